@@ -158,13 +158,17 @@ def train(model: str, warm_up: int, samples: int, moments: bool) -> Trained:
     os.environ.update({"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"})
     from vcdl.client.trainer import Trainer
     from vcdl.data import load_dataset
+    from vcdl.data.rows import in_memory
     from vcdl.job.data import DataSettings
     from vcdl.job.model import ModelSettings
     from vcdl.models import build_model_json, initial_weights
 
     dataset = load_dataset(DataSettings.model_validate({"dataset": "fashion-mnist"}), 1)
     count = warm_up * BATCH_SIZE + samples
-    x, y = np.asarray(dataset.x_train[:count], np.float32) / np.float32(255), dataset.y_train[:count].astype(np.int32)
+    x, y = (
+        np.asarray(in_memory(dataset.x_train)[:count], np.float32) / np.float32(255),
+        dataset.y_train[:count].astype(np.int32),
+    )
     builtin: Any = "small_cnn"
     if model == "resnet_v2":
         builtin = {"name": "resnet_v2", "depth": 164}

@@ -13,6 +13,7 @@ from pathlib import Path
 from vcdl.client.compile import compile_model
 from vcdl.client.model import load_model
 from vcdl.data import load_dataset, normalisation_of
+from vcdl.data.rows import in_memory
 from vcdl.job import load_job
 from vcdl.models import build_model
 from vcdl.wire.normalise import normalise
@@ -35,10 +36,10 @@ def main() -> None:
     assign_frozen(model, built.frozen)
     compile_model(model, job.training_on(norm))
     samples = len(dataset.x_val) if job.validate_.samples == "all" else job.validate_.samples
-    validation = normalise(dataset.x_val, norm), dataset.y_val
+    validation = normalise(in_memory(dataset.x_val), norm), dataset.y_val
     fit_begin_s = time.perf_counter()
     history = model.fit(
-        normalise(dataset.x_train, norm),
+        normalise(in_memory(dataset.x_train), norm),
         dataset.y_train,
         batch_size=job.training.batch_size,
         epochs=epochs,
@@ -49,7 +50,7 @@ def main() -> None:
     result = {"epochs": epochs, "imported_s": imported_s, "fit_s": fit_s, "epoch_s": fit_s / epochs}
     result["validation"] = model.evaluate(*validation, batch_size=256, verbose=0, return_dict=True)["accuracy"]
     if dataset.x_test is not None:
-        x_test = normalise(dataset.x_test, norm)
+        x_test = normalise(in_memory(dataset.x_test), norm)
         result["test"] = model.evaluate(x_test, dataset.y_test, batch_size=256, verbose=0, return_dict=True)["accuracy"]
     result["curve"] = history.history["val_accuracy"]
     result["wall_s"] = time.perf_counter() - begin_s

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from vcdl.data.dataset import Array
+from vcdl.data.rows import Array
 
 _TRAIN, _TEST = 2_400, 1_000
 _SEED = 15

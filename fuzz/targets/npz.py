@@ -21,6 +21,7 @@ from vcdl.client.trainer import TrainerState
 from vcdl.data import facts_of, load_dataset, read_split
 from vcdl.data.dataset import Dataset
 from vcdl.data.normalisation import normalisation_of
+from vcdl.data.rows import in_memory
 from vcdl.errors import DataError, WorkunitError
 from vcdl.job.data import DataSettings
 from vcdl.wire.inputs import count_of, parts_of
@@ -151,11 +152,11 @@ class DataSets(Target):
             is_label = y.dtype in (np.int32, np.float32) or dataset.predicts_itself
             hold(is_label, f"labels of {y.dtype}")
             hold(bool(np.isfinite(y).all()), "labels that are not finite")
-            for part in parts_of(x).values():
+            for part in parts_of(in_memory(x)).values():
                 hold(part.dtype.kind in "biuf", f"inputs of {part.dtype}")
                 with np.errstate(over="ignore"):
                     hold(bool(np.isfinite(part.astype(np.float32)).all()), "inputs that are not finite")
-        for part in parts_of(dataset.x_train).values():
+        for part in parts_of(in_memory(dataset.x_train)).values():
             normalisation_of(part, settings)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from vcdl.data import cifar10, facts_of, fashion_mnist, load_dataset
+from vcdl.data.rows import in_memory
 from vcdl.errors import DataError
 from vcdl.job.data import DataSettings
 
@@ -56,8 +57,8 @@ def test_the_digits_have_a_test_set_that_no_seed_changes() -> None:
     second = load_dataset(DataSettings(dataset="digits"), seed=2)
     assert first.x_test is not None
     np.testing.assert_array_equal(first.x_test, second.x_test)
-    assert not np.array_equal(first.x_val, second.x_val)
-    assert int(first.x_train.max()) == 16
+    assert not np.array_equal(in_memory(first.x_val), in_memory(second.x_val))
+    assert int(in_memory(first.x_train).max()) == 16
 
 
 @pytest.mark.parametrize("name", ["digits", pytest.param("fashion-mnist", marks=needs_fashion_mnist)])
@@ -66,10 +67,10 @@ def test_what_is_said_of_a_named_set_is_true(name: str) -> None:
     dataset, facts = load_dataset(data, seed=1), facts_of(data)
     assert facts.input_shape == dataset.input_shape
     assert facts.outputs == dataset.outputs
-    assert (facts.train_samples, facts.val_samples) == (len(dataset.x_train), len(dataset.x_val))
+    assert (facts.train_samples, facts.val_samples) == (len(in_memory(dataset.x_train)), len(in_memory(dataset.x_val)))
     assert dataset.x_test is not None
     assert facts.test_samples == len(dataset.x_test)
-    assert facts.sample_bytes == dataset.x_train[0].nbytes + dataset.y_train[:1].nbytes
+    assert facts.sample_bytes == in_memory(dataset.x_train)[0].nbytes + dataset.y_train[:1].nbytes
 
 
 def test_cifar10_records_become_images_with_channels_last() -> None:
@@ -77,8 +78,8 @@ def test_cifar10_records_become_images_with_channels_last() -> None:
     batch = cifar10.records(bytes([3]) + red + green + blue + bytes([9]) + blue + green + red)
     assert batch.y.tolist() == [3, 9]
     assert batch.x.shape == (2, 32, 32, 3)
-    assert batch.x[0, 5, 7].tolist() == [10, 20, 30]
-    assert batch.x[1, 31, 31].tolist() == [30, 20, 10]
+    assert in_memory(batch.x)[0, 5, 7].tolist() == [10, 20, 30]
+    assert in_memory(batch.x)[1, 31, 31].tolist() == [30, 20, 10]
 
 
 def test_cifar10_is_read_from_its_binary_archive_and_its_folder(

@@ -98,7 +98,7 @@ def test_facts_agree_with_what_is_loaded(tmp_path: Path) -> None:
     assert facts.outputs == dataset.outputs
     assert facts.train_samples == len(dataset.x_train)
     assert facts.val_samples == len(dataset.x_val) == 7
-    assert facts.sample_bytes == dataset.x_train[0].nbytes + dataset.y_train[:1].nbytes
+    assert facts.sample_bytes == dataset.sample_bytes + dataset.y_train[:1].nbytes
 
 
 nan = np.full((40, 3), 0.5)

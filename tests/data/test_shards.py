@@ -10,6 +10,7 @@ import pytest
 
 from tests.full_disk import files_limited_to
 from vcdl.data import Dataset, ShardFile, ensure_shards, read_split
+from vcdl.data.rows import in_memory
 from vcdl.errors import RunFolderError
 from vcdl.job.data import DataSettings
 
@@ -38,7 +39,9 @@ def test_shards_hold_every_sample_once_as_integers(tmp_path: Path) -> None:
     assert [len(x) for x, _ in parts] == [shard.samples for shard in shards]
     assert all(x.dtype == np.uint8 and y.dtype == np.int32 for x, y in parts)
     together = np.concatenate([x for x, _ in parts])
-    assert sorted(sample.tobytes() for sample in together) == sorted(sample.tobytes() for sample in data.x_train)
+    assert sorted(sample.tobytes() for sample in together) == sorted(
+        sample.tobytes() for sample in in_memory(data.x_train)
+    )
     assert all(shard.size_bytes == shard.path.stat().st_size for shard in shards)
 
 

@@ -43,11 +43,11 @@ def test_augmentation_in_the_data_section_is_answered_too(tmp_path: Path) -> Non
     [
         ("s3://bucket/data.npz", "s3:// is not read: copy the file to this machine first (aws s3 cp)"),
         ("https://host/data.npz", "https:// is not read: copy the file to this machine first, and"),
-        ("table.csv", "table.csv is a table: read it once"),
-        ("array.npy", "array.npy is a single array: put x_train and y_train into one file"),
+        ("table.csv", "write `from: table.csv` in the place of npz"),
+        ("array.npy", "write `from: array.npy` in the place of npz"),
         ("data.pkl", "is a pickle, which may run code"),
-        (".", ". is a folder: read its files once"),
-        ("images", "images is a folder: read its files once (images: keras.utils.image_dataset_from_directory)"),
+        (".", ". is a folder: write `from: .`"),
+        ("images", "images is a folder: write `from: images` in the place of npz"),
         ("missing.npz", "there is no file"),
     ],
 )

@@ -20,6 +20,7 @@ from vcdl.job.data import DataSettings
 from vcdl.job.model import BUILTINS, LoraSettings, ModelSettings
 from vcdl.job.outputs import OutputSettings
 from vcdl.job.preset import PRESETS
+from vcdl.job.reader import READERS, Reader
 from vcdl.job.stop import StopSettings
 from vcdl.job.training import LearningRateSettings, TrainingSettings
 from vcdl.job.transport import Int8Arguments, TopKArguments
@@ -685,6 +686,8 @@ def schema() -> dict[str, type[Section]]:
         if isinstance(info.annotation, type) and issubclass(info.annotation, Section) and info.annotation is not Rule:
             sections[info.alias or name] = info.annotation
     sections["data > outputs"] = OutputSettings
+    sections["data > from"] = Reader
+    sections |= {f"data > from: {name}": reader for name, reader in READERS.items()}
     sections["training > learning_rate"] = LearningRateSettings
     sections["update > alpha"] = Ramp
     sections["transport > int8"] = Int8Arguments
@@ -730,6 +733,8 @@ def default_of(info: Any) -> str:
 @pytest.mark.parametrize("section", schema())
 def test_the_document_has_every_key_with_its_default_and_no_other(section: str) -> None:
     fields = {info.alias or name: info for name, info in schema()[section].model_fields.items()}
+    if "data > from:" in section:
+        fields = {name: info for name, info in fields.items() if name not in Reader.model_fields}
     sections = {"update", *schema()} if section == "Top level" else set()
     expected = {key: default_of(info) for key, info in fields.items() if key not in sections}
     assert {key: default for key, (default, _) in documented(section).items()} == expected

@@ -5,7 +5,7 @@ from vcdl.data.load import facts_of, load_dataset
 from vcdl.data.normalisation import normalisation_of
 from vcdl.data.npz_file import read_split, write_split
 from vcdl.data.samples import Samples, read_samples
-from vcdl.data.shards import ShardFile, cut_into_shards, ensure_shards
+from vcdl.data.shards import ShardFile, cut_into_shards, ensure_files, ensure_shards
 
 __all__ = [
     "Dataset",
@@ -13,6 +13,7 @@ __all__ = [
     "Samples",
     "ShardFile",
     "cut_into_shards",
+    "ensure_files",
     "ensure_shards",
     "facts_of",
     "load_dataset",

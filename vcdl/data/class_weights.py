@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from vcdl.data.dataset import Array, Dataset
+from vcdl.data.dataset import Dataset
 from vcdl.data.labels import Classes
+from vcdl.data.rows import Array
 from vcdl.errors import JobError
 from vcdl.job.class_weight import ClassWeight
 

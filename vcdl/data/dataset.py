@@ -3,17 +3,14 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vcdl.data.labels import Classes, Given, classes_of
+from vcdl.data.rows import Array, Inputs, Rows, shape_of
 from vcdl.errors import DataError
-from vcdl.wire.inputs import InputShape, Outputs, parts_of, sample_shape
+from vcdl.wire.inputs import InputShape, Outputs, parts_of
 from vcdl.wire.task import HAS_CLASSES, LABEL_AXES, Task
-
-Array = npt.NDArray[Any]
 
 _MISSING = (
     "multi_label has no missing ones. Write -1 for them, set data > task: sequence and mask: -1, and end the model in "
@@ -26,7 +23,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 class Part:
     """Samples with their labels: `x` and `y` of shape (n, …)."""
 
-    x: Array
+    x: Inputs
     y: Array
     weights: Array | None = None
     """How much each sample counts in training, shape (n,), float32; None: all alike."""
@@ -39,27 +36,38 @@ class Part:
 class Dataset:
     """Training, validation and perhaps test samples; inputs keep their original number type."""
 
-    x_train: Array
+    x_train: Inputs
     y_train: Array
-    x_val: Array
+    x_val: Inputs
     y_val: Array
-    x_test: Array | None = None
+    x_test: Inputs | None = None
     y_test: Array | None = None
 
     @property
     def predicts_itself(self) -> bool:
         """Whether y is x: an autoencoder's data, which are stored once."""
-        return self.y_train is self.x_train
+        return self.x_train.are_labels if isinstance(self.x_train, Rows) else self.y_train is self.x_train
 
-    def inputs(self, name: str = "") -> dict[str, Array]:
+    def inputs(self, name: str = "") -> dict[str, Inputs]:
         """An input of each part by the name of its array; `name`: of the input, where the model has several."""
         named = {"x_train": self.x_train, "x_val": self.x_val, "x_test": self.x_test}
-        return {array_name(part, name): parts_of(x)[name] for part, x in named.items() if x is not None}
+        return {array_name(part, name): _input(x, name) for part, x in named.items() if x is not None}
 
     @property
     def input_shape(self) -> InputShape:
         """Shape of one sample."""
-        return sample_shape(self.x_train)
+        return shape_of(self.x_train)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that all arrays take."""
+        arrays = (self.x_train, self.y_train, self.x_val, self.y_val, self.x_test, self.y_test)
+        return sum(array.nbytes for array in arrays if array is not None and not isinstance(array, Rows))
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of one sample without its label."""
+        return self.x_train.sample_bytes if isinstance(self.x_train, Rows) else self.x_train[:1].nbytes
 
     classes: Classes | None = None
     """None: numbers to predict."""
@@ -117,6 +125,10 @@ def outputs_of(y: Array, classes: Classes | None, by_output: Mapping[str, Classe
     if by_output:
         return {name: one_output(part, by_output[name]) for name, part in parts_of(y).items()}
     return one_output(y, classes)
+
+
+def _input(x: Inputs, name: str) -> Inputs:
+    return x if isinstance(x, Rows) else parts_of(x)[name]
 
 
 def one_output(y: Array, classes: Classes | None) -> int:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from vcdl.data.dataset import Array, DataSource, Facts, Part, content_sha256
+from vcdl.data.dataset import DataSource, Facts, Part, content_sha256
 from vcdl.data.download import downloaded
+from vcdl.data.rows import Array
 from vcdl.errors import DataError
 
 FACTS = Facts((28, 28, 1), 10, 60_000, 0, 10_000, sample_bytes=28 * 28 + 4, packed=0.56)

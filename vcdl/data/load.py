@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from vcdl.data import npz_file
+from vcdl.data import npz_file, streamed
 from vcdl.data.dataset import Dataset, DataSource, Facts, Part, checked_part, labelled
-from vcdl.data.split import held_out
+from vcdl.data.rows import Inputs, Rows, in_memory
+from vcdl.data.split import Indices, held_out
 from vcdl.errors import DataError
 
 if TYPE_CHECKING:
@@ -29,11 +30,15 @@ def load_dataset(data: "DataSettings", seed: int, cache: Path | None = None) -> 
 
     `cache` is a folder with local copies of named sets; $VCDL_DATA_DIR without it. Raises DataError.
     """
-    if data.npz is not None:
+    if data.from_ is not None:
+        source = streamed.load(data.from_, data)
+    elif data.npz is not None:
         source = npz_file.load(data.npz, data)
     else:
         source = _named(data).load(cache or _data_folder())
-        checked = {name: checked_part(name, part.x, part.y, data.task) for name, part in source.parts().items()}
+        checked = {
+            name: checked_part(name, in_memory(part.x), part.y, data.task) for name, part in source.parts().items()
+        }
         source = labelled(DataSource(checked["train"], test=checked.get("test")), data.classes)
     train, val = (source.train, source.val) if source.val is not None else _cut_validation(source.train, data, seed)
     test = source.test
@@ -53,7 +58,10 @@ def load_dataset(data: "DataSettings", seed: int, cache: Path | None = None) -> 
 
 def facts_of(data: "DataSettings") -> Facts:
     """Shapes and counts of the set that `load_dataset` would return, without its samples. Raises DataError."""
-    facts = npz_file.facts(data.npz, data) if data.npz is not None else _named(data).FACTS
+    if data.from_ is not None:
+        facts = streamed.facts(data.from_, data)
+    else:
+        facts = npz_file.facts(data.npz, data) if data.npz is not None else _named(data).FACTS
     if facts.val_samples:
         return facts
     count = _validation_count(facts.train_samples, data.validation)
@@ -65,7 +73,7 @@ def _named(data: "DataSettings") -> _NamedSource:
     from vcdl.job.data import SOURCES
 
     if data.dataset is None or data.dataset not in SOURCES:
-        raise DataError(f"there is no data set {data.dataset!r}: choose {', '.join(SOURCES)}, or give data > npz")
+        raise DataError(f"there is no data set {data.dataset!r}: choose {', '.join(SOURCES)}, or give data > from")
     found: _NamedSource = SOURCES[data.dataset]
     return found
 
@@ -79,11 +87,15 @@ def _cut_validation(train: Part, data: "DataSettings", seed: int) -> tuple[Part,
     count = _validation_count(len(train), data.validation)
     rng = np.random.default_rng([seed, 1])
     keep, out = held_out(train.y, count, data.task == "classification", rng)
-    weights, weights_out = (None if train.weights is None else train.weights[some] for some in (keep, out))
-    x_keep, x_out = train.x[keep], train.x[out]
-    if train.y is train.x:
-        return Part(x_keep, x_keep, weights), Part(x_out, x_out, weights_out)
-    return Part(x_keep, train.y[keep], weights), Part(x_out, train.y[out], weights_out)
+    if isinstance(train.x, Rows):
+        keep, out = np.sort(keep), np.sort(out)
+    return _taken(train, keep), _taken(train, out)
+
+
+def _taken(part: Part, some: Indices) -> Part:
+    x: Inputs = part.x.only(some) if isinstance(part.x, Rows) else part.x[some]
+    y = x if part.y is part.x and not isinstance(x, Rows) else part.y[some]
+    return Part(x, y, None if part.weights is None else part.weights[some])
 
 
 def _validation_count(samples: int, validation: int | float) -> int:

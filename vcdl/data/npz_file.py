@@ -11,7 +11,6 @@ import numpy as np
 
 from vcdl.client.memory import available_memory_bytes
 from vcdl.data.dataset import (
-    Array,
     DataSource,
     Facts,
     Part,
@@ -22,6 +21,7 @@ from vcdl.data.dataset import (
     outputs_of,
 )
 from vcdl.data.outputs import checked_outputs, labelled_outputs
+from vcdl.data.rows import Array, shape_of
 from vcdl.errors import DataError, unreadable
 from vcdl.files.atomic import atomic_write
 from vcdl.wire.inputs import packed, sample_shape, shown_shape
@@ -44,9 +44,9 @@ def load(path: Path, settings: "DataSettings") -> DataSource:
         weights = _weights(file, len(parts["train"]), path)
     train = parts["train"]
     for name, part in parts.items():
-        if sample_shape(part.x) != sample_shape(train.x) or sample_shape(part.y) != sample_shape(train.y):
+        if shape_of(part.x) != shape_of(train.x) or sample_shape(part.y) != sample_shape(train.y):
             own, of_train = (
-                f"{shown_shape(sample_shape(one.x))} → {shown_shape(sample_shape(one.y))}" for one in (part, train)
+                f"{shown_shape(shape_of(one.x))} → {shown_shape(sample_shape(one.y))}" for one in (part, train)
             )
             raise DataError(
                 f"{path.name}: a sample of {name} has shape {own}, one of train {of_train}: they must agree"

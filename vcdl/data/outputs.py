@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vcdl.data.dataset import Array, DataSource, Part, checked_part, labelled, named_labels
+from vcdl.data.dataset import DataSource, Part, checked_part, labelled, named_labels
 from vcdl.data.labels import Classes
+from vcdl.data.rows import Array
 from vcdl.errors import DataError
 from vcdl.wire.inputs import packed, parts_of
 from vcdl.wire.task import HAS_CLASSES

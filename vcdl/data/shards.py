@@ -5,23 +5,40 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from vcdl.data.dataset import Dataset, content_sha256
 from vcdl.data.npz_file import write_split
-from vcdl.data.split import Indices, dirichlet, iid
-from vcdl.errors import DataError, RunFolderError
-from vcdl.files.atomic import atomic_write
+from vcdl.data.rows import Indices, Rows, in_memory
+from vcdl.data.scatter import Target, scatter
+from vcdl.data.split import dirichlet, iid
+from vcdl.errors import DataError, RunFolderError, folder_errors
+from vcdl.files.atomic import atomic_write, sweep
 
 if TYPE_CHECKING:
     from vcdl.job.data import DataSettings
 
 MANIFEST = "shards.json"
 _FORMAT = 1
+
+
+class DataFiles(Protocol):
+    """Where the data of a run lie: its folder."""
+
+    @property
+    def shards(self) -> Path:
+        """The folder of the shards."""
+
+    @property
+    def validation_file(self) -> Path: ...
+
+    @property
+    def test_file(self) -> Path: ...
 
 
 @dataclass(frozen=True)
@@ -53,6 +70,76 @@ def ensure_shards(folder: Path, dataset: Dataset, settings: "DataSettings", seed
     return shards
 
 
+def ensure_files(
+    files: DataFiles,
+    dataset: Dataset,
+    settings: "DataSettings",
+    seed: int,
+    tell: Callable[[float], None] = lambda fraction: None,
+) -> tuple[ShardFile, ...]:
+    """The shards and the held-out samples of a job; made now unless they are there and intact. `tell`: the fraction of
+    a long cut that is done.
+
+    Raises DataError and RunFolderError, FileUnavailable where the source cannot be read.
+    """
+    x_train, x_test = dataset.x_train, dataset.x_test
+    if not isinstance(x_train, Rows):
+        shards = ensure_shards(files.shards, dataset, settings, seed)
+        once = dataset.predicts_itself
+        write_split(
+            files.validation_file, in_memory(dataset.x_val), None if once else dataset.y_val, dataset.weights_val
+        )
+        if x_test is not None:
+            write_split(files.test_file, in_memory(x_test), None if once else dataset.y_test)
+        return shards
+    fingerprint = _fingerprint(dataset, settings, seed)
+    found = _intact(files.shards, fingerprint)
+    is_there = files.validation_file.exists() and (x_test is None or files.test_file.exists())
+    with folder_errors(files.shards):
+        files.shards.mkdir(parents=True, exist_ok=True)
+        if found is None or not is_there:
+            found = _scattered(files, dataset, cut_into_shards(dataset, settings, seed), fingerprint, tell)
+        sweep(files.shards)
+        for state in files.shards.glob("cut_*.json"):
+            state.unlink()
+    return found
+
+
+def _scattered(
+    files: DataFiles, dataset: Dataset, cut: tuple[Indices, ...], fingerprint: str, tell: Callable[[float], None]
+) -> tuple[ShardFile, ...]:
+    """Write what is not in memory, one pass a source: the validation samples usually come from that of the shards."""
+    train, once = dataset.x_train, dataset.predicts_itself
+    if not isinstance(train, Rows):
+        raise TypeError("samples in memory are cut at once: this is a bug in vcdl")
+    targets = []
+    for index, members in enumerate(map(np.sort, cut)):
+        weights = None if dataset.weights_train is None else dataset.weights_train[members]
+        y = None if once else dataset.y_train[members]
+        targets.append(Target(files.shards / f"shard_{index:03d}.npz", train.places[members], y, weights))
+    shards = tuple(targets)
+    held_out = (
+        (files.validation_file, dataset.x_val, dataset.y_val, dataset.weights_val),
+        (files.test_file, dataset.x_test, dataset.y_test, None),
+    )
+    passes = [(train, targets)]
+    for path, x, y, weights in held_out:
+        if isinstance(x, Rows):
+            target = Target(path, x.places, None if once else y, weights)
+            if x.read is train.read:
+                targets.append(target)
+            else:
+                passes.append((x, [target]))
+    for number, (source, some) in enumerate(passes):
+        scatter(source, some, files.shards / f"cut_{number}.json", fingerprint, tell)
+    written = tuple(
+        ShardFile(target.path, index, len(target.places), target.path.stat().st_size)
+        for index, target in enumerate(shards)
+    )
+    _write_manifest(files.shards, written, fingerprint, checked=False)
+    return written
+
+
 def cut_into_shards(dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[Indices, ...]:
     """Indices of the training samples for each shard, determined by labels, settings and seed. Raises DataError."""
     rng = np.random.default_rng([seed, 2])
@@ -69,7 +156,12 @@ def _fingerprint(dataset: Dataset, settings: "DataSettings", seed: int) -> str:
     concentration = settings.concentration if settings.split == "dirichlet" else None
     facts = [_FORMAT, seed, settings.task, settings.shards, settings.split, concentration]
     weights = () if dataset.weights_train is None else (dataset.weights_train,)
-    content = content_sha256(dataset.x_train, dataset.y_train, *weights)
+    x = dataset.x_train
+    content = (
+        x.content + content_sha256(dataset.y_train, *weights)
+        if isinstance(x, Rows)
+        else content_sha256(x, dataset.y_train, *weights)
+    )
     return hashlib.sha256((json.dumps(facts) + content).encode()).hexdigest()
 
 
@@ -83,7 +175,7 @@ def _write(folder: Path, dataset: Dataset, cut: tuple[Indices, ...], fingerprint
         for path, members in zip(paths, cut, strict=True):
             y = None if dataset.predicts_itself else dataset.y_train[members]
             weights = None if dataset.weights_train is None else dataset.weights_train[members]
-            write_split(path, dataset.x_train[members], y, weights)
+            write_split(path, in_memory(dataset.x_train)[members], y, weights)
         shards = tuple(
             ShardFile(path, index, len(members), path.stat().st_size)
             for index, (path, members) in enumerate(zip(paths, cut, strict=True))
@@ -96,9 +188,15 @@ def _write(folder: Path, dataset: Dataset, cut: tuple[Indices, ...], fingerprint
     return shards
 
 
-def _write_manifest(folder: Path, shards: tuple[ShardFile, ...], fingerprint: str) -> None:
+def _write_manifest(folder: Path, shards: tuple[ShardFile, ...], fingerprint: str, *, checked: bool = True) -> None:
+    """`checked`: whether files are told by their content, else by their size."""
     entries = [
-        {"file": s.path.name, "samples": s.samples, "size_bytes": s.size_bytes, "sha256": _sha256(s.path)}
+        {
+            "file": s.path.name,
+            "samples": s.samples,
+            "size_bytes": s.size_bytes,
+            "sha256": _sha256(s.path) if checked else None,
+        }
         for s in shards
     ]
     manifest = {"format": _FORMAT, "fingerprint": fingerprint, "count": len(shards), "shards": entries}
@@ -115,7 +213,9 @@ def _intact(folder: Path, fingerprint: str) -> tuple[ShardFile, ...] | None:
         shards = []
         for index, entry in enumerate(manifest["shards"]):
             path = folder / f"shard_{index:03d}.npz"
-            if entry["file"] != path.name or _sha256(path) != entry["sha256"]:
+            if entry["file"] != path.name or path.stat().st_size != entry["size_bytes"]:
+                return None
+            if entry["sha256"] is not None and _sha256(path) != entry["sha256"]:
                 return None
             shards.append(ShardFile(path, index, int(entry["samples"]), path.stat().st_size))
     except (OSError, ValueError, KeyError, TypeError):

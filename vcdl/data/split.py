@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from vcdl.data.dataset import Array
+from vcdl.data.rows import Array
 from vcdl.errors import DataError
 
 Indices = npt.NDArray[np.intp]

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import PlainValidator, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
 
 from vcdl.job.data_file import not_an_npz
 from vcdl.job.keras_keys import KERAS_KEYS
 from vcdl.job.labels import ClassNames, MaskLabel
 from vcdl.job.outputs import OutputSettings
+from vcdl.job.reader import FROM, Reader
 from vcdl.plugins import Parts
 from vcdl.wire.task import MASKABLE, NAMES_OUTPUTS, Task
 from vcdl.yaml_schema import values as kinds
@@ -39,13 +40,15 @@ def _known(value: Any) -> str:
 
 
 class DataSettings(Section):
-    """The data, and how they are cut: exactly one of `dataset` and `npz`."""
+    """The data, and how they are cut: exactly one of `dataset`, `npz` and `from`."""
 
     foreign_keys = KERAS_KEYS
 
     dataset: Annotated[str, PlainValidator(_known)] | None = None
     """One of SOURCES."""
     npz: _File | None = None
+    from_: Annotated[Reader | None, FROM, SECTION_AS_YAML] = Field(default=None, alias="from")
+    """Any other source, with the reader that it needs."""
     task: Annotated[Task, kinds.one_of(Task)] = "classification"
     classes: ClassNames | None = None
     """The classes by name, in the order of the model's outputs; or how many there are."""
@@ -126,7 +129,15 @@ class DataSettings(Section):
             raise ProblemsError([Problem(("task",), message)])
         return self
 
+    @property
+    def file(self) -> Path:
+        """The user's own file or folder. Raises ValueError for a data set with a name."""
+        path = self.npz if self.from_ is None else self.from_.path
+        if path is None:
+            raise ValueError("a data set with a name has no file: this is a bug in vcdl")
+        return path
+
     @model_validator(mode="after")
     def _is_one(self) -> "DataSettings":
-        exactly_one(self, "dataset", "npz")
+        exactly_one(self, "dataset", "npz", "from_")
         return self

@@ -1,21 +1,30 @@
-"""What to say of `data > npz` when it names something else than a .npz file."""
+"""What to say of a path that `data > npz` or `data > from` does not read."""
 
 from pathlib import Path
 
 _WRITE = 'numpy.savez_compressed("data.npz", x_train=…, y_train=…)'
-_TABLES = frozenset({".csv", ".tsv", ".xls", ".xlsx", ".parquet", ".feather"})
-_READ_TABLE = "is a table: read it once, as with pandas"
+_PICKLE = f"is a pickle, which may run code and is never loaded: write its arrays into a .npz, {_WRITE}"
 _FORMATS = {
-    ".npy": f"is a single array: put x_train and y_train into one file, {_WRITE}",
+    ".npz": "is read by `data > npz`, without `from`",
+    ".xls": "is a workbook: save its sheet as .csv",
+    ".xlsx": "is a workbook: save its sheet as .csv",
+    ".feather": "is a Feather file: write it as Parquet",
     ".h5": f"is an HDF5 file: write its arrays into a .npz, {_WRITE}",
     ".hdf5": f"is an HDF5 file: write its arrays into a .npz, {_WRITE}",
-    ".pkl": f"is a pickle, which may run code and is never loaded: write its arrays into a .npz, {_WRITE}",
-    ".pickle": f"is a pickle, which may run code and is never loaded: write its arrays into a .npz, {_WRITE}",
+    ".pkl": _PICKLE,
+    ".pickle": _PICKLE,
     ".tfrecord": f"is a file of TensorFlow's records: write its samples into a .npz, {_WRITE}",
-    ".zip": f"is an archive: write its samples into a .npz, {_WRITE}",
-    ".tar": f"is an archive: write its samples into a .npz, {_WRITE}",
-    ".gz": f"is an archive: write its samples into a .npz, {_WRITE}",
+    ".zip": "is an archive: unpack it, and name the folder",
+    ".tar": "is an archive: unpack it, and name the folder",
+    ".gz": "is an archive: unpack it, and name what was in it",
 }
+_READ_BY_FROM = frozenset({".csv", ".tsv", ".parquet", ".pq", ".npy", ".txt"})
+
+
+def never_read(path: Path) -> str | None:
+    """Why `data > from` does not read a path, with what to do; None: nothing is known of it."""
+    what = _FORMATS.get(path.suffix.lower())
+    return what and f"{path.name} {what}"
 
 
 def not_an_npz(path: Path) -> str | None:
@@ -24,17 +33,14 @@ def not_an_npz(path: Path) -> str | None:
     if scheme.isalnum() and not path.is_absolute():
         copy = {"s3": " (aws s3 cp)", "gs": " (gcloud storage cp)"}.get(scheme, "")
         return f"{scheme}:// is not read: copy the file to this machine first{copy}, and give its path"
-    if path.suffix.lower() in _TABLES:
-        return f"{path.name} {_READ_TABLE}, and write its columns as numbers: {_WRITE}"
-    if path.suffix.lower() in _FORMATS:
-        return f"{path.name} {_FORMATS[path.suffix.lower()]}"
+    if path.suffix.lower() in _READ_BY_FROM:
+        return f"{path.name} is no .npz file: write `from: {path.name}` in the place of npz"
+    if path.suffix.lower() != ".npz" and (wrong := never_read(path)) is not None:
+        return wrong
     try:
         is_folder = path.is_dir()
     except OSError:
         is_folder = False
-    if is_folder:
-        return (
-            f"{path.name or path} is a folder: read its files once (images: keras.utils.image_dataset_from_directory), "
-            f"and write all samples into one file, {_WRITE}"
-        )
-    return None
+    return (
+        f"{path.name or path} is a folder: write `from: {path.name or path}` in the place of npz" if is_folder else None
+    )

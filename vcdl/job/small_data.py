@@ -38,6 +38,9 @@ def _batch_size(shard_samples: int, usual: int) -> int:
 
 def _training_samples(data: DataSettings) -> int | None:
     """Samples that are left to train on; None: a published set, or a file that cannot be read."""
+    if data.from_ is not None:
+        samples = data.from_.training_samples()
+        return None if samples is None else _left(samples, data, validates=data.from_.validation is not None)
     if data.npz is None:
         return None
     from vcdl.wire.npz_form import NpzError, opened_npz  # it needs NumPy, which a job of a published set does not
@@ -50,5 +53,9 @@ def _training_samples(data: DataSettings) -> int | None:
         return None
     if not shape or not shape[0]:
         return None
-    held_out = data.validation if isinstance(data.validation, int) else max(1, round(shape[0] * data.validation))
-    return shape[0] if validates else max(1, shape[0] - held_out)
+    return _left(shape[0], data, validates=validates)
+
+
+def _left(samples: int, data: DataSettings, *, validates: bool) -> int:
+    held_out = data.validation if isinstance(data.validation, int) else max(1, round(samples * data.validation))
+    return samples if validates else max(1, samples - held_out)

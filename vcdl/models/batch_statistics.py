@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vcdl.data.dataset import Array
+from vcdl.data.rows import Array
 from vcdl.wire.inputs import as_keras_takes
 
 _BATCH_SIZE = 128

@@ -9,7 +9,7 @@ from typing import Any
 from vcdl.client.compile import make_loss, make_metric, make_optimizer
 from vcdl.client.model import input_shapes, load_model, output_tensors
 from vcdl.client.moments import MovingMoments
-from vcdl.data.dataset import Array
+from vcdl.data.rows import Array
 from vcdl.errors import JobError, ModelError
 from vcdl.models.check_metrics import check_metrics, few_outputs
 from vcdl.wire.inputs import InputShape, parts_of

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from vcdl.client.compile import make_metrics
-from vcdl.data.dataset import Array
+from vcdl.data.rows import Array
 from vcdl.errors import JobError
 from vcdl.models.measuring import compared_with
 from vcdl.wire.inputs import InputShape

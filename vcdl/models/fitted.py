@@ -10,7 +10,9 @@ from vcdl.client.batches import steps_of
 from vcdl.client.model import checked_config
 from vcdl.data import cut_into_shards, normalisation_of
 from vcdl.data.class_weights import with_class_weights
-from vcdl.data.dataset import Array, Dataset
+from vcdl.data.dataset import Dataset
+from vcdl.data.numbers import numbers_of
+from vcdl.data.rows import Array, Inputs, first_of
 from vcdl.errors import DataError, JobError
 from vcdl.job.training import ACCUMULATION
 from vcdl.models.build import BuiltModel, build_model
@@ -22,6 +24,10 @@ from vcdl.wire.workunit import Normalisation, Training
 
 if TYPE_CHECKING:
     from vcdl.job import Job
+
+
+_COMPARED = 10_000
+"""Samples of an autoencoder with which its output is compared."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,8 @@ def _compared(dataset: Dataset, normalisation: Normalisation) -> Array:
     which the labels need not have.
     """
     if dataset.predicts_itself:
-        low, high = dataset.x_train.min(axis=0), dataset.x_train.max(axis=0)
+        first = first_of(dataset.x_train, _COMPARED)
+        low, high = first.min(axis=0), first.max(axis=0)
         return normalise(np.stack([low, high, low]), normalisation)
     labels = [y for y in (dataset.y_train, dataset.y_val, dataset.y_test) if y is not None]
     classes = {"": dataset.classes, **dataset.classes_by_output}
@@ -95,7 +102,7 @@ def _normalisation(job: "Job", dataset: Dataset, model_json: str) -> Normalisati
     return of_inputs[""] if "" in of_inputs else Normalisation(inputs=tuple(of_inputs.items()))
 
 
-def _of_input(job: "Job", arrays: Mapping[str, Array], whole: IntegerInput | None) -> Normalisation:
+def _of_input(job: "Job", arrays: Mapping[str, Inputs], whole: IntegerInput | None) -> Normalisation:
     """The normalisation of one input. `arrays`: its samples by the name of their array, those to train on first."""
     if whole is None:
         return _finite(normalisation_of(next(iter(arrays.values())), job.data), arrays)
@@ -104,15 +111,16 @@ def _of_input(job: "Job", arrays: Mapping[str, Array], whole: IntegerInput | Non
     return Normalisation(integers=True)
 
 
-def _finite(normalisation: Normalisation, arrays: Mapping[str, Array]) -> Normalisation:
+def _finite(normalisation: Normalisation, arrays: Mapping[str, Inputs]) -> Normalisation:
     """The normalisation itself. Raises DataError when it makes numbers that float32 does not have."""
     for name, x in arrays.items():
-        columns = x.reshape(-1, x.shape[-1])
+        numbers = numbers_of(x)
+        ends_of_all = np.stack([np.broadcast_to(ends, x.shape[-1:]) for ends in (numbers.low, numbers.high)])
         with np.errstate(over="ignore", invalid="ignore"):
-            ends = normalise(np.stack([columns.min(axis=0), columns.max(axis=0)]), normalisation)
+            ends = normalise(ends_of_all, normalisation)
         if not np.isfinite(ends).all():
             raise DataError(
-                f"{name} holds numbers from {columns.min():.3g} to {columns.max():.3g}, and float32 has none as large "
-                "once they are normalised: scale them, or take these samples out"
+                f"{name} holds numbers from {ends_of_all.min():.3g} to {ends_of_all.max():.3g}, and float32 has none "
+                "as large once they are normalised: scale them, or take these samples out"
             )
     return normalisation

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from vcdl.data.dataset import Array
+from vcdl.data.numbers import numbers_of
+from vcdl.data.rows import Inputs
 from vcdl.errors import DataError
 
 _LOOKUPS = frozenset({"Embedding", "ReversibleEmbedding"})
@@ -67,14 +68,15 @@ class IntegerInput:
         """The part of the model that takes whole numbers, for messages."""
         return f"embedding {self.lookups[0][0]!r}" if self.lookups else f"an input of {self.dtype}"
 
-    def check(self, name: str, x: Array) -> None:
+    def check(self, name: str, x: Inputs) -> None:
         """Refuse numbers that this input cannot take. `name`: of the array, for the message. Raises DataError."""
-        if x.dtype.kind == "f" and np.any(x != np.floor(x)):
+        numbers = numbers_of(x)
+        if not numbers.whole:
             raise DataError(
                 f"{name} holds numbers that are not whole, and the model takes whole ones ({self.what}): "
                 "number the tokens 0, 1, …"
             )
-        low, high = int(x.min()), int(x.max())
+        low, high = int(numbers.low.min()), int(numbers.high.max())
         for layer, size in self.lookups:
             if low < 0 or high >= size:
                 wrong = low if low < 0 else high

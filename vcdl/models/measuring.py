@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcdl.client.metrics import metric_names
 from vcdl.client.model import output_tensors
-from vcdl.data.dataset import Array
+from vcdl.data.rows import Array
 from vcdl.journal.events import ACCURACY
 from vcdl.wire.inputs import as_keras_takes, each
 from vcdl.wire.task import HAS_CLASSES, Task

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vcdl.data.dataset import Array
+from vcdl.data.rows import Array
 from vcdl.wire.inputs import as_keras_takes
 from vcdl.wire.weights import Vector, assign, trained_weights
 

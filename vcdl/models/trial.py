@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vcdl.client.loops import BatchLoop
-from vcdl.data.dataset import Array
+from vcdl.data.rows import Array
 from vcdl.errors import JobError, one_line
 from vcdl.wire.weights import Vector
 

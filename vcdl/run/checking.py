@@ -71,6 +71,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.client.trainer import Trainer
     from vcdl.codecs.choose import up_encoding
     from vcdl.data import load_dataset
+    from vcdl.data.rows import first_of
     from vcdl.models import fitted
     from vcdl.models.footprint import footprint_of
     from vcdl.models.model_classes import with_model_classes
@@ -83,13 +84,12 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     model = load_model(fit.model.json)
     trainer = Trainer(fit.model.json, fit.training, fit.model.frozen)
     layout = trainer.layout
-    x = normalise(dataset.x_train[:_TRIED], fit.normalisation)
+    x = normalise(first_of(dataset.x_train, _TRIED), fit.normalisation)
     y = x if dataset.predicts_itself else dataset.y_train[:_TRIED]
     try_steps(trainer, job.training, trainer.with_moments(fit.model.weights), x, y)
-    arrays = (dataset.x_train, dataset.y_train, dataset.x_val, dataset.y_val, dataset.x_test, dataset.y_test)
-    data_bytes = sum(array.nbytes for array in arrays if array is not None)
-    training_bytes = footprint_of(trainer.model).memory_bytes(job.training.batch_size, data_bytes // job.data.shards)
-    memory_bytes = (_workers(job) + 1) * training_bytes + _DATA_COPIES * data_bytes
+    shard_bytes = dataset.sample_bytes * len(dataset.x_train) // job.data.shards
+    training_bytes = footprint_of(trainer.model).memory_bytes(job.training.batch_size, shard_bytes)
+    memory_bytes = (_workers(job) + 1) * training_bytes + _DATA_COPIES * dataset.memory_bytes
     kept_bytes = up_encoding(job.transport.to_wire(), layout).most_bytes + _WEIGHT_BYTES * layout.size
     trust = {kind.begun_by: _trust(job, kind) for kind in usable_kinds()}
     rolls_back = any(job.trusting(kind.trust).rolls_back for kind in usable_kinds())

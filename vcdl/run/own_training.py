@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from vcdl.data.dataset import Array
 from vcdl.data.npz_file import write_split
+from vcdl.data.rows import Array, Inputs, Rows
 from vcdl.data.samples import read_samples
 from vcdl.errors import DataError
 from vcdl.job import Job
@@ -76,7 +76,7 @@ _SAMPLES = 1024
 _log = logging.getLogger(__name__)
 
 
-def leave_samples(folder: RunFolder, job: Job, layout: Layout, x_train: Array) -> int:
+def leave_samples(folder: RunFolder, job: Job, layout: Layout, x_train: Inputs) -> int:
     """Write the samples that the statistics are taken from, and return how many; 0: the job's are averaged.
 
     Raises OSError.
@@ -85,7 +85,7 @@ def leave_samples(folder: RunFolder, job: Job, layout: Layout, x_train: Array) -
         return 0
     count = len(x_train)
     drawn = np.sort(np.random.default_rng([job.seed, count, _SAMPLES]).permutation(count)[:_SAMPLES])
-    write_split(folder.statistics_file, x_train[drawn], None)
+    write_split(folder.statistics_file, x_train.taken(drawn) if isinstance(x_train, Rows) else x_train[drawn], None)
     return len(drawn)
 
 

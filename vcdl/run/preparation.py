@@ -5,7 +5,7 @@
 
 import secrets
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vcdl.errors import RunFolderError, folder_error
 from vcdl.job import Job
@@ -22,8 +22,8 @@ from vcdl.run.store_claim import asked_settings, store_address
 from vcdl.stores.open import check_usable, load_client_libraries
 from vcdl.stores.settings import Service
 
-if TYPE_CHECKING:
-    from vcdl.data import Dataset, ShardFile
+_TOLD_PERCENT = 5
+"""Steps in which a long cut is told."""
 
 
 def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
@@ -36,14 +36,14 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     load_client_libraries()
     from vcdl.checks import trained_norm
     from vcdl.client.trainer import Trainer
-    from vcdl.data import load_dataset, read_samples
+    from vcdl.data import ensure_files, load_dataset, read_samples
     from vcdl.models import fitted
     from vcdl.models.model_classes import with_model_classes
     from vcdl.run.own_training import leave_samples, own_step
     from vcdl.wire.frozen import write_frozen
 
     check_usable(asked_settings(job, folder))
-    observer.phase(f"reading the data set {job.data.dataset or (job.data.npz and shown(job.data.npz))}")
+    observer.phase(f"reading the data set {job.data.dataset or shown(job.data.file)}")
     dataset = with_model_classes(job, partial(load_dataset, seed=job.seed))
     observer.phase("building the model")
     fit = fitted(job, dataset, start_of(job))
@@ -52,9 +52,18 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     trainer = Trainer(model.json, fit.training, model.frozen)
     layout = trainer.layout
     vector = trainer.with_moments(model.weights)
-    observer.phase(f"cutting {len(dataset.x_train)} samples into {job.data.shards} shards")
+    cutting = f"cutting {len(dataset.x_train)} samples into {job.data.shards} shards"
+    observer.phase(cutting)
+    told = 0
+
+    def progress(fraction: float) -> None:
+        nonlocal told
+        if (percent := int(100 * fraction)) >= told + _TOLD_PERCENT:
+            observer.phase(f"{cutting}: {percent} %")
+            told = percent
+
     try:
-        shards = _cut(folder, job, dataset)
+        shards = ensure_files(folder, dataset, job.data, job.seed, progress)
         statistics_samples = leave_samples(folder, job, layout, dataset.x_train)
         folder.model_file.write_text(model.json)
         frozen = write_frozen(folder.frozen_file, model.frozen) if model.frozen.size else None
@@ -95,18 +104,6 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     except OSError as error:
         raise folder_error(folder.path, error) from error
     return run
-
-
-def _cut(folder: RunFolder, job: Job, dataset: "Dataset") -> tuple["ShardFile", ...]:
-    """Write the shards, and the held-out samples."""
-    from vcdl.data import ensure_shards, write_split
-
-    shards = ensure_shards(folder.shards, dataset, job.data, job.seed)
-    once = dataset.predicts_itself
-    write_split(folder.validation_file, dataset.x_val, None if once else dataset.y_val, dataset.weights_val)
-    if dataset.x_test is not None:
-        write_split(folder.test_file, dataset.x_test, None if once else dataset.y_test)
-    return shards
 
 
 def start_of(job: Job) -> Any:

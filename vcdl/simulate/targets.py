@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vcdl.data.dataset import Array
 from vcdl.data.npz_file import read_split
+from vcdl.data.rows import Array
 from vcdl.errors import unreadable
 from vcdl.files.atomic import whole_file
 from vcdl.run.folder import RunFolder

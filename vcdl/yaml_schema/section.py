@@ -239,6 +239,7 @@ def _fields(section: type[Section]) -> dict[str, Any]:
 
 def exactly_one(section: Section, *keys: str) -> None:
     """Raise ValueError unless exactly one of the section's keys has a value."""
-    given = [key for key in keys if getattr(section, key) is not None]
+    given = [key.rstrip("_") for key in keys if getattr(section, key) is not None]
     if len(given) != 1:
-        raise ValueError(f"expected exactly one of {', '.join(keys)}; got {' and '.join(given) or 'none'}")
+        known = ", ".join(key.rstrip("_") for key in keys)
+        raise ValueError(f"expected exactly one of {known}; got {' and '.join(given) or 'none'}")

@@ -151,6 +151,21 @@ def existing_file(misread: Callable[[Path], str | None] = lambda _: None) -> Pla
     return PlainValidator(check)
 
 
+def existing_path(value: Any, job_folder: Path | None) -> Path:
+    """The path of an existing file or folder, relative to the job file's; None: it is not looked up.
+
+    Raises ValueError.
+    """
+    if not isinstance(value, str | Path) or not str(value).strip():
+        raise expected("the name of a file or a folder", value)
+    if job_folder is None:
+        return Path(value)
+    path = job_folder / value
+    if not _is(path, Path.exists):
+        raise ValueError(f"there is no {_shown(path)}; a relative path starts at the job file's folder")
+    return path.resolve()
+
+
 def existing_folder() -> PlainValidator:
     """The path of an existing folder, relative as that of an existing file."""
 

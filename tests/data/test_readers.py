@@ -1,0 +1,286 @@
+"""Readers of `data > from`: real files of each kind, as blocks, from any place on; and what is said of wrong ones."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from tests.places import DOCS
+from vcdl.data import Dataset, load_dataset
+from vcdl.data.rows import Rows
+from vcdl.errors import DataError, JobError
+from vcdl.job import load_job
+
+JOB = "name: a\nmodel: {{builtin: mlp}}\ndata: {{{data}}}\n"
+
+
+def loaded(folder: Path, data: str) -> Dataset:
+    """The data set of a job in a folder."""
+    file = folder / "job.yaml"
+    file.write_text(JOB.format(data=data))
+    job = load_job(file)
+    return load_dataset(job.data, job.seed)
+
+
+def refusal(folder: Path, data: str) -> str:
+    with pytest.raises((DataError, JobError)) as refused:
+        loaded(folder, data)
+    message = str(refused.value)
+    assert "\n" not in message
+    return message
+
+
+def rows(x: Any) -> Rows:
+    assert isinstance(x, Rows)
+    return x
+
+
+def whole(x: Any, begin: int = 0) -> Any:
+    """The samples of a source, from a place on."""
+    return np.concatenate(list(rows(x).source_blocks(begin)))
+
+
+@pytest.fixture
+def flowers(tmp_path: Path) -> Path:
+    """A table with numbers, text, missing values and labels, sorted by label."""
+    lines = ["length,colour,count,kind"]
+    for number in range(60):
+        kind = ("iris", "rose")[number // 30]
+        lines.append(f"{number / 7:.3f},{'red' if number % 3 else 'blue'},{'' if number == 7 else number % 5},{kind}")
+    (tmp_path / "flowers.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+SAID = "path: flowers.csv, label: kind, categories: {colour: [blue, red]}, missing: {count: 2}"
+
+
+def test_a_table_is_numbers_and_categories_as_the_job_says(flowers: Path) -> None:
+    data = loaded(flowers, f"from: {{{SAID}}}")
+    x = whole(data.x_train)
+    assert x.dtype == np.float32
+    assert x.shape == (60, 4)
+    np.testing.assert_allclose(x[7], [1.0, 0, 1, 2], atol=1e-3)
+    assert data.classes is not None
+    assert data.classes.names == ("iris", "rose")
+    assert len(data.x_train) + len(data.x_val) == 60
+    assert np.bincount(data.y_val).tolist() == [3, 3]
+
+
+def test_rows_with_missing_values_are_dropped_on_request(flowers: Path) -> None:
+    said = SAID.replace("missing: {count: 2}", "missing: drop, leave_out: [length]")
+    data = loaded(flowers, f"from: {{{said}}}")
+    x = whole(data.x_train)
+    assert x.shape == (59, 3)
+    assert x.dtype == np.uint8, "whole numbers stay whole"
+    np.testing.assert_array_equal(whole(data.x_train, 11), x[11:])
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("flowers.csv", "has the columns length, colour, count, kind: say which one is the label"),
+        ("{path: flowers.csv, label: kinds}", "flowers.csv has no column kinds; did you mean kind?"),
+        ("{path: flowers.csv, label: kind}", "column colour holds text: list its values"),
+        ("{" + SAID.replace(", missing: {count: 2}", "") + "}", "column count has missing values: say what stands"),
+        ("{" + SAID.replace("blue, red", "blue, green") + "}", "column colour holds 'red', which data > from > categ"),
+        ("{" + SAID + ", columns: [length, kind]}", "kind is the label, and is in data > from > columns"),
+        ("{path: flowers.csv, label: length, columns: [count], missing: {count: 0}}", "labels that are not whole"),
+        ("{path: flowers.csv, lable: kind}", "did you mean label?"),
+        ("missing.csv", "there is no "),
+        ("{label: kind}", "data > from > path: is missing"),
+    ],
+)
+def test_what_a_table_does_not_say_by_itself_is_asked_for(said: str, message: str, flowers: Path) -> None:
+    assert message in refusal(flowers, f"from: {said}")
+
+
+def numbers(count: int = 4000) -> Any:
+    x = np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32)
+    return pa.table({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "y": np.arange(count) * 2 // count})
+
+
+def test_parquet_is_read_from_any_row_on(tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    pa.parquet.write_table(numbers(), folder / "1.parquet", row_group_size=700)
+    pa.parquet.write_table(numbers(90), folder / "2.parquet")
+    data = loaded(tmp_path, "from: {path: parts, label: y}")
+    x = whole(data.x_train)
+    assert x.shape == (4090, 3)
+    for begin in (0, 1, 699, 700, 2222, 3999, 4000, 4089):
+        np.testing.assert_array_equal(whole(data.x_train, begin), x[begin:])
+    np.testing.assert_array_equal(
+        rows(data.x_train).taken(np.array([3, 1500])),
+        x[rows(data.x_train).places[[3, 1500]]],
+    )
+
+
+def test_a_list_is_a_whole_sample(tmp_path: Path) -> None:
+    pixels = np.arange(120, dtype=np.uint8).reshape(20, 6)
+    lists = pa.FixedSizeListArray.from_arrays(pixels.ravel(), 6)
+    pa.parquet.write_table(pa.table({"pixels": lists, "y": [0, 1] * 10}), tmp_path / "t.parquet")
+    np.testing.assert_array_equal(whole(loaded(tmp_path, "from: {path: t.parquet, label: y}").x_train), pixels)
+
+
+def truncated(folder: Path) -> None:
+    pa.parquet.write_table(numbers(), folder / "t.parquet")
+    (folder / "t.parquet").write_bytes((folder / "t.parquet").read_bytes()[:-100])
+
+
+def counted(folder: Path) -> None:
+    lines = [f"{number},{number % 3},{number % 2}" for number in range(20)]
+    (folder / "t.csv").write_text("\n".join(["id,a,y", *lines]) + "\n")
+
+
+def late_text(folder: Path) -> None:
+    lines = [f"{number % 7},{number % 2}" for number in range(400_000)]
+    (folder / "t.csv").write_text("\n".join(["a,y", *lines, "many,1"]) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("write", "path", "message"),
+    [
+        (truncated, "t.parquet", "t.parquet is no whole table"),
+        (counted, "t.csv", "column id only counts the rows: leave it out, data > from > leave_out: ['id']"),
+        (late_text, "t.csv", "t.csv is no whole table"),
+        (lambda folder: (folder / "t.csv").touch(), "t.csv", "t.csv is empty"),
+        (lambda folder: (folder / "t.csv").write_text("a,y\n"), "t.csv", "t.csv has no samples"),
+        (lambda folder: (folder / "t.pkl").touch(), "t.pkl", "is a pickle, which may run code"),
+        (lambda folder: (folder / "t.npz").touch(), "t.npz", "is read by `data > npz`"),
+    ],
+)
+def test_a_damaged_table_is_one_line(write: Callable[[Path], Any], path: str, message: str, tmp_path: Path) -> None:
+    write(tmp_path)
+    label = ", label: y" if path.endswith((".csv", "parquet")) else ""
+    assert message in refusal(tmp_path, f"from: {{path: {path}{label}}}")
+
+
+def arrays(folder: Path, **named: Any) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, array in named.items():
+        np.save(folder / f"{name}.npy", array)
+
+
+def test_a_folder_of_arrays_is_read_piece_by_piece(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (1500, 64, 64, 3), np.uint8)
+    arrays(tmp_path / "set", x_train=x, y_train=np.arange(1500) % 3, x_test=x[:30], y_test=np.arange(30) % 3)
+    data = loaded(tmp_path, "from: set")
+    assert sum(1 for _ in rows(data.x_train).source_blocks()) > 1
+    np.testing.assert_array_equal(whole(data.x_train, 1450), x[1450:])
+    np.testing.assert_array_equal(whole(data.x_test), x[:30])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"x_train": np.zeros((9, 2))}, "y_train.npy does not exist"),
+        ({"x_train": np.zeros((9, 2)), "y_train": np.arange(8)}, "x_train.npy has 9 samples and y_train.npy 8"),
+        ({"x_train": np.full((9, 2), np.nan), "y_train": np.arange(9) % 2}, "x holds numbers that are NaN or infinite"),
+        ({"x_train": np.zeros((0, 2)), "y_train": np.arange(0)}, "x_train.npy is empty"),
+        ({"x_train": np.asfortranarray(np.eye(9)), "y_train": np.arange(9) % 2}, "in Fortran's order"),
+        (
+            {"x_train": np.eye(9), "y_train": np.arange(9) % 2, "x_test": np.eye(9), "y_test": np.arange(9) % 3},
+            "y_test holds the label 2",
+        ),
+        (
+            {"x_train": np.eye(9), "y_train": np.arange(9) % 2, "x_val": np.eye(8), "y_val": np.arange(8) % 2},
+            "they must agree",
+        ),
+    ],
+)
+def test_wrong_arrays_are_one_line(wrong: dict[str, Any], message: str, tmp_path: Path) -> None:
+    arrays(tmp_path / "set", **wrong)
+    if "order" in message:
+        np.save(tmp_path / "set" / "x_train.npy", np.asfortranarray(np.ones((9, 8))))
+    assert message in refusal(tmp_path, "from: {path: set, as: arrays}")
+
+
+def pictures(folder: Path, *, sizes: tuple[tuple[int, int], ...] = ((12, 10),)) -> None:
+    for kind, shade in (("cat", 40), ("dog", 200)):
+        (folder / kind).mkdir(parents=True)
+        for number in range(12):
+            size = sizes[number % len(sizes)]
+            Image.new("RGB", size, (shade, number, 0)).save(folder / kind / f"{number:02d}.png")
+
+
+def test_pictures_below_folders_of_classes(tmp_path: Path) -> None:
+    pictures(tmp_path / "pets" / "train", sizes=((12, 10), (30, 20)))
+    pictures(tmp_path / "pets" / "test")
+    data = loaded(tmp_path, "from: {path: pets, size: [8, 6]}")
+    x = whole(data.x_train)
+    assert (x.shape, x.dtype) == ((24, 8, 6, 3), np.uint8)
+    assert x[[0, -1], 0, 0].tolist() == [[40, 0, 0], [200, 11, 0]]
+    assert data.classes is not None
+    assert data.classes.names == ("cat", "dog")
+    assert data.x_test is not None
+    grey = loaded(tmp_path, "from: {path: pets, size: 8, colour: grey, crop: true}")
+    assert rows(grey.x_train).sample_shape == (8, 8, 1)
+    np.testing.assert_array_equal(whole(data.x_train, 20), x[20:])
+
+
+def test_pictures_of_a_table(tmp_path: Path) -> None:
+    pictures(tmp_path / "all")
+    (tmp_path / "all" / "t.csv").write_text("name,kind\ncat/00.png,a\ndog/01.png,b\ncat/02.png,a\ndog/03.png,b\n")
+    data = loaded(tmp_path, "from: {path: all, as: images, table: t.csv, columns: [name, kind]}, validation: 2")
+    assert whole(data.x_train)[:, 0, 0, 1].tolist() == [0, 1, 2, 3]
+
+
+def test_wrong_pictures_are_named(tmp_path: Path) -> None:
+    pictures(tmp_path / "pets", sizes=((12, 10), (10, 12)))
+    assert "pixels, the first one 10 × 12: say what all become" in refusal(tmp_path, "from: pets")
+    (tmp_path / "pets" / "cat" / "03.png").write_bytes((tmp_path / "pets" / "cat" / "04.png").read_bytes()[:40])
+    assert "03.png is no whole picture" in refusal(tmp_path, "from: {path: pets, size: 8}")
+    skipping = loaded(tmp_path, "from: {path: pets, size: 8, skip_unreadable: true}")
+    assert rows(skipping.x_train).source_count == 23
+    assert len(whole(skipping.x_train, 20)) == 3
+    (tmp_path / "none").mkdir()
+    assert "holds no pictures in folders of classes" in refusal(tmp_path, "from: none")
+
+
+def test_a_text_is_continued_unit_by_unit(tmp_path: Path) -> None:
+    text = "the cat sat on the mat, été\n" * 40
+    (tmp_path / "t.txt").write_text(text)
+    data = loaded(tmp_path, "from: {path: t.txt, window: 16}, task: sequence")
+    assert data.classes is not None
+    names = data.classes.names
+    x = whole(data.x_train)
+    assert "".join(names[code] for code in x[:3].ravel()) == text[:48]
+    first = int(rows(data.x_train).places[0])
+    assert "".join(names[code] for code in data.y_train[0]) == text[16 * first + 1 : 16 * first + 17]
+    np.testing.assert_array_equal(whole(data.x_train, 30), x[30:])
+    in_bytes = loaded(tmp_path, "from: {path: t.txt, window: 16, unit: bytes}, task: sequence")
+    assert whole(in_bytes.x_train).tobytes() == text.encode()[: whole(in_bytes.x_train).size]
+    assert "set data > task: sequence" in refusal(tmp_path, "from: t.txt")
+    (tmp_path / "test.txt").write_text("naïve " * 30)
+    strange = refusal(tmp_path, "from: {path: t.txt, window: 16, test: test.txt}, task: sequence")
+    assert "test.txt holds the character 'ï'" in strange
+
+
+def test_lines_with_a_label_in_front(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("good\tfine day\nbad\train\n" * 9)
+    data = loaded(tmp_path, "from: {path: t.txt, lines: true, window: 6}")
+    np.testing.assert_array_equal(whole(data.x_train)[1], [115, 98, 106, 111, 0, 0])
+    (tmp_path / "t.txt").write_text("good\tfine day\nno label\n")
+    assert "t.txt:2: no label before a tab" in refusal(tmp_path, "from: {path: t.txt, lines: true}")
+
+
+EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", (DOCS / "data.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.split()[1])
+def test_the_documents_sources_are_read(example: str, tmp_path: Path) -> None:
+    lines = [f"{n},{n % 9 or ''},{('blue', 'red')[n % 2]},{('iris', 'rose')[n // 30]}" for n in range(60)]
+    (tmp_path / "flowers.csv").write_text("\n".join(["id,height,colour,kind", *lines]) + "\n")
+    arrays(tmp_path / "arrays", x_train=np.zeros((40, 8, 8, 1), np.uint8), y_train=np.arange(40) % 2)
+    pictures(tmp_path / "pets")
+    (tmp_path / "book.txt").write_text("once upon a time\n" * 200)
+    (tmp_path / "reviews.txt").write_text("good\tfine\nbad\train\n" * 9)
+    (tmp_path / "job.yaml").write_text(example)
+    job = load_job(tmp_path / "job.yaml")
+    assert len(load_dataset(job.data, job.seed).x_train) > 10

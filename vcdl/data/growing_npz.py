@@ -1,0 +1,90 @@
+"""An uncompressed `.npz` that grows by samples: `x` first, whose size is known from the beginning, then the rest."""
+
+import io
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from vcdl.data.rows import Array
+
+
+class GrowingNpz:
+    """The file of some samples while they come; another process may go on with it."""
+
+    def __init__(self, path: Path, count: int, sample_shape: tuple[int, ...], dtype: "np.dtype[Any]") -> None:
+        self.path = path
+        self._part = path.with_suffix(".part")
+        header = io.BytesIO()
+        described = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (count, *sample_shape)}
+        npy.write_array_header_1_0(header, described)
+        self._info = zipfile.ZipInfo("x.npy")
+        self._info.file_size = len(header.getvalue()) + count * int(np.prod(sample_shape)) * dtype.itemsize
+        self._info.compress_size = self._info.file_size
+        data_bytes = self._info.file_size - len(header.getvalue())
+        self._info.CRC, self._info.header_offset = 0, 0  # the checksum comes at the end
+        self._head = self._info.FileHeader() + header.getvalue()
+        self.state = (len(self._head), zlib.crc32(header.getvalue()))
+        """Bytes written, and the checksum of what of them is `x`."""
+        self.whole_bytes = len(self._head) + data_bytes
+        """Bytes when all samples are there."""
+        self._fresh = self.state
+        self._has_begun = False
+
+    def restart(self) -> None:
+        """Begin anew, whatever is there."""
+        self.state, self._has_begun = self._fresh, False
+
+    def resume(self, state: tuple[int, int]) -> None:
+        """Go on after so many bytes; what a killed process wrote behind them is cut off. Raises OSError."""
+        if self.is_done:
+            return
+        if state[0] > len(self._head):
+            os.truncate(self._part, state[0])
+            self._has_begun = True
+        self.state = state
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the file is whole."""
+        return self.path.exists()
+
+    def append(self, blocks: Sequence[Array]) -> None:
+        """Write the next samples. Raises OSError."""
+        size, checksum = self.state
+        with self._part.open("ab" if self._has_begun else "wb") as file:
+            if not self._has_begun:
+                file.write(self._head)
+            for block in blocks:
+                data = np.ascontiguousarray(block).data.cast("B")
+                file.write(data)
+                size, checksum = size + len(data), zlib.crc32(data, checksum)
+        self._has_begun, self.state = True, (size, checksum)
+
+    def sync(self) -> None:
+        """Have on the disk what was written. Raises OSError."""
+        if self._has_begun:
+            with self._part.open("rb") as file:
+                os.fsync(file.fileno())
+
+    def finish(self, others: Mapping[str, Array | None]) -> None:
+        """Write the arrays that follow, and give the file its name. Raises OSError."""
+        if self.is_done:
+            return
+        size, self._info.CRC = self.state
+        os.truncate(self._part, size)  # of a process that was killed in this method
+        with self._part.open("r+b") as file:
+            file.write(self._info.FileHeader())
+        with zipfile.ZipFile(self._part, "a") as archive:  # no archive yet: it begins behind what is there
+            archive.filelist.append(self._info)
+            archive.NameToInfo[self._info.filename] = self._info
+            for name, array in others.items():
+                if array is not None:
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        npy.write_array(member, array, allow_pickle=False)
+        self._part.replace(self.path)

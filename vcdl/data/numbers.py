@@ -1,0 +1,106 @@
+"""Range and moments of the numbers of samples, gathered block by block: no copy of all of them is made."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from vcdl.data.rows import Array, Rows
+
+_BLOCK_BYTES = 2**24
+_MOMENT_ROWS = 4096
+"""Rows that are converted to float64 at a time."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Facts about all numbers of an input, per entry of the last axis (a channel, a column); see `width_of`."""
+
+    low: Array
+    high: Array
+    whole: bool
+    """Whether all are whole numbers."""
+    mean: Array | None = None
+    """None: not measured, as is `deviation`."""
+    deviation: Array | None = None
+
+
+def numbers_of(x: Array | Rows, *, moments: bool = False) -> Numbers:
+    """The numbers of samples of shape (n, …). `moments`: with mean and deviation, in float64 and one pass.
+
+    Blocks' moments are joined as by Chan, Golub and LeVeque (1979), so that large means cost no precision.
+    """
+    if isinstance(x, Rows):
+        return x.numbers
+    return gathered(_blocks(x), moments=moments)
+
+
+def gathered(blocks: Iterable[Array], *, moments: bool) -> Numbers:
+    """The numbers of blocks of shape (n, …), at least one."""
+    measured = NumbersSoFar(moments)
+    for block in blocks:
+        measured.add(block)
+    return measured.numbers
+
+
+class NumbersSoFar:
+    """Gathers the numbers of one block after the other."""
+
+    def __init__(self, moments: bool) -> None:
+        self._moments = moments
+        self._low: Array | None = None
+        self._high: Array | None = None
+        self._whole = True
+        self._count = 0
+        self._mean = np.float64(0) * np.zeros(1)
+        self._squares = np.zeros(1)
+
+    def add(self, block: Array) -> None:
+        """Add samples of shape (n, …), at least one."""
+        width = width_of(block)
+        flat = block.reshape(len(block), -1)  # whole samples first: their axis is long, that of channels is not
+        low, high = (ends.reshape(-1, width) for ends in (flat.min(axis=0), flat.max(axis=0)))
+        low, high = low.min(axis=0), high.max(axis=0)
+        self._low = low if self._low is None else np.minimum(self._low, low)
+        self._high = high if self._high is None else np.maximum(self._high, high)
+        self._whole = self._whole and (block.dtype.kind in "biu" or not np.any(block != np.floor(block)))
+        if self._moments:
+            for rows in _in_float64(block, width):
+                self._join(rows)
+
+    def _join(self, rows: Array) -> None:
+        mean = rows.mean(axis=0)
+        squares = np.square(rows - mean).sum(axis=0)
+        count = self._count + len(rows)
+        difference = mean - self._mean
+        self._squares = self._squares + squares + np.square(difference) * (self._count * len(rows) / count)
+        self._mean = self._mean + difference * (len(rows) / count)
+        self._count = count
+
+    @property
+    def numbers(self) -> Numbers:
+        """What was gathered, of at least one block."""
+        if self._low is None or self._high is None:
+            raise ValueError("no block was measured")
+        if not self._moments:
+            return Numbers(self._low, self._high, self._whole)
+        deviation = np.sqrt(self._squares / self._count)
+        return Numbers(self._low, self._high, self._whole, self._mean, deviation)
+
+
+def width_of(x: Array) -> int:
+    """Entries that have moments and a range of their own: those of the last axis, of grey images without one 1."""
+    grey_images = x.ndim == 3 and x.dtype.kind in "ui"
+    return 1 if grey_images else x.shape[-1]
+
+
+def _blocks(x: Array) -> Iterator[Array]:
+    rows = max(1, _BLOCK_BYTES // max(1, x[:1].nbytes))
+    for first in range(0, len(x), rows):
+        yield x[first : first + rows]
+
+
+def _in_float64(block: Array, width: int) -> Iterator[Array]:
+    flat = block.reshape(-1, width)
+    for first in range(0, len(flat), _MOMENT_ROWS):
+        yield flat[first : first + _MOMENT_ROWS].astype(np.float64)

@@ -1,0 +1,171 @@
+"""Folders of pictures, one folder a class, or with a table of paths and labels; decoded by Pillow on all cores."""
+
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import PlainValidator
+
+from vcdl.data.readers.table import opened_table, table_files
+from vcdl.data.rows import Array
+from vcdl.errors import DataError, one_line
+from vcdl.job.reader import Block, Reader, as_key
+from vcdl.wire.task import Task
+from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.section import SECTION_AS_YAML
+
+Colour = Literal["rgb", "grey"]
+_ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
+_BLOCK_BYTES = 2**24
+_PARTS = {"train": ("train",), "val": ("val", "validation", "valid"), "test": ("test",)}
+"""Names of the folders of parts."""
+_Picture = tuple[Path, str]
+"""A file and its label."""
+
+
+def _size(raw: Any) -> tuple[int, int]:
+    sides = (raw, raw) if isinstance(raw, int) else raw
+    if (
+        not isinstance(sides, list | tuple)
+        or len(sides) != 2
+        or not all(type(s) is int and 0 < s < 2**14 for s in sides)
+    ):
+        raise kinds.expected("height and width in pixels, such as [64, 64]", raw)
+    return sides[0], sides[1]
+
+
+class ImagesReader(Reader):
+    """`as: images`: a picture is a sample of shape (height, width, channels) in uint8."""
+
+    as_: Literal["images"] = as_key("images")
+    size: Annotated[tuple[int, int] | None, PlainValidator(_size), SECTION_AS_YAML] = None
+    """Height and width; None: that of all pictures, which must be one."""
+    colour: Annotated[Colour, kinds.one_of(Colour)] = "rgb"
+    crop: Annotated[bool, kinds.true_or_false()] = False
+    """Whether pictures of other proportions are cropped around their middle; else they are stretched."""
+    table: Path | None = None
+    """A table with a column of paths, below the folder, and one of labels; None: folders are classes."""
+    columns: Annotated[tuple[str, str], PlainValidator(lambda raw: _pair(raw)), SECTION_AS_YAML] = ("file", "label")
+    """The two columns of the table."""
+    skip_unreadable: Annotated[bool, kinds.true_or_false()] = False
+
+    @property
+    def parts(self) -> Mapping[str, Path]:
+        given = super().parts
+        if len(given) > 1 or self.table is not None or not (self.path / "train").is_dir():
+            return given
+        found = {part: self.path / name for part, names in _PARTS.items() for name in names}
+        return {part: folder for part, folder in found.items() if folder.is_dir()}
+
+    def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
+        pictures = self.pictures(path)
+        size = self.size or _first_size([file for file, _ in pictures])
+        rows = max(1, _BLOCK_BYTES // (size[0] * size[1] * (3 if self.colour == "rgb" else 1)))
+        waiting = iter(pictures if self.skip_unreadable else pictures[begin:])
+        skips = begin if self.skip_unreadable else 0
+        cores = len(os.sched_getaffinity(0))
+        with ThreadPoolExecutor(cores) as pool:
+            while some := list(islice(waiting, rows)):
+                decoded = list(pool.map(lambda picture: self._decoded(picture[0], size), some))
+                kept = [(x, label) for x, (_, label) in zip(decoded, some, strict=True) if x is not None]
+                kept, skips = kept[min(skips, len(kept)) :], max(0, skips - len(kept))
+                if kept:
+                    yield Block(np.stack([x for x, _ in kept]), np.array([label for _, label in kept]))
+
+    def training_samples(self) -> int | None:
+        try:
+            return len(self.pictures(self.parts["train"]))
+        except DataError:
+            return None
+
+    def pictures(self, path: Path) -> list[_Picture]:
+        """All pictures of a part with their labels, in order. Raises DataError."""
+        if not path.is_dir():
+            raise DataError(f"{path.name} is no folder: name the one with the pictures")
+        if self.table is not None:
+            return self._in_table(self.table, path)
+        classes = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+        found = [
+            (file, folder.name)
+            for folder in classes
+            for file in sorted(folder.rglob("*"))
+            if file.suffix.lower() in _ENDINGS
+        ]
+        if not found:
+            loose = any(file.suffix.lower() in _ENDINGS for file in path.iterdir())
+            cure = (
+                "put those of a class into a folder of its name, or give data > from > table" if loose else "check it"
+            )
+            raise DataError(f"{path.name} holds no pictures in folders of classes: {cure}")
+        return found
+
+    def _in_table(self, name: Path, folder: Path) -> list[_Picture]:
+        table = folder / name
+        found: list[_Picture] = []
+        for file in table_files(table):
+            with opened_table(file) as opened:
+                for column in self.columns:
+                    if column not in opened.schema.names:
+                        raise DataError(
+                            f"{file.name} has no column {column}: say which hold path and label, "
+                            f"data > from > columns: [{', '.join(opened.schema.names[:2])}]"
+                        )
+                for batch in opened.batches(self.columns, {}):
+                    paths, labels = (batch.column(column).to_pylist() for column in self.columns)
+                    found += [(folder / str(path), str(label)) for path, label in zip(paths, labels, strict=True)]
+        missing = [path for path, _ in found if not path.is_file()]
+        if missing:
+            raise DataError(f"{table.name} names {missing[0]}, which is not there ({len(missing)} of {len(found)})")
+        return found
+
+    def _decoded(self, file: Path, size: tuple[int, int]) -> Array | None:
+        """Pixels of shape (height, width, channels); None: unreadable, and to be skipped. Raises DataError."""
+        from PIL import Image, ImageOps
+
+        mode = "RGB" if self.colour == "rgb" else "L"
+        height, width = size
+        try:
+            with Image.open(file) as opened:
+                if opened.format == "JPEG" and self.size is not None:
+                    opened.draft(mode, (width, height))  # decodes a large one at a fraction of its size
+                picture = ImageOps.exif_transpose(opened).convert(mode)
+        except Exception as error:  # Pillow's readers raise nearly everything for a damaged file
+            if self.skip_unreadable:
+                return None
+            raise DataError(
+                f"{file} is no whole picture ({one_line(error)[:200]}): mend or remove it, or set data > from > "
+                "skip_unreadable: true"
+            ) from error
+        if picture.size != (width, height):
+            if self.size is None:
+                raise DataError(
+                    f"{file} has {picture.height} × {picture.width} pixels, the first one {height} × {width}: say what "
+                    f"all become, data > from > size: [{height}, {width}]"
+                )
+            picture = ImageOps.fit(picture, (width, height)) if self.crop else picture.resize((width, height))
+        pixels = np.asarray(picture)
+        return pixels if pixels.ndim == 3 else pixels[:, :, None]
+
+
+def _pair(raw: Any) -> tuple[str, str]:
+    if not isinstance(raw, list | tuple) or len(raw) != 2 or not all(isinstance(name, str) for name in raw):
+        raise kinds.expected("the columns of path and label, such as [file, label]", raw)
+    return raw[0], raw[1]
+
+
+def _first_size(files: list[Path]) -> tuple[int, int]:
+    """Height and width of the first picture that can be read."""
+    from PIL import Image, ImageOps
+
+    for file in files:
+        try:
+            with Image.open(file) as opened:
+                picture = ImageOps.exif_transpose(opened)
+                return picture.height, picture.width
+        except Exception:  # whoever decodes it says what is wrong
+            continue
+    raise DataError(f"none of {len(files)} pictures can be read, such as {files[0]}: check the folder")

@@ -1,0 +1,414 @@
+"""Tables: CSV, TSV and Parquet, a file or a folder of files, read by pyarrow in pieces of some MB.
+
+What a table does not say by itself the job file says: the label, categories, and what stands for missing values.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import PlainValidator
+
+from vcdl.data.rows import Array
+from vcdl.errors import DataError, one_line, unreadable
+from vcdl.job.reader import Block, Reader, as_key
+from vcdl.wire.task import HAS_CLASSES, Task
+from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.reading import nearest
+from vcdl.yaml_schema.section import SECTION_AS_YAML
+
+_ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
+_BLOCK_BYTES = 2**24
+_INDEX_NAMES = frozenset({"", "index", "unnamed: 0", "__index_level_0__"})
+_FEWEST_OF_INDEX = 10
+"""Rows that must count up before a column is taken for an index."""
+_DROP = "drop"
+
+
+def _names(raw: Any) -> tuple[str, ...]:
+    if not isinstance(raw, list | tuple) or not raw or not all(isinstance(name, str) for name in raw):
+        raise kinds.expected("a list of columns, such as [age, height]", raw)
+    if len(set(raw)) < len(raw):
+        raise ValueError("names a column twice")
+    return tuple(raw)
+
+
+def _label(raw: Any) -> tuple[str, ...]:
+    return (raw,) if isinstance(raw, str) and raw else _names(raw)
+
+
+def _categories(raw: Any) -> dict[str, tuple[str, ...]]:
+    if not isinstance(raw, Mapping):
+        raise kinds.expected("a list of values by column, such as {colour: [blue, red]}", raw)
+    for column, listed in raw.items():
+        if not isinstance(listed, list | tuple) or len({str(value) for value in listed}) < max(2, len(listed)):
+            raise ValueError(f"{column}: expected a list of at least two different values")
+    return {str(column): tuple(map(str, listed)) for column, listed in raw.items()}
+
+
+def _missing(raw: Any) -> dict[str, float | str] | str:
+    if raw == _DROP:
+        return _DROP
+    if not isinstance(raw, Mapping) or not all(isinstance(v, int | float | str) for v in raw.values()):
+        raise kinds.expected("drop (rows with a missing value), or what stands for it by column: {age: 30}", raw)
+    return {str(column): value if isinstance(value, str) else float(value) for column, value in raw.items()}
+
+
+class TableReader(Reader):
+    """`as: table`: a row is a sample, and its columns are numbers, or categories that become a column each."""
+
+    as_: Literal["table"] = as_key("table")
+    label: Annotated[tuple[str, ...] | None, PlainValidator(_label), SECTION_AS_YAML] = None
+    """The column of the labels; several of them for `multi_label` and `regression`."""
+    columns: Annotated[tuple[str, ...] | None, PlainValidator(_names), SECTION_AS_YAML] = None
+    """The columns of x in this order; None: all but the label and those that are left out."""
+    leave_out: Annotated[tuple[str, ...] | None, PlainValidator(_names), SECTION_AS_YAML] = None
+    categories: Annotated[dict[str, tuple[str, ...]] | None, PlainValidator(_categories), SECTION_AS_YAML] = None
+    """The values of columns of text, each of which becomes a column of 0 and 1."""
+    missing: Annotated[dict[str, float | str] | str | None, PlainValidator(_missing), SECTION_AS_YAML] = None
+    """What stands for missing values by column; or `drop`: rows with one are left out."""
+
+    def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
+        place = 0
+        for file in table_files(path):
+            with opened_table(file) as table:
+                schema = _Columns(self, file, table.schema, task)
+                skips = 0
+                if self.missing != _DROP and table.rows is not None:
+                    if place + table.rows <= begin:
+                        place += table.rows
+                        continue
+                    skips = max(0, begin - place)
+                first = not place
+                place += skips
+                for batch in table.batches(schema.used, schema.types, skips):
+                    block = schema.block(batch, is_first=first)
+                    first = False
+                    place += len(block.x)
+                    if place > begin and len(block.x):
+                        kept = slice(max(0, begin - (place - len(block.x))), None)
+                        yield Block(block.x[kept], None if block.y is None else block.y[kept])
+
+    def training_samples(self) -> int | None:
+        try:
+            return sum(samples_in(file) for file in table_files(self.path))
+        except (DataError, OSError):
+            return None
+
+
+def table_files(path: Path) -> list[Path]:
+    """The files of a table, in order. Raises DataError."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.suffix.lower() in _ENDINGS)
+    if not found:
+        raise DataError(f"{path.name} holds no {', '.join(_ENDINGS)}: name the file of the table")
+    return found
+
+
+def samples_in(file: Path) -> int:
+    """Rows of a file: of Parquet as its footer says, of text by the length of its first lines. Raises DataError."""
+    if is_parquet(file):
+        with opened_table(file) as table:
+            return table.rows or 0
+    with file.open("rb") as opened:
+        begin = opened.read(2**20)
+    lines = begin.count(b"\n")
+    return max(1, round(lines * file.stat().st_size / max(1, len(begin))) - 1)
+
+
+def is_parquet(file: Path) -> bool:
+    return file.suffix.lower() in (".parquet", ".pq")
+
+
+class Table:
+    """An open file of a table."""
+
+    def __init__(self, file: Path, opened: Any) -> None:
+        self._file = file
+        self._opened = opened
+        self.schema = opened.schema_arrow if is_parquet(file) else opened.schema
+        """Columns and types, of text as its first MB says."""
+        self.rows: int | None = opened.metadata.num_rows if is_parquet(file) else None
+        """None: unknown before it is read."""
+
+    def batches(self, columns: Sequence[str], types: Mapping[str, Any], skips: int = 0) -> Iterator[Any]:
+        """Record batches of some columns, without the first `skips` rows. `types`: of columns of text files.
+
+        Raises DataError.
+        """
+        with _errors(self._file):
+            if is_parquet(self._file):
+                yield from self._of_parquet(columns, skips)
+            else:
+                with _opened_csv(self._file, types, columns) as opened:
+                    for batch in opened:
+                        yield batch.slice(min(skips, len(batch)))
+                        skips = max(0, skips - len(batch))
+
+    def _of_parquet(self, columns: Sequence[str], skips: int) -> Iterator[Any]:
+        facts = self._opened.metadata
+        first = 0
+        while first < facts.num_row_groups and skips >= facts.row_group(first).num_rows:
+            skips -= facts.row_group(first).num_rows
+            first += 1
+        row_bytes = max(
+            1, sum(facts.row_group(g).total_byte_size for g in range(facts.num_row_groups)) // facts.num_rows
+        )
+        rows = max(1, min(2**16, _BLOCK_BYTES // row_bytes))
+        groups = range(first, facts.num_row_groups)
+        for batch in self._opened.iter_batches(rows, row_groups=groups, columns=columns):
+            yield batch.slice(min(skips, len(batch)))
+            skips = max(0, skips - len(batch))
+
+
+@contextmanager
+def opened_table(file: Path) -> Iterator[Table]:
+    """Open a file of a table. Raises DataError, FileUnavailable."""
+    with _errors(file):
+        pa = arrow()
+        if not file.stat().st_size:
+            raise DataError(f"{file.name} is empty: write it again")
+        if is_parquet(file):
+            opened = pa.parquet.ParquetFile(file)
+            if not opened.metadata.num_rows:
+                raise DataError(f"{file.name} has no rows: write it again")
+        else:
+            opened = _opened_csv(file, {}, None)
+    with opened:
+        yield Table(file, opened)
+
+
+def _opened_csv(file: Path, types: Mapping[str, Any], columns: Sequence[str] | None) -> Any:
+    csv = arrow().csv
+    return csv.open_csv(
+        file,
+        csv.ReadOptions(block_size=2**20 if columns is None else 2**22),
+        csv.ParseOptions(delimiter="\t" if file.suffix.lower() == ".tsv" else ","),
+        csv.ConvertOptions(column_types=dict(types), include_columns=columns, strings_can_be_null=True),
+    )
+
+
+def arrow() -> Any:
+    """The package pyarrow. Raises DataError where it is not installed."""
+    try:
+        import pyarrow as pa
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError as error:
+        raise DataError(f"tables are read by pyarrow, which is not here ({error}): pip install 'vcdl[data]'") from error
+    return pa
+
+
+@contextmanager
+def _errors(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataError(f"{file} does not exist: check the name and the folder") from error
+    except PermissionError as error:
+        raise DataError(f"{file} may not be read: check its permissions") from error
+    except DataError:
+        raise
+    except ValueError as error:  # pyarrow's own errors are of this kind
+        raise DataError(
+            f"{file.name} is no whole table ({one_line(error)[:300]}): mend it, or write it again"
+        ) from error
+    except OSError as error:
+        if error.errno is None:  # pyarrow's word for a damaged file
+            raise DataError(f"{file.name} is damaged ({one_line(error)[:300]}): write it again") from error
+        raise unreadable(file, error) from error
+
+
+class _Columns:
+    """What a reader makes of one file's columns."""
+
+    def __init__(self, reader: TableReader, file: Path, schema: Any, task: Task) -> None:
+        self._reader = reader
+        self._name = file.name
+        self._arrow_types = {field.name: field.type for field in schema}
+        names = list(self._arrow_types)
+        if reader.label is None and task != "autoencoder":
+            raise DataError(
+                f"{self._name} has the columns {_listed(names)}: say which one is the label, "
+                f"data > from: {{path: {self._name}, label: …}}"
+            )
+        self._label = reader.label or ()
+        out = {*self._label, *(reader.leave_out or ())}
+        self.features = list(reader.columns or (name for name in names if name not in out))
+        for column in (*self._label, *(reader.leave_out or ()), *self.features, *self._listed, *self._filled):
+            if column not in self._arrow_types:
+                raise DataError(f"{self._name} has no column {column}; {nearest(column, names)}"[:500])
+        for column in self._label:
+            if column in self.features:
+                raise DataError(f"{self._name}: {column} is the label, and is in data > from > columns: take it out")
+        if not self.features:
+            raise DataError(f"{self._name} has no column beside the label: there is nothing to learn from")
+        self.used = [*self.features, *self._label]
+        self._is_text_label = task in HAS_CLASSES
+        for column in self.features:
+            self._check_type(column)
+
+    @property
+    def _filled(self) -> dict[str, float | str]:
+        missing = self._reader.missing
+        return {} if missing is None or isinstance(missing, str) else missing
+
+    @property
+    def _listed(self) -> dict[str, tuple[str, ...]]:
+        return self._reader.categories or {}
+
+    @property
+    def types(self) -> dict[str, Any]:
+        """The types in which columns of text files are read: their first lines do not show all that follows."""
+        pa = arrow()
+        wanted = {name: pa.string() if name in self._listed else pa.float64() for name in self.features}
+        for name in self._label:
+            kind = self._arrow_types[name]
+            is_text = pa.types.is_string(kind) or pa.types.is_null(kind)
+            wanted[name] = pa.string() if is_text and self._is_text_label else pa.float64()
+        return wanted
+
+    def _check_type(self, column: str) -> None:
+        pa, kind = arrow(), self._arrow_types[column]
+        if column in self._listed:
+            return
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
+            raise DataError(
+                f"{self._name}: column {column} holds text: list its values, data > from > categories: "
+                f"{{{column}: [a, b, …]}}, or leave it out (`vcdl data` shows what it holds)"
+            )
+        if _list_width(kind) is not None:
+            if len(self.features) > 1:
+                raise DataError(f"{self._name}: column {column} holds lists: a list is a whole sample, name it alone")
+        elif not any(is_kind(kind) for is_kind in _numbers_of(pa)):
+            raise DataError(
+                f"{self._name}: column {column} holds {kind}: write it as numbers, or leave it out by "
+                "data > from > leave_out"
+            )
+
+    def block(self, batch: Any, *, is_first: bool) -> Block:
+        """The samples of a record batch. Raises DataError."""
+        if is_first and self._reader.columns is None:
+            self._refuse_index(batch)
+        kept = self._kept(batch)
+        if kept is not None:
+            batch = batch.filter(kept)
+        if _list_width(self._arrow_types[self.features[0]]) is not None:
+            x = self._lists(batch.column(self.features[0]))
+        else:
+            x = self._matrix(batch)
+        return Block(x, self._labels(batch))
+
+    def _kept(self, batch: Any) -> Any:
+        """Which rows have all their values; None: all do. Raises DataError unless missing ones are spoken for."""
+        pa = arrow()
+        kept = None
+        for column in self.used:
+            values = batch.column(column)
+            known = values.is_valid()
+            if pa.types.is_floating(values.type):
+                known = pa.compute.and_(known, pa.compute.invert(pa.compute.fill_null(pa.compute.is_nan(values), True)))
+            if known.false_count and column not in self._filled:
+                if self._reader.missing != _DROP:
+                    what = "its median, say" if column not in self._listed else "one of its categories"
+                    raise DataError(
+                        f"{self._name}: column {column} has missing values: say what stands for them, "
+                        f"data > from > missing: {{{column}: …}} ({what}), or missing: drop"
+                    )
+                kept = known if kept is None else pa.compute.and_(kept, known)
+        return kept
+
+    def _matrix(self, batch: Any) -> Array:
+        parts = [self._numbers(column, batch.column(column)) for column in self.features]
+        if len({part.dtype for part in parts}) > 1:
+            wide = np.result_type(*{part.dtype for part in parts})
+            parts = [part.astype(wide, copy=False) for part in parts]
+        if all(part.ndim == 1 for part in parts):
+            x = np.empty((len(batch), len(parts)), parts[0].dtype)
+            for place, part in enumerate(parts):
+                x[:, place] = part
+            return x
+        return np.concatenate([part.reshape(len(batch), -1) for part in parts], axis=1)
+
+    def _numbers(self, column: str, values: Any) -> Array:
+        """A column as numbers, shape (n,); of categories (n, values). Raises DataError."""
+        filled = self._filled.get(column)
+        if column in self._listed:
+            return self._flags(column, values, filled)
+        if filled is not None and not isinstance(filled, float):
+            raise DataError(f"data > from > missing: {column} holds numbers, and {filled!r} is to stand for them")
+        numbers: Array = values.to_numpy(zero_copy_only=False)
+        if filled is not None or values.type == arrow().null():
+            numbers = numbers.astype(np.float64)
+            numbers[np.isnan(numbers)] = filled
+        return numbers.astype(np.uint8) if numbers.dtype.kind == "b" else numbers
+
+    def _flags(self, column: str, values: Any, filled: object) -> Array:
+        known = self._listed[column]
+        pa = arrow()
+        values = values.cast(pa.string())
+        if filled is not None:
+            values = values.fill_null(str(filled))
+        places = pa.compute.index_in(values, pa.array(known))
+        if places.null_count:
+            odd = values.filter(places.is_null())[0].as_py()
+            raise DataError(
+                f"{self._name}: column {column} holds {odd!r}, which data > from > categories does not list: add it"
+            )
+        flags: Array = np.eye(len(known), dtype=np.uint8)[places.to_numpy()]
+        return flags
+
+    def _lists(self, values: Any) -> Array:
+        pa = arrow()
+        lengths = pa.compute.list_value_length(values)
+        if len(values) and pa.compute.min_max(lengths)["min"] != pa.compute.min_max(lengths)["max"]:
+            raise DataError(f"{self._name}: column {self.features[0]} holds lists of several lengths: write equal ones")
+        flat: Array = values.flatten().to_numpy(zero_copy_only=False)
+        return flat.reshape(len(values), -1)
+
+    def _labels(self, batch: Any) -> Array | None:
+        if not self._label:
+            return None
+        columns = []
+        for column in self._label:
+            values = batch.column(column)
+            if arrow().types.is_dictionary(values.type):
+                values = values.dictionary_decode()
+            if arrow().types.is_string(values.type) or arrow().types.is_large_string(values.type):
+                columns.append(np.array(values.to_pylist(), dtype=str))
+            else:
+                columns.append(values.to_numpy(zero_copy_only=False))
+        return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+
+    def _refuse_index(self, batch: Any) -> None:
+        """Raises DataError for a column that only counts the rows."""
+        for column in self.features:
+            values = batch.column(column).to_numpy(zero_copy_only=False)
+            counts = values.dtype.kind in "iuf" and len(values) >= _FEWEST_OF_INDEX and values[0] in (0, 1)
+            if column.lower() in _INDEX_NAMES or (
+                counts and np.array_equal(values, values[0] + np.arange(len(values)))
+            ):
+                raise DataError(
+                    f"{self._name}: column {column or '(without a name)'} only counts the rows: leave it out, "
+                    f"data > from > leave_out: [{column!r}], or list all columns in data > from > columns"
+                )
+
+
+def _numbers_of(pa: Any) -> tuple[Callable[[Any], bool], ...]:
+    """Tests for types that are numbers; a column without any value is one, too."""
+    return pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null
+
+
+def _list_width(kind: Any) -> int | None:
+    """The length of lists, −1 for any; None: the type is no list."""
+    types = arrow().types
+    if types.is_fixed_size_list(kind):
+        return int(kind.list_size)
+    return -1 if types.is_list(kind) or types.is_large_list(kind) else None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:12]) + (f", … ({len(names)})" if len(names) > 12 else "")

@@ -1,0 +1,153 @@
+"""Text files: windows of characters or bytes, each to be continued by one; or lines with a label in front."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+
+from vcdl.data.rows import Array
+from vcdl.errors import DataError, unreadable
+from vcdl.job.reader import Block, Reader, as_key
+from vcdl.wire.task import Task
+from vcdl.yaml_schema import values as kinds
+
+Unit = Literal["characters", "bytes"]
+_READ_BYTES = 2**20
+_BYTES = 256
+_LINES = 4096
+"""Lines of a block."""
+
+
+class TextReader(Reader):
+    """`as: text`: without `lines` a sample is a window of the text, and its labels are the window one unit further."""
+
+    as_: Literal["text"] = as_key("text")
+    window: Annotated[int, kinds.whole(2, 65_536)] = 128
+    """Units of a sample."""
+    unit: Annotated[Unit, kinds.one_of(Unit)] = "characters"
+    """`characters` are numbered as they are sorted, from 0; `bytes` are those of UTF-8."""
+    lines: Annotated[bool, kinds.true_or_false()] = False
+    """Each line is a sample, `label<TAB>text`: its first bytes, each + 1, and 0 behind its end."""
+
+    def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
+        if self.lines:
+            yield from self._labelled_lines(path, begin)
+            return
+        if task != "sequence":
+            raise DataError(
+                f"{path.name}: a window is continued unit by unit: set data > task: sequence, or for lines with a "
+                "label in front data > from > lines: true"
+            )
+        known = None if self.unit == "bytes" else _characters(self.path)
+        units = self._units(path, known)
+        left, number = np.empty(0, np.uint8 if known is None else np.int32), 0
+        for some in units:
+            left = np.concatenate([left, some])
+            count = (len(left) - 1) // self.window
+            if count <= 0:
+                continue
+            end = count * self.window
+            x, y = left[:end].reshape(count, -1), left[1 : end + 1].reshape(count, -1)
+            if number + count > begin:
+                skips = max(0, begin - number)
+                yield Block(x[skips:], y[skips:])
+            number, left = number + count, left[end:]
+
+    def class_names(self) -> tuple[str, ...]:
+        if self.lines:
+            return ()
+        return tuple(map(str, range(_BYTES))) if self.unit == "bytes" else _characters(self.path)
+
+    def training_samples(self) -> int | None:
+        try:
+            size_bytes = self.path.stat().st_size
+            if not self.lines:
+                return max(1, (size_bytes - 1) // self.window)
+            with self.path.open("rb") as file:
+                begin = file.read(_READ_BYTES)
+        except OSError:
+            return None
+        return max(1, round(begin.count(b"\n") * size_bytes / max(1, len(begin))))
+
+    def _units(self, path: Path, known: tuple[str, ...] | None) -> Iterator[Array]:
+        if known is None:
+            for some in _pieces(path):
+                yield np.frombuffer(some, np.uint8)
+            return
+        codes = np.array([ord(character) for character in known])
+        for text in _texts(path):
+            found = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+            places = np.minimum(np.searchsorted(codes, found), len(codes) - 1)
+            if (strange := codes[places] != found).any():
+                raise DataError(
+                    f"{path.name} holds the character {chr(found[strange][0])!r}, which {self.path.name} does not: "
+                    "take it out, or set data > from > unit: bytes"
+                )
+            yield places.astype(np.int32)
+
+    def _labelled_lines(self, path: Path, begin: int) -> Iterator[Block]:
+        labels: list[str] = []
+        rows: list[bytes] = []
+        try:
+            with path.open(encoding="utf-8", newline="\n") as file:
+                for number, line in enumerate(line for line in file if line.strip()):
+                    label, tab, text = line.rstrip("\r\n").partition("\t")
+                    if not tab or not label.strip():
+                        raise DataError(f"{path.name}:{number + 1}: no label before a tab: write label<TAB>text")
+                    if number < begin:
+                        continue
+                    labels.append(label.strip())
+                    rows.append(text.encode()[: self.window])
+                    if len(rows) == _LINES:
+                        yield self._block(rows, labels)
+                        rows, labels = [], []
+        except UnicodeDecodeError as error:
+            raise _no_text(path, error) from error
+        except OSError as error:
+            raise unreadable(path, error) from error
+        if rows:
+            yield self._block(rows, labels)
+
+    def _block(self, rows: list[bytes], labels: list[str]) -> Block:
+        x = np.zeros((len(rows), self.window), np.int32)
+        for place, row in enumerate(rows):
+            x[place, : len(row)] = np.frombuffer(row, np.uint8).astype(np.int32) + 1
+
+        return Block(x, np.array(labels))
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            while some := file.read(_READ_BYTES):
+                yield some
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _texts(path: Path) -> Iterator[str]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            while some := file.read(_READ_BYTES):
+                yield some
+    except UnicodeDecodeError as error:
+        raise _no_text(path, error) from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _no_text(path: Path, error: UnicodeDecodeError) -> DataError:
+    return DataError(
+        f"{path.name} is no text in UTF-8 (byte {error.start} of a piece): write it as UTF-8, or set unit: bytes"
+    )
+
+
+@lru_cache(maxsize=8)
+def _characters(path: Path) -> tuple[str, ...]:
+    """The characters of a text, sorted. Raises DataError, FileUnavailable."""
+    found: set[str] = set()
+    for text in _texts(path):
+        found.update(text)
+    return tuple(sorted(found))

@@ -1,0 +1,121 @@
+"""Samples that are read block by block and never all at once, in the place of an array of shape (n, …)."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vcdl.wire.inputs import InputShape, sample_shape
+
+if TYPE_CHECKING:
+    from vcdl.data.numbers import Numbers
+
+Array = npt.NDArray[Any]
+Indices = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Samples of a source in its order, all or some of them."""
+
+    read: Callable[[int], Iterator[Array]]
+    """All samples of the source from a place on, in blocks of shape (n, …). It may be called again and again."""
+    source_count: int
+    """Samples of the whole source."""
+    sample_shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    """The number type in shards: the smallest that holds all numbers."""
+    numbers: "Numbers"
+    """Facts about the numbers of the whole source."""
+    sha256: str
+    """Checksum of the numbers of the whole source."""
+    chosen: Indices | None = None
+    """Ascending places in the source of these samples; None: all."""
+
+    are_labels: bool = False
+    """Whether they are what an autoencoder is to predict."""
+
+    def __len__(self) -> int:
+        return self.source_count if self.chosen is None else len(self.chosen)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self), *self.sample_shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def sample_bytes(self) -> int:
+        return int(np.prod(self.sample_shape, dtype=np.int64)) * self.dtype.itemsize
+
+    @property
+    def places(self) -> Indices:
+        """Places of these samples in the source."""
+        return np.arange(self.source_count) if self.chosen is None else self.chosen
+
+    @property
+    def content(self) -> str:
+        """SHA-256 of what these samples are."""
+        if self.chosen is None:
+            return self.sha256
+        return hashlib.sha256(self.sha256.encode() + np.ascontiguousarray(self.chosen, np.int64).data).hexdigest()
+
+    def source_blocks(self, begin: int = 0) -> Iterator[Array]:
+        """All samples of the source from a place on, in the number type of shards."""
+        for block in self.read(begin):
+            yield block.astype(self.dtype, copy=False)
+
+    def only(self, some: Indices) -> "Rows":
+        """The samples at these ascending indices, which stay unread."""
+        return replace(self, chosen=self.places[some])
+
+    def first(self, count: int) -> Array:
+        """Up to so many samples, the first ones."""
+        return self.taken(np.arange(min(count, len(self))))
+
+    def taken(self, some: Indices) -> Array:
+        """The samples at these ascending indices, read from the source."""
+        wanted = self.places[some]
+        found, at = [], 0
+        for block in self.source_blocks():
+            inside = wanted[np.searchsorted(wanted, at) : np.searchsorted(wanted, at + len(block))]
+            if len(inside):
+                found.append(block[inside - at])
+            at += len(block)
+            if not len(wanted) or at > wanted[-1]:
+                break
+        return np.concatenate(found) if found else np.empty((0, *self.sample_shape), self.dtype)
+
+
+Inputs = Array | Rows
+"""Samples in memory, or those that are not."""
+
+
+def first_of(x: Inputs, count: int) -> Array:
+    """Up to so many samples, the first ones."""
+    return x.first(count) if isinstance(x, Rows) else x[:count]
+
+
+def in_memory(x: Inputs) -> Array:
+    """The samples of a source that is in memory. Raises TypeError, which is a bug in vcdl."""
+    if isinstance(x, Rows):
+        raise TypeError("samples that are not in memory cannot be taken as an array: this is a bug in vcdl")
+    return x
+
+
+def shape_of(x: Inputs) -> InputShape:
+    """The shape of one sample."""
+    return x.sample_shape if isinstance(x, Rows) else sample_shape(x)
+
+
+def skipped(blocks: Iterator[Array], begin: int) -> Iterator[Array]:
+    """Blocks without their first samples: for a source that can only be read from its beginning."""
+    for block in blocks:
+        if begin < len(block):
+            yield block[begin:] if begin else block
+        begin = max(0, begin - len(block))

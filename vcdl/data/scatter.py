@@ -1,0 +1,160 @@
+"""One pass over a source that puts each sample into its file: an exact cut of data that no memory holds.
+
+Which file a sample goes to was drawn from all labels before, so a source that is sorted by class is cut as well as a
+shuffled one. A process that was killed goes on at the last place that is on the disk.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Queue
+
+import numpy as np
+
+from vcdl.data.growing_npz import GrowingNpz
+from vcdl.data.rows import Array, Indices, Rows
+from vcdl.errors import DataError
+from vcdl.files.atomic import atomic_write
+
+_BUFFER_BYTES = 128 * 2**20
+"""Samples that wait in memory, of all files together."""
+SAVE_EVERY_S = 20.0
+"""Seconds of work that a kill may lose."""
+_AHEAD = 2
+"""Blocks that are read ahead while others are written."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A file, and the samples that belong into it."""
+
+    path: Path
+    places: Indices
+    """Ascending places in the source."""
+    y: Array | None
+    """Their labels in this order; None: an autoencoder's."""
+    weights: Array | None = None
+
+
+def scatter(
+    source: Rows,
+    targets: Sequence[Target],
+    state_file: Path,
+    fingerprint: str,
+    tell: Callable[[float], None] = lambda fraction: None,
+    save_every_s: float = SAVE_EVERY_S,
+) -> None:
+    """Write the files of a source's samples, each of which belongs into at most one. `fingerprint`: of all that
+    determines them. `tell`: the fraction that is done.
+
+    Raises DataError (the source cannot be read any more, or is another one by now), FileUnavailable, OSError.
+    """
+    owner = np.full(source.source_count, -1, np.int32)
+    for number, target in enumerate(targets):
+        owner[target.places] = number
+    files = [GrowingNpz(t.path, len(t.places), source.sample_shape, source.dtype) for t in targets]
+    place = _resume(files, state_file, fingerprint)
+    if place < source.source_count:
+        writer = _Writer(files, state_file, fingerprint, save_every_s)
+        for block in _ahead(source.source_blocks(place)):
+            writer.add(block, owner[place : place + len(block)])
+            place += len(block)
+            writer.save_sometimes(place)
+            tell(place / source.source_count)
+        writer.save(place)
+    whole = [file.is_done or file.state[0] == file.whole_bytes for file in files]
+    if place != source.source_count or not all(whole):
+        raise DataError("the source of the data has changed while it was cut: leave it as it is, and begin again")
+    for file, target in zip(files, targets, strict=True):
+        file.finish({"y": target.y, "weights": target.weights})
+
+
+def _resume(files: Sequence[GrowingNpz], state_file: Path, fingerprint: str) -> int:
+    """Let the files go on where a killed process has left them, and return that place; 0: all anew."""
+    try:
+        state = json.loads(state_file.read_text())
+        if state["fingerprint"] != fingerprint or len(state["files"]) != len(files):
+            raise ValueError
+        for file, (size, checksum) in zip(files, state["files"], strict=True):
+            file.resume((size, checksum))
+        return int(state["place"])
+    except (OSError, ValueError, KeyError, TypeError):
+        for file in files:
+            file.path.unlink(missing_ok=True)
+            file.restart()
+        return 0
+
+
+class _Writer:
+    """Collects samples by file, and writes many at once."""
+
+    def __init__(self, files: Sequence[GrowingNpz], state_file: Path, fingerprint: str, save_every_s: float) -> None:
+        self._files = files
+        self._state_file = state_file
+        self._fingerprint = fingerprint
+        self._save_every_s = save_every_s
+        self._waiting: dict[int, list[Array]] = {}
+        self._waiting_bytes = 0
+        self._saved_s = time.monotonic()
+
+    def add(self, block: Array, owner: Array) -> None:
+        """Take a block, shape (n, …), with the number of the file of each sample; −1: it belongs to none."""
+        order = np.argsort(owner, kind="stable")
+        owners, begins = np.unique(owner[order], return_index=True)
+        for number, some in zip(owners.tolist(), np.split(order, begins[1:]), strict=True):
+            if number >= 0:
+                taken = block[some]
+                self._waiting.setdefault(number, []).append(taken)
+                self._waiting_bytes += taken.nbytes
+        if self._waiting_bytes >= _BUFFER_BYTES:
+            self._write()
+
+    def save_sometimes(self, place: int) -> None:
+        """Save when it is time."""
+        if time.monotonic() - self._saved_s >= self._save_every_s:
+            self.save(place)
+
+    def save(self, place: int) -> None:
+        """Have all samples before `place` on the disk, and write down that they are."""
+        self._write()
+        for file in self._files:
+            file.sync()
+        state = {"fingerprint": self._fingerprint, "place": place, "files": [file.state for file in self._files]}
+        with atomic_write(self._state_file, durable=True) as temporary:
+            temporary.write_text(json.dumps(state))
+        self._saved_s = time.monotonic()
+
+    def _write(self) -> None:
+        for number, blocks in self._waiting.items():
+            self._files[number].append(blocks)
+        self._waiting, self._waiting_bytes = {}, 0
+
+
+def _ahead(blocks: Iterator[Array]) -> Iterator[Array]:
+    """The blocks, read by a thread of its own."""
+    queue: Queue[Array | BaseException | None] = Queue(_AHEAD)
+    is_over = threading.Event()
+
+    def read() -> None:
+        try:
+            for block in blocks:
+                queue.put(block)
+                if is_over.is_set():
+                    return
+            queue.put(None)
+        except BaseException as error:
+            queue.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    try:
+        while (block := queue.get()) is not None:
+            if isinstance(block, BaseException):
+                raise block
+            yield block
+    finally:
+        is_over.set()
+        while not queue.empty():
+            queue.get_nowait()

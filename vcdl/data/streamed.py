@@ -1,0 +1,79 @@
+"""A source of `data > from` as a data set: labels in memory, samples read when they are cut."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vcdl.data.dataset import DataSource, Facts, Part, checked_part, labelled, named_labels, outputs_of
+from vcdl.data.rows import Rows
+from vcdl.data.survey import Surveyed, survey
+from vcdl.errors import DataError
+from vcdl.wire.task import HAS_CLASSES
+
+if TYPE_CHECKING:
+    from vcdl.job.data import DataSettings
+    from vcdl.job.reader import Reader
+
+
+def load(reader: "Reader", settings: "DataSettings") -> DataSource:
+    """The parts of a source, each read once. Raises DataError, FileUnavailable."""
+    paths = reader.parts
+    surveyed = {part: survey(reader, path, settings.task, settings.normalise) for part, path in paths.items()}
+    train = surveyed["train"].rows
+    for part, found in surveyed.items():
+        if found.rows.sample_shape != train.sample_shape:
+            raise DataError(
+                f"{paths[part].name}: a sample has shape {found.rows.sample_shape}, one of {paths['train'].name} "
+                f"{train.sample_shape}: they must agree"
+            )
+    parts = {part: _part(part, found, settings, paths[part]) for part, found in surveyed.items()}
+    source = DataSource(parts["train"], parts.get("val"), parts.get("test"))
+    with _naming(reader.path):
+        return _labelled(source, settings, reader)
+
+
+def facts(reader: "Reader", settings: "DataSettings") -> Facts:
+    """Shapes and counts; the source is read for them. Raises DataError, FileUnavailable."""
+    source = load(reader, settings)
+    counts = {name: len(part) for name, part in source.parts().items()}
+    x, y = source.train.x, source.train.y
+    assert isinstance(x, Rows)  # noqa: S101
+    return Facts(
+        input_shape=x.sample_shape,
+        outputs=outputs_of(y, source.classes, {}),
+        train_samples=counts["train"],
+        val_samples=counts.get("val", 0),
+        test_samples=counts.get("test", 0),
+        sample_bytes=x.sample_bytes + (0 if x.are_labels else y[:1].nbytes),
+    )
+
+
+def _part(name: str, found: Surveyed, settings: "DataSettings", path: Path) -> Part:
+    stand_in = np.broadcast_to(np.zeros((), found.rows.dtype), found.rows.shape)
+    if settings.task == "autoencoder":
+        return Part(replace(found.rows, are_labels=True), stand_in)
+    if found.y is None:
+        raise DataError(f"{path.name} has no labels: say where they are, or set data > task: autoencoder")
+    with _naming(path):
+        return Part(found.rows, checked_part(name, stand_in, found.y, settings.task).y)
+
+
+def _labelled(source: DataSource, settings: "DataSettings", reader: "Reader") -> DataSource:
+    if settings.task == "multi_label":
+        return named_labels(source, settings.classes)
+    if settings.task not in HAS_CLASSES:
+        return source
+    return labelled(source, settings.classes or reader.class_names() or None, settings.mask)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Errors about labels begin with the name of the source."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{path.name}: {error}") from error

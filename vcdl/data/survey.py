@@ -1,0 +1,91 @@
+"""One pass over a part of a source before anything is made of it: labels, counts, ranges, and what it holds."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vcdl.data.numbers import Numbers, NumbersSoFar
+from vcdl.data.rows import Array, Rows
+from vcdl.errors import DataError
+from vcdl.wire.task import Task
+
+if TYPE_CHECKING:
+    from vcdl.job.reader import Reader
+
+_WHOLE_TYPES = tuple(map(np.dtype, ("uint8", "int8", "uint16", "int16", "int32")))
+_EXACT = 2**24
+"""Whole numbers up to here are exact in float32."""
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A part of a source: its samples, not in memory, and its labels, which are."""
+
+    rows: Rows
+    y: Array | None
+    """None: the source has no labels."""
+
+
+def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") -> Surveyed:
+    """Read a part once. `normalise`: what the job wants, which may need moments. Raises DataError, FileUnavailable."""
+    digest = hashlib.sha256()
+    count, labels = 0, []
+    first: Array | None = None
+    for x, y in reader.blocks(path, task):
+        if first is None:
+            first = x[:1]
+            numbers = NumbersSoFar(normalise == "standardise" or (normalise == "auto" and x.ndim == 2))
+            digest.update(f"{x.dtype.str}{x.shape[1:]}".encode())
+        if x.shape[1:] != first.shape[1:]:
+            raise DataError(f"{path.name}: samples of shape {first.shape[1:]} and of {x.shape[1:]}: they must agree")
+        numbers.add(x)
+        digest.update(np.ascontiguousarray(x).data)
+        count += len(x)
+        if y is not None:
+            labels.append(y)
+    if first is None:
+        raise DataError(f"{path.name} has no samples: it is empty, or holds nothing that can be read")
+    found = numbers.numbers
+    _refuse_not_finite(path, found)
+    rows = Rows(
+        read=partial(_inputs, reader, path, task),
+        source_count=count,
+        sample_shape=first.shape[1:],
+        dtype=_type_in_shards(first.dtype, found),
+        numbers=found,
+        sha256=digest.hexdigest(),
+    )
+    return Surveyed(rows, np.concatenate(labels) if labels else None)
+
+
+def _inputs(reader: "Reader", path: Path, task: Task, begin: int) -> Iterator[Array]:
+    for block in reader.blocks(path, task, begin):
+        yield block.x
+
+
+def _type_in_shards(dtype: "np.dtype[np.generic]", numbers: Numbers) -> "np.dtype[np.generic]":
+    """The smallest type that holds all numbers as they are trained: in float32, or as whole numbers."""
+    low, high = float(numbers.low.min()), float(numbers.high.max())
+    if dtype.kind == "b":
+        return np.dtype(np.uint8)
+    if dtype.kind in "iu" or (dtype == np.float64 and numbers.whole and max(-low, high) <= _EXACT):
+        for small in _WHOLE_TYPES:
+            limits = np.iinfo(small)
+            if limits.min <= low and high <= limits.max and small.itemsize <= dtype.itemsize:
+                return small
+    return np.dtype(np.float32) if dtype.itemsize > 4 else dtype
+
+
+def _refuse_not_finite(path: Path, numbers: Numbers) -> None:
+    bad = np.flatnonzero(~(np.isfinite(numbers.low) & np.isfinite(numbers.high)))
+    if len(bad):
+        where = f" (place {bad[0]} of the last axis)" if len(numbers.low) > 1 else ""
+        raise DataError(f"{path.name}: x holds numbers that are NaN or infinite{where}: replace or drop them")
+    limit = float(np.finfo(np.float32).max)
+    if max(-float(numbers.low.min()), float(numbers.high.max())) > limit:
+        raise DataError(f"{path.name}: x holds numbers beyond ±{limit:.2g}, and float32 is trained: scale them")

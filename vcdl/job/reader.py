@@ -1,0 +1,130 @@
+"""The key `data > from`: a source of samples, and the reader that it needs with its settings.
+
+from: table.csv
+from: {path: table.csv, label: species, test: more.csv}
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import Field, PlainValidator, ValidationInfo
+
+from vcdl.job.data_file import never_read
+from vcdl.plugins import Parts
+from vcdl.wire.task import Task
+from vcdl.yaml_schema import values as kinds
+from vcdl.yaml_schema.reading import Problem, ProblemsError
+from vcdl.yaml_schema.section import Section, one_of_sections
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+_PATHS = ("path", "validation", "test")
+_ENDINGS = {
+    ".csv": "table",
+    ".tsv": "table",
+    ".parquet": "table",
+    ".pq": "table",
+    ".npy": "arrays",
+    ".txt": "text",
+}
+
+
+class Block(NamedTuple):
+    """Some samples of a source, one after the other."""
+
+    x: "npt.NDArray[np.generic]"
+    """Shape (n, …), of the same number type in each block."""
+    y: "npt.NDArray[np.generic] | None"
+    """Their labels, shape (n, …): text or numbers; None: the source has none."""
+
+
+class Reader(Section, ABC):
+    """A source, and how samples are made of it: the key `data > from` of a job file.
+
+    A subclass names itself, `as_: Literal["table"] = Field("table", alias="as")`, and its fields are the keys beside
+    `path`. It is found by an entry point of that name among `vcdl.readers`.
+    """
+
+    path: Path
+    validation: Path | None = None
+    """Samples to validate with, read as those of `path`; None: they are cut from those."""
+    test: Path | None = None
+
+    @property
+    def parts(self) -> Mapping[str, Path]:
+        """The source of each part that there is: train, val, test."""
+        named = {"train": self.path, "val": self.validation, "test": self.test}
+        return {part: path for part, path in named.items() if path is not None}
+
+    @abstractmethod
+    def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
+        """The samples of a part in blocks of some MB, always in the same order, from the one at `begin` on.
+
+        Raises DataError, which names the place and the cure, and FileUnavailable.
+        """
+
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes, where the source itself numbers them; empty: labels say what they are."""
+        return ()
+
+    def training_samples(self) -> int | None:
+        """The number of samples in `path`, or an estimate, from little reading; None: unknown."""
+        return None
+
+
+def _wrong(name: str, found: object) -> str | None:
+    if not (isinstance(found, type) and issubclass(found, Reader)):
+        return "is no subclass of vcdl.job.reader.Reader"
+    own = found.model_fields["as_"].default if "as_" in found.model_fields else None
+    return None if own == name else f"calls itself {own!r}: both names must be the same"
+
+
+READERS: Parts[type[Reader]] = Parts("reader", _wrong)
+_one_of: Any = one_of_sections("as", READERS, cure=READERS.how_to_add).func
+
+
+def _from(raw: Any, info: ValidationInfo) -> Any:
+    if raw is None or isinstance(raw, Reader):
+        return raw
+    fields = {"path": raw} if isinstance(raw, str | Path) else raw
+    if not isinstance(fields, Mapping):
+        raise kinds.expected("the name of a file or a folder, or keys indented below it", raw)
+    if "path" not in fields:
+        raise ProblemsError([Problem(("path",), "is missing; add it")])
+    fields = dict(fields)
+    for key in _PATHS:
+        if fields.get(key) is not None:
+            try:
+                fields[key] = kinds.existing_path(fields[key], info.context)
+            except ValueError as error:
+                raise ProblemsError([Problem(() if isinstance(raw, str) else (key,), str(error))]) from None
+    try:
+        fields.setdefault("as", _kind_of(fields["path"]))
+    except ValueError as error:
+        raise ProblemsError([Problem(() if isinstance(raw, str) else ("path",), str(error))]) from None
+    return _one_of(fields)
+
+
+def _kind_of(path: Path) -> str:
+    """The reader of a path by its ending, of a folder by what is in it. Raises ValueError with what to do."""
+    if path.is_dir():
+        names = sorted(entry.name for entry in path.iterdir())
+        found = {_ENDINGS.get(Path(name).suffix.lower()) for name in names} - {None, "text"}
+        if len(found) > 1:
+            raise ValueError(f"{path.name} holds {' and '.join(sorted(map(str, found)))}: say which by `as`")
+        return str(found.pop()) if found else "images"
+    if path.suffix.lower() in _ENDINGS:
+        return _ENDINGS[path.suffix.lower()]
+    raise ValueError(never_read(path) or f"{path.name}: its ending says no kind; say `as: {' or '.join(READERS)}`")
+
+
+FROM = PlainValidator(_from)
+
+
+def as_key(default: str) -> Any:
+    """The field of a reader with its own name."""
+    return Field(default=default, alias="as")
