@@ -2,16 +2,25 @@
 
 import json
 import os
+import time
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
+from tests.fleet.fleet_files import AWS
+from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, applied, recorded, workunit
 from tests.run_folders import make_run
+from vcdl.commands._options import costs_of
 from vcdl.commands.status import status
 from vcdl.errors import ExitCode
-from vcdl.journal.events import RolledBack
+from vcdl.fleet.instance import Instance, InstanceState, Pool
+from vcdl.fleet.ledger import Ledger
+from vcdl.fleet.ledger_rows import PricedRow
+from vcdl.journal.events import RolledBack, RunStarted
+from vcdl.report import progress
 from vcdl.report.measures import Report
+from vcdl.report.progress import RunGoal
 from vcdl.report.summary import summary_of
 from vcdl.run.control import change
 from vcdl.run.folder import RunLock
@@ -80,6 +89,7 @@ def test_programs_get_the_summarys_keys_and_the_state(here: Path, capsys: pytest
         "epochs_wanted": 2,
         "shards": 2,
         "seconds_left": None,
+        "seconds_left_range": None,
         **summary_of("demo", Report.of(WHOLE_RUN)),
     }
 
@@ -103,3 +113,24 @@ def test_while_it_runs_the_process_is_named_and_the_speed_shown(here: Path, caps
     fields = json.loads(out[out.index("{") :])
     assert (fields["state"], fields["process"]) == ("running", os.getpid())
     assert fields["seconds_left"] > 0
+
+
+def test_money_to_the_end_is_that_of_the_fleet(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "fleet.yaml").write_text(AWS)
+    price = PricedRow("t3.2xlarge", "us-east-1", "", 0.0, Decimal(1), Decimal("0.4"), Decimal("0.1"), "2026-11-24", "")
+    ledger = Ledger(here / "fleet" / "cifar" / "ledger.jsonl", lambda _pool: price)
+    ledger.path.parent.mkdir(parents=True)
+    box = Instance("i-1", Pool("aws", "t3.2xlarge", "us-east-1"), 8, 0, InstanceState.RUNNING, time.time() - 7200)
+    ledger.record_launched([box], box.launched_s)
+    ledger.record_found([box], time.time())
+    goal = RunGoal("demo", 100, 2, costs=costs_of(here / "fleet.yaml"))
+    report = Report.of(
+        recorded(
+            [(0, RunStarted(resumed=False)), *((10 * n, applied(workunit(1, n), version=n + 1)) for n in range(8))]
+        )
+    )
+    assert progress.money_words(goal, report) == "1.00 $ so far, 0.25 $ to 0.28 $ more to the end"
+    make_run(here / "a")
+    status(here / "a", as_json=True, fleet=here / "fleet.yaml")
+    shown = json.loads(capsys.readouterr().out)
+    assert (round(shown["spent_usd"], 2), shown["usd_per_h"], shown["usd_to_end"]) == (1.0, 0.5, None)

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,12 @@ from tests.fleet.fleet_files import AWS, fleet_file
 from tests.fleet.project_page import WEAK, project_page
 from vcdl.cli import exit_code_of
 from vcdl.errors import ExitCode
+from vcdl.fleet import show
+from vcdl.fleet.controller import Controller
+from vcdl.fleet.open import Fleet
+from vcdl.fleet.project import Queue
 from vcdl.fleet.provider import SweepPace
+from vcdl.fleet.run import up
 
 pytestmark = pytest.mark.server
 
@@ -134,4 +140,25 @@ def test_without_an_account_key_nothing_is_launched(
     monkeypatch.delenv("VCDL_TEST_KEY")
     assert fleet("up", file) == ExitCode.FLEET
     assert "the environment variable VCDL_TEST_KEY holds no account key" in capsys.readouterr().err
+    assert live(cloud) == []
+
+
+def test_close_to_its_deadline_a_fleet_launches_on_demand(
+    cloud: MotoCloud, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    until_s = time.time() + 3600  # 1000 subtasks of an hour on 40 vCPUs do not fit
+    text = file.read_text().replace(
+        "max: 80", f"max: 80, follow: queue, project_dir: p, deadline: '{datetime.fromtimestamp(until_s, UTC)}'"
+    )
+    file.write_text(text)
+    parts = Fleet.of_file(file)
+    queue = Queue(jobs=1, unsent=40, running=0, remaining=1000, task_s=3600.0, left_s=(90_000.0, 110_000.0))
+    controller = Controller(parts.settings, parts.provider, parts.folder, lambda: "", queue=lambda: queue)
+    controller.change(up)
+    done = controller.reconcile_once()
+    assert {one.pool.on_demand for one in done.launched.instances} == {True}
+    assert any("spot capacity alone would miss the deadline" in line for line in done.lines())
+    lines = show.status(parts.settings, controller.observe(), None)
+    assert any(line.startswith("25 h 00 min to 30 h 33 min left, ") and "more to the end" in line for line in lines)
+    assert fleet("down", file, "--yes") == ExitCode.OK
     assert live(cloud) == []

@@ -47,21 +47,12 @@ def test_without_a_deadline_the_capacity_is_what_can_run_at_once(
     assert wanted_units(queued, capacity(units_per_subtask=units_per_subtask), 0.0) == expected
 
 
-@pytest.mark.parametrize(
-    ("hours", "expected"),
-    [(1, 17), (10, 8), (0.25, 67), (0.001, 100), (0, 8), (-5, 8)],  # 1000 subtasks of a minute
-)
-def test_with_a_deadline_the_capacity_is_what_finishes_in_time(hours: float, expected: int) -> None:
-    until = capacity(deadline=NOW)
-    assert wanted_units(queue(unsent=5), until, NOW.timestamp() - hours * 3600) == expected
+def test_a_deadline_does_not_make_the_fleet_smaller() -> None:
+    assert wanted_units(queue(unsent=30), capacity(deadline=NOW), NOW.timestamp() - 100 * 3600) == 30
 
 
 def test_after_the_deadline_at_most_the_target_is_kept() -> None:
     assert wanted_units(queue(unsent=500), capacity(deadline=NOW), NOW.timestamp() + 1) == 40
-
-
-def test_with_a_deadline_but_no_measured_time_the_capacity_is_what_can_run_at_once() -> None:
-    assert wanted_units(queue(unsent=30, task_s=None), capacity(deadline=NOW), NOW.timestamp() - 3600) == 30
 
 
 @pytest.fixture(scope="module")

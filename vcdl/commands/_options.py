@@ -1,5 +1,6 @@
 """Arguments and options that several commands share."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,9 @@ set_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="For programs.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+fleet_option = click.option(
+    "--fleet", metavar="FLEET.yaml", type=click.Path(path_type=Path), help="Its fleet, to show money to the end."
+)
 project_option = click.option(
     "--project-dir",
     metavar="PROJECT",
@@ -47,6 +51,26 @@ def fleet_file(function: F) -> F:
         "file", metavar="[FILE]", default=Path("fleet.yaml"), type=click.Path(path_type=Path, dir_okay=False)
     )
     return file(overrides(function))
+
+
+def costs_of(file: Path | None) -> "Callable[[], tuple[float, float]] | None":
+    """What a fleet has cost so far and costs an hour, read again every 15 s; None without a file. Raises JobError."""
+    import time
+
+    from vcdl.fleet.cost import present_cost
+    from vcdl.fleet.ledger import Ledger
+
+    if file is None:
+        return None
+    ledger, known = Ledger(opened(file, ()).folder.ledger_file), (-math.inf, (0.0, 0.0))
+
+    def costs() -> tuple[float, float]:
+        nonlocal known
+        if time.monotonic() - known[0] > 15.0:
+            known = time.monotonic(), present_cost(ledger, time.time())
+        return known[1]
+
+    return costs
 
 
 def opened(file: Path, overrides: Sequence[str]) -> "Fleet":

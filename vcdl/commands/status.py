@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands._options import in_project, project_option
+from vcdl.commands._options import costs_of, fleet_option, in_project, project_option
 from vcdl.errors import ExitCode, GridError
 
 if TYPE_CHECKING:
@@ -22,9 +22,10 @@ Examples:
   vcdl status mnist --project-dir ~/projects/grid"""
 
 
-def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
-    """Print a run's state and figures. Raises RunFolderError, JobError, JournalError."""
-    from vcdl.report.progress import RunGoal, seconds_left
+def status(path: Path | None = None, as_json: bool = False, fleet: Path | None = None) -> ExitCode:
+    """Print a run's state and figures. Raises RunFolderError, JobError, JournalError, FleetError."""
+    from vcdl.planner.time_left import money_to_end
+    from vcdl.report.progress import RunGoal, range_left, seconds_left
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.summary import summary_of
     from vcdl.run.control import changes_of
@@ -33,7 +34,7 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     from vcdl.run.reading import RunState, clock_of, read_report, state_of
 
     folder = chosen_run(path)
-    goal = RunGoal.of(read_frozen(folder))
+    goal = RunGoal.of(read_frozen(folder), costs_of(fleet))
     report = read_report(folder)
     pid = folder.running_pid
     state = state_of(folder, report)
@@ -43,6 +44,7 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
     now_s = clock_of(folder)() if state is RunState.RUNNING and folder.kind.has_wall_clock else None
     if as_json:
         left_s = seconds_left(goal, report, now_s) if now_s is not None else None
+        between = range_left(goal, report) if now_s is not None else None
         fields = {
             "folder": str(folder.path),
             "state": state.value,
@@ -53,8 +55,13 @@ def status(path: Path | None = None, as_json: bool = False) -> ExitCode:
             "epochs_wanted": goal.epochs,
             "shards": goal.shards,
             "seconds_left": None if left_s is None else round(left_s, 1),
+            "seconds_left_range": between,
             **summary_of(goal.job, report),
         }
+        if goal.costs is not None:
+            spent_usd, usd_per_h = goal.costs()
+            to_end = None if between is None else money_to_end(usd_per_h, between)
+            fields |= {"spent_usd": spent_usd, "usd_per_h": usd_per_h, "usd_to_end": to_end}
         click.echo(json_text(fields), nl=False)
         return ExitCode.OK
     click.echo(f"{goal.job} in {shown(folder.path)}: {state}{f' (process {pid})' if pid else ''}")
@@ -138,13 +145,16 @@ def _figures(goal: "RunGoal", report: "Report", now_s: float | None) -> dict[str
     if now_s is not None:
         figures["speed"] = progress.speed_words(report, now_s)
         figures["time left"] = progress.left_words(goal, report, now_s)
+        if (money := progress.money_words(goal, report)) is not None:
+            figures["money"] = money
     return figures
 
 
 @click.command("status", epilog=_EXAMPLES)
 @click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @project_option
+@fleet_option
 @click.option("--json", "as_json", is_flag=True, help="For programs: the state and the keys of summary.json.")
-def command(path: Path | None, project_dir: Path | None, as_json: bool) -> ExitCode:
+def command(path: Path | None, project_dir: Path | None, fleet: Path | None, as_json: bool) -> ExitCode:
     """Show a run's progress, also while it runs."""
-    return status(in_project(path, project_dir), as_json)
+    return status(in_project(path, project_dir), as_json, fleet)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands._options import in_project, project_option
+from vcdl.commands._options import costs_of, fleet_option, in_project, project_option
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ Examples:
 Ctrl-C ends the display, not the run."""
 
 
-def watch(path: Path | None = None) -> ExitCode:
+def watch(path: Path | None = None, fleet: Path | None = None) -> ExitCode:
     """Show a run until it has ended or is paused. Raises RunFolderError, JobError, JournalError."""
     from vcdl.backoff import wait_until
     from vcdl.report.display import display
@@ -36,7 +36,7 @@ def watch(path: Path | None = None) -> ExitCode:
     job = read_frozen(folder)
     follower = RunFollower(folder, RunObserver())
     try:
-        with display(RunGoal.of(job), sys.stdout, clock_of(folder)) as observer:
+        with display(RunGoal.of(job, costs_of(fleet)), sys.stdout, clock_of(folder)) as observer:
             observer.phase(f"{job.name} in {shown(folder.path)}")
             follower = RunFollower(folder, observer)
             wait_until(partial(_look, folder, follower), every_s=0.5)
@@ -60,6 +60,7 @@ def _look(folder: "RunFolder", follower: "RunFollower") -> bool:
 @click.command("watch", epilog=_EXAMPLES)
 @click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @project_option
-def command(path: Path | None, project_dir: Path | None) -> ExitCode:
+@fleet_option
+def command(path: Path | None, project_dir: Path | None, fleet: Path | None) -> ExitCode:
     """Show a run's progress, live."""
-    return watch(in_project(path, project_dir))
+    return watch(in_project(path, project_dir), fleet)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from vcdl.errors import GridError, JournalError, VcdlError
 from vcdl.fleet.alerts import causes_of, news
+from vcdl.fleet.deadline import follow_deadline
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.money import Money
@@ -230,7 +231,7 @@ class Controller:
         warnings = [self._money.spent_words(spent_usd, instances)] if is_spent else []
         if is_spent:
             state = replace(state, goal=FleetGoal.DRAINED, budget_spent=True)
-        wanted, queue_warnings = self._wanted(state, now_s)
+        wanted, queue, queue_warnings = self._wanted(state, now_s)
         prices = {i: self._money.price(i.pool) for i in instances if i.is_live}
         warnings += self._money.unpriced_words(i.pool for i, price in prices.items() if price is None)
         if abs(offset_s := self._provider.clock_offset_s) > _CLOCKS_AGREE_S:
@@ -242,12 +243,22 @@ class Controller:
         warnings += (f"{region} is away: {why}" for region, why in self._provider.away.items())
         spot = capacity([i for i in instances if not i.pool.on_demand], sizes.unit)
         is_short = spot < wanted - sizes.on_demand.units(wanted)
+        progress = state.progress if wanted and state.target is None else None
+        if queue is not None:
+            firm = sizes.on_demand.units(wanted)
+            on_demand = capacity([i for i in instances if i.pool.on_demand], sizes.unit) - firm
+            every_s = self._settings.reconcile_every_s
+            progress = follow_deadline(state.progress, queue, sizes, wanted, spot, on_demand, now_s, every_s)
+        if progress is not None and progress.stands_in and sizes.deadline is not None:
+            by = f"{sizes.deadline:%Y-%m-%dT%H:%MZ}"
+            warnings.append(f"spot capacity alone would miss the deadline of {by}: machines on demand stand in")
         state = replace(
             state,
             wanted=wanted,
             cooldowns=tuple(it for it in state.cooldowns if it.until_s > now_s),
             recent_launches=recent,
             short_since_s=(state.short_since_s or now_s) if is_short else None,
+            progress=progress,
         )
         return Observation(
             now_s=now_s,
@@ -255,6 +266,7 @@ class Controller:
             instances=instances,
             wanted=wanted,
             have=capacity(instances, sizes.unit),
+            left_s=None if queue is None else queue.left_s,
             spent_usd=spent_usd,
             usd_per_h=usd_per_h,
             prices_as_of=min((price.as_of for price in prices.values() if price), default=None),
@@ -262,34 +274,37 @@ class Controller:
             warnings=(*warnings, *queue_warnings),
         )
 
-    def _wanted(self, state: FleetState, now_s: float) -> tuple[int, tuple[str, ...]]:
+    def _wanted(self, state: FleetState, now_s: float) -> tuple[int, Queue | None, tuple[str, ...]]:
+        """Units that are wanted, the queue that they follow, and warnings."""
         if state.goal is not FleetGoal.UP:
-            return 0, ()
+            return 0, None, ()
         sizes = self._settings.capacity
         if state.target is not None or self._queue is None:
-            return (sizes.target if state.target is None else min(state.target, sizes.limit)), ()
+            return (sizes.target if state.target is None else min(state.target, sizes.limit)), None, ()
         past = sizes.deadline is not None and sizes.deadline.timestamp() <= now_s
         late = (f"the deadline is past: at most the target of {sizes.target} is kept",) if past else ()
         try:
-            return wanted_units(self._queue(), sizes, now_s), late
+            queue = self._queue()
+            return wanted_units(queue, sizes, now_s), queue, late
         except (GridError, JournalError) as error:
             last = sizes.target if state.wanted is None else state.wanted
-            return last, (f"the queue cannot be read, so the target stays {last}: {error}",)
+            return last, None, (f"the queue cannot be read, so the target stays {last}: {error}",)
 
     def _decide(self, observed: Observation) -> Actions:
-        is_short, on_demand = observed.wanted > observed.have, self._settings.capacity.on_demand
-        may_launch = is_short or on_demand.is_used or observed.state.short_since_s is not None
-        types, warnings = self._types() if may_launch else ({}, [])
+        is_short, state = observed.wanted > observed.have, observed.state
+        on_demand = self._settings.capacity.on_demand.is_used or state.progress is not None
+        may_launch = is_short or on_demand or state.short_since_s is not None
+        types, warnings = self._types(on_demand) if may_launch else ({}, [])
         failures = self._failures(observed.now_s) if is_short else []
         crash_loop = self._crash_loop(failures) if len(failures) >= MOST_FAILURES else ""
         actions = reconcile(self._settings, observed, types, len(failures))
         why = (crash_loop,) if crash_loop else ()
         return replace(actions, warnings=(*warnings, *actions.warnings, *why), crash_loop=crash_loop)
 
-    def _types(self) -> tuple[Mapping[Pool, InstanceType], list[str]]:
+    def _types(self, on_demand: bool) -> tuple[Mapping[Pool, InstanceType], list[str]]:
         """The pools to launch from, and why others are left out."""
         types, unit = self._provider.pools(), self._settings.capacity.unit
-        if self._settings.capacity.on_demand.is_used:
+        if on_demand:
             types = {**types, **{replace(pool, on_demand=True): kind for pool, kind in types.items()}}
         warnings: list[str] = []
         if self._settings.budget_usd is not None:

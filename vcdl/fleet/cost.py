@@ -183,6 +183,12 @@ def epoch_costs(ledger: Ledger, journal: Iterable[Recorded], details: Iterable[E
     ]
 
 
+def present_cost(ledger: Ledger, now_s: float) -> tuple[float, float]:
+    """Dollars that a fleet has cost so far, and costs an hour now, at its last pass's prices. Raises FleetError."""
+    cost = cost_of(ledger, now_s, [], {})
+    return float(cost.spot_usd), float(cost.spot_usd_per_h)
+
+
 def parts_usd(ledger: Ledger, until_s: float, journals: Journals, hosts: Mapping[str, str]) -> dict[str, float]:
     """What a fleet has paid until a Unix time, by PARTS. Raises FleetError.
 

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from vcdl.backoff import within
 from vcdl.errors import FleetError
 from vcdl.fleet.settings import CapacitySettings
+from vcdl.planner.time_left import all_left
 
 if TYPE_CHECKING:
     from vcdl.boinc.grid.database import BoincDatabase
@@ -71,24 +72,22 @@ class Queue:
     """Subtasks until all the jobs are done, unless something ends them earlier."""
     task_s: float | None
     """Recent time from sending a subtask to its report; None: none was reported yet."""
+    left_s: tuple[float, float] | None = None
+    """Seconds until all are done at the present speed, in four of five cases; None: not known."""
 
 
 def wanted_units(queue: Queue, capacity: CapacitySettings, now_s: float) -> int:
     """Units that the queue can use now: 0 when no job is open, else from `min` to `max`.
 
     The work generator keeps a few more workunits unsent than clients fetch. So a fleet that follows them grows from
-    pass to pass until the jobs cannot be split further. It shrinks once a job's last subtasks are sent. With a
-    deadline, what finishes in time: remaining · task_s / max(time left, task_s) subtasks at once. After it,
-    as it cannot be met any more, at most the target.
+    pass to pass until the jobs cannot be split further. It shrinks once a job's last subtasks are sent. A deadline does
+    not make it smaller, as what is done early is not late; after it, as it cannot be met any more, at most the target.
     """
     if queue.jobs == 0:
         return 0
     at_once = float(queue.unsent + queue.running)
-    left_s = math.inf if capacity.deadline is None else capacity.deadline.timestamp() - now_s
-    if left_s <= 0:
+    if capacity.deadline is not None and capacity.deadline.timestamp() <= now_s:
         at_once = min(at_once, capacity.target / capacity.units_per_subtask)
-    elif capacity.deadline is not None and queue.task_s is not None:
-        at_once = queue.remaining * queue.task_s / max(left_s, queue.task_s, 1.0)
     return max(capacity.min, min(capacity.limit, math.ceil(at_once * capacity.units_per_subtask)))
 
 
@@ -108,14 +107,15 @@ class ProjectDatabase:
         from vcdl.boinc.grid.workunit_rows import WorkunitRows
 
         project, database = self._opened
-        open_jobs = {folder: left for folder in open_runs(project) if (left := _remaining(folder))}
+        open_jobs = {folder: left for folder in open_runs(project) if (left := _remaining(folder))[0]}
         stocks = [WorkunitRows(database, folder.path.name).stock() for folder in open_jobs]
         return Queue(
             jobs=len(open_jobs),
             unsent=sum(stock.unsent for stock in stocks),
             running=sum(stock.running for stock in stocks),
-            remaining=sum(open_jobs.values()),
+            remaining=sum(subtasks for subtasks, _ in open_jobs.values()),
             task_s=ClientRows(database).demand().task_s,
+            left_s=all_left(list(open_jobs.values())),
         )
 
     def hosts(self) -> list[tuple[str, str]]:
@@ -145,12 +145,16 @@ def instances_of_hosts(hosts: Iterable[tuple[str, str]], instances: Iterable[str
     return {host: by_name[label] for host, label in labelled if label in by_name}
 
 
-def _remaining(folder: "RunFolder") -> int:
-    """Subtasks of a job that are still to be assimilated; 0 while it is paused, and once its end is decided."""
+def _remaining(folder: "RunFolder") -> tuple[int, tuple[float, float] | None]:
+    """Subtasks of a job that are still to be assimilated, and the range of their time; 0 while it is paused, and once
+    its end is decided.
+    """
     from vcdl.job import load_frozen_job
+    from vcdl.report.progress import RunGoal, range_left
     from vcdl.run.reading import read_report
 
     report = read_report(folder)
     if report.stop is not None or folder.stop_request.exists():
-        return 0
-    return max(0, load_frozen_job(folder.job_file).subtasks - report.totals.applied)
+        return 0, None
+    job = load_frozen_job(folder.job_file)
+    return max(0, job.subtasks - report.totals.applied), range_left(RunGoal.of(job), report)

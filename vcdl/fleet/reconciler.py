@@ -15,7 +15,8 @@ and never for longer than the budget pays; without passes every instance drains 
 All of this is stored in the cloud, so any reconciler can carry it on. An instance whose lease is over is no capacity.
 
 On demand: the first of `wanted` units, as the settings say. Others stand in after a time without preemptible capacity,
-which is asked for all the while. When it comes, they are the surplus that goes first.
+or when spot alone would miss the deadline. Preemptible ones are asked for all the while, and when they come, those on
+demand are the surplus that goes first. With a deadline they also go once the work is ahead of it.
 
 Crash loop: after MOST_FAILURES instances in a row that powered themselves off without ever having worked, one instance
 at a time is launched, until one works.
@@ -52,6 +53,8 @@ class Observation:
     """Units that should be there now."""
     have: int
     """Units that work or soon will."""
+    left_s: tuple[float, float] | None = None
+    """Seconds until the queue is empty, in four of five cases; None: not known."""
     spent_usd: float = 0.0
     usd_per_h: float = 0.0
     """The spot prices of the live instances."""
@@ -112,11 +115,16 @@ def reconcile(
             return Actions(terminate=(*(i.id for i in instances if i.is_live and not i.is_assumed), *stopped))
         unknown = observed.unpriced
     working = [i for i in instances if i.id not in unknown]
-    firm_wanted = settings.capacity.on_demand.units(wanted)
+    progress = observed.state.progress
+    firm_wanted = wanted if progress and progress.is_last_moment else settings.capacity.on_demand.units(wanted)
     firm = _first(working, unit, firm_wanted)
     missing = wanted - capacity(working, unit)
     spare = [i for i in working if i not in firm]
-    surplus = [*_surplus(spare, unit, -missing), *(i for i in instances if i.id in unknown)]
+    after_s, since_s = settings.capacity.on_demand.after_s, observed.state.short_since_s
+    waited = after_s is not None and since_s is not None and now_s - since_s >= after_s
+    stands_in = waited or (progress is not None and progress.stands_in)
+    unneeded = [i for i in spare if i.pool.on_demand and i.is_capacity] if progress and not stands_in else []
+    surplus = [*(unneeded or _surplus(spare, unit, -missing)), *(i for i in instances if i.id in unknown)]
     overdue = [i.id for i in instances if i.is_live and now_s - _leaves_s(settings, i) >= settings.drain_s]
     terminate = (*overdue, *stopped, *(i.id for i in surplus if i.state is InstanceState.PENDING))
     drain = tuple(i.id for i in surplus if i.state is InstanceState.RUNNING and i.draining_s is None)
@@ -127,8 +135,6 @@ def reconcile(
         if any(i.is_live for i in working):
             return Actions(terminate, drain)  # the probe
         firm_missing, spot_missing, missing = min(firm_missing, 1), min(spot_missing, 1), min(missing, 1)
-    after_s, since_s = settings.capacity.on_demand.after_s, observed.state.short_since_s
-    stands_in = after_s is not None and since_s is not None and now_s - since_s >= after_s
     warnings: tuple[str, ...] = ()
     for units, on_demand in ((firm_missing, True), (spot_missing, False), (missing if stands_in else 0, True)):
         if units > 0:

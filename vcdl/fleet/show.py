@@ -13,7 +13,9 @@ from vcdl.fleet.reconciler import Observation
 from vcdl.fleet.settings import FleetSettings, Unit
 from vcdl.planner.forecast import ChoiceForecast
 from vcdl.planner.spot_market import HELD
+from vcdl.planner.time_left import money_to_end
 from vcdl.report.planned import between, usd
+from vcdl.report.progress import more_words
 from vcdl.report.wording import aligned, duration, grouped, plural
 
 PER_SUBTASKS = 10_000
@@ -78,6 +80,10 @@ def status(settings: FleetSettings, observed: Observation, pid: int | None) -> l
     )
     last_pass = f"last pass {duration(now_s - state.last_pass_s)} ago" if state.last_pass_s else "no pass yet"
     lines = [summary(settings, observed), f"goal {state.goal.value}; {controller}; {last_pass}"]
+    if observed.left_s is not None:
+        lines.append(
+            " to ".join(map(duration, observed.left_s)) + f" left, {more_words(observed.usd_per_h, observed.left_s)}"
+        )
     shown = [i for i in observed.instances if i.is_live] + [i for i in observed.instances if not i.is_live]
     lines += [f"  {_instance(instance, now_s)}" for instance in shown]
     refused: dict[tuple[float, str], list[Pool]] = {}
@@ -98,6 +104,8 @@ def status_json(settings: FleetSettings, observed: Observation, pid: int | None)
         "have": observed.have,
         "usd_per_h": round(observed.usd_per_h, 6),
         "spent_usd": round(observed.spent_usd, 6),
+        "seconds_left_range": observed.left_s,
+        "usd_to_end": observed.left_s and money_to_end(observed.usd_per_h, observed.left_s),
         "prices_as_of": observed.prices_as_of,
         "process": pid,
         "last_pass_s": observed.state.last_pass_s,

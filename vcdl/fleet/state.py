@@ -8,6 +8,7 @@ from functools import cache
 from pydantic import TypeAdapter
 
 from vcdl.errors import FleetError
+from vcdl.fleet.deadline import Progress
 from vcdl.fleet.instance import Instance, Pool
 from vcdl.fleet.ledger_rows import Moment
 
@@ -59,6 +60,8 @@ class FleetState:
     """Regions that cannot be asked, each with the time of the first pass that could not."""
     short_since_s: Moment | None = None
     """Since when no preemptible instance could be had; None: none is missing."""
+    progress: Progress | None = None
+    """Towards the deadline; None: there is none before us."""
     alerts: tuple[str, ...] = ()
     """Those that were sent and whose cause lasts."""
 

@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+RESTART_S = 180.0
+"""Usual seconds from asking for a machine until it trains: 70 to 95 s of boot in CM-DARE, then the start."""
+
 
 class Use(Enum):
     """What a job runs on."""

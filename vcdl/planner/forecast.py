@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcdl.planner.deadline import follow, spot_only, uniform_progress
+from vcdl.planner.deadline import RESTART_S, follow, spot_only, uniform_progress
 from vcdl.planner.spot_market import OutcomeRange, SpotMarket
 from vcdl.planner.throughput import HostType, Servers, Subtask, Throughput, throughput
 
@@ -39,8 +39,7 @@ class Choice:
     on_demand_usd_per_h: float = 0.0
     spot_usd_per_h: float | None = None
     """None: they are no spot machines, and nothing is lost."""
-    restart_s: float = 180.0
-    """Seconds from a launch until the first subtask is trained: 70 to 95 s of boot in CM-DARE, then the start."""
+    restart_s: float = RESTART_S
     shards: int = 0
     """Shards with which the job is planned; 0: its own."""
     units: int = 0

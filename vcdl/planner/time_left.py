@@ -1,4 +1,4 @@
-"""The range of a time that is left, from the spread of what came last."""
+"""The range of the time and money that are left, from the spread of what came last."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -21,3 +21,20 @@ def time_left(subtasks: int, came_s: Sequence[float]) -> tuple[float, float] | N
     error = (relative**2 / len(intervals) + relative**2 / max(1, subtasks) + MODEL_ERROR**2) ** 0.5
     width = NormalDist().inv_cdf(0.5 + HELD / 2) * error
     return subtasks * mean * max(0.0, 1.0 - width), subtasks * mean * (1.0 + width)
+
+
+def all_left(jobs: Sequence[tuple[int, tuple[float, float] | None]]) -> tuple[float, float] | None:
+    """The range for several jobs on the same hosts, of each one's subtasks and range: when one ends, others have its
+    hosts. None where one of them is not known.
+    """
+    known = [(subtasks, between) for subtasks, between in jobs if between is not None and between[0] > 0]
+    if not jobs or len(known) < len(jobs):
+        return None
+    total = sum(subtasks for subtasks, _ in jobs)
+    low, high = (total / sum(subtasks / between[end] for subtasks, between in known) for end in (0, 1))
+    return low, high
+
+
+def money_to_end(usd_per_h: float, left_s: tuple[float, float]) -> tuple[float, float]:
+    """Least and most dollars for hosts that cost so much until the end."""
+    return usd_per_h * left_s[0] / 3600.0, usd_per_h * left_s[1] / 3600.0

@@ -1,7 +1,7 @@
 """The progress of a run in words, for the live display, the plain lines and `vcdl status` alike."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,11 +41,13 @@ class RunGoal:
     target: float | None = None
     """The value of the monitor that ends it."""
     wall_time_s: float | None = None
+    costs: Callable[[], tuple[float, float]] | None = None
+    """Dollars that its fleet has cost so far, and costs an hour now; None: no fleet is named."""
 
     @classmethod
-    def of(cls, job: "Job") -> "RunGoal":
+    def of(cls, job: "Job", costs: Callable[[], tuple[float, float]] | None = None) -> "RunGoal":
         target = job.stop.target_accuracy if job.stop.target is None else job.stop.target
-        return cls(job.name, job.stop.epochs, job.data.shards, target, job.stop.wall_time_s)
+        return cls(job.name, job.stop.epochs, job.data.shards, target, job.stop.wall_time_s, costs)
 
     @property
     def subtasks(self) -> int:
@@ -223,6 +225,24 @@ def left_words(goal: RunGoal, report: Report, now_s: float) -> str:
     between = range_left(goal, report)
     words = f" ({duration(between[0])} to {duration(between[1])})" if between is not None else ""
     return f"about {duration(left_s)}{words}"
+
+
+def money_words(goal: RunGoal, report: Report) -> str | None:
+    """`1.23 $ so far, 0.40 $ to 0.52 $ more to the end`; None where no fleet is named."""
+    if goal.costs is None:
+        return None
+    spent_usd, usd_per_h = goal.costs()
+    return f"{spent_usd:.2f} $ so far, {more_words(usd_per_h, range_left(goal, report))}"
+
+
+def more_words(usd_per_h: float, left_s: tuple[float, float] | None) -> str:
+    """`0.40 $ to 0.52 $ more to the end`, of hosts that cost so much an hour."""
+    from vcdl.planner.time_left import money_to_end
+
+    if left_s is None:
+        return "what comes to the end is not known yet"
+    low_usd, high_usd = money_to_end(usd_per_h, left_s)
+    return f"{low_usd:.2f} $ to {high_usd:.2f} $ more to the end"
 
 
 def range_left(goal: RunGoal, report: Report) -> tuple[float, float] | None:

@@ -1,0 +1,70 @@
+"""When a fleet pays for machines on demand to keep its deadline: Uniform Progress, asked at each pass. Pure.
+
+The line of progress begins when the fleet first sees the work. Done is what is assimilated; a subtask that is lost with
+its machine was never done.
+"""
+
+from dataclasses import dataclass, replace
+
+from vcdl.fleet.project import Queue
+from vcdl.fleet.settings import CapacitySettings
+from vcdl.planner.deadline import RESTART_S, Situation, Use, uniform_progress
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The begin of the work for a deadline, and what the last pass decided."""
+
+    deadline_s: float
+    """Unix time, as `began_s`."""
+    began_s: float
+    subtasks: int
+    """Those that were to be done then."""
+    use: Use = Use.NOTHING
+    is_last_moment: bool = False
+    """Whether on demand must do all of the work from now on."""
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether on demand stands in for spot capacity that is not there."""
+        return self.use is Use.ON_DEMAND
+
+
+def follow_deadline(
+    before: Progress | None,
+    queue: Queue,
+    capacity: CapacitySettings,
+    wanted: int,
+    spot: int,
+    on_demand: int,
+    now_s: float,
+    step_s: float,
+) -> Progress | None:
+    """The decision of a pass; None: there is no deadline, or no work. What is late has no use for on demand.
+
+    `wanted`, `spot`, `on_demand`: units that should be there and that are, the last without those that the settings
+    always want. `step_s`: time between two passes. The line begins anew for another deadline, and for more work.
+    """
+    if capacity.deadline is None or wanted <= 0:
+        return None
+    deadline_s = capacity.deadline.timestamp()
+    is_same = before is not None and before.deadline_s == deadline_s and before.subtasks >= queue.remaining
+    start = before if before is not None and is_same else Progress(deadline_s, now_s, queue.remaining)
+    if deadline_s <= now_s:
+        return replace(start, use=Use.NOTHING, is_last_moment=False)
+    # While some are unsent, more machines would find work; until a time is known only the share that is done counts.
+    at_once = capacity.limit / capacity.units_per_subtask if queue.unsent or not queue.running else queue.running
+    task_s = queue.task_s or 0.0
+    subtask_s = max(task_s, 1e-6) / max(1.0, at_once)
+    situation = Situation(
+        passed_s=now_s - start.began_s,
+        done_s=(start.subtasks - queue.remaining) * subtask_s,
+        work_s=start.subtasks * subtask_s,
+        deadline_s=deadline_s - start.began_s,
+        restart_s=RESTART_S + task_s,  # a machine's first subtask counts once it is back
+        step_s=step_s,
+        is_spot_there=spot >= wanted - capacity.on_demand.units(wanted),
+        now=Use.ON_DEMAND if on_demand > 0 else Use.SPOT if spot > 0 else Use.NOTHING,
+    )
+    use = uniform_progress(situation)
+    return replace(start, use=use, is_last_moment=use is Use.ON_DEMAND and situation.is_last_moment)
