@@ -18,7 +18,21 @@ from vcdl.passwords import without_passwords
 from vcdl.version import __version__
 
 COMMANDS = (
-    *("new", "run", "check", "describe", "status", "profile", "jobs", "hosts", "watch", "stop", "resume", "set"),
+    *(
+        "new",
+        "run",
+        "check",
+        "describe",
+        "status",
+        "profile",
+        "jobs",
+        "hosts",
+        "watch",
+        "serve",
+        "stop",
+        "resume",
+        "set",
+    ),
     *("clone", "export", "plot", "compare", "submit", "project", "client", "plan", "simulate", "replay", "assimilator"),
     "fleet",
 )

@@ -21,6 +21,7 @@ Examples:
 def profile_run(path: Path | None = None, output: Path | None = None, as_json: bool = False) -> ExitCode:
     """Print where the time of a run's subtasks goes. Raises RunFolderError, JobError, JournalError."""
     from vcdl.profile.advice import JobSettings, advise
+    from vcdl.profile.kept_profile import kept_profile
     from vcdl.profile.show import draw_profile, profile_json, profile_lines
     from vcdl.profile.stages import RunProfile
     from vcdl.report.summary import as_json as json_text
@@ -31,13 +32,12 @@ def profile_run(path: Path | None = None, output: Path | None = None, as_json: b
     folder = chosen_run(path)
     job = read_frozen(folder)
     with journal_of(folder) as journal:
-        profile = RunProfile.of(() if journal is None else journal.stream())
+        profile = RunProfile() if journal is None else kept_profile(journal).read()
     if not profile.sums:
         raise RunFolderError(
             f"{shown(folder.path)} has no upload that was folded in yet: `vcdl status` shows how far it is"
         )
-    servers = job.grid.servers if isinstance(job.grid.servers, int) else 1
-    advice = advise(profile, JobSettings(job.data.shards, max(1, servers)))
+    advice = advise(profile, JobSettings.of(job))
     if as_json:
         click.echo(json_text(profile_json(profile, advice)), nl=False)
     else:

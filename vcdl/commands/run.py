@@ -1,6 +1,7 @@
 """`vcdl run`: a job from its file to its results, on this machine."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -19,9 +20,14 @@ Ctrl-C pauses the run; `vcdl resume` continues it."""
 
 
 def run(
-    job_file: Path, out: Path | None = None, overrides: Sequence[str] = (), as_json: bool = False, grid: str = "local"
+    job_file: Path,
+    out: Path | None = None,
+    overrides: Sequence[str] = (),
+    as_json: bool = False,
+    grid: str = "local",
+    web: bool = False,
 ) -> ExitCode:
-    """Begin a run and carry it to its end, or to a pause.
+    """Begin a run and carry it to its end, or to a pause; `web`: with its page in a browser meanwhile.
 
     Raises VcdlError; before the first subtask, nothing of the run is then left behind.
     """
@@ -29,13 +35,14 @@ def run(
 
     one_thread()
     from vcdl.commands.run_to_end import run_to_end
+    from vcdl.commands.serve import page_of
     from vcdl.job import load_job
     from vcdl.run.driver import begun
     from vcdl.run.finding import folder_for
 
     job = load_job(job_file, overrides)
     folder = folder_for(job.name, out)
-    with begun(folder, job, grid) as frozen:
+    with begun(folder, job, grid) as frozen, page_of(folder.path) if web else nullcontext():
         return run_to_end(folder, frozen, as_json)
 
 
@@ -44,7 +51,10 @@ def run(
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder [default: runs/NAME].")
 @set_option
 @click.option("--grid", metavar="NAME", default="local", help="What trains the subtasks [default: this machine].")
+@click.option("--web", is_flag=True, help="Show the run in a browser while it is under way.")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; the display goes to stderr.")
-def command(job_file: Path, out: Path | None, overrides: tuple[str, ...], grid: str, as_json: bool) -> ExitCode:
+def command(
+    job_file: Path, out: Path | None, overrides: tuple[str, ...], grid: str, web: bool, as_json: bool
+) -> ExitCode:
     """Train a job on this machine, to its results."""
-    return run(job_file, out, overrides, as_json, grid)
+    return run(job_file, out, overrides, as_json, grid, web)

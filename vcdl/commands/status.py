@@ -1,6 +1,7 @@
 """`vcdl status`: a run's progress, read from its journal during the run or afterwards."""
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,6 @@ from vcdl.commands._options import costs_of, fleet_option, in_project, project_o
 from vcdl.errors import ExitCode, GridError
 
 if TYPE_CHECKING:
-    from vcdl.report.measures import Report
-    from vcdl.report.progress import RunGoal
     from vcdl.run.folder import RunFolder
 
 _EXAMPLES = """\b
@@ -24,51 +23,22 @@ Examples:
 
 def status(path: Path | None = None, as_json: bool = False, fleet: Path | None = None) -> ExitCode:
     """Print a run's state and figures. Raises RunFolderError, JobError, JournalError, FleetError."""
-    from vcdl.planner.time_left import money_to_end
-    from vcdl.report.progress import RunGoal, range_left, seconds_left
     from vcdl.report.summary import as_json as json_text
-    from vcdl.report.summary import summary_of
-    from vcdl.run.control import changes_of
     from vcdl.run.finding import chosen_run, resume_hint, shown
-    from vcdl.run.frozen_job import read_frozen
-    from vcdl.run.reading import RunState, clock_of, read_report, state_of
+    from vcdl.run.reading import RunState
+    from vcdl.run.standing import Standing
 
     folder = chosen_run(path)
-    goal = RunGoal.of(read_frozen(folder), costs_of(fleet))
-    report = read_report(folder)
-    pid = folder.running_pid
-    state = state_of(folder, report)
-    found = _troubles(folder) if state in (RunState.RUNNING, RunState.WAITING) else []
+    standing = Standing.of(folder, costs=costs_of(fleet))
+    found = _troubles(folder) if standing.state in (RunState.RUNNING, RunState.WAITING) else []
     if found:
-        state = RunState.WAITING
-    now_s = clock_of(folder)() if state is RunState.RUNNING and folder.kind.has_wall_clock else None
+        standing = replace(standing, state=RunState.WAITING, now_s=None)
     if as_json:
-        left_s = seconds_left(goal, report, now_s) if now_s is not None else None
-        between = range_left(goal, report) if now_s is not None else None
-        fields = {
-            "folder": str(folder.path),
-            "state": state.value,
-            "process": pid,
-            "troubles": found,
-            **_failed_tasks(folder),
-            "changed": changes_of(folder),
-            "epochs_wanted": goal.epochs,
-            "shards": goal.shards,
-            "seconds_left": None if left_s is None else round(left_s, 1),
-            "seconds_left_range": between,
-            **summary_of(goal.job, report),
-        }
-        if goal.costs is not None:
-            spent_usd, usd_per_h = goal.costs()
-            to_end = None if between is None else money_to_end(usd_per_h, between)
-            fields |= {"spent_usd": spent_usd, "usd_per_h": usd_per_h, "usd_to_end": to_end}
-        click.echo(json_text(fields), nl=False)
+        click.echo(json_text(standing.fields(troubles=found, **_failed_tasks(folder))), nl=False)
         return ExitCode.OK
-    click.echo(f"{goal.job} in {shown(folder.path)}: {state}{f' (process {pid})' if pid else ''}")
-    figures = _figures(goal, report, now_s)
-    if changes := changes_of(folder):
-        figures["changed"] = changes
-    for label, words in figures.items():
+    state, pid = standing.state, folder.running_pid
+    click.echo(f"{standing.job.name} in {shown(folder.path)}: {state}{f' (process {pid})' if pid else ''}")
+    for label, words in standing.figures().items():
         click.echo(f"{label:<12} {words}")
     failed = _failed_tasks(folder)
     if any(failed.values()):
@@ -120,34 +90,6 @@ def _failed_tasks(folder: "RunFolder") -> dict[str, int]:
 def _project_dir(folder: "RunFolder") -> Path:
     """The BOINC project of a job, which is in vcdl/runs there."""
     return folder.path.resolve().parent.parent.parent
-
-
-def _figures(goal: "RunGoal", report: "Report", now_s: float | None) -> dict[str, str]:
-    """Labels and words; `now_s` None: nobody runs it."""
-    from vcdl.report import progress
-    from vcdl.report.wording import duration
-
-    epoch = progress.epoch_at_work(goal, report)
-    figures = {
-        "epoch": f"{epoch}/{goal.epochs}, {report.applied_by_epoch.get(epoch, 0)} of its {goal.shards} shards done",
-        **progress.measured_figures(goal, report),
-        "subtasks": progress.count_words(report),
-        "staleness": progress.staleness_words(report),
-        "running for": duration(report.wall_s if now_s is None else report.wall_s_at(now_s)),
-    }
-    if report.totals.lost:
-        figures["overwritten"] = progress.lost_words(report)
-    if report.totals.evaluator_death is not None:
-        figures["not measured"] = progress.unmeasured_words(report)
-    if report.rollbacks:
-        figures["rolled back"] = progress.rollback_words(report)
-    figures |= progress.final_words(report)
-    if now_s is not None:
-        figures["speed"] = progress.speed_words(report, now_s)
-        figures["time left"] = progress.left_words(goal, report, now_s)
-        if (money := progress.money_words(goal, report)) is not None:
-            figures["money"] = money
-    return figures
 
 
 @click.command("status", epilog=_EXAMPLES)

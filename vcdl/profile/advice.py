@@ -3,11 +3,15 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 from vcdl.planner.throughput import HostType, Servers, Subtask, throughput
 from vcdl.profile.measured_hosts import mean_subtask, measured_servers, measured_types
 from vcdl.profile.stages import AWAY, FOLD, RunProfile
 from vcdl.report.wording import duration
+
+if TYPE_CHECKING:
+    from vcdl.job import Job
 
 _WORTH = 1.1
 """The least gain that is worth a change."""
@@ -31,6 +35,11 @@ class JobSettings:
 
     shards: int
     servers: int = 1
+
+    @classmethod
+    def of(cls, job: "Job") -> Self:
+        """Those of a job."""
+        return cls(job.data.shards, max(1, job.grid.servers if isinstance(job.grid.servers, int) else 1))
 
 
 @dataclass(frozen=True)

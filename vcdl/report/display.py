@@ -10,26 +10,13 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 from vcdl.journal.clock import SteadyClock
-from vcdl.journal.events import (
-    EpochClosed,
-    EvaluatorDied,
-    FilesChecked,
-    Recorded,
-    ResultRefused,
-    RolledBack,
-    RowsRewritten,
-    RunStarted,
-    StoreRestored,
-    UpdateRefused,
-    VersionEvaluated,
-    WorkunitFailed,
-)
+from vcdl.journal.events import Recorded, ResultRefused, UpdateRefused, WorkunitFailed
 from vcdl.journal.history import JobHistory
 from vcdl.report import progress
 from vcdl.report.measures import Report
 from vcdl.report.observer import RunningTask, RunObserver
 from vcdl.report.progress import RunGoal
-from vcdl.report.wording import duration, plural, printable
+from vcdl.report.wording import duration, printable
 from vcdl.wire.workunit import WorkunitName
 
 if TYPE_CHECKING:
@@ -111,24 +98,15 @@ class EventLines(RunObserver, ABC):
                 self._session_began = True
                 self._epochs_shown = len(self._report.epochs)
             self._report.follow(recorded)
-            match recorded.event:
-                case RunStarted(resumed) if self._session_began:
-                    if resumed:
-                        lines.append(f"resumed after {plural(self._report.totals.applied, 'update')}")
-                case EvaluatorDied() if self._session_began:
-                    lines.append(progress.evaluator_words(recorded.event))
-                case RolledBack() if self._session_began:
-                    lines.append(progress.rolled_back_words(recorded.event))
-                case StoreRestored() | RowsRewritten() | FilesChecked() if self._session_began:
-                    lines.append(progress.mended_words(recorded.event))
-                case WorkunitFailed() | UpdateRefused() | ResultRefused() if (
-                    self._session_began and self._shows_setbacks
-                ):
-                    lines.append(progress.setback_words(recorded.event))
-                case VersionEvaluated() | EpochClosed() if self._session_began:
-                    epochs = self._report.epochs[self._epochs_shown :]
-                    lines += [progress.epoch_words(self._goal, self._report, detail) for detail in epochs]
-                    self._epochs_shown += len(epochs)
+            if not self._session_began:
+                continue
+            is_setback = isinstance(recorded.event, WorkunitFailed | UpdateRefused | ResultRefused)
+            words = progress.event_words(recorded.event, self._report)
+            if words is not None and (self._shows_setbacks or not is_setback):
+                lines.append(words)
+            epochs = self._report.epochs[self._epochs_shown :]
+            lines += [progress.epoch_words(self._goal, self._report, detail) for detail in epochs]
+            self._epochs_shown += len(epochs)
         return lines
 
 

@@ -9,10 +9,12 @@ from vcdl.journal.events import (
     FINAL_SPLITS,
     LOSS,
     EvaluatorDied,
+    Event,
     FilesChecked,
     ResultRefused,
     RolledBack,
     RowsRewritten,
+    RunStarted,
     StoreRestored,
     UpdateRefused,
     VersionEvaluated,
@@ -31,6 +33,10 @@ _LABEL_WIDTH = 12
 """The longest name of a measure that is a label of its own."""
 
 
+Costs = Callable[[], tuple[float, float]]
+"""Tells the dollars that a fleet has cost so far, and those that it costs an hour now."""
+
+
 @dataclass(frozen=True)
 class RunGoal:
     """The end that a run trains towards."""
@@ -41,11 +47,11 @@ class RunGoal:
     target: float | None = None
     """The value of the monitor that ends it."""
     wall_time_s: float | None = None
-    costs: Callable[[], tuple[float, float]] | None = None
-    """Dollars that its fleet has cost so far, and costs an hour now; None: no fleet is named."""
+    costs: Costs | None = None
+    """The costs of its fleet; None: no fleet is named."""
 
     @classmethod
-    def of(cls, job: "Job", costs: Callable[[], tuple[float, float]] | None = None) -> "RunGoal":
+    def of(cls, job: "Job", costs: Costs | None = None) -> "RunGoal":
         target = job.stop.target_accuracy if job.stop.target is None else job.stop.target
         return cls(job.name, job.stop.epochs, job.data.shards, target, job.stop.wall_time_s, costs)
 
@@ -84,6 +90,52 @@ def epoch_words(goal: RunGoal, report: Report, detail: EpochDetail) -> str:
         place = 1 if report.monitor.name == LOSS else 2
         words.insert(place, f"in training {detail.train_loss:.4g}")
     return f"epoch {detail.epoch}/{goal.epochs}: {', '.join(words)}, after {duration(detail.wall_s)}"
+
+
+def event_words(event: Event, report: Report | None = None) -> str | None:
+    """The sentence of an event that a person wants to know of by itself; None for all others.
+
+    `report`: the figures up to the event, where they are known. An epoch's sentence is `epoch_words`, once its versions
+    are measured.
+    """
+    match event:
+        case RunStarted(True):
+            return "resumed" if report is None else f"resumed after {plural(report.totals.applied, 'update')}"
+        case EvaluatorDied():
+            return f"the evaluator died ({event.reason}): training goes on, and what is missing is measured later"
+        case RolledBack():
+            return rolled_back_words(event)
+        case StoreRestored() | RowsRewritten() | FilesChecked():
+            return mended_words(event)
+        case WorkunitFailed() | UpdateRefused() | ResultRefused():
+            return setback_words(event)
+        case _:
+            return None
+
+
+def status_figures(goal: RunGoal, report: Report, now_s: float | None) -> dict[str, str]:
+    """All figures of a run, by their labels; `now_s` None: nobody runs it."""
+    epoch = epoch_at_work(goal, report)
+    figures = {
+        "epoch": f"{epoch}/{goal.epochs}, {report.applied_by_epoch.get(epoch, 0)} of its {goal.shards} shards done",
+        **measured_figures(goal, report),
+        "subtasks": count_words(report),
+        "staleness": staleness_words(report),
+        "running for": duration(report.wall_s if now_s is None else report.wall_s_at(now_s)),
+    }
+    if report.totals.lost:
+        figures["overwritten"] = lost_words(report)
+    if report.totals.evaluator_death is not None:
+        figures["not measured"] = unmeasured_words(report)
+    if report.rollbacks:
+        figures["rolled back"] = rollback_words(report)
+    figures |= final_words(report)
+    if now_s is not None:
+        figures["speed"] = speed_words(report, now_s)
+        figures["time left"] = left_words(goal, report, now_s)
+        if (money := money_words(goal, report)) is not None:
+            figures["money"] = money
+    return figures
 
 
 def measured_figures(goal: RunGoal, report: Report) -> dict[str, str]:
@@ -164,11 +216,6 @@ def unmeasured_words(report: Report) -> str:
     died = report.totals.evaluator_death
     why = "" if died is None else f": the evaluator died ({printable(died.reason)}) and is started again"
     return f"{plural(len(wanted), 'version')}{since}{why}"
-
-
-def evaluator_words(event: EvaluatorDied) -> str:
-    """`the evaluator died (exit status 1): training goes on, and what is missing is measured later`."""
-    return f"the evaluator died ({event.reason}): training goes on, and what is missing is measured later"
 
 
 def lost_words(report: Report) -> str:

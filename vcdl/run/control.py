@@ -31,16 +31,23 @@ def pause(folder: RunFolder, timeout_s: float = TIMEOUT_S) -> bool:
     if folder.kind.has_daemons:
         return _take_back(folder, timeout_s)
     pid = folder.running_pid
-    if pid is None:
+    if pid is None or not ask_to_pause(folder):
         return False
-    with folder_errors(folder.path):
-        folder.stop_request.touch()
     if not wait_until(lambda: folder.running_pid != pid, timeout_s):
         raise RunFolderError(
             f"process {pid} still runs {shown(folder.path)} after {timeout_s:g} s; it has been asked to stop: "
             f"wait longer with --timeout, or end it with `kill {pid}`"
         )
     folder.stop_request.unlink(missing_ok=True)
+    return True
+
+
+def ask_to_pause(folder: RunFolder) -> bool:
+    """Ask a run to pause and do not wait for it; False: there is nothing to pause. Raises RunFolderError."""
+    if is_finished(folder) or not (folder.kind.has_daemons or folder.running_pid is not None):
+        return False
+    with folder_errors(folder.path):
+        folder.stop_request.touch()
     return True
 
 
@@ -60,10 +67,8 @@ def release(folder: RunFolder) -> bool:
 
 def _take_back(folder: RunFolder, timeout_s: float) -> bool:
     """Have a BOINC project's work generator cancel open workunits; the request stays until the job is released."""
-    if is_finished(folder):
+    if not ask_to_pause(folder):
         return False
-    with folder_errors(folder.path):
-        folder.stop_request.touch()
     if not wait_until(lambda: read_report(folder).paused, timeout_s):
         raise RunFolderError(
             f"{shown(folder.path)} is asked to stop, but the project's work generator has not done it after "

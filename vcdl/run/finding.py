@@ -36,7 +36,11 @@ def chosen_run(path: Path | None, project_dir: Path | None = None, *, running_fi
 
 def all_runs(project_dir: Path | None = None) -> list[RunFolder]:
     """The runs below runs/, or the jobs of a BOINC project, sorted by name."""
-    runs = RUNS if project_dir is None else project_dir / SUBMITTED
+    return runs_in(RUNS if project_dir is None else project_dir / SUBMITTED)
+
+
+def runs_in(runs: Path) -> list[RunFolder]:
+    """The runs in a folder, sorted by name."""
     folders = (job_file.parent for job_file in runs.glob("*/job.yaml")) if runs.is_dir() else ()
     return [RunFolder(path) for path in sorted(folders) if final_name(path.name) == path.name]
 

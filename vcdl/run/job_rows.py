@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vcdl.job import Job
-from vcdl.report.measures import Report
-from vcdl.report.progress import RunGoal, epoch_at_work, measured_words, seconds_left
+from vcdl.journal.hosts import HostHistory
+from vcdl.report.progress import epoch_at_work, measured_words
 from vcdl.report.wording import aligned, duration
 from vcdl.run.folder import RunFolder
-from vcdl.run.frozen_job import read_frozen
-from vcdl.run.reading import RunState, clock_of, read_hosts, read_report, state_of
+from vcdl.run.reading import RunState, read_hosts
+from vcdl.run.standing import Standing
 
 _OPEN = (RunState.RUNNING, RunState.WAITING)
+_COURSE = 60
+"""Epochs of a course: what a small picture has room for."""
 
 
 @dataclass(frozen=True)
@@ -34,30 +36,36 @@ class JobRow:
     hosts: int
     """Hosts that brought an update."""
     seconds_left: float | None
+    range_left: tuple[float, float] | None
+    """Least and most of them."""
+    course: tuple[float, ...]
+    """The means of its last measured epochs."""
     bytes_down: float
     """What a client gets for a task, on average: an upper bound where clients keep shards."""
     bytes_up: float
     """What it sends back."""
 
     @classmethod
-    def of(cls, folder: RunFolder) -> "JobRow":
-        """Raises RunFolderError, JobError, JournalError."""
-        job, report = read_frozen(folder), read_report(folder)
-        goal, state, totals = RunGoal.of(job), state_of(folder, report), report.totals
-        mean = _mean(report)
-        now_s = clock_of(folder)() if state is RunState.RUNNING and folder.kind.has_wall_clock else None
+    def of(cls, standing: Standing, hosts: HostHistory) -> "JobRow":
+        """The row of a run that stands so, with these hosts. Raises RunFolderError."""
+        folder, job, report = standing.folder, standing.job, standing.report
+        course = tuple(detail.mean for detail in report.epochs[-_COURSE:])
+        mean = course[-1] if course else None
+        totals = report.totals
         return cls(
             job=folder.path.name,
             trains=_trained(job),
-            state=state,
-            epoch=epoch_at_work(goal, report),
-            epochs=goal.epochs,
+            state=standing.state,
+            epoch=epoch_at_work(standing.goal, report),
+            epochs=standing.goal.epochs,
             monitor=report.monitor.name,
             value=measured_words(mean, report.monitor),
             mean=mean,
             share=job.boinc.share if folder.kind.has_daemons else None,
-            hosts=sum(host.applied > 0 for host in read_hosts(folder).hosts.values()),
-            seconds_left=None if now_s is None else seconds_left(goal, report, now_s),
+            hosts=sum(host.applied > 0 for host in hosts.hosts.values()),
+            seconds_left=standing.seconds_left,
+            range_left=standing.range_left,
+            course=course,
             bytes_down=totals.bytes_down / max(1, totals.applied),
             bytes_up=totals.bytes_up / max(1, totals.applied),
         )
@@ -69,8 +77,9 @@ class JobRow:
 
 
 def job_rows(folders: Sequence[RunFolder]) -> list[JobRow]:
-    """A row for each run: the open ones first, each group by name."""
-    return sorted((JobRow.of(folder) for folder in folders), key=lambda row: (not row.is_open, row.job))
+    """A row for each run: the open ones first, each group by name. Raises RunFolderError, JobError, JournalError."""
+    rows = (JobRow.of(Standing.of(folder), read_hosts(folder)) for folder in folders)
+    return sorted(rows, key=lambda row: (not row.is_open, row.job))
 
 
 def part_of(row: JobRow, rows: Sequence[JobRow]) -> float | None:
@@ -96,7 +105,3 @@ def _trained(job: Job) -> str:
     model = job.model.builtin.name if job.model.builtin is not None else "a model of its own"
     data = job.data.dataset or "data of its own"
     return f"{model}, {data}"
-
-
-def _mean(report: Report) -> float | None:
-    return report.epochs[-1].mean if report.epochs else None

@@ -1,0 +1,30 @@
+"""A client of the service in this process, logged in as its owner."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from fastapi.testclient import TestClient
+
+from vcdl.commands.failure import describe_error
+from vcdl.web.app import create_app
+from vcdl.web.service import Service
+
+ADDRESS = "http://127.0.0.1:8630"
+
+
+def asking(runs: Path, hosts: Sequence[str] = (), logged_in: bool = True) -> TestClient:
+    """A client of a new service over a folder of runs."""
+    service = Service.over(runs)
+    app = create_app(service, describe_error, hosts)
+    client = TestClient(app, base_url=ADDRESS, follow_redirects=False, raise_server_exceptions=False)
+    if logged_in:
+        assert client.get("/login", params={"code": service.code}).status_code == 200
+    return client
+
+
+def csrf_of(page: str) -> str:
+    """What a form of a page brings along."""
+    found = re.search(r'name="csrf" value="([0-9a-f]{64})"', page)
+    assert found is not None
+    return found[1]

@@ -1,0 +1,113 @@
+"""The pages in a real Chromium, over a real `vcdl serve`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.recorded_run import FIRST_SESSION, SECOND_SESSION, recorded
+from tests.run_folders import make_run
+from tests.web.served import Served, chromium, looking, served
+from vcdl.journal.events import Recorded
+from vcdl.run.folder import RunFolder
+from vcdl.run.kind import BOINC
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+WHOLE = recorded([*FIRST_SESSION[:-1], *((time_s - 970, event) for time_s, event in SECOND_SESSION[1:])])
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """A run that others write into."""
+    return make_run(tmp_path / "runs" / "demo", WHOLE[:12], finished=False, host=BOINC)
+
+
+@pytest.fixture
+def service(run: RunFolder) -> Iterator[Served]:
+    with served(run.path.parent) as found:
+        yield found
+
+
+def go_on(run: RunFolder, events: list[Recorded], finished: bool = False) -> None:
+    make_run(run.path, events, finished, host=BOINC)
+
+
+def test_a_page_follows_its_run_also_through_a_restart_of_the_service(
+    run: RunFolder, service: Served, browser: "Browser"
+) -> None:
+    from playwright.sync_api import expect
+
+    with looking(browser, service) as page:
+        page.get_by_role("link", name="demo").click()
+        expect(page.locator("#feed")).to_contain_text("the worker died (signal 9)")
+        expect(page.locator("#curves")).to_contain_text("No epoch is finished")
+        page.evaluate("window.marked = true")
+        go_on(run, WHOLE[12:18])
+        expect(page.get_by_role("img", name="accuracy over")).to_be_visible()
+        service.kill()
+        expect(page.locator("#connection")).to_contain_text("not connected")
+        go_on(run, WHOLE[18:], finished=True)
+        service.start()
+        expect(page.locator("#head")).to_contain_text("finished", timeout=20_000)
+        expect(page.locator("#connection")).to_be_hidden()
+        expect(page.locator("#feed")).to_contain_text("epoch 2/2: accuracy 0.8000")
+        assert page.evaluate("window.marked"), "the page was loaded again"
+
+
+def test_a_job_is_stopped_and_resumed_by_keyboard(run: RunFolder, service: Served, browser: "Browser") -> None:
+    from playwright.sync_api import expect
+
+    with looking(browser, service) as page:
+        page.goto(f"{service.url}/jobs/demo")
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="to the content")).to_be_focused()
+        page.get_by_role("button", name="Stop").focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("status").filter(has_text="asked to stop")).to_be_visible()
+        assert run.stop_request.exists()
+        page.get_by_role("button", name="Resume").click()
+        expect(page.get_by_role("status").filter(has_text="It goes on")).to_be_visible()
+        assert not run.stop_request.exists()
+        page.get_by_role("button", name="log out").click()
+        expect(page.get_by_label("Token")).to_be_visible()
+        page.goto(f"{service.url}/jobs/demo")
+        expect(page.get_by_label("Token")).to_be_visible()
+
+
+def test_the_list_takes_up_a_new_job_and_fits_a_narrow_screen(
+    run: RunFolder, service: Served, browser: "Browser"
+) -> None:
+    from playwright.sync_api import expect
+
+    go_on(run, WHOLE[12:18])
+    with looking(browser, service, width=360, dark=True) as page:
+        expect(page.get_by_role("row", name="demo")).to_be_visible()
+        make_run(run.path.with_name("another"))
+        expect(page.get_by_role("row", name="another")).to_be_visible()
+        for path in ("/", "/jobs/demo", "/jobs/another", "/nothing"):
+            page.goto(f"{service.url}{path}")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+
+
+def test_a_page_is_whole_without_any_script(run: RunFolder, service: Served, browser: "Browser") -> None:
+    go_on(run, WHOLE[12:], finished=True)
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(service.login)
+    page.get_by_role("link", name="demo").click()
+    for heading in ("Course", "Subtasks by host", "Figures", "What happened"):
+        assert page.get_by_role("heading", name=heading).is_visible()
+    assert page.get_by_role("img").count() >= 4
+    assert all(page.get_by_role("img").nth(place).get_attribute("aria-label") for place in range(4))
+    context.close()

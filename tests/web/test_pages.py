@@ -1,0 +1,111 @@
+"""Pages as the server draws them: whole without a script, small, and harmless whatever a job calls itself."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
+from tests.run_folders import DEMO, make_run
+from tests.web.asking import asking
+from vcdl.job import save_job
+from vcdl.journal.events import WorkunitFailed, WorkunitSent
+from vcdl.run.folder import RunFolder
+from vcdl.run.job_rows import JobRow
+from vcdl.web.catalogue import PAGE, Catalogue
+from vcdl.web.job_view import JobView
+
+
+def test_the_list_shows_each_job_the_open_ones_first(tmp_path: Path) -> None:
+    make_run(tmp_path / "a_finished")
+    make_run(tmp_path / "open", recorded(FIRST_SESSION), finished=False)
+    make_run(tmp_path / "broken").job_file.write_text("name: [")
+    page = asking(tmp_path).get("/").text
+    assert re.findall(r'<tr id="job-(\w+)"', page) == ["open", "a_finished", "broken"]
+    assert "3 jobs, 1 not finished" in page
+    assert "accuracy 0.8000" in page
+    assert 'aria-label="accuracy, 2 epochs: from 0.6 to 0.8"' in page
+    assert "unreadable" in page
+
+
+def test_a_list_of_many_jobs_comes_in_pages_below_100_kb(tmp_path: Path) -> None:
+    for number in range(PAGE + 3):
+        make_run(tmp_path / f"j{number:03d}", WHOLE_RUN if number < 2 else recorded(FIRST_SESSION[:3]), number < 2)
+    client = asking(tmp_path)
+    first = client.get("/").text
+    assert len(first.encode()) < 100_000
+    (link,) = re.findall(r'rel="next" href="([^"]+)"', first)
+    second = client.get(link.replace("&amp;", "&")).text
+    shown = [*re.findall(r'<tr id="job-(\w+)"', first), *re.findall(r'<tr id="job-(\w+)"', second)]
+    assert len(shown) == len(set(shown)) == PAGE + 3
+    assert shown[-2:] == ["j000", "j001"]
+    assert re.findall(r'<tr id="job-(\w+)"', client.get("/?state=finished").text) == ["j000", "j001"]
+
+
+def test_a_jobs_page_tells_what_status_tells_and_more(tmp_path: Path) -> None:
+    make_run(tmp_path / "demo")
+    page = asking(tmp_path).get("/jobs/demo").text
+    for words in (
+        "0.8000 (0.8000 – 0.8000) in epoch 2, best 0.8000 in epoch 2",
+        "4 done, 1 failed, 1 refused, 2 made again",
+        "2 of 6 subtasks failed or were refused",
+        'aria-label="1 lost"',
+        "upload refused, not_finite: the weights hold NaN",
+        "staleness of the last 4 updates",
+        "data.shards</th><td>2</td><td>50",
+    ):
+        assert words in page
+    assert "style=" not in page
+    assert not re.findall(r"<script(?! src=\"/static/live.js\" defer></script>)", page)
+    assert not re.findall(r"(?:href|src|action)=\"(?:https?:)?//", page)
+
+
+HOSTILE = '<img src=x onerror="alert(1)">'
+
+
+def test_what_hosts_and_settings_call_themselves_is_text(tmp_path: Path) -> None:
+    events = [*FIRST_SESSION, (31, WorkunitSent("demo_e0002_s000_a0_v000002", HOSTILE, 1)),
+              (32, WorkunitFailed("demo_e0002_s000_a0_v000002", HOSTILE))]  # fmt: skip
+    folder = make_run(tmp_path / "demo", recorded(events), finished=False)
+    job = DEMO.model_copy(update={"data": DEMO.data.model_copy(update={"class_names": (HOSTILE, "b")})})
+    save_job(job, folder.job_file)
+    make_run(tmp_path / HOSTILE.replace("/", ""))
+    client = asking(tmp_path)
+    for page in (client.get("/").text, client.get("/jobs/demo").text):
+        assert "<img" not in page
+        assert "&lt;img src=x" in page
+
+
+def test_a_view_that_follows_is_the_one_that_begins_anew(tmp_path: Path) -> None:
+    """One fold: whether a row came while it was watched, or before."""
+    folder = make_run(tmp_path / "demo", WHOLE_RUN[:9], finished=False)
+    followed = JobView(folder)
+    for end in range(9, len(WHOLE_RUN) + 1):
+        make_run(folder.path, WHOLE_RUN[end - 1 : end] if end > 9 else [], finished=False)
+        with followed.current() as view:
+            assert view.last_id == end
+    with followed.current(), JobView(folder).current() as anew:
+        assert (anew.report, anew.hosts, anew.last_id) == (followed.report, followed.hosts, followed.last_id)
+        assert list(anew.feed) == list(followed.feed)
+        assert anew.stream == followed.stream
+
+
+def test_a_row_is_kept_only_while_nothing_changes(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "demo")
+    catalogue = Catalogue(tmp_path)
+    assert catalogue.row("demo") is catalogue.row("demo")
+    folder.summary_file.unlink()
+    row = catalogue.row("demo")
+    assert isinstance(row, JobRow)
+    assert row.state == "killed"
+
+
+@pytest.mark.parametrize("name", ["..", ".service", "a/b", "x" * 300, "nul\0", "\ud800", "missing"])
+def test_only_a_jobs_name_leads_to_a_folder(tmp_path: Path, name: str) -> None:
+    make_run(tmp_path / "runs" / "demo")
+    make_run(tmp_path)
+    make_run(tmp_path / "runs" / ".service")
+    make_run(tmp_path / "runs" / "a" / "b")
+    with pytest.raises(Exception, match="there is no job"):
+        Catalogue(tmp_path / "runs").folder(name)
+    assert isinstance(Catalogue(tmp_path / "runs").folder("demo"), RunFolder)

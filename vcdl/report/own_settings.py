@@ -1,0 +1,39 @@
+"""The settings of a job that are not the defaults, for a person."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from vcdl.job import Job
+from vcdl.passwords import without_passwords
+
+
+def own_settings(job: Job) -> dict[str, tuple[str, str]]:
+    """Key of the job file → its value and the default, as a job file has them; empty: there is no default.
+
+    Passwords are masked.
+    """
+    return {key: (_shown(value), _shown(default)) for key, value, default in _differing(job, None, "")}
+
+
+def _differing(section: BaseModel, usual: object, at: str) -> Iterator[tuple[str, Any, Any]]:
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(usual, type(section)):
+            default = getattr(usual, name)
+        else:
+            default = None if field.is_required() else field.get_default(call_default_factory=True)
+        if isinstance(value, BaseModel):
+            yield from _differing(value, default, f"{at}{field.alias or name}.")
+        elif value != default:
+            yield f"{at}{field.alias or name}", value, default
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(to_jsonable_python(value), ensure_ascii=False)
+    return without_passwords(text)

@@ -1,0 +1,123 @@
+"""The last subtasks of a run as spans of time on hosts, each with its fate, and what else its last events tell."""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Self
+
+from vcdl.journal.events import (
+    Event,
+    Recorded,
+    ResultRefused,
+    RunPaused,
+    UpdateApplied,
+    UpdateRefused,
+    UpdateSuperseded,
+    WorkunitCancelled,
+    WorkunitFailed,
+    WorkunitSent,
+)
+
+_SPANS = 1200
+"""Spans that are kept: as many as a picture can show apart."""
+_STALENESS = 1000
+"""Updates whose staleness is kept."""
+
+
+class Fate(StrEnum):
+    """What came of a subtask on a host."""
+
+    AT_WORK = "at work"
+    TRAINED = "trained"
+    REFUSED = "refused"
+    SUPERSEDED = "superseded"
+    """It came too late, or was taken back."""
+    LOST = "lost"
+    PAUSED = "paused"
+    """It goes on when the run does."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A subtask on a host."""
+
+    host: str
+    workunit: str
+    begin_s: float
+    """Unix time at which the host got it."""
+    end_s: float
+    fate: Fate
+
+
+@dataclass
+class SubtaskStream:
+    """The spans of a run's last events; `follow` each in the order of the journal, then read."""
+
+    ended: deque[Span] = field(default_factory=lambda: deque(maxlen=_SPANS))
+    staleness: deque[int] = field(default_factory=lambda: deque(maxlen=_STALENESS))
+    """Versions between base and server of the last updates."""
+    last_s: float = 0.0
+    """Unix time of the last event."""
+    _out: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Workunit → its hosts, with the Unix time at which each got it."""
+
+    @classmethod
+    def of(cls, events: Iterable[Recorded]) -> Self:
+        """The stream of these events."""
+        stream = cls()
+        for recorded in events:
+            stream.follow(recorded)
+        return stream
+
+    def follow(self, recorded: Recorded) -> None:
+        """Take in the journal's next event."""
+        self.last_s = max(self.last_s, recorded.time_s)
+        match event := recorded.event:
+            case WorkunitSent():
+                self._out.setdefault(event.workunit, {})[event.host] = recorded.time_s
+            case UpdateApplied():
+                self.staleness.append(event.staleness)
+                self._end(event.workunit, event.host, Fate.TRAINED, recorded.time_s, others=Fate.SUPERSEDED)
+            case UpdateRefused():
+                self._end(event.workunit, event.host, Fate.REFUSED, recorded.time_s, others=Fate.LOST)
+            case ResultRefused():
+                self._end(event.workunit, event.host, Fate.REFUSED, recorded.time_s)
+            case UpdateSuperseded() | WorkunitCancelled():
+                host = "" if isinstance(event, WorkunitCancelled) else event.host
+                self._end(event.workunit, host, Fate.SUPERSEDED, recorded.time_s, others=Fate.SUPERSEDED)
+            case WorkunitFailed():
+                self._end(event.workunit, "", Fate.LOST, recorded.time_s, others=Fate.LOST)
+            case RunPaused():
+                for workunit in list(self._out):
+                    self._end(workunit, "", Fate.PAUSED, recorded.time_s, others=Fate.PAUSED)
+            case Event():
+                pass
+
+    def spans(self, now_s: float | None) -> list[Span]:
+        """All spans, those at work until `now_s`; None: nobody runs it, and they are left out."""
+        at_work = [
+            Span(host, workunit, begin_s, max(now_s, begin_s), Fate.AT_WORK)
+            for workunit, hosts in self._out.items()
+            for host, begin_s in hosts.items()
+            if now_s is not None
+        ]
+        return [*self.ended, *at_work]
+
+    def fates(self) -> Counter[Fate]:
+        """How many of the ended spans had which fate."""
+        return Counter(span.fate for span in self.ended)
+
+    def _end(self, workunit: str, host: str, fate: Fate, now_s: float, others: Fate | None = None) -> None:
+        """A workunit ended at a host, the last one that got it where the event names none; `others`: the fate at its
+        other hosts, None: they go on.
+        """
+        hosts = self._out.get(workunit, {})
+        host = host if host in hosts else next(reversed(hosts), host)
+        if host:
+            self.ended.append(Span(host, workunit, hosts.pop(host, now_s), now_s, fate))
+        if others is not None:
+            self._out.pop(workunit, None)
+            self.ended += [Span(other, workunit, begin_s, now_s, others) for other, begin_s in hosts.items()]
+        elif not hosts:
+            self._out.pop(workunit, None)

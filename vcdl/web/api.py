@@ -1,0 +1,152 @@
+"""The API of the service, `/api/v1`: what the command line knows, as JSON."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi.responses import FileResponse, Response, StreamingResponse
+
+from vcdl.errors import VcdlError
+from vcdl.journal.events import Recorded
+from vcdl.run.job_rows import JobRow
+from vcdl.run.reading import RunState
+from vcdl.version import __version__
+from vcdl.web.catalogue import PAGE, UnreadableJob
+from vcdl.web.live import EVERY_S, sse
+from vcdl.web.service import Service, needs, service_of
+from vcdl.web.sessions import Role
+
+router = APIRouter(prefix="/api/v1", tags=["v1"])
+_MOST_EVENTS = 1000
+_PING_S = 15.0
+_ROW = 2**63 - 1
+Name = Annotated[str, Path(max_length=64, description="the job's name")]
+After = Annotated[int, Query(ge=0, le=_ROW, description="the journal's row after which to begin")]
+
+
+class Json(Response):
+    """JSON in which numbers that are not finite are null."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return msgspec.json.encode(content)
+
+
+@router.get("/version")
+def version() -> dict[str, str]:
+    """The version of the service."""
+    return {"version": __version__}
+
+
+@router.get("/jobs")
+def jobs(
+    request: Request,
+    after: Annotated[str, Query(max_length=300)] = "",
+    limit: Annotated[int, Query(ge=1, le=200)] = PAGE,
+    state: Annotated[str, Query(pattern="^(|open|finished)$")] = "",
+) -> Response:
+    """All jobs, the open ones first; `after` is the cursor that the page before gave."""
+    page = service_of(request).catalogue.page(after, limit, state)
+    return Json({"jobs": [_row(row) for row in page.rows], "after": page.after, "count": page.jobs, "open": page.open})
+
+
+@router.get("/jobs/{name}")
+def job(request: Request, name: Name) -> Response:
+    """The keys of `vcdl status --json`, and the journal's last row that is in them."""
+    with service_of(request).catalogue.view(name).current() as view:
+        return Json({**view.standing.fields(), "folder": view.folder.path.name, "last_event": view.last_id})
+
+
+@router.get("/jobs/{name}/events")
+def events(
+    request: Request, name: Name, after: After = 0, limit: Annotated[int, Query(ge=1, le=_MOST_EVENTS)] = 200
+) -> Response:
+    """The events of a job's journal after a row, in order; `next` is the row to go on from."""
+    found, _ = _rows(service_of(request), name, after, limit)
+    return Json({"events": [_event(one) for one in found], "next": found[-1].id if found else after})
+
+
+@router.get("/jobs/{name}/events/stream", response_class=StreamingResponse)
+async def events_stream(
+    request: Request, name: Name, after: After = 0, last_event_id: Annotated[str, Header(max_length=20)] = ""
+) -> StreamingResponse:
+    """The same as server-sent events, whose id is the journal's row, and those to come, until the job is over."""
+    service = service_of(request)
+    await asyncio.to_thread(service.catalogue.folder, name)
+    begin = int(last_event_id) if last_event_id.isdecimal() else after
+    return StreamingResponse(_stream(service, name, min(begin, _ROW)), media_type="text/event-stream")
+
+
+@router.post("/jobs/{name}/stop", status_code=202)
+def stop(request: Request, name: Name) -> dict[str, str]:
+    """Ask a job to pause; it does within seconds, and loses nothing."""
+    caller = needs(request, Role.SUBMITTER)
+    return {"message": service_of(request).stop(caller, name)}
+
+
+@router.post("/jobs/{name}/resume", status_code=202)
+def resume(request: Request, name: Name) -> dict[str, str]:
+    """Continue a job that was paused, killed or given up."""
+    caller = needs(request, Role.SUBMITTER)
+    return {"message": service_of(request).resume(caller, name)}
+
+
+@router.get("/jobs/{name}/files/{file}", response_class=FileResponse)
+def file(request: Request, name: Name, file: str) -> FileResponse:
+    """A file that a run leaves behind: the model, its results, its curves."""
+    return service_of(request).file(name, file)
+
+
+def _row(row: JobRow | UnreadableJob) -> dict[str, Any]:
+    if isinstance(row, UnreadableJob):
+        return {"job": row.job, "state": None, "error": row.error}
+    return {
+        "job": row.job,
+        "state": row.state.value,
+        "trains": row.trains,
+        "epoch": row.epoch,
+        "epochs_wanted": row.epochs,
+        "monitor": row.monitor,
+        "value": row.mean,
+        "hosts": row.hosts,
+        "seconds_left": row.seconds_left,
+        "seconds_left_range": row.range_left,
+    }
+
+
+def _event(recorded: Recorded) -> dict[str, Any]:
+    event = recorded.event
+    return {"id": recorded.id, "time_s": recorded.time_s, "kind": event.kind, **msgspec.structs.asdict(event)}
+
+
+def _rows(service: Service, name: str, after: int, limit: int) -> tuple[list[Recorded], bool]:
+    """Rows behind one, and whether none will follow them."""
+    with service.catalogue.view(name).current() as view:
+        found = view.rows_after(after, limit)
+        is_over = view.standing.state in (RunState.FINISHED, RunState.FAILED)
+        return found, is_over and len(found) < limit
+
+
+async def _stream(service: Service, name: str, after: int) -> AsyncIterator[bytes]:
+    quiet_s = 0.0
+    while True:
+        try:
+            found, is_over = await asyncio.to_thread(_rows, service, name, after, _MOST_EVENTS)
+        except VcdlError as error:
+            yield sse("problem", msgspec.json.encode({"detail": str(error)}).decode())
+            return
+        if found:
+            yield b"".join(sse("event", msgspec.json.encode(_event(one)).decode(), one.id) for one in found)
+            after, quiet_s = found[-1].id, 0.0
+        if is_over:
+            yield sse("over", "{}")
+            return
+        if len(found) < _MOST_EVENTS:
+            await asyncio.sleep(EVERY_S)
+            quiet_s += EVERY_S
+        if quiet_s >= _PING_S:
+            yield b": still here\n\n"
+            quiet_s = 0.0

@@ -1,0 +1,124 @@
+"""The service as an ASGI application, and the server that runs it."""
+
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from importlib import resources
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from vcdl.errors import ExitCode, GridError, VcdlError
+from vcdl.version import __version__
+from vcdl.web import api, routes
+from vcdl.web.guard import Guard
+from vcdl.web.problems import problem, problem_of, status_of
+from vcdl.web.service import Forbidden, Service
+
+PORT = 8630
+_MOST_CONNECTIONS = 1000
+_END_S = 2
+"""Seconds that open streams have at the end of the service."""
+_log = logging.getLogger("vcdl.web")
+_STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+Describe = Callable[[Exception], tuple[str, ExitCode]]
+"""Says what a person should know of an exception, a bug included."""
+
+
+def create_app(service: Service, describe: Describe, hosts: Sequence[str] = ()) -> FastAPI:
+    """The application. `hosts`: names, beside this machine's own, under which it is reached."""
+    app = FastAPI(title="VCDL", version=__version__, docs_url=None, redoc_url=None, openapi_url="/api/v1/openapi.json")
+    app.state.service = service
+    app.include_router(api.router)
+    app.include_router(routes.router)
+
+    @app.get("/healthz", tags=["v1"])
+    def healthz() -> dict[str, str]:
+        """Whether the service answers."""
+        return {"status": "ok"}
+
+    @app.get("/static/{name}", include_in_schema=False)
+    def static(name: str) -> Response:
+        if name not in _STATIC:
+            raise HTTPException(404)
+        content = (resources.files("vcdl.web") / "static" / name).read_bytes()
+        return Response(content, media_type=_STATIC[name], headers={"cache-control": "no-cache"})
+
+    @app.exception_handler(VcdlError)
+    def of_ours(request: Request, error: VcdlError) -> Response:
+        if isinstance(error, Forbidden):
+            return _answer(request, HTTPStatus.FORBIDDEN, str(error), problem(403, str(error)))
+        return _answer(request, status_of(error), str(error), problem_of(error))
+
+    @app.exception_handler(HTTPException)
+    def of_http(request: Request, error: HTTPException) -> Response:
+        words = {404: "there is no such page", 405: "this cannot be done here"}.get(error.status_code, error.detail)
+        return _answer(request, error.status_code, words, problem(error.status_code, words))
+
+    @app.exception_handler(RequestValidationError)
+    def of_values(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        words = f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}"
+        return _answer(request, 422, words, problem(422, words, ExitCode.USAGE))
+
+    @app.exception_handler(ClientDisconnect)
+    def of_nobody_left(request: Request, error: ClientDisconnect) -> Response:
+        return problem(400, "the body did not come, or was too large")
+
+    @app.exception_handler(Exception)
+    def of_bugs(request: Request, error: Exception) -> Response:
+        words, code = describe(error)
+        _log.error("%s %s: %s", request.method, request.url.path, words)
+        return _answer(request, 500, words, problem(500, words, code))
+
+    app.add_middleware(
+        Guard,
+        sessions=service.sessions,
+        of_subject=service.caller_of_subject,
+        of_token=service.caller_of_token,
+        failed=service.failed,
+        hosts=hosts,
+    )
+    return app
+
+
+def _answer(request: Request, status: int, words: str, as_json: JSONResponse) -> Response:
+    """An error, as a page where a person asks."""
+    path = request.url.path
+    if path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
+        return as_json
+    return routes.error_page(request, status, HTTPStatus(status).phrase, words)
+
+
+def bound(address: str, port: int) -> socket.socket:
+    """A socket that listens; `port` 0: any free one. Raises GridError."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise GridError(f"cannot listen on {address}, port {port} ({error}): choose another with --port") from error
+    return listener
+
+
+def serve(app: FastAPI, listener: socket.socket, behind_proxy: bool = False) -> None:
+    """Answer requests until Ctrl-C or SIGTERM; `behind_proxy`: a web server of this machine says who asks."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        proxy_headers=behind_proxy,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=_END_S,
+    )
+    uvicorn.Server(config).run(sockets=[listener])

@@ -1,0 +1,164 @@
+"""The pages' words and pictures of a job, and of the list of jobs, as HTML: whole at first, and in parts later."""
+
+import time
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+from vcdl.report.own_settings import own_settings
+from vcdl.report.progress import epoch_words, setback_words
+from vcdl.report.wording import duration, printable
+from vcdl.run.reading import RunState
+from vcdl.version import __version__
+from vcdl.web.catalogue import Catalogue, JobPage, UnreadableJob
+from vcdl.web.job_view import FeedLine, JobView
+from vcdl.web.pictures import loss_chart, measure_chart, sparkline, staleness_chart, stream_picture
+
+_FEED = 25
+PARTS = ("head", "trouble", "figures", "curves", "stream", "staleness", "profile", "feed")
+"""The parts of a job's page that change while it runs, by the id of their element and the name of their macro."""
+_CAN_STOP = (RunState.RUNNING, RunState.WAITING)
+_CAN_RESUME = (RunState.PAUSED, RunState.KILLED, RunState.FAILED)
+
+
+def _source(name: str) -> str:
+    return (resources.files("vcdl.web") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _environment() -> Environment:
+    found = Environment(
+        loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    found.filters |= {"duration": duration, "clock": _clock, "printable": printable}
+    found.globals |= {"version": __version__, "sparkline": sparkline}
+    return found
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """Everything that a job's page shows, read at one moment."""
+
+    name: str
+    trains: str
+    state: str
+    epoch: int
+    epochs: int
+    done: float
+    """The share of its subtasks that is done."""
+    left: str
+    trouble: str
+    figures: dict[str, str]
+    charts: list[Any]
+    stream: Any
+    staleness: Any
+    sentence: str
+    feed: list[FeedLine]
+    settings: dict[str, tuple[str, str]]
+    files: list[tuple[str, str]]
+    """File and what it is, of those that can be fetched."""
+    can_stop: bool
+    can_resume: bool
+
+    @classmethod
+    def of(cls, view: JobView) -> "JobFacts":
+        """Raises RunFolderError, JobError, JournalError."""
+        standing, row, report = view.standing, view.row(), view.report
+        figures = standing.figures()
+        left = figures.pop("time left", "")
+        now_s = standing.now_s
+        charts = [chart for chart in (measure_chart(report), loss_chart(report)) if chart is not None]
+        files = [(name, what) for name, (what, _) in FILES.items() if (view.folder.path / name).is_file()]
+        return cls(
+            name=view.folder.path.name,
+            trains=row.trains,
+            state=row.state.value,
+            epoch=row.epoch,
+            epochs=row.epochs,
+            done=min(1.0, report.subtasks_done / max(1, standing.goal.subtasks)),
+            left=left,
+            trouble=_trouble(view, row.state),
+            figures=figures,
+            charts=charts,
+            stream=stream_picture(view.stream.spans(now_s), view.stream.last_s if now_s is None else now_s),
+            staleness=staleness_chart(view.stream.staleness),
+            sentence=view.sentence(),
+            feed=_feed(view),
+            settings=own_settings(view.job),
+            files=files,
+            can_stop=row.state in _CAN_STOP,
+            can_resume=row.state in _CAN_RESUME and view.folder.kind.has_wall_clock,
+        )
+
+
+FILES = {
+    "model.keras": ("the model", "application/octet-stream"),
+    "summary.json": ("the results", "application/json"),
+    "curves.png": ("the curves", "image/png"),
+    "confusion_matrix.csv": ("the confusion matrix", "text/csv"),
+}
+"""The files of a run that can be fetched: what each is, and its media type."""
+
+
+class Pages:
+    """Renders pages."""
+
+    def __init__(self) -> None:
+        self._environment = _environment()
+
+    def page(self, template: str, **words: Any) -> str:
+        """A whole page."""
+        return self._environment.get_template(template).render(words)
+
+    def job_parts(self, facts: JobFacts) -> dict[str, str]:
+        """The parts of a job's page."""
+        macros = self._environment.get_template("job_parts.html").module
+        return {name: str(getattr(macros, name)(facts)) for name in PARTS}
+
+    def list_parts(self, page: JobPage) -> dict[str, str]:
+        """The parts of the list: a row for each job, and `names`, by which a browser sees that there are others."""
+        macros: Any = self._environment.get_template("list_parts.html").module
+        rows = {f"job-{row.job}": str(macros.row(row, isinstance(row, UnreadableJob))) for row in page.rows}
+        return {"count": str(macros.count(page)), "names": " ".join(row.job for row in page.rows), **rows}
+
+
+def job_parts(pages: Pages, catalogue: Catalogue, name: str) -> dict[str, str]:
+    """The parts of a job's page, now. Raises VcdlError."""
+    with catalogue.view(name).current() as view:
+        return pages.job_parts(JobFacts.of(view))
+
+
+def _trouble(view: JobView, state: RunState) -> str:
+    """What a person should know first; empty: all is well."""
+    totals = view.report.totals
+    last = f"; the last: {printable(setback_words(totals.last_setback))}" if totals.last_setback else ""
+    if state is RunState.FAILED:
+        return f"The job was given up: a shard was tried in vain{last}."
+    if state is RunState.KILLED:
+        return "Its process died without recording a pause. Nothing that was applied is lost: resume goes on."
+    if state is RunState.WAITING:
+        return "Nobody works on it: the project's work generator does not run, or cannot go on with this job."
+    if totals.evaluator_death is not None:
+        return f"The evaluator died ({printable(totals.evaluator_death.reason)}): accuracy is measured later."
+    setbacks = totals.failed + totals.refused
+    if setbacks and setbacks >= 0.1 * (totals.applied + setbacks):
+        return f"{setbacks} of {totals.applied + setbacks} subtasks failed or were refused{last}."
+    return ""
+
+
+def _feed(view: JobView) -> list[FeedLine]:
+    """The newest sentences first."""
+    report, goal = view.report, view.standing.goal
+    epochs = [
+        FeedLine(0, report.closed[one.epoch].time_s, printable(epoch_words(goal, report, one)))
+        for one in report.epochs[-_FEED:]
+    ]
+    return sorted([*view.feed, *epochs], key=lambda line: line.time_s, reverse=True)[:_FEED]
+
+
+def _clock(time_s: float) -> str:
+    """A moment as the service's own clock shows it: the time, of another day the day as well."""
+    moment, today = time.localtime(time_s), time.localtime()
+    is_today = moment[:3] == today[:3]
+    return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M", moment)

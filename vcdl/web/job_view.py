@@ -1,0 +1,185 @@
+"""A job as the service sees it: the figures of its journal, followed in memory, so that a look costs what is new."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from vcdl.errors import VcdlError
+from vcdl.job import Job
+from vcdl.journal.clock import SteadyClock
+from vcdl.journal.events import Recorded
+from vcdl.journal.hosts import HostHistory
+from vcdl.journal.journal import Clock
+from vcdl.journal.kept_state import KeptState, kept_history, kept_hosts
+from vcdl.profile.advice import JobSettings, advise
+from vcdl.profile.kept_profile import kept_profile
+from vcdl.profile.stages import RunProfile
+from vcdl.report.measures import Report
+from vcdl.report.progress import event_words
+from vcdl.report.subtask_stream import SubtaskStream
+from vcdl.report.wording import printable
+from vcdl.run.folder import RunFolder
+from vcdl.run.frozen_job import read_frozen
+from vcdl.run.job_rows import JobRow
+from vcdl.run.reading import journal_of
+from vcdl.run.standing import Standing
+
+_WINDOW = 6000
+"""Rows of the journal before the newest from which pictures and feed of a job begin."""
+_RECENT = 1000
+_FEED = 60
+_PROFILE_EVERY_S = 15.0
+
+Signature = tuple[tuple[int, int] | None, ...]
+
+
+@dataclass(frozen=True)
+class FeedLine:
+    """A sentence of a job's feed."""
+
+    row: int
+    """The journal's row that it is about."""
+    time_s: float
+    """Unix time."""
+    words: str
+
+
+class JobView:
+    """A job's figures, kept up to date. Several threads may use it; `current` keeps it from changing meanwhile."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.report = Report()
+        self.hosts = HostHistory()
+        self.stream = SubtaskStream()
+        self.last_id = 0
+        """The journal's last row that is in the figures."""
+        self.feed: deque[FeedLine] = deque(maxlen=_FEED)
+        """What happened, beside the ends of epochs; the newest last."""
+        self.recent: deque[Recorded] = deque(maxlen=_RECENT)
+        """The journal's last rows."""
+        self._job: Job | None = None
+        self._clock: Clock = SteadyClock().now_s
+        self._folds: tuple[KeptState[Any], ...] = ()
+        self._signature: Signature | None = None
+        self._lock = threading.RLock()
+        self._profile = _ProfileReader(folder)
+
+    @contextmanager
+    def current(self) -> Iterator["JobView"]:
+        """The view, up to date, and unchanged within the block. Raises RunFolderError, JobError, JournalError."""
+        with self._lock:
+            signature = signature_of(self.folder)
+            if signature != self._signature:
+                self._look()
+                self._signature = signature
+            yield self
+
+    @property
+    def job(self) -> Job:
+        """The job as the run follows it. Raises JobError."""
+        if self._job is None:
+            self._job = read_frozen(self.folder)
+        return self._job
+
+    @property
+    def standing(self) -> Standing:
+        """How the run stands now. Raises RunFolderError, JobError, JournalError."""
+        return Standing.of(self.folder, self.job, self.report, self._clock)
+
+    def row(self) -> JobRow:
+        """Its row in the list. Raises RunFolderError, JobError, JournalError."""
+        return JobRow.of(self.standing, self.hosts)
+
+    def sentence(self) -> str:
+        """The sentence of `vcdl profile` of some seconds ago; empty at first, as a call only begins to add it up."""
+        return self._profile.sentence(self.job)
+
+    def rows_after(self, after: int, limit: int) -> list[Recorded]:
+        """Rows behind one, in order: from memory where many follow a job, from the journal otherwise.
+
+        Raises JournalError.
+        """
+        if after >= self.last_id:
+            return []
+        if self.recent and after >= self.recent[0].id - 1:
+            return list(islice((one for one in self.recent if one.id > after), limit))
+        with journal_of(self.folder) as journal:
+            return [] if journal is None else list(islice(journal.stream(after), limit))
+
+    def _look(self) -> None:
+        self._job = None
+        with journal_of(self.folder) as journal:
+            if journal is None:
+                return
+            if not self._folds or journal.last_id() < self.last_id:  # the first look, or an older copy was put back
+                history, hosts = kept_history(journal), kept_hosts(journal)
+                self.report, self.hosts = Report(history.read()), hosts.read()
+                self._folds = (history, hosts)
+                self.stream, self._clock = SubtaskStream(), journal.clock
+                self.feed.clear()
+                self.recent.clear()
+                self.last_id = max(0, history.last_id - _WINDOW)
+            for recorded in journal.stream(self.last_id):
+                for fold in self._folds:
+                    fold.follow(recorded)  # which it does not twice
+                self.stream.follow(recorded)
+                self.recent.append(recorded)
+                words = event_words(recorded.event)
+                if words is not None:
+                    self.feed.append(FeedLine(recorded.id, recorded.time_s, printable(words)))
+                self.last_id = recorded.id
+
+
+class _ProfileReader:
+    """The profile of a run, added up beside what waits for an answer: a long journal takes a minute at first."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._profile: KeptState[RunProfile] | None = None
+        self._due_s = 0.0
+        self._words = ""
+        self._busy = threading.Lock()
+
+    def sentence(self, job: Job) -> str:
+        if time.monotonic() >= self._due_s and self._busy.acquire(blocking=False):
+            threading.Thread(target=self._read, args=(job,), name="vcdl-profile", daemon=True).start()
+        return self._words
+
+    def _read(self, job: Job) -> None:
+        try:
+            with suppress(VcdlError), journal_of(self._folder) as journal:
+                if journal is None:
+                    return
+                if self._profile is None:
+                    self._profile = kept_profile(journal)
+                    self._profile.read()
+                for recorded in journal.stream(self._profile.last_id):
+                    self._profile.follow(recorded)
+                advice = advise(self._profile.state, JobSettings.of(job))
+                self._words = "" if advice is None else advice.words()
+        finally:
+            self._due_s = time.monotonic() + _PROFILE_EVERY_S
+            self._busy.release()
+
+
+def signature_of(folder: RunFolder) -> Signature:
+    """What changes with whatever is written of a run: sizes and times of its files. That it was read changes nothing:
+    SQLite makes an empty log for it.
+    """
+    log = folder.journal_file.with_name(f"{folder.journal_file.name}-wal")
+    return tuple(map(_size_and_time, (folder.job_file, folder.journal_file, log, folder.summary_file)))
+
+
+def _size_and_time(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_size, found.st_mtime_ns) if found.st_size else None

@@ -1,0 +1,103 @@
+"""What a page shows, kept up to date in browsers by server-sent events: rendered once for all who watch the same."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+
+from markupsafe import escape
+
+from vcdl.errors import VcdlError
+
+_log = logging.getLogger("vcdl.web")
+EVERY_S = 1.0
+"""Seconds between two looks, and so the least between two messages to a browser."""
+_PING_S = 15.0
+"""Seconds after which a stream without news says that it is there, and learns that nobody reads it."""
+MOST_WATCHERS = 500
+
+Parts = Mapping[str, str]
+"""HTML by the id of the element that it fills."""
+
+
+def sse(event: str, data: str, row: int | None = None) -> bytes:
+    """One server-sent event; `row`: its id."""
+    lines = "".join(f"data: {line}\n" for line in data.splitlines() or [""])
+    number = "" if row is None else f"id: {row}\n"
+    return f"{number}event: {event}\n{lines}\n".encode()
+
+
+@dataclass
+class _Page:
+    """A page that somebody watches."""
+
+    render: Callable[[], Parts]
+    parts: Parts = field(default_factory=dict)
+    version: int = 0
+    whole: bytes = b""
+    """The message with all parts."""
+    delta: bytes = b""
+    """The message with those that the last version changed."""
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    watchers: int = 0
+    task: asyncio.Task[None] | None = None
+
+
+class LivePages:
+    """The pages that somebody watches."""
+
+    def __init__(self) -> None:
+        self._pages: dict[str, _Page] = {}
+
+    @property
+    def watchers(self) -> int:
+        """All who watch."""
+        return sum(page.watchers for page in self._pages.values())
+
+    async def follow(self, key: str, render: Callable[[], Parts]) -> AsyncIterator[bytes]:
+        """Messages with the parts of a page, all of them first and those that change later.
+
+        `key` names the page; whoever asks for the same one shares its rendering.
+        """
+        page = self._pages.setdefault(key, _Page(render))
+        page.watchers += 1
+        try:
+            if page.task is None:
+                page.task = asyncio.create_task(self._keep_up(page))
+            seen = 0
+            while True:
+                async with page.changed:
+                    if page.version == seen:
+                        try:
+                            await asyncio.wait_for(page.changed.wait(), _PING_S)
+                        except TimeoutError:
+                            yield b": still here\n\n"
+                            continue
+                message = page.delta if seen and page.version == seen + 1 else page.whole
+                seen = page.version
+                yield message
+        finally:
+            page.watchers -= 1
+            if not page.watchers:
+                if self._pages.get(key) is page:
+                    del self._pages[key]
+                if page.task is not None:
+                    page.task.cancel()
+
+    async def _keep_up(self, page: _Page) -> None:
+        while True:
+            try:
+                parts = await asyncio.to_thread(page.render)
+            except VcdlError as error:
+                parts = {**page.parts, "live-error": str(escape(str(error)))}
+            except Exception:
+                _log.exception("a page cannot be kept up to date")
+                parts = {**page.parts, "live-error": "this page is not kept up to date: see the log of the service"}
+            changed = {name: html for name, html in parts.items() if page.parts.get(name) != html}
+            if changed or not page.version:
+                page.parts, page.version = parts, page.version + 1
+                page.whole, page.delta = sse("parts", json.dumps(dict(parts))), sse("parts", json.dumps(changed))
+                async with page.changed:
+                    page.changed.notify_all()
+            await asyncio.sleep(EVERY_S)

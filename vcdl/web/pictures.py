@@ -1,0 +1,250 @@
+"""Pictures of a job as SVG, drawn from figures: shapes alone, which stretch; their words stand beside them as HTML."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from vcdl.journal.events import LOSS
+from vcdl.report.measures import Report
+from vcdl.report.progress import measured_words
+from vcdl.report.subtask_stream import Fate, Span
+from vcdl.report.wording import duration, plural, printable
+
+_WIDTH, _HEIGHT = 1000, 200
+"""Units of a chart; a picture is stretched to the room that it gets."""
+_POINTS = 300
+"""Most points of a line: more epochs are drawn together."""
+_DOTS = 60
+"""Most points that are marked, each with its words."""
+_HOSTS = 24
+"""Most hosts in the stream: the last ones that did anything."""
+_LANES = 4
+"""Most subtasks of a host side by side."""
+_BARS = 12
+FATES = (Fate.TRAINED, Fate.AT_WORK, Fate.PAUSED, Fate.SUPERSEDED, Fate.LOST, Fate.REFUSED)
+"""In the order in which they are drawn: what matters lies above."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart with what stands beside it."""
+
+    title: str
+    svg: Markup
+    top: str
+    bottom: str
+    """The ends of its vertical axis."""
+    left: str
+    right: str
+    """The ends of its horizontal axis."""
+
+
+@dataclass(frozen=True)
+class StreamRow:
+    """A host's row of the stream."""
+
+    host: str
+    svg: Markup
+
+
+@dataclass(frozen=True)
+class StreamPicture:
+    """The subtask stream."""
+
+    rows: list[StreamRow]
+    left: str
+    counts: list[tuple[str, str, int]]
+    """Class, name and number of each fate that occurs."""
+    left_out: int
+    """Hosts without a row."""
+
+
+@dataclass(frozen=True)
+class _Point:
+    x: float
+    """Active seconds."""
+    mean: float
+    low: float
+    high: float
+    words: str
+
+
+def sparkline(course: Sequence[float], monitor: str) -> Markup:
+    """A small line of an epoch's means; empty for fewer than two."""
+    values = [value for value in course if math.isfinite(value)]
+    if len(values) < 2:
+        return Markup("")
+    low, high = min(values), max(values)
+    step = 100 / (len(values) - 1)
+    places = [f"{i * step:.0f} {_scaled(value, low, high, 18) + 1:.1f}" for i, value in enumerate(values)]
+    words = f"{monitor}, {len(values)} epochs: from {values[0]:.4g} to {values[-1]:.4g}"
+    return _svg(f'<path class="line" d="M{"L".join(places)}"/>', 100, 20, words, "spark")
+
+
+def measure_chart(report: Report) -> Chart | None:
+    """The measure that the job is judged by over active time, with the band of its versions; None: none yet."""
+    monitor = report.monitor
+    points = [
+        _Point(
+            one.wall_s,
+            one.mean,
+            one.min,
+            one.max,
+            f"epoch {one.epoch}: {monitor.name} {measured_words(one.mean, monitor)} "
+            f"({measured_words(one.min, monitor)} – {measured_words(one.max, monitor)}) after {duration(one.wall_s)}",
+        )
+        for one in report.epochs
+        if all(map(math.isfinite, (one.mean, one.min, one.max)))
+    ]
+    return _chart(monitor.name, points, [])
+
+
+def loss_chart(report: Report) -> Chart | None:
+    """The loss in validation, and beside it in training; None where it is not measured, or the job is judged by it and
+    no client tells its own.
+    """
+    points, trained = [], []
+    for one in report.epochs:
+        value = one.measures.get(LOSS, math.nan)
+        if math.isfinite(value):
+            words = f"epoch {one.epoch}: loss {value:.4g} in validation after {duration(one.wall_s)}"
+            points.append(_Point(one.wall_s, value, value, value, words))
+        if one.train_loss is not None and math.isfinite(one.train_loss):
+            trained.append((one.wall_s, one.train_loss))
+    if report.monitor.name == LOSS and not trained:
+        return None
+    return _chart("loss", points, trained)
+
+
+def _chart(title: str, points: list[_Point], beside: list[tuple[float, float]]) -> Chart | None:
+    if not points:
+        return None
+    points = _thinned(points)
+    low = min([*(point.low for point in points), *(value for _, value in beside)])
+    high = max([*(point.high for point in points), *(value for _, value in beside)])
+    if low == high:
+        low, high = low - abs(low) * 0.1 - 1e-6, high + abs(high) * 0.1 + 1e-6
+    last = max(point.x for point in points) or 1.0
+
+    def at(x: float, value: float) -> str:
+        return f"{x / last * _WIDTH:.1f} {_scaled(value, low, high, _HEIGHT):.1f}"
+
+    grid = "".join(f'<path class="grid" d="M0 {y}H{_WIDTH}"/>' for y in (0, _HEIGHT // 2, _HEIGHT))
+    upper = [at(point.x, point.high) for point in points]
+    lower = [at(point.x, point.low) for point in reversed(points)]
+    band = f'<path class="band" d="M{"L".join([*upper, *lower])}Z"/>'
+    line = f'<path class="line" d="M{"L".join(at(point.x, point.mean) for point in points)}"/>'
+    second = f'<path class="second" d="M{"L".join(at(*one) for one in beside)}"/>' if len(beside) > 1 else ""
+    dots = "".join(
+        f'<path class="dot" d="M{at(point.x, point.mean)}h0"><title>{escape(point.words)}</title></path>'
+        for point in points
+        if len(points) <= _DOTS
+    )
+    words = f"{title} over {duration(last)} of training: from {points[0].mean:.4g} to {points[-1].mean:.4g}"
+    return Chart(
+        title, _svg(grid + band + second + line + dots, _WIDTH, _HEIGHT, words, "chart"), f"{high:.4g}", f"{low:.4g}",
+        "0 s", duration(last),
+    )  # fmt: skip
+
+
+def _thinned(points: list[_Point]) -> list[_Point]:
+    """So few points that each has room; one of several has their mean and their whole band."""
+    size = math.ceil(len(points) / _POINTS)
+    groups = (points[begin : begin + size] for begin in range(0, len(points), size))
+    return [
+        _Point(
+            group[-1].x,
+            sum(point.mean for point in group) / len(group),
+            min(point.low for point in group),
+            max(point.high for point in group),
+            group[-1].words,
+        )
+        for group in groups
+    ]
+
+
+def stream_picture(spans: Sequence[Span], now_s: float) -> StreamPicture | None:
+    """The subtask stream: a row for each host, time to the right up to `now_s`; None: there is none."""
+    if not spans:
+        return None
+    by_host: defaultdict[str, list[Span]] = defaultdict(list)
+    for span in spans:
+        by_host[span.host].append(span)
+    begin_s = min(span.begin_s for span in spans)
+    last = sorted(by_host, key=lambda host: max(span.end_s for span in by_host[host]), reverse=True)[:_HOSTS]
+    width_s = max(now_s - begin_s, 1e-3)
+    found = {fate: sum(span.fate is fate for span in spans) for fate in Fate}
+    return StreamPicture(
+        rows=[StreamRow(printable(host), _stream_row(by_host[host], begin_s, width_s)) for host in sorted(last)],
+        left=f"{duration(width_s)} ago",
+        counts=[(_class(fate), fate.value, found[fate]) for fate in FATES if found[fate]],
+        left_out=len(by_host) - len(last),
+    )
+
+
+def _stream_row(spans: list[Span], begin_s: float, width_s: float) -> Markup:
+    ends: list[float] = []
+    """The end of the last span of each lane."""
+    placed = []
+    for span in sorted(spans, key=lambda one: one.begin_s):
+        free = [lane for lane, end_s in enumerate(ends) if end_s <= span.begin_s]
+        lane = free[0] if free else len(ends) if len(ends) < _LANES else min(range(_LANES), key=ends.__getitem__)
+        ends[lane : lane + 1] = [span.end_s]
+        placed.append((span, lane))
+    height = 24 / len(ends)
+    shapes: defaultdict[Fate, list[str]] = defaultdict(list)
+    for span, lane in placed:
+        x = (span.begin_s - begin_s) / width_s * _WIDTH
+        width = max((span.end_s - span.begin_s) / width_s * _WIDTH - 1, 1.5)
+        shapes[span.fate].append(f"M{x:.1f} {lane * height:.3g}h{width:.1f}v{height * 0.9:.3g}h-{width:.1f}z")
+    paths = "".join(f'<path class="{_class(fate)}" d="{"".join(shapes[fate])}"/>' for fate in FATES if shapes[fate])
+    words = ", ".join(f"{len(shapes[fate])} {fate.value}" for fate in FATES if shapes[fate])
+    return _svg(paths, _WIDTH, 24, words, "lane")
+
+
+def staleness_chart(staleness: Iterable[int]) -> Chart | None:
+    """How many of the last updates had which staleness, as bars; None before the first."""
+    values = sorted(staleness)
+    if not values:
+        return None
+    size = max(1, math.ceil((values[-1] + 1) / _BARS))
+    bars = [0] * (values[-1] // size + 1)
+    for value in values:
+        bars[value // size] += 1
+    width, most = _WIDTH / len(bars), max(bars)
+    shapes = "".join(
+        f'<path class="bar" d="M{number * width + 2:.1f} {_HEIGHT}v-{count / most * _HEIGHT:.1f}'
+        f'h{width - 4:.1f}V{_HEIGHT}z">'
+        f"<title>{_range(number * size, size)}: {plural(count, 'update')}</title></path>"
+        for number, count in enumerate(bars)
+        if count
+    )
+    words = (
+        f"staleness of the last {plural(len(values), 'update')}: half have {values[len(values) // 2]} or less, "
+        f"the largest is {values[-1]}"
+    )
+    return Chart(words, _svg(shapes, _WIDTH, _HEIGHT, words, "chart"), str(most), "0", "0", str(len(bars) * size - 1))
+
+
+def _range(begin: int, size: int) -> str:
+    return f"staleness {begin}" if size == 1 else f"staleness {begin} to {begin + size - 1}"
+
+
+def _scaled(value: float, low: float, high: float, height: float) -> float:
+    """The place of a value from the top."""
+    return height / 2 if high == low else height - (value - low) / (high - low) * height
+
+
+def _class(fate: Fate) -> str:
+    return fate.value.replace(" ", "-")
+
+
+def _svg(shapes: str, width: float, height: float, words: str, kind: str) -> Markup:
+    """A picture that stretches; `words` are what a screen reader says."""
+    return Markup(
+        f'<svg class="{kind}" viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(words)}">{shapes}</svg>'
+    )

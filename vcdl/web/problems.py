@@ -1,0 +1,38 @@
+"""Errors as RFC 9457 has them, `application/problem+json`, in the words of the command line."""
+
+from http import HTTPStatus
+
+from starlette.responses import JSONResponse
+
+from vcdl.errors import ExitCode, Unavailable, VcdlError
+from vcdl.passwords import without_passwords
+from vcdl.web.catalogue import NoSuchJobError
+
+_STATUS = {
+    ExitCode.BAD_JOB: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ExitCode.BAD_DATA: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ExitCode.BAD_MODEL: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ExitCode.SERVICE: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+
+def problem(status: int, detail: str, code: ExitCode | None = None) -> JSONResponse:
+    """An error; `code`: the exit code with which the command line says the same."""
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": int(status), "detail": detail}
+    if code is not None:
+        body["exit_code"] = int(code)
+    return JSONResponse(body, status, media_type="application/problem+json")
+
+
+def status_of(error: VcdlError) -> HTTPStatus:
+    """The status that says the same as an error's exit code."""
+    if isinstance(error, NoSuchJobError):
+        return HTTPStatus.NOT_FOUND
+    if isinstance(error, Unavailable):
+        return HTTPStatus.SERVICE_UNAVAILABLE
+    return _STATUS.get(error.exit_code, HTTPStatus.CONFLICT)
+
+
+def problem_of(error: VcdlError) -> JSONResponse:
+    """The answer to a request that one of our errors ended."""
+    return problem(status_of(error), without_passwords(str(error)), error.exit_code)

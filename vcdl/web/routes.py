@@ -1,0 +1,150 @@
+"""The pages of the service, and what their forms do."""
+
+from collections.abc import Callable
+from typing import Annotated
+from urllib.parse import parse_qs, quote, urlencode
+
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response, StreamingResponse
+
+from vcdl.errors import VcdlError
+from vcdl.web.catalogue import PAGE
+from vcdl.web.guard import too_many
+from vcdl.web.job_page import JobFacts, job_parts
+from vcdl.web.live import Parts
+from vcdl.web.service import Forbidden, Service, caller_of, needs, service_of
+from vcdl.web.sessions import COOKIE, SESSION_S, Caller, Role, is_same
+
+router = APIRouter(include_in_schema=False)
+After = Annotated[str, Query(max_length=300)]
+State = Annotated[str, Query(pattern="^(|open|finished)$")]
+
+
+@router.get("/")
+def jobs(request: Request, after: After = "", state: State = "") -> HTMLResponse:
+    service = service_of(request)
+    page = service.catalogue.page(after, PAGE, state)
+    live = f"/live?{urlencode({'after': after, 'state': state})}"
+    parts = service.pages.list_parts(page)
+    return _page(request, "jobs.html", page=page, parts=parts, after=after, state=state, live=live)
+
+
+@router.get("/live")
+async def live_jobs(request: Request, after: After = "", state: State = "") -> StreamingResponse:
+    service = service_of(request)
+    return _live(
+        service, f"?{after}&{state}", lambda: service.pages.list_parts(service.catalogue.page(after, PAGE, state))
+    )
+
+
+@router.get("/jobs/{name}")
+def job(request: Request, name: str, notice: Annotated[str, Query(max_length=40)] = "") -> HTMLResponse:
+    service = service_of(request)
+    with service.catalogue.view(name).current() as view:
+        facts = JobFacts.of(view)
+        parts = service.pages.job_parts(facts)
+    said = {"stop": "It is asked to stop, and will have paused in some seconds.", "resume": "It goes on."}
+    live = f"/jobs/{quote(name)}/live"
+    return _page(request, "job.html", job=facts, parts=parts, live=live, notice=said.get(notice, ""))
+
+
+@router.get("/jobs/{name}/live")
+async def live_job(request: Request, name: str) -> StreamingResponse:
+    service = service_of(request)
+    await run_in_threadpool(service.catalogue.folder, name)
+    return _live(service, f"/{name}", lambda: job_parts(service.pages, service.catalogue, name))
+
+
+@router.get("/jobs/{name}/files/{file}")
+def file(request: Request, name: str, file: str) -> FileResponse:
+    return service_of(request).file(name, file)
+
+
+@router.post("/jobs/{name}/{deed}")
+async def control(request: Request, name: str, deed: str) -> Response:
+    service = service_of(request)
+    caller = needs(request, Role.SUBMITTER)
+    await _checked_form(request, caller)
+    deeds = {"stop": service.stop, "resume": service.resume}
+    if deed not in deeds:
+        return Response(status_code=404)
+    await run_in_threadpool(deeds[deed], caller, name)
+    return RedirectResponse(f"/jobs/{quote(name)}?notice={deed}", 303)
+
+
+@router.get("/login")
+def login_page(request: Request, next: str = "/", code: str = "") -> Response:
+    service = service_of(request)
+    if not code:
+        return _page(request, "login.html", next=_own_path(next), error="")
+    return _log_in(request, service, code, next)
+
+
+@router.post("/login")
+async def login(request: Request) -> Response:
+    form = await _form(request)
+    return _log_in(request, service_of(request), form.get("token", ""), form.get("next", "/"))
+
+
+@router.post("/logout")
+async def logout(request: Request) -> Response:
+    await _checked_form(request, caller_of(request))
+    answer = RedirectResponse("/login", 303)
+    answer.delete_cookie(COOKIE)
+    return answer
+
+
+def _log_in(request: Request, service: Service, secret: str, then: str) -> Response:
+    address = request.client.host if request.client else ""
+    if (wait_s := service.failed.wait_s(address)) > 0:
+        return too_many(wait_s)
+    subject = service.subject_of(secret)
+    if subject is None:
+        service.failed.note(address)
+        words = "This token is unknown, expired or revoked; the address that `vcdl serve` printed ends with it."
+        return _page(request, "login.html", status=401, next=_own_path(then), error=words)
+    # A redirect would still come from where the link was, and bring no strict cookie: this page leads on.
+    answer = _page(request, "logged_in.html", next=_own_path(then))
+    answer.set_cookie(
+        COOKIE,
+        service.sessions.begin(subject),
+        max_age=int(SESSION_S),
+        httponly=True,
+        samesite="strict",
+        secure=service.secure_cookies,
+    )
+    return answer
+
+
+def _own_path(path: str) -> str:
+    """A path of this service; the first page for whatever could lead elsewhere."""
+    is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if is_own else "/"
+
+
+async def _form(request: Request) -> dict[str, str]:
+    text = (await request.body()).decode("utf-8", "replace")
+    return {key: values[0] for key, values in parse_qs(text, max_num_fields=20).items()}
+
+
+async def _checked_form(request: Request, caller: Caller) -> dict[str, str]:
+    """A form that a page of this session has sent. Raises Forbidden for another."""
+    form = await _form(request)
+    if not caller.csrf or not is_same(form.get("csrf", ""), caller.csrf):
+        raise Forbidden("this form is not of your session: load the page again")
+    return form
+
+
+def _page(request: Request, template: str, status: int = 200, **words: object) -> HTMLResponse:
+    caller = getattr(request.state, "caller", None)
+    return HTMLResponse(service_of(request).pages.page(template, caller=caller, **words), status)
+
+
+def _live(service: Service, key: str, render: Callable[[], Parts]) -> StreamingResponse:
+    return StreamingResponse(service.live.follow(key, render), media_type="text/event-stream")
+
+
+def error_page(request: Request, status: int, title: str, error: VcdlError | str) -> HTMLResponse:
+    """The page of an error."""
+    return _page(request, "error.html", status=status, title=title, detail=str(error))

@@ -1,0 +1,128 @@
+"""The parts of the service together, and what a caller may have done with a job."""
+
+import logging
+import secrets
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from fastapi import Request
+from fastapi.responses import FileResponse
+
+from vcdl.errors import GridError, RunFolderError, VcdlError, folder_errors, start_cure
+from vcdl.run.control import ask_to_pause, release
+from vcdl.run.folder import RunFolder
+from vcdl.run.reading import is_finished, read_report
+from vcdl.web.catalogue import Catalogue, NoSuchJobError
+from vcdl.web.guard import FailedLogins
+from vcdl.web.job_page import FILES, Pages
+from vcdl.web.live import LivePages
+from vcdl.web.sessions import OWNER, Caller, Role, Sessions, is_same
+
+_log = logging.getLogger("vcdl.web")
+
+
+class Forbidden(VcdlError):
+    """A caller lacks the role for what they ask."""
+
+
+@dataclass
+class Service:
+    """Everything that answers a request."""
+
+    catalogue: Catalogue
+    sessions: Sessions
+    code: str
+    """What the address that `vcdl serve` prints has in it: whoever brings it is the owner."""
+    secure_cookies: bool = False
+    """Whether browsers reach the service by TLS alone."""
+    failed: FailedLogins = field(default_factory=FailedLogins)
+    pages: Pages = field(default_factory=Pages)
+    live: LivePages = field(default_factory=LivePages)
+
+    @classmethod
+    def over(cls, runs: Path, secure_cookies: bool = False) -> Self:
+        """The service over a folder of runs. Raises RunFolderError."""
+        return cls(Catalogue(runs), Sessions.of(runs), secrets.token_urlsafe(32), secure_cookies)
+
+    def subject_of(self, secret: str) -> str | None:
+        """The subject whose session begins with a secret; None: nobody's."""
+        return OWNER if is_same(secret, self.code) else None
+
+    def caller_of_subject(self, subject: str) -> Caller | None:
+        """Who has a session."""
+        return Caller(OWNER, Role.OPERATOR) if subject == OWNER else None
+
+    def caller_of_token(self, token: str) -> Caller | None:
+        """Who has a token."""
+        return None
+
+    def stop(self, caller: Caller, name: str) -> str:
+        """Ask a job to pause; returns what happens now. Raises NoSuchJobError, RunFolderError."""
+        folder = self.catalogue.folder(name)
+        if not ask_to_pause(folder):
+            state = "finished" if is_finished(folder) else "not being run"
+            raise RunFolderError(f"{name} is {state}: there is nothing to stop")
+        _log.info("%s stops %s", caller.name, name)
+        return f"{name} is asked to stop; it will have paused in some seconds"
+
+    def resume(self, caller: Caller, name: str) -> str:
+        """Continue a job; returns what happens now. Raises NoSuchJobError, RunFolderError, JournalError, GridError."""
+        folder = self.catalogue.folder(name)
+        if is_finished(folder) and not read_report(folder).is_given_up:
+            raise RunFolderError(f"{name} is finished: there is nothing left to do")
+        if folder.kind.has_daemons:
+            release(folder)
+        elif folder.kind.driver is None:
+            raise RunFolderError(f"{name} cannot be resumed: {folder.kind.how_to_resume(name)}")
+        elif folder.running_pid is not None:
+            raise RunFolderError(f"{name} is being run already")
+        else:
+            _resume_in_a_process(folder)
+        _log.info("%s resumes %s", caller.name, name)
+        return f"{name} goes on"
+
+    def file(self, name: str, file: str) -> FileResponse:
+        """A file of a run, to be fetched. Raises NoSuchJobError."""
+        path = self.catalogue.folder(name).path / file
+        if file not in FILES or not path.is_file():
+            raise NoSuchJobError(f"{name} has no file {file[:64]!r}: {', '.join(FILES)} come with its end")
+        return FileResponse(path, media_type=FILES[file][1], filename=f"{name}-{file}")
+
+
+def _resume_in_a_process(folder: RunFolder) -> None:
+    """`vcdl resume` in a process of its own, which outlives the service; what it prints is in resume.log."""
+    log: Path = folder.path / "resume.log"
+    with folder_errors(folder.path), log.open("ab") as output:
+        try:
+            subprocess.Popen(
+                [sys.executable, "-m", "vcdl", "resume", str(folder.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise GridError(f"cannot start a process for {folder.path.name}: {error}; {start_cure(error)}") from error
+
+
+def service_of(request: Request) -> Service:
+    """The service that a request is for."""
+    service: Service = request.app.state.service
+    return service
+
+
+def caller_of(request: Request) -> Caller:
+    """Who asks."""
+    caller: Caller = request.state.caller
+    return caller
+
+
+def needs(request: Request, role: Role) -> Caller:
+    """Who asks, if they have a role. Raises Forbidden."""
+    caller = caller_of(request)
+    if caller.role < role:
+        raise Forbidden(f"{caller.name} may only read here: this needs a token of a {role.name.lower()}")
+    return caller

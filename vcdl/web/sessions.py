@@ -1,0 +1,95 @@
+"""Who asks: roles, the sessions of browsers, and the code by which the owner of a folder logs in.
+
+A session is a cookie that the service has signed. It names a subject and an end, and is kept nowhere: it outlives a
+restart of the service, and ends with its subject's token.
+"""
+
+import hashlib
+import hmac
+import secrets
+import time
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from vcdl.errors import RunFolderError, folder_errors
+from vcdl.files.atomic import atomic_write
+
+COOKIE = "vcdl_session"
+SESSION_S = 7 * 24 * 3600.0
+OWNER = "owner"
+"""The subject of whoever started the service, and saw its address with the code."""
+FOLDER = ".service"
+"""What the service keeps, beside the runs; only the owner may look into it."""
+_KEY_BYTES = 32
+
+
+class Role(IntEnum):
+    """What a caller may do; each may do what those before it may."""
+
+    READER = 1
+    SUBMITTER = 2
+    OPERATOR = 3
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks, and what they may."""
+
+    name: str
+    role: Role
+    csrf: str = ""
+    """What a form of this browser's session must bring; empty: the caller has no session, but a token."""
+
+
+class Sessions:
+    """The sessions of browsers."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    @classmethod
+    def of(cls, runs: Path) -> "Sessions":
+        """Sessions signed by the key in a folder of runs, which is made where there is none. Raises RunFolderError."""
+        path = service_folder(runs) / "session_key"
+        with folder_errors(path.parent):
+            if not path.exists():
+                with atomic_write(path, private=True) as temporary:
+                    temporary.write_bytes(secrets.token_bytes(_KEY_BYTES))
+            key = path.read_bytes()
+        if len(key) != _KEY_BYTES:
+            raise RunFolderError(f"{path} is damaged: remove it, and everybody logs in again")
+        return cls(key)
+
+    def begin(self, subject: str) -> str:
+        """A cookie for a subject."""
+        text = f"{subject}.{time.time() + SESSION_S:.0f}.{secrets.token_urlsafe(12)}"
+        return f"{text}.{self._sign('session', text)}"
+
+    def subject(self, cookie: str) -> str | None:
+        """The subject of a cookie; None: it is none of ours, or has ended."""
+        text, _, signature = cookie.rpartition(".")
+        if not is_same(signature, self._sign("session", text)):
+            return None
+        subject, end_s, _ = text.rsplit(".", 2)
+        return subject if time.time() < float(end_s) else None
+
+    def csrf(self, cookie: str) -> str:
+        """What forms of this session bring along: another site knows neither it nor the cookie."""
+        return self._sign("form", cookie)
+
+    def _sign(self, purpose: str, text: str) -> str:
+        return hmac.new(self._key, f"{purpose}:{text}".encode(errors="replace"), hashlib.sha256).hexdigest()
+
+
+def service_folder(runs: Path) -> Path:
+    """The service's own folder among the runs, made where there is none. Raises RunFolderError."""
+    folder = runs / FOLDER
+    with folder_errors(runs):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def is_same(given: str, known: str) -> bool:
+    """Whether two secrets are the same, in a time that does not tell where they differ."""
+    return hmac.compare_digest(given.encode(errors="replace"), known.encode(errors="replace"))

@@ -1,0 +1,39 @@
+"use strict";
+// Fills the parts of a page that change. A page is whole without it.
+const live = document.querySelector("[data-live]");
+const connection = document.getElementById("connection");
+
+function say(words) {
+  connection.textContent = words;
+  connection.hidden = !words;
+}
+
+async function reloadRows() {
+  const answer = await fetch(location.href, { credentials: "same-origin" });
+  const found = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("[data-names]");
+  if (answer.ok && found) {
+    live.tBodies[0].replaceWith(found.tBodies[0]);
+    live.dataset.names = found.dataset.names;
+  }
+}
+
+function fill(parts) {
+  if (live.dataset.names !== undefined && parts.names !== undefined && parts.names !== live.dataset.names) {
+    reloadRows();
+    return;
+  }
+  for (const [id, html] of Object.entries(parts)) {
+    const element = document.getElementById(id);
+    if (element === null) continue;
+    const focused = element.contains(document.activeElement) ? document.activeElement.getAttribute("formaction") : null;
+    element.innerHTML = html;
+    if (focused !== null) element.querySelector(`[formaction="${CSS.escape(focused)}"]`)?.focus();
+  }
+}
+
+if (live !== null) {
+  const source = new EventSource(live.dataset.live);
+  source.addEventListener("open", () => say(""));
+  source.addEventListener("error", () => say("not connected: trying again"));
+  source.addEventListener("parts", (event) => fill(JSON.parse(event.data)));
+}
