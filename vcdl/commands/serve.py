@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import click
 
-from vcdl.errors import ExitCode, GridError
+from vcdl.errors import ExitCode, GridError, RunFolderError
 
 _PORT = 8630
 """The port: that of `vcdl.web.app`, which help must not import."""
@@ -50,6 +50,8 @@ def serve(
     runs = folder if folder is not None else RUNS if project_dir is None else project_dir / SUBMITTED
     if folder is None and project_dir is None:
         runs.mkdir(exist_ok=True)
+    if not runs.is_dir():
+        raise RunFolderError(f"there is no folder {runs}: give the folder of your runs, or a BOINC project's")
     service = Service.over(runs.resolve(), secure_cookies=behind_tls)
     listener = bound(address, port)
     name = f"[{address}]" if ":" in address else address
@@ -86,13 +88,11 @@ def page_of(run: Path) -> Iterator[None]:
 
 
 @click.command("serve", epilog=_EXAMPLES)
-@click.argument(
-    "folder", metavar="[FOLDER]", required=False, type=click.Path(path_type=Path, file_okay=False, exists=True)
-)
+@click.argument("folder", metavar="[FOLDER]", required=False, type=click.Path(path_type=Path, file_okay=False))
 @click.option(
     "--project-dir",
     metavar="PROJECT",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    type=click.Path(path_type=Path, file_okay=False),
     help="Serve the jobs of a BOINC project.",
 )
 @click.option("--bind", "address", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
