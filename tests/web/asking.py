@@ -8,14 +8,14 @@ from fastapi.testclient import TestClient
 
 from vcdl.commands.failure import describe_error
 from vcdl.web.app import create_app
-from vcdl.web.service import Service
+from vcdl.web.service import WebService
 
 ADDRESS = "http://127.0.0.1:8630"
 
 
 def asking(runs: Path, hosts: Sequence[str] = (), logged_in: bool = True) -> TestClient:
     """A client of a new service over a folder of runs."""
-    service = Service.over(runs)
+    service = WebService.over(runs)
     app = create_app(service, describe_error, hosts)
     client = TestClient(app, base_url=ADDRESS, follow_redirects=False, raise_server_exceptions=False)
     if logged_in:

@@ -12,7 +12,7 @@ from vcdl.job import save_job
 from vcdl.journal.events import WorkunitFailed, WorkunitSent
 from vcdl.run.folder import RunFolder
 from vcdl.run.job_rows import JobRow
-from vcdl.web.catalogue import PAGE, Catalogue
+from vcdl.web.catalogue import PAGE, JobCatalogue
 from vcdl.web.job_view import JobView
 
 
@@ -92,7 +92,7 @@ def test_a_view_that_follows_is_the_one_that_begins_anew(tmp_path: Path) -> None
 
 def test_a_row_is_kept_only_while_nothing_changes(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "demo")
-    catalogue = Catalogue(tmp_path)
+    catalogue = JobCatalogue(tmp_path)
     assert catalogue.row("demo") is catalogue.row("demo")
     folder.summary_file.unlink()
     row = catalogue.row("demo")
@@ -107,5 +107,5 @@ def test_only_a_jobs_name_leads_to_a_folder(tmp_path: Path, name: str) -> None:
     make_run(tmp_path / "runs" / ".service")
     make_run(tmp_path / "runs" / "a" / "b")
     with pytest.raises(Exception, match="there is no job"):
-        Catalogue(tmp_path / "runs").folder(name)
-    assert isinstance(Catalogue(tmp_path / "runs").folder("demo"), RunFolder)
+        JobCatalogue(tmp_path / "runs").folder(name)
+    assert isinstance(JobCatalogue(tmp_path / "runs").folder("demo"), RunFolder)

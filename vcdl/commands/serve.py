@@ -44,7 +44,7 @@ def serve(
     require_web()
     from vcdl.web.app import bound, create_app
     from vcdl.web.app import serve as answer
-    from vcdl.web.service import Service
+    from vcdl.web.service import WebService
     from vcdl.web.sessions import service_folder
 
     runs = folder if folder is not None else RUNS if project_dir is None else project_dir / SUBMITTED
@@ -52,7 +52,7 @@ def serve(
         runs.mkdir(exist_ok=True)
     if not runs.is_dir():
         raise RunFolderError(f"there is no folder {runs}: give the folder of your runs, or a BOINC project's")
-    service = Service.over(runs.resolve(), secure_cookies=behind_tls)
+    service = WebService.over(runs.resolve(), secure_cookies=behind_tls)
     listener = bound(address, port)
     name = f"[{address}]" if ":" in address else address
     url = f"http://{name}:{listener.getsockname()[1]}/login?code={service.code}"

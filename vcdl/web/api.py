@@ -15,7 +15,7 @@ from vcdl.run.reading import RunState
 from vcdl.version import __version__
 from vcdl.web.catalogue import PAGE, UnreadableJob
 from vcdl.web.live import EVERY_S, sse
-from vcdl.web.service import Service, needs, service_of
+from vcdl.web.service import WebService, needs, service_of
 from vcdl.web.sessions import Role
 
 router = APIRouter(prefix="/api/v1", tags=["v1"])
@@ -122,7 +122,7 @@ def _event(recorded: Recorded) -> dict[str, Any]:
     return {"id": recorded.id, "time_s": recorded.time_s, "kind": event.kind, **msgspec.structs.asdict(event)}
 
 
-def _rows(service: Service, name: str, after: int, limit: int) -> tuple[list[Recorded], bool]:
+def _rows(service: WebService, name: str, after: int, limit: int) -> tuple[list[Recorded], bool]:
     """Rows behind one, and whether none will follow them."""
     with service.catalogue.view(name).current() as view:
         found = view.rows_after(after, limit)
@@ -130,7 +130,7 @@ def _rows(service: Service, name: str, after: int, limit: int) -> tuple[list[Rec
         return found, is_over and len(found) < limit
 
 
-async def _stream(service: Service, name: str, after: int) -> AsyncIterator[bytes]:
+async def _stream(service: WebService, name: str, after: int) -> AsyncIterator[bytes]:
     quiet_s = 0.0
     while True:
         try:

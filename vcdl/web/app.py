@@ -18,7 +18,7 @@ from vcdl.version import __version__
 from vcdl.web import api, routes
 from vcdl.web.guard import Guard
 from vcdl.web.problems import problem, problem_of, status_of
-from vcdl.web.service import Forbidden, Service
+from vcdl.web.service import Forbidden, WebService
 
 PORT = 8630
 _MOST_CONNECTIONS = 1000
@@ -31,7 +31,7 @@ Describe = Callable[[Exception], tuple[str, ExitCode]]
 """Says what a person should know of an exception, a bug included."""
 
 
-def create_app(service: Service, describe: Describe, hosts: Sequence[str] = ()) -> FastAPI:
+def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = ()) -> FastAPI:
     """The application. `hosts`: names, beside this machine's own, under which it is reached."""
     app = FastAPI(title="VCDL", version=__version__, docs_url=None, redoc_url=None, openapi_url="/api/v1/openapi.json")
     app.state.service = service

@@ -50,7 +50,7 @@ class JobPage:
     """Those that are not finished."""
 
 
-class Catalogue:
+class JobCatalogue:
     """The jobs below a folder of runs."""
 
     def __init__(self, runs: Path) -> None:

@@ -129,7 +129,7 @@ class Guard:
         return None
 
     def _caller(self, asked: HTTPConnection) -> tuple[Caller | None, Response]:
-        """Who asks, and the answer to somebody unknown."""
+        """The caller, and the answer to an unknown one."""
         address = asked.client.host if asked.client else ""
         given = asked.headers.get("authorization", "")
         if given:

@@ -12,7 +12,7 @@ from vcdl.report.progress import epoch_words, setback_words
 from vcdl.report.wording import duration, printable
 from vcdl.run.reading import RunState
 from vcdl.version import __version__
-from vcdl.web.catalogue import Catalogue, JobPage, UnreadableJob
+from vcdl.web.catalogue import JobCatalogue, JobPage, UnreadableJob
 from vcdl.web.job_view import FeedLine, JobView
 from vcdl.web.pictures import loss_chart, measure_chart, sparkline, staleness_chart, stream_picture
 
@@ -123,7 +123,7 @@ class Pages:
         return {"count": str(macros.count(page)), "names": " ".join(row.job for row in page.rows), **rows}
 
 
-def job_parts(pages: Pages, catalogue: Catalogue, name: str) -> dict[str, str]:
+def job_parts(pages: Pages, catalogue: JobCatalogue, name: str) -> dict[str, str]:
     """The parts of a job's page, now. Raises VcdlError."""
     with catalogue.view(name).current() as view:
         return pages.job_parts(JobFacts.of(view))

@@ -13,7 +13,7 @@ from vcdl.web.catalogue import PAGE
 from vcdl.web.guard import too_many
 from vcdl.web.job_page import JobFacts, job_parts
 from vcdl.web.live import Parts
-from vcdl.web.service import Forbidden, Service, caller_of, needs, service_of
+from vcdl.web.service import Forbidden, WebService, caller_of, needs, service_of
 from vcdl.web.sessions import COOKIE, SESSION_S, Caller, Role, is_same
 
 router = APIRouter(include_in_schema=False)
@@ -95,7 +95,7 @@ async def logout(request: Request) -> Response:
     return answer
 
 
-def _log_in(request: Request, service: Service, secret: str, then: str) -> Response:
+def _log_in(request: Request, service: WebService, secret: str, then: str) -> Response:
     address = request.client.host if request.client else ""
     if (wait_s := service.failed.wait_s(address)) > 0:
         return too_many(wait_s)
@@ -141,7 +141,7 @@ def _page(request: Request, template: str, status: int = 200, **words: object) -
     return HTMLResponse(service_of(request).pages.page(template, caller=caller, **words), status)
 
 
-def _live(service: Service, key: str, render: Callable[[], Parts]) -> StreamingResponse:
+def _live(service: WebService, key: str, render: Callable[[], Parts]) -> StreamingResponse:
     return StreamingResponse(service.live.follow(key, render), media_type="text/event-stream")
 
 

@@ -15,7 +15,7 @@ from vcdl.errors import GridError, RunFolderError, VcdlError, folder_errors, sta
 from vcdl.run.control import ask_to_pause, release
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import is_finished, read_report
-from vcdl.web.catalogue import Catalogue, NoSuchJobError
+from vcdl.web.catalogue import JobCatalogue, NoSuchJobError
 from vcdl.web.guard import FailedLogins
 from vcdl.web.job_page import FILES, Pages
 from vcdl.web.live import LivePages
@@ -29,10 +29,10 @@ class Forbidden(VcdlError):
 
 
 @dataclass
-class Service:
+class WebService:
     """Everything that answers a request."""
 
-    catalogue: Catalogue
+    catalogue: JobCatalogue
     sessions: Sessions
     code: str
     """What the address that `vcdl serve` prints has in it: whoever brings it is the owner."""
@@ -45,18 +45,18 @@ class Service:
     @classmethod
     def over(cls, runs: Path, secure_cookies: bool = False) -> Self:
         """The service over a folder of runs. Raises RunFolderError."""
-        return cls(Catalogue(runs), Sessions.of(runs), secrets.token_urlsafe(32), secure_cookies)
+        return cls(JobCatalogue(runs), Sessions.of(runs), secrets.token_urlsafe(32), secure_cookies)
 
     def subject_of(self, secret: str) -> str | None:
         """The subject whose session begins with a secret; None: nobody's."""
         return OWNER if is_same(secret, self.code) else None
 
     def caller_of_subject(self, subject: str) -> Caller | None:
-        """Who has a session."""
+        """The caller with a session."""
         return Caller(OWNER, Role.OPERATOR) if subject == OWNER else None
 
     def caller_of_token(self, token: str) -> Caller | None:
-        """Who has a token."""
+        """The caller with a token."""
         return None
 
     def stop(self, caller: Caller, name: str) -> str:
@@ -108,20 +108,20 @@ def _resume_in_a_process(folder: RunFolder) -> None:
             raise GridError(f"cannot start a process for {folder.path.name}: {error}; {start_cure(error)}") from error
 
 
-def service_of(request: Request) -> Service:
+def service_of(request: Request) -> WebService:
     """The service that a request is for."""
-    service: Service = request.app.state.service
+    service: WebService = request.app.state.service
     return service
 
 
 def caller_of(request: Request) -> Caller:
-    """Who asks."""
+    """The caller."""
     caller: Caller = request.state.caller
     return caller
 
 
 def needs(request: Request, role: Role) -> Caller:
-    """Who asks, if they have a role. Raises Forbidden."""
+    """The caller, if it has a role. Raises Forbidden."""
     caller = caller_of(request)
     if caller.role < role:
         raise Forbidden(f"{caller.name} may only read here: this needs a token of a {role.name.lower()}")

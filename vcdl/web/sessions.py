@@ -1,4 +1,4 @@
-"""Who asks: roles, the sessions of browsers, and the code by which the owner of a folder logs in.
+"""Callers: their roles, the sessions of browsers, and the code by which the owner of a folder logs in.
 
 A session is a cookie that the service has signed. It names a subject and an end, and is kept nowhere: it outlives a
 restart of the service, and ends with its subject's token.
@@ -34,7 +34,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks, and what they may."""
+    """A caller, and what it may do."""
 
     name: str
     role: Role
