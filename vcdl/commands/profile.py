@@ -106,6 +106,6 @@ def command(
     path: Path | None, project_dir: Path | None, output: Path | None, overrides: tuple[str, ...], as_json: bool
 ) -> ExitCode:
     """Show where the time of a run or a job goes."""
-    if path is not None and path.is_file():
+    if path is not None and (path.suffix in (".yaml", ".yml") or path.is_file()):
         return profile_job(path, overrides, project_dir, output, as_json)
     return profile_run(in_project(path, project_dir), output, as_json)

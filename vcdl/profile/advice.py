@@ -20,13 +20,13 @@ _OVERHEAD = 0.1
 _BUSY = 0.8
 """Share of its time from which on a server holds its hosts up."""
 _GROUPS = {
-    "start-up": ("host", "start", "build", "prepare", "first"),
+    "start-up": ("start", "build", "prepare", "first"),
     "training": ("train",),
     "suspension": ("paused",),
     "checkpoints and output": ("checkpoint", "write"),
     "the way to the hosts and back": (AWAY,),
 }
-"""What a person calls the stages in which a host is not free for another subtask."""
+"""What a person calls the stages of a subtask's cycle; while it waits on its host, another one is trained there."""
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,17 @@ Workers are those of the local grid, in one life: none of the runs imports Keras
 
 import itertools
 import os
+import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vcdl.data.npz_file import read_split, read_weights_of, write_split
-from vcdl.errors import RunFolderError
+from vcdl.errors import RunFolderError, StoreError
 from vcdl.job import Job
 from vcdl.journal.events import WorkunitFailed, WorkunitSent
 from vcdl.local.grid import LocalGrid
@@ -65,22 +66,22 @@ def differential_runs(
     with tempfile.TemporaryDirectory(prefix="vcdl-profile-") as path, ExitStack() as closing:
         folder = RunFolder(Path(path) / "run")
         folder.create()
-        freeze(job, folder)
+        job = freeze(job, folder)
         settings = replace(local_settings(job), worker_module=worker_module, queue_ahead=0, hands_out_uploads=True)
         grid = LocalGrid(folder, settings)
         closing.callback(grid.close)
         grid.start()  # the workers import Keras while the data is cut
         run = prepare(folder, job, observer)
         observer.phase("compiling the model, and training some batches")
-        sample_s = _Bench(run, grid, settings.workers).sample_s()
-        cut = _parts(job, run, sample_s)
+        bench = _Bench(run, grid, settings.workers)
+        closing.callback(bench.close)
+        cut = _parts(job, run, bench.sample_s())
         if cut > 1:
+            bench.close()
             folder.prepared_file.unlink()
             shards = {"shards": job.data.shards * cut}
             job = freeze(job.model_copy(update={"data": job.data.model_copy(update=shards)}), folder)
-            run = prepare(folder, job, observer)
-        bench = _Bench(run, grid, settings.workers)
-        closing.callback(bench.close)
+            run = bench.run = prepare(folder, job, observer)
         subtask_s = bench.warm_up()
         count = min(max(round(runs_s / rounds / len(RUNS) / subtask_s), _SUBTASKS.start), _SUBTASKS.stop - 1)
         times_s: dict[str, list[float]] = {}
@@ -111,21 +112,21 @@ class _Bench:
     """Subtasks of one prepared run on a grid that is warm."""
 
     def __init__(self, run: Run, grid: LocalGrid, workers: int) -> None:
-        self._run, self._grid, self._workers = run, grid, workers
+        self.run = run
+        self._grid, self._workers = grid, workers
         self._numbers = itertools.count(_OWN_EPOCH)
         self._loop: Loop | None = None
         self._folder = run.folder.path / "differential"
-        self._folder.mkdir(exist_ok=True)
+        self._folder.mkdir()
         self._in_memory, self._params = self._folder / "in_memory", self._folder / "params.h5"
         self._in_memory.touch()
+        shutil.copyfile(run.downloads().path(0), self._params)  # the loop discards the version one day
         self._can_evict = _can_evict(self._folder)
-        self._params.unlink(missing_ok=True)
-        os.link(run.downloads().path(0), self._params)  # the loop discards the version one day
 
     def sample_s(self) -> float:
         """Seconds of a sample, from some batches of each worker, trained twice: the first time compiles."""
-        job, few = self._run.job, self._folder / "few.npz"
-        (x, y), weights = read_split(self._run.shard_files[0]), read_weights_of(self._run.shard_files[0])
+        job, few = self.run.job, self._folder / "few.npz"
+        (x, y), weights = read_split(self.run.shard_files[0]), read_weights_of(self.run.shard_files[0])
         some = slice(_TRIAL_BATCHES * job.training.batch_size)
         write_split(few, x[some], None if y is x else y[some], None if weights is None else weights[some])
         times_s = [self._train(self._workers, itertools.repeat(few, self._workers)) for _ in range(2)]
@@ -147,9 +148,13 @@ class _Bench:
         yield LOOP, self._train_in_loop(every)
 
     def close(self) -> None:
-        """Close the loop's journal and store."""
+        """Leave nothing of the job in a store elsewhere."""
         if self._loop is not None:
             self._loop.close()
+        store = self.run.store()
+        with suppress(StoreError):
+            store.drop()
+        store.close()
 
     def _train(self, workers: int, shards: Iterator[Path]) -> float:
         """Keep so many workers busy with these shards; returns the mean seconds of a subtask on its worker."""
@@ -163,7 +168,7 @@ class _Bench:
                     cycles.begins(sent.host, now_s)
             if not is_open:
                 return cycles.mean_s
-            self._grid.wait(_WAIT_S)
+            self._wait()
             now_s = time.perf_counter()
             for outcome in self._grid.claim():
                 if outcome.workunit not in is_open:
@@ -175,15 +180,15 @@ class _Bench:
                 cycles.ends(outcome.host, now_s)
 
     def _submit(self, shard: Path) -> str:
-        name = WorkunitName(self._run.name, next(self._numbers), 0, 0, 0)
-        item = replace(staged(self._run, name, 1.0), shard=shard, params=self._params)
+        name = WorkunitName(self.run.name, next(self._numbers), 0, 0, 0)
+        item = replace(staged(self.run, name, 1.0), shard=shard, params=self._params)
         self._grid.submit([item])
         return item.workunit.name
 
     def _train_in_loop(self, count: int) -> float:
         """Let the loop give out so many subtasks more, and fold the others in; as `_train`."""
         if self._loop is None:
-            self._loop = Loop.of(self._run, self._grid, self._grid)
+            self._loop = Loop.of(self.run, self._grid, self._grid)
             self._loop.take_up()
         cycles, since_s = _Cycles(), self._loop.journal.now_s()
         while cycles.count < count:
@@ -193,14 +198,20 @@ class _Bench:
                         cycles.begins(host, recorded.time_s)
                     case WorkunitFailed(reason=reason):
                         raise RunFolderError(f"a subtask cannot be trained here: {reason}")
-            self._grid.wait(_WAIT_S)
+            self._wait()
         while self._grid.running() or self._grid.waiting:  # their uploads wait for the next round
-            self._grid.wait(_WAIT_S)
+            self._wait()
         self._loop.generator.record_sent()
         return cycles.mean_s
 
+    def _wait(self) -> None:
+        """Raises RunFolderError on a full disk, which a run would wait for."""
+        self._grid.wait(_WAIT_S)
+        if self._grid.shortage is not None:
+            raise self._grid.shortage
+
     def _shards(self, count: int) -> Iterator[Path]:
-        return itertools.islice(itertools.cycle(self._run.shard_files), count)
+        return itertools.islice(itertools.cycle(self.run.shard_files), count)
 
     def _evicted(self, count: int) -> Iterator[Path]:
         for shard in self._shards(count):

@@ -45,10 +45,11 @@ def host_classes(profile: RunProfile) -> list[HostClass]:
 
 def measured_type(profile: RunProfile, measured: HostClass) -> HostType:
     """A class of hosts, for the model: seconds that a subtask needs, and how many a host has at a time."""
-    sums = profile.total(measured.hosts)
-    waits_s = sums.mean_s("host")
-    at_once = sum(profile.hosts[host].most_out for host in measured.hosts) / len(measured.hosts)
-    busy_s = sums.mean_s(*OF_HOST)
+    sums, uses = profile.total(measured.hosts), [profile.hosts[host] for host in measured.hosts]
+    at_once = sum(use.most_out for use in uses) / len(uses)
+    at_work_s = sum(use.active_s - use.idle_s for use in uses)
+    # Little's law: as many are trained at a time as come a second, by the seconds that each takes.
+    slots = sums.subtasks * sums.mean_s(*OF_HOST) / at_work_s if at_work_s > 0 else 1.0
     once_s = sums.mean_s(*_ONCE) * sums.subtasks / max(1, sums.compiled) if sums.compiled < sums.subtasks else 0.0
     fixed = _FIXED if not once_s else tuple(stage for stage in _FIXED if stage not in _ONCE)
     return HostType(
@@ -57,7 +58,7 @@ def measured_type(profile: RunProfile, measured: HostClass) -> HostType:
         fixed_s=sums.mean_s(*fixed),
         sample_s=sums.seconds.get(TRAIN, 0.0) / max(1, sums.samples),
         away_s=sums.mean_s(AWAY),
-        slots=max(1.0, at_once * busy_s / (busy_s + waits_s)) if busy_s > 0 else 1.0,
+        slots=min(max(1.0, slots), max(1.0, at_once)),
         at_once=max(1.0, at_once),
         once_s=once_s,
     )

@@ -77,8 +77,6 @@ class StageSums:
     """Those that were the first of their process."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds by stage."""
-    squares: float = 0.0
-    """Sum of the squares of their turnarounds, for the spread."""
 
     def add(self, other: "StageSums") -> None:
         """Take in the sums over other subtasks."""
@@ -90,7 +88,6 @@ class StageSums:
         self.compiled += other.compiled
         for stage, seconds in other.seconds.items():
             self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
-        self.squares += other.squares
 
     def mean_s(self, *stages: str) -> float:
         """Mean seconds of a subtask in some stages; without any, in all of them."""
@@ -230,7 +227,6 @@ class RunProfile:
                 told=bool(event.times_s),
                 compiled="first" in event.times_s,
                 seconds=stages,
-                squares=(now_s - created_s) ** 2,
             )
         )
 
