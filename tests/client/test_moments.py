@@ -25,7 +25,6 @@ OPTIMIZERS = [
     Named("adagrad"),
     Named("adadelta"),
     Named("adafactor"),
-    Named("ftrl"),
     Named("lion"),
 ]
 RATE = 0.01

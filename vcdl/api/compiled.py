@@ -5,11 +5,11 @@ from typing import Any
 
 from vcdl.client.compile import LOSS_SCALING
 from vcdl.errors import JobError
-from vcdl.job.training import TrainingSettings
+from vcdl.job.training import usual_rate
+from vcdl.wire.workunit import Named
 
 _NOT_SAID = frozenset({"name", "learning_rate", "dtype"})
 """What the job file says elsewhere, or has no use for."""
-_TIMES_OWN = 1.7
 
 
 def training_of(model: Any) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def training_of(model: Any) -> dict[str, Any]:
         )
     training = {
         "optimizer": _named("optimizer", model.optimizer, optimizer),
-        "learning_rate": _as_peak(_rate(optimizer["config"].get("learning_rate")), _own_rate(model.optimizer)),
+        "learning_rate": _as_peak(_rate(optimizer["config"].get("learning_rate")), model.optimizer),
     }
     if len(model.outputs or ()) > 1:  # each has a loss and metrics of its own: vcdl.api.outputs
         return training
@@ -56,19 +56,15 @@ def _given_metrics(model: Any, count: int) -> list[Any]:
     return list(given) if isinstance(given, list | tuple) and len(given) == count else [None] * count
 
 
-def _own_rate(optimizer: Any) -> float:
-    return float(inspect.signature(type(optimizer)).parameters["learning_rate"].default)
-
-
-def _as_peak(rate: float, own_rate: float) -> Any:
+def _as_peak(rate: float, optimizer: Any) -> Any:
     """The rate as the peak of a job's default course: many clients come further with it than with a constant rate.
 
-    A rate that is the optimizer's own was hardly chosen, and is raised: as the default of a job is 1.7 times Adam's.
+    A rate that is the optimizer's own was hardly chosen: the job's default for it takes its place.
     """
-    if rate == own_rate:
-        rate *= _TIMES_OWN
-    course = TrainingSettings().model_dump(mode="json", exclude_none=True)["learning_rate"]
-    return {**course, "peak": rate} if isinstance(course, dict) else rate
+    name, own_rate = type(optimizer).__name__, inspect.signature(type(optimizer)).parameters["learning_rate"].default
+    usual = usual_rate(Named(name))
+    peak = usual.peak if rate == own_rate else rate
+    return {**usual.model_dump(mode="json", exclude_none=True), "peak": peak}
 
 
 def _rate(rate: Any) -> float:

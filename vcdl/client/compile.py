@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vcdl.client.metrics import ALIASES, BY_SHAPE, PERPLEXITY, metric_name, metric_names, metric_of_loss, snake_case
+from vcdl.client.optimizers import facts_of
 from vcdl.errors import JobError
 from vcdl.wire.workunit import Named, Training
 
@@ -51,11 +52,12 @@ _RANGES: Mapping[str, tuple[frozenset[str], Callable[[float], bool]]] = {
 """Arguments of optimizers that Keras takes at any value, by what they must be."""
 
 
-def compile_model(model: Any, training: Training, *, weigh_metrics: bool = False) -> None:
+def compile_model(model: Any, training: Training, *, weigh_metrics: bool = False, is_plain: bool = False) -> None:
     """Compile a Keras model with a fresh optimizer, the loss and the metrics of `training`.
 
-    `weigh_metrics`: whether metrics weigh samples, too, as the loss does. Raises JobError, with the nearest known name,
-    when Keras does not know a name or an argument.
+    `weigh_metrics`: whether metrics weigh samples, too, as the loss does. `is_plain`: whether every class is Keras'
+    own, so that the model can be loaded without VCDL. Raises JobError, with the nearest known name, when Keras does not
+    know a name or an argument.
     """
     if training.outputs:
         loss: Any = {output.name: make_loss(output.loss) for output in training.outputs}
@@ -64,7 +66,7 @@ def compile_model(model: Any, training: Training, *, weigh_metrics: bool = False
         loss = make_loss(training.loss)
         metrics = make_metrics(training.metrics, loss)
     model.compile(
-        optimizer=make_optimizer(training.optimizer, training.learning_rate),
+        optimizer=make_optimizer(training.optimizer, training.learning_rate, None if is_plain else model),
         loss=loss,
         loss_weights={output.name: output.weight for output in training.outputs} or None,
         metrics=None if weigh_metrics else metrics,
@@ -83,16 +85,25 @@ def _jit_compile() -> str | bool:
     return False if on_cpu else "auto"
 
 
-def make_optimizer(named: Named, learning_rate: float) -> Any:
-    """A new keras optimizer. Raises JobError."""
+def make_optimizer(named: Named, learning_rate: float, model: Any = None) -> Any:
+    """A new keras optimizer; for a `model`, VCDL's own where it has a better one. Raises JobError."""
     import keras
 
+    facts = facts_of(named.name)
     if named.name.replace("_", "").lower() == "lossscaleoptimizer":
         raise JobError(f"training > optimizer: {LOSS_SCALING}, and the optimizer inside of it here")
+    if facts.refusal:
+        raise JobError(f"training > optimizer: {named.name}: {facts.refusal}")
     if "learning_rate" in named.arguments:
         raise JobError("training > optimizer > learning_rate: give it as training > learning_rate instead")
     classes = _classes(keras.optimizers, keras.optimizers.Optimizer)
-    return _make("training > optimizer", classes, named, {"learning_rate": learning_rate})
+    named = Named(named.name, {**facts.arguments, **named.arguments})
+    optimizer = _make("training > optimizer", classes, named, {"learning_rate": learning_rate})
+    if model is not None and isinstance(optimizer, keras.optimizers.Muon):
+        from vcdl.client.muon import Muon
+
+        return Muon.of(optimizer, model)
+    return optimizer
 
 
 def make_loss(named: Named) -> Any:

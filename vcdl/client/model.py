@@ -234,3 +234,20 @@ def output_tensors(model: Any) -> dict[str, Any]:
     if isinstance(model.output, dict):
         return dict(model.output)
     return dict(zip(model.output_names, model.outputs, strict=True))
+
+
+def last_layers(model: Any) -> set[int]:
+    """The layers that a model ends in, with all that is in them; of what has no weights, its inputs, too."""
+    import keras
+
+    last: set[int] = set()
+    ends = list(model.outputs)
+    while ends:
+        layer, call, _ = ends.pop()._keras_history
+        if isinstance(layer, keras.Model):
+            last |= last_layers(layer)
+        elif isinstance(layer, keras.Layer):
+            last |= {id(part) for part in layer._flatten_layers()}
+        if not isinstance(layer, keras.Layer) or not layer.weights:
+            ends += layer._inbound_nodes[call].input_tensors
+    return last

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from vcdl.client.optimizers import facts_of
 from vcdl.errors import JobError
 from vcdl.wire.weights import SECOND_MOMENTS, Vector
 from vcdl.wire.workunit import Training
@@ -31,6 +32,8 @@ class MovingMoments:
     def __init__(self, optimizer: Any, training: Training) -> None:
         """Choose them by `training`. Raises JobError when the optimizer has none of the wanted kind."""
         which = training.share_optimizer_state
+        if which == "auto" and facts_of(training.optimizer.name).begins_well:
+            which = "none"
         self._batches_a_step = int(getattr(optimizer, "gradient_accumulation_steps", None) or 1)
         self._first_decay = 0.0 if which == "all" else float(getattr(optimizer, "beta_1", 0.0))
         """Adam's β₁ where the first moment stays; 0: there is none, or it travels."""

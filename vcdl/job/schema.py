@@ -21,7 +21,7 @@ from vcdl.job.model import ModelSettings
 from vcdl.job.preset import Preset, with_preset
 from vcdl.job.small_data import suited
 from vcdl.job.stop import StopSettings
-from vcdl.job.training import TrainingSettings
+from vcdl.job.training import TrainingSettings, usual_rate
 from vcdl.job.transport import TransportSettings
 from vcdl.job.trust import Trust, TrustSettings
 from vcdl.job.update import DEFAULT, RULES, UPDATE
@@ -167,7 +167,9 @@ class Job(Section):
 
     @field_validator("training")
     @classmethod
-    def _fits_the_task(cls, training: TrainingSettings, info: ValidationInfo) -> TrainingSettings:
+    def _fits_optimizer_and_task(cls, training: TrainingSettings, info: ValidationInfo) -> TrainingSettings:
+        if "learning_rate" not in training.model_fields_set:
+            training = training.model_copy(update={"learning_rate": usual_rate(training.optimizer)})
         data = info.data.get("data")
         if data is None:
             return training

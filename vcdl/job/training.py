@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import PlainSerializer, PlainValidator, ValidationInfo, field_validator
 
+from vcdl.client.optimizers import facts_of
 from vcdl.job.class_weight import ClassWeight, class_weight_as_yaml, read_class_weight
 from vcdl.job.keras_keys import KERAS_KEYS
 from vcdl.job.lr_schedule import STEADY, UNSCALED, LrScaling, LrSchedule, RateShape
@@ -72,6 +73,13 @@ class LearningRateSettings(Section):
         return end_factor
 
 
+def usual_rate(optimizer: Named) -> LearningRateSettings:
+    """The rate of a job that names an optimizer and no rate."""
+    return LearningRateSettings(
+        peak=facts_of(optimizer.name).peak, schedule="linear", end_factor=0.02, short_job_boost=3.0
+    )
+
+
 class TrainingSettings(Section):
     """How a client trains its shard."""
 
@@ -83,7 +91,7 @@ class TrainingSettings(Section):
     """The part of the optimizer's state that travels with the weights, so that a subtask does not begin without any."""
     learning_rate: Annotated[
         float | LearningRateSettings, plain_or_section(_Rate, LearningRateSettings), SECTION_AS_YAML
-    ] = LearningRateSettings(peak=0.0017, schedule="linear", end_factor=0.02, short_job_boost=3.0)
+    ] = usual_rate(Named("adam"))
     batch_size: _Count = 16
     local_epochs: Annotated[int, kinds.whole(1, MOST_EPOCHS)] = 1
     loss: _Named = Named("sparse_categorical_crossentropy")

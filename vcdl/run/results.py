@@ -90,7 +90,7 @@ def _write_model(run: Run, model: Any, output: Path) -> None:
     from vcdl.models.lora import merged
 
     model = _normalising(merged(model), run.prepared.normalisation, run.name)
-    compile_model(model, _for_keras(run.training))
+    compile_model(model, _for_keras(run.training), is_plain=True)
     model.optimizer.build(model.trainable_variables)  # or Keras warns, on loading, that it has no variables
     with whole_file(output) as temporary:
         model.save(temporary)

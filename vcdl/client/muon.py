@@ -1,0 +1,73 @@
+"""Muon on a client (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon): each matrix takes steps of one
+length in all its directions.
+
+Keras' own takes for matrices what has two axes, the output layer among them, and leaves convolutions and attention to
+AdamW. Here the model says which weights are matrices. AdamW trains the others.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Self
+
+import keras
+
+from vcdl.client.model import last_layers
+
+
+class Muon(keras.optimizers.Muon):  # type: ignore[misc]
+    """Keras' Muon for the matrices inside of one model."""
+
+    _rows: Mapping[int, int] = MappingProxyType({})
+    """Rows of the matrix that a variable is, by its id."""
+
+    @classmethod
+    def of(cls, plain: Any, model: Any) -> Self:
+        """The same as Keras' own, for one model."""
+        optimizer: Self = cls.from_config(plain.get_config())
+        optimizer._rows = rows_of(model)
+        return optimizer
+
+    def build(self, variables: Any) -> None:
+        self._rows_by_index = [self._rows.get(id(variable), 0) for variable in variables]
+        """In the order of `variables`, as a step may be given what a variable of Keras holds."""
+        super().build(variables)
+
+    def _should_use_adamw(self, variable: Any) -> bool:
+        return id(variable) not in self._rows or any(re.search(name, variable.path) for name in self.exclude_layers)
+
+    def _muon_update_step(self, gradient: Any, variable: Any, lr: Any, m: Any) -> None:
+        """Keras' step on the reshaped gradient (arXiv 2502.16982 for its length)."""
+        self.assign_add(m, gradient + m * (self.momentum - 1))
+        step = gradient + self.momentum * m if self.nesterov else m
+        step = keras.ops.reshape(step, (self._rows_by_index[self._get_variable_index(variable)], -1))
+        step = self.lr_adjust(lr * self.zeropower_via_newtonschulz5(step, self.ns_steps))
+        self.assign_sub(variable, keras.ops.reshape(step, variable.shape))
+
+
+def rows_of(model: Any) -> dict[int, int]:
+    """The trained matrices of a model but for those of its last layers and embeddings: rows by the id of the variable.
+
+    A convolution's kernel is a matrix of (positions × channels in, channels out), one of EinsumDense, of which
+    attention is made, of (what is summed over, the rest).
+    """
+    last = last_layers(model)
+    rows = {}
+    for layer in model._flatten_layers(include_self=False):
+        if id(layer) in last or isinstance(layer, keras.layers.DepthwiseConv1D | keras.layers.DepthwiseConv2D):
+            continue
+        for variable in layer._trainable_variables:
+            name = variable.path.rpartition("/")[2]
+            if len(variable.shape) > 1 and name in ("kernel", "recurrent_kernel", "pointwise_kernel"):
+                axes = len(variable.shape) - 1
+                if isinstance(layer, keras.layers.EinsumDense):
+                    axes = _summed(layer.equation)
+                rows[id(variable)] = math.prod(variable.shape[:axes])
+    return rows
+
+
+def _summed(equation: str) -> int:
+    """Axes of a kernel that are summed over, which come first: 2 of `abcd,cde->abe`."""
+    kernel, _, output = equation.partition(",")[2].partition("->")
+    return sum(axis not in output for axis in kernel)

@@ -1,0 +1,48 @@
+"""What VCDL knows of each optimizer of Keras: the rate that suits short subtasks, and what must differ from Keras' own.
+
+docs/optimizers.md has what was measured. No Keras is needed to read this.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class OptimizerFacts:
+    """One optimizer."""
+
+    peak: float = 0.0017
+    """The learning rate at its highest, where a job names none."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments that are better than Keras' own."""
+    begins_well: bool = False
+    """Whether a fresh one finds the sizes of the gradients at once, so that no state needs to travel."""
+    refusal: str = ""
+    """Why no job can take it, and what to take; empty: any can."""
+
+
+_FACTS = {
+    "adadelta": OptimizerFacts(5.0),
+    # Keras' ε₁ of 1e-30 times itself is 0 in float32, and a gradient of 0 is divided by it.
+    "adafactor": OptimizerFacts(0.03, {"epsilon_1": 1e-16}, begins_well=True),
+    "adagrad": OptimizerFacts(0.05),
+    "ftrl": OptimizerFacts(
+        refusal="its weights follow from sums over the whole training, which no other client goes on with, so that it "
+        "does not learn in subtasks; take adagrad"
+    ),
+    "lamb": OptimizerFacts(0.005),
+    "lion": OptimizerFacts(0.0006),
+    "muon": OptimizerFacts(0.01, {"weight_decay": 0.0, "adam_weight_decay": 0.0, "adam_lr_ratio": 0.2}),
+    "schedulefreeadamw": OptimizerFacts(
+        refusal="its averages over the whole training are in state that no other client goes on with, so that it does "
+        "not learn in subtasks; take adamw, whose rate follows training > learning_rate > schedule"
+    ),
+    "sgd": OptimizerFacts(0.05),
+}
+_USUAL = OptimizerFacts()
+
+
+def facts_of(name: str) -> OptimizerFacts:
+    """The facts about an optimizer, in any spelling of its name."""
+    return _FACTS.get(name.replace("_", "").lower(), _USUAL)
