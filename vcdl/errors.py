@@ -43,9 +43,22 @@ _STARTED_BY = {
 }
 
 
+_FILED_BY = {
+    **dict.fromkeys(DISK_FULL, "free some space"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "mend the rights"),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "take away what lies in its place"),
+    errno.EROFS: "mount its disk so that it can be written",
+}
+
+
 def start_cure(error: OSError) -> str:
     """What to do about a process that cannot be started."""
     return _STARTED_BY.get(error.errno or 0, "free some memory")
+
+
+def file_cure(error: OSError) -> str:
+    """What to do about a file that cannot be read or written."""
+    return (_FILED_BY | _STARTED_BY).get(error.errno or 0, "mend its disk")
 
 
 class ExitCode(IntEnum):
@@ -195,8 +208,8 @@ def folder_error(path: Path, error: OSError) -> RunFolderError:
             f"{path}: {error.strerror or error}; free some space (`vcdl resume` goes on with a run that has ended)"
         )
     return RunFolderError(
-        f"{path}: {error.strerror or error}; free some space or mend the folder's rights "
-        "(or choose another with --out), then go on with `vcdl resume`"
+        f"{path}: {error.strerror or error}; {file_cure(error)} (or choose another folder with --out), then go on with "
+        "`vcdl resume`"
     )
 
 
@@ -222,8 +235,8 @@ def first_fault(error: ValueError) -> str:
 def unreadable(path: Path, error: OSError) -> FileUnavailable:
     """The error for an OSError while reading an existing file."""
     return FileUnavailable(
-        f"{path} is there, but this machine cannot read it ({error.strerror or error}): mend its disk, the rights or "
-        "the limit of open files; or remove the file if it is lost"
+        f"{path} is there, but this machine cannot read it ({error.strerror or error}): {file_cure(error)}; or remove "
+        "the file if it is lost"
     )
 
 

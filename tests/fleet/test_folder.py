@@ -91,7 +91,7 @@ def test_a_state_is_written_as_a_whole(folder: FleetFolder) -> None:
 def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     (tmp_path / "fleet").write_text("in the way")
     folder = FleetFolder.beside(tmp_path / "fleet.yaml", "cifar")
-    with pytest.raises(RunFolderError, match="mend the folder's rights, then try again"), folder.one_pass():
+    with pytest.raises(RunFolderError, match="take away what lies in its place, then try again"), folder.one_pass():
         pass
 
 

@@ -120,7 +120,7 @@ def test_a_damaged_table_is_not_overwritten(path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "cache").touch()
-    with pytest.raises(FleetError, match=r"the prices cannot be written to .*free some space or mend its rights"):
+    with pytest.raises(FleetError, match=r"the prices cannot be written to .*File exists.*: take away what lies"):
         refresh_prices(Source([quote("", "0.11")]), [T3], ["us-east-1"], tmp_path / "cache" / "prices.csv", TODAY)
 
 

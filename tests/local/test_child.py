@@ -108,6 +108,18 @@ def test_a_child_that_dies_again_and_again_is_started_less_often_and_anew_after_
 
 
 @pytest.mark.process
+def test_a_child_that_ends_with_an_error_of_ours_died_of_that(tmp_path: Path) -> None:
+    """Here of a folder that is no run."""
+    process = ChildProcess("vcdl.local.evaluator", RunFolder(tmp_path))
+    give_up_s = time.monotonic() + 60
+    while not process.watch(worked=False):
+        assert time.monotonic() < give_up_s
+        time.sleep(0.05)
+    process.close()
+    assert process.death.startswith(f"{tmp_path} holds no run"), process.death
+
+
+@pytest.mark.process
 def test_a_process_that_may_open_no_more_files_says_which_limit_to_raise(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.open(tmp_path, os.O_RDONLY)

@@ -182,13 +182,22 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
 
 def test_a_file_in_its_place_is_said(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file")
-    with pytest.raises(RunFolderError, match=r"(File exists|Not a directory); free some space"):
+    with pytest.raises(RunFolderError, match=r"(File exists|Not a directory); take away what lies in its place"):
         RunFolder(tmp_path / "run").create()
 
 
-def test_an_error_of_the_folder_says_what_to_do(tmp_path: Path) -> None:
-    error = folder_error(tmp_path, OSError(errno.EROFS, "Read-only file system"))
-    assert str(error).startswith(f"{tmp_path}: Read-only file system; free some space or mend the folder's rights")
+@pytest.mark.parametrize(
+    ("number", "cure"),
+    [
+        (errno.EROFS, "mount its disk so that it can be written"),
+        (errno.EACCES, "mend the rights"),
+        (errno.EMFILE, "raise the limit of open files"),
+        (errno.EIO, "mend its disk"),
+    ],
+)
+def test_an_error_of_the_folder_says_what_to_do(tmp_path: Path, number: int, cure: str) -> None:
+    error = folder_error(tmp_path, OSError(number, os.strerror(number)))
+    assert str(error).startswith(f"{tmp_path}: {os.strerror(number)}; {cure}")
     assert "`vcdl resume`" in str(error)
     assert not isinstance(error, Unavailable)
 

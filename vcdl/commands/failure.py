@@ -3,7 +3,7 @@
 import errno
 import traceback
 
-from vcdl.errors import DISK_FULL, ExitCode, VcdlError
+from vcdl.errors import DISK_FULL, ExitCode, VcdlError, file_cure
 from vcdl.passwords import without_passwords
 
 _FOLDER_ERRORS = DISK_FULL | {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -16,7 +16,7 @@ def describe_error(error: Exception) -> tuple[str, ExitCode]:
         return str(error), error.exit_code
     if isinstance(error, OSError) and error.errno in _FOLDER_ERRORS:
         where = error.filename or "the disk"
-        words = f"{where}: {error.strerror}; free some space or mend the rights, or choose another folder"
+        words = f"{where}: {error.strerror}; {file_cure(error)}, or choose another folder"
         return words, ExitCode.BAD_FOLDER
     return _damaged_byte_code(error) or _out_of_memory(error) or _bug(error)
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vcdl.job.data import DataSettings
 
 _LARGEST_WEIGHT = 1e6
+_LOST = "put it back from a copy of the run, or begin anew with `vcdl clone`"
 
 
 def load(path: Path, settings: "DataSettings") -> DataSource:
@@ -91,7 +92,7 @@ def write_split(path: Path, x: Array, y: Array | None, weights: Array | None = N
 
 def read_split(path: Path) -> tuple[Array, Array]:
     """`x` and `y` of a file that `write_split` wrote. Raises DataError, FileUnavailable."""
-    with _opened(path) as file:
+    with _opened(path, _LOST) as file:
         x = _array(file, "x", path)
         y = _array(file, "y", path) if "y" in file.names else x
     if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
@@ -106,12 +107,12 @@ def read_weights_of(path: Path) -> Array | None:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[NpzFile]:
+def _opened(path: Path, missing: str = "check the name and the folder") -> Iterator[NpzFile]:
     try:
         with opened_npz(path) as file:
             yield file
     except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist: check the name and the folder") from error
+        raise DataError(f"{path} does not exist: {missing}") from error
     except PermissionError as error:
         raise DataError(f"{path} may not be read: check its permissions") from error
     except NpzError as error:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from vcdl.errors import FleetError, RunFolderError
+from vcdl.errors import FleetError, RunFolderError, file_cure
 from vcdl.files.atomic import atomic_write, sweep
 from vcdl.files.lock import FileLock, holder_of
 from vcdl.fleet.state import FleetGoal, FleetState
@@ -100,5 +100,5 @@ class FleetFolder:
             yield
         except OSError as error:
             raise RunFolderError(
-                f"{self.path}: {error.strerror or error}; free some space or mend the folder's rights, then try again"
+                f"{self.path}: {error.strerror or error}; {file_cure(error)}, then try again"
             ) from error

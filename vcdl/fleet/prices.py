@@ -13,7 +13,7 @@ from typing import Annotated, Protocol, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
-from vcdl.errors import FleetError, first_fault
+from vcdl.errors import FleetError, file_cure, first_fault
 from vcdl.files.atomic import atomic_write
 from vcdl.fleet.billing import extras_per_h
 from vcdl.fleet.instance import InstanceType, Pool
@@ -210,7 +210,7 @@ def refresh_prices(
             PriceTable({**known, **new.by_key}).write(temporary)
     except OSError as error:
         raise FleetError(
-            f"the prices cannot be written to {path.parent} ({error}): free some space or mend its rights"
+            f"the prices cannot be written to {path.parent} ({error}): {file_cure(error)}"
         ) from error
     lines = [f"{plural(len(new.by_key), 'price')} written to {path}", *(f"refused  {reason}" for reason in refused)]
     return [*lines, *(f"missing  {place}: the older price stays, where there is one" for place in missing)]

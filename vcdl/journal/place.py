@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from vcdl.errors import JournalError
+from vcdl.errors import JournalError, file_cure
 from vcdl.files.atomic import temporary_name
 
 _BESIDE = ("-wal", "-shm")
@@ -65,7 +65,7 @@ def _file_at(path: Path) -> tuple[int, int] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise JournalError(f"{path} cannot be looked at ({error.strerror}): mend its disk, or the rights") from error
+        raise JournalError(f"{path} cannot be looked at ({error.strerror}): {file_cure(error)}") from error
     return found.st_dev, found.st_ino
 
 

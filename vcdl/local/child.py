@@ -89,8 +89,19 @@ class ChildProcess:
             self._peak_bytes = peak_bytes_of(self.pid) or self._peak_bytes
             return False
         self._process.stdin.close()  # type: ignore[union-attr]
-        self._note_death(how_it_died(status, self._peak_bytes))
+        is_told = status > ExitCode.RUN_FAILED and status != ExitCode.MEMORY  # 1: Python's own for a bug
+        reason = self._reason() if is_told else ""
+        self._note_death(reason or how_it_died(status, self._peak_bytes))
         return True
+
+    def _reason(self) -> str:
+        """The last line that the child left in workers.log, without its name; "" if there is none."""
+        name = self._module.rpartition(".")[2]
+        with contextlib.suppress(OSError), self._folder.workers_log.open(errors="replace") as log:
+            log.seek(self._log_begin)
+            lines = (line.strip().partition(": ") for line in log)
+            return next((said for who, _, said in reversed(list(lines)) if who.endswith(name)), "")
+        return ""
 
     def _note_death(self, words: str) -> None:
         self.deaths, self.death, self._is_dead = self.deaths + 1, words, True
@@ -98,11 +109,10 @@ class ChildProcess:
             self._starts.failed(words)
 
     def _start(self) -> Child:
-        environment = {**os.environ, **limit_threads(1)}
+        environment, log = {**os.environ, **limit_threads(1)}, self._folder.workers_log
+        self._log_begin = log.stat().st_size if log.exists() else 0
         try:
-            return start_module(
-                self._module, str(self._folder.path), environment=environment, log=self._folder.workers_log
-            )
+            return start_module(self._module, str(self._folder.path), environment=environment, log=log)
         except OSError as error:
             raise GridError(f"cannot start the process {self._module}: {error}; {start_cure(error)}") from error
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vcdl.errors import DISK_FULL, StoreError, StoreLost, StoreUnavailable
+from vcdl.errors import DISK_FULL, StoreError, StoreLost, StoreUnavailable, file_cure
 from vcdl.files.atomic import sweep
 from vcdl.files.lock import locked
 from vcdl.rules.state import STATELESS, RuleState
@@ -156,9 +156,7 @@ class FileStore(WeightStore):
                 raise StoreLost(f"the weight store in {self._folder} is gone") from error
             if error.errno in DISK_FULL:
                 raise StoreUnavailable(f"{what}; make room on its disk") from error
-            raise StoreError(
-                f"{what}; check the disk's free space and the folder's rights, then `vcdl resume`"
-            ) from error
+            raise StoreError(f"{what}; {file_cure(error)}, then `vcdl resume`") from error
 
 
 class _FileTransaction(Transaction):
