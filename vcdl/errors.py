@@ -36,6 +36,9 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """No room on the disk, in the user's quota, or in the largest file that the process may write."""
 
 
+LOST_CURE = "put it back from a copy of the run, or begin anew: `vcdl run` its job.yaml with another --out"
+"""What to do about a file of a run that somebody deleted."""
+
 _STARTED_BY = {
     errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
     errno.ENFILE: "end what keeps so many files open",
@@ -200,9 +203,7 @@ def folder_error(path: Path, error: OSError) -> RunFolderError:
     if error.errno == errno.ENOENT and not path.exists():
         return RunFolderError(f"there is no folder {path}: make it, or choose another")
     if error.errno == errno.ENOENT:
-        return RunFolderError(
-            f"{error.filename or path} is missing: put it back from a copy of the run, or begin anew with `vcdl clone`"
-        )
+        return RunFolderError(f"{error.filename or path} is missing: {LOST_CURE}")
     if error.errno in DISK_FULL:
         return RunFolderFull(
             f"{path}: {error.strerror or error}; free some space (`vcdl resume` goes on with a run that has ended)"

@@ -49,6 +49,11 @@ def test_what_may_not_is_named_with_what_may(run: RunFolder, setting: str) -> No
     assert run.job_file.read_text() == before
 
 
+def test_the_epochs_stay_and_why_is_said(run: RunFolder) -> None:
+    with pytest.raises(JobError, match=r"the learning rate and alpha take their course .* set stop.wall_time_s"):
+        change(run, ["stop.epochs=7"])
+
+
 @pytest.mark.parametrize("setting", ["boinc.share=0", "boinc.share=many", "boinc.deadline_s=-1", "boinc.share"])
 def test_a_value_is_checked_as_in_a_job_file(run: RunFolder, setting: str) -> None:
     with pytest.raises(JobError):

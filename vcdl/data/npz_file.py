@@ -22,7 +22,7 @@ from vcdl.data.dataset import (
 )
 from vcdl.data.outputs import checked_outputs, labelled_outputs
 from vcdl.data.rows import Array, shape_of
-from vcdl.errors import DataError, unreadable
+from vcdl.errors import LOST_CURE, DataError, unreadable
 from vcdl.files.atomic import atomic_write
 from vcdl.wire.inputs import packed, sample_shape, shown_shape
 from vcdl.wire.npz_form import ArrayHeader, NpzError, NpzFile, NpzObjectsError, opened_npz
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from vcdl.job.data import DataSettings
 
 _LARGEST_WEIGHT = 1e6
-_LOST = "put it back from a copy of the run, or begin anew with `vcdl clone`"
 
 
 def load(path: Path, settings: "DataSettings") -> DataSource:
@@ -92,7 +91,7 @@ def write_split(path: Path, x: Array, y: Array | None, weights: Array | None = N
 
 def read_split(path: Path) -> tuple[Array, Array]:
     """`x` and `y` of a file that `write_split` wrote. Raises DataError, FileUnavailable."""
-    with _opened(path, _LOST) as file:
+    with _opened(path, LOST_CURE) as file:
         x = _array(file, "x", path)
         y = _array(file, "y", path) if "y" in file.names else x
     if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):

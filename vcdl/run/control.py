@@ -85,7 +85,15 @@ BOINC_KEYS = ("boinc.share", "boinc.deadline_s", "boinc.shortest_deadline_s", "b
 _RATE = "training.learning_rate"
 LOCAL_KEYS = (_RATE, "grid.workers", "grid.timeout_s", "grid.servers", *_ANY)
 """The keys of a paused local run that may be changed."""
-_WHY = "what else a job says is in its workunits, weights and measures already, and `vcdl clone` begins it anew"
+_EPOCHS = "stop.epochs"
+_WHY = (
+    "what else a job says is in its workunits, weights and measures already: `vcdl run` its job.yaml with --set and "
+    "another --out begins it anew"
+)
+_WHY_EPOCHS = (
+    "the learning rate and alpha take their course over all epochs. To end sooner set stop.wall_time_s, stop.patience "
+    "or stop.target, or `vcdl stop` it; to train longer, begin a job with `model: {from: RUN}` when this one is finished"
+)
 
 
 def keys_of(folder: RunFolder) -> tuple[str, ...]:
@@ -104,6 +112,8 @@ def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, A
     allowed = keys_of(folder)
     asked = list(dict.fromkeys(".".join(setting.partition("=")[0].strip().split(".")[:2]) for setting in settings))
     for key in asked:
+        if key == _EPOCHS:
+            raise JobError(f"{key} cannot be changed in {shown(folder.path)}: {_WHY_EPOCHS}")
         if key not in allowed:
             raise JobError(f"{key} cannot be changed in {shown(folder.path)}: only {', '.join(allowed)}; {_WHY}")
     if is_finished(folder) and not read_report(folder).is_given_up:
