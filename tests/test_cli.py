@@ -105,14 +105,21 @@ def test_several_problems_of_a_job_are_a_line_each(
     assert capsys.readouterr().err == "vcdl: error: a.yaml:1: one\nvcdl: error: a.yaml:2: two\n"
 
 
-@pytest.mark.parametrize("number", [*errors.DISK_FULL, errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize(
+    ("number", "cure"),
+    [
+        *((number, "free some space") for number in errors.DISK_FULL),
+        (errno.EROFS, "mount its disk"),
+        (errno.EACCES, "mend the rights"),
+    ],
+)
 def test_a_full_or_read_only_disk_is_an_error_of_the_folder(
-    number: int, raising: list[BaseException], capsys: pytest.CaptureFixture[str]
+    number: int, cure: str, raising: list[BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:
     raising.append(OSError(number, os.strerror(number), "runs/a"))
     assert exit_code_of(["raise"]) == ExitCode.BAD_FOLDER
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"vcdl: error: runs/a: {os.strerror(number)}; free some space")
+    assert line.startswith(f"vcdl: error: runs/a: {os.strerror(number)}; {cure}")
 
 
 def test_a_shard_that_was_deleted_is_named_and_no_space_is_asked_for(tmp_path: Path) -> None:

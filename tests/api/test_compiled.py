@@ -136,3 +136,16 @@ def scheduled() -> dict[str, Any]:
 def test_what_is_not_is_refused_with_the_cure(given: Callable[[], dict[str, Any]], words: str) -> None:
     with pytest.raises(JobError, match=words):
         training_of(compiled(**given()))
+
+
+def test_a_scale_that_keras_chose_itself_is_refused_too() -> None:
+    """Keras' configuration then names the optimizer inside."""
+    import keras
+
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        model = compiled(optimizer="adam", loss="mse")
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    with pytest.raises(JobError, match=r"compiled for mixed_float16, and the scale of a LossScaleOptimizer"):
+        training_of(model)

@@ -62,6 +62,7 @@ def test_a_compiled_model_trains_with_its_metrics() -> None:
 
 REFUSED: list[tuple[Any, Named, str]] = [
     (make_loss, Named("sparse_categorical_crossentropi"), "did you mean 'sparse_categorical_crossentropy'"),
+    (make_loss, Named("sparse_crossentropy"), "did you mean 'sparse_categorical_crossentropy'"),
     (make_metric, Named("acuracy"), "did you mean 'accuracy'"),
     (make_metric, Named("accuracy", {"k": 3}), "has no argument 'k'"),
     (make_metric, Named("mean_metric_wrapper", {"fn": "x"}), "Keras knows no"),

@@ -22,7 +22,7 @@ def training_of(model: Any) -> dict[str, Any]:
         return {}
     _refuse_what_is_left_out(config, several=len(model.outputs or ()) > 1)
     optimizer = config["optimizer"]
-    if optimizer["class_name"] == "LossScaleOptimizer":  # Keras' own choice under the policy mixed_float16
+    if type(model.optimizer).__name__ == "LossScaleOptimizer":  # also Keras' own choice under mixed_float16
         raise JobError(
             f"the model is compiled for mixed_float16, and {LOSS_SCALING}: build it under the policy mixed_bfloat16 or "
             "float32, and compile it with the optimizer alone"

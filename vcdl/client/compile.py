@@ -184,7 +184,8 @@ def _check_arguments(key: str, named: Named, found: type) -> None:
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
+    words = set(name.split("_"))
+    near = [one for one in known if words <= set(one.split("_"))][:1] or difflib.get_close_matches(name, known, n=1)
     if near:
         return f"; did you mean {near[0]!r}?"
     return f"; the nearest are {', '.join(difflib.get_close_matches(name, known, n=4, cutoff=0.0))}"
