@@ -86,7 +86,8 @@ def figure_of(curves: Sequence[Curve], title: str, measured: str | None = None) 
         _draw_measure(panels[-1], curves, name, unit_s)
     for panel in (axes, *panels):
         panel.set_xlabel(f"running time ({unit})")
-        panel.set_xlim(left=0)
+        if not _starts_late(curves):
+            panel.set_xlim(left=0)
         panel.grid(alpha=0.3)
     return figure
 
@@ -100,7 +101,7 @@ def _draw_judged(axes: "Axes", curves: Sequence[Curve], unit_s: float) -> None:
         means = [detail.mean for detail in curve.epochs]
         axes.plot(times, means, **_marks(curve), linewidth=1.6, color=colour, label=_MEAN if is_single else curve.label)
         lowest, highest = [detail.min for detail in curve.epochs], [detail.max for detail in curve.epochs]
-        band = _BAND if is_single else None
+        band = _BAND if is_single and lowest != highest else None
         axes.fill_between(times, lowest, highest, color=colour, alpha=0.2, linewidth=0, label=band)
     if not any(curve.epochs for curve in curves):
         axes.text(0.5, 0.5, "no epoch was finished", ha="center", va="center", transform=axes.transAxes)
@@ -110,12 +111,20 @@ def _draw_judged(axes: "Axes", curves: Sequence[Curve], unit_s: float) -> None:
 
 
 def _number_epochs(axes: "Axes", curve: Curve, unit_s: float) -> None:
-    """Number the epochs of a run along the top, at the times when they were closed."""
+    """Number the epochs of a run along the top, at the times when they were closed: each, or every 2nd, 5th, 10th …"""
     if curve.epochs:
-        numbered = curve.epochs[:: -math.ceil(len(curve.epochs) / _NUMBERED_EPOCHS)]
+        most = curve.epochs[-1].epoch / _NUMBERED_EPOCHS
+        step = next(step for power in range(9) for step in (10**power, 2 * 10**power, 5 * 10**power) if step >= most)
+        numbered = [detail for detail in curve.epochs if detail.epoch % step == 0]
         top = axes.secondary_xaxis("top")
         top.set_xticks([detail.wall_s / unit_s for detail in numbered], [str(detail.epoch) for detail in numbered])
         top.set_xlabel("epoch")
+
+
+def _starts_late(curves: Sequence[Curve]) -> bool:
+    """Whether more than half of the time had gone at the end of the first epoch: the picture would be mostly blank."""
+    ends_s = [detail.wall_s for curve in curves for detail in curve.epochs]
+    return bool(ends_s) and min(ends_s) > max(ends_s) / 2
 
 
 def _columns(place: int, panels: int) -> slice:
