@@ -209,8 +209,6 @@ def refresh_prices(
         with atomic_write(path) as temporary:
             PriceTable({**known, **new.by_key}).write(temporary)
     except OSError as error:
-        raise FleetError(
-            f"the prices cannot be written to {path.parent} ({error}): {file_cure(error)}"
-        ) from error
+        raise FleetError(f"the prices cannot be written to {path.parent} ({error}): {file_cure(error)}") from error
     lines = [f"{plural(len(new.by_key), 'price')} written to {path}", *(f"refused  {reason}" for reason in refused)]
     return [*lines, *(f"missing  {place}: the older price stays, where there is one" for place in missing)]

@@ -8,6 +8,7 @@ from vcdl.files.atomic import whole_file
 from vcdl.profile.advice import Advice
 from vcdl.profile.measured_hosts import HostClass, host_classes
 from vcdl.profile.stages import MEANINGS, STAGES, RunProfile, StageSums
+from vcdl.report.plot import round_step
 from vcdl.report.wording import aligned, duration, plural, printable
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ _COLUMNS = 6
 """Most columns beside all hosts; further ones are left to --json."""
 _INCHES = (8.0, 5.4)
 _DOTS_PER_INCH = 150
+_MANY = 40
+"""Bars between which there is no room any more."""
 
 
 def profile_lines(profile: RunProfile, advice: Advice | None) -> list[str]:
@@ -53,18 +56,22 @@ def profile_json(profile: RunProfile, advice: Advice | None) -> dict[str, Any]:
 
 
 def draw_profile(profile: RunProfile, output: Path, title: str) -> None:
-    """Draw the stages of a mean subtask, stacked, by epoch and by class of hosts. Raises RunFolderError."""
+    """Draw the stages of a mean subtask, stacked, by epoch and by class of hosts, if several.
+
+    Raises RunFolderError.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_INCHES, layout="constrained")
     FigureCanvasAgg(figure)
     classes = host_classes(profile)
-    above, below = figure.subplots(2, 1)
+    above, *below = figure.subplots(1 + (len(classes) > 1), 1, squeeze=False).flat
     _draw(above, [(str(epoch), profile.total(epoch=epoch)) for epoch in profile.epochs])
     above.set_xlabel("epoch")
     above.set_title(title)
-    _draw(below, [(_named(one), profile.total(one.hosts)) for one in classes])
+    for axes in below:
+        _draw(axes, [(_named(one), profile.total(one.hosts)) for one in classes])
     handles, labels = above.get_legend_handles_labels()
     figure.legend(handles[::-1], labels[::-1], loc="outside right upper", fontsize="small")
     with whole_file(output) as temporary:
@@ -79,11 +86,14 @@ def _draw(axes: "Axes", columns: Sequence[tuple[str, StageSums]]) -> None:
     bottom = [0.0] * len(columns)
     for stage, colour in zip(STAGES, colours, strict=False):
         heights = [sums.mean_s(stage) for _, sums in columns]
-        axes.bar(places, heights, bottom=bottom, color=colour, label=stage)
+        if not any(heights):
+            continue
+        axes.bar(places, heights, 0.8 if len(columns) <= _MANY else 1.0, bottom, color=colour, label=stage)
         bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
     axes.set_ylabel("seconds of a subtask")
-    step = max(1, len(columns) // 12)
-    axes.set_xticks(places[::step], [name for name, _ in columns][::step])
+    step = round_step(len(columns))
+    first = 0 if step == 1 else step - 1  # 10, 20, 30 … as long as no epoch is missing
+    axes.set_xticks(places[first::step], [name for name, _ in columns][first::step])
 
 
 def _table(columns: Sequence[tuple[str, StageSums]]) -> list[str]:

@@ -113,12 +113,17 @@ def _draw_judged(axes: "Axes", curves: Sequence[Curve], unit_s: float) -> None:
 def _number_epochs(axes: "Axes", curve: Curve, unit_s: float) -> None:
     """Number the epochs of a run along the top, at the times when they were closed: each, or every 2nd, 5th, 10th …"""
     if curve.epochs:
-        most = curve.epochs[-1].epoch / _NUMBERED_EPOCHS
-        step = next(step for power in range(9) for step in (10**power, 2 * 10**power, 5 * 10**power) if step >= most)
+        step = round_step(curve.epochs[-1].epoch)
         numbered = [detail for detail in curve.epochs if detail.epoch % step == 0]
         top = axes.secondary_xaxis("top")
         top.set_xticks([detail.wall_s / unit_s for detail in numbered], [str(detail.epoch) for detail in numbered])
         top.set_xlabel("epoch")
+
+
+def round_step(count: int) -> int:
+    """The least of 1, 2, 5, 10, 20 … by which so many places have few enough numbers."""
+    steps = (step * 10**power for power in range(9) for step in (1, 2, 5))
+    return next(step for step in steps if count <= step * _NUMBERED_EPOCHS)
 
 
 def _starts_late(curves: Sequence[Curve]) -> bool:

@@ -92,7 +92,7 @@ _WHY = (
 )
 _WHY_EPOCHS = (
     "the learning rate and alpha take their course over all epochs. To end sooner set stop.wall_time_s, stop.patience "
-    "or stop.target, or `vcdl stop` it; to train longer, begin a job with `model: {from: RUN}` when this one is finished"
+    "or stop.target, or `vcdl stop` it; to train longer, begin a job with `model: {from: RUN}` after its end"
 )
 
 
