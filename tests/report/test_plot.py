@@ -12,7 +12,7 @@ from tests.recorded_run import WHOLE_RUN
 from vcdl.errors import RunFolderError
 from vcdl.journal.monitor import EpochDetail
 from vcdl.report.measures import Report
-from vcdl.report.plot import Curve, figure_of, plot_curves
+from vcdl.report.plot import Curve, figure_of, plot_curves, round_step
 
 pytestmark = pytest.mark.slow
 
@@ -53,9 +53,17 @@ def test_a_single_run_has_its_epochs_along_the_top_and_a_legend_that_says_what_i
     (axes,) = figure_of([Curve("demo", RISING)], "demo").axes
     (top,) = axes.child_axes
     assert top.get_xlabel() == "epoch"
-    assert [int(label.get_text()) for label in top.get_xticklabels()] == [*range(20, 0, -2)]
-    assert list(top.get_xticks()) == [float(minutes) for minutes in range(20, 0, -2)]
+    assert [int(label.get_text()) for label in top.get_xticklabels()] == [*range(2, 21, 2)]
+    assert list(top.get_xticks()) == [float(minutes) for minutes in range(2, 21, 2)]
     assert legend(axes) == ["mean of an epoch", "its lowest to its highest evaluation"]
+
+
+def test_a_short_run_of_single_evaluations_has_no_band_and_begins_with_its_first_epoch() -> None:
+    ends = [EpochDetail(number, 0.5, 0.5, 0.5, wall_s=9.0 + number) for number in (1, 2)]
+    (axes,) = figure_of([Curve("demo", tuple(ends))], "demo").axes
+    assert legend(axes) == ["mean of an epoch"]
+    assert axes.get_xlim()[0] > 9.0
+    assert [round_step(count) for count in (1, 12, 13, 61, 400)] == [1, 1, 2, 10, 50]
 
 
 def test_several_runs_have_their_names_in_the_legend_and_no_epochs_in_common() -> None:

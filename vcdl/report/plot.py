@@ -122,7 +122,7 @@ def _number_epochs(axes: "Axes", curve: Curve, unit_s: float) -> None:
 
 def round_step(count: int) -> int:
     """The least of 1, 2, 5, 10, 20 … by which so many places have few enough numbers."""
-    steps = (step * 10**power for power in range(9) for step in (1, 2, 5))
+    steps = (int(digit + "0" * zeros) for zeros in range(9) for digit in "125")
     return next(step for step in steps if count <= step * _NUMBERED_EPOCHS)
 
 
