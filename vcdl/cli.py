@@ -18,23 +18,9 @@ from vcdl.passwords import without_passwords
 from vcdl.version import __version__
 
 COMMANDS = (
-    *(
-        "new",
-        "run",
-        "check",
-        "describe",
-        "status",
-        "profile",
-        "jobs",
-        "hosts",
-        "watch",
-        "serve",
-        "stop",
-        "resume",
-        "set",
-    ),
-    *("clone", "export", "plot", "compare", "submit", "project", "client", "plan", "simulate", "replay", "assimilator"),
-    "fleet",
+    *("new", "data", "run", "check", "describe", "status", "profile", "jobs", "hosts", "watch", "serve", "stop"),
+    *("resume", "set", "clone", "export", "plot", "compare", "submit", "project", "client", "plan", "simulate"),
+    *("replay", "assimilator", "fleet"),
 )
 """The commands in the order of a first use; each is a module of vcdl.commands with a `command`."""
 

@@ -1,8 +1,11 @@
 """`vcdl new`: a folder with a job that runs, for a data scientist to put model and data of their own into."""
 
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -17,6 +20,7 @@ _EXAMPLES = """\b
 Examples:
   vcdl new                         a table of numbers, in tabular/
   vcdl new images shapes           pictures, in shapes/
+  vcdl new --from table.csv mine   a job for a table of your own, in mine/
   cd shapes, then vcdl run job.yaml
 
 \b
@@ -33,23 +37,64 @@ def new(template: str, folder: Path | None = None) -> ExitCode:
     from vcdl.run.finding import shown
 
     folder = (Path(template) if folder is None else folder).resolve()
+    with _new_folder(folder):
+        for file in sorted((shipped("examples") / "new" / template).glob("*.*")):
+            shutil.copyfile(file, folder / file.name)
+        click.echo(f"making the data of {shown(folder)} …", err=True)
+        _make_data(folder)
+    for line in (folder / "README.md").read_text(encoding="utf-8").splitlines()[2:]:
+        click.echo(line)
+    click.echo(f"\n{shown(folder)} is ready: `cd {shown(folder)}`, then `vcdl run job.yaml`")
+    return ExitCode.OK
+
+
+def new_from(source: Path, folder: Path | None = None, label: str | None = None) -> ExitCode:
+    """Write a job for a file or a folder of data into a new folder. Raises VcdlError; then nothing is left."""
+    from vcdl.commands.data import as_yaml
+    from vcdl.data.suggestion import epochs_for, facts_lines, suggestion_for
+    from vcdl.files.shipped import shipped
+    from vcdl.run.finding import shown
+
+    name = re.sub(r"[^a-z0-9_-]", "_", source.resolve().stem.lower()).strip("_-")[:50] or "mine"
+    folder = (Path(f"{name}_job") if folder is None else folder).resolve()
+    suggestion = suggestion_for(source, label)
+    found = suggestion.loaded()
+    facts = facts_lines(found)
+    with _new_folder(folder):
+        model = suggestion.outline.model
+        builder = shipped("examples") / "from" / f"{model}.py"
+        if builder.is_file():
+            shutil.copyfile(builder, folder / "model.py")
+        held = "".join(f"# {line}\n" for line in (*suggestion.outline.lines, *facts))
+        job = {
+            "name": name,
+            "model": {"python": "model:build"} if builder.is_file() else {"builtin": model},
+            "data": dict(suggestion.data),
+            "stop": {"epochs": epochs_for(found)},
+        }
+        text = f"# Made by `vcdl new --from`: every guess is written out, check each.\n{held}{as_yaml(job)}"
+        (folder / "job.yaml").write_text(text, encoding="utf-8")
+    for line in (*suggestion.outline.lines, *facts):
+        click.echo(line)
+    click.echo(f"\n{shown(folder)} is ready: look at its job.yaml, `cd {shown(folder)}`, then `vcdl run job.yaml`")
+    return ExitCode.OK
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[None]:
+    """A folder that is new or empty; nothing is left in it when the block fails. Raises RunFolderError."""
+    from vcdl.run.finding import shown
+
     was_there = folder.is_dir()
     with folder_errors(folder):
         if folder.exists() and (not was_there or any(folder.iterdir())):
             raise RunFolderError(f"{shown(folder)} is there and is not empty: choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            for file in sorted((shipped("examples") / "new" / template).glob("*.*")):
-                shutil.copyfile(file, folder / file.name)
-            click.echo(f"making the data of {shown(folder)} …", err=True)
-            _make_data(folder)
+            yield
         except BaseException:
             _discard(folder, was_there)
             raise
-    for line in (folder / "README.md").read_text(encoding="utf-8").splitlines()[2:]:
-        click.echo(line)
-    click.echo(f"\n{shown(folder)} is ready: `cd {shown(folder)}`, then `vcdl run job.yaml`")
-    return ExitCode.OK
 
 
 def _make_data(folder: Path) -> None:
@@ -68,8 +113,18 @@ def _discard(folder: Path, was_there: bool) -> None:
 
 
 @click.command("new", epilog=_EXAMPLES)
-@click.argument("template", metavar="[TEMPLATE]", type=click.Choice(TEMPLATES), default=TEMPLATES[0])
+@click.argument("template", metavar="[TEMPLATE]", required=False)
 @click.argument("folder", metavar="[FOLDER]", required=False, type=click.Path(path_type=Path))
-def command(template: str, folder: Path | None) -> ExitCode:
+@click.option("--from", "source", metavar="SOURCE", type=click.Path(path_type=Path), help="A job for data of your own.")
+@click.option("--label", metavar="COLUMN", help="With --from: the column of labels [default: the likeliest].")
+def command(template: str | None, folder: Path | None, source: Path | None, label: str | None) -> ExitCode:
     """Make a folder with a job that runs, to begin with."""
-    return new(template, folder)
+    if source is not None:
+        if folder is not None:
+            raise click.UsageError("--from takes the place of a template: give [FOLDER] alone")
+        return new_from(source, None if template is None else Path(template), label)
+    if label is not None:
+        raise click.UsageError("--label goes with --from")
+    if template is not None and template not in TEMPLATES:
+        raise click.BadParameter(f"{template!r} is not one of {', '.join(TEMPLATES)}.", param_hint="[TEMPLATE]")
+    return new(template or TEMPLATES[0], folder)

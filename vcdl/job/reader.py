@@ -6,6 +6,7 @@ from: {path: table.csv, label: species, test: more.csv}
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,6 +43,20 @@ class Block(NamedTuple):
     """Their labels, shape (n, …): text or numbers; None: the source has none."""
 
 
+@dataclass(frozen=True)
+class Outline:
+    """What a source holds, before a job says how it is read, and what a job could say."""
+
+    lines: tuple[str, ...] = ()
+    """Facts for people, such as a line for each column."""
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of `data > from` beside `path`."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of `data` beside `from`."""
+    model: str = "mlp"
+    """A model that fits: a built-in one, or a file of examples/from."""
+
+
 class Reader(Section, ABC):
     """A source, and how samples are made of it: the key `data > from` of a job file.
 
@@ -70,6 +85,10 @@ class Reader(Section, ABC):
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes, where the source itself numbers them; empty: labels say what they are."""
         return ()
+
+    def outline(self, label: str | None) -> Outline:
+        """What `path` holds. `label`: the column of labels that the user names. Raises DataError, FileUnavailable."""
+        return Outline()
 
     def training_samples(self) -> int | None:
         """The number of samples in `path`, or an estimate, from little reading; None: unknown."""

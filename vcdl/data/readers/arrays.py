@@ -10,7 +10,7 @@ from numpy.lib import format as npy
 
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, one_line, unreadable
-from vcdl.job.reader import Block, Reader, as_key
+from vcdl.job.reader import Block, Outline, Reader, as_key
 from vcdl.wire.task import Task
 
 _BLOCK_BYTES = 2**24
@@ -42,6 +42,18 @@ class ArraysReader(Reader):
         for first in range(begin, x.shape[0], rows):
             behind = min(first + rows, x.shape[0])
             yield Block(x.read(first, behind), None if y is None else y.read(first, behind))
+
+    def outline(self, label: str | None) -> Outline:
+        x = _Array(self.parts["train"])
+        y = self.path / "y_train.npy"
+        if not y.exists():
+            return Outline(data={"task": "autoencoder"})
+        is_classes = _Array(y).dtype.kind in "iubUS"
+        axes = len(_Array(y).shape)
+        tasks = {1: "classification", 2: "sequence", 3: "segmentation"}
+        task = tasks.get(axes, "regression") if is_classes else "regression"
+        data = {} if task == "classification" else {"task": task}
+        return Outline(data=data, model="small_cnn" if len(x.shape) == 4 else "mlp")
 
     def training_samples(self) -> int | None:
         try:

@@ -1,6 +1,7 @@
 """Folders of pictures, one folder a class, or with a table of paths and labels; decoded by Pillow on all cores."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -13,7 +14,7 @@ from pydantic import PlainValidator
 from vcdl.data.readers.table import opened_table, table_files
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, one_line
-from vcdl.job.reader import Block, Reader, as_key
+from vcdl.job.reader import Block, Outline, Reader, as_key
 from vcdl.wire.task import Task
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.section import SECTION_AS_YAML
@@ -21,6 +22,8 @@ from vcdl.yaml_schema.section import SECTION_AS_YAML
 Colour = Literal["rgb", "grey"]
 _ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
 _BLOCK_BYTES = 2**24
+_LARGE = 64
+"""Pixels of a side above which a first job makes pictures smaller."""
 _PARTS = {"train": ("train",), "val": ("val", "validation", "valid"), "test": ("test",)}
 """Names of the folders of parts."""
 _Picture = tuple[Path, str]
@@ -75,6 +78,28 @@ class ImagesReader(Reader):
                 kept, skips = kept[min(skips, len(kept)) :], max(0, skips - len(kept))
                 if kept:
                     yield Block(np.stack([x for x, _ in kept]), np.array([label for _, label in kept]))
+
+    def outline(self, label: str | None) -> Outline:
+        from PIL import Image
+
+        pictures = self.pictures(self.parts["train"])
+        sizes: Counter[tuple[int, int]] = Counter()
+        unreadable = []
+        for file, _ in pictures:
+            try:
+                with Image.open(file) as opened:
+                    sizes[opened.height, opened.width] += 1
+            except Exception:  # Pillow's readers raise nearly everything for a damaged file
+                unreadable.append(file)
+        if not sizes:
+            raise DataError(f"none of {len(pictures)} pictures can be read, such as {pictures[0][0]}: check the folder")
+        (height, width), count = sizes.most_common(1)[0]
+        lines = [f"{len(pictures)} pictures, {count} of {height} × {width} pixels, of {len(sizes)} sizes in all"]
+        if unreadable:
+            lines.append(f"{len(unreadable)} cannot be read, the first {unreadable[0]}: mend or remove them")
+        is_small = len(sizes) == 1 and max(height, width) <= _LARGE
+        keys = {} if is_small else {"size": [min(_LARGE, height), min(_LARGE, width)], "crop": True}
+        return Outline(tuple(lines), {**keys, **({"skip_unreadable": True} if unreadable else {})}, model="small_cnn")
 
     def training_samples(self) -> int | None:
         try:

@@ -5,6 +5,7 @@ What a table does not say by itself the job file says: the label, categories, an
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +14,7 @@ from pydantic import PlainValidator
 
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, one_line, unreadable
-from vcdl.job.reader import Block, Reader, as_key
+from vcdl.job.reader import Block, Outline, Reader, as_key
 from vcdl.wire.task import HAS_CLASSES, Task
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.reading import nearest
@@ -91,6 +92,12 @@ class TableReader(Reader):
                         kept = slice(max(0, begin - (place - len(block.x))), None)
                         yield Block(block.x[kept], None if block.y is None else block.y[kept])
 
+    def outline(self, label: str | None) -> Outline:
+        from vcdl.data.readers.columns import notes_of, outline_of
+
+        found = outline_of(self.path, label)
+        return replace(found, lines=(*found.lines, *notes_of(self.path)))
+
     def training_samples(self) -> int | None:
         try:
             return sum(samples_in(file) for file in table_files(self.path))
@@ -133,6 +140,12 @@ class Table:
         """Columns and types, of text as its first MB says."""
         self.rows: int | None = opened.metadata.num_rows if is_parquet(file) else None
         """None: unknown before it is read."""
+
+    @property
+    def largest_group_bytes(self) -> int:
+        """Bytes of the largest row group of a Parquet file."""
+        facts = self._opened.metadata
+        return max(int(facts.row_group(group).total_byte_size) for group in range(facts.num_row_groups))
 
     def batches(self, columns: Sequence[str], types: Mapping[str, Any], skips: int = 0) -> Iterator[Any]:
         """Record batches of some columns, without the first `skips` rows. `types`: of columns of text files.
@@ -195,6 +208,7 @@ def arrow() -> Any:
     """The package pyarrow. Raises DataError where it is not installed."""
     try:
         import pyarrow as pa
+        import pyarrow.compute
         import pyarrow.csv
         import pyarrow.parquet
     except ImportError as error:
@@ -387,14 +401,18 @@ class _Columns:
         """Raises DataError for a column that only counts the rows."""
         for column in self.features:
             values = batch.column(column).to_numpy(zero_copy_only=False)
-            counts = values.dtype.kind in "iuf" and len(values) >= _FEWEST_OF_INDEX and values[0] in (0, 1)
-            if column.lower() in _INDEX_NAMES or (
-                counts and np.array_equal(values, values[0] + np.arange(len(values)))
-            ):
+            if (len(values) >= _FEWEST_OF_INDEX and counts_up(values, 0)) or column.lower() in _INDEX_NAMES:
                 raise DataError(
                     f"{self._name}: column {column or '(without a name)'} only counts the rows: leave it out, "
                     f"data > from > leave_out: [{column!r}], or list all columns in data > from > columns"
                 )
+
+
+def counts_up(values: Array, rows_before: int) -> bool:
+    """Whether numbers go on counting the rows, from 0 or from 1."""
+    if values.dtype.kind not in "iuf" or not len(values) or values[0] - rows_before not in (0, 1):
+        return False
+    return bool(np.array_equal(values, values[0] + np.arange(len(values))))
 
 
 def _numbers_of(pa: Any) -> tuple[Callable[[Any], bool], ...]:

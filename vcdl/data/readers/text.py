@@ -9,13 +9,15 @@ import numpy as np
 
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, unreadable
-from vcdl.job.reader import Block, Reader, as_key
+from vcdl.job.reader import Block, Outline, Reader, as_key
 from vcdl.wire.task import Task
 from vcdl.yaml_schema import values as kinds
 
 Unit = Literal["characters", "bytes"]
 _READ_BYTES = 2**20
 _BYTES = 256
+_MANY = 1000
+"""Characters of a text that is better taken byte by byte."""
 _LINES = 4096
 """Lines of a block."""
 
@@ -54,6 +56,17 @@ class TextReader(Reader):
                 skips = max(0, begin - number)
                 yield Block(x[skips:], y[skips:])
             number, left = number + count, left[end:]
+
+    def outline(self, label: str | None) -> Outline:
+        with self.path.open("rb") as file:
+            begin = [line for line in file.read(_READ_BYTES).splitlines()[:_LINES] if line.strip()]
+        longest = max((len(line.partition(b"\t")[2]) for line in begin), default=0)
+        if begin and all(len(line.partition(b"\t")[0].strip()) > 0 for line in begin if b"\t" in line) and longest:
+            return Outline(source={"lines": True, "window": min(256, max(2, longest))}, model="lines")
+        known = _characters(self.path)
+        unit = {"unit": "bytes"} if len(known) > _MANY else {}
+        lines = (f"{len(known)} different characters",)
+        return Outline(lines, {"window": 64, **unit}, {"task": "sequence"}, "continues")
 
     def class_names(self) -> tuple[str, ...]:
         if self.lines:

@@ -1,0 +1,72 @@
+"""`vcdl data`: what a file or a folder holds, and what a job file says of it."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vcdl.errors import ExitCode
+
+_EXAMPLES = """\b
+Examples:
+  vcdl data table.csv
+  vcdl data table.csv --label price
+  vcdl data pets/ --picture samples.png
+  vcdl new --from table.csv        a folder with a job for it"""
+_PICTURES = 32
+"""Samples in a picture."""
+
+
+def show_data(source: Path, label: str | None = None, picture: Path | None = None) -> ExitCode:
+    """Show what a source holds. Raises DataError, JobError, FileUnavailable, RunFolderError."""
+    from vcdl.data.suggestion import facts_lines, suggestion_for
+
+    suggestion = suggestion_for(source, label)
+    for line in suggestion.outline.lines:
+        click.echo(line)
+    click.echo("" if suggestion.outline.lines else f"{source}")
+    found = suggestion.loaded()
+    for line in facts_lines(found):
+        click.echo(line)
+    click.echo(f"\nThe job file says (check each line):\n{as_yaml({'data': dict(suggestion.data)})}", nl=False)
+    if picture is not None:
+        _draw(found.train.x, picture)
+        click.echo(f"\npicture of samples: {picture}")
+    return ExitCode.OK
+
+
+def as_yaml(values: Any) -> str:
+    """Values as they stand in a job file."""
+    import yaml
+
+    from vcdl.yaml_schema.reading import YamlDumper
+
+    return yaml.dump(values, Dumper=YamlDumper, sort_keys=False, width=100, allow_unicode=True)
+
+
+def _draw(x: Any, picture: Path) -> None:
+    """Draw samples from all of the source. Raises DataError where they are no pictures, RunFolderError."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    from vcdl.errors import DataError, folder_errors
+
+    if len(x.sample_shape) not in (2, 3) or (len(x.sample_shape) == 3 and x.sample_shape[-1] not in (1, 3)):
+        raise DataError(f"samples of shape {x.sample_shape} are no pictures: leave out --picture")
+    some = x.taken(np.linspace(0, len(x) - 1, min(_PICTURES, len(x))).astype(int))
+    figure = Figure(figsize=(8, 4), layout="tight")
+    for place, sample in enumerate(some):
+        axes = figure.add_subplot(4, 8, place + 1)
+        axes.imshow(sample.squeeze(), cmap="gray")
+        axes.axis("off")
+    with folder_errors(picture.parent):
+        figure.savefig(picture)
+
+
+@click.command("data", epilog=_EXAMPLES)
+@click.argument("source", metavar="SOURCE", type=click.Path(path_type=Path))
+@click.option("--label", metavar="COLUMN", help="The column of labels of a table [default: the likeliest].")
+@click.option("--picture", metavar="FILE.png", type=click.Path(path_type=Path, dir_okay=False), help="Draw samples.")
+def command(source: Path, label: str | None, picture: Path | None) -> ExitCode:
+    """Show what a file or a folder of data holds."""
+    return show_data(source, label, picture)

@@ -1,0 +1,173 @@
+"""What the columns of a table hold, counted in one pass, and what a job file should say of them."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vcdl.data.readers.table import arrow, counts_up, opened_table, table_files
+from vcdl.errors import DataError
+from vcdl.job.reader import Outline
+
+_LABELS = ("label", "target", "class", "y", "species", "kind", "outcome")
+"""Names that a column of labels often has."""
+_MOST_VALUES = 1000
+"""Different values of a column that are counted."""
+_MOST_CATEGORIES = 50
+_MOST_CLASSES = 100
+_SHOWN = 6
+_LARGE_GROUP_BYTES = 256 * 2**20
+
+
+@dataclass
+class ColumnFacts:
+    """One column while its values are counted."""
+
+    name: str
+    kind: str
+    """number, whole (a number), text, or pyarrow's own word."""
+    rows: int = 0
+    missing: int = 0
+    total: float = 0.0
+    low: float = float("inf")
+    high: float = float("-inf")
+    counts_up: bool = True
+    """Whether it only counts the rows."""
+    values: Counter[str] = field(default_factory=Counter)
+    has_more: bool = False
+    """Whether it has more values than are counted."""
+
+    def add(self, values: Any) -> None:
+        """Count some rows, a column of a record batch."""
+        pa = arrow()
+        if pa.types.is_floating(values.type):
+            values = pa.compute.if_else(pa.compute.is_nan(values), None, values)
+        known = values.drop_null()
+        if self.kind in ("number", "whole") and len(known):
+            if pa.types.is_boolean(known.type):
+                known = known.cast(pa.int8())
+            ends = pa.compute.min_max(known).as_py()
+            self.low, self.high = min(self.low, float(ends["min"])), max(self.high, float(ends["max"]))
+            self.total += float(pa.compute.sum(known).as_py())
+            numbers = known.to_numpy(zero_copy_only=False)
+            if self.kind == "whole" and (numbers != numbers.round()).any():
+                self.kind = "number"
+            self.counts_up = self.counts_up and not values.null_count and counts_up(numbers, self.rows)
+        if self.kind in ("text", "whole") and not self.has_more:
+            for found in pa.compute.value_counts(known).to_pylist():
+                value = found["values"]
+                self.values[str(int(value)) if self.kind == "whole" else str(value)] += found["counts"]
+            self.has_more = len(self.values) > _MOST_VALUES
+        self.rows += len(values)
+        self.missing += values.null_count
+
+    @property
+    def mean(self) -> float:
+        return self.total / max(1, self.rows - self.missing)
+
+    @property
+    def is_index(self) -> bool:
+        """Whether it only counts the rows."""
+        return self.kind == "whole" and self.counts_up and self.rows >= 10
+
+    def line(self, role: str) -> str:
+        """What it holds, on one line; `role`: what the job file makes of it."""
+        if self.kind in ("number", "whole"):
+            held = f"{self.kind} {self.low:.6g} … {self.high:.6g}"
+        else:
+            several = f"{len(self.values)}{'+' if self.has_more else ''} values: "
+            common = ", ".join(f"{value} ({count})" for value, count in self.values.most_common(_SHOWN))
+            held = f"{self.kind}{', ' + several + common if self.values else ''}"
+        gaps = f", {self.missing} missing" if self.missing else ""
+        return f"{self.name}: {held}{gaps}{f' → {role}' if role else ''}"
+
+
+def columns_of(path: Path) -> list[ColumnFacts]:
+    """The columns of a table. Raises DataError, FileUnavailable."""
+    columns: list[ColumnFacts] = []
+    for file in table_files(path):
+        with opened_table(file) as table:
+            if not columns:
+                columns = [ColumnFacts(field.name, _kind(field.type)) for field in table.schema]
+            names = [column.name for column in columns]
+            types = {c.name: arrow().float64() if c.kind in ("number", "whole") else arrow().string() for c in columns}
+            for batch in table.batches(names, types):
+                for column in columns:
+                    column.add(batch.column(column.name))
+    return columns
+
+
+def outline_of(path: Path, label: str | None) -> Outline:
+    """What a table holds, and the keys of a job for it. `label`: the column; None: the likeliest is taken.
+
+    Raises DataError, FileUnavailable.
+    """
+    columns = {column.name: column for column in columns_of(path)}
+    if label is not None and label not in columns:
+        raise DataError(f"{path.name} has no column {label}: it has {', '.join(columns)}"[:500])
+    said = "label"
+    if label is None:
+        label = next((name for name in columns if name.lower() in _LABELS), list(columns)[-1])
+        said = "label, a guess from its name or place: another one by --label"
+    target = columns[label]
+    keys: dict[str, Any] = {"label": label}
+    roles = {label: said}
+    data: dict[str, Any] = {}
+    if target.kind == "number" or (target.kind == "whole" and (target.has_more or len(target.values) > _MOST_CLASSES)):
+        data["task"] = "regression"
+    elif target.kind == "whole" and sorted(map(int, target.values)) != list(range(len(target.values))):
+        data["classes"] = sorted(map(int, target.values))
+    features = [column for column in columns.values() if column.name != label]
+    out = [column.name for column in features if column.is_index or not _is_usable(column)]
+    used = [column for column in features if column.name not in out]
+    roles |= dict.fromkeys(out, "leave_out")
+    categories = {column.name: sorted(column.values) for column in used if column.kind == "text"}
+    roles |= dict.fromkeys(categories, "categories")
+    missing = {column.name: _stand_in(column) for column in used if column.missing}
+    if out:
+        keys["leave_out"] = out
+    if categories:
+        keys["categories"] = categories
+    if target.missing:
+        keys["missing"] = "drop"
+    elif missing:
+        keys["missing"] = missing
+    lines = tuple(column.line(roles.get(column.name, "")) for column in columns.values())
+    return Outline(lines, keys, data, "mlp")
+
+
+def notes_of(path: Path) -> Iterator[str]:
+    """What reading a table costs, where it is much. Raises DataError, FileUnavailable."""
+    for file in table_files(path):
+        if file.suffix.lower() in (".csv", ".tsv"):
+            continue
+        with opened_table(file) as table:
+            largest = table.largest_group_bytes
+        if largest > _LARGE_GROUP_BYTES:
+            yield (
+                f"{file.name} has a row group of {largest / 2**20:.0f} MiB, and readers hold parts of it: "
+                "pyarrow.parquet.write_table(…, row_group_size=100_000) makes smaller ones"
+            )
+
+
+def _kind(arrow_type: Any) -> str:
+    types = arrow().types
+    if types.is_integer(arrow_type) or types.is_boolean(arrow_type):
+        return "whole"
+    if types.is_floating(arrow_type):
+        return "number"
+    is_text = types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_dictionary(arrow_type)
+    return "text" if is_text else str(arrow_type)
+
+
+def _is_usable(column: ColumnFacts) -> bool:
+    """Whether a column can be one of x: numbers, or text of not too many values, which repeat."""
+    if column.kind in ("number", "whole"):
+        return column.missing < column.rows
+    return column.kind == "text" and 2 <= len(column.values) <= min(_MOST_CATEGORIES, column.rows // 2)
+
+
+def _stand_in(column: ColumnFacts) -> float | str:
+    """What stands for missing values: the mean, or the commonest category."""
+    return column.values.most_common(1)[0][0] if column.kind == "text" else float(f"{column.mean:.4g}")

@@ -1,0 +1,78 @@
+"""What a source holds, and a job for it: read as a run would read it, with every guess written out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vcdl.data import streamed
+from vcdl.data.dataset import DataSource
+from vcdl.data.rows import Rows
+from vcdl.errors import DataError
+from vcdl.job.data import DataSettings
+from vcdl.job.reader import Outline
+from vcdl.yaml_schema.section import section_of
+
+_SHOWN_CLASSES = 12
+_FEWEST_EPOCHS, _MOST_EPOCHS, _SAMPLES_TRAINED = 5, 60, 20_000
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A source, and the section `data` of a job for it."""
+
+    outline: Outline
+    data: Mapping[str, Any]
+
+    def loaded(self) -> DataSource:
+        """The source as a run would read it. Raises DataError, FileUnavailable."""
+        settings = section_of(DataSettings, self.data, "vcdl data")
+        if settings.from_ is None:
+            raise DataError("there is no source: name a file or a folder")
+        return streamed.load(settings.from_, settings)
+
+
+def suggestion_for(source: Path, label: str | None = None) -> Suggestion:
+    """A job's data for a file or a folder. `label`: the column of labels in a table; None: the likeliest.
+
+    Raises DataError, JobError, FileUnavailable.
+    """
+    if not source.exists():
+        raise DataError(f"{source} is not there: name a file or a folder")
+    settings = section_of(DataSettings, {"from": str(source.resolve())}, "vcdl data")
+    if settings.from_ is None:
+        raise DataError("there is no source: name a file or a folder")
+    outline = settings.from_.outline(label)
+    path = {"path": str(settings.from_.path), **outline.source}
+    return Suggestion(outline, {"from": path, **outline.data})
+
+
+def epochs_for(source: DataSource) -> int:
+    """Epochs of a first job: a small set needs many for as many steps."""
+    return min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, _SAMPLES_TRAINED // len(source.train)))
+
+
+def facts_lines(source: DataSource) -> list[str]:
+    """Shapes, types, ranges, and the balance of the classes."""
+    lines = []
+    for name, part in source.parts().items():
+        x = part.x
+        if isinstance(x, Rows):
+            low, high = float(x.numbers.low.min()), float(x.numbers.high.max())
+            held = f"{len(x)} samples of shape {x.sample_shape}, {x.dtype} in shards, from {low:.6g} to {high:.6g}"
+            lines.append(f"{name:<6} {held}")
+    if source.classes is not None:
+        counts = np.bincount(source.train.y.ravel(), minlength=source.classes.count)
+        names = source.classes.names or tuple(map(str, range(source.classes.count)))
+        order = np.argsort(-counts, kind="stable")
+        shown = ", ".join(
+            f"{names[at]!r} {counts[at]}" if names[at].isspace() else f"{names[at]} {counts[at]}"
+            for at in order[:_SHOWN_CLASSES]
+        )
+        more = ", …" if len(names) > _SHOWN_CLASSES else ""
+        lines.append(f"labels {len(names)} classes, in train: {shown}{more}")
+    elif source.train.y.size and not (isinstance(source.train.x, Rows) and source.train.x.are_labels):
+        lines.append(f"labels numbers from {source.train.y.min():.6g} to {source.train.y.max():.6g}")
+    return lines
