@@ -39,24 +39,19 @@ def serve(
     """
     from vcdl.commands.failure import describe_error
     from vcdl.files.atomic import atomic_write
-    from vcdl.run.finding import RUNS, SUBMITTED, shown
+    from vcdl.run.finding import shown
 
-    require_web()
+    runs = served_folder(folder, project_dir)
     from vcdl.web.app import bound, create_app
     from vcdl.web.app import serve as answer
     from vcdl.web.service import WebService
     from vcdl.web.sessions import service_folder
 
-    runs = folder if folder is not None else RUNS if project_dir is None else project_dir / SUBMITTED
-    if folder is None and project_dir is None:
-        runs.mkdir(exist_ok=True)
-    if not runs.is_dir():
-        raise RunFolderError(f"there is no folder {runs}: give the folder of your runs, or a BOINC project's")
-    service = WebService.over(runs.resolve(), secure_cookies=behind_tls)
+    service = WebService.over(runs, secure_cookies=behind_tls)
     listener = bound(address, port)
     name = f"[{address}]" if ":" in address else address
     url = f"http://{name}:{listener.getsockname()[1]}/login?code={service.code}"
-    click.echo(f"the runs below {shown(runs.resolve())} are at\n\n  {url}\n")
+    click.echo(f"the runs below {shown(runs)} are at\n\n  {url}\n")
     if job is not None:  # by a file, as other users can see the arguments of a browser
         page = service_folder(service.catalogue.runs) / "open.html"
         then = quote(f"/jobs/{quote(job)}" if job else "/", safe="")
@@ -65,6 +60,19 @@ def serve(
         webbrowser.open(page.as_uri())
     answer(create_app(service, describe_error, [*host_names, name]), listener, behind_tls)
     return ExitCode.OK
+
+
+def served_folder(folder: Path | None, project_dir: Path | None) -> Path:
+    """The folder of runs that is meant. Raises RunFolderError, and GridError without the packages of the service."""
+    from vcdl.run.finding import RUNS, SUBMITTED
+
+    require_web()
+    runs = folder if folder is not None else RUNS if project_dir is None else project_dir / SUBMITTED
+    if folder is None and project_dir is None:
+        runs.mkdir(exist_ok=True)
+    if not runs.is_dir():
+        raise RunFolderError(f"there is no folder {runs}: give the folder of your runs, or a BOINC project's")
+    return runs.resolve()
 
 
 def require_web() -> None:

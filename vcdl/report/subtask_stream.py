@@ -94,6 +94,11 @@ class SubtaskStream:
             case Event():
                 pass
 
+    @property
+    def hosts_at_work(self) -> int:
+        """Hosts that have a subtask."""
+        return len({host for hosts in self._out.values() for host in hosts})
+
     def spans(self, now_s: float | None) -> list[Span]:
         """All spans, those at work until `now_s`; None: nobody runs it, and they are left out."""
         at_work = [

@@ -17,6 +17,7 @@ from vcdl.errors import ExitCode, GridError, VcdlError
 from vcdl.version import __version__
 from vcdl.web import api, routes
 from vcdl.web.guard import Guard
+from vcdl.web.metrics import CONTENT_TYPE
 from vcdl.web.problems import problem, problem_of, status_of
 from vcdl.web.service import Forbidden, WebService
 
@@ -42,6 +43,11 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
     def healthz() -> dict[str, str]:
         """Whether the service answers."""
         return {"status": "ok"}
+
+    @app.get("/metrics", tags=["v1"])
+    def metrics(request: Request) -> Response:
+        """Metrics for Prometheus, at most ten seconds old."""
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
     @app.get("/static/{name}", include_in_schema=False)
     def static(name: str) -> Response:

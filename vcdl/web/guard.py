@@ -41,6 +41,9 @@ _TRIES, _PER_S = 10, 60.0
 """Failed logins of an address in so many seconds."""
 _ADDRESSES = 10_000
 
+_BURST, _STEADY = 300.0, 50.0
+"""Requests that a caller may make at once, and a second."""
+
 FindCaller = Callable[[str], Caller | None]
 """Finds the caller of a token or of a session's subject; None: there is none, or it is revoked."""
 
@@ -64,6 +67,22 @@ class FailedLogins:
             self._failed.popitem(last=False)
 
 
+class RequestRate:
+    """Says which callers ask too often."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, tuple[float, float]] = {}
+        """Caller → what it has left, and when that was so."""
+
+    def is_too_high(self, caller: str) -> bool:
+        """Count a request."""
+        now_s = time.monotonic()
+        left, at_s = self._left.get(caller, (_BURST, now_s))
+        left = min(_BURST, left + (now_s - at_s) * _STEADY)
+        self._left[caller] = max(0.0, left - 1.0), now_s
+        return left < 1.0
+
+
 class Guard:
     """The outermost layer of the service."""
 
@@ -82,6 +101,7 @@ class Guard:
         self._of_subject = of_subject
         self._of_token = of_token
         self._failed = failed
+        self._rate = RequestRate()
         self._hosts = frozenset((*LOOPBACK, *(host.lower() for host in hosts)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,6 +137,8 @@ class Guard:
         asked.scope.setdefault("state", {})["caller"] = caller
         if caller is None or is_public:
             return None if is_public else why
+        if self._rate.is_too_high(caller.name):
+            return problem(429, f"{caller.name} asks too often: {_STEADY:g} requests a second are answered")
         if asked.scope["method"] in _SAFE or not caller.csrf:
             return None
         if asked.headers.get("sec-fetch-site", "same-origin") != "same-origin":

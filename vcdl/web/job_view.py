@@ -101,6 +101,11 @@ class JobView:
         """The sentence of `vcdl profile` of some seconds ago; empty at first, as a call only begins to add it up."""
         return self._profile.sentence(self.job)
 
+    def stages(self) -> dict[str, tuple[int, float]]:
+        """Stage → subtasks that were folded in and their seconds in it, as of some seconds ago; empty at first."""
+        self._profile.sentence(self.job)
+        return self._profile.stages
+
     def rows_after(self, after: int, limit: int) -> list[Recorded]:
         """Rows behind one, in order: from memory where many follow a job, from the journal otherwise.
 
@@ -145,6 +150,7 @@ class _ProfileReader:
         self._profile: KeptState[RunProfile] | None = None
         self._due_s = 0.0
         self._words = ""
+        self.stages: dict[str, tuple[int, float]] = {}
         self._busy = threading.Lock()
 
     def sentence(self, job: Job) -> str:
@@ -163,6 +169,8 @@ class _ProfileReader:
                 for recorded in journal.stream(self._profile.last_id):
                     self._profile.follow(recorded)
                 advice = advise(self._profile.state, JobSettings.of(job))
+                sums = self._profile.state.total()
+                self.stages = {stage: (sums.subtasks, seconds) for stage, seconds in sums.seconds.items()}
                 self._words = "" if advice is None else advice.words()
         finally:
             self._due_s = time.monotonic() + _PROFILE_EVERY_S

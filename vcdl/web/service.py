@@ -1,9 +1,10 @@
 """The parts of the service together, and what a caller may have done with a job."""
 
-import logging
 import secrets
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -15,13 +16,13 @@ from vcdl.errors import GridError, RunFolderError, VcdlError, folder_errors, sta
 from vcdl.run.control import ask_to_pause, release
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import is_finished, read_report
+from vcdl.web.accounts import Accounts
 from vcdl.web.catalogue import JobCatalogue, NoSuchJobError
 from vcdl.web.guard import FailedLogins
 from vcdl.web.job_page import FILES, Pages
 from vcdl.web.live import LivePages
+from vcdl.web.metrics import Metrics
 from vcdl.web.sessions import OWNER, Caller, Role, Sessions, is_same
-
-_log = logging.getLogger("vcdl.web")
 
 
 class Forbidden(VcdlError):
@@ -33,6 +34,7 @@ class WebService:
     """Everything that answers a request."""
 
     catalogue: JobCatalogue
+    accounts: Accounts
     sessions: Sessions
     code: str
     """What the address that `vcdl serve` prints has in it: whoever brings it is the owner."""
@@ -41,48 +43,66 @@ class WebService:
     failed: FailedLogins = field(default_factory=FailedLogins)
     pages: Pages = field(default_factory=Pages)
     live: LivePages = field(default_factory=LivePages)
+    metrics: Metrics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics(self.catalogue)
 
     @classmethod
     def over(cls, runs: Path, secure_cookies: bool = False) -> Self:
         """The service over a folder of runs. Raises RunFolderError."""
-        return cls(JobCatalogue(runs), Sessions.of(runs), secrets.token_urlsafe(32), secure_cookies)
+        return cls(JobCatalogue(runs), Accounts(runs), Sessions.of(runs), secrets.token_urlsafe(32), secure_cookies)
 
     def subject_of(self, secret: str) -> str | None:
-        """The subject whose session begins with a secret; None: nobody's."""
-        return OWNER if is_same(secret, self.code) else None
+        """The subject whose session begins with a code or a token; None: nobody's. Raises RunFolderError."""
+        return OWNER if is_same(secret, self.code) else self.accounts.of_token(secret)
 
     def caller_of_subject(self, subject: str) -> Caller | None:
-        """The caller with a session."""
-        return Caller(OWNER, Role.OPERATOR) if subject == OWNER else None
+        """The caller with a session. Raises RunFolderError."""
+        return Caller(OWNER, Role.OPERATOR) if subject == OWNER else self.accounts.caller(subject)
 
     def caller_of_token(self, token: str) -> Caller | None:
-        """The caller with a token."""
-        return None
+        """The caller with a token. Raises RunFolderError."""
+        number = self.accounts.of_token(token)
+        return None if number is None else self.accounts.caller(number)
 
     def stop(self, caller: Caller, name: str) -> str:
-        """Ask a job to pause; returns what happens now. Raises NoSuchJobError, RunFolderError."""
-        folder = self.catalogue.folder(name)
-        if not ask_to_pause(folder):
-            state = "finished" if is_finished(folder) else "not being run"
-            raise RunFolderError(f"{name} is {state}: there is nothing to stop")
-        _log.info("%s stops %s", caller.name, name)
+        """Ask a job to pause; returns what happens now. Raises Forbidden, NoSuchJobError, RunFolderError."""
+        with self._noted(caller, "stop", name):
+            if not ask_to_pause(folder := self.catalogue.folder(name)):
+                state = "finished" if is_finished(folder) else "not being run"
+                raise RunFolderError(f"{name} is {state}: there is nothing to stop")
         return f"{name} is asked to stop; it will have paused in some seconds"
 
     def resume(self, caller: Caller, name: str) -> str:
-        """Continue a job; returns what happens now. Raises NoSuchJobError, RunFolderError, JournalError, GridError."""
-        folder = self.catalogue.folder(name)
-        if is_finished(folder) and not read_report(folder).is_given_up:
-            raise RunFolderError(f"{name} is finished: there is nothing left to do")
-        if folder.kind.has_daemons:
-            release(folder)
-        elif folder.kind.driver is None:
-            raise RunFolderError(f"{name} cannot be resumed: {folder.kind.how_to_resume(name)}")
-        elif folder.running_pid is not None:
-            raise RunFolderError(f"{name} is being run already")
-        else:
-            _resume_in_a_process(folder)
-        _log.info("%s resumes %s", caller.name, name)
+        """Continue a job; returns what happens now. Raises Forbidden, NoSuchJobError, RunFolderError, JournalError,
+        GridError.
+        """
+        with self._noted(caller, "resume", name):
+            folder = self.catalogue.folder(name)
+            if is_finished(folder) and not read_report(folder).is_given_up:
+                raise RunFolderError(f"{name} is finished: there is nothing left to do")
+            if folder.kind.has_daemons:
+                release(folder)
+            elif folder.kind.driver is None:
+                raise RunFolderError(f"{name} cannot be resumed: {folder.kind.how_to_resume(name)}")
+            elif folder.running_pid is not None:
+                raise RunFolderError(f"{name} is being run already")
+            else:
+                _resume_in_a_process(folder)
         return f"{name} goes on"
+
+    @contextmanager
+    def _noted(self, caller: Caller, deed: str, name: str) -> Iterator[None]:
+        """Let a caller do something with a job, if it is theirs, and note what came of it. Raises Forbidden."""
+        try:
+            if caller.role < Role.OPERATOR and self.accounts.submitter(name) != caller.name:
+                raise Forbidden(f"{caller.name} did not submit {name}: only an operator may {deed} it")
+            yield
+        except VcdlError as error:
+            self.accounts.note(caller, deed, name[:64], str(error)[:200])
+            raise
+        self.accounts.note(caller, deed, name)
 
     def file(self, name: str, file: str) -> FileResponse:
         """A file of a run, to be fetched. Raises NoSuchJobError."""

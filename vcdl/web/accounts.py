@@ -1,0 +1,171 @@
+"""Tokens, whose jobs are whose, and who did what: one SQLite file in the service's own folder.
+
+A token is shown once. What is kept of it is a hash: it has 256 bits of chance, so nobody finds it from that.
+"""
+
+import hashlib
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.errors import JobError, RunFolderError
+from vcdl.files.atomic import PRIVATE_MODE
+from vcdl.web.sessions import OWNER, Caller, Role, is_same, service_folder
+
+_FILE = "accounts.db"
+_TABLES = """
+CREATE TABLE IF NOT EXISTS tokens (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL, hash TEXT NOT NULL, role INTEGER NOT NULL, created_s REAL NOT NULL,
+    expires_s REAL, revoked_s REAL, used_s REAL
+);
+CREATE TABLE IF NOT EXISTS audit (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, time_s REAL NOT NULL, caller TEXT NOT NULL, deed TEXT NOT NULL,
+    job TEXT NOT NULL, outcome TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS submissions (
+    caller TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, job TEXT NOT NULL UNIQUE,
+    PRIMARY KEY (caller, key)
+);
+"""
+_TIMEOUT_S = 10.0
+_USED_EVERY_S = 60.0
+"""A token's last use is noted no more often."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token, without its secret."""
+
+    id: str
+    name: str
+    role: Role
+    created_s: float
+    expires_s: float | None
+    revoked_s: float | None
+    used_s: float | None
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it opens anything now."""
+        return self.revoked_s is None and (self.expires_s is None or time.time() < self.expires_s)
+
+
+@dataclass(frozen=True)
+class Deed:
+    """Something that a caller did, or was refused."""
+
+    time_s: float
+    caller: str
+    deed: str
+    job: str
+    outcome: str
+
+
+class Accounts:
+    """The accounts of a service. Any number of processes may use them at once."""
+
+    def __init__(self, runs: Path) -> None:
+        """Raises RunFolderError."""
+        self._path = service_folder(runs) / _FILE
+        with self._opened() as database:
+            database.executescript(_TABLES)
+        self._path.chmod(PRIVATE_MODE)
+
+    def add(self, name: str, role: Role, days: float | None) -> str:
+        """Make a token, which nobody can be told again. Raises JobError for the owner's name, RunFolderError."""
+        if name == OWNER:
+            raise JobError(f"{name} is whoever runs the service: choose another name")
+        number, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
+        now_s = time.time()
+        expires_s = None if days is None else now_s + days * 86400
+        with self._opened() as database:
+            database.execute(
+                "INSERT INTO tokens (id, name, hash, role, created_s, expires_s) VALUES (?, ?, ?, ?, ?, ?)",
+                (number, name, _hash(secret), int(role), now_s, expires_s),
+            )
+        return f"vcdl_{number}_{secret}"
+
+    def tokens(self) -> list[Token]:
+        """All tokens, the oldest first. Raises RunFolderError."""
+        with self._opened() as database:
+            rows = database.execute(f"SELECT {_COLUMNS} FROM tokens ORDER BY created_s").fetchall()
+        return [_token(row) for row in rows]
+
+    def revoke(self, number: str) -> Token:
+        """End a token at once, with its sessions. Raises JobError when there is none of this id, RunFolderError."""
+        with self._opened() as database:
+            database.execute(
+                "UPDATE tokens SET revoked_s = ? WHERE id = ? AND revoked_s IS NULL", (time.time(), number)
+            )
+            rows = database.execute(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", (number,)).fetchall()
+        if not rows:
+            raise JobError(f"there is no token {number!r}: `vcdl token list` shows their ids")
+        return _token(rows[0])
+
+    def of_token(self, token: str) -> str | None:
+        """The id of a token that is valid; None for all else. Raises RunFolderError."""
+        _, _, rest = token.partition("vcdl_")
+        number, _, secret = rest.partition("_")
+        with self._opened() as database:
+            rows = database.execute(f"SELECT {_COLUMNS}, hash FROM tokens WHERE id = ?", (number[:40],)).fetchall()
+            known = rows[0][-1] if rows else ""
+            if not is_same(_hash(secret), known) or not _token(rows[0][:-1]).is_valid:
+                return None
+            database.execute(
+                "UPDATE tokens SET used_s = ? WHERE id = ? AND coalesce(used_s, 0) < ?",
+                (time.time(), number, time.time() - _USED_EVERY_S),
+            )
+        return number
+
+    def caller(self, number: str) -> Caller | None:
+        """The caller with a token of this id, while it is valid. Raises RunFolderError."""
+        with self._opened() as database:
+            rows = database.execute(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", (number,)).fetchall()
+        token = _token(rows[0]) if rows else None
+        return Caller(token.name, token.role) if token is not None and token.is_valid else None
+
+    def note(self, caller: Caller, deed: str, job: str, outcome: str = "done") -> None:
+        """Add a line to the log of deeds. Raises RunFolderError."""
+        with self._opened() as database:
+            database.execute(
+                "INSERT INTO audit (time_s, caller, deed, job, outcome) VALUES (?, ?, ?, ?, ?)",
+                (time.time(), caller.name, deed, job, outcome),
+            )
+
+    def deeds(self, limit: int) -> list[Deed]:
+        """The last deeds, the newest first. Raises RunFolderError."""
+        with self._opened() as database:
+            rows = database.execute(
+                "SELECT time_s, caller, deed, job, outcome FROM audit ORDER BY id DESC LIMIT ?", (limit,)
+            ).fetchall()
+        return [Deed(*row) for row in rows]
+
+    def submitter(self, job: str) -> str | None:
+        """The name of whoever submitted a job by the service; None: nobody did. Raises RunFolderError."""
+        with self._opened() as database:
+            rows = database.execute("SELECT caller FROM submissions WHERE job = ?", (job,)).fetchall()
+        return rows[0][0] if rows else None
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(self._path, _TIMEOUT_S)) as database, database:
+                yield database
+        except sqlite3.Error as error:
+            raise RunFolderError(f"{self._path} cannot be used ({error}): mend its disk or its rights") from error
+
+
+_COLUMNS = "id, name, role, created_s, expires_s, revoked_s, used_s"
+
+
+def _token(row: tuple[str, str, int, float, float | None, float | None, float | None]) -> Token:
+    number, name, role, created_s, expires_s, revoked_s, used_s = row
+    return Token(number, name, Role(role), created_s, expires_s, revoked_s, used_s)
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()

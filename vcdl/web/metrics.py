@@ -1,0 +1,149 @@
+"""Metrics for Prometheus, added up when they are asked for, and again some seconds later at the earliest.
+
+Only jobs that are not finished have a `job` label, and no metric has one for a host or a workunit: what a project has
+had over the years would be thousands of series.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+
+from vcdl.errors import VcdlError
+from vcdl.journal.events import ACCURACY, LOSS
+from vcdl.version import __version__
+from vcdl.web.catalogue import JobCatalogue
+from vcdl.web.job_view import JobView
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_CACHE_S = 10.0
+_MOST_JOBS = 200
+"""Jobs that are told of one by one."""
+
+
+class Metrics:
+    """The text of all metrics."""
+
+    def __init__(self, catalogue: JobCatalogue) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_Collector(catalogue))
+        self._lock = threading.Lock()
+        self._text = b""
+        self._due_s = 0.0
+
+    def text(self) -> bytes:
+        """As Prometheus reads it. Raises RunFolderError."""
+        with self._lock:
+            if time.monotonic() >= self._due_s:
+                self._text = generate_latest(self._registry)
+                self._due_s = time.monotonic() + _CACHE_S
+            return self._text
+
+
+class _Collector:
+    def __init__(self, catalogue: JobCatalogue) -> None:
+        self._catalogue = catalogue
+
+    def collect(self) -> Iterator[Metric]:
+        yield InfoMetricFamily("vcdl_build", "The version of the service.", {"version": __version__})
+        listed = self._catalogue.listed()
+        open_jobs = [name for is_over, name in listed if not is_over][:_MOST_JOBS]
+        states: Counter[str] = Counter(finished=sum(is_over for is_over, _ in listed))
+        families = _Families()
+        for name in open_jobs:
+            try:
+                with self._catalogue.view(name).current() as view:
+                    states[view.standing.state.value] += 1
+                    families.add(view)
+            except VcdlError:
+                states["unreadable"] += 1
+        jobs = GaugeMetricFamily("vcdl_jobs", "Jobs by their state.", labels=["state"])
+        for state, count in sorted(states.items()):
+            jobs.add_metric([state], count)
+        yield jobs
+        yield from families.all
+
+
+class _Families:
+    """The metrics of single jobs."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Metric] = {}
+
+    @property
+    def all(self) -> Iterable[Metric]:
+        return self._families.values()
+
+    def add(self, view: JobView) -> None:
+        """Those of one job."""
+        job, standing, report = view.folder.path.name, view.standing, view.report
+        totals, row, settings = report.totals, view.row(), view.job
+        kind = {
+            "job": job,
+            "rule": settings.update.rule,
+            "store": (settings.store.url or "file").partition(":")[0],
+            "grid": view.folder.kind.name,
+        }
+        self._gauge("vcdl_job_info", "A job.", kind, 1)
+        best = report.epochs[-1].measures if report.epochs else {}
+        for name, what, value in (
+            ("epoch", "The epoch that it is in.", row.epoch),
+            ("epochs_planned", "The epochs that it is to train.", row.epochs),
+            ("progress_ratio", "The share of its subtasks that is done.",
+             report.subtasks_done / max(1, standing.goal.subtasks)),
+            ("eta_seconds", "Seconds until its end.", standing.seconds_left),
+            ("validation_accuracy_ratio", "Its accuracy in the last measured epoch.", best.get(ACCURACY)),
+            ("validation_loss", "Its loss in the last measured epoch.", best.get(LOSS)),
+            ("hosts_active", "Hosts that have a subtask now.", view.stream.hosts_at_work),
+            ("uploads_waiting", "Uploads that wait for a parameter server.", len(view.folder.waiting_uploads())),
+            ("last_event_timestamp_seconds", "Unix time of its journal's last row.", report.history.last_s or None),
+        ):  # fmt: skip
+            self._gauge(f"vcdl_job_{name}", what, {"job": job}, value)
+        at_work = len(report.history.at_work)
+        workunits = {"in_progress": at_work, "waiting": len(report.history.open) - at_work}
+        for state, count in workunits.items():
+            self._gauge("vcdl_workunits", "Open workunits.", {"job": job, "state": state}, count)
+        for name, what, number in (
+            ("vcdl_workunits_created", "Workunits that were created.", totals.created),
+            ("vcdl_workunits_failed", "Workunits whose client failed or was lost.", totals.failed),
+            ("vcdl_updates_applied", "Uploads that were folded in.", totals.applied),
+            ("vcdl_updates_superseded", "Uploads that came too late.", totals.superseded),
+            ("vcdl_rollbacks", "Times that it went back to good weights.", len(report.rollbacks)),
+            ("vcdl_samples_trained", "Samples that were trained.", totals.samples_trained),
+            ("vcdl_received_bytes", "Bytes of uploads.", totals.bytes_up),
+            ("vcdl_sent_bytes", "Bytes of downloads.", totals.bytes_down),
+        ):
+            self._counter(name, what, {"job": job}, number)
+        refusals: Counter[str] = Counter()
+        for host in view.hosts.hosts.values():
+            refusals.update(host.refused)
+        for refusal, count in sorted(refusals.items()):
+            self._counter("vcdl_updates_refused", "Uploads that were refused.", {"job": job, "refusal": refusal}, count)
+        self._summary("vcdl_update_staleness_versions", "Staleness of updates.", {"job": job}, totals.applied,
+                      totals.staleness_sum)  # fmt: skip
+        for stage, (count, seconds) in view.stages().items():
+            self._summary("vcdl_subtask_stage_seconds", "Seconds of subtasks by stage.",
+                          {"job": job, "stage": stage}, count, seconds)  # fmt: skip
+
+    def _gauge(self, name: str, what: str, labels: dict[str, str], value: float | None) -> None:
+        if value is not None:
+            family = self._families.setdefault(name, GaugeMetricFamily(name, what, labels=list(labels)))
+            family.add_sample(name, labels, value)
+
+    def _counter(self, name: str, what: str, labels: dict[str, str], value: float) -> None:
+        family = self._families.setdefault(name, CounterMetricFamily(name, what, labels=list(labels)))
+        family.add_sample(f"{name}_total", labels, value)
+
+    def _summary(self, name: str, what: str, labels: dict[str, str], count: int, total: float) -> None:
+        family = self._families.setdefault(name, SummaryMetricFamily(name, what, labels=list(labels)))
+        family.add_sample(f"{name}_count", labels, count)
+        family.add_sample(f"{name}_sum", labels, total)
