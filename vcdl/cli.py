@@ -18,30 +18,9 @@ from vcdl.passwords import without_passwords
 from vcdl.version import __version__
 
 COMMANDS = (
-<<<<<<< HEAD
-    *("new", "data", "run", "check", "describe", "status", "profile", "jobs", "hosts", "watch", "serve", "stop"),
-    *("resume", "set", "clone", "export", "plot", "compare", "submit", "project", "client", "plan", "simulate"),
-    *("replay", "assimilator", "fleet"),
-=======
-    *(
-        "new",
-        "run",
-        "check",
-        "describe",
-        "status",
-        "profile",
-        "jobs",
-        "hosts",
-        "watch",
-        "serve",
-        "token",
-        "stop",
-        "resume",
-        "set",
-    ),
-    *("clone", "export", "plot", "compare", "submit", "project", "client", "plan", "simulate", "replay", "assimilator"),
-    "fleet",
->>>>>>> de7eea1 (The service has metrics, tokens with roles, and a log of deeds (#37))
+    *("new", "data", "run", "check", "describe", "status", "profile", "jobs", "hosts", "watch", "serve"),
+    *("token", "stop", "resume", "set", "clone", "export", "plot", "compare", "submit", "project", "client", "plan"),
+    *("simulate", "replay", "assimilator", "fleet"),
 )
 """The commands in the order of a first use; each is a module of vcdl.commands with a `command`."""
 

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 _ROLES = ("reader", "submitter", "operator")
 _DEEDS = 50
+_EXAMPLES = """\b
+Examples:
+  vcdl token add ada --role submitter --days 90
+  vcdl token list
+  vcdl token revoke 3f9c21ab --project-dir ~/projects/grid"""
 
 
 def _where(function: F) -> F:
@@ -38,7 +43,7 @@ def _accounts(folder: Path | None, project_dir: Path | None) -> "Accounts":
     return Accounts(served_folder(folder, project_dir))
 
 
-@click.group("token")
+@click.group("token", epilog=_EXAMPLES)
 def command() -> None:
     """Make, list and revoke tokens for the service."""
 
