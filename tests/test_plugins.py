@@ -101,7 +101,7 @@ def test_a_run_whose_grid_cannot_be_had_says_why_and_other_runs_do_not_notice(
     folder.kind_file.write_text("cables")
     with pytest.raises(RunFolderError, match=said):
         assert folder.kind
-    assert {kind.name for kind in usable_kinds()} == {"local", "boinc", "simulated"}
+    assert {kind.name for kind in usable_kinds()} == {"local", "pool", "boinc", "simulated"}
 
 
 @pytest.mark.process

@@ -20,7 +20,7 @@ _SAME_LINE = re.compile(r"\\\n\s*")
 _CHOSEN = {"N": "1", **dict.fromkeys(("PATH", "PYTHON.tar.gz", "linux.tar"), sys.executable)}
 """What a reader puts in the place of words that click checks: a number, and files that exist."""
 _OPTIONAL = re.compile(r" \[(-[^]]+|[A-Z][A-Za-z. ]*)\]")
-_REMARK = re.compile(r"\s{2,}\S.*$|\s+# .*$")
+_REMARK = re.compile(r"\s{2,}\S.*$|\s+[#>] .*$")
 
 
 def lines(page: Path) -> Iterator[str]:
@@ -44,10 +44,8 @@ def parsed(line: str) -> click.Context:
     context, command = click.Context(vcdl), click.Command("")
     group: click.Command = vcdl
     while isinstance(group, click.Group):
-        name = words.pop(0)
-        found = group.get_command(context, name)
-        if found is None:
-            raise click.UsageError(f"there is no command {name!r}")
+        name, found, words = group.resolve_command(context, words)
+        assert found is not None
         context, command, group = click.Context(found, parent=context, info_name=name), found, found
     return command.make_context(command.name, words, parent=context.parent)
 

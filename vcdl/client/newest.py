@@ -30,7 +30,7 @@ from vcdl.wire.workunit import Workunit
 KEY_FILE = "project_key.json"
 """Beside this module in the zipapp of a project's app version."""
 NEWEST_FILE = "newest.h5"
-_VERSION_FILE = "newest_version"
+VERSION_FILE = "newest_version"
 _SILENCE_S = 5.0
 """Longest wait for the next byte of an answer."""
 _ALTOGETHER_S = 20.0
@@ -76,7 +76,7 @@ class NewestWeights:
 
         A task that has begun keeps its weights.
         """
-        has_begun = (folder / _VERSION_FILE).exists() or (folder / CHECKPOINT_FILE).exists()
+        has_begun = (folder / VERSION_FILE).exists() or (folder / CHECKPOINT_FILE).exists()
         if has_begun or workunit.newest is None or not self.may_use_network():
             return
         begun_s, address = time.monotonic(), workunit.newest
@@ -104,7 +104,7 @@ class NewestWeights:
     def _download(folder: Path, newest: Newest, until_s: float) -> None:
         with atomic_write(folder / NEWEST_FILE) as temporary, temporary.open("wb") as file:
             within(until_s - time.monotonic(), lambda: _fetch_to(file, newest))
-        with atomic_write(folder / _VERSION_FILE) as temporary:
+        with atomic_write(folder / VERSION_FILE) as temporary:
             temporary.write_text(str(newest.version))
 
 
@@ -116,13 +116,13 @@ def begin(folder: Path, workunit: Workunit, layout: Layout, newest: NewestWeight
     if newest is not None:
         newest.fetch(folder, workunit, layout)
     try:
-        version = int((folder / _VERSION_FILE).read_text())
+        version = int((folder / VERSION_FILE).read_text())
         return Start(version, read_params(folder / NEWEST_FILE, workunit, layout, version))
     except FileNotFoundError:
         pass
     except (OSError, ValueError, WeightsFileError) as error:
         _log.warning("the newest weights cannot be used (%s): training starts from those that came", error)
-        (folder / _VERSION_FILE).unlink(missing_ok=True)
+        (folder / VERSION_FILE).unlink(missing_ok=True)
     return Start(workunit.base_version, read_params(folder / PARAMS_FILE, workunit, layout, workunit.base_version))
 
 

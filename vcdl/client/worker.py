@@ -13,7 +13,8 @@ stdin and stdout.
          {"event": "no_room"}              the disk is full; the folder may hold a checkpoint to resume from
          {"event": "failed", "reason": "one line"}
 
-The process ignores SIGINT: Ctrl-C is the parent's. Output of libraries goes to stderr.
+The process ignores SIGINT and SIGTERM, which reach all processes of a terminal or of a batch job: they are the
+parent's. Output of libraries goes to stderr.
 """
 
 import io
@@ -100,7 +101,8 @@ class PipeSupervisor:
 
 def main(trainers: TrainerCache, read_data: ShardReader = read_shard) -> None:
     """Serve the parent until it closes stdin."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     events = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

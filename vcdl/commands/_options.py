@@ -1,6 +1,7 @@
 """Arguments and options that several commands share."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +27,19 @@ project_option = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     help="A BOINC project: DIR is then the name of a job in it [default: the job that runs, or changed last].",
 )
+
+
+_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def seconds(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
+    """The seconds of an option's time, such as 6h; None: it was not given."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|m|h|d)", value)
+    if match is None or float(match[1]) <= 0:
+        raise click.BadParameter(f"{value!r} is no time: 6h, 90min and 2d are")
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def in_project(path: Path | None, project_dir: Path | None, *, running_first: bool = True) -> Path | None:

@@ -1,6 +1,5 @@
 """`vcdl plan`: what a job will take and cost on some hosts, which of them to take, and what is not known."""
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vcdl.commands._options import json_option, set_option
+from vcdl.commands._options import json_option, seconds, set_option
 from vcdl.errors import ExitCode, RunFolderError
 
 if TYPE_CHECKING:
@@ -24,8 +23,6 @@ Examples:
   vcdl plan job.yaml --hosts hosts.yaml
   vcdl plan job.yaml runs/digits --fleet fleet.yaml --deadline 6h --json > plan.json
   vcdl fleet up fleet.yaml --from-plan plan.json"""
-
-_UNITS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True)
@@ -179,21 +176,12 @@ def _choices(
     return several
 
 
-def _seconds(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
-    if value is None:
-        return None
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|m|h|d)", value)
-    if match is None or float(match[1]) <= 0:
-        raise click.BadParameter(f"{value!r} is no time: 6h, 90min and 2d are")
-    return float(match[1]) * _UNITS[match[2]]
-
-
 @click.command("plan", epilog=_EXAMPLES)
 @click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
 @click.argument("run", metavar="[RUN]", required=False, type=click.Path(path_type=Path))
 @click.option("--fleet", metavar="FLEET.yaml", type=click.Path(path_type=Path), help="Plan with this fleet.")
 @click.option("--hosts", metavar="HOSTS.yaml", type=click.Path(path_type=Path), help="Plan with these hosts.")
-@click.option("--deadline", "deadline_s", metavar="TIME", callback=_seconds, help="Time it may take: 6h, 90min.")
+@click.option("--deadline", "deadline_s", metavar="TIME", callback=seconds, help="Time it may take: 6h, 90min.")
 @click.option("--budget-usd", type=click.FloatRange(0, min_open=True), metavar="USD", help="Money that it may cost.")
 @click.option("--accuracy", type=click.FloatRange(0, 1), help="Plan the epochs that this needs, by RUN's curve.")
 @click.option(

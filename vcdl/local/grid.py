@@ -11,7 +11,6 @@ import errno
 import os
 import selectors
 import time
-from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +19,12 @@ from vcdl.backoff import Attempts
 from vcdl.errors import DISK_FULL, GridError, RunFolderError, RunFolderFull, folder_error, start_cure
 from vcdl.journal.events import WorkunitSent
 from vcdl.local.death import how_it_died
+from vcdl.local.folder_grid import FolderGrid
 from vcdl.local.slots import SlotFolders
 from vcdl.local.worker_process import WorkerProcess
-from vcdl.loop.grid import DrivenGrid, GaveUp, Outcome, Staged, Uploaded
+from vcdl.loop.grid import GaveUp, Outcome, Staged
 from vcdl.report.observer import RunningTask
 from vcdl.run.folder import RunFolder
-from vcdl.run.kept_weights import conclude_upload
 from vcdl.wire.workunit import OUTPUT_FILE
 
 _START_ATTEMPTS = 10
@@ -50,28 +49,22 @@ class LocalSettings:
     """False: separate parameter servers take uploads from the folder, and `claim` returns failures only."""
 
 
-class LocalGrid(DrivenGrid):
+class LocalGrid(FolderGrid):
     """Worker processes of this machine. Used by one thread; `close` leaves no process behind."""
 
     def __init__(self, folder: RunFolder, settings: LocalSettings) -> None:
-        self._folder = folder
+        super().__init__(folder, hands_out_uploads=settings.hands_out_uploads)
         self._settings = settings
         self._slots = SlotFolders(folder)
         self._selector = selectors.DefaultSelector()
         self._workers: list[WorkerProcess] = []
         self._deaths_at_start = 0
         self._started = 0
-        self._known: dict[str, Staged | None] = {}
-        self._waiting: deque[str] = deque()
-        self._outcomes: dict[str, Outcome] = {}
-        self._sent: list[WorkunitSent] = []
         self._delivered: dict[str, set[Path]] = {}
         self._looks_for_room = Attempts()
 
     def start(self) -> None:
-        for upload in sorted(self._folder.waiting_uploads(), key=lambda path: path.lstat().st_mtime_ns):
-            self._known[upload.stem] = None
-            self._has_come(Uploaded(upload.stem, upload, upload.lstat().st_size))
+        self._take_up_uploads()
         while len(self._workers) < self._settings.workers:
             self._start_worker()
 
@@ -88,22 +81,12 @@ class LocalGrid(DrivenGrid):
     def has(self, workunit: str) -> bool:
         return workunit in self._known
 
-    def claim(self) -> list[Outcome]:
-        self.wait(0)
-        return list(self._outcomes.values())
-
     def outcome(self, workunit: str) -> Outcome | None:
         """The outcome of one workunit, as of the last `wait`, among those that `claim` returns; None: it has none."""
         return self._outcomes.get(workunit)
 
-    def sent(self) -> list[WorkunitSent]:
-        sent, self._sent = self._sent, []
-        return sent
-
     def done(self, workunit: str, version: int | None = None) -> None:
-        conclude_upload(self._folder, workunit, version)
-        self._outcomes.pop(workunit, None)
-        self._known.pop(workunit, None)
+        super().done(workunit, version)
         if not any(worker.workunit == workunit for worker in self._workers):
             self._slots.remove(workunit)
 
@@ -129,17 +112,6 @@ class LocalGrid(DrivenGrid):
             if worker.workunit is not None and now_s - worker.since_s > self._settings.timeout_s:
                 self._replace(worker, f"no result after {self._settings.timeout_s:g} s (grid > timeout_s)")
         self._hand_out()
-
-    def missing_uploads(self, workunits: Collection[str]) -> set[str]:
-        if self._settings.hands_out_uploads:
-            return set()
-        elsewhere = {*self._waiting, *self._outcomes, *(worker.workunit for worker in self._workers)}
-        uploaded = {workunit for workunit in workunits if workunit in self._known and workunit not in elsewhere}
-        return uploaded - {path.stem for path in self._folder.waiting_uploads()} if uploaded else uploaded
-
-    def lose(self, workunits: Collection[str]) -> None:
-        for workunit in workunits:
-            self._outcomes[workunit] = GaveUp(workunit, f"its upload was deleted from {self._folder.uploads}")
 
     @property
     def waiting(self) -> int:
@@ -169,6 +141,9 @@ class LocalGrid(DrivenGrid):
             worker.kill()
         self._workers.clear()
         self._selector.close()
+
+    def _at_clients(self) -> set[str]:
+        return {worker.workunit for worker in self._workers if worker.workunit is not None}
 
     def _listen_to(self, worker: WorkerProcess) -> None:
         dead = self._take_in(worker, *worker.receive())
@@ -206,10 +181,6 @@ class LocalGrid(DrivenGrid):
                 self._outcomes[workunit] = GaveUp(workunit, f"its {OUTPUT_FILE} cannot be taken over: {error}")
             self._looks_for_room.succeeded()
         self._slots.remove(workunit)
-
-    def _has_come(self, upload: Uploaded) -> None:
-        if self._settings.hands_out_uploads:
-            self._outcomes[upload.workunit] = upload
 
     def _gave_up(self, worker: WorkerProcess, reason: str) -> None:
         workunit, worker.workunit = worker.workunit, None

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from types import FrameType
 
 from vcdl.backoff import Attempts
@@ -19,6 +20,7 @@ from vcdl.local.spares import end_spares, fork_spares
 from vcdl.local.upload_folder import quarantine_orphans
 from vcdl.loop.grid import DrivenGrid
 from vcdl.loop.loop import Loop
+from vcdl.loop.plan import Plan, Publishing
 from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
@@ -49,10 +51,14 @@ def run_locally(folder: RunFolder, observer: RunObserver) -> StopReason | None:
 
 
 def run_over(
-    folder: RunFolder, observer: RunObserver, open_grid: Callable[[RunFolder, Job], DrivenGrid]
+    folder: RunFolder,
+    observer: RunObserver,
+    open_grid: Callable[[RunFolder, Job], DrivenGrid],
+    publishing: Publishing | None = None,
 ) -> StopReason | None:
     """Run the job of a folder over a grid to its end and say why it ended; None: it was interrupted and can be resumed.
 
+    `publishing`: how the newest weights are offered to clients, where the grid does so.
     The caller holds the folder's RunLock. Raises VcdlError when the run cannot continue; nothing that was
     assimilated is lost then.
     """
@@ -68,7 +74,8 @@ def run_over(
         closing.callback(grid.close)
         grid.start()  # workers import Keras while the data is cut
         run = prepare(folder, job, ShieldedObserver(observer))
-        loop = Loop.of(run, grid, grid, observer=observer)
+        plan = replace(Plan.of(run), publishing=publishing)
+        loop = Loop.of(run, grid, grid, plan=plan, observer=observer)
         closing.callback(loop.close)
         return _DrivenRun(loop, grid, observer, closing).drive()
 

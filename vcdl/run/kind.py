@@ -59,6 +59,7 @@ LOCAL = RunKind(
     command="run",
     has_workers=True,
 )
+POOL = RunKind("pool", driver="vcdl.pool.run:run_over_pilots", command="pool")
 BOINC = RunKind(
     "boinc",
     driver=None,

@@ -1,0 +1,105 @@
+"""`vcdl pool`: a job over pilots that come by themselves, from batch queues or machines of one's own."""
+
+from pathlib import Path
+
+import click
+
+from vcdl.commands._options import set_option
+from vcdl.errors import ExitCode, GridError
+
+_LOOK_EVERY_S = 10.0
+_QUEUES = ("slurm", "htcondor")
+_SCRIPTS = (*_QUEUES, "pbs", "kubernetes")
+_EXAMPLES = """\b
+Examples:
+  vcdl pool job.yaml --out /shared/runs/digits        drives the job
+  vcdl worker /shared/runs/digits                     a pilot, on any machine that has /shared
+  vcdl pool template slurm /shared/runs/digits > pilot.sh
+  vcdl pool up /shared/runs/digits pilot.sh --pilots 20
+
+Ctrl-C pauses the run; `vcdl resume` continues it, with the pilots that are there."""
+
+
+class _Pool(click.Group):
+    """`vcdl pool JOB.yaml` drives a job: what is no command's name is a job file."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands:
+            return "run", self.commands["run"], args
+        return super().resolve_command(ctx, args)
+
+
+def keep_pilots(folder: Path, script: Path, pilots: int, queue_kind: str) -> ExitCode:
+    """Hold so many pilots in a queue until the run is over, or until Ctrl-C; then take them back. Raises VcdlError."""
+    import signal
+    import time
+
+    from vcdl.backoff import Attempts
+    from vcdl.pool.desks import PoolFolder
+    from vcdl.pool.queues import QUEUES, queue_name
+
+    queue, name, attempts = QUEUES[queue_kind], queue_name(folder), Attempts()
+
+    def fill() -> int:
+        missing = pilots - queue.count(name)
+        queue.add(name, script, missing)
+        return missing
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        while True:
+            driver = PoolFolder.of(folder).read_driver()
+            if driver is None:
+                raise GridError(f"no pool has begun in {folder}: `vcdl pool JOB.yaml --out {folder}` begins one")
+            if driver.state == "ended":
+                click.echo("the job is over")
+                return ExitCode.OK
+            added = attempts.attempt(fill)
+            if attempts.why is not None:
+                click.echo(attempts.why, err=True)
+            elif added and added > 0:
+                click.echo(f"put {added} of {pilots} pilots into the queue")
+            time.sleep(_LOOK_EVERY_S)
+    finally:
+        queue.remove(name)
+
+
+@click.group("pool", cls=_Pool, epilog=_EXAMPLES)
+def command() -> None:
+    """Train a job on batch queues and own machines."""
+
+
+@command.command("run")
+@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder [default: runs/NAME].")
+@set_option
+@click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; the display goes to stderr.")
+def run_command(job_file: Path, out: Path | None, overrides: tuple[str, ...], as_json: bool) -> ExitCode:
+    """Drive a job; `vcdl pool JOB.yaml` is short for it."""
+    from vcdl.commands.run import run
+
+    click.echo("pilots join by `vcdl worker RUN` on machines that have the run's folder RUN", err=True)
+    return run(job_file, out, overrides, as_json, "pool")
+
+
+@command.command("template")
+@click.argument("kind", metavar="|".join(_SCRIPTS), type=click.Choice(_SCRIPTS))
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+def template_command(kind: str, folder: Path) -> ExitCode:
+    """Print a script that puts a pilot of the run in FOLDER into a queue, to be edited."""
+    from vcdl.pool.queues import script
+
+    click.echo(script(kind, folder), nl=False)
+    return ExitCode.OK
+
+
+@command.command("up")
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.argument("script", metavar="SCRIPT", type=click.Path(path_type=Path))
+@click.option("--pilots", type=click.IntRange(1), required=True, metavar="N", help="Pilots to hold in the queue.")
+@click.option("--queue", "queue_kind", type=click.Choice(_QUEUES), default=_QUEUES[0], show_default=True)
+def up_command(folder: Path, script: Path, pilots: int, queue_kind: str) -> ExitCode:
+    """Hold N pilots in a batch queue until the run in FOLDER is over; Ctrl-C takes them back."""
+    return keep_pilots(folder, script, pilots, queue_kind)

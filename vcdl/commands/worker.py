@@ -1,0 +1,119 @@
+"""`vcdl worker`: a pilot of a pool, on a machine that may go at any moment."""
+
+import math
+import os
+import re
+import secrets
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from vcdl.commands._options import seconds
+from vcdl.errors import ExitCode, GridError, VcdlError, folder_errors
+
+if TYPE_CHECKING:
+    from vcdl.pool.pilot import Pilot
+
+_STEP_S = 0.1
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+_EXAMPLES = """\b
+Examples:
+  vcdl worker /shared/runs/digits
+  vcdl worker /shared/runs/digits --for 3h --scratch /local/scratch
+
+SIGTERM and Ctrl-C make it hand in what it has trained so far, and go, with exit
+code 130: the job is not over. A second one ends it at once; another pilot then
+trains the subtask."""
+
+
+def worker(folder: Path, for_s: float | None, idle_s: float, threads: int | None, scratch: Path | None) -> ExitCode:
+    """Train subtasks of a run until it is over, the time is up, or a signal comes: only the first is OK.
+
+    Raises VcdlError.
+    """
+    from vcdl.pool.desks import PoolFolder
+    from vcdl.pool.pilot import Pilot
+    from vcdl.pool.pilot_worker import PilotWorker
+
+    pool = PoolFolder.of(folder.resolve())
+    if pool.read_driver() is None:
+        raise GridError(f"no pool has begun in {folder}: `vcdl pool JOB.yaml --out {folder}` begins one")
+    with _scratch(scratch) as own:
+        processes = PilotWorker(threads or len(os.sched_getaffinity(0)), own / "worker.log")
+        pilot = Pilot(_name(), pool, processes, own, idle_s, _say)
+        _leave_on_signals(pilot)
+        try:
+            _fly(pilot, for_s)
+        finally:
+            processes.close()
+    if pilot.why_left:
+        raise VcdlError(pilot.why_left)
+    return ExitCode.OK if pilot.is_over else ExitCode.INTERRUPTED
+
+
+def _fly(pilot: "Pilot", for_s: float | None) -> None:
+    until_s = math.inf if for_s is None else time.monotonic() + for_s
+    while pilot.step(_STEP_S):
+        if time.monotonic() >= until_s:
+            _say("its time is up")
+            pilot.leave()
+            until_s = math.inf
+
+
+def _leave_on_signals(pilot: "Pilot") -> None:
+    """A signal makes the pilot hand in and go; a second one ends it at once."""
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        for other in _SIGNALS:
+            signal.signal(other, signal.default_int_handler)
+        _say(f"{signal.Signals(number).name}: it hands in what it has trained, and goes")
+        pilot.leave()
+
+    for number in _SIGNALS:
+        signal.signal(number, note)
+
+
+def _name() -> str:
+    """A pilot's name, which no other has or will have."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(3)}")
+
+
+@contextmanager
+def _scratch(given: Path | None) -> Iterator[Path]:
+    """The pilot's folder on this machine; one that was not given is removed at the end."""
+    if given is not None:
+        with folder_errors(given):
+            given.mkdir(parents=True, exist_ok=True)
+        yield given.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="vcdl-pilot-", ignore_cleanup_errors=True) as own:
+        yield Path(own)
+
+
+def _say(words: str) -> None:
+    click.echo(words, err=True)
+
+
+@click.command("worker", epilog=_EXAMPLES)
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.option("--for", "for_s", metavar="TIME", callback=seconds, help="Leave after this time: 55min, 3h.")
+@click.option(
+    "--idle", "idle_s", metavar="TIME", default="10min", show_default=True, callback=seconds,
+    help="Leave when nobody has driven the run for this time.",
+)  # fmt: skip
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="Cores to train on [default: all it may use].")
+@click.option(
+    "--scratch", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
+    help="Folder on this machine for shards and checkpoints [default: one in TMPDIR, removed at the end].",
+)  # fmt: skip
+def command(folder: Path, for_s: float | None, idle_s: float, threads: int | None, scratch: Path | None) -> ExitCode:
+    """Train subtasks of a pool's run in FOLDER."""
+    return worker(folder, for_s, idle_s, threads, scratch)

@@ -1,0 +1,285 @@
+"""The folder through which a run and its pilots talk, and the rules by which both write in it.
+
+    RUN/pool/
+      driver.json            what the run says to all: whether it goes on, how often to look, the newest weights
+      bell/PILOT.json        what a pilot says; a newer message takes the place of one that is unread
+      desks/PILOT/           one folder for each pilot
+        next.json            the task that the run gives it; the run takes it back by renaming it
+        taken.json           the task that it trains: the pilot has renamed next.json
+        drop.json            a task that the run does not want any more
+        WORKUNIT.h5          a task's end: its update ...
+        WORKUNIT.failed      ... or why there is none ...
+        WORKUNIT.back        ... or that another pilot shall train it
+
+Only renames within one folder tree decide who has what, and no file is locked: a network file system keeps the former
+and may not keep the latter. No time of one machine is compared with one of another: each side counts, by its own clock,
+how long the other's number has not changed. A pilot reads its own desk and driver.json, whatever the number of pilots.
+"""
+
+import errno
+import os
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from vcdl.files.atomic import atomic_write
+
+_PILOT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
+_MOST_BYTES = 1 << 20
+"""The longest message: a workunit's description is the largest part of one."""
+_ENDING = re.compile(r"[^.].*\.(?:h5|failed|back)")
+_DRIVER_BYTES = 1024
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Driver(msgspec.Struct, frozen=True):
+    """What a run says to its pilots."""
+
+    id: str
+    """The name of the process that drives the run, for its life."""
+    machine: str
+    pid: int
+    beat: int
+    state: Literal["running", "paused", "ended"]
+    lease_s: float
+    """Silence after which a pilot is given up."""
+    look_s: float
+    """Time between two looks of a pilot that waits."""
+    newest_version: int = 0
+    newest_params: str = ""
+    """Path of the newest weights within the run's folder; empty: none are offered."""
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """A subtask for one pilot."""
+
+    workunit: str
+    description: str
+    """The content of its workunit.json."""
+    files: dict[str, str]
+    """Paths within the run's folder, by the names that the client expects."""
+
+
+class Message(msgspec.Struct, frozen=True):
+    """What a pilot says: that it is there, and what it does. How its tasks ended lies on its desk."""
+
+    pilot: str
+    beat: int
+    training: str = ""
+    """The workunit that it trains; empty: it waits for one."""
+    fraction: float = 0.0
+    bytes_down: int = 0
+    """Bytes that it copied for that task."""
+    is_leaving: bool = False
+
+
+class Drop(msgspec.Struct, frozen=True):
+    """A task that the run does not want any more."""
+
+    workunit: str
+
+
+def is_pilot(name: str) -> bool:
+    """Whether a name is one that a pilot may have."""
+    return _PILOT.fullmatch(name) is not None
+
+
+@dataclass(frozen=True)
+class Desk:
+    """The folder of one pilot."""
+
+    path: Path
+
+    @property
+    def _next(self) -> Path:
+        return self.path / "next.json"
+
+    @property
+    def _taken(self) -> Path:
+        return self.path / "taken.json"
+
+    # -- the run's side; all calls raise OSError
+
+    def give(self, task: Assignment) -> None:
+        """Lay the pilot's next task down. Raises FileNotFoundError when the desk has gone."""
+        _write(self._next, task)
+
+    def take_back(self) -> str:
+        """Take the next task back; returns its workunit, empty when there is none or the pilot was faster."""
+        back = self.path / "back.json"
+        task = _read(back, Assignment) if _moved(self._next, back) else None
+        return "" if task is None else task.workunit
+
+    def do_without(self, workunit: str) -> None:
+        """Say that a task is not wanted any more, if the desk is still there."""
+        with suppress(FileNotFoundError):
+            _write(self.path / "drop.json", Drop(workunit))
+
+    def tasks(self) -> list[str]:
+        """The workunits of the tasks that lie here: the one that is trained, then the next one."""
+        found = (_read(path, Assignment) for path in (self._taken, self._next))
+        return [task.workunit for task in found if task is not None]
+
+    def endings(self) -> list[Path]:
+        """The files that say how tasks ended; none when the desk has gone."""
+        with suppress(FileNotFoundError):
+            return [self.path / name for name in sorted(os.listdir(self.path)) if _ENDING.fullmatch(name)]
+        return []
+
+    def remove(self) -> None:
+        """Remove the desk, and with it the pilot's right to hand in."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    # -- the pilot's side; all calls raise OSError, and FileNotFoundError when the run has given the pilot up
+
+    def take(self) -> Assignment | None:
+        """Take the next task up; None: there is none."""
+        if self._next.name not in _names_now(self.path) or not _moved(self._next, self._taken):
+            return None
+        return _read(self._taken, Assignment)
+
+    def dropped(self) -> str:
+        """The workunit that is not wanted any more; empty: none is."""
+        if "drop.json" not in _names_now(self.path):
+            return ""
+        drop = _read(self.path / "drop.json", Drop)
+        return "" if drop is None else drop.workunit
+
+    def end(self, workunit: str, update: Path | str | None) -> None:
+        """Lay down how a task ended, by its update, the reason of its failure, or None: another pilot shall train
+        it.
+        """
+        if isinstance(update, Path):
+            _deliver(update, self.path / f"{workunit}.h5")
+        else:
+            with atomic_write(self.path / f"{workunit}{'.back' if update is None else '.failed'}") as temporary:
+                temporary.write_text(update or "", encoding="utf-8")
+        self.forget()
+
+    def forget(self) -> None:
+        """Lay the task aside that was trained."""
+        for path in (self._taken, self.path / "drop.json"):
+            path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class PoolFolder:
+    """The folder of a pool."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, run: Path) -> "PoolFolder":
+        """The pool in a run's folder."""
+        return cls(run / "pool")
+
+    @property
+    def run(self) -> Path:
+        return self.path.parent
+
+    @property
+    def _bell(self) -> Path:
+        return self.path / "bell"
+
+    @property
+    def _driver(self) -> Path:
+        return self.path / "driver.json"
+
+    @property
+    def desks(self) -> Path:
+        return self.path / "desks"
+
+    def desk(self, pilot: str) -> Desk:
+        return Desk(self.desks / pilot)
+
+    def make(self) -> None:
+        """Make the folder's parts. Raises OSError."""
+        for folder in (self._bell, self.path / "read", self.desks):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def read_driver(self) -> Driver | None:
+        """What the run says; None: nothing yet. Raises OSError."""
+        return _read(self._driver, Driver)
+
+    def write_driver(self, driver: Driver) -> None:
+        """Say something to all pilots. Raises OSError."""
+        # Over the old content: a machine that remembers which file has this name sees the new one.
+        content = msgspec.json.encode(driver).ljust(_DRIVER_BYTES)
+        descriptor = os.open(self._driver, os.O_WRONLY | os.O_CREAT, 0o664)
+        try:
+            os.pwrite(descriptor, content, 0)
+        finally:
+            os.close(descriptor)
+
+    def ring(self, message: Message) -> None:
+        """Leave a pilot's message; it replaces an older one. Raises OSError."""
+        _write(self._bell / f"{message.pilot}.json", message)
+
+    def rung(self) -> list[Message]:
+        """The messages that came since the last call, by pilot; what is no message is removed. Raises OSError."""
+        messages = []
+        for name in sorted(_names_now(self._bell)):
+            pilot, suffix = os.path.splitext(name)
+            if name.startswith("."):  # a message that is being written
+                continue
+            read = self.path / "read" / name
+            # Moved before it is read: a message that comes meanwhile is another file, and stays.
+            if not _moved(self._bell / name, read):
+                continue
+            message = _read(read, Message) if suffix == ".json" and is_pilot(pilot) else None
+            with suppress(OSError):
+                read.unlink()
+            if message is not None and message.pilot == pilot:
+                messages.append(message)
+        return messages
+
+
+def _names_now(folder: Path) -> list[str]:
+    """The names in a folder. Raises OSError.
+
+    A network file system lists what it remembers for up to a minute, unless this machine has changed the folder.
+    """
+    one, other = folder / ".look.0", folder / ".look.1"
+    if not _moved(one, other) and not _moved(other, one):
+        one.touch()
+    return os.listdir(folder)
+
+
+def _write(path: Path, message: msgspec.Struct) -> None:
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(msgspec.json.encode(message))
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    """A message; None: it is not there, or is none. Raises OSError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        return msgspec.json.decode(content, type=kind)
+    except (FileNotFoundError, IsADirectoryError, msgspec.DecodeError):
+        return None
+
+
+def _deliver(update: Path, target: Path) -> None:
+    """Move an update; from another disk it is copied, and has its name when it is whole."""
+    try:
+        update.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with atomic_write(target) as temporary:
+            shutil.copyfile(update, temporary)
+        update.unlink()
+
+
+def _moved(source: Path, target: Path) -> bool:
+    try:
+        source.rename(target)
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,356 @@
+"""The grid of a pool: it lays tasks on the desks of pilots, and takes what they lay there.
+
+Its memory lies on the desks, so that a killed run can be resumed while its pilots train on.
+"""
+
+import math
+import os
+import secrets
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vcdl.errors import GridError, GridUnavailable, JournalError
+from vcdl.journal.events import WorkunitSent
+from vcdl.local.folder_grid import FolderGrid
+from vcdl.loop.grid import GaveUp, Staged, Uploaded
+from vcdl.pool.desks import Assignment, Desk, Driver, Message, PoolFolder, is_pilot
+from vcdl.report.observer import RunningTask
+from vcdl.run.folder import RunFolder
+from vcdl.run.reading import read_report
+
+LEASE_S = 60.0
+_BEAT_S = 2.0
+_SHORTEST_LOOK_S = 0.1
+_LOOKS_PER_S = 1000.0
+"""Looks of all waiting pilots together."""
+_VANISHED = 3
+"""Pilots that may vanish while they train one workunit, before it counts as failed: it may be what ends them."""
+_REASON_CHARACTERS = 500
+
+
+@contextmanager
+def _errors_of(pool: PoolFolder) -> Iterator[None]:
+    """Turns an OSError into a GridUnavailable: a shared folder is away for a while, or full."""
+    try:
+        yield
+    except OSError as error:
+        raise GridUnavailable(f"{error.filename or pool.path}: {error.strerror or error}") from error
+
+
+@dataclass
+class _Pilot:
+    name: str
+    desk: Desk
+    heard_s: float
+    tasks: list[str] = field(default_factory=list)
+    """The workunits that it has, the one that it trains first."""
+    training: str = ""
+    begun: set[str] = field(default_factory=set)
+    """Those of its tasks with which it is noted to have begun."""
+    fraction: float = 0.0
+    since_s: float = 0.0
+
+    @property
+    def has_next(self) -> bool:
+        """Whether a task lies on its desk that it has not begun with."""
+        return bool(self.tasks) and self.tasks[-1] != self.training
+
+
+class PoolGrid(FolderGrid):
+    """Pilots that come and go by themselves. Used by one thread; `close` tells them that the run rests."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        timeout_s: float,
+        *,
+        hands_out_uploads: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`timeout_s`: time limit of a subtask. `hands_out_uploads`: False when parameter servers take uploads.
+        `clock`: stands still while the machine sleeps, as the pilots' messages wait unread.
+        """
+        super().__init__(folder, hands_out_uploads=hands_out_uploads)
+        self._pool = PoolFolder.of(folder.path)
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._driver = Driver(
+            id=secrets.token_hex(8), machine=socket.gethostname(), pid=os.getpid(), beat=0, state="running",
+            lease_s=LEASE_S, look_s=_SHORTEST_LOOK_S,
+        )  # fmt: skip
+        self._beaten_s = -math.inf
+        self._pilots: dict[str, _Pilot] = {}
+        self._vanished: Counter[str] = Counter()
+
+    def start(self) -> None:
+        """Take up what an earlier process left on the desks and among the uploads.
+
+        Raises GridError: also when a living process on another machine drives this run.
+        """
+        with _errors_of(self._pool):
+            self._pool.make()
+            self._refuse_another()
+            self._take_up_uploads()
+            for name in filter(is_pilot, sorted(os.listdir(self._pool.desks))):
+                self._adopt(name)
+            self._beat(at_once=True)
+
+    # -- the contract of a grid
+
+    def submit(self, staged: Sequence[Staged]) -> None:
+        for item in staged:
+            name = item.workunit.name
+            if name not in self._known:
+                self._waiting.append(name)
+            if self._known.get(name) is None and name not in self._outcomes:
+                self._known[name] = item
+
+    def has(self, workunit: str) -> bool:
+        return self._known.get(workunit) is not None or workunit in self._outcomes or self._is_uploaded(workunit)
+
+    def done(self, workunit: str, version: int | None = None) -> None:
+        super().done(workunit, version)
+        self._vanished.pop(workunit, None)
+
+    def cancel(self, workunits: Collection[str]) -> None:
+        unwanted = set(workunits)
+        self._waiting = deque(name for name in self._waiting if name not in unwanted)
+        with _errors_of(self._pool):
+            for pilot in self._pilots.values():
+                for workunit in unwanted.intersection(pilot.tasks):
+                    self._do_without(pilot, workunit)
+        for workunit in workunits:
+            self.done(workunit)
+
+    def open_wanted(self) -> int:
+        return max(1, 2 * len(self._pilots))
+
+    def publish(self, version: int, params: Path) -> None:
+        path = str(params.relative_to(self._folder.path))
+        with _errors_of(self._pool):
+            self._say(newest_version=version, newest_params=path)
+
+    def pause(self) -> None:
+        """Say that the run rests; pilots train on, and what they lay on their desks meanwhile is taken at its
+        resumption.
+        """
+        with _errors_of(self._pool):
+            self._say(state="paused")
+
+    # -- running
+
+    def wait(self, timeout_s: float) -> None:
+        """Take what pilots have left, after at most `timeout_s` without any. Raises GridError."""
+        heard, self.shortage = False, None
+        try:
+            with _errors_of(self._pool):
+                heard = self._look()
+        except GridUnavailable as away:
+            self.shortage = away
+        if not heard and timeout_s:
+            time.sleep(timeout_s)
+
+    @property
+    def waiting(self) -> int:
+        """Workunits that no pilot has begun with."""
+        return len(self._waiting) + sum(pilot.has_next for pilot in self._pilots.values())
+
+    def running(self) -> list[RunningTask]:
+        return [
+            RunningTask(pilot.training, pilot.name, pilot.fraction, pilot.since_s)
+            for pilot in self._pilots.values()
+            if pilot.training
+        ]
+
+    def close(self) -> None:
+        """Tell the pilots that nobody drives the run, or that the job is over; they notice the former by themselves."""
+        with suppress(OSError, JournalError):
+            self._say(state="ended" if read_report(self._folder).finished else "paused")
+
+    # -- what pilots say
+
+    def _look(self) -> bool:
+        messages = self._pool.rung()
+        now_s = self._clock()
+        for message in messages:
+            self._hear(message, now_s)
+        for pilot in list(self._pilots.values()):
+            if now_s - pilot.heard_s > LEASE_S:
+                self._let_go(pilot, f"it was not heard of for {LEASE_S:g} s")
+            elif pilot.training in pilot.tasks and now_s - pilot.since_s > self._timeout_s:
+                self._give_up(pilot.training, f"no result after {self._timeout_s:g} s (grid > timeout_s)")
+                self._do_without(pilot, pilot.training)
+        self._hand_out()
+        self._beat()
+        return bool(messages)
+
+    def _hear(self, message: Message, now_s: float) -> None:
+        pilot = self._pilots.get(message.pilot)
+        if pilot is None:
+            pilot = self._pilots[message.pilot] = _Pilot(message.pilot, self._pool.desk(message.pilot), now_s)
+        pilot.heard_s, pilot.fraction = now_s, message.fraction
+        self._take_endings(pilot)
+        if message.training != pilot.training:
+            pilot.training, pilot.since_s = message.training, now_s
+            if message.training in pilot.tasks:
+                self._note_sent(pilot, message.training, message.bytes_down)
+        if message.is_leaving:
+            self._let_go(pilot, None)
+
+    def _note_sent(self, pilot: _Pilot, workunit: str, bytes_down: int) -> None:
+        if workunit not in pilot.begun:
+            pilot.begun.add(workunit)
+            self._sent.append(WorkunitSent(workunit, pilot.name, bytes_down))
+
+    def _take_endings(self, pilot: _Pilot) -> None:
+        for ending in pilot.desk.endings():
+            workunit = ending.stem
+            if workunit not in pilot.tasks or workunit not in self._known or workunit in self._outcomes:
+                ending.unlink(missing_ok=True)  # superseded: another pilot was given it, or nobody wants it any more
+            elif ending.suffix == ".h5":
+                # It may have trained it between two looks at the bell; then it had the other files already.
+                staged = self._known[workunit]
+                self._note_sent(pilot, workunit, staged.params.stat().st_size if staged is not None else 0)
+                self._take_upload(pilot, ending)
+            elif ending.suffix == ".failed":
+                self._give_up(workunit, ending.read_text(encoding="utf-8", errors="replace")[:_REASON_CHARACTERS])
+                ending.unlink(missing_ok=True)
+            else:
+                self._hand_out_again(workunit)
+                ending.unlink(missing_ok=True)
+            if workunit in pilot.tasks:
+                pilot.tasks.remove(workunit)
+            pilot.begun.discard(workunit)
+
+    def _take_upload(self, pilot: _Pilot, update: Path) -> None:
+        upload = self._folder.uploads / f"{update.stem}.h5"
+        self._folder.uploads.mkdir(exist_ok=True)  # somebody may have deleted it
+        size_bytes = update.stat().st_size
+        update.replace(upload)
+        self._has_come(Uploaded(update.stem, upload, size_bytes, pilot.name, time.time()))
+
+    def _at_clients(self) -> set[str]:
+        return {workunit for pilot in self._pilots.values() for workunit in pilot.tasks}
+
+    def _give_up(self, workunit: str, reason: str) -> None:
+        if workunit in self._known and not self._is_uploaded(workunit):
+            self._outcomes[workunit] = GaveUp(workunit, reason)
+
+    def _let_go(self, pilot: _Pilot, why: str | None) -> None:
+        """Do without a pilot that leaves, or has vanished for the reason `why`."""
+        self._take_endings(pilot)
+        del self._pilots[pilot.name]
+        pilot.desk.remove()
+        for workunit in reversed(pilot.tasks):
+            if why is not None and workunit == pilot.training:
+                self._vanished[workunit] += 1
+            if self._vanished[workunit] >= _VANISHED:
+                self._give_up(workunit, f"{_VANISHED} pilots vanished with it, the last was {pilot.name}: {why}")
+            else:
+                self._hand_out_again(workunit)
+
+    def _hand_out_again(self, workunit: str) -> None:
+        if workunit not in self._known or workunit in self._outcomes:
+            return
+        if self._known[workunit] is None:  # of an earlier process: the loop hands it over once more
+            del self._known[workunit]
+        else:
+            self._waiting.appendleft(workunit)
+
+    # -- what pilots are given
+
+    def _hand_out(self) -> None:
+        idle = [pilot for pilot in self._pilots.values() if not pilot.tasks]
+        for pilot in idle:
+            if not self._waiting:
+                self._take_from_another()
+            if self._waiting and not self._give(pilot):
+                continue
+        for pilot in self._pilots.values():
+            if self._waiting and len(pilot.tasks) == 1 and not pilot.has_next:
+                self._give(pilot)
+
+    def _take_from_another(self) -> None:
+        """Take a task back that lies on a desk while its pilot trains another, for one that has nothing to do."""
+        for pilot in self._pilots.values():
+            if len(pilot.tasks) > 1 and (back := pilot.desk.take_back()) in pilot.tasks:
+                pilot.tasks.remove(back)
+                self._hand_out_again(back)
+                if self._waiting:
+                    return
+
+    def _give(self, pilot: _Pilot) -> bool:
+        workunit = self._waiting[0]
+        staged = self._known[workunit]
+        if staged is None:
+            self._waiting.popleft()
+            return False
+        files = {name: str(path.relative_to(self._folder.path)) for name, path in staged.inputs.items()}
+        try:
+            pilot.desk.give(Assignment(workunit, staged.workunit.to_json(), files))
+        except FileNotFoundError:  # it has gone, and its lease will show that
+            return False
+        pilot.tasks.append(self._waiting.popleft())
+        return True
+
+    def _do_without(self, pilot: _Pilot, workunit: str) -> None:
+        """Tell a pilot that a task of its is not wanted any more."""
+        pilot.tasks.remove(workunit)
+        back = "" if workunit == pilot.training else pilot.desk.take_back()
+        if back in pilot.tasks:  # it has taken the unwanted one up, and has not said so yet
+            pilot.tasks.remove(back)
+            self._hand_out_again(back)
+        if back != workunit:
+            pilot.desk.do_without(workunit)
+
+    # -- the run's own word
+
+    def _adopt(self, name: str) -> None:
+        """Take up a pilot of an earlier process, with what lies on its desk."""
+        pilot = _Pilot(name, self._pool.desk(name), self._clock())
+        pilot.tasks = pilot.desk.tasks()
+        pilot.tasks += [path.stem for path in pilot.desk.endings() if path.stem not in pilot.tasks]
+        self._known.update(dict.fromkeys(pilot.tasks))
+        self._pilots[name] = pilot
+        self._take_endings(pilot)
+
+    def _refuse_another(self) -> None:
+        """Raises GridError, OSError. On one machine the run's own lock keeps a second process out."""
+        seen = self._pool.read_driver()
+        if seen is None or seen.state != "running" or seen.machine == self._driver.machine:
+            return
+        until_s = self._clock() + 3 * _BEAT_S
+        while self._clock() < until_s:
+            time.sleep(_BEAT_S / 4)
+            now = self._pool.read_driver()
+            if now is not None and now.beat != seen.beat:
+                raise GridError(
+                    f"{self._folder.path} is driven by process {now.pid} on {now.machine}: end it there, or wait for it"
+                )
+
+    def _beat(self, *, at_once: bool = False) -> None:
+        now_s = self._clock()
+        if not at_once and now_s - self._beaten_s < _BEAT_S:
+            return
+        self._beaten_s = now_s
+        seen = self._pool.read_driver()
+        if not at_once and seen is not None and seen.id != self._driver.id:
+            raise GridError(
+                f"process {seen.pid} on {seen.machine} drives {self._folder.path} now: this one ends; nothing is lost"
+            )
+        self._say(beat=self._driver.beat + 1, look_s=max(_SHORTEST_LOOK_S, len(self._pilots) / _LOOKS_PER_S))
+
+    def _say(self, **changes: Any) -> None:
+        self._driver = msgspec.structs.replace(self._driver, **changes)
+        self._pool.write_driver(self._driver)
+
+    def _is_uploaded(self, workunit: str) -> bool:
+        return (self._folder.uploads / f"{workunit}.h5").exists()

@@ -1,0 +1,274 @@
+"""A pilot: it takes a task from its desk, trains it, lays the result there, and takes the next.
+
+The pilot itself is a small process; a worker process of its own (vcdl.client.worker) has Keras, and trains. So a pilot
+answers while a batch takes minutes, and outlives a training that runs out of memory.
+"""
+
+import errno
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from vcdl.backoff import Attempts, Backoff
+from vcdl.client.inputs import PARAMS_FILE
+from vcdl.client.newest import NEWEST_FILE, VERSION_FILE
+from vcdl.errors import DISK_FULL, WorkunitError
+from vcdl.files.atomic import atomic_write
+from vcdl.pool.desks import Assignment, Driver, Message, PoolFolder
+from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE, Workunit
+
+_BEATS_A_LEASE = 4
+_DRIVER_LOOK_S = 2.0
+
+
+class Worker(Protocol):
+    """The process that trains."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can take a workunit."""
+        ...
+
+    def train(self, workunit: str, folder: Path) -> None:
+        """Begin with the workunit in a folder."""
+        ...
+
+    def send(self, **command: Any) -> None:
+        """Send a command of vcdl.client.worker."""
+        ...
+
+    def wait(self, timeout_s: float) -> Sequence[dict[str, Any]]:
+        """Wait for events of vcdl.client.worker; `{"event": "died", "how": …}` after its end. Raises GridError."""
+        ...
+
+
+@dataclass
+class Pilot:
+    """One pilot of a pool. `step` until it returns False."""
+
+    name: str
+    pool: PoolFolder
+    worker: Worker
+    scratch: Path
+    """A folder on this machine, for the files of the task and those that are kept for the next ones."""
+    idle_s: float
+    """Time without a word of the run, or while it is paused, after which the pilot leaves."""
+    say: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    why_left: str = ""
+    """Why it has left, when that was not wanted; empty: it was told to, or the job is over."""
+    is_over: bool = False
+    """Whether the job is."""
+    _task: Assignment | None = None
+    _fraction: float = 0.0
+    _bytes_down: int = 0
+    _is_leaving: bool = False
+    _beat: int = 0
+    _rings_at_s: float = 0.0
+    _looks_at_s: float = 0.0
+    _reads_driver_at_s: float = 0.0
+    _driver: Driver | None = None
+    _heard_s: float | None = None
+    """When the run was last heard of; None: it was not looked for yet."""
+    _ending: Callable[[], None] | None = None
+    """The rest of a task that is over, to be done when the shared folder can be written."""
+    _tries: Attempts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._tries = Attempts(Backoff(0.5, 30.0), self.clock)
+
+    def leave(self) -> None:
+        """Hand in what is trained, and go."""
+        self._is_leaving = True
+        if self._task is not None:
+            self.worker.send(do="finish")
+
+    def step(self, timeout_s: float) -> bool:
+        """Do what is due, after at most `timeout_s` without a word of the worker; False: the pilot has left.
+
+        Raises GridError when no worker can be started.
+        """
+        for event in self.worker.wait(timeout_s):
+            self._take(event)
+        if not self._tries.is_due:
+            return True
+        try:
+            goes_on = self._visit(self.clock())
+        except OSError as error:
+            self.say(self._tries.failed(f"{error.filename or self.pool.path}: {error.strerror or error}"))
+            return self._is_patient(self.clock())
+        self._tries.succeeded()
+        return goes_on
+
+    # -- the worker
+
+    def _take(self, event: dict[str, Any]) -> None:
+        match event:
+            case {"event": "progress", "fraction": float() | int() as fraction}:
+                self._fraction = float(fraction)
+            case {"event": "done"}:
+                self._is_over(self.scratch / "slot" / OUTPUT_FILE)
+            case {"event": "failed", "reason": str() as reason}:
+                self._is_over(reason)
+            case {"event": "died", "how": str() as how}:
+                self._is_over(None if self._is_leaving else f"its worker died ({how})")
+            case {"event": "no_room"}:
+                self._leave_for_want_of_room()
+            case {"event": "quit"}:
+                self._task = None
+
+    def _is_over(self, update: Path | str | None) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            self._ending = lambda: self.pool.desk(self.name).end(task.workunit, update)
+
+    def _leave_for_want_of_room(self) -> None:
+        self._is_over(None)
+        self._is_leaving, self.why_left = True, f"there is no room in {self.scratch}: free some, or give --scratch"
+
+    # -- the shared folder; all calls raise OSError
+
+    def _visit(self, now_s: float) -> bool:
+        if now_s >= self._reads_driver_at_s:
+            self._read_driver(now_s)
+        if not self._is_patient(now_s):
+            return False
+        if self._ending is not None:
+            self._deliver(self._ending)
+        if now_s >= self._looks_at_s:
+            self._looks_at_s = now_s + (0.1 if self._driver is None else self._driver.look_s)
+            self._look()
+        if now_s >= self._rings_at_s:
+            self._ring(now_s)
+        return not self._is_leaving or self._task is not None or self._ending is not None or self._farewell()
+
+    def _read_driver(self, now_s: float) -> None:
+        self._reads_driver_at_s = now_s + _DRIVER_LOOK_S
+        driver = self.pool.read_driver()
+        if driver is None:
+            return
+        before, self._driver = self._driver, driver
+        if driver.state == "ended" and not self._is_leaving:
+            self.say("the job is over")
+            self._is_leaving = self.is_over = True
+            if self._task is not None:  # nobody waits for it
+                self.worker.send(do="quit")
+        if driver.state == "running" and (before is None or (before.id, before.beat) != (driver.id, driver.beat)):
+            self._heard_s = now_s
+
+    def _is_patient(self, now_s: float) -> bool:
+        if self._heard_s is None:
+            self._heard_s = now_s
+        if now_s - self._heard_s <= self.idle_s:
+            return True
+        self.why_left = f"nobody has driven {self.pool.run} for {self.idle_s:g} s: `vcdl resume` there goes on"
+        return False
+
+    def _look(self) -> None:
+        desk = self.pool.desk(self.name)
+        try:
+            if self._task is None and self._ending is None and not self._is_leaving and self.worker.ready:
+                task = desk.take()
+                if task is not None:
+                    self._begin(task)
+            elif self._task is not None and desk.dropped() == self._task.workunit:
+                self._forget("the run does not want it any more")
+                desk.forget()
+        except FileNotFoundError:
+            self._arrive()
+
+    def _arrive(self) -> None:
+        """Make a desk: at the beginning, and after the run has given this pilot up."""
+        if self._task is not None:
+            self._forget("the run has given this pilot up, and has the subtask trained by another")
+        self.pool.desk(self.name).path.mkdir()
+        self._rings_at_s = 0.0
+
+    def _forget(self, why: str) -> None:
+        if self._task is not None:
+            self.say(f"{self._task.workunit}: {why}")
+        self.worker.send(do="quit")
+        self._rings_at_s = 0.0
+
+    def _deliver(self, ending: Callable[[], None]) -> None:
+        try:
+            ending()
+        except FileNotFoundError:
+            self.say("the run has given this pilot up: what it trained last is of no use")
+        self._ending = None
+        self._rings_at_s = self._looks_at_s = 0.0
+
+    def _ring(self, now_s: float) -> None:
+        self._beat += 1
+        training = "" if self._task is None else self._task.workunit
+        self.pool.ring(
+            Message(
+                self.name, self._beat, training, self._fraction, self._bytes_down, self._is_leaving and not training
+            )
+        )
+        self._rings_at_s = now_s + (60.0 if self._driver is None else self._driver.lease_s) / _BEATS_A_LEASE
+
+    def _farewell(self) -> bool:
+        self._ring(self.clock())
+        return False
+
+    # -- a task
+
+    def _begin(self, task: Assignment) -> None:
+        slot = self.scratch / "slot"
+        try:
+            shutil.rmtree(slot, ignore_errors=True)
+            slot.mkdir(parents=True)
+            self._bytes_down = sum(self._fetch(path, slot / name) for name, path in task.files.items())
+            (slot / DESCRIPTION_FILE).write_text(task.description)
+            self._fetch_newest(task, slot)
+        except OSError as error:
+            self._task = task
+            if error.errno in DISK_FULL and str(error.filename or "").startswith(str(self.scratch)):
+                self._leave_for_want_of_room()
+            else:
+                self._is_over(f"{error.filename}: {error.strerror or error}")
+            return
+        self._task, self._fraction, self._rings_at_s = task, 0.0, 0.0
+        self.worker.train(task.workunit, slot)
+
+    def _fetch(self, path: str, target: Path) -> int:
+        """Copy a file of the run, or link the one that is here already; returns the bytes that were copied."""
+        source = self.pool.run / path
+        if not source.resolve().is_relative_to(self.pool.run.resolve()):
+            raise OSError(errno.EPERM, "lies outside the run's folder", str(source))
+        found = source.stat()
+        key = hashlib.sha256(f"{source}\0{found.st_size}\0{found.st_mtime_ns}".encode()).hexdigest()
+        kept = self.scratch / "kept" / key
+        size_bytes = 0
+        if not kept.exists():
+            kept.parent.mkdir(exist_ok=True)
+            with atomic_write(kept) as temporary:
+                shutil.copyfile(source, temporary)
+            size_bytes = found.st_size
+        if target.name == PARAMS_FILE:
+            kept.replace(target)  # hardly ever wanted again
+        else:
+            os.link(kept, target)
+        return size_bytes
+
+    def _fetch_newest(self, task: Assignment, slot: Path) -> None:
+        """Have the worker start from the newest weights, where the run offers any: the task may be older."""
+        driver = self.pool.read_driver()
+        if driver is None or not driver.newest_params:
+            return
+        try:
+            base_version = Workunit.from_json(task.description).base_version
+        except WorkunitError:  # the worker refuses it, in words
+            return
+        if driver.newest_version > base_version:
+            try:
+                shutil.copyfile(self.pool.run / driver.newest_params, slot / NEWEST_FILE)
+            except FileNotFoundError:  # there are newer ones by now; those that came will do
+                return
+            (slot / VERSION_FILE).write_text(str(driver.newest_version))

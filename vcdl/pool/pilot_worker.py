@@ -1,0 +1,68 @@
+"""The worker process of a pilot, which is started again when it dies."""
+
+import selectors
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vcdl.errors import GridError, start_cure
+from vcdl.local.death import how_it_died
+from vcdl.local.worker_process import WorkerProcess
+
+_START_ATTEMPTS = 3
+"""Processes that may die one after the other before they are ready: after that none will ever be."""
+
+
+class PilotWorker:
+    """A worker process and its successors; `close` leaves none behind."""
+
+    def __init__(self, threads: int, log: Path) -> None:
+        self._threads = threads
+        self._log = log
+        self._deaths = 0
+        self._process = self._start()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can take a workunit."""
+        return self._process.ready
+
+    def train(self, workunit: str, folder: Path) -> None:
+        """Begin with the workunit in a folder."""
+        self._process.train(workunit, folder)
+
+    def send(self, **command: Any) -> None:
+        """Send a command of vcdl.client.worker."""
+        self._process.send(**command)
+
+    def wait(self, timeout_s: float) -> Sequence[dict[str, Any]]:
+        """Wait for its events. Raises GridError when none can be started."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process, selectors.EVENT_READ)
+            if not selector.select(timeout_s):
+                return []
+        events, dead = self._process.receive()
+        for event in events:
+            if event.get("event") == "ready":
+                self._process.ready, self._deaths = True, 0
+        return [*events, {"event": "died", "how": self._replace()}] if dead else events
+
+    def close(self) -> None:
+        """End it at once."""
+        self._process.kill()
+
+    def _start(self) -> WorkerProcess:
+        try:
+            return WorkerProcess.start("worker", "vcdl.client.worker", self._threads, self._log)
+        except OSError as error:
+            raise GridError(f"cannot start a worker process: {error}; {start_cure(error)}") from error
+
+    def _replace(self) -> str:
+        """Start another; returns how the old one died."""
+        if not self._process.ready:
+            self._deaths += 1
+        how = how_it_died(self._process.kill())
+        if self._deaths >= _START_ATTEMPTS:
+            raise GridError(f"{self._deaths} worker processes died at their start ({how}): {self._log} says why")
+        self._process = self._start()
+        return how

@@ -1,0 +1,179 @@
+"""Batch queues by their own commands, and the scripts with which a pilot is put into one.
+
+A script is meant to be printed, edited and kept. `keep` holds as many pilots in a queue as are wanted, and takes them
+back at the end. The queue knows its pilots by a name that follows from the run's folder, so that nothing is forgotten
+when `keep` itself is killed.
+"""
+
+import hashlib
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.errors import GridError, GridUnavailable
+
+_TIMEOUT_S = 60.0
+_NOTICE_S = 120
+
+
+@dataclass(frozen=True)
+class BatchQueue:
+    """One kind of batch queue."""
+
+    name: str
+    submit: Sequence[str]
+    """The command that puts one pilot into the queue; `{name}` and `{script}` are replaced."""
+    show: Sequence[str]
+    """The command that prints a line for each pilot in the queue."""
+    cancel: Sequence[str]
+    """The command that takes all pilots back."""
+
+    def count(self, name: str) -> int:
+        """The pilots that wait or run. Raises GridError."""
+        return len(self._call(self.show, name).split())
+
+    def add(self, name: str, script: Path, missing: int) -> None:
+        """Put pilots into the queue. Raises GridError."""
+        for _ in range(missing):
+            self._call(self.submit, name, script)
+
+    def remove(self, name: str) -> None:
+        """Take all pilots back. Raises GridError."""
+        self._call(self.cancel, name)
+
+    def _call(self, command: Sequence[str], name: str, script: Path | None = None) -> str:
+        arguments = [part.format(name=name, script=script) for part in command]
+        try:
+            done = subprocess.run(
+                arguments, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL
+            )
+        except FileNotFoundError as error:
+            raise GridError(f"there is no {arguments[0]} here: run this where the queue's commands are") from error
+        except subprocess.TimeoutExpired as error:
+            raise GridUnavailable(f"{arguments[0]} has not answered for {_TIMEOUT_S:g} s") from error
+        if done.returncode:
+            said = (done.stderr.strip() or done.stdout.strip() or "it says nothing").splitlines()[-1][:300]
+            raise GridUnavailable(f"`{shlex.join(arguments)}` failed: {said}")
+        return done.stdout
+
+
+SLURM = BatchQueue(
+    "slurm",
+    submit=("sbatch", "--parsable", "--job-name={name}", "{script}"),
+    show=("squeue", "--noheader", "--me", "--name={name}", "--format=%i"),
+    cancel=("scancel", "--me", "--name={name}"),
+)
+HTCONDOR = BatchQueue(
+    "htcondor",
+    submit=("condor_submit", "-batch-name", "{name}", "{script}"),
+    show=("condor_q", "-constraint", 'JobBatchName == "{name}"', "-autoformat", "ClusterId"),
+    cancel=("condor_rm", "-constraint", 'JobBatchName == "{name}"'),
+)
+QUEUES = {queue.name: queue for queue in (SLURM, HTCONDOR)}
+
+
+def queue_name(run: Path) -> str:
+    """The name of a run's pilots in a queue."""
+    digest = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:8]
+    plain = "".join(character if character.isalnum() else "-" for character in run.name)[:40]
+    return f"vcdl-{plain}-{digest}"
+
+
+def script(kind: str, run: Path) -> str:
+    """The script of a kind of queue, for the pilots of a run."""
+    run = run.resolve()
+    return _SCRIPTS[kind].format(
+        name=queue_name(run),
+        run=run,
+        quoted_run=shlex.quote(str(run)),
+        vcdl=shlex.quote(str(Path(sys.executable).with_name("vcdl"))),
+        vcdl_plain=Path(sys.executable).with_name("vcdl"),
+        notice_s=_NOTICE_S,
+    )
+
+
+_SLURM = """\
+#!/bin/bash
+# A pilot of {run}. To be edited: partition, time, cores, scratch. `sbatch --array=1-20 FILE` submits twenty.
+#SBATCH --job-name={name}
+#SBATCH --partition=preemptible
+#SBATCH --time=04:00:00
+#SBATCH --cpus-per-task=4
+#SBATCH --mem=4G
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=vcdl-pilot-%j.log
+# The notice: the pilot hands in what it has trained, and ends. Slurm gives a step (srun) its notice first.
+#SBATCH --signal=TERM@{notice_s}
+
+srun --ntasks=1 {vcdl} worker {quoted_run} --scratch "${{SLURM_TMPDIR:-${{TMPDIR:-/tmp}}}}/vcdl-$SLURM_JOB_ID"
+[ $? -ne 130 ] || scontrol requeue "$SLURM_JOB_ID"  # it was told to go, and the job is not over
+"""
+_PBS = """\
+#!/bin/bash
+# A pilot of {run}. To be edited: queue, time, cores. `qsub -J 1-20 FILE` submits twenty.
+#PBS -N vcdl-pilot
+#PBS -q preemptible
+#PBS -l select=1:ncpus=4:mem=4gb
+#PBS -l walltime=04:00:00
+#PBS -r y
+#PBS -j oe
+
+# PBS says nothing before the time is over: the pilot leaves by itself before.
+exec {vcdl} worker {quoted_run} --for 235min --scratch "${{TMPDIR:-/tmp}}/vcdl-$PBS_JOBID"
+"""
+_HTCONDOR = """\
+# A pilot of {run}. To be edited: cores, memory. `condor_submit FILE -queue 20` submits twenty.
+universe = vanilla
+batch_name = {name}
+executable = {vcdl_plain}
+arguments = "worker '{run}'"
+request_cpus = 4
+request_memory = 4GB
+should_transfer_files = NO
+kill_sig = SIGTERM
+job_max_vacate_time = {notice_s}
+max_retries = 1000
+log = vcdl-pilot.log
+output = vcdl-pilot-$(ClusterId).$(ProcId).out
+error = vcdl-pilot-$(ClusterId).$(ProcId).err
+queue
+"""
+_KUBERNETES = """\
+# Twenty pilots of a run on spot nodes. To be edited: image, claim, resources, the toleration of your cloud.
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {name}
+spec:
+  completionMode: Indexed
+  completions: 20
+  parallelism: 20
+  backoffLimit: 1000
+  template:
+    spec:
+      restartPolicy: OnFailure
+      terminationGracePeriodSeconds: {notice_s}
+      tolerations:
+        - {{key: cloud.google.com/gke-spot, operator: Equal, value: "true", effect: NoSchedule}}
+      containers:
+        - name: pilot
+          image: your-registry/vcdl:latest
+          command: [vcdl, worker, /runs/{run.name}, --scratch, /scratch]
+          resources:
+            requests: {{cpu: "4", memory: 4Gi}}
+          volumeMounts:
+            - {{name: runs, mountPath: /runs}}
+            - {{name: scratch, mountPath: /scratch}}
+      volumes:
+        - name: runs
+          persistentVolumeClaim: {{claimName: vcdl-runs}}
+        - name: scratch
+          emptyDir: {{}}
+"""
+_SCRIPTS = {"slurm": _SLURM, "htcondor": _HTCONDOR, "pbs": _PBS, "kubernetes": _KUBERNETES}
+SCRIPTS = tuple(_SCRIPTS)
+"""The kinds of queue for which there is a script."""

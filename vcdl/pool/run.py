@@ -1,0 +1,23 @@
+"""The driver of a run over a pool: the same loop as on this machine, over pilots that come by themselves."""
+
+from vcdl.job import Job
+from vcdl.journal.events import StopReason
+from vcdl.local.run import run_over
+from vcdl.loop.plan import Publishing
+from vcdl.pool.grid import PoolGrid
+from vcdl.report.observer import RunObserver
+from vcdl.run.folder import RunFolder
+from vcdl.run.frozen_job import read_frozen
+
+_PUBLISHED_EVERY_S = 1.0
+
+
+def run_over_pilots(folder: RunFolder, observer: RunObserver) -> StopReason | None:
+    """Run the job of a folder with pilots, as `run_over` does."""
+    # A task waits on a desk, and is trained, for less than a time limit each.
+    keeps_s = 2 * read_frozen(folder).grid.timeout_s
+    return run_over(folder, observer, _pool, Publishing(_PUBLISHED_EVERY_S, keeps_s))
+
+
+def _pool(folder: RunFolder, job: Job) -> PoolGrid:
+    return PoolGrid(folder, job.grid.timeout_s, hands_out_uploads=job.grid.servers == 1)
