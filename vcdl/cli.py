@@ -20,7 +20,7 @@ from vcdl.version import __version__
 COMMANDS = (
     *("new", "data", "run", "check", "describe", "status", "profile", "jobs", "hosts", "watch", "serve"),
     *("token", "stop", "resume", "set", "clone", "export", "plot", "compare", "submit", "project", "client", "plan"),
-    *("simulate", "replay", "assimilator", "fleet"),
+    *("simulate", "replay", "assimilator", "fleet", "pool", "worker"),
 )
 """The commands in the order of a first use; each is a module of vcdl.commands with a `command`."""
 
