@@ -74,7 +74,7 @@ def test_class_weights_that_nobody_can_mean_are_refused(weights: str, tmp_path: 
         (
             "task: multi_label, mask: -1",
             "data > mask: multi_label has no labels to pass over; use it with segmentation or sequence (of several "
-            "labels too: the model then ends in Reshape((labels, 2)) and Softmax())",
+            "labels too: docs/data.md, `Several labels, some of them missing`)",
         ),
         ("mask: 0", "data > mask: classification has no labels to pass over; use it with segmentation or sequence"),
         ("mask: 0, task: regression", "data > mask: regression has no labels"),

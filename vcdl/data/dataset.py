@@ -13,8 +13,8 @@ from vcdl.wire.inputs import InputShape, Outputs, parts_of
 from vcdl.wire.task import HAS_CLASSES, LABEL_AXES, Task
 
 _MISSING = (
-    "multi_label has no missing ones. Write -1 for them, set data > task: sequence and mask: -1, and end the model in "
-    "Dense(2 * labels), Reshape((labels, 2)) and Softmax()"
+    "multi_label has no missing ones. Write -1 for them, set data > task: sequence and mask: -1, end the model in "
+    "Dense(2 * labels), Reshape((labels, 2)) and Softmax(), and take the loss sparse_categorical_crossentropy"
 )
 _LARGEST = float(np.finfo(np.float32).max)
 

@@ -85,7 +85,7 @@ class DataSettings(Section):
     @classmethod
     def _may_mask(cls, mask: str | int | None, info: ValidationInfo) -> str | int | None:
         if mask is not None and info.data.get("task", "classification") not in MASKABLE:
-            cure = " (of several labels too: the model then ends in Reshape((labels, 2)) and Softmax())"
+            cure = " (of several labels too: docs/data.md, `Several labels, some of them missing`)"
             raise ValueError(
                 f"{info.data['task']} has no labels to pass over; use it with {' or '.join(sorted(MASKABLE))}"
                 f"{cure if info.data['task'] == 'multi_label' else ''}"
