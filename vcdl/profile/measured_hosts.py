@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vcdl.planner.throughput import HostType, Servers, Subtask
 from vcdl.profile.stages import AWAY, FOLD, OF_HOST, TRAIN, RunProfile, StageSums
+from vcdl.report.wording import grouped
 
 _ONCE = ("build", "first")
 """What a process does before its first subtask only."""
@@ -38,7 +39,7 @@ def host_classes(profile: RunProfile) -> list[HostClass]:
     found = []
     for _, hosts in sorted(classes.items(), reverse=True):
         usual = statistics.median(speeds[host] for host in hosts)
-        found.append(HostClass(f"{usual:.3g} samples/s", tuple(sorted(hosts))))
+        found.append(HostClass(f"{grouped(usual) if usual >= 100 else f'{usual:.3g}'} samples/s", tuple(sorted(hosts))))
     silent = tuple(sorted(host for host in profile.hosts if profile.total([host]).subtasks and host not in speeds))
     return [*found, HostClass("speed not told", silent)] if silent else found
 
