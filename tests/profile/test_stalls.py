@@ -20,6 +20,7 @@ from vcdl.profile.stalls import (
     SERVER,
     TOGETHER,
     WARM,
+    Stall,
     greatest,
     network_stall,
     stalls,
@@ -62,7 +63,7 @@ def test_a_stall_shows_as_itself_and_as_nothing_else(stall: str, monkeypatch: py
 
 TIMES_S = {
     ALONE: (6.0, 6.0, 6.0),
-    TOGETHER: (8.0, 8.0, 6.0),
+    TOGETHER: (8.0, 8.0, 7.0),
     WARM: (10.0, 10.0, 16.0),
     COLD: (20.0, 12.0, 16.0),
     LOOP: (12.0, 12.5, 15.0),
@@ -85,8 +86,11 @@ def test_a_server_is_waited_for_once_in_a_whole_subtask() -> None:
 def test_what_comes_and_goes_is_no_stall() -> None:
     found = stalls({ALONE: (1.0, 1.0, 1.0), TOGETHER: (1.4, 0.9, 1.02)})
     assert greatest(found) is None
+    assert greatest([Stall(FETCH, 0.1, (0.3, 0.3, -0.1, -0.2, 0.3))]) is None
     measured = Measured(2, 1, 100, {ALONE: (1.0,), TOGETHER: (1.0,)})
-    assert sentence(measured, found) == "nothing holds the job up on this machine: with 2 workers it only trains."
+    assert (
+        sentence(measured, found) == "no stall stands out on this machine: with 2 workers the time goes into training."
+    )
 
 
 def test_runs_and_stalls_are_shown_in_words_json_and_a_picture(tmp_path: Path) -> None:
@@ -96,6 +100,6 @@ def test_runs_and_stalls_are_shown_in_words_json_and_a_picture(tmp_path: Path) -
     assert "interconnect is the greatest stall, 25%" in lines
     assert "1/4 of the job's" in lines
     assert "fetch         not measured" in lines
-    assert stalls_json(measured, found)["stalls"][PREPARE]["by_round"] == [0.2, 0.2, 0.625]
+    assert stalls_json(measured, found)["stalls"][PREPARE]["by_round"] == [0.2, 0.2, 0.5625]
     draw_stalls(measured, found, tmp_path / "stalls.png", "demo")
     assert (tmp_path / "stalls.png").stat().st_size > 10_000

@@ -25,7 +25,8 @@ def sentence(measured: Measured, found: Sequence[Stall]) -> str:
     """What holds the job up on this machine, and what to change."""
     stall = greatest(found)
     if stall is None:
-        return f"nothing holds the job up on this machine: with {plural(measured.workers, 'worker')} it only trains."
+        workers = plural(measured.workers, "worker")
+        return f"no stall stands out on this machine: with {workers} the time goes into training."
     return (
         f"{stall.name} is the greatest stall, {stall.share:.0%} ({MEANINGS[stall.name]}): without it the job would "
         f"train {stall.gain:.1f} × as much an hour; {_CURES[stall.name]}."

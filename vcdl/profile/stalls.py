@@ -33,7 +33,7 @@ MEANINGS: Mapping[str, str] = {
     NETWORK: "files are on the way to BOINC's clients and back",
 }
 WORTH = 0.05
-"""The least share that is called a stall: what lies below it comes and goes with the machine's other work."""
+"""The least share that is called a stall."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,11 @@ class Stall:
     def share(self) -> float:
         """The median share, never below 0."""
         return max(0.0, statistics.median(self.shares))
+
+    @property
+    def is_worth_a_word(self) -> bool:
+        """Whether it is large enough, and there in three rounds of four: no doing of the machine's other work."""
+        return self.share >= WORTH and sorted(self.shares)[len(self.shares) // 4] > 0.0
 
     @property
     def gain(self) -> float:
@@ -81,8 +86,7 @@ def network_stall(away_s: float, on_host_s: float) -> Stall:
 
 def greatest(found: Sequence[Stall]) -> Stall | None:
     """The stall whose end would bring most; None: none is worth a word."""
-    best = max(found, key=lambda stall: stall.gain, default=None)
-    return best if best is not None and best.share >= WORTH else None
+    return max((stall for stall in found if stall.is_worth_a_word), key=lambda stall: stall.gain, default=None)
 
 
 def _share(part: float, whole: float) -> float:
