@@ -1,0 +1,80 @@
+"""Pilots in batch queues: the scripts, and commands of a queue that is not here, played by shell scripts."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from vcdl.errors import GridError, GridUnavailable
+from vcdl.pool.queues import HTCONDOR, QUEUES, SCRIPTS, SLURM, queue_name, script
+
+RUN = Path("/shared/runs/it's mine")
+PLAYED = """#!/bin/sh
+# {name}: a queue whose jobs are lines of a file.
+case $(basename "$0") in
+sbatch|condor_submit) echo "$@" >> "$QUEUE" ;;
+squeue|condor_q) cat "$QUEUE" 2>/dev/null | wc -l | xargs seq ;;
+scancel|condor_rm) rm -f "$QUEUE" ;;
+esac
+"""
+
+
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("sbatch", "squeue", "scancel", "condor_submit", "condor_q", "condor_rm"):
+        (tmp_path / name).write_text(PLAYED.format(name=name))
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("QUEUE", str(tmp_path / "queue"))
+    return tmp_path
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", QUEUES)
+def test_pilots_are_counted_added_and_taken_back(played: Path, name: str) -> None:
+    queue = QUEUES[name]
+    queue.add("vcdl-x", played / "pilot.sh", 3)
+    assert queue.count("vcdl-x") == 3
+    assert "vcdl-x" in (played / "queue").read_text()
+    queue.remove("vcdl-x")
+    assert queue.count("vcdl-x") == 0
+
+
+@pytest.mark.process
+def test_a_queue_that_refuses_is_waited_for_and_says_why(played: Path) -> None:
+    (played / "squeue").write_text("#!/bin/sh\necho slurm_load_jobs error: unable to contact controller >&2\nexit 1\n")
+    with pytest.raises(GridUnavailable, match=r"`squeue .*` failed: slurm_load_jobs error"):
+        SLURM.count("x")
+
+
+@pytest.mark.process
+def test_a_machine_without_the_queue_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(GridError, match="there is no condor_q here"):
+        HTCONDOR.count("x")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("kind", ["slurm", "pbs"])
+def test_shell_scripts_are_whole(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "pilot.sh"
+    file.write_text(script(kind, RUN))
+    subprocess.run(["bash", "-n", str(file)], check=True)
+    assert "worker '/shared/runs/it'\"'\"'s mine'" in file.read_text()
+
+
+def test_the_manifest_of_kubernetes_is_yaml_of_an_indexed_job() -> None:
+    manifest = yaml.safe_load(script("kubernetes", Path("/shared/runs/digits")))
+    assert (manifest["kind"], manifest["spec"]["completionMode"]) == ("Job", "Indexed")
+    pod = manifest["spec"]["template"]["spec"]
+    assert pod["containers"][0]["command"][:3] == ["vcdl", "worker", "/runs/digits"]
+    assert pod["restartPolicy"] == "OnFailure"
+
+
+def test_a_runs_pilots_have_a_name_that_no_other_runs_have() -> None:
+    names = {queue_name(Path(folder)) for folder in ("/a/digits", "/b/digits", "/a/x y/../digits;rm")}
+    assert len(names) == 3
+    assert all(name.replace("-", "").isalnum() for name in names)
+    assert set(SCRIPTS) == {"slurm", "htcondor", "pbs", "kubernetes"}
