@@ -9,6 +9,8 @@ import json
 import random
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
@@ -18,7 +20,7 @@ from vcdl.planner.deadline import POLICIES, follow, least_cost
 from vcdl.planner.forecast import Work, undisturbed_s
 from vcdl.planner.throughput import HostType, Servers, Subtask
 from vcdl.profile.measure import measured_here
-from vcdl.profile.measured_hosts import fixed_s, mean_subtask, measured_servers, measured_types
+from vcdl.profile.measured_hosts import mean_subtask, measured_servers, measured_types, planned_work
 from vcdl.profile.stages import RunProfile
 from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
@@ -53,7 +55,7 @@ def simulated(count: int) -> Iterator[tuple[str, float, float]]:
             HostType(f"client {number}", 1, fleet.download_s, fleet.subtask_s / speed, 0.0, fleet.slots, fleet.slots)
             for number, speed in enumerate(Clients(fleet).speeds)
         ]
-        work = Work(shards * epochs, Subtask(1.0), shards, fleet.upload_s + fleet.update_s)
+        work = Work(shards * epochs, Subtask(1.0), shards, end_s=fleet.upload_s + fleet.update_s)
         with tempfile.TemporaryDirectory() as path:
             report = simulate_times(RunFolder(Path(path) / "run"), job, fleet, RunObserver())
         if report is not None:
@@ -64,7 +66,10 @@ def simulated(count: int) -> Iterator[tuple[str, float, float]]:
 
 
 def local(epochs: int) -> Iterator[tuple[str, float, float]]:
-    """Name, forecast from two epochs and seconds of real runs here."""
+    """Name, forecast from some subtasks and seconds of real runs here, each in a process of its own: in a second run of
+    one process nothing of ours is imported any more, while its workers start.
+    """
+    alone = ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1)
     for passes in (2, 8):
         for workers in (1, 2):
             for name, units in MODELS.items():
@@ -78,10 +83,14 @@ def local(epochs: int) -> Iterator[tuple[str, float, float]]:
                         "stop.target_accuracy=null",
                     ],
                 )
-                measured = measured_here(job)
-                work = Work(job.subtasks, mean_subtask(measured.total()), job.data.shards, fixed_s(measured))
+                measured = alone.submit(measured_here, job).result()
+                work = planned_work(measured, job.subtasks, mean_subtask(measured.total()), job.data.shards)
                 predicted_s = undisturbed_s(work, measured_types(measured), measured_servers(measured, 1))
-                yield f"mlp {name}, {passes} passes, {workers} workers", predicted_s, run(job).history.wall_s
+                yield (
+                    f"mlp {name}, {passes} passes, {workers} workers",
+                    predicted_s,
+                    alone.submit(run, job).result().history.wall_s,
+                )
 
 
 def run(job: Job) -> RunProfile:

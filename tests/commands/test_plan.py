@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.fleet.fleet_files import AWS
 from tests.run_folders import DEMO, make_run
 from vcdl.cli import exit_code_of
 from vcdl.commands.plan import command
-from vcdl.errors import FleetError
+from vcdl.errors import ExitCode, FleetError
 from vcdl.fleet.choices import planned_settings
 from vcdl.job import save_job
 
@@ -86,3 +87,58 @@ def test_a_fleet_takes_its_target_from_a_plan(tmp_path: Path) -> None:
     file.write_text("{}")
     with pytest.raises(FleetError, match="is no plan"):
         planned_settings(file)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "says"),
+    [
+        ("hosts: []", "expected a list, each entry"),
+        ("hosts: [{name: a, samples_per_s: 0}]", "samples_per_s"),
+        ("hosts: [{name: a, samples_per_s: .nan}]", "samples_per_s"),
+        ("hosts: [{name: a, samples_per_s: 1.0e-320}]", "samples_per_s"),
+        ("hosts: [{name: a, samples_per_s: 5, count: 1" + "0" * 400 + "}]", "count"),
+        ("hosts: [{name: a, samples_per_s: 5, slots: 10000000}]", "slots"),
+        ('hosts: [{name: "a\\e[31m", samples_per_s: 5}]', "name"),
+        ("hosts: [{name: a, samples_per_sec: 5}]", "did you mean samples_per_s?"),
+        ("hosts: [{name: a, samples_per_s: 5, usd_per_h: -1}]", "usd_per_h"),
+        ("hosts: &a [*a]", "hosts.yaml"),
+        ("- 1", "hosts.yaml"),
+        ("\0", "hosts.yaml"),
+    ],
+)
+def test_a_wrong_file_of_hosts_is_said_before_anything_is_measured(
+    job: Path, hosts: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (job.parent / "hosts.yaml").write_text(hosts)
+    assert exit_code_of(["plan", str(job), "--hosts", str(job.parent / "hosts.yaml")]) == ExitCode.BAD_JOB
+    shown = capsys.readouterr()
+    assert says in shown.err
+    assert "measuring" not in shown.err
+    assert "\x1b" not in shown.err
+    assert len(shown.err.splitlines()) <= 2
+
+
+def test_the_fastest_is_the_nearest_to_a_deadline_and_the_cheapest_to_a_budget(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, fleet = str(job.parent / "run"), job.parent / "fleet.yaml"
+    fleet.write_text(AWS.replace("[t3.2xlarge]", "[t3.2xlarge, c5.2xlarge]"))
+    said = []
+    for wish in (["--deadline", "1s"], ["--budget-usd", "0.0000001"]):
+        assert exit_code_of(["plan", str(job), run, "--fleet", str(fleet), *wish]) == 1
+        said.append(capsys.readouterr().out.splitlines()[0])
+    assert said[0].startswith("nothing here keeps 1 s; the nearest is 3 × c5.2xlarge in us-east-1, on demand, ")
+    assert said[1].startswith("nothing here keeps 1e-07 $; the nearest is 3 × ")
+
+
+def test_a_fleet_of_unknown_types_names_those_that_are_near(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (job.parent / "fleet.yaml").write_text(AWS.replace("t3.2xlarge", "t3.2xlarg"))
+    assert exit_code_of(["plan", str(job), "--fleet", str(job.parent / "fleet.yaml")]) != 0
+    shown = capsys.readouterr()
+    assert "near: t3.2xlarge" in shown.err
+    assert len(shown.err.splitlines()) == 1
+
+
+def test_a_plan_is_drawn(job: Path) -> None:
+    planned(job, "-o", str(job.parent / "plan.svg"))
+    assert "recommended" in (job.parent / "plan.svg").read_text()

@@ -1,6 +1,7 @@
 """Time, money and the recommendation follow from speeds and prices."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from vcdl.planner.spot_market import OutcomeRange
 from vcdl.planner.throughput import HostType, Servers, Subtask, throughput
 
 SLOT = HostType("slot", 1, fixed_s=1.0, sample_s=0.01)
-WORK = Work(subtasks=1000, subtask=Subtask(100), shards=10, fixed_s=5.0)
+WORK = Work(subtasks=1000, subtask=Subtask(100), shards=10, start_s=4.0, end_s=1.0)
 SERVER = Servers()
 
 
@@ -44,6 +45,20 @@ def test_time_has_start_and_tail() -> None:
     assert undisturbed_s(WORK, [SLOT], SERVER) == pytest.approx(5.0 + 2000.0)
     assert undisturbed_s(WORK, [many(10)], SERVER) == pytest.approx(5.0 + 200.0 + 0.9)
     assert undisturbed_s(WORK, [HostType("none", 0, 1.0, 0.01)], SERVER) == math.inf
+
+
+def test_a_short_run_waits_for_its_evaluator_and_a_long_one_does_not() -> None:
+    work = replace(WORK, evaluator_s=300.0)
+    assert undisturbed_s(work, [many(1000)], SERVER) == pytest.approx(301.0)
+    assert undisturbed_s(work, [many(10)], SERVER) == pytest.approx(301.0)
+    assert undisturbed_s(work, [SLOT], SERVER) == pytest.approx(5.0 + 2000.0)
+
+
+def test_the_range_is_as_wide_as_the_speed_moves() -> None:
+    steady, moving = (forecast(replace(WORK, error=error), Choice("one", (SLOT,)), SERVER) for error in (0.05, 0.2))
+    widths = [one.wall_s.high / one.wall_s.low - 1 for one in (steady, moving)]
+    assert widths[0] == pytest.approx(0.13, abs=0.03)
+    assert widths[1] > 3 * widths[0]
 
 
 def test_money_is_hours_times_price_and_spot_is_cheaper_but_slower() -> None:

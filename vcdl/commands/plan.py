@@ -130,13 +130,12 @@ def _epochs(job: "Job", profile: "RunProfile", accuracy: float | None, unknown: 
 
 def _work(job: "Job", profile: "RunProfile", measured: "Job", epochs: int) -> "Work":
     """The job, from the subtasks that were measured."""
-    from vcdl.planner.forecast import Work
-    from vcdl.profile.measured_hosts import fixed_s, mean_subtask
+    from vcdl.profile.measured_hosts import mean_subtask, planned_work
 
     subtask = mean_subtask(profile.total())
     passes = job.training.local_epochs / measured.training.local_epochs
     subtask = replace(subtask, samples=subtask.samples * passes * measured.data.shards / job.data.shards)
-    return Work(epochs * job.data.shards, subtask, job.data.shards, fixed_s(profile))
+    return planned_work(profile, epochs * job.data.shards, subtask, job.data.shards)
 
 
 def _cut(work: "Work", shards: int) -> "Work":

@@ -14,7 +14,7 @@ from vcdl.fleet.settings import FleetSettings, Unit
 from vcdl.planner.forecast import ChoiceForecast
 from vcdl.planner.spot_market import HELD
 from vcdl.planner.time_left import money_to_end
-from vcdl.report.planned import between, usd
+from vcdl.report.planned import between, time_words, usd
 from vcdl.report.progress import more_words
 from vcdl.report.wording import aligned, duration, grouped, plural
 
@@ -143,7 +143,7 @@ def plan(settings: FleetSettings, offered: FleetChoices, wanted: int, forecasts:
         row = [choice.name.removesuffix(", spot"), spot, f"{choice.on_demand_usd_per_h:.3f}", saved]
         for one in (one for one in forecasts if one.choice is choice):
             row += [
-                duration(one.wall_s.median),
+                time_words(one.wall_s.median),
                 between(one.wall_s, duration),
                 usd(one.usd.median),
                 between(one.usd, usd),

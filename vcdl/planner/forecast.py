@@ -16,7 +16,7 @@ _STEPS = 400
 _LONGEST = 20.0
 """Where there is no deadline, spot capacity is waited for up to so many times the work."""
 MODEL_ERROR = 0.05
-"""Standard deviation of a forecast's speed beside the measured one, as a fraction: docs/measured/planner.md."""
+"""Standard deviation of a forecast's speed beside the measured one where hosts are steady: docs/measured/planner.md."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,14 @@ class Work:
     subtasks: int
     subtask: Subtask
     shards: int
-    fixed_s: float = 0.0
-    """Seconds before the first subtask and after the last one."""
+    start_s: float = 0.0
+    """Seconds before the first subtask."""
+    end_s: float = 0.0
+    """Seconds after the last one."""
+    evaluator_s: float = 0.0
+    """Seconds until weights can be measured, for which the end waits."""
+    error: float = MODEL_ERROR
+    """Standard deviation of the speed to come beside the measured one, as a fraction."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,8 @@ def undisturbed_s(work: Work, hosts: Sequence[HostType], servers: Servers) -> fl
     cycle_s = slots / speed.subtasks_per_s
     once_s = sum(host.once_s * host.count * host.slots for host in hosts) / slots
     tail_s = 0.5 * cycle_s * (1.0 - 1.0 / slots) if slots > 1 else 0.0
-    return work.fixed_s + once_s + work.subtasks / speed.subtasks_per_s + tail_s
+    trained_s = work.start_s + once_s + work.subtasks / speed.subtasks_per_s + tail_s
+    return max(trained_s, work.evaluator_s) + work.end_s
 
 
 def forecast(
@@ -94,7 +101,7 @@ def forecast(
     speed = throughput(choice.hosts, servers, work.subtask)
     usual_s = undisturbed_s(work, choice.hosts, servers)
     walls, costs, kept = [], [], 0
-    for factor in np.exp(rng.normal(0.0, MODEL_ERROR, RUNS)):
+    for factor in np.exp(rng.normal(0.0, work.error, RUNS)):
         work_s = usual_s * float(factor)
         if not math.isfinite(work_s):
             walls, costs = [math.inf], [math.inf]

@@ -58,7 +58,8 @@ class OutcomeRange:
         """Outcomes often have a heap, as where no revocation comes: quantiles would cut it off or count it twice."""
         ordered = np.sort(np.asarray(outcomes, float))
         inside = min(len(ordered), max(1, math.ceil(held * len(ordered))))
-        widths = ordered[inside - 1 :] - ordered[: len(ordered) - inside + 1]
+        with np.errstate(invalid="ignore"):  # between two that never end there is no width
+            widths = ordered[inside - 1 :] - ordered[: len(ordered) - inside + 1]
         first = 0 if np.isnan(widths).all() else int(np.nanargmin(widths))
         median = float(ordered[len(ordered) // 2])
         return cls(float(ordered[first]), median, float(ordered[first + inside - 1]))

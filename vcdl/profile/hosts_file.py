@@ -9,18 +9,17 @@ from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.file_kind import HOSTS
 from vcdl.yaml_schema.section import Section, list_of_sections, load_section
 
-_AboveZero = Annotated[float, kinds.above_zero()]
 _NotNegative = Annotated[float, kinds.at_least(0.0)]
 
 
 class HostSettings(Section):
     """Hosts of one type."""
 
-    name: Annotated[str, kinds.text(r"[^\s].{0,60}", "a name")]
-    count: Annotated[int, kinds.whole(1)] = 1
-    slots: Annotated[int, kinds.whole(1)] = 1
+    name: Annotated[str, kinds.text(r"[\w.][\w .+/-]{0,60}", "a name")]
+    count: Annotated[int, kinds.whole(1, 1_000_000)] = 1
+    slots: Annotated[int, kinds.whole(1, 10_000)] = 1
     """Subtasks that one of them trains at a time."""
-    samples_per_s: _AboveZero
+    samples_per_s: Annotated[float, kinds.at_least(1e-6)]
     """Speed of one slot, as `vcdl hosts` or `vcdl profile` measured it."""
     fixed_s: _NotNegative = 0.0
     """Seconds of a subtask beside its training."""

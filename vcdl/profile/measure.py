@@ -1,10 +1,13 @@
 """The speed of this machine for a job, from some of its subtasks, trained here by the job's own workers."""
 
+import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from vcdl.errors import RunFolderError
 from vcdl.job import Job
+from vcdl.journal.events import Recorded, UpdateApplied, VersionEvaluated
 from vcdl.local.run import run_locally
 from vcdl.profile.stages import RunProfile
 from vcdl.report.observer import RunObserver
@@ -15,6 +18,23 @@ from vcdl.run.reading import journal_of
 
 MOST_S = 40.0
 """Longest measurement, in seconds of training."""
+_STEADY = 8
+"""Subtasks that are measured once the evaluator has started, which takes a part of the processors."""
+
+
+class _Enough(RunObserver):
+    """Pauses a run once some subtasks were trained undisturbed."""
+
+    def __init__(self, folder: RunFolder, subtasks: int) -> None:
+        self._folder, self._left = folder, subtasks
+        self._is_measured = False
+
+    def events(self, events: Sequence[Recorded]) -> None:
+        for recorded in events:
+            self._is_measured |= isinstance(recorded.event, VersionEvaluated)
+            self._left -= self._is_measured and isinstance(recorded.event, UpdateApplied)
+        if self._left <= 0:
+            self._folder.stop_request.touch()
 
 
 def measured_run(folder: RunFolder) -> RunProfile:
@@ -29,20 +49,25 @@ def measured_run(folder: RunFolder) -> RunProfile:
 
 
 def measured_here(job: Job) -> RunProfile:
-    """The profile of an epoch of the job, or of MOST_S of it, in a folder that is gone afterwards.
+    """The profile of the job's first subtasks, for at most MOST_S, in a folder that is gone afterwards.
 
     Raises VcdlError for a job that cannot be trained, and RunFolderError when it brings no update.
     """
-    stop = job.stop.model_copy(update={"epochs": 2, "wall_time_s": MOST_S, "target_accuracy": None, "target": None})
+    stop = job.stop.model_copy(update={"wall_time_s": MOST_S, "target_accuracy": None, "target": None})
+    workers = job.grid.workers if isinstance(job.grid.workers, int) else os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="vcdl-plan-") as path:
         folder = RunFolder(Path(path) / "run")
         folder.create()
         freeze(job.model_copy(update={"stop": stop}), folder)
-        run_locally(folder, RunObserver())
+        run_locally(folder, _Enough(folder, _STEADY + 2 * workers))
         with journal_of(folder) as journal:
-            profile = RunProfile.of(() if journal is None else journal.stream())
+            events = [] if journal is None else list(journal.stream())
+    profile = RunProfile.of(events)
+    steady = RunProfile(since_s=profile.first_measured_s or 0.0)
+    for recorded in events:
+        steady.follow(recorded)
     if not profile.sums:
         raise RunFolderError(
             f"no subtask came to its end within {MOST_S:g} s here: plan with a run's measurements, `vcdl plan JOB RUN`"
         )
-    return profile
+    return steady if steady.total().subtasks >= _STEADY else profile

@@ -5,12 +5,15 @@ import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 
+from vcdl.planner.forecast import MODEL_ERROR, Work
 from vcdl.planner.throughput import HostType, Servers, Subtask
-from vcdl.profile.stages import AWAY, FOLD, OF_HOST, TRAIN, RunProfile, StageSums
+from vcdl.profile.stages import AWAY, FOLD, OF_HOST, ONCE, SERVER, TRAIN, RunProfile, StageSums
 from vcdl.report.wording import grouped
 
-_ONCE = ("build", "first")
-"""What a process does before its first subtask only."""
+_HALF_FREE = 0.2
+"""A slot that was used for less than this is no slot of its own."""
+_FINAL = 3
+"""Evaluations after the last subtask: of its epoch, and of both final splits."""
 _FIXED = tuple(stage for stage in OF_HOST if stage != TRAIN)
 
 
@@ -48,18 +51,26 @@ def measured_type(profile: RunProfile, measured: HostClass) -> HostType:
     """A class of hosts, for the model: seconds that a subtask needs, and how many a host has at a time."""
     sums, uses = profile.total(measured.hosts), [profile.hosts[host] for host in measured.hosts]
     at_once = sum(use.most_out for use in uses) / len(uses)
-    at_work_s = sum(use.active_s - use.idle_s for use in uses)
+    at_work_s = sum(use.at_work_s for use in uses)
+    subtasks = max(1, sums.subtasks)
+    once_s = sums.mean_s(*ONCE) * subtasks / sums.compiled if 0 < sums.compiled < sums.subtasks else 0.0
+    fixed = tuple(stage for stage in _FIXED if not once_s or stage not in ONCE)
+    busy_s = sums.mean_s(*fixed, TRAIN)
+    at_work_s -= once_s * sums.compiled if profile.since_s == 0.0 else 0.0
     # Little's law: as many are trained at a time as come a second, by the seconds that each takes.
-    slots = sums.subtasks * sums.mean_s(*OF_HOST) / at_work_s if at_work_s > 0 else 1.0
-    once_s = sums.mean_s(*_ONCE) * sums.subtasks / max(1, sums.compiled) if sums.compiled < sums.subtasks else 0.0
-    fixed = _FIXED if not once_s else tuple(stage for stage in _FIXED if stage not in _ONCE)
+    trained = subtasks * busy_s / at_work_s if at_work_s > 0 else 1.0
+    slots = max(1.0, min(at_once, math.ceil(trained - _HALF_FREE)))
+    # The rest of a slot's time is between two subtasks: the client notices the end, and starts the next process. Where
+    # a host has no more than it trains, its slot also waits until the last one is folded in.
+    waits_s = sums.mean_s(AWAY, SERVER, FOLD) if at_once <= slots else 0.0
+    between_s = max(0.0, slots * at_work_s / subtasks - busy_s - waits_s)
     return HostType(
         name=measured.name,
         count=len(measured.hosts),
-        fixed_s=sums.mean_s(*fixed),
+        fixed_s=sums.mean_s(*fixed) + between_s,
         sample_s=sums.seconds.get(TRAIN, 0.0) / max(1, sums.samples),
-        away_s=sums.mean_s(AWAY),
-        slots=min(max(1.0, slots), max(1.0, at_once)),
+        away_s=max(0.0, sums.mean_s(AWAY) - (between_s if at_once > slots else 0.0)),
+        slots=slots,
         at_once=max(1.0, at_once),
         once_s=once_s,
     )
@@ -81,7 +92,28 @@ def mean_subtask(sums: StageSums) -> Subtask:
     return Subtask(sums.samples / count, sums.bytes_up / count, sums.bytes_down / count)
 
 
-def fixed_s(profile: RunProfile) -> float:
-    """Seconds of a run before its first subtask begins, and after its last one, if it has ended."""
+def planned_work(profile: RunProfile, subtasks: int, subtask: Subtask, shards: int) -> Work:
+    """A job of so many subtasks, with the begin and the end of the measured run.
+
+    The evaluator starts beside the training: a run that is shorter than its start waits for it, a longer one does not.
+    """
     first_s = min((host.first_s for host in profile.hosts.values() if host.first_s is not None), default=0.0)
-    return first_s + (profile.history.wall_s - profile.last_applied_s if profile.history.finished else 0.0)
+    evaluator_s = profile.first_measured_s or 0.0
+    if profile.history.finished:
+        end_s = profile.history.wall_s - max(profile.last_applied_s, evaluator_s)
+    else:
+        end_s = _FINAL * statistics.median(profile.evaluations_s or [0.0])
+    return Work(subtasks, subtask, shards, first_s, end_s, evaluator_s, math.hypot(MODEL_ERROR, _drift(profile)))
+
+
+def _drift(profile: RunProfile) -> float:
+    """How far the speed of hosts moved from epoch to epoch, as a fraction: as far as it may move from now on.
+
+    A new value lies about the mean of n with the deviation σ · √(1 + 1/n). 0 where no host has two epochs.
+    """
+    ratios = []
+    for host in profile.hosts:
+        busy_s = [one.mean_s(*OF_HOST) for (of, _), one in profile.sums.items() if of == host and one.subtasks]
+        if len(busy_s) > 1 and (mean_s := statistics.fmean(busy_s)) > 0:
+            ratios += [each / mean_s for each in busy_s]
+    return statistics.stdev(ratios) * (1.0 + 1.0 / len(ratios)) ** 0.5 if ratios else 0.0

@@ -15,6 +15,7 @@ from vcdl.journal.events import (
     UpdateApplied,
     UpdateRefused,
     UpdateSuperseded,
+    VersionEvaluated,
     WorkunitCancelled,
     WorkunitCreated,
     WorkunitFailed,
@@ -57,6 +58,8 @@ MEANINGS: Mapping[str, str] = {
 }
 OF_HOST = ("start", "build", "prepare", "first", TRAIN, "paused", "checkpoint", "write")
 """The stages in which a subtask occupies its host."""
+ONCE = ("build", "first")
+"""What a process does before its first subtask only."""
 _NOTICED_S = 2.0
 """Seconds that the server may have noticed a sending late."""
 _Ended = UpdateRefused | ResultRefused | UpdateSuperseded | WorkunitFailed | WorkunitCancelled
@@ -134,10 +137,14 @@ class HostUse:
         return 0.0 if self.first_s is None else self.last_s - self.first_s
 
     @property
+    def at_work_s(self) -> float:
+        """Seconds in which it had something to do."""
+        return self.busy_s + (self.last_s - self._since_s if self.out else 0.0)
+
+    @property
     def idle_s(self) -> float:
-        """Seconds of them in which it had nothing to do."""
-        busy_s = self.busy_s + (self.last_s - self._since_s if self.out else 0.0)
-        return max(0.0, self.active_s - busy_s)
+        """Seconds between its first and last event in which it had nothing to do."""
+        return max(0.0, self.active_s - self.at_work_s)
 
 
 @dataclass
@@ -152,6 +159,14 @@ class RunProfile:
     history: JobHistory = field(default_factory=JobHistory)
     last_applied_s: float = 0.0
     """Active seconds at which the last subtask was folded in."""
+    since_s: float = 0.0
+    """Active seconds before which no subtask's time counts: what starts meanwhile takes its part of the processors. Of
+    those only what a process does once is kept.
+    """
+    first_measured_s: float | None = None
+    """Active seconds at which the evaluator had measured its first version."""
+    evaluations_s: list[float] = field(default_factory=list)
+    """Seconds of each evaluation."""
     _created: dict[str, float] = field(default_factory=dict)
     """Open workunit → active seconds at its creation."""
     _sent: dict[str, dict[str, tuple[float, int]]] = field(default_factory=dict)
@@ -174,7 +189,9 @@ class RunProfile:
                 self._created[event.workunit] = now_s
             case WorkunitSent():
                 self._sent.setdefault(event.workunit, {})[event.host] = now_s, event.bytes_down
-                self.hosts.setdefault(event.host, HostUse()).takes(event.workunit, now_s)
+                use = self.hosts.setdefault(event.host, HostUse(first_s=now_s))
+                if now_s >= self.since_s:
+                    use.takes(event.workunit, now_s)
             case UpdateApplied():
                 self._apply(event, now_s)
             case UpdateRefused() | ResultRefused():
@@ -185,6 +202,9 @@ class RunProfile:
                 self._waste(LOST, event, "", now_s)
             case WorkunitCancelled():
                 self._waste(CANCELLED, event, "", now_s)
+            case VersionEvaluated():
+                self.first_measured_s = now_s if self.first_measured_s is None else self.first_measured_s
+                self.evaluations_s.append(event.evaluation_s)
             case _:
                 pass
 
@@ -218,6 +238,10 @@ class RunProfile:
         sent_s, bytes_down = sendings.get(host, (created_s, 0))
         sums = self.sums.setdefault((host, WorkunitName.parse(event.workunit).epoch), StageSums())
         stages = stages_of(event, now_s - created_s, now_s - sent_s)
+        if sent_s < self.since_s:
+            once = {stage: stages[stage] for stage in ONCE} if "first" in event.times_s else {}
+            sums.add(StageSums(compiled=len(once) > 0, seconds=once))
+            return
         sums.add(
             StageSums(
                 subtasks=1,

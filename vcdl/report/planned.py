@@ -33,7 +33,7 @@ def plan_lines(
             [
                 mark,
                 one.choice.name,
-                duration(one.wall_s.median),
+                time_words(one.wall_s.median),
                 between(one.wall_s, duration),
                 usd(one.usd.median),
                 between(one.usd, usd),
@@ -99,7 +99,7 @@ def _figures(one: ChoiceForecast) -> dict[str, Any]:
         "on_demand_units": one.choice.on_demand_units,
         "shards": one.choice.shards,
         "wall_s": vars(one.wall_s) if finite else None,
-        "usd": vars(one.usd),
+        "usd": vars(one.usd) if one.usd.high < float("inf") else None,
         "kept": one.kept,
         "subtasks_per_s": one.speed.subtasks_per_s,
         "samples_per_s": one.speed.samples_per_s,
@@ -111,13 +111,18 @@ def _figures(one: ChoiceForecast) -> dict[str, Any]:
 def _words(one: ChoiceForecast) -> str:
     money = f" for {usd(one.usd.median)} ({between(one.usd, usd)})" if one.usd.high > 0 else ""
     speed = f"{grouped(one.speed.samples_per_s)} samples/s"
-    return f"{duration(one.wall_s.median)} ({between(one.wall_s, duration)}){money}, {speed}"
+    return f"{time_words(one.wall_s.median)} ({between(one.wall_s, duration)}){money}, {speed}"
 
 
 def between(values: OutcomeRange, shown: Callable[[float], str]) -> str:
     """`3 min to 5 min`."""
     high = shown(values.high) if values.high < float("inf") else "never"
     return f"{shown(values.low)} to {high}" if values.low < float("inf") else "never"
+
+
+def time_words(seconds: float) -> str:
+    """`3 min 05 s`, or `never`."""
+    return duration(seconds) if seconds < float("inf") else "never"
 
 
 def usd(amount: float) -> str:
