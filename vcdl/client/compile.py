@@ -52,12 +52,14 @@ _RANGES: Mapping[str, tuple[frozenset[str], Callable[[float], bool]]] = {
 """Arguments of optimizers that Keras takes at any value, by what they must be."""
 
 
-def compile_model(model: Any, training: Training, *, weigh_metrics: bool = False, is_plain: bool = False) -> None:
+def compile_model(
+    model: Any, training: Training, *, weigh_metrics: bool = False, is_plain: bool = False, loss_weight: float = 1.0
+) -> None:
     """Compile a Keras model with a fresh optimizer, the loss and the metrics of `training`.
 
     `weigh_metrics`: whether metrics weigh samples, too, as the loss does. `is_plain`: whether every class is Keras'
-    own, so that the model can be loaded without VCDL. Raises JobError, with the nearest known name, when Keras does not
-    know a name or an argument.
+    own, so that the model can be loaded without VCDL. `loss_weight`: of a single output. Raises JobError, with the
+    nearest known name, when Keras does not know a name or an argument.
     """
     if training.outputs:
         loss: Any = {output.name: make_loss(output.loss) for output in training.outputs}
@@ -65,10 +67,11 @@ def compile_model(model: Any, training: Training, *, weigh_metrics: bool = False
     else:
         loss = make_loss(training.loss)
         metrics = make_metrics(training.metrics, loss)
+    weights = {output.name: output.weight for output in training.outputs}
     model.compile(
         optimizer=make_optimizer(training.optimizer, training.learning_rate, None if is_plain else model),
         loss=loss,
-        loss_weights={output.name: output.weight for output in training.outputs} or None,
+        loss_weights=weights or (None if loss_weight == 1 else [loss_weight]),
         metrics=None if weigh_metrics else metrics,
         weighted_metrics=metrics if weigh_metrics else None,
         jit_compile=_jit_compile(),
@@ -111,6 +114,16 @@ def make_loss(named: Named) -> Any:
     import keras
 
     return _make("training > loss", _classes(keras.losses, keras.losses.Loss), named, {})
+
+
+_SQUARED = frozenset({"mean_squared_error"})
+_ABSOLUTE = frozenset({"mean_absolute_error", "huber", "log_cosh"})
+
+
+def loss_unit(named: Named, scale: float) -> float:
+    """The size of a loss on targets of this scale: a training divides by it, so that no rate depends on their unit."""
+    name = metric_name(named)
+    return scale * scale if name in _SQUARED else scale if name in _ABSOLUTE else 1.0
 
 
 def make_metric(named: Named, name: str | None = None) -> Any:

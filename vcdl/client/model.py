@@ -48,6 +48,8 @@ _OWN_CLASS = (
     "or keras.Model(inputs, outputs)"
 )
 _END = object()
+TARGET_SCALE = "target_scale"
+"""The last layer of a model whose targets are of an unusual scale (vcdl.models.scaled_output)."""
 
 
 def load_model(model_json: str, *, draws_weights: bool = True) -> Any:
@@ -251,3 +253,11 @@ def last_layers(model: Any) -> set[int]:
         if not isinstance(layer, keras.Layer) or not layer.weights:
             ends += layer._inbound_nodes[call].input_tensors
     return last
+
+
+def target_scale(model: Any) -> float:
+    """The scale of what a model predicts, as far as it is known; 1 else."""
+    import numpy as np
+
+    last = model.layers[-1]
+    return float(np.mean(last.scale)) if last.name == TARGET_SCALE else 1.0

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vcdl.client.batches import Order
-from vcdl.client.compile import compile_model
+from vcdl.client.compile import compile_model, loss_unit
 from vcdl.client.loops import loop_of
-from vcdl.client.model import input_shapes, load_model
+from vcdl.client.model import input_shapes, load_model, target_scale
 from vcdl.client.moments import MovingMoments
 from vcdl.wire.weights import Layout, Vector, assign, assign_frozen, flatten
 from vcdl.wire.workunit import Frozen, Training
@@ -58,7 +58,8 @@ class Trainer:
         if frozen is not None:
             assign_frozen(self.model, frozen)
         # Nobody reads a client's metrics, the server measures its own; the loss is computed anyway.
-        compile_model(self.model, training.without_metrics())
+        self._loss_unit = loss_unit(training.loss, target_scale(self.model))
+        compile_model(self.model, training.without_metrics(), loss_weight=1 / self._loss_unit)
         self._optimizer = self.model.optimizer
         self._optimizer.build(self.model.trainable_variables)
         self._moments = MovingMoments(self._optimizer, training)
@@ -133,7 +134,7 @@ class Trainer:
         begun_s = time.perf_counter()
         losses = self._loop.steps((x, y) if weights is None else (x, y, weights), order, batch_size)
         self._batch_s = (time.perf_counter() - begun_s) / len(losses)
-        return losses
+        return losses if self._loss_unit == 1 else [loss * self._loss_unit for loss in losses]
 
     def finish(self) -> Vector:
         """The trained weights and moments, shape (n,), after the optimizer's last act of a training (averaging)."""

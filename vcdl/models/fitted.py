@@ -18,6 +18,7 @@ from vcdl.job.training import ACCUMULATION
 from vcdl.models.build import BuiltModel, build_model
 from vcdl.models.check import check_model
 from vcdl.models.integer_inputs import IntegerInput, integer_inputs
+from vcdl.models.scaled_output import with_scaled_output
 from vcdl.wire.inputs import each
 from vcdl.wire.normalise import normalise
 from vcdl.wire.workunit import Normalisation, Training
@@ -51,6 +52,8 @@ def fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
         job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed, start, job.training.precision
     )
     normalisation = _normalisation(job, dataset, model.json)
+    if job.data.task == "regression":
+        model = with_scaled_output(model, dataset, normalisation)
     training = job.training_on(normalisation)
     tasks = {output.name: output.task for output in job.data.outputs or ()}
     check_model(model.json, training, dataset.input_shape, _compared(dataset, normalisation), job.data.task, tasks)

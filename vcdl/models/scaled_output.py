@@ -1,0 +1,58 @@
+"""A regression's model ends in the scale of its targets: prices of 3e5 are as easy to learn as numbers around 0.
+
+A layer behind the last one multiplies by the targets' deviation and adds their mean. So predictions, losses and metrics
+are in the targets' own unit everywhere, and the client divides the loss that it trains with (vcdl.client.trainer).
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vcdl.client.model import TARGET_SCALE, load_model, output_tensors
+from vcdl.data.dataset import Array, Dataset
+from vcdl.models.build import BuiltModel
+from vcdl.wire.inputs import as_keras_takes
+from vcdl.wire.normalise import normalise
+from vcdl.wire.weights import assign, assign_frozen
+from vcdl.wire.workunit import Normalisation
+
+_USUAL = 3.0
+"""Deviations from 1/3 to 3, and means up to 3, are learned as they are."""
+_TRIED = 256
+
+
+def with_scaled_output(model: BuiltModel, dataset: Dataset, normalisation: Normalisation) -> BuiltModel:
+    """The model for targets of any scale. It stays as it is where they are of a usual one, where it does not end in
+    plain numbers, and where its weights predict them better already than their mean does.
+    """
+    y = np.asarray(dataset.y_train, np.float64).reshape(len(dataset.y_train), -1)
+    mean, deviation = y.mean(axis=0), y.std(axis=0)
+    deviation[deviation == 0] = 1.0
+    if (deviation > 1 / _USUAL).all() and (deviation < _USUAL).all() and (np.abs(mean) < _USUAL).all():
+        return model
+    import keras
+
+    plain = load_model(model.json)
+    if len(plain.outputs) != 1 or plain.outputs[0].shape[1:] != (y.shape[1],) or not _ends_linear(plain):
+        return model
+    assign(plain, model.weights)
+    assign_frozen(plain, model.frozen)
+    if _predicts(plain, normalise(dataset.x_train[:_TRIED], normalisation), y[:_TRIED], mean):
+        return model
+    layer = keras.layers.Rescaling(deviation.tolist(), mean.tolist(), name=TARGET_SCALE)
+    scaled = keras.Model(plain.input, layer(plain.outputs[0]), name=plain.name)
+    return replace(model, json=str(scaled.to_json()))
+
+
+def _ends_linear(model: Any) -> bool:
+    import keras
+
+    (tensor,) = output_tensors(model).values()
+    layer = tensor._keras_history.operation
+    return isinstance(layer, keras.layers.Dense) and layer.activation is keras.activations.linear
+
+
+def _predicts(model: Any, x: Array, y: Array, mean: Array) -> bool:
+    given = np.asarray(model.predict_on_batch(as_keras_takes(x)), np.float64)
+    return bool(np.square(given - y).sum() < np.square(y - mean).sum())
