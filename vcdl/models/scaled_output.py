@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from vcdl.client.model import TARGET_SCALE, load_model, output_tensors
-from vcdl.data.dataset import Array, Dataset
+from vcdl.data.dataset import Dataset
+from vcdl.data.rows import Array, first_of
 from vcdl.models.build import BuiltModel
 from vcdl.wire.inputs import as_keras_takes
 from vcdl.wire.normalise import normalise
@@ -38,7 +39,7 @@ def with_scaled_output(model: BuiltModel, dataset: Dataset, normalisation: Norma
         return model
     assign(plain, model.weights)
     assign_frozen(plain, model.frozen)
-    if _predicts(plain, normalise(dataset.x_train[:_TRIED], normalisation), y[:_TRIED], mean):
+    if _predicts(plain, normalise(first_of(dataset.x_train, _TRIED), normalisation), y[:_TRIED], mean):
         return model
     layer = keras.layers.Rescaling(deviation.tolist(), mean.tolist(), name=TARGET_SCALE)
     scaled = keras.Model(plain.input, layer(plain.outputs[0]), name=plain.name)
