@@ -11,6 +11,7 @@ from vcdl.journal.events import (
     Event,
     Recorded,
     ResultRefused,
+    RolledBack,
     RunStarted,
     UpdateSuperseded,
     UploadVerified,
@@ -191,6 +192,16 @@ def test_of_a_convicted_host_only_what_came_after_its_last_good_upload_is_taken_
     fleet.verify("sleeper", agrees=False)
     (convicted,) = fleet.history.to_convict
     assert (convicted.versions, len(convicted.again)) == ((4, 5), 2)
+
+
+def test_what_was_dropped_with_a_liars_uploads_is_not_taken_back_or_made_again_once_more(fleet: Fleet) -> None:
+    fleet.bring("h0", "sleeper", "other", "other", "other")
+    fleet.verify("h0")
+    fleet.follow(RolledBack(6, 0, (2, 4), 5, 0.0, 0.0, "sleeper", ("honest",)))
+    fleet.verify("other", agrees=False)
+    assert fleet.history.to_convict[0].versions == (3, 5)
+    fleet.follow(RolledBack(7, 0, (3, 5), 6, 0.1, 0.9))
+    assert fleet.history.to_convict[0].versions == (3, 5), "a collapse: nothing is made again"
 
 
 def test_an_upload_that_was_applied_just_before_one_agreed_is_believed(fleet: Fleet) -> None:

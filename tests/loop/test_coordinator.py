@@ -540,6 +540,16 @@ def test_the_subtasks_of_a_liar_are_made_again_first_whatever_came_of_their_epoc
     assert actions(plan, events, open_wanted=5) == [Create(1, 0, 20_000, None)]
 
 
+def test_what_a_rollback_drops_with_a_liars_uploads_is_made_again_and_what_is_out_with_it_too() -> None:
+    plan = replace(ROLLING, shards=4, is_for_strangers=True, rolls_back=True)
+    events = [*an_epoch(1, shards=4), *(created(2, shard, 0, 4) for shard in range(3)), applied(5, 2, 0, 4)]
+    events += [applied(6, 2, 1, 4), created(2, 3, 0, 6)]
+    event = RolledBack(7, 4, (5, 6), 6, 0.0, 0.0, "liar", (w(2, 1, 0, 4),))
+    expected = [Create(2, 3, 1, None), Create(2, 1, 10_000, None)]
+    assert actions(plan, [*events, event], open_wanted=3)[-2:] == expected
+    assert coordinator_after(plan, [*events, event]).history.again == 1
+
+
 def test_a_job_does_not_end_before_the_subtasks_of_liars_are_made_again() -> None:
     plan = replace(ROLLING, epochs=1, is_for_strangers=True, rolls_back=False)
     events = [*an_epoch(1, shards=1), evaluated(1, 1, 0.9), HostConvicted("liar", w(1, 0), (), (w(1, 0),))]

@@ -20,6 +20,7 @@ from tests.store_servers import on_server
 from vcdl.errors import StoreLost, Unavailable
 from vcdl.journal.events import (
     EpochClosed,
+    HostConvicted,
     RolledBack,
     UpdateApplied,
     UpdateSuperseded,
@@ -201,6 +202,19 @@ def test_what_is_not_believed_is_dropped_and_the_others_folded_again(
     version, weights = run.run.store().read()
     assert version == 14
     assert weights.tobytes() == folded(run, {*range(1, 11), 12, 13}).tobytes()
+
+
+def test_what_was_made_of_a_liars_weights_is_dropped_with_them_and_made_again_but_a_lie(run: ServedRun) -> None:
+    server, journal = served(run), run.run.journal()
+    for number, base_version in enumerate([10, 11, 12], start=13):
+        run.bring(number, noise(99, WEIGHTS), base_version=base_version)
+        server.run_once()
+    after = {row.event.version: row.event.workunit for row in journal.read() if isinstance(row.event, UpdateApplied)}
+    journal.append(HostConvicted("late", "a lie", (11,), (after[11], after[16])))
+    event = take_late_back(run)
+    assert (event.dropped, event.again) == ((11, 15, 16), (after[15],))
+    assert [event.overtakes(version) for version in (10, 11, 16, 17)] == [False, True, True, False]
+    assert server.store.read()[1].tobytes() == folded(run, {*range(1, 11), 12, 13, 14}).tobytes()
 
 
 def test_where_that_has_not_helped_all_are_dropped(run: ServedRun) -> None:

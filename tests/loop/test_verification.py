@@ -14,6 +14,7 @@ from vcdl.journal.events import (
     EvaluationWanted,
     Event,
     HostConvicted,
+    RolledBack,
     StopDecided,
     UpdateApplied,
     UpdateRefused,
@@ -287,6 +288,12 @@ def test_what_agrees_with_others_counts_less(world: World) -> None:
 
 def test_a_host_of_which_none_agreed_yet_comes_before_one_that_brought_twice_as_much(world: World) -> None:
     assert drawn(world, uploads="fnf", before=AGREED) == world.trained.workunit(1)
+
+
+def test_what_is_dropped_with_a_liars_uploads_may_still_show_another(world: World) -> None:
+    assert drawn(world, uploads="ffs", before=AGREED) is not None
+    assert drawn(world, uploads="", before=[RolledBack(4, 0, (1, 2, 3), 3, 0.0, 0.0, "l")]) is not None
+    assert drawn(world, uploads="", before=[RolledBack(5, 0, (1, 2, 3), 4, 0.1, 0.9)]) is None
 
 
 def test_but_not_once_a_host_was_found_that_turned(world: World) -> None:

@@ -301,6 +301,8 @@ class RolledBack(Event, frozen=True, tag="rolled_back"):
     """The median of the measures before it."""
     host: str = ""
     """The convicted host whose uploads are dropped; empty: the weights had collapsed."""
+    again: tuple[str, ...] = ()
+    """The workunits of honest updates that are dropped with them: their subtasks are made again."""
 
     @property
     def key(self) -> str:
@@ -311,10 +313,8 @@ class RolledBack(Event, frozen=True, tag="rolled_back"):
         return self.to < version < self.version
 
     def overtakes(self, version: int) -> bool:
-        """Whether what started from a version is dropped; what started from one with a convicted host's uploads in it
-        still counts, as it was honestly trained.
-        """
-        return not self.host and self.undoes(version)
+        """Whether what started from a version is dropped: it has a dropped update in it."""
+        return min(self.dropped, default=self.to + 1) <= version < self.version
 
     def overtaken(self, workunits: Mapping[str, WorkunitName]) -> list[str]:
         """Those workunits that are."""

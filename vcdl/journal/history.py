@@ -312,6 +312,7 @@ class JobHistory:
         """What started from weights that the job went back from will be dropped."""
         self.version = max(self.version, event.version)
         self.rollbacks.append(event)
+        self.again += len(event.again)
         for workunit in event.overtaken(self.open):
             self._end(workunit)
 

@@ -18,6 +18,7 @@ from vcdl.journal.events import (
     HostConvicted,
     Recorded,
     ResultRefused,
+    RolledBack,
     RunPaused,
     RunStarted,
     StopDecided,
@@ -208,6 +209,10 @@ class HostHistory:
             case HostConvicted():
                 self._host(event.host).convicted = event.workunit
                 self.disputed.pop(event.host, None)
+            case RolledBack(dropped=dropped) if event.host:  # they are made again
+                for host in self.hosts.values():
+                    kept = [one for one in host.on_its_word if one.version not in dropped]
+                    host.on_its_word = deque(kept, _KEPT_OF_ONE)
             case RunStarted() | RunPaused():
                 # What was out is handed out again, and no host has lost it. An upload may still come.
                 self._earlier |= {workunit: self.sender(workunit) for workunit in self._senders}

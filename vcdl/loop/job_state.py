@@ -245,6 +245,8 @@ class JobState:
         """What started from weights that the job went back from is made again; that was no try."""
         for workunit in event.overtaken(self.history.open):
             self._came_to_nothing(workunit)
+        for workunit in event.again:
+            self.tries.was_a_lie(WorkunitName.parse(workunit))
         self.convicted.pop(event.host, None)
         self.covered = min(self.covered, event.to)
         self._want_validation(event.version, 0)

@@ -4,11 +4,11 @@ The event comes first. From then on a store behind its version is one that has t
 process that is killed anywhere in between leaves nothing that another one would not finish, and nothing is done twice.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from vcdl.errors import StoreError, StoreLost
-from vcdl.journal.events import RolledBack, UpdateApplied
+from vcdl.journal.events import HostConvicted, RolledBack, UpdateApplied
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import kept_hosts
@@ -26,16 +26,11 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
     """
     lineage, newest = _lineage(journal), _newest(snapshots)
     later = lineage.after(collapse.to)
-    dropped: Sequence[UpdateApplied] = later
-    if not collapse.is_again:
-        dropped = without_trust(later, kept_hosts(journal).now())
-    left_out = {update.version for update in dropped}
-    if not _can_be_made(run, collapse.to, [update for update in later if update.version not in left_out]):
-        dropped = later
+    bad = later if collapse.is_again else without_trust(later, kept_hosts(journal).now())
     event = RolledBack(
         version=max(lineage.version, newest) + 1,
         to=collapse.to,
-        dropped=tuple(update.version for update in dropped),
+        dropped=tuple(update.version for update in _dropped(run, collapse.to, later, bad)),
         collapsed=collapse.version,
         measured=collapse.measured,
         usual=collapse.usual,
@@ -44,17 +39,24 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
 
 
 def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack) -> RolledBack:
-    """Take the uploads of a convicted host back, likewise. What others made of weights with them stays; where theirs
-    cannot be folded in again, all are dropped.
+    """Take the uploads of a convicted host back, likewise. What others made of weights with them in it is dropped as
+    well, and made again.
     """
     lineage, newest = _lineage(journal), _newest(snapshots)
-    later = lineage.after(action.to)
-    dropped = [update for update in later if update.version in action.versions]
-    if not _can_be_made(run, action.to, [update for update in later if update.version not in action.versions]):
-        dropped = later
-    newest = max(lineage.version, newest)
-    versions = tuple(update.version for update in dropped)
-    event = RolledBack(newest + 1, action.to, versions, newest, measured=0.0, usual=0.0, host=action.host)
+    later, newest = lineage.after(action.to), max(lineage.version, newest)
+    dropped = _dropped(run, action.to, later, _with_what_follows(later, action.versions))
+    convicted = [row.event for row in journal.stream(kinds=(HostConvicted,))]
+    lies = {name for event in convicted if isinstance(event, HostConvicted) for name in event.again}
+    event = RolledBack(
+        version=newest + 1,
+        to=action.to,
+        dropped=tuple(update.version for update in dropped),
+        collapsed=newest,
+        measured=0.0,
+        usual=0.0,
+        host=action.host,
+        again=tuple(update.workunit for update in dropped if update.workunit not in lies),
+    )
     return _done(event, run, snapshots, journal)
 
 
@@ -62,9 +64,29 @@ def without_trust(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Seque
     """The dropped updates since a good version, in order: what their hosts brought on their word alone,
     and what started from a version with one of these in it. Where that is none or nearly all, all of them.
     """
-    bad = {update.version for update in updates if not hosts.is_vouched(update.host, update.version)}
-    first = min(bad, default=0)
-    return [update for update in updates if not bad or update.version in bad or update.base_version >= first]
+    bad = [update.version for update in updates if not hosts.is_vouched(update.host, update.version)]
+    return _with_what_follows(updates, bad) if bad else updates
+
+
+def _with_what_follows(updates: Sequence[UpdateApplied], bad: Sequence[int]) -> Sequence[UpdateApplied]:
+    """The updates of these versions, and those that started from a version with one of them in it."""
+    return [update for update in updates if update.version in bad or update.base_version >= bad[0]]
+
+
+def _dropped(
+    run: Run, to: int, later: Sequence[UpdateApplied], bad: Sequence[UpdateApplied]
+) -> Sequence[UpdateApplied]:
+    """The bad ones of the updates later than `to`; all of them where the others cannot be folded in again. Raises
+    WeightsFileError for `to`: it must be known before it is decided that all goes back to it.
+    """
+    whole, left_out = whole_of(to, run), {update.version for update in bad}
+    try:
+        for update in later:
+            if update.version not in left_out:
+                fold_again(run, update, whole)
+    except StoreError:
+        return later
+    return bad
 
 
 def _lineage(journal: Journal) -> Lineage:
@@ -82,16 +104,3 @@ def _done(event: RolledBack, run: Run, snapshots: Snapshots, journal: Journal) -
     journal.append(event)
     make_newest(run, snapshots.store, journal)
     return event
-
-
-def _can_be_made(run: Run, version: int, updates: Collection[UpdateApplied]) -> bool:
-    """Whether a version is readable, and updates can be folded into it again. Raises WeightsFileError for the
-    version: it must be known before it is decided that all goes back to it.
-    """
-    whole = whole_of(version, run)
-    try:
-        for update in updates:
-            fold_again(run, update, whole)
-    except StoreError:
-        return False
-    return True

@@ -132,7 +132,7 @@ class Verification:
                     del self._waiting[one.workunit]
             case HostConvicted():
                 self._waiting = {name: one for name, one in self._waiting.items() if one.host != event.host}
-            case RolledBack():
+            case RolledBack() if not event.host:  # what was dropped with a liar's may still show another one
                 self._waiting = {name: one for name, one in self._waiting.items() if one.version not in event.dropped}
             case VersionEvaluated(split=split) if split == VALIDATION:
                 self._measured(event)
