@@ -159,8 +159,7 @@ def test_directions_are_those_of_the_shortened_step() -> None:
     for begin in range(0, SIZE, 7):
         block = slice(begin, begin + 7)
         step = (base() + decoy)[block]
-        BOUNDS.measure(sums, step, base()[block], begin)
-        BOUNDS.measure_directions(sums, step, base()[block], (base() + way)[block], 2 * way[block], begin)
+        BOUNDS.measure(sums, step, base()[block], begin, (base() + way)[block], 2 * way[block])
     factors = BOUNDS.shortened(table(), 1, row).factors
     trained = np.concatenate([(decoy * factors[0])[KERNEL], (decoy * factors[1])[BIAS]])
     honest_way = np.concatenate([way[KERNEL], way[BIAS]])

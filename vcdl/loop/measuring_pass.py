@@ -23,8 +23,6 @@ class MeasuringPass:
         self._reference = reference
         self._sums = bounds.sums()
         """The measures of each variable."""
-        self._is_measured = False
-        """Whether its variables were measured as a whole."""
         self.cosine: float | None = None
         """Cosine of the shortened step with the way of the shared weights since its base, known when it is shortened;
         None without one.
@@ -34,20 +32,12 @@ class MeasuringPass:
         self._looked_at, self._folded = hashlib.sha256(), hashlib.sha256()
         self._folded_bytes = 0
 
-    def add_whole(self, weights: Vector, base: Vector) -> None:
-        """Measure all of an upload, shape (n,), as far as that needs no W. Its blocks come afterwards."""
-        self._bounds.measure(self._sums, weights, base, 0)
-        self._is_measured = True
-
     def add(self, w: Vector, update: Update, begin: int) -> None:
         """Measure a block, the weights from number `begin` on. Raises FileUnavailable for the reference update."""
         if self._reads_twice:
             self._looked_at.update(update.weights.data)
         reference = None if self._reference is None else self._reference.block(begin, update.weights.size)
-        weights, base = update.weights, update.started_from
-        if not self._is_measured:
-            self._bounds.measure(self._sums, weights, base, begin)
-        self._bounds.measure_directions(self._sums, weights, base, w, reference, begin)
+        self._bounds.measure(self._sums, update.weights, update.started_from, begin, w, reference)
 
     def note_folded(self, update: Update) -> None:
         """Note a block of the second pass."""

@@ -222,7 +222,7 @@ class StreamedUpload(Change):
             return
         with np.errstate(over="ignore", invalid="ignore"):
             if self._keeps and begin == 0:
-                self._keep(self._first_pass)
+                self._keep()
             update = self._read(begin, w.shape[-1])
             if update is not None:
                 self._first_pass.add(w, update, begin)
@@ -236,8 +236,6 @@ class StreamedUpload(Change):
         )
         if self._judge is not None:
             self._unfit = self._strange_among_others(self._judge)
-        if self._is_kept and self._unfit is None:
-            self._shorten(self._weights, self._base, 0)
 
     def apply(self, w: Vector, begin: int) -> float:
         update = self._read(begin, w.shape[-1])
@@ -248,8 +246,8 @@ class StreamedUpload(Change):
             self._meter.add(update.weights, begin)
             if self._first_pass is not None:
                 self._first_pass.note_folded(update)
-            if update.base is not None:
-                self._shorten(update.weights, update.base, begin)
+        if update.base is not None:
+            self._shorten(update.weights, update.base, begin)
         with np.errstate(over="ignore", invalid="ignore"):  # weights that become infinite are refused at the end
             for part, is_trained in self._layout.parts(begin, begin + w.shape[-1]):
                 rule = self._rule if is_trained else self._on_statistics
@@ -290,8 +288,8 @@ class StreamedUpload(Change):
             return refused
         return None
 
-    def _keep(self, first_pass: MeasuringPass) -> None:
-        """Read all of it, and measure what needs no W."""
+    def _keep(self) -> None:
+        """Read all of it."""
         if self._upload is None:
             return
         try:
@@ -302,7 +300,6 @@ class StreamedUpload(Change):
         self._is_kept = True
         self._sum(self._weights, 0)
         self._meter.add(self._weights, 0)
-        first_pass.add_whole(self._weights, self._base)
 
     def _sum(self, weights: Vector, begin: int) -> None:
         if self._checksum is not None:

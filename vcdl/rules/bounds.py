@@ -6,7 +6,7 @@ arXiv 1911.07963) leaves room for a step of the usual length in one small variab
 value in what is no weight. docs/decisions/025 has the measurements behind the constants.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
@@ -32,6 +32,8 @@ and the block's begin. Only of those whose base is not negative either."""
 
 
 _NO_FLOORS: Floors = {}
+_Parts = tuple[tuple[int, slice], ...]
+"""Variables, each with its number and place."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,8 @@ class _Run:
     is_nonnegative: bool
     at: slice
     """The run's place in its block."""
-    variables: tuple[tuple[int, slice], ...]
-    """Number and place of each."""
-    pieces: tuple[tuple[slice, tuple[tuple[int, slice], ...]], ...]
+    variables: _Parts
+    pieces: tuple[tuple[slice, _Parts], ...]
     """Stretches that stay in the processor's cache with what is computed from them: the place of each, and of the
     variables in it, counted from the piece's begin."""
 
@@ -141,11 +142,20 @@ class Bounds:
         """What `measure` adds to."""
         return Sums(np.zeros(len(self._variables)), np.zeros((4, len(self._variables))))
 
-    def measure(self, sums: Sums, weights: Vector, base: Vector, begin: int) -> None:
-        """Measure a block of the step from `base` to `weights`, both of shape (m,), the numbers from `begin` on.
+    def measure(
+        self,
+        sums: Sums,
+        weights: Vector,
+        base: Vector,
+        begin: int,
+        w: Vector | None = None,
+        reference: Vector | None = None,
+    ) -> None:
+        """Measure a block of the step from `base` to `weights`, the numbers from `begin` on, and compare it with the
+        way of `w` since `base`, and with the `reference` update; all of shape (m,).
 
-        In float64, so that a rounded sum does not depend on a library's order of addition. Numbers that are never
-        negative are measured relative to their `base`.
+        Lengths in float64, so that a rounded sum does not depend on a library's order of addition; numbers that are
+        never negative relative to their `base`. Only refusals depend on directions, which are not made again.
         """
         for run in self._runs(begin, weights.size):
             to, from_ = weights[run.at], base[run.at]
@@ -159,29 +169,22 @@ class Bounds:
                 moved = to[at] - from_[at]
                 if run.is_nonnegative:
                     moved /= _sizes(own[at], parts, begin, floors)
+                elif w is not None:
+                    self._compare(sums, moved, w[run.at][at] - from_[at], 0, parts)
+                    if reference is not None:
+                        self._compare(sums, moved, reference[run.at][at], 2, parts)
                 exact = moved.astype(np.float64)
                 for number, part in parts:
                     some = exact[part]
                     sums.squares[number] += some @ some
 
-    def measure_directions(
-        self, sums: Sums, weights: Vector, base: Vector, w: Vector, reference: Vector | None, begin: int
-    ) -> None:
-        """Compare a block of the step with the way of `w` since `base`, and with the `reference` update; all of shape
-        (m,).
-
-        Only refusals depend on it, which are not made again: the order of a library's addition does not matter.
-        """
-        step, way = weights - base, w - base
-        for run in self._runs(begin, weights.size):
-            for number, part in run.variables:
-                if self._is_trained[number]:
-                    at = slice(run.at.start + part.start, run.at.start + part.stop)
-                    a, b = step[at], way[at]
-                    sums.directions[:2, number] += a @ b, b @ b
-                    if reference is not None:
-                        r = reference[at]
-                        sums.directions[2:, number] += a @ r, r @ r
+    def _compare(self, sums: Sums, step: Vector, way: Vector, row: int, parts: _Parts) -> None:
+        """Compare a piece of a step with a direction, in two rows of `sums.directions`."""
+        for number, part in parts:
+            if self._is_trained[number]:
+                a, b = step[part], way[part]
+                sums.directions[row, number] += a @ b
+                sums.directions[row + 1, number] += b @ b
 
     def cosines(self, sums: Sums, factors: Vector) -> tuple[float | None, float | None]:
         """Cosines of the shortened step, `factors` of shape (v,), with the way of the shared weights and with the
@@ -269,7 +272,7 @@ def _run(is_nonnegative: bool, places: tuple[tuple[int, int, int], ...]) -> _Run
     return _Run(is_nonnegative, slice(begin, end), variables, tuple(pieces))
 
 
-def _sizes(own: Vector, parts: Iterable[tuple[int, slice]], begin: int, floors: Floors) -> Vector:
+def _sizes(own: Vector, parts: _Parts, begin: int, floors: Floors) -> Vector:
     """What the numbers of a piece, which are never negative, are measured by: a new array."""
     sizes = np.empty_like(own)
     for number, part in parts:

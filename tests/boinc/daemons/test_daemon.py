@@ -1,6 +1,7 @@
 """How a daemon begins and ends, with work that only counts."""
 
 import ctypes
+import os
 import signal
 import subprocess
 import sys
@@ -143,3 +144,15 @@ def test_one_pass_that_fails_says_so_by_its_exit_code(folder: Path, capsys: pyte
 def test_a_folder_that_is_no_project_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_daemon("vcdl_test", "counts", Counting, 1.0, ["--project-dir", str(tmp_path)]) == ExitCode.SERVICE
     assert "no BOINC project" in capsys.readouterr().err
+
+
+@pytest.mark.process
+def test_the_numpy_of_a_daemon_has_one_thread() -> None:
+    """On a busy machine several wait for each other, which costs twenty times as much."""
+    code = (
+        "import os, vcdl.boinc.daemons.assimilator, numpy as np; a = np.ones(1 << 20); a @ a; "
+        "print(len(os.listdir('/proc/self/task')))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert ended.stdout == "1\n"

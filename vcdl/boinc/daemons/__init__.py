@@ -1,1 +1,7 @@
 """The daemons of VCDL on a BOINC server: listed in config.xml; bin/start and bin/stop start, watch and end them."""
+
+import os
+
+# NumPy reads it when it is imported. On a busy machine its threads wait for each other: a fold then took 20 times as
+# much of the processor.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
