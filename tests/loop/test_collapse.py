@@ -198,6 +198,15 @@ def test_an_epoch_that_ends_with_the_rollback_itself_is_no_proof_that_it_helped(
     assert watch.to_keep == [0, 14, 20]
 
 
+def test_after_a_rollback_no_older_end_is_gone_back_to_as_its_weights_are_gone() -> None:
+    watch = watch_of([*GOOD, 0.92, 0.92], ends=[6, 12, 18, 24])
+    assert watch.to_keep == [12, 18, 24]
+    watch.follow(RolledBack(25, 18, (19,), 24, 0.0, 0.0, "liar"))
+    assert watch.to_keep == [12, 18]
+    watch.follow(RolledBack(26, 12, (13,), 25, 0.0, 0.0, "another"))
+    assert watch.to_keep == [12]
+
+
 def test_a_watch_keeps_what_its_answers_need_and_no_measure_more() -> None:
     watch = CollapseWatch(SHARDS)
     for version in range(1, 501):

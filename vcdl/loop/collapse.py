@@ -89,6 +89,8 @@ class CollapseWatch:
     _good: dict[int, float] = field(default_factory=dict)
     """Version → its score, of the versions since the last end of an epoch that were measured and not bad."""
     _rollbacks: list[RolledBack] = field(default_factory=list)
+    _first_kept: int = 0
+    """The first version that is still kept: a rollback leaves fewer good ends, and brings no earlier one back."""
 
     def follow(self, event: Event) -> None:
         """Take in the journal's next event."""
@@ -113,6 +115,7 @@ class CollapseWatch:
                 self._good = {version: score for version, score in self._good.items() if version <= to}
             case _:
                 return
+        self._first_kept = self.to_keep[0]
         self.collapse = self._found()
 
     @property
@@ -128,7 +131,8 @@ class CollapseWatch:
     @property
     def to_keep(self) -> list[int]:
         """The good ends that the job may go back to, in order; version 0 is one."""
-        return [*reversed([*islice(reversed(self._good_ends), _TRIES), 0][:_TRIES])]
+        ends = [*reversed([*islice(reversed(self._good_ends), _TRIES), 0][:_TRIES])]
+        return [end for end in ends if end >= self._first_kept]
 
     def wants_measure_of(self, version: int) -> bool:
         """Whether the newest version must be measured besides, to tell a collapse from a swing."""
