@@ -83,7 +83,8 @@ def web(tmp_path: Path, slot: Path) -> Iterator[Web]:
 def begun_from(slot: Path, web: Web, *, may_use_network: bool = True) -> int:
     """The version that a task begins with."""
     told = replace(WORKUNIT, newest=f"{web.url}/newest.json")
-    start = begin(slot, told, LAYOUT, NewestWeights(KEY.public, lambda: may_use_network))
+    NewestWeights(KEY.public, lambda: may_use_network).fetch(slot, told, LAYOUT)
+    start = begin(slot, told, LAYOUT)
     assert (start.weights == (0 if start.version == CAME else start.version)).all()
     return start.version
 
@@ -142,7 +143,8 @@ def test_a_byte_now_and_then_does_not_hold_a_task(
     web.says = {} if is_statement else {"url": f"{slow.url}/weights.h5"}
     web.publish()
     told = replace(WORKUNIT, newest=f"{(slow if is_statement else web).url}/newest.json")
-    assert begin(slot, told, LAYOUT, NewestWeights(KEY.public, lambda: True)).version == CAME
+    NewestWeights(KEY.public, lambda: True).fetch(slot, told, LAYOUT)
+    assert begin(slot, told, LAYOUT).version == CAME
     assert not slow.has_ended.is_set()
     assert not list(slot.glob("*newest*"))
 
@@ -155,7 +157,8 @@ def test_the_volunteers_network_is_left_alone_when_they_say_so(slot: Path, web: 
 def test_an_address_that_is_none_of_the_web_is_not_fetched(slot: Path, web: Web) -> None:
     web.publish()
     told = replace(WORKUNIT, newest=(web.folder / "newest.json").as_uri())
-    assert begin(slot, told, LAYOUT, NewestWeights(KEY.public, lambda: True)).version == CAME
+    NewestWeights(KEY.public, lambda: True).fetch(slot, told, LAYOUT)
+    assert begin(slot, told, LAYOUT).version == CAME
 
 
 def test_a_task_that_is_started_again_keeps_its_weights(slot: Path, web: Web) -> None:

@@ -27,7 +27,9 @@ from tests.client.workunit_folder import (
 )
 from tests.full_disk import files_limited_to
 from tests.leftovers import leave_half
+from tests.weights_key import KEY
 from vcdl.client.batches import order_of
+from vcdl.client.newest import NewestWeights
 from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.supervisor import Request
 from vcdl.client.train import DivergedError, Outcome, train_workunit
@@ -63,6 +65,14 @@ def undisturbed(trainers: TrainerCache, tmp_path_factory: pytest.TempPathFactory
 def stop_at(batch: int, how: Request) -> ScriptedSupervisor:
     """A supervisor that wants `how` once so many batches are trained."""
     return ScriptedSupervisor(lambda question: how if question > batch else Request.GO)
+
+
+def test_a_slow_network_is_no_preparation(
+    folder: Path, trainers: TrainerCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NewestWeights, "fetch", lambda *_: time.sleep(2.0))
+    train_workunit(folder, ScriptedSupervisor(), trainers, newest=NewestWeights(KEY.public, lambda: True))
+    assert read_update(folder)[1].times_s.get("prepare", 0.0) < 2.0
 
 
 def test_an_update_says_what_was_trained(folder: Path, trainers: TrainerCache) -> None:

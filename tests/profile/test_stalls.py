@@ -4,12 +4,17 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tests.places import EXAMPLES
 from tests.profile.throttled_worker import STALL_S, VARIABLE
+from tests.recorded_run import applied, recorded, workunit
 from vcdl.job import load_job
+from vcdl.journal.events import Event, RunStarted, WorkunitCreated, WorkunitSent
 from vcdl.profile.differential import Measured, differential_runs
+from vcdl.profile.over_boinc import stall_of
 from vcdl.profile.show_stalls import draw_stalls, sentence, stall_lines, stalls_json
+from vcdl.profile.stages import AWAY, RunProfile
 from vcdl.profile.stalls import (
     ALONE,
     COLD,
@@ -76,6 +81,18 @@ def test_stalls_are_what_stash_defines_and_not_what_its_script_computes() -> Non
     assert shares == pytest.approx({INTERCONNECT: 0.25, PREPARE: 0.2, FETCH: 2 / 12, SERVER: 2 / 12})
     assert network_stall(3.0, 4.0).share == 0.75
     assert network_stall(3.0, 4.0).gain == 1.75
+
+
+@pytest.mark.parametrize(("every_s", "share"), [(8.0, 1.0), (4.0, 0.1)])
+def test_the_way_to_a_host_is_no_stall_while_it_trains_another_subtask(every_s: float, share: float) -> None:
+    events: list[tuple[float, Event]] = [(0, RunStarted(resumed=False))]
+    for number in range(10):
+        name, at_s = workunit(1, number), number * every_s
+        told = structs.replace(applied(name, version=1), host="host-1", train_s=4.0, times_s={})
+        events += [(at_s, WorkunitCreated(name)), (at_s, WorkunitSent(name, "host-1", 10)), (at_s + 8.0, told)]
+    profile = RunProfile.of(recorded(sorted(events, key=lambda one: one[0])))
+    assert profile.total().mean_s(AWAY) == 4.0
+    assert stall_of(profile).share == pytest.approx(share)
 
 
 def test_a_server_is_waited_for_once_in_a_whole_subtask() -> None:

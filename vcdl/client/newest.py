@@ -108,13 +108,11 @@ class NewestWeights:
             temporary.write_text(str(newest.version))
 
 
-def begin(folder: Path, workunit: Workunit, layout: Layout, newest: NewestWeights | None) -> Start:
-    """The weights to begin from: the newest that can be had, or those that came with the workunit.
+def begin(folder: Path, workunit: Workunit, layout: Layout) -> Start:
+    """The weights to begin from: the newest that were fetched, or those that came with the workunit.
 
     Raises WeightsFileError, WorkunitError, FileUnavailable.
     """
-    if newest is not None:
-        newest.fetch(folder, workunit, layout)
     try:
         version = int((folder / VERSION_FILE).read_text())
         return Start(version, read_params(folder / NEWEST_FILE, workunit, layout, version))

@@ -8,6 +8,9 @@ from vcdl.wire.workunit import STAGES
 TRAIN = "train"
 """The stage that an update's header tells as `train_s`."""
 
+NETWORK = "network"
+"""The stage that no header tells: the server counts what a client leaves out as time on the way."""
+
 
 class StageClock:
     """Gives all time since it was made to a stage, so that nothing is counted twice or left out."""

@@ -16,7 +16,7 @@ from vcdl.client.checkpoint import Checkpoint, Position, remove_checkpoint
 from vcdl.client.inputs import Shard, ShardReader, read_model_json, read_shard, read_workunit
 from vcdl.client.newest import NewestWeights, begin
 from vcdl.client.process_age import process_age
-from vcdl.client.stage_clock import TRAIN, StageClock
+from vcdl.client.stage_clock import NETWORK, TRAIN, StageClock
 from vcdl.client.supervisor import Request, Supervisor
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.codecs.choose import up_encoding
@@ -71,7 +71,10 @@ def train_workunit(
     clock.lap("build")
     up = up_encoding(workunit.transport, trainer.layout)
     if not _is_done(folder, workunit, up):
-        start = begin(folder, workunit, trainer.layout, newest)
+        if newest is not None:
+            newest.fetch(folder, workunit, trainer.layout)
+            clock.lap(NETWORK)
+        start = begin(folder, workunit, trainer.layout)
         outputs = [output.name for output in workunit.training.outputs]
         shard = read_data(folder, workunit.training.normalisation, trainer.input_shapes, outputs)
         subtask = _Subtask(

@@ -1,5 +1,6 @@
 """The network stall of a job over a BOINC project: some subtasks of it, trained by the project's clients."""
 
+import math
 import time
 
 from vcdl.backoff import wait_until
@@ -32,13 +33,28 @@ def network_of(folder: RunFolder, observer: RunObserver) -> Stall:
         wait_until(has_enough, _TIMEOUT_S, every_s=2.0)
     finally:
         pause(folder)
-    sums = _profile(folder).total()
-    if not sums.told:
+    profile = _profile(folder)
+    if not profile.total().told:
         raise GridError(
             f"no client of the project brought a subtask back in {time.monotonic() - begun_s:.0f} s: "
             "`vcdl project doctor` looks at the server, `vcdl hosts` at the clients"
         )
-    return network_stall(sums.mean_s(AWAY), sums.mean_s(*OF_HOST))
+    return stall_of(profile)
+
+
+def stall_of(profile: RunProfile) -> Stall:
+    """The network's stall in a run: what of a subtask's way no other one hid, as its host trained that meanwhile.
+
+    A host has the least whole number of slots that its training needs.
+    """
+    sums, slots_s = profile.total(), 0.0
+    for host, use in profile.hosts.items():
+        own, at_work_s = profile.total([host]), use.active_s - use.idle_s
+        if at_work_s > 0:
+            slots_s += at_work_s * math.ceil(own.subtasks * own.mean_s(*OF_HOST) / at_work_s)
+    on_host_s = sums.mean_s(*OF_HOST)
+    waited_s = slots_s / max(1, sums.subtasks) - on_host_s
+    return network_stall(min(max(0.0, waited_s), sums.mean_s(AWAY)), on_host_s)
 
 
 def _profile(folder: RunFolder) -> RunProfile:
