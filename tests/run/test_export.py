@@ -134,6 +134,16 @@ def test_a_version_that_is_no_longer_kept_is_refused(finished: RunFolder, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_damaged_version_says_what_else_can_be_exported(finished: RunFolder, tmp_path: Path) -> None:
+    keep(finished, 5)
+    try:
+        finished.snapshot(5).write_bytes(finished.snapshot(5).read_bytes()[:-1000])
+        with pytest.raises(RunFolderError, match=r"damaged.*: put a copy of it back, or export another \(--best\)"):
+            export_model(finished, tmp_path / "model.keras", 5)
+    finally:
+        finished.snapshot(5).unlink()
+
+
 def test_a_folder_that_is_not_there_is_an_error_that_names_it(finished: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="nowhere"):
         export_model(finished, tmp_path / "nowhere" / "model.keras", None)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vcdl.errors import RunFolderError, folder_errors
+from vcdl.errors import RunFolderError, WeightsFileError, folder_errors
 from vcdl.files.atomic import atomic_write, whole_file
 from vcdl.journal.events import UpdateApplied, VersionEvaluated
 from vcdl.journal.journal import Journal
@@ -152,7 +152,10 @@ def _weights(folder: RunFolder, version: int, size: int) -> Any:
         raise RunFolderError(
             f"version {version} of the weights is no longer kept in {folder.snapshots}: export another"
         )
-    return read_weights(snapshot, size)[0]
+    try:
+        return read_weights(snapshot, size)[0]
+    except WeightsFileError as error:
+        raise RunFolderError(f"{error}: put a copy of it back, or export another (--best)") from error
 
 
 def _normalising(model: Any, normalisation: Normalisation, name: str) -> Any:
