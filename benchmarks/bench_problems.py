@@ -197,6 +197,12 @@ def _regression(rng: np.random.Generator) -> tuple[Array, Array]:
     return x, ((y - y.mean()) / y.std()).astype(np.float32)
 
 
+def _prices(rng: np.random.Generator) -> tuple[Array, Array]:
+    """The same targets in the scale of prices."""
+    x, y = _regression(rng)
+    return x, (3e5 + 1e5 * y).astype(np.float32)
+
+
 def _compiled(loss: str, metrics: Sequence[str], *layers: Callable[[], Any], shape: tuple[int, ...]) -> Any:
     model = _layers(*layers, shape=shape)
     model.compile(optimizer="adam", loss=loss, metrics=list(metrics))
@@ -297,6 +303,7 @@ PROBLEMS = (
     Problem("wine", lambda: _tables(13, 3), lambda rng: _bundled("wine", rng)),
     Problem("breast cancer, one output", _yes_or_no, lambda rng: _bundled("breast_cancer", rng)),
     Problem("diabetes, regression", _numbers, _regression, measure="mean_absolute_error"),
+    Problem("diabetes, prices", _numbers, _prices, measure="mean_absolute_error"),
     Problem("digits, images", lambda: _image_model(normalised=False), _digits),
     Problem("digits, batch norm", lambda: _image_model(normalised=True), _digits),
     Problem("topics, mean of tokens", lambda: _text_model(_pooling), _topics),

@@ -81,3 +81,15 @@ def test_a_model_that_needs_no_scale_stays(model: object, scale: float) -> None:
     y = PLAIN * scale + (3e5 if scale > 1 else 0.0)
     before = built(model())  # type: ignore[operator]
     assert with_scaled_output(before, Dataset(X, y, X, y), Normalisation()) is before
+
+
+@pytest.mark.parametrize("kind", [keras.Sequential, keras.Model])
+def test_the_scale_is_the_model_s_last_layer_and_its_weights_stay(kind: type[keras.Model]) -> None:
+    model = ending(layers.Dense(1, name="output"))
+    if kind is keras.Sequential:
+        model = keras.Sequential([keras.Input((4,)), layers.Dense(1, name="output")])
+    y = PLAIN * 1e5 + 3e5
+    scaled = keras.models.model_from_json(with_scaled_output(built(model), Dataset(X, y, X, y), Normalisation()).json)
+    scaled.set_weights(model.get_weights())
+    expected = model.predict(X[:5], verbose=0) * y.std() + y.mean()
+    np.testing.assert_allclose(scaled.predict(X[:5], verbose=0), expected, rtol=1e-4)

@@ -33,7 +33,7 @@ _FACTS = {
     ),
     "lamb": OptimizerFacts(0.005),
     "lion": OptimizerFacts(0.0006),
-    "muon": OptimizerFacts(0.01, {"weight_decay": 0.0, "adam_weight_decay": 0.0, "adam_lr_ratio": 0.2}),
+    "muon": OptimizerFacts(0.015, {"weight_decay": 0.0, "adam_weight_decay": 0.0, "adam_lr_ratio": 0.2}),
     "schedulefreeadamw": OptimizerFacts(
         refusal="its averages over the whole training are in state that no other client goes on with, so that it does "
         "not learn in subtasks; take adamw, whose rate follows training > learning_rate > schedule"

@@ -42,7 +42,8 @@ def with_scaled_output(model: BuiltModel, dataset: Dataset, normalisation: Norma
     if _predicts(plain, normalise(first_of(dataset.x_train, _TRIED), normalisation), y[:_TRIED], mean):
         return model
     layer = keras.layers.Rescaling(deviation.tolist(), mean.tolist(), name=TARGET_SCALE)
-    scaled = keras.Model(plain.input, layer(plain.outputs[0]), name=plain.name)
+    inputs = plain.inputs[0] if isinstance(plain, keras.Sequential) else plain.input
+    scaled = keras.Model(inputs, layer(plain.outputs[0]), name=plain.name)
     return replace(model, json=str(scaled.to_json()))
 
 
