@@ -14,6 +14,7 @@ from vcdl.version import __version__
 
 if TYPE_CHECKING:
     from vcdl import errors
+    from vcdl.api.elsewhere import connect
     from vcdl.api.handle import RunHandle as Run
     from vcdl.api.history import History
     from vcdl.api.job import JobFile as Job
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 
     open = Run.open
 
-__all__ = ["History", "Job", "Run", "__version__", "errors", "events", "open", "train"]
+__all__ = ["History", "Job", "Run", "__version__", "connect", "errors", "events", "open", "train"]
 
 _PLACES = {
     "History": "vcdl.api.history:History",
     "Job": "vcdl.api.job:JobFile",
     "Run": "vcdl.api.handle:RunHandle",
+    "connect": "vcdl.api.elsewhere:connect",
     "errors": "vcdl.errors",
     "events": "vcdl.journal.events",
     "open": "vcdl.api.handle:RunHandle.open",

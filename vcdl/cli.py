@@ -19,8 +19,8 @@ from vcdl.version import __version__
 
 COMMANDS = (
     *("new", "data", "run", "check", "describe", "status", "profile", "jobs", "hosts", "watch", "serve"),
-    *("token", "stop", "resume", "set", "clone", "export", "plot", "compare", "submit", "project", "client", "plan"),
-    *("simulate", "replay", "assimilator", "fleet", "pool", "worker"),
+    *("token", "stop", "resume", "set", "clone", "export", "plot", "compare", "login", "submit", "project"),
+    *("client", "plan", "simulate", "replay", "assimilator", "fleet", "pool", "worker"),
 )
 """The commands in the order of a first use; each is a module of vcdl.commands with a `command`."""
 

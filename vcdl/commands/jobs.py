@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from vcdl.commands._elsewhere import server_option, show_jobs
 from vcdl.commands._options import json_option
 from vcdl.errors import ExitCode
 
@@ -54,7 +55,10 @@ def jobs(project_dir: Path | None = None, as_json: bool = False) -> ExitCode:
     type=click.Path(path_type=Path, file_okay=False),
     help="A BOINC project [default: the runs below runs/].",
 )
+@server_option
 @json_option
-def command(project_dir: Path | None, as_json: bool) -> ExitCode:
+def command(project_dir: Path | None, server: str | None, as_json: bool) -> ExitCode:
     """List all jobs of a project, or all runs here."""
+    if server is not None:
+        return show_jobs(server, as_json)
     return jobs(project_dir, as_json)

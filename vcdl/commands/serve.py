@@ -58,6 +58,7 @@ def serve(
         with atomic_write(page, private=True) as temporary:
             temporary.write_text(f'<meta http-equiv="refresh" content="0;url={url}&amp;next={then}">', encoding="utf-8")
         webbrowser.open(page.as_uri())
+    service.submissions.begin_those_left()
     answer(create_app(service, describe_error, [*host_names, name]), listener, behind_tls)
     return ExitCode.OK
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vcdl.commands._elsewhere import submit_job
 from vcdl.commands._options import set_option
 from vcdl.errors import ExitCode, GridError, JobError, VcdlError
 
@@ -21,6 +22,7 @@ _EXAMPLES = """\b
 Examples:
   vcdl submit job.yaml --project-dir ~/projects/grid
   vcdl submit job.yaml --project-dir ~/projects/grid --set boinc.share=3
+  vcdl submit job.yaml --server lab                     from anywhere, after vcdl login
   vcdl watch --project-dir ~/projects/grid
 
 Run it as the project's user. The project's daemons take up the job at once; this process ends."""
@@ -109,11 +111,18 @@ def _names(name: str) -> Iterator[str]:
 @click.option(
     "--project-dir",
     metavar="PROJECT",
-    required=True,
     type=click.Path(path_type=Path, file_okay=False),
     help="The BOINC project, with the app of `vcdl project install`.",
 )
+@click.option("--server", metavar="NAME", help="A service of `vcdl login`.")
+@click.option("--no-wait", is_flag=True, help="With --server: do not watch the job.")
 @set_option
-def command(job_file: Path, project_dir: Path, overrides: tuple[str, ...]) -> ExitCode:
-    """Train a job on the clients of a BOINC project."""
+def command(
+    job_file: Path, project_dir: Path | None, server: str | None, no_wait: bool, overrides: tuple[str, ...]
+) -> ExitCode:
+    """Train a job on a BOINC project's clients, or by a service."""
+    if (project_dir is None) == (server is None):
+        raise click.UsageError("say where: --project-dir PROJECT on its machine, or --server NAME")
+    if project_dir is None:
+        return submit_job(str(server), job_file, overrides, wait=not no_wait)
     return submit(job_file, project_dir, overrides)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vcdl.commands._elsewhere import job_name, server_option, watch_job
 from vcdl.commands._options import costs_of, fleet_option, in_project, project_option
 from vcdl.errors import ExitCode
 
@@ -61,6 +62,9 @@ def _look(folder: "RunFolder", follower: "RunFollower") -> bool:
 @click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @project_option
 @fleet_option
-def command(path: Path | None, project_dir: Path | None, fleet: Path | None) -> ExitCode:
+@server_option
+def command(path: Path | None, project_dir: Path | None, fleet: Path | None, server: str | None) -> ExitCode:
     """Show a run's progress, live."""
+    if server is not None:
+        return watch_job(server, job_name(path, project_dir))
     return watch(in_project(path, project_dir), fleet)

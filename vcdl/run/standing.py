@@ -27,6 +27,8 @@ class Standing:
     """The time by the run's clock; None where no process drives it, or its times are those of a simulation."""
     costs: Costs | None = None
     """Tells what its fleet has cost and costs; None: it has none."""
+    known_changes: str | None = None
+    """The settings that were changed; None: they are looked for in the journal."""
 
     @classmethod
     def of(
@@ -36,18 +38,24 @@ class Standing:
         report: Report | None = None,
         clock: Clock | None = None,
         costs: Costs | None = None,
+        changes: str | None = None,
     ) -> "Standing":
         """Read what is not given. Raises RunFolderError, JobError, JournalError."""
         job = read_frozen(folder) if job is None else job
         report = read_report(folder) if report is None else report
         state = state_of(folder, report)
         is_timed = state is RunState.RUNNING and folder.kind.has_wall_clock
-        return cls(folder, job, report, state, (clock or clock_of(folder))() if is_timed else None, costs)
+        return cls(folder, job, report, state, (clock or clock_of(folder))() if is_timed else None, costs, changes)
 
     @property
     def goal(self) -> RunGoal:
         """The end that it trains towards."""
         return RunGoal.of(self.job, self.costs)
+
+    @property
+    def changes(self) -> str:
+        """The settings that were changed after it began; empty: none. Raises JournalError."""
+        return changes_of(self.folder) if self.known_changes is None else self.known_changes
 
     @property
     def seconds_left(self) -> float | None:
@@ -62,8 +70,8 @@ class Standing:
     def figures(self) -> dict[str, str]:
         """Labels and words. Raises JournalError."""
         figures = status_figures(self.goal, self.report, self.now_s)
-        if changes := changes_of(self.folder):
-            figures["changed"] = changes
+        if self.changes:
+            figures["changed"] = self.changes
         return figures
 
     def fields(self, **beside: Any) -> dict[str, Any]:
@@ -74,7 +82,7 @@ class Standing:
             "state": self.state.value,
             "process": self.folder.running_pid,
             **beside,
-            "changed": changes_of(self.folder),
+            "changed": self.changes,
             "epochs_wanted": self.goal.epochs,
             "shards": self.goal.shards,
             "seconds_left": None if left_s is None else round(left_s, 1),

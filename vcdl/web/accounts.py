@@ -150,6 +150,27 @@ class Accounts:
             rows = database.execute("SELECT caller FROM submissions WHERE job = ?", (job,)).fetchall()
         return rows[0][0] if rows else None
 
+    def submission(self, caller: str, key: str) -> tuple[str, str] | None:
+        """The digest and the job of a caller's key; None: it is new. Raises RunFolderError."""
+        with self._opened() as database:
+            rows = database.execute(
+                "SELECT digest, job FROM submissions WHERE caller = ? AND key = ?", (caller, key)
+            ).fetchall()
+        return rows[0] if rows else None
+
+    def submitted(self, caller: str, key: str, digest: str, job: str) -> None:
+        """Note that a caller's key made a job. Raises RunFolderError."""
+        with self._opened() as database:
+            database.execute(
+                "INSERT INTO submissions (caller, key, digest, job) VALUES (?, ?, ?, ?)", (caller, key, digest, job)
+            )
+
+    def submitted_jobs(self, caller: str | None = None) -> list[str]:
+        """The jobs that a caller submitted, or all. Raises RunFolderError."""
+        with self._opened() as database:
+            rows = database.execute("SELECT job, caller FROM submissions").fetchall()
+        return [job for job, by in rows if caller in (None, by)]
+
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         try:

@@ -5,18 +5,20 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi import APIRouter, Body, Header, Path, Query, Request
 from fastapi.responses import FileResponse, Response, StreamingResponse
+from pydantic import BaseModel, Field
 
 from vcdl.errors import VcdlError
 from vcdl.journal.events import Recorded
 from vcdl.run.job_rows import JobRow
 from vcdl.run.reading import RunState
 from vcdl.version import __version__
-from vcdl.web.catalogue import PAGE, UnreadableJob
+from vcdl.web.catalogue import PAGE, NoSuchJobError, UnreadableJob
 from vcdl.web.live import EVERY_S, sse
 from vcdl.web.service import WebService, needs, service_of
 from vcdl.web.sessions import Role
+from vcdl.web.submissions import SentFile
 
 router = APIRouter(prefix="/api/v1", tags=["v1"])
 _MOST_EVENTS = 1000
@@ -24,6 +26,22 @@ _PING_S = 15.0
 _ROW = 2**63 - 1
 Name = Annotated[str, Path(max_length=64, description="the job's name")]
 After = Annotated[int, Query(ge=0, le=_ROW, description="the journal's row after which to begin")]
+
+
+class SubmittedFile(BaseModel):
+    """A file that a submitted job names."""
+
+    name: str = Field(max_length=100)
+    chunks: list[str] = Field(max_length=10_000)
+    """Its content, by the SHA-256 of its pieces."""
+
+
+class Submission(BaseModel):
+    """A job on its way."""
+
+    job: str = Field(max_length=200_000)
+    """The keys of the job file, as JSON."""
+    files: list[SubmittedFile] = Field(default=[], max_length=8)
 
 
 class Json(Response):
@@ -56,8 +74,19 @@ def jobs(
 @router.get("/jobs/{name}")
 def job(request: Request, name: Name) -> Response:
     """The keys of `vcdl status --json`, and the journal's last row that is in them."""
-    with service_of(request).catalogue.view(name).current() as view:
-        return Json({**view.standing.fields(), "folder": view.folder.path.name, "last_event": view.last_id})
+    service = service_of(request)
+    if service.submissions.is_beginning(name):
+        return Json({"job": name, "state": "beginning"})
+    try:
+        view = service.catalogue.view(name)
+    except NoSuchJobError:
+        if failure := service.submissions.failure(name):
+            return Json({"job": name, "state": "failed", "error": failure})
+        raise
+    with view.current():
+        standing = view.standing
+        shown = {"folder": name, "last_event": view.last_id, "figures": standing.figures()}
+        return Json({**standing.fields(), **shown})
 
 
 @router.get("/jobs/{name}/events")
@@ -78,6 +107,33 @@ async def events_stream(
     await asyncio.to_thread(service.catalogue.folder, name)
     begin = int(last_event_id) if last_event_id.isdecimal() else after
     return StreamingResponse(_stream(service, name, min(begin, _ROW)), media_type="text/event-stream")
+
+
+@router.post("/chunks", status_code=200)
+def missing_chunks(request: Request, names: Annotated[list[str], Body(max_length=10_000)]) -> dict[str, list[str]]:
+    """Which of these chunks the service does not have."""
+    needs(request, Role.SUBMITTER)
+    return {"missing": service_of(request).chunks.missing(names)}
+
+
+@router.put("/chunks/{digest}", status_code=204)
+async def put_chunk(request: Request, digest: Annotated[str, Path(max_length=64)]) -> None:
+    """Keep a chunk of at most 8 MiB, named by its SHA-256."""
+    needs(request, Role.SUBMITTER)
+    content = await request.body()
+    await asyncio.to_thread(service_of(request).chunks.put, digest, content)
+
+
+@router.post("/jobs", status_code=202)
+def submit(
+    request: Request,
+    sent: Submission,
+    idempotency_key: Annotated[str, Header(min_length=8, max_length=100, pattern=r"^[\x21-\x7e]+$")],
+) -> dict[str, str]:
+    """Train a job. It is checked first, which takes some seconds; the same key submits once."""
+    caller = needs(request, Role.SUBMITTER)
+    files = [SentFile(file.name, tuple(file.chunks)) for file in sent.files]
+    return {"job": service_of(request).submit(caller, idempotency_key, sent.job, files)}
 
 
 @router.post("/jobs/{name}/stop", status_code=202)

@@ -18,11 +18,13 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.reading import is_finished, read_report
 from vcdl.web.accounts import Accounts
 from vcdl.web.catalogue import JobCatalogue, NoSuchJobError
+from vcdl.web.chunks import ChunkStore
 from vcdl.web.guard import FailedLogins
 from vcdl.web.job_page import FILES, Pages
 from vcdl.web.live import LivePages
 from vcdl.web.metrics import Metrics
-from vcdl.web.sessions import OWNER, Caller, Role, Sessions, is_same
+from vcdl.web.sessions import OWNER, Caller, Role, Sessions, is_same, service_folder
+from vcdl.web.submissions import SentFile, Submissions
 
 
 class Forbidden(VcdlError):
@@ -43,10 +45,17 @@ class WebService:
     failed: FailedLogins = field(default_factory=FailedLogins)
     pages: Pages = field(default_factory=Pages)
     live: LivePages = field(default_factory=LivePages)
+    data_bytes: int = 50 << 30
+    """Room for data on their way."""
     metrics: Metrics = field(init=False)
+    chunks: ChunkStore = field(init=False)
+    submissions: Submissions = field(init=False)
 
     def __post_init__(self) -> None:
+        runs = self.catalogue.runs
         self.metrics = Metrics(self.catalogue)
+        self.chunks = ChunkStore(service_folder(runs) / "chunks", self.data_bytes)
+        self.submissions = Submissions(runs, self.accounts, self.chunks)
 
     @classmethod
     def over(cls, runs: Path, secure_cookies: bool = False) -> Self:
@@ -65,6 +74,16 @@ class WebService:
         """The caller with a token. Raises RunFolderError."""
         number = self.accounts.of_token(token)
         return None if number is None else self.accounts.caller(number)
+
+    def submit(self, caller: Caller, key: str, job: str, files: list[SentFile]) -> str:
+        """Take a job; returns its name. Raises JobError, DataError, ModelError, RunFolderError."""
+        try:
+            name = self.submissions.submit(caller, key, job, files)
+        except VcdlError as error:
+            self.accounts.note(caller, "submit", "", str(error)[:200])
+            raise
+        self.accounts.note(caller, "submit", name)
+        return name
 
     def stop(self, caller: Caller, name: str) -> str:
         """Ask a job to pause; returns what happens now. Raises Forbidden, NoSuchJobError, RunFolderError."""

@@ -1,0 +1,164 @@
+"""The service's own cost: start and memory, answers over a journal of a million subtasks, and what 200 watchers take
+from a training run beside them. `python -m benchmarks.bench_service`; docs/measured/service.md has its figures.
+"""
+
+import argparse
+import asyncio
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx2
+
+from benchmarks.service_runs import write_run
+from vcdl.run.kind import BOINC
+
+_ASKED = 400
+_SETTLES_S = 60.0
+"""After the first answer the profile of a long journal is added up beside."""
+_JOB = {"--set": ["data.shards=20", "stop.epochs=60", "model.builtin={name: mlp, units: [64]}"]}
+
+
+class Serving:
+    """`vcdl serve` as a process."""
+
+    def __init__(self, runs: Path) -> None:
+        begin_s = time.perf_counter()
+        command = [sys.executable, "-m", "vcdl", "serve", str(runs), "--port", "0"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        said = self.process.stdout or iter(())
+        found = (re.search(r"(http://127\.0\.0\.1:\d+)/login\?code=(\S+)", line) for line in said)
+        self.url, code = next(one for one in found if one is not None).groups()
+        with httpx2.Client() as client:
+            client.get(f"{self.url}/healthz")
+            self.start_s = time.perf_counter() - begin_s
+            self.cookies = dict(client.get(f"{self.url}/login", params={"code": code}).cookies)
+
+    @property
+    def memory_mb(self) -> float:
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.findall(r"VmRSS:\s+(\d+)", text)[0]) / 1024
+
+    @property
+    def processor_s(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / 100
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+
+def answers(serving: Serving, paths: list[str]) -> None:
+    """Print how long some answers take, one after the other."""
+    with httpx2.Client(cookies=serving.cookies, timeout=120) as client:
+        for path in paths:
+            begin_s = time.perf_counter()
+            first = client.get(serving.url + path)
+            first_s = time.perf_counter() - begin_s
+            time.sleep(_SETTLES_S if "large" in path and first_s > 1 else 0)
+            times_s = []
+            for _ in range(_ASKED):
+                begin_s = time.perf_counter()
+                client.get(serving.url + path).raise_for_status()
+                times_s.append(time.perf_counter() - begin_s)
+                time.sleep(0.02)
+            p95 = sorted(times_s)[int(_ASKED * 0.95)]
+            size_kb = len(first.content) / 1000
+            print(
+                f"{path:<40} first {first_s:6.2f} s  median {1000 * statistics.median(times_s):6.1f} ms  "
+                f"p95 {1000 * p95:6.1f} ms  {size_kb:6.1f} kB"
+            )
+
+
+async def watch(serving: Serving, path: str, watchers: int, seconds: float) -> int:
+    """Watch a page by so many streams; returns the messages that came."""
+    count = 0
+
+    async def one(client: httpx2.AsyncClient) -> None:
+        nonlocal count
+        async with client.stream("GET", serving.url + path) as answer:
+            async for line in answer.aiter_lines():
+                count += line.startswith("event:")
+
+    limits = httpx2.Limits(max_connections=watchers)
+    async with httpx2.AsyncClient(cookies=serving.cookies, timeout=None, limits=limits) as client:
+        tasks = [asyncio.create_task(one(client)) for _ in range(watchers)]
+        await asyncio.sleep(seconds)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return count
+
+
+def train(runs: Path, name: str) -> tuple[subprocess.Popen[bytes], float]:
+    """Begin a run, and when it was."""
+    overrides = [word for value in _JOB["--set"] for word in ("--set", value)]
+    out = str(runs / name)
+    command = [sys.executable, "-m", "vcdl", "run", "examples/digits.yaml", "--out", out, *overrides]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL), time.perf_counter()
+
+
+def beside(folder: Path, watchers: int) -> None:
+    """Print what watchers take from a run, three times with and without in turns."""
+    times_s: dict[int, list[float]] = {0: [], watchers: []}
+    for turn in range(3):
+        for number in times_s:
+            runs = folder / f"beside{turn}-{number}"
+            runs.mkdir()
+            serving = Serving(runs)
+            process, begin_s = train(runs, "run")
+            while not (runs / "run" / "journal.db").exists():
+                time.sleep(0.2)
+            before_s, messages = serving.processor_s, 0
+            while process.poll() is None:
+                if number:
+                    messages += asyncio.run(watch(serving, "/jobs/run/live", number, 5.0))
+                else:
+                    time.sleep(0.2)
+            times_s[number].append(time.perf_counter() - begin_s)
+            spent_s = serving.processor_s - before_s
+            print(
+                f"{number:4d} watchers: {times_s[number][-1]:6.1f} s, {messages} messages, "
+                f"the service took {spent_s:.1f} s of a processor"
+            )
+            serving.end()
+    plain, watched = (statistics.median(values) for values in times_s.values())
+    print(f"a run with {watchers} watchers takes {watched / plain - 1:+.1%} of the time without")
+
+
+def main() -> None:
+    """Print all figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--subtasks", type=int, default=1_000_000)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--watchers", type=int, default=200)
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="vcdl-bench-service-"))
+    try:
+        runs = folder / "runs"
+        runs.mkdir()
+        empty = [Serving(runs) for _ in range(3)]
+        print(f"start {statistics.median(one.start_s for one in empty):.2f} s, {empty[0].memory_mb:.0f} MB")
+        for one in empty:
+            one.end()
+        write_run(runs / "large", arguments.subtasks // 1000, 1000, 200, BOINC, until=0.999)
+        small = write_run(runs / "small", 3, 4, 2)
+        for number in range(arguments.jobs):
+            shutil.copytree(small.path, runs / f"j{number:05d}")
+        serving = Serving(runs)
+        answers(serving, ["/api/v1/jobs/large", "/jobs/large", "/api/v1/jobs", "/", "/metrics"])
+        print(f"then {serving.memory_mb:.0f} MB")
+        serving.end()
+        beside(folder, arguments.watchers)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

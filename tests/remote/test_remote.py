@@ -1,0 +1,66 @@
+"""What a client keeps, sends and says."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vcdl.errors import GridUnavailable, JobError
+from vcdl.remote.connections import ServiceConnection, checked_url, connection_of, connections_file, keep_connection
+from vcdl.remote.parcel import parcel_of
+from vcdl.remote.service_client import ServiceClient
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path
+
+
+def test_connections_are_the_owners_alone() -> None:
+    keep_connection(ServiceConnection("lab", "https://lab.example", "vcdl_1"))
+    keep_connection(ServiceConnection("here", "http://127.0.0.1:8630", "vcdl_2"))
+    assert connection_of("lab") == ServiceConnection("lab", "https://lab.example", "vcdl_1")
+    assert connections_file().stat().st_mode & 0o077 == 0
+    with pytest.raises(JobError, match="there is no service 'x' \\(lab, here\\): `vcdl login URL` adds one"):
+        connection_of("x")
+    connections_file().write_text("{")
+    with pytest.raises(JobError, match="mend or remove it"):
+        connection_of("lab")
+
+
+@pytest.mark.parametrize("url", ["http://lab.example", "ftp://x", "lab.example", "https://", "file:///etc/passwd"])
+def test_a_token_goes_nowhere_in_the_clear(url: str) -> None:
+    with pytest.raises(JobError):
+        checked_url(url)
+
+
+def test_a_parcel_has_the_files_under_names_of_its_own(home: Path) -> None:
+    np.savez(home / "my data.npz", x_train=np.zeros((9, 2)), y_train=np.zeros(9))
+    (home / "job.yaml").write_text("name: away\nmodel: {builtin: mlp}\ndata: {npz: my data.npz}\n")
+    with parcel_of(home / "job.yaml", ["stop.epochs=2"]) as parcel:
+        assert json.loads(parcel.job) == {
+            "name": "away",
+            "model": {"builtin": "mlp"},
+            "data": {"npz": "data.npz"},
+            "stop": {"epochs": 2},
+        }
+        (file,) = parcel.files
+        assert b"".join(content for _, content in file.read()) == (home / "my data.npz").read_bytes()
+        (home / "my data.npz").write_bytes(b"other")
+        with pytest.raises(JobError, match="changes while it is sent"):
+            list(file.read())
+
+
+def test_what_lies_on_this_machine_alone_is_refused(home: Path) -> None:
+    (home / "job.yaml").write_text("name: away\nmodel: {builtin: mlp}\ndata: {from: x.csv}\n")
+    (home / "x.csv").write_text("a,label\n1,0\n")
+    with pytest.raises(JobError), parcel_of(home / "job.yaml"):
+        pass
+
+
+def test_a_service_that_is_away_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _s: None)
+    with pytest.raises(GridUnavailable, match=r"lab .* does not answer"):
+        ServiceClient(ServiceConnection("lab", "http://127.0.0.1:9", "vcdl_1")).version()

@@ -1,0 +1,157 @@
+"""Jobs that come from elsewhere: a whole job or none, once for each key, and nothing of the server's within reach."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.run_folders import make_run
+from tests.web.asking import asking
+from vcdl.job import load_frozen_job
+from vcdl.web.accounts import Accounts
+from vcdl.web.sessions import FOLDER, Caller, Role
+from vcdl.web.submissions import Submissions
+
+JOB: dict[str, Any] = {"name": "away", "model": {"builtin": "mlp"}, "data": {"dataset": "digits"}}
+API = "/api/v1"
+
+
+class Sender:
+    """A submitter, and the service's own processes kept from starting: the checks, and the runs that begin."""
+
+    def __init__(self, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        runs.mkdir(exist_ok=True)
+        self.runs = runs
+        self.begun: list[str] = []
+        monkeypatch.setattr(Submissions, "_check", lambda _self, _folder: None)
+        monkeypatch.setattr(Submissions, "_begin", lambda _self, name: self.begun.append(name))
+        self.client: TestClient = asking(runs, logged_in=False)
+        token = Accounts(runs).add("ada", Role.SUBMITTER, 1)
+        self.client.headers["authorization"] = f"Bearer {token}"
+
+    def send(self, job: Any, key: str = "key-12345", files: dict[str, list[str]] | None = None) -> tuple[int, str]:
+        body = {
+            "job": job if isinstance(job, str) else json.dumps(job),
+            "files": [{"name": name, "chunks": chunks} for name, chunks in (files or {}).items()],
+        }
+        answer = self.client.post(f"{API}/jobs", json=body, headers={"Idempotency-Key": key})
+        told = answer.json()
+        return answer.status_code, told.get("job") or told["detail"]
+
+    def put(self, content: bytes, name: str = "") -> tuple[int, str]:
+        name = name or hashlib.sha256(content).hexdigest()
+        return self.client.put(f"{API}/chunks/{name}", content=content).status_code, name
+
+
+@pytest.fixture
+def sender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sender:
+    return Sender(tmp_path / "runs", monkeypatch)
+
+
+def test_the_same_key_submits_once_and_another_takes_the_next_name(sender: Sender) -> None:
+    assert sender.send(JOB) == (202, "away")
+    assert sender.send(JOB) == (202, "away")
+    assert sender.begun == ["away"]
+    assert sender.send({**JOB, "seed": 2})[0] == 422  # another job with this key
+    assert sender.send(JOB, "key-67890") == (202, "away-2")
+    assert sender.client.get(f"{API}/jobs/away-2").json() == {"job": "away-2", "state": "beginning"}
+
+
+def test_chunks_are_sent_once_and_held_to_their_name(sender: Sender) -> None:
+    content = b"x" * 1000
+    digest = hashlib.sha256(content).hexdigest()
+    assert sender.client.post(f"{API}/chunks", json=[digest]).json() == {"missing": [digest]}
+    assert sender.put(content) == (204, digest)
+    assert sender.client.post(f"{API}/chunks", json=[digest]).json() == {"missing": []}
+    assert sender.put(b"other", digest)[0] == 422
+    assert sender.put(content, "..%2F..%2Fx")[0] in (404, 422)
+    assert sender.put(b"x" * ((8 << 20) + 1))[0] == 413
+
+
+def test_a_submission_that_is_refused_or_killed_leaves_nothing(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    jobs = sender.runs / FOLDER / "jobs"
+    service = sender.client.app.state.service  # type: ignore[attr-defined]
+    missing = {"d.npz": ["0" * 64]}
+    assert "send it, then submit again" in sender.send({**JOB, "data": {"npz": "d.npz"}}, files=missing)[1]
+    with monkeypatch.context() as patched:
+        patched.setattr(Accounts, "submitted", killed)
+        with pytest.raises(KeyboardInterrupt):
+            service.submissions.submit(Caller("ada", Role.SUBMITTER), "key", json.dumps(JOB), [])
+    assert list(jobs.iterdir()) == []
+    (jobs / "half").mkdir()  # as kill -9 leaves it
+    assert sender.send(JOB) == (202, "away")
+    sender.begun.clear()
+    service.submissions.begin_those_left()
+    assert sender.begun == ["away"]
+    assert [path.name for path in jobs.iterdir()] == ["away"]
+    make_run(sender.runs / "away").prepared_file.touch()
+    service.submissions.begin_those_left()
+    assert sender.begun == ["away"]
+
+
+def test_a_job_may_name_the_files_that_come_with_it(sender: Sender) -> None:
+    files = {name: [sender.put(name.encode())[1]] for name in ("model.json", "data.npz")}
+    job = {**JOB, "model": {"keras_json": "model.json"}, "data": {"npz": "data.npz", "shards": 4}}
+    assert sender.send(job, files=files) == (202, "away")
+    sent = load_frozen_job(sender.runs / FOLDER / "jobs" / "away" / "job.yaml")
+    assert sent.data.npz is not None
+    assert sent.data.npz.read_bytes() == b"data.npz"
+
+
+HOSTILE = [
+    {**JOB, "model": {"python": "os:system"}},
+    {**JOB, "model": {"keras": "/etc/passwd"}},
+    {**JOB, "model": {"keras": "../../session_key"}},
+    {**JOB, "model": {"builtin": "mlp", "weights": "../other/weights.npz"}},
+    {**JOB, "model": {"from": "../../../runs/secret"}},
+    {**JOB, "data": {"npz": "/etc/shadow"}},
+    {**JOB, "data": {"npz": "http://169.254.169.254/latest/meta-data"}},
+    {**JOB, "data": {"from": "s3://bucket/data"}},
+    {**JOB, "store": "redis://10.0.0.1"},
+    {**JOB, "store": {"url": "mysql://root@localhost/x"}},
+    {**JOB, "grid": {"workers": 10_000}},
+    {**JOB, "name": "../../evil"},
+    {**JOB, "name": ""},
+    {**JOB, "name": 7},
+    {**JOB, "model": {"builtin": "mlp", "python_folder": "/etc"}},
+    {**JOB, "unknown": 1},
+    "[]",
+    "{",
+    "[" * 10_000,
+]
+
+
+@pytest.mark.parametrize("job", HOSTILE, ids=lambda job: str(job)[-50:])
+def test_a_job_that_leads_out_of_itself_is_refused(sender: Sender, job: Any) -> None:
+    before = sorted(path for path in sender.runs.parent.rglob("*") if FOLDER not in path.parts)
+    status, words = sender.send(job)
+    assert (status, sender.begun) == (422, []), words
+    assert "root:" not in words
+    assert sorted(path for path in sender.runs.parent.rglob("*") if FOLDER not in path.parts) == before
+
+
+@pytest.mark.parametrize("name", ["../x.npz", "/x.npz", "job.yaml", "a/b.npz", ".x", "x" * 99 + ".npz"])
+def test_a_file_with_a_name_that_leads_elsewhere_is_refused(sender: Sender, name: str) -> None:
+    _, chunk = sender.put(b"data")
+    assert sender.send(JOB, files={name: [chunk]})[0] == 422
+
+
+def test_a_submitter_has_so_many_open_jobs_and_a_reader_none(sender: Sender) -> None:
+    assert [sender.send(JOB, f"key-{number:05d}")[0] for number in range(11)] == [202] * 10 + [422]
+    sender.client.headers["authorization"] = f"Bearer {Accounts(sender.runs).add('bob', Role.READER, 1)}"
+    assert sender.send(JOB)[0] == 403
+    assert sender.put(b"x")[0] == 403
+
+
+def test_a_submitter_stops_its_own_jobs_and_no_others(sender: Sender) -> None:
+    assert sender.send(JOB)[0] == 202
+    make_run(sender.runs / "away")
+    make_run(sender.runs / "other")
+    assert sender.client.post(f"{API}/jobs/away/stop").status_code == 409  # finished, but it may
+    assert sender.client.post(f"{API}/jobs/other/stop").status_code == 403

@@ -1,0 +1,43 @@
+"""`vcdl login`: a service on another machine, and the token for it."""
+
+import os
+import sys
+from urllib.parse import urlsplit
+
+import click
+
+from vcdl.errors import ExitCode
+
+_EXAMPLES = """\b
+Examples:
+  vcdl login https://train.example.org             asks for the token
+  vcdl login https://train.example.org --name lab < token.txt
+  vcdl submit job.yaml --server lab"""
+
+
+def login(url: str, name: str | None = None) -> ExitCode:
+    """Ask for a token, try it, and keep it under a name. Raises VcdlError."""
+    from vcdl.remote.connections import ServiceConnection, checked_url, keep_connection
+    from vcdl.remote.service_client import ServiceClient
+
+    url = checked_url(url)
+    token = os.environ.get("VCDL_TOKEN") or _asked()
+    connection = ServiceConnection(name or str(urlsplit(url).hostname), url, token.strip())
+    version = ServiceClient(connection).version()
+    path = keep_connection(connection)
+    click.echo(f"logged in to {connection.name}, vcdl {version}; the token is kept in {path}")
+    return ExitCode.OK
+
+
+def _asked() -> str:
+    if sys.stdin.isatty():
+        return str(click.prompt("Token", hide_input=True, err=True))
+    return sys.stdin.readline()
+
+
+@click.command("login", epilog=_EXAMPLES)
+@click.argument("url", metavar="URL")
+@click.option("--name", help="What you call it from now on [default: its host's name].")
+def command(url: str, name: str | None) -> ExitCode:
+    """Log in to a service on another machine."""
+    return login(url, name)

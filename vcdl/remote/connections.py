@@ -1,0 +1,69 @@
+"""Services by name: where each is, and the token for it, in one file that only its owner may read."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from vcdl.errors import JobError, folder_errors
+from vcdl.files.atomic import atomic_write
+
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+@dataclass(frozen=True)
+class ServiceConnection:
+    """A service and the token for it."""
+
+    name: str
+    url: str
+    token: str
+
+
+def connections_file() -> Path:
+    """`~/.config/vcdl/connections.json`, or where XDG_CONFIG_HOME says."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "vcdl" / "connections.json"
+
+
+def checked_url(url: str) -> str:
+    """The address of a service, without its last slash. Raises JobError for one over which a token would be read."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise JobError(f"{url} is no address of a service: https://train.example.org is one")
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        raise JobError(f"{url} has no TLS, and everybody on the way could read the token: use https, or `ssh -L`")
+    return url.rstrip("/")
+
+
+def keep_connection(connection: ServiceConnection) -> Path:
+    """Keep a connection under its name; returns the file. Raises RunFolderError, JobError."""
+    path = connections_file()
+    known = {**_read(path), connection.name: {"url": connection.url, "token": connection.token}}
+    with folder_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path, private=True) as temporary:
+            temporary.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def connection_of(name: str) -> ServiceConnection:
+    """The connection of a name. Raises JobError when `vcdl login` kept none."""
+    known = _read(connections_file())
+    if name not in known:
+        raise JobError(
+            f"there is no service {name!r} ({', '.join(known) or 'none is known'}): `vcdl login URL` adds one"
+        )
+    return ServiceConnection(name, checked_url(known[name]["url"]), known[name]["token"])
+
+
+def _read(path: Path) -> dict[str, dict[str, str]]:
+    try:
+        found: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))
+        if not all(isinstance(one["url"], str) and isinstance(one["token"], str) for one in found.values()):
+            raise ValueError("not a table of services")
+        return found
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise JobError(f"{path} cannot be read ({error}): mend or remove it, then `vcdl login` again") from error

@@ -1,0 +1,107 @@
+"""A job made ready to travel: its keys, and the files that they name. A model's Python runs here; no code is sent."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vcdl.errors import JobError, unreadable
+from vcdl.job import Job, load_job
+from vcdl.yaml_schema.file_kind import JOB
+from vcdl.yaml_schema.reading import read_document, replace_key
+
+CHUNK_BYTES = 8 << 20
+"""The largest chunk that a service takes."""
+
+
+@dataclass(frozen=True)
+class ParcelFile:
+    """A file of a job."""
+
+    name: str
+    """Its name in the job."""
+    path: Path
+    chunks: tuple[str, ...]
+    """The SHA-256 of each piece."""
+    size_bytes: int
+
+    @classmethod
+    def of(cls, name: str, path: Path) -> "ParcelFile":
+        """Raises FileUnavailable."""
+        pieces = [(hashlib.sha256(piece).hexdigest(), len(piece)) for piece in _pieces(path)]
+        return cls(name, path, tuple(digest for digest, _ in pieces), sum(size for _, size in pieces))
+
+    def read(self) -> Iterator[tuple[str, bytes]]:
+        """Each piece with its digest. Raises FileUnavailable, and JobError for a file that changes meanwhile."""
+        for digest, piece in zip(self.chunks, _pieces(self.path), strict=False):
+            if hashlib.sha256(piece).hexdigest() != digest:
+                raise JobError(f"{self.path} changes while it is sent: submit again")
+            yield digest, piece
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A job and its files."""
+
+    job: str
+    """Its keys, as JSON."""
+    files: tuple[ParcelFile, ...]
+
+
+@contextmanager
+def parcel_of(job_file: Path, overrides: Sequence[str] = ()) -> Iterator[Parcel]:
+    """The parcel of a job file, while the block lasts. Raises JobError, ModelError, FileUnavailable."""
+    job = load_job(job_file, overrides)
+    if job.model.from_run is not None or job.data.from_ is not None:
+        key = "model > from" if job.model.from_run is not None else "data > from"
+        raise JobError(f"{key} names what is on this machine: give `model > keras`, or `data > npz`, which are sent")
+    document = read_document(job_file, JOB)
+    for setting in overrides:
+        replace_key(document, setting)
+    values: dict[str, Any] = document.values
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
+        files = [ParcelFile.of(name, path) for name, path in _files_of(job, values, Path(folder))]
+        yield Parcel(json.dumps({**values, "name": job.name}, default=str), tuple(files))
+
+
+def _files_of(job: Job, values: dict[str, Any], folder: Path) -> Iterator[tuple[str, Path]]:
+    """The files that a job names, which get their new names in its keys."""
+    if job.model.python is not None:
+        values["model"] = {key: value for key, value in values["model"].items() if not key.startswith("python")}
+        values["model"]["keras"] = "model.keras"
+        yield "model.keras", _built(job, folder)
+    for section, key, name in (
+        ("model", "keras_json", "model.json"),
+        ("model", "keras", "model.keras"),
+        ("model", "weights", ""),
+        ("data", "npz", "data.npz"),
+    ):
+        path = getattr(getattr(job, section), key)
+        if path is not None:
+            name = name or f"weights{''.join(path.suffixes[-2:]) if path.name.endswith('.weights.h5') else path.suffix}"
+            values[section][key] = name
+            yield name, path
+
+
+def _built(job: Job, folder: Path) -> Path:
+    """The model that a function of the submitter's builds, in a file. Raises ModelError."""
+    from vcdl.data import facts_of
+    from vcdl.models.model_classes import with_model_classes
+    from vcdl.models.python_function import call_builder
+
+    facts, path = with_model_classes(job, facts_of), folder / "model.keras"
+    call_builder(str(job.model.python), facts.input_shape, facts.outputs, job.model.python_folder).save(path)
+    return path
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            while piece := file.read(CHUNK_BYTES):
+                yield piece
+    except OSError as error:
+        raise unreadable(path, error) from error

@@ -1,0 +1,160 @@
+"""Requests to a service, with its errors as the classes of the command line."""
+
+import http.client
+import json
+import shutil
+import ssl
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from vcdl.errors import (
+    DataError,
+    ExitCode,
+    GridError,
+    GridUnavailable,
+    JobError,
+    ModelError,
+    RunFolderError,
+    VcdlError,
+)
+from vcdl.files.atomic import whole_file
+from vcdl.remote.connections import ServiceConnection
+from vcdl.remote.parcel import Parcel
+
+_TIMEOUT_S = 200.0
+"""Longer than the service checks a job."""
+_TRIES, _WAIT_S = 6, 1.0
+_KINDS: dict[int, type[VcdlError]] = {
+    ExitCode.BAD_JOB: JobError,
+    ExitCode.BAD_DATA: DataError,
+    ExitCode.BAD_MODEL: ModelError,
+    ExitCode.BAD_FOLDER: RunFolderError,
+}
+
+Progress = Callable[[int, int], None]
+"""Is told the bytes that are sent, and all."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect is an error: it would take the token elsewhere."""
+
+    def redirect_request(self, *_arguments: Any) -> None:
+        return None
+
+
+class ServiceClient:
+    """A service that a token opens. Every call raises VcdlError."""
+
+    def __init__(self, connection: ServiceConnection) -> None:
+        self.name = connection.name
+        self._url = f"{connection.url}/api/v1"
+        self._token = connection.token
+        context = ssl.create_default_context()
+        self._opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=context))
+
+    def version(self) -> str:
+        """The version of the service."""
+        return str(self._json("GET", "/version")["version"])
+
+    def jobs(self) -> Iterator[dict[str, Any]]:
+        """Each job, the open ones first."""
+        after = ""
+        while True:
+            page = self._json("GET", f"/jobs?{urlencode({'after': after, 'limit': 200})}")
+            yield from page["jobs"]
+            after = page["after"]
+            if not after:
+                return
+
+    def job(self, name: str) -> dict[str, Any]:
+        """The keys of `vcdl status --json`; of one that is about to begin `state` alone."""
+        return self._json("GET", f"/jobs/{quote(name, safe='')}")
+
+    def events(self, name: str, after: int = 0) -> list[dict[str, Any]]:
+        """The job's events after a row of its journal, a thousand at most."""
+        found = self._json("GET", f"/jobs/{quote(name, safe='')}/events?{urlencode({'after': after, 'limit': 1000})}")
+        events: list[dict[str, Any]] = found["events"]
+        return events
+
+    def stop(self, name: str) -> str:
+        """Ask a job to pause; returns what happens now."""
+        return str(self._json("POST", f"/jobs/{quote(name, safe='')}/stop")["message"])
+
+    def resume(self, name: str) -> str:
+        """Continue a job; returns what happens now."""
+        return str(self._json("POST", f"/jobs/{quote(name, safe='')}/resume")["message"])
+
+    def fetch(self, name: str, file: str, output: Path) -> None:
+        """Write a file of a run, such as model.keras, to `output`, whole or not at all."""
+        with self._opened("GET", f"/jobs/{quote(name, safe='')}/files/{file}") as answer, whole_file(output) as part:
+            with part.open("wb") as sink:
+                shutil.copyfileobj(answer, sink)
+            size = answer.headers.get("content-length")
+            if size is not None and part.stat().st_size != int(size):
+                raise GridUnavailable(f"the connection to {self.name} broke off: try again")
+
+    def submit(self, parcel: Parcel, key: str = "", progress: Progress = lambda _sent, _all: None) -> str:
+        """Send a job, its data in pieces that the service lacks; returns its name. `key`: the same one submits once."""
+        names = [chunk for file in parcel.files for chunk in file.chunks]
+        missing = set()
+        for begin in range(0, len(names), 5000):
+            missing |= set(self._json("POST", "/chunks", names[begin : begin + 5000])["missing"])
+        sent, whole = 0, sum(file.size_bytes for file in parcel.files)
+        for file in parcel.files:
+            for chunk, content in file.read():
+                if chunk in missing:
+                    self._json("PUT", f"/chunks/{chunk}", content)
+                    missing.discard(chunk)
+                sent += len(content)
+                progress(sent, whole)
+        body = {"job": parcel.job, "files": [{"name": file.name, "chunks": file.chunks} for file in parcel.files]}
+        return str(self._json("POST", "/jobs", body, {"Idempotency-Key": key or uuid.uuid4().hex})["job"])
+
+    def _json(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
+        """An answer as JSON. What is safe to ask twice is asked again while the service is away."""
+        for tried in range(1, _TRIES + 1):
+            try:
+                with self._opened(method, path, body, headers) as answer:
+                    text = answer.read()
+                found: dict[str, Any] = json.loads(text) if text else {}
+                return found
+            except GridUnavailable:
+                if tried == _TRIES or path.endswith(("/stop", "/resume")):
+                    raise
+                time.sleep(_WAIT_S * tried)
+            except ValueError as error:
+                raise GridError(
+                    f"{self.name} answers something else than a service of VCDL: look at its URL"
+                ) from error
+        raise AssertionError  # the last try returns or raises
+
+    def _opened(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
+        is_bytes = isinstance(body, bytes)
+        data = body if is_bytes or body is None else json.dumps(body).encode()
+        kind = "application/octet-stream" if is_bytes else "application/json"
+        given = {"Authorization": f"Bearer {self._token}", "Content-Type": kind, **(headers or {})}
+        request = urllib.request.Request(self._url + path, data, given, method=method)
+        try:
+            return self._opener.open(request, timeout=_TIMEOUT_S)
+        except urllib.error.HTTPError as error:
+            raise self._told(error) from None
+        except (OSError, http.client.HTTPException) as error:
+            why = getattr(error, "reason", error)
+            raise GridUnavailable(f"{self.name} ({self._url}) does not answer ({why}): is it running?") from error
+
+    def _told(self, error: urllib.error.HTTPError) -> VcdlError:
+        """The error that the service tells of."""
+        try:
+            told = json.loads(error.read(100_000))
+            words, code = str(told["detail"]), told.get("exit_code")
+        except (ValueError, KeyError, TypeError, OSError):
+            return GridError(f"{self.name} answers {error.code}: look at its URL")
+        if error.code in (429, 502, 503, 504):
+            return GridUnavailable(words)
+        return _KINDS.get(code, GridError)(words)

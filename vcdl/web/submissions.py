@@ -1,0 +1,249 @@
+"""Jobs that come by the service: a whole job or none, once for each key. Nothing in one leads to the server's files.
+
+A submission is a job file, and the files that it names, in a folder of its own. The row in the service's database
+makes it a job. What is killed before that row has done nothing; what is killed after it is begun when the service
+starts again.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from vcdl.errors import JobError, folder_errors
+from vcdl.job import load_job, save_job
+from vcdl.run.folder import RunFolder
+from vcdl.web.accounts import Accounts
+from vcdl.web.chunks import ChunkStore
+from vcdl.web.sessions import Caller, Role, service_folder
+
+_FILE = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}(\.[a-z0-9]{1,10}){1,3}")
+_JOB_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_REFUSED = (
+    *(("model", "python"), ("model", "from"), ("data", "from"), ("store", "url")),
+    *(("grid", "workers"), ("grid", "servers")),
+)
+"""Keys that lead out of a submission: to code, to files or to another machine; or say what is the server's to say."""
+_FILES = (("model", "keras_json"), ("model", "keras"), ("model", "weights"), ("data", "npz"))
+"""Keys that name a file of the submission."""
+_MOST_FILES, _MOST_JOB_BYTES = 8, 200_000
+_CHECK_S = 180.0
+_PROCESS = "process"
+_OPEN_JOBS = 10
+"""Jobs of a submitter that may be open at a time."""
+
+
+@dataclass(frozen=True)
+class SentFile:
+    """A file of a submission."""
+
+    name: str
+    chunks: tuple[str, ...]
+
+
+class Submissions:
+    """The submissions of a service."""
+
+    def __init__(self, runs: Path, accounts: Accounts, chunks: ChunkStore) -> None:
+        self._runs = runs
+        self._folder = service_folder(runs) / "jobs"
+        self._accounts = accounts
+        self._chunks = chunks
+        self._lock = threading.Lock()
+        project = runs.parents[1]
+        self._project = project if (project / "config.xml").is_file() else None
+
+    def submit(self, caller: Caller, key: str, text: str, files: list[SentFile]) -> str:
+        """Take a job and begin it; returns its name, the same one for the same key.
+
+        Raises JobError, DataError, ModelError for a job that is refused, and RunFolderError; nothing is left then.
+        """
+        sent = json.dumps([text, [[file.name, file.chunks] for file in files]])
+        digest = hashlib.sha256(sent.encode(errors="replace")).hexdigest()
+        with self._lock:
+            known = self._accounts.submission(caller.name, key)
+            if known is not None:
+                if known[0] != digest:
+                    raise JobError("this Idempotency-Key was used for another job: take a new one")
+                return known[1]
+            self._check_quota(caller)
+            values = _checked_values(text, {file.name for file in files})
+            name = self._free_name(str(values.get("name", "")))
+            folder = self._folder / name
+            try:
+                self._write(folder, {**values, "name": name}, files)
+                self._check(folder)
+                self._accounts.submitted(caller.name, key, digest, name)  # from here on it is a job
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+        self._begin(name)
+        return name
+
+    def begin_those_left(self) -> None:
+        """Begin what was taken, and not begun when the service ended; and remove what never became a job."""
+        taken = set(self._accounts.submitted_jobs())
+        with suppress(OSError):
+            for folder in self._folder.iterdir():
+                if folder.name not in taken:
+                    shutil.rmtree(folder, ignore_errors=True)
+        for name in taken:
+            folder = self._folder / name
+            if folder.is_dir() and not self._has_begun(name) and not self.failure(name) and not _is_at_work(folder):
+                self._begin(name)
+
+    def failure(self, name: str) -> str:
+        """What kept a job from beginning; empty: nothing."""
+        if not _JOB_NAME.fullmatch(name):
+            return ""
+        with suppress(OSError):
+            return (self._folder / name / "failure.txt").read_text(encoding="utf-8")
+        return ""
+
+    def is_beginning(self, name: str) -> bool:
+        """Whether a job was taken, and has no folder yet."""
+        if not _JOB_NAME.fullmatch(name):
+            return False
+        folder = self._folder / name
+        return (folder / "job.yaml").is_file() and not self._has_begun(name) and not self.failure(name)
+
+    def _has_begun(self, name: str) -> bool:
+        return RunFolder(self._runs / name).prepared_file.is_file()
+
+    def _check_quota(self, caller: Caller) -> None:
+        jobs = [name for name in self._accounts.submitted_jobs(caller.name) if not self._is_over(name)]
+        if len(jobs) >= _OPEN_JOBS and caller.role < Role.OPERATOR:
+            raise JobError(f"{caller.name} has {len(jobs)} open jobs, and may have {_OPEN_JOBS}: wait for one to end")
+
+    def _is_over(self, name: str) -> bool:
+        return bool(self.failure(name)) or RunFolder(self._runs / name).summary_file.is_file()
+
+    def _free_name(self, name: str) -> str:
+        """A name that no job has or had."""
+        for longer in _names(name):
+            if not (self._runs / longer).exists() and self._accounts.submitter(longer) is None:
+                return longer
+        raise JobError(f"no name is left for {name[:63]}: choose another one in the job file")
+
+    def _write(self, folder: Path, values: Mapping[str, Any], files: list[SentFile]) -> None:
+        """Write the job and its files into its folder. Raises RunFolderError, DataError, JobError."""
+        shutil.rmtree(folder, ignore_errors=True)
+        with folder_errors(self._folder):
+            folder.mkdir(mode=0o700, parents=True)
+            for file in files:
+                with (folder / file.name).open("wb") as output:
+                    for chunk in self._chunks.read(file.chunks):
+                        output.write(chunk)
+            (folder / "job.yaml").write_text(yaml.safe_dump(dict(values), sort_keys=False), encoding="utf-8")
+        job = load_job(folder / "job.yaml")
+        for path in _paths_in(job):
+            if not path.resolve().is_relative_to(folder.resolve()):
+                raise JobError("a job that is sent here may only name files that are sent with it")
+        save_job(job, folder / "job.yaml")
+
+    def _check(self, folder: Path) -> None:
+        """`vcdl check` in a process of its own. Raises JobError with its words."""
+        command = [sys.executable, "-m", "vcdl", "check", "job.yaml"]
+        try:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_CHECK_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise JobError(f"the check of the job took more than {_CHECK_S:g} s: make it smaller") from None
+        if done.returncode:
+            raise JobError(_words(done.stderr, folder))
+
+    def _begin(self, name: str) -> None:
+        """Begin a job in a process of its own, which outlives the service."""
+        threading.Thread(target=self._run, args=(name,), name=f"vcdl-submission-{name}", daemon=True).start()
+
+    def _run(self, name: str) -> None:
+        folder = self._folder / name
+        job_file = str(folder / "job.yaml")
+        if (self._runs / name / "job.yaml").is_file():  # killed before it was prepared
+            arguments = ["resume", str(self._runs / name)]
+        elif self._project is None:
+            arguments = ["run", job_file, "--out", str(self._runs / name)]
+        else:
+            arguments = ["submit", job_file, "--project-dir", str(self._project)]
+        log = folder / "output.log"
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "vcdl", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        (folder / _PROCESS).write_text(str(process.pid), encoding="ascii")
+        if process.wait() > 0 and not self._has_begun(name):
+            (folder / "failure.txt").write_text(_words(log.read_text("utf-8", "replace"), folder), encoding="utf-8")
+
+
+def _is_at_work(folder: Path) -> bool:
+    """Whether the process that an earlier service began for a submission still runs."""
+    with suppress(OSError, ValueError):
+        number = int((folder / _PROCESS).read_text(encoding="ascii"))
+        return folder.name.encode() in Path(f"/proc/{number}/cmdline").read_bytes()
+    return False
+
+
+def _checked_values(text: str, files: set[str]) -> dict[str, Any]:
+    """The keys of a job file that leads nowhere but to files that come with it. Raises JobError."""
+    if len(text) > _MOST_JOB_BYTES or len(files) > _MOST_FILES:
+        raise JobError("the job file is too long, or names too many files")
+    for file in files:
+        if not _FILE.fullmatch(file) or file == "job.yaml":
+            raise JobError(f"{file[:60]!r} is no name for a file of a job")
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise JobError(f"the job is no JSON ({str(error)[:100]}): `vcdl submit --server` sends one") from error
+    if not isinstance(values, dict):
+        raise JobError("the job is no object of keys")
+    if not isinstance(values.get("name"), str) or not _JOB_NAME.fullmatch(values["name"]):
+        raise JobError("name: 1 to 63 of a-z, 0-9, - and _ are a job's name, not beginning with - or _")
+    for section, key in (*_REFUSED, *_FILES):
+        inner = values.get(section)
+        value = inner.get(key) if isinstance(inner, dict) else None
+        if value is not None and (section, key) in _REFUSED:
+            raise JobError(f"{section} > {key} leads out of the job, to what is the server's: leave it out")
+        if value is not None and value not in files:
+            raise JobError(f"{section} > {key} must name a file that is sent with the job")
+    if isinstance(values.get("store"), str):
+        raise JobError("store > url leads out of the job, to what is the server's: leave it out")
+    return values
+
+
+def _paths_in(value: Any) -> Iterator[Path]:
+    """Every path in the values of a job, wherever it stands."""
+    if isinstance(value, Path):
+        yield value
+    elif isinstance(value, BaseModel) or is_dataclass(value):
+        yield from _paths_in(vars(value))
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _paths_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _paths_in(inner)
+
+
+def _names(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name[:58]}-{number}" for number in range(2, 1000))
+
+
+def _words(output: str, folder: Path) -> str:
+    """What a command said of its error, without the server's paths."""
+    said = [line.partition("error: ")[2] for line in output.splitlines() if line.startswith("vcdl: error: ")]
+    return "; ".join(said).replace(f"{folder}/", "").replace(str(folder), "")[:1000] or "the job cannot begin here"
