@@ -19,6 +19,7 @@ API = "/api/v1"
 def test_a_job_has_the_keys_of_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = make_run(tmp_path / "demo")
     told = asking(tmp_path).get(f"{API}/jobs/demo").json()
+    assert told.pop("figures")["staleness"] == "0.5 on average, 2 at most"
     status(folder.path, as_json=True)
     assert told == {
         **{key: value for key, value in json.loads(capsys.readouterr().out).items() if key != "troubles"},
