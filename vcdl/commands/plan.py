@@ -51,7 +51,7 @@ def plan(
     as_json: bool = False,
 ) -> ExitCode:
     """Print a plan, and draw its choices. Raises VcdlError."""
-    from vcdl.planner.forecast import forecast, recommend
+    from vcdl.planner.forecast import MODEL_ERROR, forecast, recommend
     from vcdl.profile.measured_hosts import measured_servers, measured_types
     from vcdl.report.planned import draw_plan, plan_json, plan_lines
     from vcdl.report.summary import as_json as json_text
@@ -62,6 +62,8 @@ def plan(
     measured, measured_job = _measured(job, run)
     epochs = _epochs(job, measured, wishes.accuracy, unknown)
     work = _work(job, measured, measured_job, epochs)
+    if hosts is not None:
+        work = replace(work, error=MODEL_ERROR)  # the speed of the hosts here moves no other ones
     servers = measured_servers(measured, job.grid.servers if isinstance(job.grid.servers, int) else 1)
     forecasts = []
     for choice in choices_of(tuple(measured_types(measured))):

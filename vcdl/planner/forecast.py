@@ -122,11 +122,13 @@ def _on_spot(
 ) -> tuple[float, float]:
     """Seconds and dollars of one drawn market."""
     until_s = work_s * _LONGEST if deadline_s is None else deadline_s
+    # A job that is late is done on demand, after its deadline.
+    watched_s = until_s if deadline_s is None else deadline_s + work_s + 2.0 * choice.restart_s
     # Without a deadline what matters happens early; steps stay as short.
-    step_s = max(30.0, (work_s * 3.0 if deadline_s is None else deadline_s) / _STEPS)
+    step_s = max(30.0, (work_s * 3.0 if deadline_s is None else max(deadline_s, work_s)) / _STEPS)
     spot, listed = choice.spot_usd_per_h or 0.0, choice.on_demand_usd_per_h
     policy = spot_only if deadline_s is None else uniform_progress
-    is_there = market.sample(step_s, math.ceil(until_s / step_s) + 1, rng)
+    is_there = market.sample(step_s, math.ceil(watched_s / step_s) + 2, rng)
     outcome = follow(policy, is_there, step_s, work_s, until_s, choice.restart_s, spot / listed if listed else 1.0)
     usd = outcome.cost * (listed or spot)
     return outcome.wall_s, usd

@@ -113,7 +113,8 @@ def _drift(profile: RunProfile) -> float:
     """
     ratios = []
     for host in profile.hosts:
-        busy_s = [one.mean_s(*OF_HOST) for (of, _), one in profile.sums.items() if of == host and one.subtasks]
+        sums = [one for (of, _), one in profile.sums.items() if of == host and one.subtasks]
+        busy_s = [one.mean_s(*(stage for stage in OF_HOST if stage not in ONCE)) for one in sums]
         if len(busy_s) > 1 and (mean_s := statistics.fmean(busy_s)) > 0:
             ratios += [each / mean_s for each in busy_s]
     return statistics.stdev(ratios) * (1.0 + 1.0 / len(ratios)) ** 0.5 if ratios else 0.0

@@ -61,16 +61,17 @@ def draw_plan(chosen: Recommendation, forecasts: Sequence[ChoiceForecast], outpu
     axes = figure.add_subplot()
     ends = [one for one in forecasts if one.wall_s.high < float("inf")]
     front = [one for one in chosen.front if one in ends]
-    axes.plot([one.wall_s.median / 3600 for one in front], [one.usd.median for one in front], color="C0", label="front")
-    for one in ends:
+    named = [*front, *([chosen.chosen] if chosen.chosen is not None and chosen.chosen not in front else [])]
+    axes.plot([one.wall_s.median / 3600 for one in ends], [one.usd.median for one in ends], "o", color="0.7")
+    axes.plot([one.wall_s.median / 3600 for one in front], [one.usd.median for one in front], color="C0")
+    for number, one in enumerate(named):
         hours, money = ([value.low, value.median, value.high] for value in (one.wall_s, one.usd))
-        colour = "C3" if one is chosen.chosen else "C0" if one in front else "0.7"
-        axes.plot([hour / 3600 for hour in hours[::2]], [money[1]] * 2, color=colour, linewidth=1)
-        axes.plot([hours[1] / 3600] * 2, money[::2], color=colour, linewidth=1)
-        axes.plot(hours[1] / 3600, money[1], "o", color=colour, markersize=4)
-    for one in {id(one): one for one in (*front, chosen.chosen) if one is not None}.values():
-        at = one.wall_s.median / 3600, one.usd.median
-        axes.annotate(one.choice.name, at, xytext=(6, 5), textcoords="offset points", fontsize=7)
+        at, colour = (hours[1] / 3600, money[1]), "C3" if one is chosen.chosen else "C0"
+        axes.plot([hours[0] / 3600, hours[2] / 3600], [money[1]] * 2, color=colour, linewidth=1)
+        axes.plot([at[0]] * 2, money[::2], color=colour, linewidth=1)
+        axes.plot(*at, "o", color=colour, markersize=5)
+        above = 8 + 14 * (len(named) - 1 - number)  # those on the front lie close together
+        axes.annotate(one.choice.name, at, xytext=(24, above), textcoords="offset points", color=colour, fontsize=8)
     axes.set_xlabel("hours")
     axes.set_ylabel("US dollars")
     axes.set_ylim(bottom=0)
