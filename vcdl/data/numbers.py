@@ -9,7 +9,7 @@ from vcdl.data.rows import Array, Rows
 
 _BLOCK_BYTES = 2**24
 _MOMENT_ROWS = 4096
-"""Rows that are converted to float64 at a time."""
+"""Rows whose moments are taken at a time."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,15 @@ class NumbersSoFar:
         self._high = high if self._high is None else np.maximum(self._high, high)
         self._whole = self._whole and (block.dtype.kind in "biu" or not np.any(block != np.floor(block)))
         if self._moments:
-            for rows in _in_float64(block, width):
+            for rows in _chunks(block, width):
                 self._join(rows)
 
     def _join(self, rows: Array) -> None:
-        mean = rows.mean(axis=0)
-        squares = np.square(rows - mean).sum(axis=0)
+        """Add some rows of one width, in their own float type: a chunk is short, and its mean was taken away."""
+        mean = rows.mean(axis=0, dtype=np.float64)
+        taken_away = mean.astype(rows.dtype)
+        rows = rows - taken_away
+        squares = np.einsum("ij,ij->j", rows, rows) - len(rows) * np.square(mean - taken_away)
         count = self._count + len(rows)
         difference = mean - self._mean
         self._squares = self._squares + squares + np.square(difference) * (self._count * len(rows) / count)
@@ -100,7 +103,8 @@ def _blocks(x: Array) -> Iterator[Array]:
         yield x[first : first + rows]
 
 
-def _in_float64(block: Array, width: int) -> Iterator[Array]:
+def _chunks(block: Array, width: int) -> Iterator[Array]:
     flat = block.reshape(-1, width)
+    wide = np.float32 if block.dtype == np.float32 or block.dtype.itemsize < 4 else np.float64
     for first in range(0, len(flat), _MOMENT_ROWS):
-        yield flat[first : first + _MOMENT_ROWS].astype(np.float64)
+        yield flat[first : first + _MOMENT_ROWS].astype(wide, copy=False)

@@ -19,11 +19,11 @@ from vcdl.data.rows import Array, Indices, Rows
 from vcdl.errors import DataError
 from vcdl.files.atomic import atomic_write
 
-_BUFFER_BYTES = 128 * 2**20
+_BUFFER_BYTES = 64 * 2**20
 """Samples that wait in memory, of all files together."""
 SAVE_EVERY_S = 20.0
 """Seconds of work that a kill may lose."""
-_AHEAD = 2
+_AHEAD = 1
 """Blocks that are read ahead while others are written."""
 
 
