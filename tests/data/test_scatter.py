@@ -14,10 +14,13 @@ import pytest
 from vcdl.data import Dataset, ensure_files, load_dataset, read_split
 from vcdl.data import scatter as scatter_module
 from vcdl.data.rows import Rows
+from vcdl.data.samples import MappedSamples, read_samples
 from vcdl.data.scatter import Target, scatter
 from vcdl.errors import DataError
 from vcdl.job.data import DataSettings
+from vcdl.models.meter import KerasMeter, meter_of
 from vcdl.run.folder import RunFolder
+from vcdl.wire.workunit import Normalisation
 
 SAMPLES = 3000
 
@@ -78,7 +81,7 @@ def test_a_cut_that_is_killed_at_any_point_goes_on(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(scatter_module, "_BUFFER_BYTES", 10_000)
     data = load_dataset(how, 1)
     expected = cut(tmp_path, "whole", data, how)
-    run, kills, rng = RunFolder(tmp_path / "killed"), 0, np.random.default_rng(1)
+    run, kills, rng = RunFolder(tmp_path / "alone" / "killed"), 0, np.random.default_rng(1)
     while kills < 200:
         child = os.fork()
         if not child:
@@ -93,7 +96,7 @@ def test_a_cut_that_is_killed_at_any_point_goes_on(tmp_path: Path, monkeypatch: 
             break
         kills += 1
     assert kills > 2
-    assert same(cut(tmp_path, "killed", data, how), expected)
+    assert same(cut(tmp_path / "alone", "killed", data, how), expected)
 
 
 def pieces(rows: Rows, reads: list[int], breaks_at: int | None = None) -> Rows:
@@ -138,3 +141,54 @@ def test_what_was_cut_is_not_read_again(tmp_path: Path) -> None:
     for file in (tmp_path / "set").iterdir():
         file.unlink()
     assert same(cut(tmp_path, "run", data, how), expected)
+
+
+def test_two_jobs_on_one_set_share_their_files(tmp_path: Path) -> None:
+    how = settings(tmp_path)
+    data = load_dataset(how, 1)
+    expected = cut(tmp_path, "one", data, how)
+    assert same(cut(tmp_path, "two", data, how), expected)
+    one, two = RunFolder(tmp_path / "one"), RunFolder(tmp_path / "two")
+    for path in (one.shard(0), one.shard(6), one.validation_file, one.test_file):
+        assert path.samefile(two.path / path.relative_to(one.path))
+    other = load_dataset(how, 2)
+    ensure_files(RunFolder(tmp_path / "three"), other, how, seed=2)
+    assert not one.shard(0).samefile(RunFolder(tmp_path / "three").shard(0))
+
+
+def test_held_out_samples_are_read_when_they_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    how = settings(tmp_path)
+    cut(tmp_path, "run", load_dataset(how, 1), how)
+    file, twice = RunFolder(tmp_path / "run").test_file, Normalisation((2.0,), (1.0,))
+    whole = read_samples(file, twice)
+    monkeypatch.setattr("vcdl.data.samples._IN_MEMORY_BYTES", 0)
+    mapped = read_samples(file, twice)
+    assert isinstance(mapped.x, MappedSamples)
+    np.testing.assert_array_equal(mapped.taken(np.arange(3, 90, 2)).x, whole.x[3:90:2])
+    np.testing.assert_array_equal(mapped.loaded(5)[0], whole.x[:5])
+    with file.open("r+b") as damaged:
+        damaged.truncate(1000)
+    with pytest.raises(DataError, match=r"is not a whole \.npz file"):
+        read_samples(file, twice)
+
+
+@pytest.mark.keras
+@pytest.mark.parametrize("kind", [KerasMeter, meter_of])
+def test_samples_in_a_file_measure_as_those_in_memory(
+    kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import keras
+
+    how = settings(tmp_path)
+    cut(tmp_path, "run", load_dataset(how, 1), how)
+    file = RunFolder(tmp_path / "run").test_file
+    model = keras.Sequential([keras.Input((40,)), keras.layers.Dense(5, activation="softmax")])
+    model.compile(loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    whole = read_samples(file, Normalisation())
+    expected = kind(model).measure(whole.x, whole.y, None, 100)
+    monkeypatch.setattr("vcdl.data.samples._IN_MEMORY_BYTES", 0)
+    mapped = read_samples(file, Normalisation())
+    found = kind(model).measure(mapped.x, mapped.y, None, 100)
+    assert {name: float(value) for name, value in found.items()} == pytest.approx(
+        {name: float(value) for name, value in expected.items()}, rel=1e-6
+    )

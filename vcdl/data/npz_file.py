@@ -99,6 +99,24 @@ def read_split(path: Path) -> tuple[Array, Array]:
     return x, y
 
 
+def map_split(path: Path) -> tuple[Array, Array]:
+    """`x` and `y` of such a file; `x` is mapped and not read where it is not compressed.
+
+    Raises DataError, FileUnavailable.
+    """
+    with _opened(path) as file:
+        try:
+            mapped = file.mapped("x")
+        except NpzError as error:
+            raise _damaged("x", path, error) from error
+        if mapped is None:
+            return read_split(path)
+        y = _array(file, "y", path) if "y" in file.names else mapped
+    if len(mapped) != len(y):
+        raise DataError(f"{path.name}: x has shape {mapped.shape} and y {y.shape}: it is damaged, or not a shard")
+    return mapped, y
+
+
 def read_weights_of(path: Path) -> Array | None:
     """How much each sample of such a file counts; None: all alike. Raises DataError, FileUnavailable."""
     with _opened(path) as file:

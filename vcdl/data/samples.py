@@ -1,44 +1,76 @@
 """Held-out data and shards as a model takes them, read back from the run's folder."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from vcdl.data.npz_file import read_split, read_weights_of
+from vcdl.data.npz_file import map_split, read_weights_of
+from vcdl.data.rows import Array
 from vcdl.wire.normalise import normalise
 from vcdl.wire.task import MASKED
 from vcdl.wire.workunit import Normalisation
 
-Array = npt.NDArray[Any]
+_IN_MEMORY_BYTES = 2**28
+"""Bytes of a file whose samples are all normalised at once; those of a larger one when they are taken."""
+
+
+class Sliced(Protocol):
+    """An array, or what gives parts of one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, some: Any, /) -> Any:
+        """The samples of a slice, or at some indices."""
+
+
+class MappedSamples:
+    """Inputs in a file, shape (n, …): each is read and normalised when it is taken."""
+
+    def __init__(self, x: Array, normalisation: Normalisation) -> None:
+        self._x = x
+        self._normalisation = normalisation
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def __getitem__(self, some: Any, /) -> Array:
+        return normalise(np.asarray(self._x[some]), self._normalisation)
 
 
 class Samples(NamedTuple):
     """Inputs, normalised, and what they are compared with."""
 
-    x: Array
-    y: Array
+    x: Sliced
+    y: Sliced
     weights: Array | None = None
     """How much each sample counts in training, shape (n,); None: all alike. Measures for people do not weigh."""
 
     def taken(self, some: Any) -> "Samples":
-        """The samples at these indices."""
+        """The samples at these indices, in memory."""
         return Samples(self.x[some], self.y[some], None if self.weights is None else self.weights[some])
+
+    def loaded(self, most: int | None = None) -> tuple[Array, Array, Array | None]:
+        """All samples as arrays; of those in a file no more than `most`."""
+        if isinstance(self.x, np.ndarray) and isinstance(self.y, np.ndarray):
+            return self.x, self.y, self.weights
+        return self.taken(slice(most)).loaded()
 
     @property
     def counted(self) -> Array | None:
         """1 for each label that counts and 0 for a masked one, in the shape of y; None: all count."""
-        if self.y.dtype.kind != "i" or self.y.ndim < 2 or not (masked := self.y == MASKED).any():
+        y = self.y
+        if not isinstance(y, np.ndarray) or y.dtype.kind != "i" or y.ndim < 2 or not (masked := y == MASKED).any():
             return None
         return np.where(masked, np.float32(0), np.float32(1))
 
 
 def read_samples(path: Path, normalisation: Normalisation) -> Samples:
-    """The samples of a file that `write_split` wrote; those of an autoencoder are compared with themselves.
+    """The samples of a file that `write_split` or a cut wrote; those of an autoencoder are compared with themselves.
 
     Raises DataError, FileUnavailable.
     """
-    x, y = read_split(path)
-    normalised = normalise(x, normalisation)
+    x, y = map_split(path)
+    is_large = isinstance(x, np.memmap) and x.nbytes > _IN_MEMORY_BYTES
+    normalised = MappedSamples(x, normalisation) if is_large else normalise(x, normalisation)
     return Samples(normalised, normalised if y is x else y, read_weights_of(path))

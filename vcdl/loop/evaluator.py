@@ -61,7 +61,8 @@ class Evaluator:
 
     def _compared(self, samples: Samples) -> Samples:
         """Samples with labels as the model's outputs are compared with them."""
-        return samples._replace(y=as_compared(samples.y, self._model))
+        y = samples.y
+        return samples._replace(y=as_compared(y, self._model) if isinstance(y, np.ndarray) else y)
 
     def run_once(self) -> int:
         """Evaluate what is wanted now, or train an upload again for a while when nothing is. Returns how many versions

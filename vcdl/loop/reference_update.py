@@ -36,7 +36,7 @@ class ReferenceUpdate:
         self._scaling = job.training.rate_scaling(run.prepared.shard_samples, job.stop.epochs)
         self._history = history
         some = np.random.default_rng([job.seed, len(held_out.x)]).permutation(len(held_out.x))[:most]
-        self._data = held_out.taken(some)
+        self._data = held_out.taken(some).loaded()
         self._trainer = Trainer(run.folder.read_model_json(), self._training, run.frozen_weights())
 
     @staticmethod

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from vcdl.client.metrics import metric_names
 from vcdl.client.model import output_tensors
 from vcdl.data.rows import Array
+from vcdl.data.samples import Sliced
 from vcdl.journal.events import ACCURACY
 from vcdl.wire.inputs import as_keras_takes, each
 from vcdl.wire.task import HAS_CLASSES, Task
@@ -51,7 +52,7 @@ def compared_with(labels: Array, end: Any) -> Array:
     return labels.reshape(-1, 1) if labels.ndim == 1 and tuple(end.shape[1:]) == (1,) else labels
 
 
-def outputs_of(model: Any, x: Array) -> Iterator[Array]:
+def outputs_of(model: Any, x: Sliced) -> Iterator[Array]:
     """What a model gives for samples, of BATCH_SIZE at a time. Without compiling, as it is done once."""
     import keras
 

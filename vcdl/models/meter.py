@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from vcdl.data.rows import Array
+from vcdl.data.samples import Sliced
 from vcdl.wire.inputs import as_keras_takes
 from vcdl.wire.weights import Vector, assign, trained_weights
 
@@ -24,7 +25,7 @@ class Meter(Protocol):
     def set(self, vector: Vector) -> None:
         """Set the weights that training changes, shape (n,). Raises WeightsFileError when the length differs."""
 
-    def measure(self, x: Array, y: Array, weights: Array | None, batch_size: int) -> dict[str, Any]:
+    def measure(self, x: Sliced, y: Sliced, weights: Array | None, batch_size: int) -> dict[str, Any]:
         """The loss and the metrics on samples, by Keras' names. `weights`: Keras' `sample_weight`."""
 
 
@@ -45,8 +46,12 @@ class KerasMeter:
     def set(self, vector: Vector) -> None:
         assign(self._model, vector)
 
-    def measure(self, x: Array, y: Array, weights: Array | None, batch_size: int) -> dict[str, Any]:
+    def measure(self, x: Sliced, y: Sliced, weights: Array | None, batch_size: int) -> dict[str, Any]:
         measured: dict[str, Any]
+        if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):  # larger than memory
+            batches = _cut(x, y, weights, batch_size)
+            measured = self._model.evaluate(batches, steps=-(-len(x) // batch_size), verbose=0, return_dict=True)
+            return measured
         if len(x) <= batch_size:
             self._model.reset_metrics()  # Keras < 3.11 goes on with those of the last call
             measured = self._model.test_on_batch(as_keras_takes(x), as_keras_takes(y), weights, return_dict=True)
@@ -78,15 +83,15 @@ class _GraphMeter:
             assign(self._model, vector)  # it says what is wrong
         self._set(tf.constant(vector))
 
-    def measure(self, x: Array, y: Array, weights: Array | None, batch_size: int) -> dict[str, Any]:
+    def measure(self, x: Sliced, y: Sliced, weights: Array | None, batch_size: int) -> dict[str, Any]:
         import tensorflow as tf
 
-        batches = list(_cut(x, y, weights, batch_size))
         if not self._is_built:
-            self._model.test_on_batch(*batches[0])  # before that, metrics have no variables to reset
+            first = next(_cut(x, y, weights, batch_size))
+            self._model.test_on_batch(*first)  # before that, metrics have no variables to reset
             self._is_built = True
         self._reset()
-        for batch in batches:
+        for batch in _cut(x, y, weights, batch_size):
             self._step(tf.nest.map_structure(tf.constant, batch))
         # As `evaluate` does it: in a graph the last bit of an F1 score may differ.
         return {name: np.asarray(value) for name, value in self._model.get_metrics_result().items()}
@@ -126,7 +131,7 @@ def _traced_step(model: Any) -> Any:
     return step
 
 
-def _cut(x: Array, y: Array, weights: Array | None, batch_size: int) -> Iterator[_Batch]:
+def _cut(x: Sliced, y: Sliced, weights: Array | None, batch_size: int) -> Iterator[_Batch]:
     for begin in range(0, len(x), batch_size):
         some = slice(begin, begin + batch_size)
         batch = as_keras_takes(x[some]), as_keras_takes(y[some])

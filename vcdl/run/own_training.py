@@ -49,7 +49,7 @@ def own_step(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_o
     `initial`: weights with fresh moments, shape (n,). `held_out`: samples that are taken as often as it takes. Raises
     JobError where the training diverges.
     """
-    x, y, sample_weights = held_out
+    x, y, sample_weights = held_out.loaded(samples)
     training, begin = job.training, initial.copy()
     weights = trainer.layout.model.size
     rate = training.highest_factor
@@ -102,7 +102,7 @@ class OwnStatistics:
         """For a run's model; None where the run has the clients' averages. Raises DataError, FileUnavailable."""
         if not run.prepared.statistics_samples:
             return None
-        return cls(model, read_samples(run.folder.statistics_file, run.prepared.normalisation).x)
+        return cls(model, read_samples(run.folder.statistics_file, run.prepared.normalisation).loaded()[0])
 
     def set(self) -> None:
         """Set the statistics of the weights that the model has now, whatever stood there."""

@@ -55,17 +55,17 @@ def leave_confusion_matrix(run: Run, model: Any) -> None:
     `model`: of `trained_model`. Raises VcdlError.
     """
     from vcdl.client.compile import make_loss
-    from vcdl.data.npz_file import read_split
-    from vcdl.wire.normalise import normalise
+    from vcdl.data.samples import read_samples
 
     if run.job.data.task not in HAS_CLASSES or model.outputs[0].shape[-1] > MOST_CLASSES:
         return
     folder = run.folder
     split = "test" if run.prepared.has_test else "validation"
-    x, y = read_split(folder.test_file if run.prepared.has_test else folder.validation_file)
+    path = folder.test_file if run.prepared.has_test else folder.validation_file
+    x, y, _ = read_samples(path, run.prepared.normalisation)
     is_logit = make_loss(run.training.loss).get_config().get("from_logits")
     labels = (y[begin : begin + BATCH_SIZE] for begin in range(0, len(y), BATCH_SIZE))
-    batches = zip(labels, outputs_of(model, normalise(x, run.prepared.normalisation)), strict=True)
+    batches = zip(labels, outputs_of(model, x), strict=True)
     matrix = ConfusionMatrix.of(batches, run.prepared.classes, threshold=0.0 if is_logit else 0.5)
     matrix.write(folder.confusion_file)
     if len(matrix.names) <= MOST_DRAWN:

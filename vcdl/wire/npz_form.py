@@ -84,6 +84,21 @@ class NpzFile:
                 raise NpzError("more bytes than its header says")
             return array
 
+    def mapped(self, name: str) -> npt.NDArray[Any] | None:
+        """An array that is mapped and not read; None: it is compressed. Its checksum is not compared.
+
+        Raises NpzError, OSError.
+        """
+        header, member = self.header(name), self._member(name)
+        if member.compress_type != zipfile.ZIP_STORED or self._archive.filename is None:
+            return None
+        with _errors(), self._archive.open(member) as data, open(self._archive.filename, "rb") as file:
+            self._header(data, member)
+            file.seek(member.header_offset)
+            name_bytes, extra_bytes = struct.unpack("<26x2H", file.read(30))
+            begin = member.header_offset + 30 + name_bytes + extra_bytes + data.tell()
+            return np.memmap(file, header.dtype, "r", begin, header.shape)
+
     def _member(self, name: str) -> zipfile.ZipInfo:
         """Raises NpzError."""
         try:
