@@ -132,6 +132,13 @@ def test_a_metric_that_is_no_number_is_damage(metrics: object) -> None:
         decode("version_evaluated", json.dumps({**structs.asdict(evaluated()), "metrics": metrics}))
 
 
+def test_half_a_pair_of_escapes_is_damage_and_a_whole_one_is_none() -> None:
+    with pytest.raises(JournalError, match="the journal is damaged"):
+        decode("run_finished", '{"monitor": "\\ud800"}')
+    event = RunPaused("\U0001f600")
+    assert decode("run_paused", encode(event)) == event
+
+
 def test_damage_is_told_in_words_that_any_terminal_shows() -> None:
     with pytest.raises(JournalError, match="the journal is damaged") as caught:
         decode("version_evaluated", json.dumps({**structs.asdict(evaluated()), "metrics": {"\ud800" * 100: ["a"]}}))

@@ -24,10 +24,20 @@ def decode(kind: str, fields: str) -> Event:
     decoder = _DECODERS.get(kind)
     if decoder is None:
         raise _unknown(kind, "its kind")
+    if "\\u" in fields:
+        _check_text(kind, fields)
     try:
         return decoder.decode(fields)
     except msgspec.DecodeError:
         return _decode_as_json(kind, fields)
+
+
+def _check_text(kind: str, fields: str) -> None:
+    """Refuse half of a pair of escapes: Python takes it, and nothing could be made of it later."""
+    try:
+        json.dumps(json.loads(fields), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise _damaged(kind, error) from error
 
 
 def _decode_as_json(kind: str, fields: str) -> Event:
