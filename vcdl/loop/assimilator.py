@@ -207,8 +207,8 @@ class Assimilator:
             why = refused.get(item.uploaded.workunit)
             if why is None:
                 continue
-            may_doubt = why.refusal in OF_CONTENT and not item.is_doubted
-            if may_doubt and self._hosts.may_be_doubted(item.uploaded.host, item.name.attempt_in_turn):
+            is_strange = why.refusal in OF_CONTENT  # what is doubted is looked at no more
+            if is_strange and self._hosts.may_be_doubted(item.uploaded.host, item.name.attempt_in_turn):
                 item.is_doubted, item.trust = True, item.trust * _DOUBTED
             else:
                 self._refuse(item.uploaded, why)
