@@ -117,6 +117,7 @@ def test_runs_and_stalls_are_shown_in_words_json_and_a_picture(tmp_path: Path) -
     assert "interconnect is the greatest stall, 25%" in lines
     assert "1/4 of the job's" in lines
     assert "fetch         not measured" in lines
+    assert "rounds differ by up to 36%" in lines
     assert stalls_json(measured, found)["stalls"][PREPARE]["by_round"] == [0.2, 0.2, 0.5625]
     draw_stalls(measured, found, tmp_path / "stalls.png", "demo")
     assert (tmp_path / "stalls.png").stat().st_size > 10_000

@@ -17,6 +17,8 @@ _CURES = {
     SERVER: "fewer `data > shards` ask it less often, and `grid > servers: 2` is a second one",
     NETWORK: "fewer `data > shards` send less for each sample",
 }
+_UNSTEADY = 0.2
+"""The difference of two rounds from which on other work hides stalls."""
 _INCHES = (8.0, 3.4)
 _DOTS_PER_INCH = 150
 
@@ -40,11 +42,13 @@ def stall_lines(measured: Measured, found: Sequence[Stall]) -> list[str]:
     runs += [[name, f"{statistics.median(times_s):.3f} s", RUNS[name]] for name, times_s in measured.times_s.items()]
     rows = [["stall", "", "by round", ""]]
     for stall in found:
-        spread = f"{min(stall.shares):.0%} to {max(stall.shares):.0%}" if len(stall.shares) > 1 else ""
-        rows.append([stall.name, f"{stall.share:.0%}", spread, MEANINGS[stall.name]])
+        by_round = f"{min(stall.shares):.0%} to {max(stall.shares):.0%}" if len(stall.shares) > 1 else ""
+        rows.append([stall.name, f"{stall.share:.0%}", by_round, MEANINGS[stall.name]])
     head, *body = runs
     unmeasured = [f"{FETCH:<12}  not measured: no shard leaves the page cache of the disk that TMPDIR is on"]
     shown = {stall.name for stall in found}
+    spread = max((max(stall.shares) - min(stall.shares) for stall in found), default=0.0)
+    unsteady = [f"rounds differ by up to {spread:.0%}: the machine does other work; repeat this when it is quiet"]
     return [
         sentence(measured, found),
         "",
@@ -53,6 +57,7 @@ def stall_lines(measured: Measured, found: Sequence[Stall]) -> list[str]:
         "",
         *aligned(rows),
         *([] if FETCH in shown else unmeasured),
+        *(unsteady if spread > _UNSTEADY else []),
     ]
 
 
