@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,12 +23,7 @@ from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores import FileStore, WeightStore
 from vcdl.stores.chunks import CHUNK_BYTES
 from vcdl.stores.settings import StoreSettings
-
-SIZE = 1000
-"""Weights in a store, unless a test says otherwise."""
-
-OpenStore = Callable[..., WeightStore]
-"""`open_store(size=SIZE)`: a connection of its own to the test's one store, picklable for another process."""
+from vcdl.testing.folds import SIZE
 
 
 def needs(program: str) -> None:

@@ -17,13 +17,13 @@ from vcdl.job.data import SOURCES
 from vcdl.job.update import RULES
 from vcdl.loop.grid import Grid
 from vcdl.run.kind import RUN_KINDS, RunKind
-from vcdl.stores.settings import Service
+from vcdl.stores.settings import STORES
 
 DOCUMENT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PARTS: dict[str, Sequence[str]] = {
     "rule": tuple(RULES),
     "codec": tuple(_CODECS),
-    "store": tuple(service.value for service in Service),
+    "store": tuple({kind.scheme for kind in STORES.values()}),
     "data source": tuple(SOURCES),
     "command": COMMANDS,
     "experiment": EXPERIMENTS,

@@ -23,6 +23,7 @@ data: {dataset: digits, shards: 2}
 update: {rule: median, buffer: 2}
 stop: {epochs: 1}
 grid: {workers: 1}
+store: {url: "sqlite:weights.db"}
 """
 
 

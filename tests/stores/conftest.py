@@ -13,9 +13,7 @@ from uuid import uuid4
 import pytest
 
 from benchmarks.private_servers import PrivateServer
-from tests.store_folds import weights
 from tests.store_servers import (
-    OpenStore,
     on_server,
     open_file_store,
     open_mysql,
@@ -26,6 +24,8 @@ from tests.store_servers import (
 from vcdl.errors import StoreUnavailable
 from vcdl.stores import WeightStore
 from vcdl.stores.chunks import CHUNK_BYTES
+from vcdl.testing.folds import weights
+from vcdl.testing.stores import OpenStore
 
 T = TypeVar("T")
 

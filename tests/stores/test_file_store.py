@@ -16,11 +16,11 @@ import pytest
 
 from tests.full_disk import files_limited_to
 from tests.leftovers import ended_pid, temporary_of
-from tests.store_folds import changing, subtask
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.rules.state import RuleState
 from vcdl.stores import Applied, FileStore, Fold
 from vcdl.stores.slots import WeightSlots
+from vcdl.testing.folds import changing, subtask
 from vcdl.wire.checksum import checksum_of
 from vcdl.wire.weights import Vector
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.full_disk import disk_of, fill
-from tests.store_folds import fold, replayed, weights
 from tests.store_servers import start_mariadb, start_redis
 from tests.stores.conftest import Service, _service, retried
 from vcdl.errors import StoreUnavailable
 from vcdl.stores import WeightStore
+from vcdl.testing.folds import fold, replayed, weights
 
 pytestmark = pytest.mark.server
 

@@ -14,13 +14,13 @@ import pytest
 
 from benchmarks.private_servers import PrivateServer
 from tests.served_run import ServedRun
-from tests.store_folds import fold, interrupted, replayed, weights
 from tests.store_servers import open_mysql, start_mariadb
 from tests.stores.conftest import sql
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.stores import WeightStore
+from vcdl.testing.folds import fold, interrupted, replayed, weights
 
 pytestmark = pytest.mark.server
 

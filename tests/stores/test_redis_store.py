@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from benchmarks.private_servers import PrivateServer
-from tests.store_folds import fold, interrupted, replayed, subtask, weights
 from tests.store_servers import open_redis, start_redis
 from tests.stores.conftest import redis_client
 from tests.tcp_proxy import TcpProxy
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.stores import WeightStore
 from vcdl.stores.base import Expected
+from vcdl.testing.folds import fold, interrupted, replayed, subtask, weights
 
 pytestmark = pytest.mark.server
 

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from benchmarks.private_servers import PrivateServer
-from tests.store_folds import changing, fold, interrupted, replayed, weights
-from tests.store_servers import SIZE
 from tests.stores.conftest import Service, retried
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.stores.base import Conflict
+from vcdl.testing.folds import SIZE, changing, fold, interrupted, replayed, weights
 from vcdl.wire.weights import Vector
 
 pytestmark = pytest.mark.server

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from vcdl.errors import StoreError
-from vcdl.stores.settings import Consistency, Service, StoreSettings, Tls
+from vcdl.stores.settings import Consistency, StoreSettings, Tls
 
 
 def test_a_folder() -> None:
     settings = StoreSettings.parse("file:some/folder")
-    assert (settings.service, settings.folder, settings.consistency) == (Service.FILE, Path("some/folder"), "strong")
+    assert (settings.service, settings.folder, settings.consistency) == ("file", Path("some/folder"), "strong")
     assert str(settings) == "file:some/folder"
     assert StoreSettings.parse("file:///data/weights").folder == Path("/data/weights")
 
@@ -18,7 +18,7 @@ def test_a_folder() -> None:
 def test_redis_with_everything() -> None:
     settings = StoreSettings.parse("rediss://me:p%40ss@host.example:7000/3?ca=/etc/ca.pem", "eventual")
     assert settings == StoreSettings(
-        service=Service.REDIS,
+        service="redis",
         consistency=Consistency.EVENTUAL,
         host="host.example",
         port=7000,
@@ -34,7 +34,7 @@ def test_redis_with_everything() -> None:
 
 def test_mysql_with_little() -> None:
     settings = StoreSettings.parse("mysql://me@host.example/vcdl")
-    assert settings == StoreSettings(Service.MYSQL, host="host.example", port=3306, user="me", database="vcdl")
+    assert settings == StoreSettings("mysql", host="host.example", port=3306, user="me", database="vcdl")
     assert str(StoreSettings.parse("mysql://me@/vcdl?socket=/run/m.sock&tls=require")) == (
         "mysql://me@/vcdl?socket=/run/m.sock&tls=require"
     )

@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from tests.store_folds import subtask, weights, workunit
-from tests.store_servers import SIZE, OpenStore
 from tests.stores.conftest import Service
 from vcdl.checks import Refusal, Refused
 from vcdl.errors import StoreLost
@@ -17,6 +15,8 @@ from vcdl.rules.state import LENGTHS, RuleState
 from vcdl.rules.trimmed_mean import TrimmedMean
 from vcdl.stores import Boundary, Change, Fold, Unfit, WeightStore
 from vcdl.stores.change import FOLD_BLOCK
+from vcdl.testing.folds import SIZE, subtask, weights, workunit
+from vcdl.testing.stores import OpenStore
 from vcdl.wire.weights import Vector
 
 FEDBUFF = FedBuff(server_learning_rate=1.0, buffer=3, staleness=Constant())

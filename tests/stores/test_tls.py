@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.store_folds import fold, weights
 from tests.store_servers import needs, open_mysql, open_redis, start_mariadb, start_redis
 from vcdl.errors import StoreError, StoreUnavailable
+from vcdl.testing.folds import fold, weights
 
 pytestmark = pytest.mark.server
 

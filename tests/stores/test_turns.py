@@ -20,12 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.store_folds import Brought, changing, fold, replayed, subtask, weights, workunit
 from vcdl.checks import Refusal
 from vcdl.rules.base import Update
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores import Applied, Boundary, Change, FileStore, Fold, Unfit
 from vcdl.stores.change import FOLD_BLOCK
+from vcdl.testing.folds import Brought, changing, fold, replayed, subtask, weights, workunit
 from vcdl.wire.weights import Vector
 
 SIZE = 2 * FOLD_BLOCK + 5

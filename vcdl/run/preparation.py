@@ -20,7 +20,6 @@ from vcdl.run.results import newest_version, trained_model
 from vcdl.run.run import Run
 from vcdl.run.store_claim import asked_settings, store_address
 from vcdl.stores.open import check_usable, load_client_libraries
-from vcdl.stores.settings import Service
 
 _TOLD_PERCENT = 5
 """Steps in which a long cut is told."""
@@ -74,7 +73,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
             own = own_step(job, trainer, vector, most, held_out)
             vector, own_lengths = own.begin, own.lengths
         settings, store_key = asked_settings(job, folder), f"{job.name}-{secrets.token_hex(16)}"
-        if settings.service != Service.FILE or job.keeps_uploads or job.is_for_strangers:
+        if not settings.is_folder or job.keeps_uploads or job.is_for_strangers:
             folder.kept_uploads.mkdir(exist_ok=True)
         prepared = Prepared(
             shard_samples=tuple(shard.samples for shard in shards),

@@ -24,7 +24,7 @@ from vcdl.run.store_claim import OWN_FOLDER, asked_settings, claimed_key, held_t
 from vcdl.stores import Boundary, WeightStore
 from vcdl.stores.base import Expected
 from vcdl.stores.open import load_client_libraries, open_store
-from vcdl.stores.settings import Service, StoreSettings
+from vcdl.stores.settings import StoreSettings
 from vcdl.wire.frozen import read_frozen
 from vcdl.wire.weights import Layout, Vector, assign_frozen
 from vcdl.wire.workunit import Training, Transport, WorkunitName
@@ -131,7 +131,7 @@ class Run:
         """
         settings, key = self.store_settings(), self.prepared.store_key
         if self.prepared.store != OWN_FOLDER:
-            may_restore = settings.service != Service.FILE
+            may_restore = not settings.is_folder
             key = claimed_key(self.folder, self.prepared, may_restore=may_restore)
         store = open_store(settings, key, self.layout.size, self.state)
         if journal is not None:

@@ -26,7 +26,7 @@ from vcdl.files.lock import FileLock
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import store_password
 from vcdl.run.prepared import Prepared
-from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE, Service, StoreSettings
+from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE, StoreSettings
 
 if TYPE_CHECKING:
     from vcdl.job import Job
@@ -53,7 +53,7 @@ def asked_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
 
 def store_address(settings: StoreSettings, folder: "RunFolder") -> str:
     """The address that is written down: no login, no password."""
-    is_own = settings.service == Service.FILE and settings.folder.absolute() == folder.store.absolute()
+    is_own = settings.is_folder and settings.folder.absolute() == folder.store.absolute()
     return OWN_FOLDER if is_own else settings.address
 
 
@@ -61,8 +61,9 @@ def held_to(settings: StoreSettings, kept: str, job: "Job", folder: "RunFolder")
     """The settings of the store at the address `kept`. Raises StoreError when they are those of another one."""
     if store_address(settings, folder) == kept:
         return settings
-    if settings.service == Service.FILE and kept.startswith(_FILE) and not settings.folder.is_absolute():
-        began = Path(kept.removeprefix(_FILE))
+    scheme = f"{settings.service}:"
+    if settings.kind.port is None and kept.startswith(scheme) and not settings.folder.is_absolute():
+        began = Path(kept.removeprefix(scheme))
         if began.parts[len(began.parts) - len(settings.folder.parts) :] == settings.folder.parts:
             return replace(settings, folder=began)  # what it was in the current folder of that time
     raise StoreError(_words(settings, kept, job, folder))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 
-from vcdl.stores.settings import PASSWORD_VARIABLE, Service, StoreSettings, Tls
+from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings, Tls
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,11 @@ class Exposure:
 
 def exposures(settings: StoreSettings) -> Iterator[Exposure]:
     """What others on the network can do to a store; nothing for one that only this machine reaches."""
-    if settings.service == Service.FILE or settings.socket or _is_this_machine(settings.host):
+    if settings.kind.port is None or settings.socket or _is_this_machine(settings.host):
         return
     if settings.tls == Tls.OFF:
-        url = "rediss://" if settings.service == Service.REDIS else "`?tls=verify`"
+        secure = settings.kind.over_tls
+        url = f"{secure}://" if secure else "`?tls=verify`"
         yield Exposure(
             f"{settings} is reached over a network without TLS: whoever is on the way can read and change the weights"
             f"{' and read the password' if settings.password else ''}",

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores.base import Applied, Transaction, WeightStore, check_expected
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.stores.commit_log import CommitLog
+from vcdl.stores.settings import StoreSettings
 from vcdl.stores.slots import OpenedSlots, WeightSlots
 from vcdl.wire.checksum import Checksum, checksum_of
 from vcdl.wire.weights import Vector
@@ -45,6 +47,11 @@ class FileStore(WeightStore):
         self._log_file = folder / "commits.log"
         self._slots = WeightSlots(self._weights_file, self.size)
         self._log = CommitLog(self._log_file)
+
+    @classmethod
+    def of_job(cls, settings: StoreSettings, job: str, size: int, state: RuleState = STATELESS) -> Self:
+        """The store of a job in a folder that several may share. It is always strong: more than `eventual` asks for."""
+        return cls(settings.folder / job, size, state)
 
     def create(self, vector: Vector) -> None:
         if vector.size != self.width:

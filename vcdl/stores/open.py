@@ -1,5 +1,6 @@
 """Opens the store that settings ask for; a service's client library is imported only when it is used."""
 
+import pkgutil
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -8,8 +9,7 @@ import numpy as np
 from vcdl.errors import StoreError, StoreLost
 from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores.base import WeightStore
-from vcdl.stores.file import FileStore
-from vcdl.stores.settings import Service, StoreSettings
+from vcdl.stores.settings import StoreSettings
 
 
 def load_client_libraries() -> None:
@@ -28,7 +28,7 @@ def check_usable(settings: StoreSettings) -> None:
     Raises StoreError when the library is missing, the service is away or of the wrong kind, or the login or one of its
     rights is refused.
     """
-    if settings.service == Service.FILE:
+    if settings.is_folder:
         return
     with closing(open_store(settings, "vcdl-trial", 1)) as store, suppress(StoreLost):  # another trial has removed it
         store.check_service()
@@ -41,17 +41,9 @@ def open_store(settings: StoreSettings, job: str, size: int, state: RuleState = 
     """The store of `settings` for a job's `size` float32 weights and its rule's `state`. Nothing is connected yet.
 
     `job` is the key: two runs that must not share weights need two names. Raises StoreError when the service's
-    library is not installed, or the file of the trusted authority is missing.
+    library is not installed or the file of the trusted authority is missing, and PluginError.
     """
     if settings.ca and not Path(settings.ca).is_file():
         raise StoreError(f"{settings}: there is no file {settings.ca}: `ca` names the certificate of the authority")
-    if settings.service == Service.REDIS:
-        from vcdl.stores.redis import RedisStore
-
-        return RedisStore(settings, job, size, state=state)
-    if settings.service == Service.MYSQL:
-        from vcdl.stores.mysql import MysqlStore
-
-        return MysqlStore(settings, job, size, state=state)
-    # A folder is always strong, which is more than `eventual` asks for.
-    return FileStore(settings.folder / job, size, state)
+    opened: WeightStore = pkgutil.resolve_name(settings.kind.opens)(settings, job, size, state=state)
+    return opened

@@ -9,15 +9,16 @@ verify) and `?ca=PATH` (the trusted authority; the system's by default). `VCDL_S
 names no store, `VCDL_STORE_PASSWORD` when the URL has no password.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Self
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from vcdl.errors import StoreError
+from vcdl.errors import PluginError, StoreError
 from vcdl.passwords import MASK
+from vcdl.plugins import Parts
 
 URL_VARIABLE = "VCDL_STORE_URL"
 PASSWORD_VARIABLE = "VCDL_STORE_PASSWORD"
@@ -32,14 +33,6 @@ class Consistency(StrEnum):
     """The paper's read-modify-write without a lock: an update may be overwritten, and the loss is counted."""
 
 
-class Service(StrEnum):
-    """The kind of store."""
-
-    FILE = "file"
-    REDIS = "redis"
-    MYSQL = "mysql"
-
-
 class Tls(StrEnum):
     """How a connection is protected."""
 
@@ -50,20 +43,29 @@ class Tls(StrEnum):
     """Encrypted; the certificate must be signed by `ca` and name the host."""
 
 
-_SCHEMES = {
-    "file": (Service.FILE, Tls.OFF),
-    "redis": (Service.REDIS, Tls.OFF),
-    "rediss": (Service.REDIS, Tls.VERIFY),
-    "mysql": (Service.MYSQL, Tls.OFF),
-}
-_PORTS = {Service.FILE: 0, Service.REDIS: 6379, Service.MYSQL: 3306}
+@dataclass(frozen=True)
+class StoreKind:
+    """One kind of store, by the scheme of its URL; the entry point `vcdl.stores` has the name of the scheme."""
+
+    scheme: str
+    opens: str
+    """The callable `module:name` that opens one, imported then: (settings, job, size, state=…) → WeightStore."""
+    port: int | None = None
+    """The usual port of a server; None: the URL names a place on this machine, `SCHEME:PATH`."""
+    database: str = ""
+    """The database that is meant by a URL without one."""
+    fault: Callable[["StoreSettings"], str | None] = lambda settings: None
+    """Names what is wrong with a URL's settings; None: nothing is."""
+    over_tls: str | None = None
+    """The scheme of the same store with `tls=verify`."""
 
 
 @dataclass(frozen=True)
 class StoreSettings:
     """A store's address; printing it never prints the password."""
 
-    service: Service
+    service: str
+    """The kind of store: its scheme, without TLS."""
     consistency: Consistency = Consistency.STRONG
     host: str = ""
     port: int = 0
@@ -75,6 +77,7 @@ class StoreSettings:
     tls: Tls = Tls.OFF
     ca: str = ""
     folder: Path = Path()
+    """The place of a store on this machine."""
 
     @classmethod
     def parse(cls, url: str, consistency: str = "strong", environment: Mapping[str, str] | None = None) -> Self:
@@ -96,14 +99,12 @@ class StoreSettings:
     @classmethod
     def _of_url(cls, url: str, consistency: Consistency, password: str) -> Self:
         scheme, _, rest = url.partition(":")
-        if scheme not in _SCHEMES:
-            raise StoreError(f"store: the URL must begin with file:, redis://, rediss:// or mysql://; {_HOW}")
-        service, tls = _SCHEMES[scheme]
-        if service == Service.FILE:
+        kind, tls = _kind_of(scheme)
+        if kind.port is None:
             folder = unquote(rest.removeprefix("//"))
             if not folder:
-                raise StoreError(f"store: file: needs a folder; {_HOW}")
-            return cls(service, consistency, folder=Path(folder))
+                raise StoreError(f"store: {kind.scheme}: needs a path; {_HOW}")
+            return cls(kind.scheme, consistency, folder=Path(folder))
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, strict_parsing=True) if parts.query else ())
         socket, ca = options.pop("socket", ""), options.pop("ca", "")
@@ -111,10 +112,10 @@ class StoreSettings:
         if options:
             raise StoreError("store: the URL has an unknown option; known are socket, tls and ca")
         settings = cls(
-            service=service,
+            service=kind.scheme,
             consistency=consistency,
             host=parts.hostname or ("" if socket else "localhost"),
-            port=parts.port or _PORTS[service],
+            port=parts.port or kind.port,
             user=unquote(parts.username or ""),
             password=unquote(parts.password or "") or password,
             database=unquote(parts.path.strip("/")),
@@ -122,41 +123,90 @@ class StoreSettings:
             tls=tls,
             ca=ca,
         )
-        if service == Service.MYSQL and not (settings.user and settings.database):
-            raise StoreError("store: a mysql:// URL needs a user and a database: mysql://USER@HOST/DATABASE")
-        if service == Service.REDIS and not (settings.database or "0").isdecimal():
-            raise StoreError(
-                "store: what follows the host of a redis:// URL is the number of a database: redis://HOST/0"
-            )
+        if (fault := kind.fault(settings)) is not None:
+            raise StoreError(f"store: {fault}")
         return settings
 
     @property
+    def kind(self) -> StoreKind:
+        """The kind of store. Raises PluginError."""
+        return STORES[self.service]
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the weights lie in a folder of this machine, in which nothing is lost but with the disk."""
+        return self.service == FILE.scheme
+
+    @property
     def address(self) -> str:
-        """The store's identity, without login and protection of the connection; a folder is absolute."""
-        if self.service == Service.FILE:
-            return f"file:{self.folder.absolute()}"
+        """The store's identity, without login and protection of the connection; a path is absolute."""
+        if self.kind.port is None:
+            return f"{self.service}:{self.folder.absolute()}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         address = "" if self.socket else f"{host}:{self.port}"
-        database = self.database or ("0" if self.service == Service.REDIS else "")
+        database = self.database or self.kind.database
         query = f"?socket={quote(self.socket)}" if self.socket else ""
-        return f"{self.service.value}://{address}/{quote(database)}{query}"
+        return f"{self.service}://{address}/{quote(database)}{query}"
 
     def __str__(self) -> str:
         """The URL, with the password masked."""
-        if self.service == Service.FILE:
-            return f"file:{self.folder}"
-        scheme = "rediss" if self.service == Service.REDIS and self.tls == Tls.VERIFY else self.service.value
+        if self.kind.port is None:
+            return f"{self.service}:{self.folder}"
+        secure = self.kind.over_tls if self.tls == Tls.VERIFY else None
         login = quote(self.user) + (f":{MASK}" if self.password else "")
         options = {
             "socket": self.socket,
-            "tls": "" if self.tls == _SCHEMES[scheme][1] else self.tls.value,
+            "tls": "" if secure or self.tls == Tls.OFF else self.tls.value,
             "ca": self.ca,
         }
         query = "&".join(f"{name}={quote(value)}" for name, value in options.items() if value)
         host = f"[{self.host}]" if ":" in self.host else self.host
         address = "" if self.socket else f"{host}:{self.port}"
         login_at = f"{login}@" if login else ""
-        return f"{scheme}://{login_at}{address}/{quote(self.database)}" + (f"?{query}" if query else "")
+        return f"{secure or self.service}://{login_at}{address}/{quote(self.database)}" + (f"?{query}" if query else "")
 
 
+def _kind_of(scheme: str) -> tuple[StoreKind, Tls]:
+    """The kind of store of a URL's scheme, and how its connection is protected. Raises StoreError."""
+    if scheme not in STORES:
+        raise StoreError(f"store: the URL must begin with one of {', '.join(STORES)}; {_HOW}; {STORES.how_to_add}")
+    try:
+        kind = STORES[scheme]
+    except PluginError as error:
+        raise StoreError(str(error)) from error
+    return (kind, Tls.OFF) if kind.scheme == scheme else (kind, Tls.VERIFY)
+
+
+def _login_is_missing(settings: StoreSettings) -> str | None:
+    whole = settings.user and settings.database
+    return None if whole else "a mysql:// URL needs a user and a database: mysql://USER@HOST/DATABASE"
+
+
+def _number_is_wrong(settings: StoreSettings) -> str | None:
+    if (settings.database or "0").isdecimal():
+        return None
+    return "what follows the host of a redis:// URL is the number of a database: redis://HOST/0"
+
+
+FILE = StoreKind("file", opens="vcdl.stores.file:FileStore.of_job")
+REDIS = StoreKind(
+    "redis",
+    opens="vcdl.stores.redis:RedisStore",
+    port=6379,
+    database="0",
+    fault=_number_is_wrong,
+    over_tls="rediss",
+)
+MYSQL = StoreKind("mysql", opens="vcdl.stores.mysql:MysqlStore", port=3306, fault=_login_is_missing)
+
+
+def _wrong(name: str, found: object) -> str | None:
+    if not isinstance(found, StoreKind):
+        return "is no vcdl.stores.settings.StoreKind"
+    both = "both names must be the same"
+    return None if name in (found.scheme, found.over_tls) else f"calls itself {found.scheme!r}: {both}"
+
+
+STORES: Parts[StoreKind] = Parts("store", _wrong)
+"""Every kind of store, by the scheme of its URL."""
 _HOW = "for example file:weights, redis://HOST:6379/0 or mysql://USER@HOST/DATABASE"

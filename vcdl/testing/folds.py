@@ -1,17 +1,18 @@
-"""Folds whose outcome depends on their order, and their replay."""
+"""Folds whose outcome depends on their order, and their replay, for tests of stores."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from tests.store_servers import SIZE
 from vcdl.checks import Refusal, Refused
 from vcdl.rules.base import Update
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores import Change, Fold
 from vcdl.wire.weights import Vector
 
+SIZE = 1000
+"""Weights in a store, unless a test says otherwise."""
 _RULE = VcAsgd(alpha=0.9)
 
 
