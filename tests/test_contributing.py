@@ -23,7 +23,7 @@ DOCUMENT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PARTS: dict[str, Sequence[str]] = {
     "rule": tuple(RULES),
     "codec": tuple(_CODECS),
-    "store": tuple({kind.scheme for kind in STORES.values()}),
+    "store": tuple(sorted({kind.scheme for kind in STORES.values()})),
     "data source": tuple(SOURCES),
     "command": COMMANDS,
     "experiment": EXPERIMENTS,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from vcdl.errors import PluginError, one_line
+from vcdl.errors import PluginError, VcdlError, one_line
 
 if TYPE_CHECKING:  # help must not read what is installed
     from importlib.metadata import EntryPoint
@@ -92,6 +92,8 @@ class Parts(Mapping[str, T], Generic[T]):
         (point,) = points
         try:
             found: T = point.load()
+        except VcdlError:  # such as a client library that is not installed, in words
+            raise
         except Exception as error:  # whatever another's module does when it is imported
             raise PluginError(
                 f"the {self.kind} {name} of {_package(point)} cannot be imported ({type(error).__name__}: "

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vcdl.data import cifar10, facts_of, fashion_mnist, load_dataset
+from vcdl.data import cifar10, digits, facts_of, fashion_mnist, load_dataset
 from vcdl.data.rows import in_memory
 from vcdl.errors import DataError
 from vcdl.job.data import DataSettings
+from vcdl.testing.sources import SourceContract
 
 pytestmark = [pytest.mark.process, pytest.mark.keras]
 
@@ -50,6 +51,20 @@ def test_a_damaged_copy_of_fashion_mnist_is_refused(damage: str, tmp_path: Path)
     with pytest.raises(DataError, match="again") as caught:
         fashion_mnist.load(tmp_path)
     assert "dataset-fashion-mnist" in str(caught.value), "it says where to get it"
+
+
+class TestDigits(SourceContract):
+    """The contract, as scikit-learn has them."""
+
+    source = digits
+
+
+@needs_fashion_mnist
+class TestFashionMnist(SourceContract):
+    """The contract, as Debian has it."""
+
+    source = fashion_mnist
+    local = DEBIAN
 
 
 def test_the_digits_have_a_test_set_that_no_seed_changes() -> None:

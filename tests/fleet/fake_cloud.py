@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import count
+from typing import Self
 
 from vcdl.errors import FleetError
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
@@ -40,6 +41,7 @@ class Clock:
 class FakeCloud(Provider):
     """All instances are of one fleet."""
 
+    metadata_service = "aws"
     pace = SweepPace(0.0, 0.05, 1)
     settings: FleetSettings
     clock: Clock = field(default_factory=Clock)
@@ -70,6 +72,10 @@ class FakeCloud(Provider):
     given: list[str] = field(default_factory=list)
     """The user data of each launch."""
     _numbers: "count[int]" = field(default_factory=count)
+
+    @classmethod
+    def of_fleet(cls, settings: FleetSettings) -> Self:
+        return cls(settings)
 
     def pools(self) -> Mapping[Pool, InstanceType]:
         """Asked each time, as outages come and go."""

@@ -13,10 +13,10 @@ from tests.fleet.test_cost import HOUR_S, START_S, applied, gone, instances, led
 from tests.places import DOCS
 from vcdl.fleet.cost import cost_of
 from vcdl.fleet.gcp.prices import _GPUS, _SERIES
+from vcdl.fleet.gcp.provider import GCP_KEY_VARIABLE
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.ledger_rows import LedgerRow
-from vcdl.fleet.open import GCP_KEY_VARIABLE
 from vcdl.fleet.prices import LOWEST_USD_PER_H, PriceRow
 
 __all__ = ["ledger"]  # a fixture

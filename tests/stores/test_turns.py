@@ -25,7 +25,7 @@ from vcdl.rules.base import Update
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores import Applied, Boundary, Change, FileStore, Fold, Unfit
 from vcdl.stores.change import FOLD_BLOCK
-from vcdl.testing.folds import Brought, changing, fold, replayed, subtask, weights, workunit
+from vcdl.testing.folds import FoldedUpload, changing, fold, replayed, subtask, weights, workunit
 from vcdl.wire.weights import Vector
 
 SIZE = 2 * FOLD_BLOCK + 5
@@ -84,7 +84,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 def test_while_one_folds_servers_and_readers_wait_and_then_see_what_it_made(
     folder: Path, threads: ThreadPoolExecutor, refusal: Refusal | None
 ) -> None:
-    held, over = Held(Brought(weights(1, SIZE), 0, refusal)), Event()
+    held, over = Held(FoldedUpload(weights(1, SIZE), 0, refusal)), Event()
     first = threads.submit(FileStore(folder, SIZE).fold, [Fold(subtask(0), workunit(0), 0, lambda _: held)])
     assert held.stopped.wait(TIMEOUT_S)
     second = threads.submit(FileStore(folder, SIZE).fold, [fold(1, size=SIZE)])
@@ -205,7 +205,7 @@ class KilledHalfway(Change):
 
 def as_fold(number: int, step: Step) -> Fold:
     def begin(staleness: int) -> Change:
-        change = Brought(upload(number), staleness, Refusal.UNREADABLE if step.ends == "is refused" else None)
+        change = FoldedUpload(upload(number), staleness, Refusal.UNREADABLE if step.ends == "is refused" else None)
         return KilledHalfway(change) if step.ends == "is killed" else change
 
     return Fold(subtask(number), workunit(number, step.attempt), 0, begin)

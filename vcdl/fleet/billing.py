@@ -17,12 +17,24 @@ from vcdl.fleet.settings import Cloud
 HOUR_S = 3600
 _MINIMUM_S = 60
 """A shorter life is charged as this long."""
-_FREE_IF_PREEMPTED_WITHIN_S: dict[Cloud, int] = {"aws": HOUR_S, "gcp": 60}
-"""An instance that the cloud takes back within this time costs nothing."""
-_PRICE_HOLDS_S: dict[Cloud, int] = {"aws": HOUR_S, "gcp": 1}
-"""The price at the beginning of each such stretch of a life holds for the whole stretch."""
-_ADDRESS_USD_PER_H = {"aws": Decimal("0.005"), "gcp": Decimal("0.0025")}
-_DISK_USD_PER_GB_MONTH = {"aws": Decimal("0.08"), "gcp": Decimal("0.1")}
+
+
+@dataclass(frozen=True)
+class CloudBilling:
+    """A cloud's rules; of one that another package brings: every second at the price that holds then."""
+
+    free_if_preempted_within_s: int = 0
+    """An instance that the cloud takes back within this time costs nothing."""
+    price_holds_s: int = 1
+    """The price at the beginning of each such stretch of a life holds for the whole stretch."""
+    address_usd_per_h: Decimal = Decimal(0)
+    disk_usd_per_gb_month: Decimal = Decimal(0)
+
+
+_BILLING = {
+    "aws": CloudBilling(HOUR_S, HOUR_S, Decimal("0.005"), Decimal("0.08")),
+    "gcp": CloudBilling(60, 1, Decimal("0.0025"), Decimal("0.1")),
+}
 IMAGE_USD_PER_GB_MONTH = Decimal("0.05")
 """On both clouds; of what is written in it."""
 _MONTH_H = 730
@@ -67,16 +79,18 @@ def working_share(type: str) -> float:
 
 def extras_per_h(cloud: Cloud, disk_gb: int, has_address: bool = True) -> Decimal:
     """Hourly cost of a public IPv4 address and of the disk (gp3, pd-balanced), at the list prices of us-east-1."""
-    disk = _DISK_USD_PER_GB_MONTH[cloud] * disk_gb / _MONTH_H
-    return (disk + (_ADDRESS_USD_PER_H[cloud] if has_address else 0)).quantize(Decimal("0.000001"))
+    billing = _BILLING.get(cloud, CloudBilling())
+    disk = billing.disk_usd_per_gb_month * disk_gb / _MONTH_H
+    return (disk + (billing.address_usd_per_h if has_address else 0)).quantize(Decimal("0.000001"))
 
 
 def bill(launch: LaunchedRow, end_s: float, ending: Ending | None, rates: Sequence[PricedRow]) -> Charge:
     """The charge for a life. `rates`: by time; the first also holds for the time before it; none: 0."""
     seconds = max(_MINIMUM_S, math.ceil(end_s - launch.launched_s))
-    is_free = ending is Ending.PREEMPTED and end_s - launch.launched_s < _FREE_IF_PREEMPTED_WITHIN_S[launch.cloud]
+    billing = _BILLING.get(launch.cloud, CloudBilling())
+    is_free = ending is Ending.PREEMPTED and end_s - launch.launched_s < billing.free_if_preempted_within_s
     charge = Charge()
-    for rate, length_s in _stretches(rates, launch.launched_s, seconds, _PRICE_HOLDS_S[launch.cloud]):
+    for rate, length_s in _stretches(rates, launch.launched_s, seconds, billing.price_holds_s):
         prices = Decimal(0) if is_free else rate.spot_usd_per_h, rate.on_demand_usd_per_h, rate.extras_usd_per_h
         charge += Charge(*(Fraction(price) * length_s / HOUR_S for price in prices))
     return charge

@@ -9,51 +9,40 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from vcdl.errors import FleetNotAuthorised, JobError
+from vcdl.errors import FleetError, JobError
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.prices import PriceSource, PriceTable
 from vcdl.fleet.project import ProjectDatabase, weak_key
 from vcdl.fleet.provider import BakedImage, Provider, baking_name
-from vcdl.fleet.settings import Cloud, FleetSettings, load_fleet_settings
+from vcdl.fleet.settings import CLOUDS, Cloud, FleetSettings, load_fleet_settings
 from vcdl.yaml_schema.section import section_of
 
 if TYPE_CHECKING:
     from vcdl.fleet.controller import Controller
 
-GCP_KEY_VARIABLE = "VCDL_GCP_API_KEY"
 _NEEDED = r"""^(name|cloud|gcp_project):\s*["']?([A-Za-z0-9_-]+)"""
 """Lines of a fleet file."""
 
 
 def open_provider(settings: FleetSettings) -> Provider:
-    """The provider of the fleet's cloud, which asks it nothing yet. Raises FleetError without its client library."""
-    if settings.cloud == "gcp":
-        from vcdl.fleet.gcp.provider import GcpProvider
-
-        return GcpProvider(settings)
-    from vcdl.fleet.aws.provider import AwsProvider
-
-    return AwsProvider(settings)
+    """The provider of the fleet's cloud, which asks it nothing yet. Raises FleetError without its client library, and
+    PluginError.
+    """
+    kind: type[Provider] = CLOUDS[settings.cloud]
+    return kind.of_fleet(settings)
 
 
 def open_price_source(cloud: Cloud, environment: Mapping[str, str], known: PriceTable | None = None) -> PriceSource:
-    """A cloud's prices. Raises FleetError without its client library, FleetNotAuthorised without credentials.
+    """A cloud's prices. Raises FleetError without its client library, FleetNotAuthorised without credentials, and
+    PluginError.
 
     `known`: list prices that AWS need not be asked for again, type by type.
     """
-    if cloud == "aws":
-        from vcdl.fleet.aws.prices import AwsPrices
-
-        return AwsPrices(known=known)
-    from vcdl.fleet.gcp.prices import GcpPrices
-
-    key = environment.get(GCP_KEY_VARIABLE, "").strip()
-    if not key:
-        raise FleetNotAuthorised(
-            f"Google's price catalogue requires an API key in the environment variable {GCP_KEY_VARIABLE}: create one "
-            "in the console under APIs & Services, Credentials, in a project with the Cloud Billing API enabled"
-        )
-    return GcpPrices(key)
+    kind = CLOUDS[cloud]
+    if not hasattr(kind, "price_source"):
+        raise FleetError(f"{cloud} has no list of prices here: write its prices into prices.csv (docs/fleet-cost.md)")
+    source: PriceSource = kind.price_source(environment, known)
+    return source
 
 
 @dataclass(frozen=True)

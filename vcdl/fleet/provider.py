@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from vcdl.errors import FleetError
 from vcdl.fleet.instance import Instance, InstanceType, Pool
@@ -134,6 +134,8 @@ class Provider(ABC):
     """
 
     settings: FleetSettings
+    metadata_service: ClassVar[Literal["aws", "gcp"]]
+    """The form of the metadata service on its machines, where their agent reads notices and the lease."""
     pace = SweepPace()
     shows_within_s = 600.0
     """The longest time for which the cloud may not show a new instance: AWS is eventually consistent."""
@@ -141,6 +143,11 @@ class Provider(ABC):
     """By how much the cloud's clock is ahead of this machine's, by its last answer."""
     away: Mapping[str, str] = MappingProxyType({})
     """The regions that the last `find` did not reach, each with the reason: its instances are not among the found."""
+
+    @classmethod
+    @abstractmethod
+    def of_fleet(cls, settings: FleetSettings) -> Self:
+        """The provider of a fleet, which asks its cloud nothing yet. Raises FleetError without its client library."""
 
     @cached_property
     def _known_pools(self) -> dict[str, Mapping[Pool, InstanceType]]:

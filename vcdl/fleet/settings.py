@@ -17,16 +17,35 @@ from urllib.parse import urlsplit
 from pydantic import Field, PlainValidator, ValidationInfo, model_validator
 
 from vcdl.errors import FleetError
+from vcdl.plugins import Parts
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.file_kind import FLEET
 from vcdl.yaml_schema.reading import Problem, ProblemsError, show
 from vcdl.yaml_schema.section import Section, list_of_sections, load_section, section_or_nothing
 
-Cloud = Literal["aws", "gcp"]
+Cloud = str
+"""A name of `CLOUDS`."""
+_KEYS_OF_ONE_CLOUD = {"zones": "gcp", "network": "gcp", "security_groups": "aws"}
+"""Keys of a place that the other of our two clouds lacks; another package's provider says itself which it takes."""
 Unit = Literal["vcpu", "gpu", "instance"]
 GRACE_S = 30
 """A machine that has not powered itself off so long after its drain time is powered off by systemd."""
 Follow = Literal["fixed", "queue"]
+
+
+def _wrong(_name: str, found: object) -> str | None:
+    return None if callable(getattr(found, "of_fleet", None)) else "is no subclass of vcdl.fleet.provider.Provider"
+
+
+CLOUDS: Parts[Any] = Parts("cloud", _wrong)
+"""The providers (vcdl.fleet.provider), by the name that a fleet file has for their cloud."""
+
+
+def _known_cloud(value: Any) -> str:
+    if not isinstance(value, str) or value not in CLOUDS:
+        raise ValueError(f"{kinds.expected_one_of(tuple(CLOUDS), value)}; {CLOUDS.how_to_add}")
+    return value
+
 
 _Whole = Annotated[int, kinds.whole(0)]
 _AboveZero = Annotated[float, kinds.above_zero()]
@@ -264,7 +283,7 @@ class FleetSettings(Section):
         str, kinds.text("[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 of a-z, 0-9, - and _, not beginning with - or _")
     ]
     """The value of the tag by which everything of the fleet is found."""
-    cloud: Annotated[Cloud, kinds.one_of(Cloud)]
+    cloud: Annotated[Cloud, PlainValidator(_known_cloud)]
     gcp_project: Annotated[str, kinds.text("[a-z][a-z0-9-]{4,28}[a-z0-9]", "the id of a GCP project")] | None = None
     project: ProjectSettings
     capacity: CapacitySettings
@@ -303,7 +322,7 @@ class FleetSettings(Section):
         problems = []
         if self.cloud == "gcp" and self.gcp_project is None:
             problems.append(Problem(("gcp_project",), "is missing; add the id of the GCP project"))
-        if self.cloud == "aws" and self.gcp_project is not None:
+        if self.cloud != "gcp" and self.gcp_project is not None:
             problems.append(Problem(("gcp_project",), "is used with `cloud: gcp` only; remove it"))
         if self.capacity.unit == "gpu" and any(self.image_in(region) is None for region in self.regions):
             problems.append(Problem(("image",), "is missing; `unit: gpu` needs one with NVIDIA's driver"))
@@ -318,11 +337,10 @@ class FleetSettings(Section):
         for key, seconds, limit, limit_s in times:
             if seconds > limit_s:
                 problems.append(Problem((key,), f"expected at most {limit}, {limit_s:g} s, got {seconds}"))
-        other = "gcp" if self.cloud == "aws" else "aws"
         for number, place in enumerate(self.places):
-            for key in ("zones", "network") if self.cloud == "aws" else ("security_groups",):
-                if getattr(place, key):
-                    problems.append(Problem(("places", number, key), f"is used with `cloud: {other}` only; remove it"))
+            for key, owner in _KEYS_OF_ONE_CLOUD.items():
+                if getattr(place, key) and self.cloud != owner and self.cloud in _KEYS_OF_ONE_CLOUD.values():
+                    problems.append(Problem(("places", number, key), f"is used with `cloud: {owner}` only; remove it"))
             if place.region in [one.region for one in self.places[:number]]:
                 problems.append(Problem(("places", number, "region"), f"{place.region} has a place already"))
             if any(not zone.startswith(f"{place.region}-") for zone in place.zones) and self.cloud == "gcp":

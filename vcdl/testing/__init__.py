@@ -8,5 +8,6 @@ from typing import Any
 
 
 def pytest_configure(config: Any) -> None:
-    """Make the marker of the contracts' tests known."""
-    config.addinivalue_line("markers", "process: starts processes")
+    """Make the markers of the contracts' tests known."""
+    for marker in ("process: starts processes", "server: needs a server"):
+        config.addinivalue_line("markers", marker)

@@ -6,18 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcdl.checks import Refusal, Refused
-from vcdl.rules.base import Update
-from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores import Change, Fold
 from vcdl.wire.weights import Vector
 
 SIZE = 1000
 """Weights in a store, unless a test says otherwise."""
-_RULE = VcAsgd(alpha=0.9)
 
 
 @dataclass
-class Brought(Change):
+class FoldedUpload(Change):
     """The upload of a client, which has it in memory."""
 
     weights: Vector
@@ -25,7 +22,7 @@ class Brought(Change):
     refusal: Refusal | None = None
 
     def apply(self, w: Vector, begin: int) -> float:
-        return _RULE.apply(w, Update(self.weights[begin : begin + w.size], 1, self.staleness, 10, 1.0))
+        return _folded(w, self.weights[begin : begin + w.size])
 
     @property
     def refused(self) -> Refused | None:
@@ -61,7 +58,7 @@ def fold(
     """The upload of a subtask; `refusal`: it is refused when all of it has been read."""
 
     def begin(staleness: int) -> Change:
-        return Brought(weights(number + 1, size), staleness, refusal)
+        return FoldedUpload(weights(number + 1, size), staleness, refusal)
 
     return Fold(subtask(number), workunit(number, attempt, base_version), base_version, begin)
 
@@ -76,7 +73,7 @@ def interrupted(interruption: Callable[[], object], number: int) -> Fold:
 
     def change(w: Vector, staleness: int) -> float:
         interruption()
-        return Brought(weights(number + 1), staleness).apply(w, 0)
+        return FoldedUpload(weights(number + 1), staleness).apply(w, 0)
 
     return Fold(subtask(number), workunit(number), 0, lambda staleness: Changed(change, staleness))
 
@@ -85,5 +82,12 @@ def replayed(*numbers: int, size: int = SIZE) -> Vector:
     """Version 0 with these folded in, in this order, one at a time."""
     vector = weights(0, size)
     for number in numbers:
-        _RULE.apply(vector, Update(weights(number + 1, size), 1, 0, 10, 1.0))
+        _folded(vector, weights(number + 1, size))
     return vector
+
+
+def _folded(w: Vector, client: Vector) -> float:
+    """VC-ASGD with α = 0.9, in place; returns 1 − α."""
+    w *= np.float32(0.9)
+    w += np.float32(0.1) * client
+    return 0.1

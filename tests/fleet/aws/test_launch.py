@@ -97,14 +97,6 @@ def test_the_same_content_gives_the_same_template_and_other_user_data_another(
     assert len(template(cloud, provider.settings.name)) == 2
 
 
-def test_a_token_launches_once_also_from_another_process_and_after_a_crash(provider_of: Providers) -> None:
-    first = launch(provider_of(), 40)
-    again = launch(provider_of(), 40)
-    assert {i.id for i in again.instances} == {i.id for i in first.instances}
-    assert len(provider_of().find()) == 5
-    assert len(launch(provider_of(), 8, "token-2").instances) == 1, "another token is another launch"
-
-
 def test_a_token_whose_instances_are_gone_is_spent(provider_of: Providers) -> None:
     provider = provider_of()
     provider.terminate([i.id for i in launch(provider, 16).instances])

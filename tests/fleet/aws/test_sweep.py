@@ -51,15 +51,6 @@ def test_leftovers_in_a_region_that_the_fleet_file_no_longer_names_are_found(pro
     assert not any(instance.is_live for instance in provider_of("places=[{region: us-west-2}]").find())
 
 
-def test_another_fleet_is_left_alone(provider_of: Providers, cloud: MotoCloud) -> None:
-    provider = provider_of()
-    neighbour = AwsProvider(provider.settings.model_copy(update={"name": f"{provider.settings.name}-2"}), cloud.session)
-    launch(neighbour)
-    before = neighbour.look().lines()
-    assert provider.sweep() == ()
-    assert neighbour.look().lines() == before != ()
-
-
 def test_a_template_that_a_crash_left_before_its_fleet_is_swept(cloud: MotoCloud, provider_of: Providers) -> None:
     class Killed(BaseException):
         """Ends the process like kill -9."""

@@ -21,11 +21,6 @@ def test_machines_on_all_pages_and_in_all_regions_are_found(open_fleet: OpenFlee
     assert len(open_fleet().find()) == 30
 
 
-def test_machines_of_another_fleet_are_not_found(fleet: GcpProvider, open_fleet: OpenFleet) -> None:
-    launch(open_fleet("name=night"))
-    assert fleet.find() == ()
-
-
 @pytest.mark.parametrize(
     ("status", "state"),
     [

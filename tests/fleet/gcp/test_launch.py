@@ -128,12 +128,6 @@ def test_the_surplus_is_smaller_than_one_machine(fleet: GcpProvider) -> None:
     assert len(launch(fleet, units=41).instances) == 6
 
 
-def test_only_the_given_pools_are_used(fleet: GcpProvider) -> None:
-    pools = [pool for pool in fleet.pools() if pool.zone == "us-central1-b" and pool.type == "n2-standard-8"]
-    launched = fleet.launch(pools, 16, TOKEN, "")
-    assert {instance.pool for instance in launched.instances} == set(pools)
-
-
 def test_types_that_count_alike_are_asked_for_together(open_fleet: OpenFleet, gce: FakeGce) -> None:
     fleet = open_fleet("instances.types=[e2-standard-8, n2-standard-8, n1-standard-8]")
     gce.compute.exhaust("us-central1-a", "e2-standard-8", left=1)
@@ -241,12 +235,6 @@ def test_when_a_region_is_at_fault_its_other_groups_are_not_tried(open_fleet: Op
     gce.fail_next("bulk_insert", 429, "rateLimitExceeded")
     launch(open_fleet("instances.types=[e2-standard-8, n2-standard-16]"))
     assert gce.calls.count("bulk_insert") == 1
-
-
-def test_a_repeated_launch_is_performed_once(fleet: GcpProvider, open_fleet: OpenFleet, gce: FakeGce) -> None:
-    first = launch(fleet)
-    assert launch(open_fleet()).instances == first.instances
-    assert len(gce.compute.ids()) == 5
 
 
 def test_a_lost_answer_launches_nothing_twice(fleet: GcpProvider, gce: FakeGce) -> None:

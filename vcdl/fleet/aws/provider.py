@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from vcdl.errors import FleetError
 from vcdl.fleet.aws.instances import AwsPlace
 from vcdl.fleet.aws.launch import RegionalLaunch
 from vcdl.fleet.aws.leftovers import find_leftovers, remove
+from vcdl.fleet.aws.prices import AwsPrices
 from vcdl.fleet.aws.region import (
     IMAGE_EXISTS,
     AwsRegion,
@@ -18,6 +19,7 @@ from vcdl.fleet.aws.region import (
     tags_of,
 )
 from vcdl.fleet.instance import Instance, InstanceType, Pool
+from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.provider import (
     FLEET_TAG,
     SETUP_TAG,
@@ -41,6 +43,16 @@ from vcdl.fleet.settings import FleetSettings
 
 class AwsProvider(Provider):
     """A fleet of EC2 instances. A launch asks region after region in the order of its pools."""
+
+    metadata_service = "aws"
+
+    @classmethod
+    def of_fleet(cls, settings: FleetSettings) -> Self:
+        return cls(settings)
+
+    @classmethod
+    def price_source(cls, environment: Mapping[str, str], known: PriceTable | None = None) -> AwsPrices:
+        return AwsPrices(known=known)
 
     def __init__(self, settings: FleetSettings, session: Any = None, pace: SweepPace | None = None) -> None:
         """`session`: a boto3.Session; None: with the credentials that boto3 finds. Raises FleetNotAuthorised."""

@@ -2,12 +2,16 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Self
 
+from vcdl.errors import FleetNotAuthorised
 from vcdl.fleet.gcp.catalogue import MachineCatalogue
 from vcdl.fleet.gcp.connection import CONFLICT, EXISTS, NOT_FOUND, Connection, errors_of, refusal
 from vcdl.fleet.gcp.instances import GcpInstances
 from vcdl.fleet.gcp.launch import BulkLaunch, metadata_items
+from vcdl.fleet.gcp.prices import GcpPrices
 from vcdl.fleet.instance import Instance, InstanceType, Pool
+from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.provider import (
     FLEET_TAG,
     LEASE_TAG,
@@ -26,6 +30,7 @@ from vcdl.fleet.provider import (
 from vcdl.fleet.refusal import CloudRefusal, ProblemKind, unless
 from vcdl.fleet.settings import FleetSettings
 
+GCP_KEY_VARIABLE = "VCDL_GCP_API_KEY"
 _WRITE_ATTEMPTS = 5
 """Somebody else may write a machine's metadata between our reading and our writing."""
 _IMAGE_LIMIT_S = 900.0
@@ -39,6 +44,22 @@ class GcpProvider(Provider):
 
     shows_within_s = 120.0
     """A launch lists its machines before it returns; it forgets a preempted one at once."""
+
+    metadata_service = "gcp"
+
+    @classmethod
+    def of_fleet(cls, settings: FleetSettings) -> Self:
+        return cls(settings)
+
+    @classmethod
+    def price_source(cls, environment: Mapping[str, str], known: PriceTable | None = None) -> GcpPrices:
+        key = environment.get(GCP_KEY_VARIABLE, "").strip()
+        if not key:
+            raise FleetNotAuthorised(
+                f"Google's price catalogue requires an API key in the environment variable {GCP_KEY_VARIABLE}: create "
+                "one in the console under APIs & Services, Credentials, in a project with the Cloud Billing API enabled"
+            )
+        return GcpPrices(key)
 
     def __init__(
         self, settings: FleetSettings, clock: Callable[[], float] = time.time, pace: SweepPace | None = None

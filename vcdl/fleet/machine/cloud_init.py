@@ -20,7 +20,7 @@ from xml.sax.saxutils import escape
 import yaml
 
 from vcdl.errors import FleetError
-from vcdl.fleet.settings import GRACE_S, FleetSettings
+from vcdl.fleet.settings import CLOUDS, GRACE_S, FleetSettings
 
 AGENT = "vcdl_agent"
 """The name of the agent's package, here and on the instance."""
@@ -79,7 +79,7 @@ def user_data(settings: FleetSettings, account_key: str, bakes: str = "") -> str
         begun = [["systemctl", "set-environment", f"VCDL_BAKE={bakes}"]]
         begun += [["systemctl", "start", "--no-block", _STARTED[0]]]
     agent = {
-        "cloud": settings.cloud,
+        "cloud": CLOUDS[settings.cloud].metadata_service,
         "project_url": settings.project.url,
         "idle_s": settings.idle_shutdown_s,
         "max_life_s": settings.max_life_h * 3600,

@@ -1,0 +1,43 @@
+"""What holds for every published data set."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vcdl.data.dataset import DataSource
+
+
+class SourceContract:
+    """Tests of data sets: a package's test class subclasses it and says which.
+
+    class TestLeaves(SourceContract):
+        source = my_package.leaves
+        local = Path("/data/leaves")
+    """
+
+    source: Any
+    """The module, with FACTS and `load`."""
+    local: Path | None = None
+    """A folder with copies of its files; None: it needs none."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def loaded(cls) -> DataSource:
+        """All of its samples."""
+        found: DataSource = cls.source.load(cls.local)
+        return found
+
+    def test_the_facts_are_those_of_the_samples(self, loaded: DataSource) -> None:
+        """They are all that `describe` and a preset of a model know of it."""
+        facts = self.source.FACTS
+        assert len(loaded.train) == facts.train_samples
+        assert (0 if loaded.test is None else len(loaded.test)) == facts.test_samples
+        assert loaded.train.x.shape[1:] == facts.input_shape
+        assert sorted(np.unique(loaded.train.y)) == list(range(facts.outputs))
+
+    def test_every_load_gives_the_same_samples_in_the_same_order(self, loaded: DataSource) -> None:
+        again = self.source.load(self.local)
+        assert again.train.x.tobytes() == loaded.train.x.tobytes()
+        assert again.train.y.tobytes() == loaded.train.y.tobytes()
