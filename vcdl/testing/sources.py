@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from vcdl.data.dataset import DataSource
+from vcdl.data.rows import in_memory
 
 
 class SourceContract:
@@ -34,10 +35,10 @@ class SourceContract:
         facts = self.source.FACTS
         assert len(loaded.train) == facts.train_samples
         assert (0 if loaded.test is None else len(loaded.test)) == facts.test_samples
-        assert loaded.train.x.shape[1:] == facts.input_shape
+        assert in_memory(loaded.train.x).shape[1:] == facts.input_shape
         assert sorted(np.unique(loaded.train.y)) == list(range(facts.outputs))
 
     def test_every_load_gives_the_same_samples_in_the_same_order(self, loaded: DataSource) -> None:
         again = self.source.load(self.local)
-        assert again.train.x.tobytes() == loaded.train.x.tobytes()
+        assert in_memory(again.train.x).tobytes() == in_memory(loaded.train.x).tobytes()
         assert again.train.y.tobytes() == loaded.train.y.tobytes()
