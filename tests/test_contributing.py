@@ -111,7 +111,7 @@ def test_each_kind_of_run_is_made_of_the_files_that_the_grids_recipe_names(kind:
     module = importlib.import_module(".".join(Path(grid).with_suffix("").parts))
     grids = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Grid)]
     assert any(found.__module__ == module.__name__ for found in grids)
-    assert re.search(r"\bLoop\.of\(", (ROOT / driver).read_text(encoding="utf-8"))
+    assert re.search(r"\b(Loop\.of|run_over)\(", (ROOT / driver).read_text(encoding="utf-8"))
     assert f'{kind} = "vcdl' in (ROOT / host).read_text(encoding="utf-8")
     name = Path(command).stem
     assert (ROOT / command).is_file()
@@ -127,4 +127,4 @@ def test_nothing_but_its_own_files_knows_a_kind_of_run() -> None:
         command = existing(kind)[3]
         own = {path for path in importers(name) if path.startswith(f"{Path(existing(kind)[1]).parents[0]}/")}
         assert importers(name) - own - {command} <= ({"vcdl/run/folder.py"} if kind == "local" else set())
-        assert own or command in importers(name) or kind == "local"  # of which folders are by default
+        assert own or command in importers(name) or RUN_KINDS[kind].driver, "one that is driven is begun by its name"
