@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.fleet.aws.moto_cloud import MotoCloud, moto_cloud
 from tests.fleet.fleet_files import AWS, fleet_file
 from tests.fleet.project_page import WEAK, project_page
+from tests.run_folders import DEMO, make_run
 from vcdl.cli import exit_code_of
+from vcdl.commands.plan import command as plan_command
 from vcdl.errors import ExitCode
 from vcdl.fleet import show
 from vcdl.fleet.controller import Controller
@@ -25,6 +28,7 @@ from vcdl.fleet.open import Fleet
 from vcdl.fleet.project import Queue
 from vcdl.fleet.provider import SweepPace
 from vcdl.fleet.run import up
+from vcdl.job import save_job
 
 pytestmark = pytest.mark.server
 
@@ -162,3 +166,16 @@ def test_close_to_its_deadline_a_fleet_launches_on_demand(
     assert any(line.startswith("25 h 00 min to 30 h 33 min left, ") and "more to the end" in line for line in lines)
     assert fleet("down", file, "--yes") == ExitCode.OK
     assert live(cloud) == []
+
+
+def test_a_plans_recommendation_is_launched(cloud: MotoCloud, file: Path, tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    save_job(DEMO, tmp_path / "job.yaml")
+    planned = CliRunner().invoke(
+        plan_command, [str(tmp_path / "job.yaml"), str(tmp_path / "run"), "--fleet", str(file), "--json"]
+    )
+    (tmp_path / "plan.json").write_text(planned.output)
+    recommended = json.loads(planned.output)["recommended"]
+    assert fleet("up", file, "--from-plan", tmp_path / "plan.json") == ExitCode.OK
+    assert recommended.startswith(f"{len(live(cloud))} × m5.2xlarge")
+    assert fleet("down", file, "--yes") == ExitCode.OK
