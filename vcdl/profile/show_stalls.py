@@ -94,7 +94,7 @@ def draw_stalls(measured: Measured, found: Sequence[Stall], output: Path, title:
     for place, stall in enumerate(found):
         axes.plot(stall.shares, [place] * len(stall.shares), "o", color="tab:orange", markersize=4)
     axes.invert_yaxis()
-    axes.set_xlim(left=0.0)
+    axes.axvline(0.0, color="black", linewidth=0.8)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_xlabel("of the time of a subtask; a dot for each round")
     axes.set_title(f"{title}, {plural(measured.workers, 'worker')}")
