@@ -44,6 +44,11 @@ class Dataset:
     y_test: Array | None = None
 
     @property
+    def class_names_by_output(self) -> dict[str, tuple[str, ...]]:
+        """The names of the classes of the outputs that have some."""
+        return {name: classes.names for name, classes in self.classes_by_output.items() if classes and classes.names}
+
+    @property
     def predicts_itself(self) -> bool:
         """Whether y is x: an autoencoder's data, which are stored once."""
         return self.x_train.are_labels if isinstance(self.x_train, Rows) else self.y_train is self.x_train

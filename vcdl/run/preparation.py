@@ -4,6 +4,7 @@
 """
 
 import secrets
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -46,23 +47,13 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     dataset = with_model_classes(job, partial(load_dataset, seed=job.seed))
     observer.phase("building the model")
     fit = fitted(job, dataset, start_of(job))
-    dataset = fit.dataset
-    model, normalisation = fit.model, fit.normalisation
+    dataset, model, normalisation = fit.dataset, fit.model, fit.normalisation
     trainer = Trainer(model.json, fit.training, model.frozen)
-    layout = trainer.layout
-    vector = trainer.with_moments(model.weights)
+    layout, vector = trainer.layout, trainer.with_moments(model.weights)
     cutting = f"cutting {len(dataset.x_train)} samples into {job.data.shards} shards"
     observer.phase(cutting)
-    told = 0
-
-    def progress(fraction: float) -> None:
-        nonlocal told
-        if (percent := int(100 * fraction)) >= told + _TOLD_PERCENT:
-            observer.phase(f"{cutting}: {percent} %")
-            told = percent
-
     try:
-        shards = ensure_files(folder, dataset, job.data, job.seed, progress)
+        shards = ensure_files(folder, dataset, job.data, job.seed, _told(cutting, observer))
         statistics_samples = leave_samples(folder, job, layout, dataset.x_train)
         folder.model_file.write_text(model.json)
         frozen = write_frozen(folder.frozen_file, model.frozen) if model.frozen.size else None
@@ -87,9 +78,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
             frozen=frozen,
             store=store_address(settings, folder),
             classes=dataset.classes.names if dataset.classes else (),
-            classes_by_output={
-                name: classes.names for name, classes in dataset.classes_by_output.items() if classes and classes.names
-            },
+            classes_by_output=dataset.class_names_by_output,
             statistics_samples=statistics_samples,
         )
         folder.store_claim_file.unlink(missing_ok=True)  # of a preparation that was killed
@@ -103,6 +92,19 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     except OSError as error:
         raise folder_error(folder.path, error) from error
     return run
+
+
+def _told(what: str, observer: RunObserver) -> Callable[[float], None]:
+    """A function that tells the observer how far something is, now and then."""
+    told = 0
+
+    def progress(fraction: float) -> None:
+        nonlocal told
+        if (percent := int(100 * fraction)) >= told + _TOLD_PERCENT:
+            observer.phase(f"{what}: {percent} %")
+            told = percent
+
+    return progress
 
 
 def start_of(job: Job) -> Any:
