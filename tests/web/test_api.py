@@ -1,6 +1,8 @@
 """The API against a folder of runs: what it says, and what it refuses."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +101,11 @@ def test_a_damaged_journal_is_told_and_no_bug(tmp_path: Path) -> None:
     assert client.get(f"{API}/jobs/demo").status_code == 503
     page = client.get("/jobs/demo", headers={"accept": "text/html"})
     assert (page.status_code, "is damaged, or is no journal" in page.text) == (503, True)
+
+
+@pytest.mark.process
+def test_the_service_loads_nothing_heavy() -> None:
+    heavy = ("keras", "tensorflow", "matplotlib", "h5py", "scipy", "sklearn")
+    program = f"import sys, vcdl.web.app, vcdl.web.metrics; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

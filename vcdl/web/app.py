@@ -109,6 +109,7 @@ def bound(address: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((address, port))
+        listener.listen()  # whoever is told the address may ask at once
     except (OSError, OverflowError) as error:
         listener.close()
         raise GridError(f"cannot listen on {address}, port {port} ({error}): choose another with --port") from error
