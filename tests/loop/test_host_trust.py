@@ -9,6 +9,8 @@ import pytest
 
 from tests.served_run import ServedRun, noise
 from vcdl.journal.events import Event, HostConvicted, UpdateApplied, UpdateRefused, UploadVerified, WorkunitSent
+from vcdl.journal.hosts import HostHistory
+from vcdl.journal.kept_state import KeptState
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.recovery import fold_again
@@ -80,6 +82,35 @@ def test_what_a_fast_host_brings_on_its_word_counts_little_and_a_second_fold_say
         if isinstance(recorded.event, UpdateApplied):
             fold_again(world.run.run, recorded.event, again)
     assert again.tobytes() == weights.tobytes()
+
+
+def test_a_server_begins_once_with_the_history_that_another_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.make_known(rounds=1)
+    KeptState(world.journal, "hosts", HostHistory()).begin().keep(at_once=True)
+    begun, begin = [], KeptState.begin
+
+    def counted(state: KeptState[HostHistory]) -> KeptState[HostHistory]:
+        begun.append(state)
+        return begin(state)
+
+    monkeypatch.setattr(KeptState, "begin", counted)
+    world.server = ParameterServer.of(world.run.run, world.journal, UploadFolder(world.run.folder))
+    before = len(begun)
+    world.bring("h0")
+    world.bring("h1")
+    assert len(begun) - before == 1
+
+
+def test_what_does_not_count_fully_is_no_measure_of_norms(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    norms: list[float] = []
+    monkeypatch.setattr(world.server.check, "accept", norms.append)
+    world.make_known(rounds=1)
+    assert len(norms) == 5
+    world.journal.append(UploadVerified("", "h0", 0, 0.0, True, 1.0))
+    events = [world.bring("h0") for _ in range(30)]
+    full = [event for event in events if isinstance(event, UpdateApplied) and event.trust == 1.0]
+    assert len(full) < len(events)
+    assert len(norms) == 5 + len(full)
 
 
 def test_a_fast_host_of_which_nothing_was_trained_again_may_bring_little_more_than_its_part(world: World) -> None:
