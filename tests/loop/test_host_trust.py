@@ -96,9 +96,9 @@ def test_a_server_begins_once_with_the_history_that_another_kept(world: World, m
     monkeypatch.setattr(KeptState, "begin", counted)
     world.server = ParameterServer.of(world.run.run, world.journal, UploadFolder(world.run.folder))
     before = len(begun)
-    world.bring("h0")
-    world.bring("h1")
-    assert len(begun) - before == 1
+    for host in ("h0", "h1"):
+        world.bring(host)
+        assert len(begun) - before == 1
 
 
 def test_what_does_not_count_fully_is_no_measure_of_norms(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
