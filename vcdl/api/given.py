@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 JOB_FILE, MODEL_FILE, DATA_FILE = "job.yaml", "model.keras", "data.npz"
+DATA_FOLDER = "data"
+"""The folder of the arrays that came as a stream."""
 _STREAMS = {
     "DatasetV2": "a tf.data.Dataset",
     "PyDataset": "a keras.utils.PyDataset",
@@ -74,8 +76,8 @@ def _refuse_streams(name: str, value: Any) -> None:
     stream = next((_STREAMS[kind.__name__] for kind in type(value).__mro__ if kind.__name__ in _STREAMS), None)
     if stream is not None or hasattr(value, "__next__"):
         raise DataError(
-            f"{name} is {stream or 'an iterator'}, which gives batches, and shards are cut from whole arrays: "
-            "give arrays x and y, such as numpy.concatenate([batch for batch, _ in data])"
+            f"{name} is {stream or 'an iterator'}, which gives batches: give it alone, with pairs (x, y), in the place "
+            "of both"
         )
 
 
@@ -116,6 +118,16 @@ def write_arrays(folder: Path, arrays: dict[str, Any]) -> None:
 
     with folder_errors(folder), (folder / DATA_FILE).open("wb") as file:
         np.savez(file, **arrays)
+
+
+def write_folder(folder: Path, arrays: dict[str, Any]) -> None:
+    """Write each array into a file of its own, which is read piece by piece. Raises RunFolderError."""
+    import numpy as np
+
+    with folder_errors(folder):
+        (folder / DATA_FOLDER).mkdir(exist_ok=True)
+        for name, array in arrays.items():
+            np.save(folder / DATA_FOLDER / f"{name}.npy", array)
 
 
 def write_model(folder: Path, model: Any) -> None:

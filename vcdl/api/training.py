@@ -3,6 +3,7 @@
 import inspect
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import yaml
 from vcdl.api.compiled import training_of
 from vcdl.api.given import (
     DATA_FILE,
+    DATA_FOLDER,
     JOB_FILE,
     MODEL_FILE,
     as_array,
@@ -20,12 +22,14 @@ from vcdl.api.given import (
     see_that_it_can_travel,
     see_that_it_is_a_model,
     write_arrays,
+    write_folder,
     write_model,
 )
 from vcdl.api.handle import RunHandle
 from vcdl.api.job import JobFile
 from vcdl.api.outputs import outputs_of
 from vcdl.api.settings import plain
+from vcdl.api.spooled import is_stream, spooled
 from vcdl.api.task import as_classes, refuse_one_hot, task_of
 from vcdl.errors import DataError, JobError, folder_errors
 from vcdl.job import Job
@@ -61,8 +65,8 @@ def train(
     x: Any = None,
     y: Any = None,
     *,
-    validation_data: tuple[Any, Any] | None = None,
-    test_data: tuple[Any, Any] | None = None,
+    validation_data: Any = None,
+    test_data: Any = None,
     epochs: int | None = None,
     batch_size: int | None = None,
     shards: int | None = None,
@@ -79,6 +83,9 @@ def train(
 ) -> RunHandle:
     """Begin to train a Keras model on arrays, in shards, in a process of its own; `Run.wait` waits for the end.
 
+    `x` alone may be a stream of pairs (x, y): a `tf.data.Dataset`, a `PyDataset`, a data set of PyTorch, a generator.
+    So may the other parts. It is written to the disk first, as are arrays that are mapped.
+
     A compiled model brings its optimizer, learning rate, loss and metrics; samples are used as they are
     (`data={"normalise": …}` changes that). `simulate`: keys of a clients file, such as `{"clients": 10}`: virtual
     clients train instead of this machine's workers. `sections`: sections of a job file, `update={"rule": "easgd"}`,
@@ -90,10 +97,6 @@ def train(
     for argument in sections:
         _refuse_unknown(argument)
     see_that_it_is_a_model(model)
-    arrays = _arrays(model, x, y, validation_data, test_data)
-    if sample_weight is not None:
-        arrays["weight_train"] = as_array("sample_weight", sample_weight)
-    see_that_it_can_travel(model, {name: array for name, array in arrays.items() if name.startswith("x_train")})
     arguments = {
         "epochs": epochs,
         "batch_size": batch_size,
@@ -102,10 +105,15 @@ def train(
         "class_weight": class_weight,
         "workers": workers,
     }
-    values = _values(model, arrays, arguments, sections)
-    values = {"name": name or _name_of(model, out), **({} if seed is None else {"seed": seed}), **values}
-    section_of(Job, values, "vcdl.train")
-    return _begin(model, arrays, values, out, _clients(simulate), show)
+    with tempfile.TemporaryDirectory(prefix="vcdl_") as spool:  # streams wait here for the run's folder
+        arrays = _arrays(model, x, y, validation_data, test_data, Path(spool))
+        if sample_weight is not None:
+            arrays["weight_train"] = as_array("sample_weight", sample_weight)
+        see_that_it_can_travel(model, {name: array for name, array in arrays.items() if name.startswith("x_train")})
+        values = _values(model, arrays, arguments, sections)
+        values = {"name": name or _name_of(model, out), **({} if seed is None else {"seed": seed}), **values}
+        section_of(Job, values, "vcdl.train")
+        return _begin(model, arrays, values, out, _clients(simulate), show)
 
 
 def _clients(simulate: Any) -> Mapping[str, Any] | None:
@@ -126,14 +134,20 @@ def _refuse_unknown(argument: str) -> None:
         raise JobError(f"vcdl.train: {argument} is no section of a job file; {nearest(argument, known | arguments)}")
 
 
-def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any) -> dict[str, Any]:
+def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any, spool: Path) -> dict[str, Any]:
     from vcdl.data.dataset import array_name
 
     inputs, outputs = ends_of(model)
-    pairs = {"train": (x, y), "val": validation, "test": test}
+    pairs = {"train": x if y is None and is_stream(x) else (x, y), "val": validation, "test": test}
     arrays = {}
     for part, pair in pairs.items():
         if pair is None:
+            continue
+        if is_stream(pair):
+            axes = len(model.inputs[0].shape) - 1 if inputs else None
+            arrays.update(
+                spooled({"train": "x", "val": "validation_data", "test": "test_data"}[part], pair, spool, part, axes)
+            )
             continue
         what = {"train": "", "val": "validation_data: ", "test": "test_data: "}[part]
         if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -152,7 +166,8 @@ def _values(
     model: Any, arrays: dict[str, Any], arguments: Mapping[str, Any], sections: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The job file, without its name; one-hot labels become numbers of classes."""
-    data: dict[str, Any] = {"npz": DATA_FILE, "normalise": "none"}
+    source = {"from": {"path": DATA_FOLDER, "as": "arrays"}} if _stays_on_disk(arrays) else {"npz": DATA_FILE}
+    data: dict[str, Any] = {**source, "normalise": "none"}
     values: dict[str, Any] = {"model": {"keras": MODEL_FILE}, "data": data, "training": training_of(model)}
     for key, section in sections.items():
         section = plain(section, key)
@@ -178,6 +193,14 @@ def _values(
     if not values["training"]:
         del values["training"]
     return values
+
+
+def _stays_on_disk(arrays: Mapping[str, Any]) -> bool:
+    """Whether samples are mapped, not in memory, and the run can read them in pieces."""
+    import numpy as np
+
+    plain = {f"{letter}_{part}" for letter in "xy" for part in ("train", "val", "test")}
+    return isinstance(arrays.get("x_train"), np.memmap) and set(arrays) <= plain
 
 
 def _name_of(model: Any, out: str | Path | None) -> str:
@@ -214,7 +237,7 @@ def _write_given(folder: RunFolder, model: Any, arrays: dict[str, Any], values: 
         text = yaml.dump(values, Dumper=YamlDumper, sort_keys=False, width=110)
         (folder.given / JOB_FILE).write_text(f"# Made by vcdl.train: `vcdl run` takes it as well.\n{text}", "utf-8")
     write_model(folder.given, model)
-    write_arrays(folder.given, arrays)
+    (write_folder if _stays_on_disk(arrays) else write_arrays)(folder.given, arrays)
 
 
 def _discard(folder: RunFolder, is_new: bool) -> None:

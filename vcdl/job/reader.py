@@ -122,7 +122,8 @@ def _from(raw: Any, info: ValidationInfo) -> Any:
             except ValueError as error:
                 raise ProblemsError([Problem(() if isinstance(raw, str) else (key,), str(error))]) from None
     try:
-        fields.setdefault("as", _kind_of(fields["path"]))
+        if "as" not in fields:
+            fields["as"] = _kind_of(fields["path"])
     except ValueError as error:
         raise ProblemsError([Problem(() if isinstance(raw, str) else ("path",), str(error))]) from None
     return _one_of(fields)

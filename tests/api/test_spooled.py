@@ -1,0 +1,83 @@
+"""Streams as arguments of `vcdl.train`: each kind becomes the same files, which a run reads piece by piece."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vcdl.api.spooled import is_stream, spooled
+from vcdl.errors import DataError
+
+X = np.arange(60, dtype=np.float32).reshape(20, 3)
+Y = np.arange(20) % 2
+
+
+class Single:
+    """A data set as PyTorch has them: a sample by its place."""
+
+    def __len__(self) -> int:
+        return len(X)
+
+    def __getitem__(self, place: int) -> tuple[Any, int]:
+        return X[place], int(Y[place])
+
+
+class PyDataset:
+    """A data set as Keras has them: a batch by its place, which need not end."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, place: int) -> tuple[Any, Any]:
+        return X[5 * place : 5 * place + 5], Y[5 * place : 5 * place + 5]
+
+
+def batches(size: int = 8) -> Iterator[tuple[Any, Any]]:
+    for first in range(0, 20, size):
+        yield X[first : first + size], Y[first : first + size]
+
+
+@pytest.mark.parametrize(
+    "stream", [Single(), PyDataset(), batches(), zip(X, Y, strict=True)], ids=lambda s: type(s).__name__
+)
+def test_each_stream_becomes_the_same_arrays(stream: Any, tmp_path: Path) -> None:
+    assert is_stream(stream)
+    found = spooled("x", stream, tmp_path, "train", axes=1)
+    assert isinstance(found["x_train"], np.memmap)
+    np.testing.assert_array_equal(found["x_train"], X)
+    np.testing.assert_array_equal(found["y_train"], Y)
+
+
+@pytest.mark.keras
+def test_a_tf_data_set_is_one(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    for stream in (tf.data.Dataset.from_tensor_slices((X, Y)), tf.data.Dataset.from_tensor_slices((X, Y)).batch(6)):
+        np.testing.assert_array_equal(spooled("x", stream, tmp_path, "val", axes=1)["x_val"], X)
+
+
+def fails() -> Iterator[Any]:
+    yield X, Y
+    raise OSError("the disk\nis away")
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        (iter([]), "x gives no samples: an iterator that was used up"),
+        (iter([X]), r"x gives a ndarray, expected pairs \(x, y\)"),
+        (iter([(X, Y), (X[:, :2], Y)]), "batches must agree"),
+        (iter([(X, Y[:3])]), "batches must agree"),
+        (iter([(np.array(["a"]), Y[:1])]), "x gives x of <U1, expected numbers"),
+        (fails(), "x cannot be read .the disk is away.: mend what gives its samples"),
+    ],
+)
+def test_a_wrong_stream_is_one_line(stream: Any, words: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=words):
+        spooled("x", stream, tmp_path, "train", axes=None)
+
+
+@pytest.mark.parametrize("value", [X, [1], (X, Y), "name", {"a": X}, None])
+def test_what_is_no_stream(value: Any) -> None:
+    assert not is_stream(value)
