@@ -37,6 +37,8 @@ def as_array(name: str, value: Any) -> "Array":
     if hasattr(value, "toarray"):
         value = _dense(name, value)
     try:
+        if isinstance(value, np.memmap):  # it stays on the disk
+            return value
         array = value.to_numpy() if hasattr(value, "to_numpy") else np.asarray(value)
     except Exception as error:  # each library refuses in its own way
         raise DataError(f"{name} is no array ({one_line(error)}): give rows of the same length, as numbers") from error
