@@ -5,7 +5,10 @@ import importlib
 from benchmarks.experiments.experiment import Experiment
 from vcdl.errors import JobError
 
-NAMES = ("figures-2-3", "figures-4-5", "figure-6", "accuracy", "losses", "hostile", "non-iid", "codecs")
+NAMES = (
+    *("figures-2-3", "figures-4-5", "figure-6"),
+    *("accuracy", "losses", "hostile", "non-iid", "codecs", "optimizers", "muon"),
+)
 """The paper's experiments, then ours; each is a module with an EXPERIMENT."""
 
 

@@ -86,16 +86,28 @@ def _trained(wanted: Wanted, chosen: "Experiment", files: "ResultFiles") -> list
     from vcdl.files.shipped import shipped
 
     job_file = wanted.job_file or shipped("examples") / "fashion_mnist.yaml"
-    runs = planned_runs(
-        experiment=chosen.only(wanted.only),
-        job_file=job_file,
-        out=wanted.out,
-        seeds=wanted.seeds,
-        epochs=wanted.epochs,
-        overrides=wanted.overrides,
-    )
-    conduct(runs, wanted.processes, lambda words: click.echo(words, err=True))
-    results = [measured(run) for run in runs]
+
+    def made(experiment: "Experiment", seeds: Sequence[int]) -> list["RunFigures"]:
+        runs = planned_runs(
+            experiment=experiment,
+            job_file=job_file,
+            out=wanted.out,
+            seeds=seeds,
+            epochs=wanted.epochs,
+            overrides=wanted.overrides,
+        )
+        conduct(runs, wanted.processes, lambda words: click.echo(words, err=True))
+        return [measured(run) for run in runs]
+
+    chosen = chosen.only(wanted.only)
+    if chosen.is_tuned:
+        from benchmarks.experiments.tuned_table import write_tuned_results
+        from benchmarks.experiments.tuning import TUNING_SEEDS, trials, tuned
+
+        tried = made(trials(chosen), TUNING_SEEDS)
+        chosen = tuned(chosen, tried)
+        return write_tuned_results(files, chosen, made(chosen, wanted.seeds), tried, wanted.command)
+    results = made(chosen, wanted.seeds)
     return (
         _attack_tables(wanted, chosen, files, results)
         if chosen.has_own_problems

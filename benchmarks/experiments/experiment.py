@@ -44,6 +44,23 @@ class Attacked(Variant):
 
 
 @dataclass(frozen=True)
+class Tuned(Variant):
+    """A cell of a table: a variant that takes the best of some rates, found with a seed of its own."""
+
+    row: str = ""
+    column: str = ""
+    rates: tuple[float, ...] = ()
+    """Peaks to choose from; empty: the rate that the job has by itself."""
+    rate: float | None = None
+    """The peak that was chosen."""
+
+    def at(self, rate: float) -> "Tuned":
+        """The same at one rate, over the usual course, for both kinds of training."""
+        course = f"training.learning_rate={{peak: {rate:g}, schedule: linear, end_factor: 0.02}}"
+        return replace(self, name=f"{self.name} at {rate:g}", job=(*self.job, course), rate=rate)
+
+
+@dataclass(frozen=True)
 class Experiment:
     """Variants to compare."""
 
@@ -72,6 +89,11 @@ class Experiment:
             raise JobError(f"no variant matches {' and '.join(patterns)}: {usual}")
         kept = {self.control, *(name for variant in chosen for name in (variant.name, variant.control))}
         return replace(self, variants=tuple(variant for variant in self.variants if variant.name in kept))
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether its variants are cells, whose rates are tried first."""
+        return all(isinstance(variant, Tuned) for variant in self.variants)
 
     @property
     def has_own_problems(self) -> bool:

@@ -90,6 +90,21 @@ def recurrent(input_shape: tuple[int, ...], outputs: int) -> Any:
     return _model(inputs, x, outputs, "recurrent")
 
 
+def attention(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """A block of a Transformer over words and their places."""
+    import keras
+    from keras import layers, ops
+
+    inputs = keras.Input(input_shape, name="input")
+    places = layers.Embedding(input_shape[0], 24, name="places")(ops.cumsum(ops.ones_like(inputs), axis=1) - 1)
+    x = layers.Add(name="both")([layers.Embedding(1000, 24, name="embedding")(inputs), places])
+    x = layers.LayerNormalization(name="norm_1")(x)
+    x = layers.Add(name="add_1")([x, layers.MultiHeadAttention(3, 8, name="attention")(x, x)])
+    y = layers.Dense(48, activation="relu", name="dense_1")(layers.LayerNormalization(name="norm_2")(x))
+    x = layers.Add(name="add_2")([x, layers.Dense(24, name="dense_2")(y)])
+    return _model(inputs, layers.GlobalAveragePooling1D(name="mean")(x), outputs, "attention")
+
+
 def _model(inputs: Any, x: Any, outputs: int, name: str) -> Any:
     import keras
     from keras import layers

@@ -26,7 +26,8 @@ class Problem:
     normalise: str = "scale"
     concentration: float | None = None
     """The parameter of the Dirichlet distribution by which its classes are spread over the shards; None: evenly."""
-    rate: float = 0.005
+    rate: float | None = 0.005
+    """The peak; None: what a job gets that names none."""
     has_statistics: bool = False
     """Whether its model has batch normalisation."""
 
@@ -50,14 +51,12 @@ class Problem:
     def _job(self) -> dict[str, object]:
         source = {"npz": f"{self.name}.npz"} if self.name in FORMULAS else {"dataset": self.name}
         split = {} if self.concentration is None else {"split": "dirichlet", "concentration": self.concentration}
+        rate = {"learning_rate": {"peak": self.rate, "schedule": "linear", "end_factor": 0.05}} if self.rate else {}
         return {
             "name": self.name,
             "model": {"python": f"benchmarks.experiments.problem_models:{self.model}"},
             "data": {**source, "shards": _SHARDS, "validation": 200, "normalise": self.normalise, **split},
-            "training": {
-                "learning_rate": {"peak": self.rate, "schedule": "linear", "end_factor": 0.05},
-                "local_epochs": _PASSES,
-            },
+            "training": {**rate, "local_epochs": _PASSES},
             "validate": {"every": "epoch", "samples": "all"},
         }
 
