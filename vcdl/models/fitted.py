@@ -33,7 +33,7 @@ _COMPARED = 10_000
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a job trains with, before anything of it is written."""
+    """A job's model, data and training, fitted to each other before anything is written."""
 
     dataset: Dataset
     model: BuiltModel

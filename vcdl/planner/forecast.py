@@ -147,7 +147,7 @@ class Recommendation:
 def recommend(
     forecasts: Sequence[ChoiceForecast], deadline_s: float | None = None, budget_usd: float | None = None
 ) -> Recommendation:
-    """The cheapest within the time, else the fastest within the money, else the cheapest."""
+    """The choice that is cheapest within the time, else fastest within the money, else cheapest."""
     best = sorted(forecasts, key=lambda one: (one.wall_s.median, one.usd.median))
     front: list[ChoiceForecast] = []
     for one in best:

@@ -38,7 +38,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Driver(msgspec.Struct, frozen=True):
-    """What a run says to its pilots."""
+    """A run's notice to its pilots."""
 
     id: str
     """The name of the process that drives the run, for its life."""

@@ -53,7 +53,7 @@ class Change(ABC):
 
 
 class RefusedChange(Change):
-    """An upload that is refused whatever is in it, unless it counts already: nothing of it is read."""
+    """An upload that is refused unread, unless it counts already."""
 
     needs_first_pass = True
     """So nothing else is folded in for nothing."""

@@ -1,4 +1,4 @@
-"""What holds for the provider of every cloud."""
+"""The contract of the provider of every cloud."""
 
 import random
 from collections.abc import Callable

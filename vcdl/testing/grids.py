@@ -1,4 +1,4 @@
-"""What holds for every grid that a run's own process drives."""
+"""The contract of every grid that a run's own process drives."""
 
 import time
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What holds for every update rule."""
+"""The contract of every update rule."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""What holds for every published data set."""
+"""The contract of every published data set."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What holds for every weight store."""
+"""The contract of every weight store."""
 
 import multiprocessing
 from collections.abc import Callable, Iterator

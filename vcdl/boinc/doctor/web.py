@@ -67,7 +67,7 @@ def _page(installation: Installation, check: str, url: str) -> Generator[Finding
 
 
 def attach_page(installation: Installation) -> Iterator[Finding]:
-    """get_project_config.php, the first page that a volunteer's BOINC Manager asks for."""
+    """The page get_project_config.php, which a volunteer's BOINC Manager asks for first."""
     url, check = f"{installation.config.master_url.rstrip('/')}/get_project_config.php", "attach page"
     answer = yield from _page(installation, check, url)
     if answer is None:
