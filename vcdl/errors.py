@@ -37,7 +37,7 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 LOST_CURE = "put it back from a copy of the run, or begin anew: `vcdl run` its job.yaml with another --out"
-"""What to do about a file of a run that somebody deleted."""
+"""The cure for a file of a run that somebody deleted."""
 
 _STARTED_BY = {
     errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
@@ -55,12 +55,12 @@ _FILED_BY = {
 
 
 def start_cure(error: OSError) -> str:
-    """What to do about a process that cannot be started."""
+    """The cure for a process that cannot be started."""
     return _STARTED_BY.get(error.errno or 0, "free some memory")
 
 
 def file_cure(error: OSError) -> str:
-    """What to do about a file that cannot be read or written."""
+    """The cure for a file that cannot be read or written."""
     return (_FILED_BY | _STARTED_BY).get(error.errno or 0, "mend its disk")
 
 

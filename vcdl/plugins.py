@@ -34,7 +34,7 @@ class Parts(Mapping[str, T], Generic[T]):
     """
 
     kind: str
-    """What one of them is called, such as `rule`."""
+    """The noun for one of them, such as `rule`."""
     wrong: Callable[[str, object], str | None] = _anything
     """Names the fault of what a package calls such a part; None: there is none."""
 
@@ -82,7 +82,7 @@ class Parts(Mapping[str, T], Generic[T]):
 
     @property
     def how_to_add(self) -> str:
-        """What to do about a name that nobody knows."""
+        """The cure for a name that nobody knows."""
         return f"a {self.kind} of another package: `pip install` that package beside vcdl"
 
     def _load(self, name: str) -> T:

@@ -30,7 +30,7 @@ _BYTES_OF_AN_EVENT = 200
 
 
 class Folding(Protocol):
-    """What follows from a journal's events; a dataclass of plain fields that says all of it."""
+    """A state that follows from a journal's events: a dataclass of plain fields that says all of it."""
 
     def follow(self, recorded: Recorded) -> None:
         """Take in the journal's next event."""
@@ -132,7 +132,7 @@ def _wait(packed: bytes) -> int:
 
 @cache
 def _fingerprint(code: tuple[str, ...]) -> str:
-    """What changes with each change of the code: then a state that it folded before means nothing."""
+    """A mark that changes with the code: then a state that it folded before means nothing."""
     digest = hashlib.sha256(__version__.encode())
     for name in code:
         path = _PACKAGE / name

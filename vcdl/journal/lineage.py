@@ -18,7 +18,7 @@ from vcdl.journal.events import (
 
 @dataclass
 class Lineage:
-    """What the newest version is made of."""
+    """The updates and the snapshot that the newest version is made of."""
 
     KINDS: ClassVar = (UpdateApplied, RolledBack, StoreRestored, RowsRewritten, EpochClosed, StopDecided)
     """The events that it follows."""

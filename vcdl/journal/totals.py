@@ -1,4 +1,4 @@
-"""What a job's journal adds up to: counts, sums and the last of each kind, nothing that grows with its updates."""
+"""The sums of a job's journal: counts, sums and the last of each kind, nothing that grows with its updates."""
 
 from collections import deque
 from dataclasses import dataclass, field

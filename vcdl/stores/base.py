@@ -73,7 +73,7 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a store must have, by the journal of its run: one without it came back older, or with other updates.
+    """The journal's newest update, which a store must have: one without it came back older, or with other updates.
 
     A version is a number that may be given twice; the subtask that made it is not.
     """
@@ -130,7 +130,7 @@ class WeightStore(ABC):
     overwrites: bool = False
     """Whether an update may be overwritten by a server that had read before it: eventual stores only."""
     expected: Callable[[], Expected] = staticmethod(_nothing)
-    """What the store must have; asked before each look at it. Reading or folding raises StoreLost if it is missing."""
+    """The update that the store must have; asked before each look at it. Reading or folding raises StoreLost if it is missing."""
 
     @abstractmethod
     def create(self, vector: Vector) -> None:

@@ -16,7 +16,7 @@ class Exposure:
 
 
 def exposures(settings: StoreSettings) -> Iterator[Exposure]:
-    """What others on the network can do to a store; nothing for one that only this machine reaches."""
+    """The ways of others on the network into a store; nothing for one that only this machine reaches."""
     if settings.kind.port is None or settings.socket or _is_this_machine(settings.host):
         return
     if settings.tls == Tls.OFF:
