@@ -130,7 +130,7 @@ class WeightStore(ABC):
     overwrites: bool = False
     """Whether an update may be overwritten by a server that had read before it: eventual stores only."""
     expected: Callable[[], Expected] = staticmethod(_nothing)
-    """The update that the store must have; asked before each look at it. Reading or folding raises StoreLost if it is missing."""
+    """The update that the store must have; asked before each look at it, which raises StoreLost if it is missing."""
 
     @abstractmethod
     def create(self, vector: Vector) -> None:
