@@ -1,5 +1,5 @@
 """The service's own cost: start and memory, answers over a journal of a million subtasks, and what 200 watchers take
-from a training run beside them. `python -m benchmarks.bench_service`; docs/measured/service.md has its figures.
+from a training run beside them. `python -m benchmarks.bench_service`; It takes about ten minutes.
 """
 
 import argparse
@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -76,8 +78,8 @@ def answers(serving: Serving, paths: list[str]) -> None:
             )
 
 
-async def watch(serving: Serving, path: str, watchers: int, seconds: float) -> int:
-    """Watch a page by so many streams; returns the messages that came."""
+async def watch(serving: Serving, path: str, watchers: int, is_over: Callable[[], bool]) -> int:
+    """Watch a page by so many streams until something is over; returns the messages that came."""
     count = 0
 
     async def one(client: httpx2.AsyncClient) -> None:
@@ -86,14 +88,19 @@ async def watch(serving: Serving, path: str, watchers: int, seconds: float) -> i
             async for line in answer.aiter_lines():
                 count += line.startswith("event:")
 
-    limits = httpx2.Limits(max_connections=watchers)
+    limits = httpx2.Limits(max_connections=max(1, watchers))
     async with httpx2.AsyncClient(cookies=serving.cookies, timeout=None, limits=limits) as client:
         tasks = [asyncio.create_task(one(client)) for _ in range(watchers)]
-        await asyncio.sleep(seconds)
+        while not is_over():
+            await asyncio.sleep(0.2)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     return count
+
+
+def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
+    return process.poll() is not None
 
 
 def train(runs: Path, name: str) -> tuple[subprocess.Popen[bytes], float]:
@@ -115,12 +122,8 @@ def beside(folder: Path, watchers: int) -> None:
             process, begin_s = train(runs, "run")
             while not (runs / "run" / "journal.db").exists():
                 time.sleep(0.2)
-            before_s, messages = serving.processor_s, 0
-            while process.poll() is None:
-                if number:
-                    messages += asyncio.run(watch(serving, "/jobs/run/live", number, 5.0))
-                else:
-                    time.sleep(0.2)
+            before_s = serving.processor_s
+            messages = asyncio.run(watch(serving, "/jobs/run/live", number, partial(_has_ended, process)))
             times_s[number].append(time.perf_counter() - begin_s)
             spent_s = serving.processor_s - before_s
             print(
