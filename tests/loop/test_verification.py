@@ -281,6 +281,14 @@ def test_the_host_that_brought_most_comes_first_by_one_of_its_last_uploads(world
     assert drawn(world, uploads="fffsffs", before=AGREED) in {world.trained.workunit(number) for number in (2, 4, 5)}
 
 
+def test_what_looks_strange_comes_before_all_others_the_newest_first(world: World) -> None:
+    strange = [
+        UpdateApplied(world.trained.workunit(n), n + 1, 0, n, 0.5, 10, 1.0, 1.0, 1.0, 1, "s", trust=0.02)
+        for n in (0, 1)
+    ]
+    assert drawn(world, uploads="", before=[*AGREED, *strange]) == world.trained.workunit(1)
+
+
 def test_what_agrees_with_others_counts_less(world: World) -> None:
     agrees = {world.trained.workunit(number): 0.9 for number in range(4)}
     assert drawn(world, uploads="ffffs", cosines=agrees, before=AGREED) == world.trained.workunit(4)
