@@ -185,7 +185,7 @@ def opened_table(file: Path) -> Iterator[Table]:
         if not file.stat().st_size:
             raise DataError(f"{file.name} is empty: write it again")
         if is_parquet(file):
-            opened = pa.parquet.ParquetFile(file)
+            opened = pa.parquet.ParquetFile(file, pre_buffer=False)  # or what was read stays in memory
             if not opened.metadata.num_rows:
                 raise DataError(f"{file.name} has no rows: write it again")
         else:
