@@ -40,9 +40,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return interpreter
 
 
-def vcdl(python: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+def vcdl(python: Path, *arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     command = [str(python), "-m", "vcdl", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=cwd)
 
 
 @pytest.mark.timeout(900)
@@ -69,9 +69,10 @@ def test_a_job_is_trained_with_its_rule_on_its_grid(python: Path, tmp_path: Path
     file.write_text(JOB, encoding="utf-8")
     described = vcdl(python, "describe", file)
     assert "{rule: median, server_learning_rate: 1.0, buffer: 2} of vcdl-example 0.1.0" in described.stdout
-    done = vcdl(python, "run", file, "--out", run, "--grid", "commands")
+    done = vcdl(python, "run", file, "--out", run, "--grid", "commands", cwd=tmp_path)
     assert done.returncode == ExitCode.OK, done.stderr
     assert json.loads((run / "summary.json").read_text())["updates_applied"] == 2
+    assert (tmp_path / "weights.db").is_file()
     assert (run / "host").read_text() == "commands\n"
     assert "rule: median" in (run / "job.yaml").read_text()
 
