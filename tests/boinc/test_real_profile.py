@@ -69,7 +69,7 @@ def test_the_stages_add_up_and_a_slow_network_is_one(real: RealProject, tmp_path
     with_host_s = {str(name).rpartition("_")[0]: int(str(b)) - int(str(a)) for name, a, b in times}
     told_s = sums.mean_s(AWAY, "host", *OF_HOST)
     assert told_s == pytest.approx(sum(with_host_s[workunit] for workunit in applied_s) / 8, abs=3.0)
-    assert "of a subtask's" in real.vcdl("profile", run.path.name).splitlines()[0]
+    assert "that a host spends on a subtask" in real.vcdl("profile", run.path.name).splitlines()[0]
 
     with TcpProxy(("127.0.0.1", 80), DELAY_S) as proxy:
         slow = profile_of(trained(real, tmp_path, "real-slow", http_proxy=f"http://127.0.0.1:{proxy.port}")).total()

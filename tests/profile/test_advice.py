@@ -32,10 +32,11 @@ def words(profile: RunProfile, **settings: int) -> str:
 
 def test_a_long_start_asks_for_fewer_shards() -> None:
     said = words(run_of({"start": 4.0, "first": 1.0}, train_s=3.0))
-    assert said.startswith("start-up is 63% of a subtask's")
+    assert said.startswith("start-up takes 63% of the ")
     # 0.9 s of 8 s is on the way, 2 s are training: with a sixteenth of the shards 32 s of 37.9 s.
-    assert "`data > shards: " in said
-    assert float(said.split("would train ")[1].split(" ×")[0]) == pytest.approx(3.4, abs=0.4)
+    assert "set `data > shards` to " in said
+    assert f"(it is {SHARDS})" in said
+    assert float(said.split("runs about ")[1].split(" ×")[0]) == pytest.approx(3.4, abs=0.4)
 
 
 def test_training_needs_more_hosts() -> None:
@@ -47,4 +48,6 @@ def test_nothing_is_said_before_the_first_upload() -> None:
 
 
 def test_a_full_server_asks_for_another() -> None:
-    assert "`grid > servers: 2` would train 1.7 ×" in words(run_of({}, train_s=0.1, fold_s=7.9, every_s=16.0))
+    assert "set `grid > servers` to 2 (it is 1), and the job runs about 1.7 × as fast" in words(
+        run_of({}, train_s=0.1, fold_s=7.9, every_s=16.0)
+    )

@@ -59,7 +59,7 @@ def test_the_command_says_one_sentence_and_a_table(folder: RunFolder, tmp_path: 
     shown = vcdl("profile", folder.path, "-o", tmp_path / "profile.png")
     assert shown.returncode == 0, shown.stderr
     sentence, _, head, *_ = shown.stdout.splitlines()
-    assert "of a subtask's" in sentence
+    assert "that a host spends on a subtask" in sentence
     assert head.split()[:2] == ["stage", "all"]
     assert (tmp_path / "profile.png").stat().st_size > 10_000
     figures = json.loads(vcdl("profile", folder.path, "--json").stdout)

@@ -47,12 +47,13 @@ class SettingChange:
     """A change of a job, and what the model says that it brings."""
 
     key: str
-    value: str
+    now: int
+    value: int
     gain: float
     """Samples an hour with it, in those without."""
 
     def words(self) -> str:
-        return f"`{self.key}: {self.value}` would train {self.gain:.1f} × as much an hour"
+        return f"set `{self.key}` to {self.value} (it is {self.now}), and the job runs about {self.gain:.1f} × as fast"
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Advice:
 
     def words(self) -> str:
         """The sentence."""
-        where = f"{self.group} is {self.share:.0%} of a subtask's {_seconds(self.cycle_s)} on its host"
+        where = f"{self.group} takes {self.share:.0%} of the {_seconds(self.cycle_s)} that a host spends on a subtask"
         if self.change is not None:
             return f"{where}: {self.change.words()}."
         if self.group == "training":
@@ -116,10 +117,10 @@ def _changes(
     shards = _fewer_shards(hosts, subtask, settings.shards)
     if shards < settings.shards:
         larger = replace(subtask, samples=subtask.samples * settings.shards / shards)
-        yield SettingChange("data > shards", str(shards), gain(subtask=larger))
+        yield SettingChange("data > shards", settings.shards, shards, gain(subtask=larger))
     if now.limit == "servers":
         more = settings.servers + 1
-        yield SettingChange("grid > servers", str(more), gain(servers=replace(servers, count=more)))
+        yield SettingChange("grid > servers", settings.servers, more, gain(servers=replace(servers, count=more)))
 
 
 def _fewer_shards(hosts: Sequence[HostType], subtask: Subtask, shards: int) -> int:

@@ -11,11 +11,11 @@ from vcdl.profile.stalls import FETCH, INTERCONNECT, MEANINGS, NETWORK, PREPARE,
 from vcdl.report.wording import aligned, plural
 
 _CURES = {
-    INTERCONNECT: "try fewer `grid > workers` with more `grid > threads`",
+    INTERCONNECT: "try a lower `grid > workers` with a higher `grid > threads`",
     PREPARE: "a higher `training > local_epochs` trains more on each reading",
     FETCH: "memory that holds the shards, or a faster disk, ends it",
-    SERVER: "fewer `data > shards` ask it less often, and `grid > servers: 2` is a second one",
-    NETWORK: "fewer `data > shards` send less for each sample",
+    SERVER: "a lower `data > shards` has it asked less often, and `grid > servers: 2` shares its work",
+    NETWORK: "a lower `data > shards` sends less for each sample",
 }
 _UNSTEADY = 0.2
 """The difference of two rounds from which on other work hides stalls."""
@@ -28,10 +28,13 @@ def sentence(measured: Measured, found: Sequence[Stall]) -> str:
     stall = greatest(found)
     if stall is None:
         workers = plural(measured.workers, "worker")
-        return f"no stall stands out on this machine: with {workers} the time goes into training."
+        return (
+            f"no stall stands out on this machine: the time of its {workers} goes into training, and only more or "
+            "faster machines would make the job faster."
+        )
     return (
-        f"{stall.name} is the greatest stall, {stall.share:.0%} ({MEANINGS[stall.name]}): without it the job would "
-        f"train {stall.gain:.1f} × as much an hour; {_CURES[stall.name]}."
+        f"{MEANINGS[stall.name]} {stall.share:.0%} of the time: without this {stall.name} stall the job would run at "
+        f"most {stall.gain:.1f} × as fast; {_CURES[stall.name]}."
     )
 
 

@@ -28,8 +28,8 @@ _DIFFERENCES = {
 MEANINGS: Mapping[str, str] = {
     INTERCONNECT: "the workers hold each other up",
     PREPARE: "shards are unpacked and normalised",
-    FETCH: "the disk is waited for",
-    SERVER: "the parameter server is waited for",
+    FETCH: "workers wait for the disk",
+    SERVER: "workers wait for the parameter server",
     NETWORK: "files are on the way to BOINC's clients and back",
 }
 WORTH = 0.05
