@@ -63,7 +63,7 @@ def test_a_stall_shows_as_itself_and_as_nothing_else(stall: str, monkeypatch: py
     shares = {one.name: one.share for one in found}
     assert shares[stall] > 0.3, measured
     assert max(share for name, share in shares.items() if name != stall) < shares[stall] / 2, measured
-    assert sentence(measured, found).startswith(f"{stall} is the greatest stall")
+    assert f"without this {stall} stall" in sentence(measured, found)
 
 
 TIMES_S = {
@@ -105,16 +105,14 @@ def test_what_comes_and_goes_is_no_stall() -> None:
     assert greatest(found) is None
     assert greatest([Stall(FETCH, 0.1, (0.3, 0.3, -0.1, -0.2, 0.3))]) is None
     measured = Measured(2, 1, 100, {ALONE: (1.0,), TOGETHER: (1.0,)})
-    assert (
-        sentence(measured, found) == "no stall stands out on this machine: with 2 workers the time goes into training."
-    )
+    assert sentence(measured, found).startswith("no stall stands out on this machine: the time of its 2 workers goes")
 
 
 def test_runs_and_stalls_are_shown_in_words_json_and_a_picture(tmp_path: Path) -> None:
     measured = Measured(2, 4, 100, {run: times_s for run, times_s in TIMES_S.items() if run != COLD})
     found = stalls(measured.times_s, measured.cut)
     lines = "\n".join(stall_lines(measured, found))
-    assert "interconnect is the greatest stall, 25%" in lines
+    assert lines.startswith("the workers hold each other up 25% of the time: without this interconnect stall ")
     assert "1/4 of the job's" in lines
     assert "fetch         not measured" in lines
     assert "rounds differ by up to 36%" in lines
