@@ -22,7 +22,7 @@ def test_a_job_in_order_is_described_for_programs(capsys: pytest.CaptureFixture[
     assert check(DIGITS, as_json=True) is ExitCode.OK
     found = json.loads(capsys.readouterr().out)
     assert (found["ok"], found["job"], found["shards"], found["notes"]) == (True, "digits", 4, [])
-    assert found["trust"] == {"run": "own", "submit": "strangers", "simulate": "strangers"}
+    assert found["trust"] == {"run": "own", "pool": "own", "submit": "strangers", "simulate": "strangers"}
     weights_and_moments = 4 * (4_810 + 4_811)
     assert found["kept_bytes"] == 0
     assert found["rollback_bytes"] == pytest.approx(3 * 4 * 2 * weights_and_moments, rel=0.2), "three epochs"
@@ -79,7 +79,8 @@ def test_a_store_that_does_not_answer_is_found_before_the_data_is_read(tmp_path:
     [
         (
             "auto",
-            "own for vcdl run, strangers for vcdl submit and vcdl simulate: the job file leaves it to the command",
+            "own for vcdl run and vcdl pool, strangers for vcdl submit and vcdl simulate: the job file leaves "
+            "it to the command",
         ),
         ("own", "own, as the job file says"),
         ("strangers", "strangers, as the job file says"),

@@ -200,10 +200,8 @@ CASES: dict[str, Case] = {
     "steps for a built-in model": Case("give a model of your own", labels(TOKENS), "task: sequence"),
     "an autoencoder of images by small_cnn": Case("its input", x(), "task: autoencoder", model="{builtin: small_cnn}"),
     "labels for several flags": Case("other numbers than 0 and 1", labels(TOKENS), "task: multi_label"),
-    "a missing flag": Case("mask: -1, and end the model in", labels(np.where(TOKENS > 4, 1, -1)), "task: multi_label"),
-    "a flag that is NaN": Case(
-        "mask: -1, and end the model in", labels(np.where(TOKENS > 4, 1, np.nan)), "task: multi_label"
-    ),
+    "a missing flag": Case("end the model in", labels(np.where(TOKENS > 4, 1, -1)), "task: multi_label"),
+    "a flag that is NaN": Case("end the model in", labels(np.where(TOKENS > 4, 1, np.nan)), "task: multi_label"),
     "flags as a sequence with missing ones": Case(
         "", labels(np.where(TOKENS > 4, 1, np.where(TOKENS > 2, 0, -1))), "task: sequence, mask: -1", model=FLAGS
     ),

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from vcdl.data import Dataset, ensure_files, load_dataset, read_split
 from vcdl.data import scatter as scatter_module
+from vcdl.data.growing_npz import GrowingNpz
 from vcdl.data.rows import Rows
 from vcdl.data.samples import MappedSamples, read_samples
 from vcdl.data.scatter import Target, scatter
@@ -74,6 +74,29 @@ def test_a_sorted_source_is_cut_as_evenly_as_a_shuffled_one(tmp_path: Path) -> N
 
 
 @pytest.mark.process
+def killed_at(step: int) -> None:
+    """Have this process killed before or after a step of its cut."""
+    left = iter(range(step))
+
+    def burn() -> None:
+        if next(left, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def fused(function: Any) -> Any:
+        def called(*arguments: Any) -> Any:
+            burn()
+            result = function(*arguments)
+            burn()
+            return result
+
+        return called
+
+    for owner, names in ((scatter_module._Writer, ("save", "_write")), (GrowingNpz, ("append", "sync"))):
+        for name in names:
+            setattr(owner, name, fused(getattr(owner, name)))
+
+
+@pytest.mark.process
 def test_a_cut_that_is_killed_at_any_point_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     how = settings(tmp_path)
     monkeypatch.setattr("vcdl.data.readers.arrays._BLOCK_BYTES", 2000)
@@ -86,12 +109,12 @@ def test_a_cut_that_is_killed_at_any_point_goes_on(tmp_path: Path, monkeypatch: 
         child = os.fork()
         if not child:
             try:
+                killed_at(int(rng.integers(3, 60)))
                 ensure_files(run, data, how, seed=1)
                 os._exit(0)
             finally:
                 os._exit(1)
-        time.sleep(rng.uniform(0.0, 0.1))
-        os.kill(child, signal.SIGKILL)
+        rng.integers(3, 60)  # the child's
         if os.waitpid(child, 0)[1] == 0:
             break
         kills += 1
