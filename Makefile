@@ -64,9 +64,9 @@ $(VENV)/installed: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	touch $@
 
-# cloud-init only checks a template, and would run at the next boot of this machine: in CI only.
+# In CI only: cloud-init would run at the next boot of this machine, and a browser is a large download.
 $(VENV)/installed-dev: requirements-dev.lock pyproject.toml
-	./deploy/system-packages dataset-fashion-mnist redis-server mariadb-server libmariadb-dev boinc-client pkg-config gcc $(if $(CI),cloud-init)
+	./deploy/system-packages dataset-fashion-mnist redis-server mariadb-server libmariadb-dev boinc-client pkg-config gcc $(if $(CI),cloud-init chromium)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
