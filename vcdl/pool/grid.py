@@ -28,6 +28,7 @@ from vcdl.run.reading import read_report
 
 LEASE_S = 60.0
 _BEAT_S = 2.0
+_POLL_S = 0.02
 _SHORTEST_LOOK_S = 0.1
 _LOOKS_PER_S = 1000.0
 """Looks of all waiting pilots together."""
@@ -149,14 +150,19 @@ class PoolGrid(FolderGrid):
 
     def wait(self, timeout_s: float) -> None:
         """Take what pilots have left, after at most `timeout_s` without any. Raises GridError."""
-        heard, self.shortage = False, None
+        until_s = self._clock() + timeout_s
+        while not self._heard() and self._clock() < until_s:
+            time.sleep(min(_POLL_S, timeout_s))
+
+    def _heard(self) -> bool:
+        """Whether pilots had left anything; what they did is taken."""
+        self.shortage = None
         try:
             with _errors_of(self._pool):
-                heard = self._look()
+                return self._look()
         except GridUnavailable as away:
             self.shortage = away
-        if not heard and timeout_s:
-            time.sleep(timeout_s)
+            return False
 
     @property
     def waiting(self) -> int:
