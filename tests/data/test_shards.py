@@ -87,6 +87,15 @@ def test_other_settings_make_other_shards(options: dict[str, Any], seed: int, tm
     assert set(after) == {"shards.json", *(shard.path.name for shard in shards)}, "no shard of the old cut is left"
 
 
+def test_shards_of_a_run_beside_this_one_leave_none_of_an_older_cut(tmp_path: Path) -> None:
+    one, other = (tmp_path / name / "data" / "shards" for name in ("one", "other"))
+    shared = ensure_shards(one, dataset(), settings(shards=3), seed=1)
+    ensure_shards(other, dataset(), settings(), seed=1)
+    again = ensure_shards(other, dataset(), settings(shards=3), seed=1)
+    assert all(a.path.samefile(b.path) for a, b in zip(shared, again, strict=True))
+    assert {path.name for path in other.iterdir()} == {path.name for path in one.iterdir()}
+
+
 def test_other_data_make_other_shards(tmp_path: Path) -> None:
     ensure_shards(tmp_path, dataset(100), settings(), seed=1)
     shards = ensure_shards(tmp_path, dataset(105), settings(), seed=1)

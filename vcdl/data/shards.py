@@ -117,6 +117,8 @@ def _linked(folder: Path, fingerprint: str, *held_out: str) -> tuple[ShardFile, 
         if other == folder or _intact(other, fingerprint) is None:
             continue
         try:
+            for path in folder.glob("shard_*.npz"):  # of another cut
+                path.unlink()
             for path in (*other.glob("shard_*.npz"), *(other.parent / name for name in held_out)):
                 if not path.exists():
                     continue
