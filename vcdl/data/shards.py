@@ -114,12 +114,13 @@ def _linked(folder: Path, fingerprint: str, *held_out: str) -> tuple[ShardFile, 
     folder = folder.absolute()
     for manifest in sorted(folder.parent.parent.parent.glob(f"*/{folder.parent.name}/{folder.name}/{MANIFEST}")):
         other = manifest.parent
-        if other == folder or _intact(other, fingerprint) is None:
+        found = None if other == folder else _intact(other, fingerprint)
+        if found is None:
             continue
         try:
             for path in folder.glob("shard_*.npz"):  # of another cut
                 path.unlink()
-            for path in (*other.glob("shard_*.npz"), *(other.parent / name for name in held_out)):
+            for path in (*(shard.path for shard in found), *(other.parent / name for name in held_out)):
                 if not path.exists():
                     continue
                 place = folder.parent / path.relative_to(other.parent)
