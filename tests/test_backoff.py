@@ -5,20 +5,13 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.manual_clock import Clock
 from tests.trickle import IN_BODY, IN_HEADERS, Trickle
 from vcdl.backoff import Attempts, Backoff, retry, wait_until, within
 from vcdl.boinc.doctor import asking
 from vcdl.errors import FleetError, FleetUnavailable, RunFolderFull, StoreError, StoreUnavailable, Unavailable
 from vcdl.fleet import project
 from vcdl.fleet.gcp import prices
-
-
-@dataclass
-class Clock:
-    now_s: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @dataclass

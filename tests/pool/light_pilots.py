@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.end_to_end.vcdl_process import applied
+from tests.manual_clock import Clock
 from tests.memory_grid import trained
 from tests.served_run import ServedRun
 from vcdl.journal.events import EvaluationWanted, VersionEvaluated
@@ -21,14 +22,6 @@ from vcdl.wire.workunit import OUTPUT_FILE, UpdateHeader, Workunit, WorkunitName
 
 SIZE = 6
 TIMEOUT_S = 600.0
-
-
-@dataclass
-class Clock:
-    now_s: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @dataclass
