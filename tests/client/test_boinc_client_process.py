@@ -184,7 +184,7 @@ def test_a_task_that_is_quit_while_keras_is_imported_ends_at_once(host: Host) ->
 
 
 def test_a_workunit_that_cannot_be_trained_is_one_line_and_an_error(host: Host) -> None:
-    slot = host.slot("damaged")
+    slot = host.slot("damaged", gpu_type="ATI", gpu_device_num=0)  # whose warning would import Keras first
     (slot / "workunit.json").write_text("{")
     with host.run(slot) as process:
         assert process.ends() == ExitCode.RUN_FAILED

@@ -46,12 +46,13 @@ def train_task(
     _write_only_within(slot)
     hide_unneeded()
     resolve_stubs(slot, init.project)
+    before_s = _before_s(slot, init.project)
     tell_unless_used(init)
     period_s = init.checkpoint_period_s or CHECKPOINT_EVERY_S
     newest = (
         NewestWeights.of_app_version(supervisor.may_use_network) if isinstance(supervisor, BoincSupervisor) else None
     )
-    outcome = train_workunit(slot, supervisor, TrainerCache(), period_s, newest, before_s=_before_s(slot, init.project))
+    outcome = train_workunit(slot, supervisor, TrainerCache(), period_s, newest, before_s=before_s)
     if outcome is not Outcome.DONE:
         return False
     deliver_output(slot, init.project)
