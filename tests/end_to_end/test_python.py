@@ -43,7 +43,7 @@ def given() -> dict[str, object]:
 def test_a_model_and_arrays_become_a_trained_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = given()
     x, y = np.asarray(arguments["x"]), np.asarray(arguments["y"])
-    run = vcdl.train(**arguments, test_data=(x, y), out=tmp_path / "run")  # type: ignore[arg-type]
+    run = vcdl.train(**arguments, test_data=(x, y), out=tmp_path / "run")  # type: ignore[call-overload]
     run.wait()
     assert "all epochs are done" in capsys.readouterr().out
     assert run.status is RunState.FINISHED
@@ -92,7 +92,7 @@ def test_a_model_with_masks_and_operations_reaches_what_fit_reaches(tmp_path: Pa
 
 @pytest.mark.nightly
 def test_a_simulated_run_is_the_same_object(tmp_path: Path) -> None:
-    run = vcdl.train(**given(), simulate={"clients": 4, "slots": 1}, out=tmp_path / "run")  # type: ignore[arg-type]
+    run = vcdl.train(**given(), simulate={"clients": 4, "slots": 1}, out=tmp_path / "run")  # type: ignore[call-overload]
     run.wait(show=False)
     assert run.status is RunState.FINISHED
     assert run.history.epoch == [0, 1, 2]
@@ -104,13 +104,13 @@ def test_a_simulated_run_is_the_same_object(tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_what_the_data_lack_is_an_error_of_the_call(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="too few for 1000 shards"):
-        vcdl.train(**{**given(), "shards": 1000}, out=tmp_path / "run")  # type: ignore[arg-type]
+        vcdl.train(**{**given(), "shards": 1000}, out=tmp_path / "run")  # type: ignore[call-overload]
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.nightly
 def test_a_run_stops_is_looked_at_and_goes_on(tmp_path: Path) -> None:
-    run = vcdl.train(**{**given(), "epochs": 500}, out=tmp_path / "run")  # type: ignore[arg-type]
+    run = vcdl.train(**{**given(), "epochs": 500}, out=tmp_path / "run")  # type: ignore[call-overload]
     for event in run.events():
         if isinstance(event, vcdl.events.EpochClosed):
             break

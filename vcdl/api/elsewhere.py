@@ -1,25 +1,35 @@
 """A service on another machine from Python: `vcdl.connect("lab").submit("job.yaml").wait().model()`."""
 
+import math
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from vcdl.errors import RunFolderError, VcdlError
+from vcdl.api.history import History
+from vcdl.errors import VcdlError
+from vcdl.journal.events import Event
 from vcdl.remote.connections import connection_of
+from vcdl.remote.following import OVER, follow
 from vcdl.remote.parcel import parcel_of
 from vcdl.remote.service_client import ServiceClient
+from vcdl.run.control import TIMEOUT_S
 
-_EVERY_S = 2.0
+_EVERY_S = 1.0
 
 
 class RemoteRun:
-    """A job of a service. Every call raises VcdlError."""
+    """A run at a service, with the words of a run here. Every call raises VcdlError."""
 
     def __init__(self, client: ServiceClient, name: str) -> None:
         self._client = client
         self.name = name
+        """The job's name there."""
+
+    def __repr__(self) -> str:
+        return f"<vcdl run {self.name} at {self._client.name}: {self.status}>"
 
     @property
     def status(self) -> str:
@@ -31,40 +41,61 @@ class RemoteRun:
         """The keys of `vcdl status --json`."""
         return self._client.job(self.name)
 
-    def wait(self, timeout_s: float | None = None) -> Self:
-        """Wait for its end or a pause. Raises VcdlError when it was given up, TimeoutError."""
-        give_up_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while (job := self.summary)["state"] not in ("finished", "paused", "killed"):
-            if job["state"] == "failed":
-                raise VcdlError(str(job.get("error") or f"{self.name} was given up: a shard kept failing"))
-            if give_up_s is not None and time.monotonic() > give_up_s:
-                raise TimeoutError(f"{self.name} is {job['state']} after {timeout_s:g} s")
-            time.sleep(_EVERY_S)
+    @property
+    def history(self) -> History:
+        """The measurements of the epochs so far."""
+        job = self.summary
+        return History.of_events(self.events(follow=False), job.get("epochs_wanted", 0), job.get("shards", 0))
+
+    def wait(self, timeout_s: float | None = None, *, show: bool = True) -> Self:
+        """Wait for its end or a pause, and show its progress meanwhile; Ctrl-C ends the waiting, not the run.
+
+        Raises VcdlError when it was given up, TimeoutError.
+        """
+        follow(self._client, self.name, sys.stdout if show else None, math.inf if timeout_s is None else timeout_s)
         return self
 
-    def stop(self) -> None:
-        """Ask it to pause."""
+    def stop(self, timeout_s: float = TIMEOUT_S) -> Self:
+        """Pause it, and wait until it has paused. Raises VcdlError when that takes longer."""
+        end_s = time.monotonic() + timeout_s
+        while self.status == "beginning":
+            self._wait_a_little(end_s, "begins")
         self._client.stop(self.name)
+        while self.status == "running":
+            self._wait_a_little(end_s, "still runs; it has been asked to stop")
+        return self
 
-    def resume(self) -> None:
+    def _wait_a_little(self, end_s: float, state: str) -> None:
+        if time.monotonic() >= end_s:
+            raise VcdlError(f"{self.name} {state}: wait longer with timeout_s")
+        time.sleep(_EVERY_S)
+
+    def resume(self) -> Self:
         """Go on with it."""
         self._client.resume(self.name)
+        return self
 
-    def events(self, after: int = 0) -> Iterator[dict[str, Any]]:
-        """The events of its journal up to now, in order, as dicts with `id`, `time_s` and `kind`."""
-        while page := self._client.events(self.name, after):
-            yield from page
-            after = page[-1]["id"]
+    def events(self, *, follow: bool = True) -> Iterator[Event]:
+        """The events of its journal in order; with `follow`, also those to come, until it is over or paused."""
+        after, is_over = 0, False
+        while not is_over:
+            is_over = not follow or self.status in OVER
+            while page := self._client.events(self.name, after):
+                yield from (event for _, event in page)
+                after = page[-1][0]
+            if not is_over:
+                time.sleep(_EVERY_S)
 
     def model(self) -> Any:
-        """The trained model, for plain Keras. Raises RunFolderError before the job's end."""
-        if self.status != "finished":
-            raise RunFolderError(f"{self.name} is not finished: its model can be fetched at its end")
+        """The trained model, for plain Keras; of a run that is not finished, its newest weights."""
         import keras
 
         with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
             path = Path(folder) / "model.keras"
-            self._client.fetch(self.name, "model.keras", path)
+            if self.status == "finished":
+                self._client.fetch(self.name, "model.keras", path)
+            else:
+                self._client.command("export", [self.name], {}, path)
             return keras.models.load_model(path)
 
 

@@ -1,10 +1,11 @@
 """A run's measurements by epoch, in the form of the History that Keras' `fit` returns."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from vcdl.journal.events import VALIDATION, EpochClosed, UpdateApplied, VersionEvaluated
+from vcdl.journal.events import VALIDATION, EpochClosed, Event, UpdateApplied, VersionEvaluated
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import journal_of
 from vcdl.wire.workunit import WorkunitName
@@ -25,20 +26,26 @@ class History:
     @classmethod
     def of(cls, folder: RunFolder, epochs: int, shards: int) -> "History":
         """The history of a run so far. Raises JournalError."""
+        with journal_of(folder) as journal:
+            events = () if journal is None else (recorded.event for recorded in journal.stream(kinds=_KINDS))
+            return cls.of_events(events, epochs, shards)
+
+    @classmethod
+    def of_events(cls, events: Iterable[Event], epochs: int, shards: int) -> "History":
+        """The history that a run's events tell."""
         losses, samples = defaultdict[int, float](float), defaultdict[int, int](int)
         closed: dict[int, EpochClosed] = {}
         measured: defaultdict[int, dict[int, VersionEvaluated]] = defaultdict(dict)
-        with journal_of(folder) as journal:
-            for recorded in () if journal is None else journal.stream(kinds=_KINDS):
-                match recorded.event:
-                    case UpdateApplied() as update if update.loss is not None:
-                        epoch = WorkunitName.parse(update.workunit).epoch
-                        losses[epoch] += update.loss * update.samples
-                        samples[epoch] += update.samples
-                    case EpochClosed() as event:
-                        closed[event.epoch] = event
-                    case VersionEvaluated(split=split) as event if split == VALIDATION:
-                        measured[event.epoch][event.version] = event
+        for event in events:
+            match event:
+                case UpdateApplied() if event.loss is not None:
+                    epoch = WorkunitName.parse(event.workunit).epoch
+                    losses[epoch] += event.loss * event.samples
+                    samples[epoch] += event.samples
+                case EpochClosed():
+                    closed[event.epoch] = event
+                case VersionEvaluated(split=split) if split == VALIDATION:
+                    measured[event.epoch][event.version] = event
         made = cls(params={"epochs": epochs, "steps": shards})
         for epoch in sorted(closed):
             if measured[epoch]:

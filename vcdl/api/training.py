@@ -6,11 +6,12 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import yaml
 
 from vcdl.api.compiled import training_of
+from vcdl.api.elsewhere import RemoteRun, connect
 from vcdl.api.given import (
     DATA_FILE,
     DATA_FOLDER,
@@ -60,6 +61,10 @@ _OF_FIT = {
 """Arguments of `fit` that a run has not, with the cure."""
 
 
+@overload
+def train(model: Any, x: Any = None, y: Any = None, *, server: None = None, **arguments: Any) -> RunHandle: ...
+@overload
+def train(model: Any, x: Any = None, y: Any = None, *, server: str, **arguments: Any) -> RemoteRun: ...
 def train(
     model: Any,
     x: Any = None,
@@ -79,8 +84,9 @@ def train(
     out: str | Path | None = None,
     simulate: Mapping[str, Any] | bool | None = None,
     show: bool = True,
+    server: str | None = None,
     **sections: Any,
-) -> RunHandle:
+) -> RunHandle | RemoteRun:
     """Begin to train a Keras model on arrays, in shards, in a process of its own; `Run.wait` waits for the end.
 
     `x` alone may be a stream of pairs (x, y): a `tf.data.Dataset`, a `PyDataset`, a data set of PyTorch, a generator.
@@ -89,7 +95,7 @@ def train(
     A compiled model brings its optimizer, learning rate, loss and metrics; samples are used as they are
     (`data={"normalise": …}` changes that). `simulate`: keys of a clients file, such as `{"clients": 10}`: virtual
     clients train instead of this machine's workers. `sections`: sections of a job file, `update={"rule": "easgd"}`,
-    which go before what follows from the arguments.
+    which go before what follows from the arguments. `server`: a service of `vcdl login`, where it is trained instead.
 
     Returns as soon as the job is accepted and prepared. Raises JobError, DataError, ModelError and RunFolderError for
     what is wrong, and leaves nothing then.
@@ -113,6 +119,11 @@ def train(
         values = _values(model, arrays, arguments, sections)
         values = {"name": name or _name_of(model, out), **({} if seed is None else {"seed": seed}), **values}
         section_of(Job, values, "vcdl.train")
+        if server is not None:
+            if out is not None or simulate is not None:
+                raise JobError("vcdl.train: server: a run at a service has no out and no simulate: leave them out")
+            values["data"] |= {"npz": DATA_FILE} if values["data"].pop("from", None) is not None else {}
+            return _submit(server, model, arrays, values, Path(spool))
         return _begin(model, arrays, values, out, _clients(simulate), show)
 
 
@@ -220,7 +231,7 @@ def _begin(
     folder = folder_for(values["name"], None if out is None else Path(out))
     is_new = not folder.path.exists()
     try:
-        _write_given(folder, model, arrays, values)
+        _write_given(folder.given, model, arrays, values)
         job = JobFile.load(folder.given / JOB_FILE)
         if simulate is None:
             return job.run(folder.path, show=show)
@@ -231,13 +242,22 @@ def _begin(
         raise
 
 
-def _write_given(folder: RunFolder, model: Any, arrays: dict[str, Any], values: dict[str, Any]) -> None:
-    with folder_errors(folder.path):
-        folder.given.mkdir(parents=True, exist_ok=True)
+def _submit(server: str, model: Any, arrays: dict[str, Any], values: dict[str, Any], folder: Path) -> RemoteRun:
+    """Send the model and its arrays to a service, where the job is taken or refused. Raises VcdlError."""
+    _write_given(folder / "given", model, arrays, values, in_one=True)
+    return connect(server).submit(folder / "given" / JOB_FILE)
+
+
+def _write_given(
+    folder: Path, model: Any, arrays: dict[str, Any], values: dict[str, Any], *, in_one: bool = False
+) -> None:
+    """Write job, model and arrays into a folder; `in_one`: all arrays into one file."""
+    with folder_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
         text = yaml.dump(values, Dumper=YamlDumper, sort_keys=False, width=110)
-        (folder.given / JOB_FILE).write_text(f"# Made by vcdl.train: `vcdl run` takes it as well.\n{text}", "utf-8")
-    write_model(folder.given, model)
-    (write_folder if _stays_on_disk(arrays) else write_arrays)(folder.given, arrays)
+        (folder / JOB_FILE).write_text(f"# Made by vcdl.train: `vcdl run` takes it as well.\n{text}", "utf-8")
+    write_model(folder, model)
+    (write_folder if _stays_on_disk(arrays) and not in_one else write_arrays)(folder, arrays)
 
 
 def _discard(folder: RunFolder, is_new: bool) -> None:

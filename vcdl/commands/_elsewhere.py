@@ -1,20 +1,59 @@
-"""What commands do with a job of a service on another machine: `--server NAME`."""
+"""Commands for a job of a service on another machine: `--server NAME`."""
 
+import shutil
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from vcdl.errors import ExitCode, JobError, RunFolderError, VcdlError
+from vcdl.errors import ExitCode, JobError
 
 if TYPE_CHECKING:
     from vcdl.remote.service_client import ServiceClient
 
-_EVERY_S = 2.0
-_OVER = ("finished", "failed", "paused", "killed")
+_GIVEN = "vcdl.commands.given"
 server_option = click.option("--server", metavar="NAME", help="A service of `vcdl login`: DIR is a job's name there.")
+
+
+class ServedCommand(click.Command):
+    """A command that a service runs as well: with `--server NAME` it goes there as it was given."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        server_option(self)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given, _, _ = self.make_parser(ctx).parse_args(list(args))
+        ctx.meta[_GIVEN] = {
+            name: value for name, value in given.items() if isinstance(value, str | bool | list | tuple)
+        }
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        server = ctx.params.pop("server")
+        return super().invoke(ctx) if server is None else self._run_at(server, ctx)
+
+    def _run_at(self, server: str, ctx: click.Context) -> ExitCode | int:
+        given = ctx.meta[_GIVEN]
+        arguments: list[str] = []
+        options: dict[str, Any] = {}
+        for parameter in self.params:
+            value = given.get(str(parameter.name))
+            if value is None or parameter.name in ("server", "output"):
+                continue
+            if isinstance(parameter, click.Argument):
+                arguments += [value] if isinstance(value, str) else value
+            else:
+                options[max(parameter.opts, key=len)] = value
+        output = given.get("output")
+        name = " ".join(ctx.command_path.split()[1:]).replace("hosts show", "hosts")
+        answer = client_of(server).command(
+            name, arguments, options, output and Path(output), columns=min(400, shutil.get_terminal_size().columns)
+        )
+        click.echo(answer["output"], nl=False)
+        click.echo(answer["errors"], nl=False, err=True)
+        return int(answer["exit_code"])
 
 
 def client_of(server: str) -> "ServiceClient":
@@ -25,76 +64,31 @@ def client_of(server: str) -> "ServiceClient":
     return ServiceClient(connection_of(server))
 
 
-def job_name(path: Path | None, project_dir: Path | None = None) -> str:
-    """The name of a job elsewhere. Raises JobError without one."""
-    if project_dir is not None:
-        raise JobError("--server and --project-dir are two places: give one of them")
-    if path is None:
-        raise JobError("give the name of a job: `vcdl jobs --server NAME` lists them")
-    return str(path)
-
-
 def show_jobs(server: str, as_json: bool) -> ExitCode:
     """Print a row for each job."""
     from vcdl.report.summary import as_json as json_text
-    from vcdl.report.wording import aligned, duration, printable
+    from vcdl.run.job_rows import lines_of
 
     found = list(client_of(server).jobs())
+    for line in [] if as_json else lines_of(found):
+        click.echo(line)
     if as_json:
         click.echo(json_text(found), nl=False)
-        return ExitCode.OK
-    table = [("job", "state", "epoch", "measure", "hosts", "time left")]
-    for row in found:
-        value, left_s = row.get("value"), row.get("seconds_left")
-        measure = "–" if value is None else f"{row['monitor']} {value:.4f}"
-        left = "–" if left_s is None else f"about {duration(left_s)}"
-        epoch = f"{row.get('epoch', '–')}/{row.get('epochs_wanted', '–')}"
-        table.append((printable(row["job"]), row["state"] or "–", epoch, measure, str(row.get("hosts", "–")), left))
-    for line in aligned(table, left=range(4)):
-        click.echo(line)
     return ExitCode.OK
 
 
-def show_status(server: str, name: str, as_json: bool) -> ExitCode:
-    """Print a job's figures, as they are printed where it is."""
-    from vcdl.report.summary import as_json as json_text
-    from vcdl.report.wording import printable
+def watch_job(server: str, path: Path | None) -> ExitCode:
+    """Show a job until it is over or paused. Raises VcdlError when it failed."""
+    from vcdl.remote.following import follow
 
-    job = client_of(server).job(name)
-    if as_json:
-        click.echo(json_text(job), nl=False)
+    if path is None:
+        raise JobError("give the name of a job: `vcdl jobs --server NAME` lists them")
+    try:
+        job = follow(client_of(server), str(path), sys.stdout)
+    except KeyboardInterrupt:
         return ExitCode.OK
-    click.echo(f"{printable(name)} on {server}: {job['state']}")
-    for label, words in job.get("figures", {}).items():
-        click.echo(printable(f"{label:<12} {words}"))
-    if job.get("error"):
-        click.echo(printable(str(job["error"])))
+    click.echo(f"{path}: {job['state']}; `vcdl status {path} --server {server}` shows all figures")
     return ExitCode.OK
-
-
-def watch_job(server: str, name: str) -> ExitCode:
-    """Print a line for each epoch until a job is over or paused. Raises VcdlError when it failed."""
-    from vcdl.report.wording import printable
-
-    client, said = client_of(server), ""
-    while True:
-        job = client.job(name)
-        line = printable(", ".join(filter(None, (job["state"], *_course(job)))))
-        if line != said:
-            click.echo(f"{name}: {line}")
-            sys.stdout.flush()
-            said = line
-        if job["state"] == "failed":
-            raise VcdlError(str(job.get("error") or f"{name} was given up: `vcdl status {name} --server {server}`"))
-        if job["state"] in _OVER:
-            return ExitCode.OK
-        time.sleep(_EVERY_S)
-
-
-def _course(job: dict[str, Any]) -> list[str]:
-    figures = job.get("figures", {})
-    measured = [f"{label} {figures[label]}" for label in list(figures)[1:2]]
-    return [f"epoch {figures['epoch'].partition(',')[0]}", *measured] if "epoch" in figures else []
 
 
 def submit_job(server: str, job_file: Path, overrides: tuple[str, ...], wait: bool) -> ExitCode:
@@ -109,16 +103,6 @@ def submit_job(server: str, job_file: Path, overrides: tuple[str, ...], wait: bo
             name = client.submit(parcel, progress=lambda sent, _: bar.update(sent - bar.pos))
     click.echo(f"submitted {name} to {server}")
     if wait:
-        return watch_job(server, name)
+        return watch_job(server, Path(name))
     click.echo(f"`vcdl watch {name} --server {server}` shows its progress")
-    return ExitCode.OK
-
-
-def export_model(server: str, name: str, output: Path) -> ExitCode:
-    """Fetch the model of a finished job. Raises RunFolderError for another, VcdlError."""
-    client = client_of(server)
-    if client.job(name)["state"] not in ("finished", "failed"):
-        raise RunFolderError(f"{name} is not finished yet: its model can be fetched at its end")
-    client.fetch(name, "model.keras", output)
-    click.echo(f"model {output}")
     return ExitCode.OK

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vcdl.commands._elsewhere import ServedCommand
 from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode
 
@@ -61,7 +62,7 @@ def _compared(folder: "RunFolder", name: str) -> "ComparedRun":
     )
 
 
-@click.command("compare", epilog=_EXAMPLES)
+@click.command("compare", cls=ServedCommand, epilog=_EXAMPLES)
 @click.argument("paths", metavar="RUN RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @project_option
 @click.option("--csv", "as_csv", is_flag=True, help="A row for each run.")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from vcdl.commands._elsewhere import export_model, job_name, server_option
+from vcdl.commands._elsewhere import ServedCommand
 from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
 from vcdl.run.folder import RunFolder
@@ -48,7 +48,7 @@ def _keras_file(_context: click.Context, _parameter: click.Parameter, value: Pat
     return value
 
 
-@click.command("export", epilog=_EXAMPLES)
+@click.command("export", cls=ServedCommand, epilog=_EXAMPLES)
 @click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
     "-o",
@@ -60,10 +60,7 @@ def _keras_file(_context: click.Context, _parameter: click.Parameter, value: Pat
     help="File to write; an existing one is replaced.",
 )
 @project_option
-@server_option
 @click.option("--best", is_flag=True, help="The end of the best epoch instead of the newest weights.")
-def command(path: Path, project_dir: Path | None, server: str | None, output: Path, best: bool) -> ExitCode:
+def command(path: Path, project_dir: Path | None, output: Path, best: bool) -> ExitCode:
     """Write a run's model as a file for plain Keras."""
-    if server is not None:
-        return export_model(server, job_name(path, project_dir), output)
     return export(in_project(path, project_dir) or path, output, best)

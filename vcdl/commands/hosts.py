@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from vcdl.commands._elsewhere import ServedCommand
 from vcdl.commands._options import in_project, json_option, project_option
 from vcdl.errors import ExitCode, GridError
 
@@ -55,8 +56,10 @@ def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
     return ExitCode.OK
 
 
-def ban(names: tuple[str, ...], project_dir: Path, *, banned: bool) -> ExitCode:
+def ban(names: tuple[str, ...], project_dir: Path | None, *, banned: bool) -> ExitCode:
     """Ban hosts of a BOINC project, or let them in again. Raises GridError."""
+    if project_dir is None:
+        raise click.UsageError("say whose hosts: --project-dir PROJECT, or --server NAME")
     from vcdl.boinc.grid import host_care
     from vcdl.boinc.grid.database import BoincDatabase
     from vcdl.boinc.grid.project_folder import BoincProject
@@ -194,7 +197,7 @@ def command() -> None:
     """Show who trains a run, and what each host brought; ban hosts."""
 
 
-@command.command("show")
+@command.command("show", cls=ServedCommand)
 @click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @project_option
 @json_option
@@ -207,23 +210,22 @@ _names = click.argument("names", metavar="HOST...", nargs=-1, required=True)
 _in_project = click.option(
     "--project-dir",
     metavar="PROJECT",
-    required=True,
     type=click.Path(path_type=Path, file_okay=False),
     help="The BOINC project.",
 )
 
 
-@command.command("ban")
+@command.command("ban", cls=ServedCommand)
 @_names
 @_in_project
-def ban_command(names: tuple[str, ...], project_dir: Path) -> ExitCode:
+def ban_command(names: tuple[str, ...], project_dir: Path | None) -> ExitCode:
     """Have BOINC's scheduler turn hosts away; a second host is asked for what they have."""
     return ban(names, project_dir, banned=True)
 
 
-@command.command("unban")
+@command.command("unban", cls=ServedCommand)
 @_names
 @_in_project
-def unban_command(names: tuple[str, ...], project_dir: Path) -> ExitCode:
+def unban_command(names: tuple[str, ...], project_dir: Path | None) -> ExitCode:
     """Let banned hosts in again."""
     return ban(names, project_dir, banned=False)

@@ -23,27 +23,13 @@ def jobs(project_dir: Path | None = None, as_json: bool = False) -> ExitCode:
 
     folders = all_runs(project_dir)
     rows = job_rows(folders)
+    fields = [row.fields(part_of(row, rows)) for row in rows]
     if as_json:
-        fields = [
-            {
-                "job": row.job,
-                "state": row.state.value,
-                "epoch": row.epoch,
-                "epochs_wanted": row.epochs,
-                "monitor": row.monitor,
-                "value": row.mean,
-                "share": row.share,
-                "part": part_of(row, rows),
-                "hosts": row.hosts,
-                "seconds_left": None if row.seconds_left is None else round(row.seconds_left, 1),
-            }
-            for row in rows
-        ]
         click.echo(json_text(fields), nl=False)
         return ExitCode.OK
     if not rows:
         raise no_run(project_dir)
-    for line in lines_of(rows):
+    for line in lines_of(fields):
         click.echo(line)
     return ExitCode.OK
 

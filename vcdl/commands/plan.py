@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from vcdl.commands._elsewhere import ServedCommand
 from vcdl.commands._options import json_option, seconds, set_option
 from vcdl.errors import ExitCode, RunFolderError
 
@@ -177,7 +178,7 @@ def _choices(
     return several
 
 
-@click.command("plan", epilog=_EXAMPLES)
+@click.command("plan", cls=ServedCommand, epilog=_EXAMPLES)
 @click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
 @click.argument("run", metavar="[RUN]", required=False, type=click.Path(path_type=Path))
 @click.option("--fleet", metavar="FLEET.yaml", type=click.Path(path_type=Path), help="Plan with this fleet.")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from vcdl.commands._elsewhere import ServedCommand
 from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
 from vcdl.run.folder import RunFolder
@@ -52,7 +53,7 @@ def _picture(_context: click.Context, _parameter: click.Parameter, value: Path |
     return value
 
 
-@click.command("plot", epilog=_EXAMPLES)
+@click.command("plot", cls=ServedCommand, epilog=_EXAMPLES)
 @click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from vcdl.commands._elsewhere import ServedCommand
 from vcdl.commands._options import in_project, json_option, project_option, set_option
 from vcdl.errors import ExitCode, RunFolderError
 
@@ -94,7 +95,7 @@ def profile_job(
     return ExitCode.OK
 
 
-@click.command("profile", epilog=_EXAMPLES)
+@click.command("profile", cls=ServedCommand, epilog=_EXAMPLES)
 @click.argument("path", metavar="[RUN | JOB.yaml]", required=False, type=click.Path(path_type=Path))
 @project_option
 @click.option(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands._elsewhere import client_of, job_name, server_option
+from vcdl.commands._elsewhere import ServedCommand
 from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
 from vcdl.run.finding import resume_hint
@@ -64,17 +64,11 @@ def _release(folder: "RunFolder") -> ExitCode:
     return ExitCode.OK
 
 
-@click.command("resume", epilog=_EXAMPLES)
+@click.command("resume", cls=ServedCommand, epilog=_EXAMPLES)
 @click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @project_option
-@server_option
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Change a setting first, as `vcdl set`.")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; the display goes to stderr.")
-def command(
-    path: Path | None, project_dir: Path | None, server: str | None, overrides: tuple[str, ...], as_json: bool
-) -> ExitCode:
+def command(path: Path | None, project_dir: Path | None, overrides: tuple[str, ...], as_json: bool) -> ExitCode:
     """Continue a run that was paused or killed."""
-    if server is not None:
-        click.echo(client_of(server).resume(job_name(path, project_dir)))
-        return ExitCode.OK
     return resume(in_project(path, project_dir, running_first=False), as_json, overrides)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from vcdl.commands._elsewhere import ServedCommand
 from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode
 
@@ -30,7 +31,7 @@ def set_(path: Path, settings: Sequence[str]) -> ExitCode:
     return ExitCode.OK
 
 
-@click.command("set", epilog=_EXAMPLES)
+@click.command("set", cls=ServedCommand, epilog=_EXAMPLES)
 @click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("settings", metavar="KEY=VALUE...", nargs=-1, required=True)
 @project_option

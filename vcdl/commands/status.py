@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands._elsewhere import job_name, server_option, show_status
+from vcdl.commands._elsewhere import ServedCommand
 from vcdl.commands._options import costs_of, fleet_option, in_project, project_option
 from vcdl.errors import ExitCode, GridError
 
@@ -93,16 +93,11 @@ def _project_dir(folder: "RunFolder") -> Path:
     return folder.path.resolve().parent.parent.parent
 
 
-@click.command("status", epilog=_EXAMPLES)
+@click.command("status", cls=ServedCommand, epilog=_EXAMPLES)
 @click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @project_option
 @fleet_option
-@server_option
 @click.option("--json", "as_json", is_flag=True, help="For programs: the state and the keys of summary.json.")
-def command(
-    path: Path | None, project_dir: Path | None, fleet: Path | None, server: str | None, as_json: bool
-) -> ExitCode:
+def command(path: Path | None, project_dir: Path | None, fleet: Path | None, as_json: bool) -> ExitCode:
     """Show a run's progress, also while it runs."""
-    if server is not None:
-        return show_status(server, job_name(path, project_dir), as_json)
     return status(in_project(path, project_dir), as_json, fleet)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands._elsewhere import client_of, job_name, server_option
+from vcdl.commands._elsewhere import ServedCommand
 from vcdl.commands._options import in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
 
@@ -69,10 +69,9 @@ def _forget(folder: "RunFolder") -> ExitCode:
     return ExitCode.OK
 
 
-@click.command("stop", epilog=_EXAMPLES)
+@click.command("stop", cls=ServedCommand, epilog=_EXAMPLES)
 @click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @project_option
-@server_option
 @click.option(
     "--timeout",
     "timeout_s",
@@ -85,11 +84,6 @@ def _forget(folder: "RunFolder") -> ExitCode:
 @click.option(
     "--forget", is_flag=True, help="For a finished job of a BOINC project: ask the clients to delete its files."
 )
-def command(
-    path: Path | None, project_dir: Path | None, server: str | None, timeout_s: float, forget: bool
-) -> ExitCode:
+def command(path: Path | None, project_dir: Path | None, timeout_s: float, forget: bool) -> ExitCode:
     """Pause a run elsewhere, or a job of a BOINC project."""
-    if server is not None:
-        click.echo(client_of(server).stop(job_name(path, project_dir)))
-        return ExitCode.OK
     return stop(in_project(path, project_dir), timeout_s, forget)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands._elsewhere import job_name, server_option, watch_job
+from vcdl.commands._elsewhere import server_option, watch_job
 from vcdl.commands._options import costs_of, fleet_option, in_project, project_option
 from vcdl.errors import ExitCode
 
@@ -66,5 +66,5 @@ def _look(folder: "RunFolder", follower: "RunFollower") -> bool:
 def command(path: Path | None, project_dir: Path | None, fleet: Path | None, server: str | None) -> ExitCode:
     """Show a run's progress, live."""
     if server is not None:
-        return watch_job(server, job_name(path, project_dir))
+        return watch_job(server, path)
     return watch(in_project(path, project_dir), fleet)

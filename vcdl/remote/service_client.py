@@ -2,13 +2,14 @@
 
 import http.client
 import json
+import math
 import shutil
 import ssl
 import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -19,11 +20,14 @@ from vcdl.errors import (
     GridError,
     GridUnavailable,
     JobError,
+    JournalError,
     ModelError,
     RunFolderError,
     VcdlError,
 )
 from vcdl.files.atomic import whole_file
+from vcdl.journal.events import Event
+from vcdl.journal.rows import decode
 from vcdl.remote.connections import ServiceConnection
 from vcdl.remote.parcel import Parcel
 
@@ -39,6 +43,21 @@ _KINDS: dict[int, type[VcdlError]] = {
 
 Progress = Callable[[int, int], None]
 """Is told the bytes that are sent, and all."""
+
+
+def _event(told: dict[str, Any]) -> Event:
+    """An event as a service tells of it, with null for numbers that are not finite. Raises JournalError, KeyError."""
+    fields = {key: value for key, value in told.items() if key not in ("time_s", "kind")}
+    try:
+        return decode(told["kind"], json.dumps(fields))
+    except JournalError:
+        return decode(told["kind"], json.dumps(_with_nan(fields)))
+
+
+def _with_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_nan(inner) for key, inner in value.items()}
+    return math.nan if value is None else value
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -76,11 +95,13 @@ class ServiceClient:
         """The keys of `vcdl status --json`; of one that is about to begin `state` alone."""
         return self._json("GET", f"/jobs/{quote(name, safe='')}")
 
-    def events(self, name: str, after: int = 0) -> list[dict[str, Any]]:
-        """The job's events after a row of its journal, a thousand at most."""
+    def events(self, name: str, after: int = 0) -> list[tuple[int, Event]]:
+        """Row and event of a job's journal behind a row, a thousand at most."""
         found = self._json("GET", f"/jobs/{quote(name, safe='')}/events?{urlencode({'after': after, 'limit': 1000})}")
-        events: list[dict[str, Any]] = found["events"]
-        return events
+        try:
+            return [(one.pop("id"), _event(one)) for one in found["events"]]
+        except (KeyError, TypeError, ValueError, JournalError) as error:
+            raise GridError(f"{self.name} tells of events unknown here ({error}): use its version of vcdl") from error
 
     def stop(self, name: str) -> str:
         """Ask a job to pause; returns what happens now."""
@@ -90,9 +111,27 @@ class ServiceClient:
         """Continue a job; returns what happens now."""
         return str(self._json("POST", f"/jobs/{quote(name, safe='')}/resume")["message"])
 
+    def command(
+        self, name: str, arguments: Sequence[str], options: Mapping[str, Any], output: Path | None = None, **more: int
+    ) -> dict[str, Any]:
+        """Run a command there; returns what it said: `output`, `errors` and `exit_code`. `output`: where the file that
+        it writes is to be.
+        """
+        sent = "" if output is None else f"output{output.suffix}"
+        body = {"arguments": list(arguments), "options": dict(options), "output": sent, **more}
+        answer = self._json("POST", f"/commands/{quote(name, safe='')}", body)
+        if output is not None:
+            answer |= {said: answer[said].replace(sent, str(output)) for said in ("output", "errors")}
+            if answer["file"]:
+                self._fetch(f"/outputs/{answer['file']}", output)
+        return answer
+
     def fetch(self, name: str, file: str, output: Path) -> None:
         """Write a file of a run, such as model.keras, to `output`, whole or not at all."""
-        with self._opened("GET", f"/jobs/{quote(name, safe='')}/files/{file}") as answer, whole_file(output) as part:
+        self._fetch(f"/jobs/{quote(name, safe='')}/files/{file}", output)
+
+    def _fetch(self, path: str, output: Path) -> None:
+        with self._opened("GET", path) as answer, whole_file(output) as part:
             with part.open("wb") as sink:
                 shutil.copyfileobj(answer, sink)
             size = answer.headers.get("content-length")
@@ -125,7 +164,7 @@ class ServiceClient:
                 found: dict[str, Any] = json.loads(text) if text else {}
                 return found
             except GridUnavailable:
-                if tried == _TRIES or path.endswith(("/stop", "/resume")):
+                if tried == _TRIES or (method == "POST" and path not in ("/chunks", "/jobs")):
                     raise
                 time.sleep(_WAIT_S * tried)
             except ValueError as error:

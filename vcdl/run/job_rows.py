@@ -1,12 +1,13 @@
 """The jobs of a project, or the runs of a folder, each in a row."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vcdl.job import Job
 from vcdl.journal.hosts import HostHistory
 from vcdl.report.progress import epoch_at_work, measured_words
-from vcdl.report.wording import aligned, duration
+from vcdl.report.wording import aligned, duration, printable
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import RunState, read_hosts
 from vcdl.run.standing import Standing
@@ -75,6 +76,24 @@ class JobRow:
         """Whether it takes part in the shares."""
         return self.state in _OPEN
 
+    def fields(self, part: float | None = None) -> dict[str, Any]:
+        """The keys of `vcdl jobs --json`; `part`: its part of the clients."""
+        return {
+            "job": self.job,
+            "state": self.state.value,
+            "trains": self.trains,
+            "epoch": self.epoch,
+            "epochs_wanted": self.epochs,
+            "monitor": self.monitor,
+            "value": self.mean,
+            "measure": f"{self.monitor} {self.value}",
+            "share": self.share,
+            "part": part,
+            "hosts": self.hosts,
+            "seconds_left": None if self.seconds_left is None else round(self.seconds_left, 1),
+            "seconds_left_range": self.range_left,
+        }
+
 
 def job_rows(folders: Sequence[RunFolder]) -> list[JobRow]:
     """A row for each run: the open ones first, each group by name. Raises RunFolderError, JobError, JournalError."""
@@ -89,15 +108,19 @@ def part_of(row: JobRow, rows: Sequence[JobRow]) -> float | None:
     return row.share / sum(other.share for other in rows if other.share is not None and other.is_open)
 
 
-def lines_of(rows: Sequence[JobRow]) -> list[str]:
-    """The table, with its head."""
+def lines_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The table of such fields, with its head; a job that cannot be read has `error`."""
     table = [("job", "state", "epoch", "measure", "share", "hosts", "time left")]
     for row in rows:
-        part, left_s = part_of(row, rows), row.seconds_left
-        share = "–" if row.share is None else f"{row.share}" if part is None else f"{row.share} ({part:.0%})"
+        name = printable(row["job"])
+        if row["state"] is None:
+            table.append((name, "unreadable", "–", printable(row["error"]), "–", "–", "–"))
+            continue
+        part, left_s = row["part"], row["seconds_left"]
+        share = "–" if row["share"] is None else f"{row['share']}" if part is None else f"{row['share']} ({part:.0%})"
         time_left = "–" if left_s is None else f"about {duration(left_s)}"
-        measure, epoch = f"{row.monitor} {row.value}", f"{row.epoch}/{row.epochs}"
-        table.append((row.job, row.state.value, epoch, measure, share, str(row.hosts), time_left))
+        epoch = f"{row['epoch']}/{row['epochs_wanted']}"
+        table.append((name, row["state"], epoch, row["measure"], share, str(row["hosts"]), time_left))
     return aligned(table, left=range(5))
 
 

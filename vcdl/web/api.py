@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Body, Header, Path, Query, Request
 from fastapi.responses import FileResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
+from starlette.background import BackgroundTask
 
 from vcdl.errors import VcdlError
 from vcdl.journal.events import Recorded
@@ -15,8 +17,10 @@ from vcdl.run.job_rows import JobRow
 from vcdl.run.reading import RunState
 from vcdl.version import __version__
 from vcdl.web.catalogue import PAGE, NoSuchJobError, UnreadableJob
+from vcdl.web.job_page import feed_of
 from vcdl.web.live import EVERY_S, sse
-from vcdl.web.service import WebService, needs, service_of
+from vcdl.web.served_commands import CommandRequest
+from vcdl.web.service import WebService, caller_of, needs, service_of
 from vcdl.web.sessions import Role
 from vcdl.web.submissions import SentFile
 
@@ -42,6 +46,19 @@ class Submission(BaseModel):
     job: str = Field(max_length=200_000)
     """The keys of the job file, as JSON."""
     files: list[SubmittedFile] = Field(default=[], max_length=8)
+
+
+class Command(BaseModel):
+    """A command of the command line, as `vcdl COMMAND ARGUMENTS OPTIONS` there would be."""
+
+    arguments: list[str] = Field(default=[], max_length=200)
+    """Names of jobs; of `set` also KEY=VALUE, of `hosts ban` names of hosts."""
+    options: dict[str, bool | str | list[str]] = Field(default={}, max_length=20)
+    """Such as `{"--json": true, "--deadline": "6h"}`."""
+    output: str = Field(default="", max_length=70)
+    """The name of a file that it writes."""
+    columns: int = Field(default=80, ge=20, le=400)
+    """The width of its lines."""
 
 
 class Json(Response):
@@ -73,7 +90,7 @@ def jobs(
 
 @router.get("/jobs/{name}")
 def job(request: Request, name: Name) -> Response:
-    """The keys of `vcdl status --json`, and the journal's last row that is in them."""
+    """The keys of `vcdl status --json`, the journal's last row that is in them, and figures and events in sentences."""
     service = service_of(request)
     if service.submissions.is_beginning(name):
         return Json({"job": name, "state": "beginning"})
@@ -85,7 +102,8 @@ def job(request: Request, name: Name) -> Response:
         raise
     with view.current():
         standing = view.standing
-        shown = {"folder": name, "last_event": view.last_id, "figures": standing.figures()}
+        feed = [{"time_s": line.time_s, "words": line.words} for line in reversed(feed_of(view))]
+        shown = {"folder": name, "last_event": view.last_id, "figures": standing.figures(), "feed": feed}
         return Json({**standing.fields(), **shown})
 
 
@@ -139,15 +157,30 @@ def submit(
 @router.post("/jobs/{name}/stop", status_code=202)
 def stop(request: Request, name: Name) -> dict[str, str]:
     """Ask a job to pause; it does within seconds, and loses nothing."""
-    caller = needs(request, Role.SUBMITTER)
-    return {"message": service_of(request).stop(caller, name)}
+    return {"message": service_of(request).stop(caller_of(request), name)}
 
 
 @router.post("/jobs/{name}/resume", status_code=202)
 def resume(request: Request, name: Name) -> dict[str, str]:
     """Continue a job that was paused, killed or given up."""
-    caller = needs(request, Role.SUBMITTER)
-    return {"message": service_of(request).resume(caller, name)}
+    return {"message": service_of(request).resume(caller_of(request), name)}
+
+
+@router.post("/commands/{command}")
+def run_command(request: Request, command: Annotated[str, Path(max_length=20)], asked: Command) -> Response:
+    """Run `status`, `profile`, `plan`, `compare`, `hosts`, `plot`, `export`, `set`, `stop`, `resume`, `hosts ban` or
+    `hosts unban` here: `{"output": …, "errors": …, "exit_code": …, "file": …}`.
+    """
+    wanted = CommandRequest(command, asked.arguments, asked.options, asked.output, asked.columns)
+    return Json(asdict(service_of(request).run_command(caller_of(request), wanted)))
+
+
+@router.get("/outputs/{folder}/{name}", response_class=FileResponse)
+def output(request: Request, folder: str, name: str) -> FileResponse:
+    """A file that a command wrote; it can be fetched once, within the hour."""
+    commands = service_of(request).commands
+    path = commands.written(folder, name)
+    return FileResponse(path, media_type="application/octet-stream", background=BackgroundTask(commands.forget, path))
 
 
 @router.get("/jobs/{name}/files/{file}", response_class=FileResponse)
@@ -159,18 +192,7 @@ def file(request: Request, name: Name, file: str) -> FileResponse:
 def _row(row: JobRow | UnreadableJob) -> dict[str, Any]:
     if isinstance(row, UnreadableJob):
         return {"job": row.job, "state": None, "error": row.error}
-    return {
-        "job": row.job,
-        "state": row.state.value,
-        "trains": row.trains,
-        "epoch": row.epoch,
-        "epochs_wanted": row.epochs,
-        "monitor": row.monitor,
-        "value": row.mean,
-        "hosts": row.hosts,
-        "seconds_left": row.seconds_left,
-        "seconds_left_range": row.range_left,
-    }
+    return row.fields()
 
 
 def _event(recorded: Recorded) -> dict[str, Any]:

@@ -84,7 +84,7 @@ class JobFacts:
             stream=stream_picture(view.stream.spans(now_s), view.stream.last_s if now_s is None else now_s),
             staleness=staleness_chart(view.stream.staleness),
             sentence=view.sentence(),
-            feed=_feed(view),
+            feed=feed_of(view),
             settings=own_settings(view.job),
             files=files,
             can_stop=row.state in _CAN_STOP,
@@ -147,7 +147,7 @@ def _trouble(view: JobView, state: RunState) -> str:
     return ""
 
 
-def _feed(view: JobView) -> list[FeedLine]:
+def feed_of(view: JobView) -> list[FeedLine]:
     """The newest sentences first."""
     report, goal = view.report, view.standing.goal
     epochs = [

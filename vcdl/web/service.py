@@ -23,6 +23,7 @@ from vcdl.web.guard import FailedLogins
 from vcdl.web.job_page import FILES, Pages
 from vcdl.web.live import LivePages
 from vcdl.web.metrics import Metrics
+from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner, served_command
 from vcdl.web.sessions import OWNER, Caller, Role, Sessions, is_same, service_folder
 from vcdl.web.submissions import SentFile, Submissions
 
@@ -50,12 +51,14 @@ class WebService:
     metrics: Metrics = field(init=False)
     chunks: ChunkStore = field(init=False)
     submissions: Submissions = field(init=False)
+    commands: CommandRunner = field(init=False)
 
     def __post_init__(self) -> None:
         runs = self.catalogue.runs
         self.metrics = Metrics(self.catalogue)
         self.chunks = ChunkStore(service_folder(runs) / "chunks", self.data_bytes)
         self.submissions = Submissions(runs, self.accounts, self.chunks)
+        self.commands = CommandRunner(runs)
 
     @classmethod
     def over(cls, runs: Path, secure_cookies: bool = False) -> Self:
@@ -85,10 +88,16 @@ class WebService:
         self.accounts.note(caller, "submit", name)
         return name
 
+    def folder(self, name: str) -> RunFolder:
+        """The folder of a job that has begun. Raises NoSuchJobError, and RunFolderError for one that is about to."""
+        if self.submissions.is_beginning(name):
+            raise RunFolderError(f"{name} is about to begin: try again in some seconds")
+        return self.catalogue.folder(name)
+
     def stop(self, caller: Caller, name: str) -> str:
         """Ask a job to pause; returns what happens now. Raises Forbidden, NoSuchJobError, RunFolderError."""
         with self._noted(caller, "stop", name):
-            if not ask_to_pause(folder := self.catalogue.folder(name)):
+            if not ask_to_pause(folder := self.folder(name)):
                 state = "finished" if is_finished(folder) else "not being run"
                 raise RunFolderError(f"{name} is {state}: there is nothing to stop")
         return f"{name} is asked to stop; it will have paused in some seconds"
@@ -98,30 +107,53 @@ class WebService:
         GridError.
         """
         with self._noted(caller, "resume", name):
-            folder = self.catalogue.folder(name)
-            if is_finished(folder) and not read_report(folder).is_given_up:
-                raise RunFolderError(f"{name} is finished: there is nothing left to do")
-            if folder.kind.has_daemons:
-                release(folder)
-            elif folder.kind.driver is None:
-                raise RunFolderError(f"{name} cannot be resumed: {folder.kind.how_to_resume(name)}")
-            elif folder.running_pid is not None:
-                raise RunFolderError(f"{name} is being run already")
-            else:
-                _resume_in_a_process(folder)
+            return self._go_on(name)
+
+    def _go_on(self, name: str) -> str:
+        folder = self.folder(name)
+        if is_finished(folder) and not read_report(folder).is_given_up:
+            raise RunFolderError(f"{name} is finished: there is nothing left to do")
+        if folder.kind.has_daemons:
+            release(folder)
+        elif folder.kind.driver is None:
+            raise RunFolderError(f"{name} cannot be resumed: {folder.kind.how_to_resume(name)}")
+        elif folder.running_pid is not None:
+            raise RunFolderError(f"{name} is being run already")
+        else:
+            _resume_in_a_process(folder)
         return f"{name} goes on"
 
+    def run_command(self, caller: Caller, request: CommandRequest) -> CommandAnswer:
+        """Run a command for a caller; its own failure is in the answer. Raises VcdlError for what may not be asked."""
+        command, jobs = served_command(request, caller.role)
+        for name in jobs:
+            self.folder(name)
+        if command.role is Role.READER:
+            return self.commands.run(request, command)
+        about = " ".join(jobs or request.arguments)
+        with self._noted(caller, request.name, about, command.role):
+            if request.name != "resume":
+                return self.commands.run(request, command)
+            settings = request.options.get("--set", ())
+            if settings and not isinstance(settings, str | bool):
+                changed = self.commands.run(CommandRequest("set", [*jobs, *settings]), command)
+                if changed.exit_code:
+                    return changed
+            return CommandAnswer(f"{self._go_on(jobs[0])}\n", "", 0)
+
     @contextmanager
-    def _noted(self, caller: Caller, deed: str, name: str) -> Iterator[None]:
+    def _noted(self, caller: Caller, deed: str, name: str, role: Role = Role.SUBMITTER) -> Iterator[None]:
         """Let a caller do something with a job, if it is theirs, and note what came of it. Raises Forbidden."""
         try:
+            if caller.role < role:
+                raise Forbidden(f"{caller.name} may not {deed} here: this needs a token of a {role.name.lower()}")
             if caller.role < Role.OPERATOR and self.accounts.submitter(name) != caller.name:
                 raise Forbidden(f"{caller.name} did not submit {name}: only an operator may {deed} it")
             yield
         except VcdlError as error:
             self.accounts.note(caller, deed, name[:64], str(error)[:200])
             raise
-        self.accounts.note(caller, deed, name)
+        self.accounts.note(caller, deed, name[:64])
 
     def file(self, name: str, file: str) -> FileResponse:
         """A file of a run, to be fetched. Raises NoSuchJobError."""

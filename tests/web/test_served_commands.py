@@ -1,0 +1,134 @@
+"""Commands that a service runs for others: the words of the command line there, and nothing else of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.recorded_run import FIRST_SESSION, recorded
+from tests.run_folders import make_run
+from tests.web.asking import asking
+from tests.web.served import served
+from vcdl.backoff import wait_until
+from vcdl.cli import exit_code_of
+from vcdl.remote.connections import ServiceConnection, keep_connection
+from vcdl.run.frozen_job import read_frozen
+from vcdl.web.accounts import Accounts
+from vcdl.web.served_commands import CommandRequest, served_command
+from vcdl.web.sessions import Role
+
+API = "/api/v1/commands"
+
+
+def ask(client: TestClient, command: str, *jobs: str, **options: Any) -> tuple[int, dict[str, Any]]:
+    answer = client.post(f"{API}/{command}", json={"arguments": jobs, "options": options})
+    return answer.status_code, answer.json()
+
+
+def of_role(runs: Path, client: TestClient, name: str, role: Role) -> TestClient:
+    client.headers["authorization"] = f"Bearer {Accounts(runs).add(name, role, 1)}"
+    return client
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_commands_are_the_same_at_a_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "runs"
+    make_run(runs / "one")
+    make_run(runs / "two")
+    paused = make_run(runs / "paused", recorded(FIRST_SESSION), finished=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    with served(runs) as service:
+        keep_connection(ServiceConnection("lab", service.url, Accounts(runs).add("ada", Role.OPERATOR, 1)))
+
+        def said(*words: str) -> tuple[int, str, str]:
+            code = exit_code_of([*words, "--server", "lab"])
+            return code, *capsys.readouterr()
+
+        def said_there(*words: str) -> tuple[int, str, str]:
+            with monkeypatch.context() as there:
+                there.chdir(runs)
+                code = exit_code_of(words)
+            return code, *capsys.readouterr()
+
+        for words in (("status", "one"), ("compare", "one", "two", "--csv"), ("profile", "paused")):
+            assert said(*words) == said_there(*words)
+        assert json.loads(said("jobs", "--json")[1])[0]["job"] == "paused"
+        assert said("jobs")[1].splitlines()[1].split()[:3] == ["paused", "paused", "2/2"]
+        assert said("set", "paused", "stop.patience=3")[:2] == (0, "paused: stop.patience is 3, was not set\n")
+        assert read_frozen(paused).stop.patience == 3
+        assert said("set", "one", "stop.patience=3")[::2] == (
+            6, "vcdl: error: one is finished: there is nothing left to change\n",
+        )  # fmt: skip
+        assert said("plot", "one", "two", "-o", "both.png")[:2] == (0, "plot both.png\n")
+        assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
+        assert wait_until(lambda: not list((runs / ".service" / "outputs").iterdir()), 10)
+        assert said("watch", "one")[1].splitlines()[0] == "one on lab: finished"
+        code, _, told = said("status", "one", "--fleet", "fleet.yaml")
+        assert (code, told) == (3, "vcdl: error: status at a service has no --fleet: it takes --json\n")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        CommandRequest("run", ["demo"]),
+        CommandRequest("token", ["add"]),
+        CommandRequest("status", []),
+        CommandRequest("status", ["one", "two"]),
+        CommandRequest("status", ["one"], {"--project-dir": "/"}),
+        CommandRequest("plan", ["one"], {"--set": ["data.from=/etc/passwd"]}),
+        CommandRequest("plan", ["one"], {"--hosts": "/etc/passwd"}),
+        CommandRequest("set", ["one", "grid.workers=999"]),
+        CommandRequest("resume", ["one"], {"--set": ["grid.servers=999"]}),
+        CommandRequest("export", ["one"]),
+        CommandRequest("export", ["one"], output="../../x.keras"),
+        CommandRequest("export", ["one"], output="/etc/cron.d/x.keras"),
+        CommandRequest("set", ["one", "a=b"], output="x.png"),
+    ],
+    ids=str,
+)
+def test_what_is_not_in_the_table_is_refused(request_: CommandRequest) -> None:
+    with pytest.raises(Exception, match=r"at a service|a service runs no|may be|writes no|cannot be|the server's"):
+        served_command(request_, Role.SUBMITTER)
+
+
+@pytest.mark.parametrize("name", ["--help", "-", "../runs/one", "/etc", "one/../one", ".service", "one\n"])
+def test_an_argument_is_a_jobs_name_or_nothing(tmp_path: Path, name: str) -> None:
+    make_run(tmp_path / "runs" / "one")
+    status, told = ask(asking_with_token(tmp_path / "runs"), "status", name)
+    assert (status, "there is no job" in told["detail"]) == (404, True)
+
+
+def asking_with_token(runs: Path) -> TestClient:
+    return of_role(runs, asking(runs, logged_in=False), "root", Role.OPERATOR)
+
+
+def test_each_command_needs_its_role_and_is_logged(tmp_path: Path) -> None:
+    make_run(tmp_path / "one", recorded(FIRST_SESSION), finished=False)
+    client = asking(tmp_path, logged_in=False)
+    of_role(tmp_path, client, "bob", Role.READER)
+    assert ask(client, "set", "one", "stop.patience=3")[0] == 403
+    assert ask(client, "stop", "one")[0] == 403
+    of_role(tmp_path, client, "ada", Role.SUBMITTER)
+    assert ask(client, "set", "one", "stop.patience=3")[0] == 403  # not hers
+    assert ask(client, "hosts%20ban", "host-1")[0] == 403
+    deeds = [f"{one.caller} {one.deed} {one.job}" for one in Accounts(tmp_path).deeds(9)]
+    assert deeds == ["ada hosts ban host-1", "ada set one", "bob stop one", "bob set one"]
+
+
+@pytest.mark.process
+def test_a_file_is_fetched_once_and_by_its_name_alone(tmp_path: Path) -> None:
+    make_run(tmp_path / "one")
+    client = asking_with_token(tmp_path)
+    asked = {"arguments": ["one"], "output": "p.svg"}
+    told = client.post(f"{API}/plot", json=asked).json()
+    assert told["output"] == "plot p.svg\n"
+    path = f"/api/v1/outputs/{told['file']}"
+    assert b"<svg" in client.get(path).content
+    assert client.get(path).status_code == 409
+    assert client.get("/api/v1/outputs/..%2F..%2F/session_key").status_code in (404, 409)

@@ -1,0 +1,102 @@
+"""A job of a service, followed until it is over: figures and sentences come from the service, whose fold they are."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+from vcdl.errors import GridUnavailable, VcdlError
+from vcdl.remote.service_client import ServiceClient
+from vcdl.report.wording import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_EVERY_S = 1.0
+_AWAY_S = 600.0
+"""Seconds for which a service may be away."""
+OVER = ("finished", "failed", "paused", "killed")
+
+Show = Callable[[dict[str, Any], list[str]], None]
+"""Shows the fields of a job, and the lines that are new."""
+
+
+def follow(client: ServiceClient, name: str, stream: IO[str] | None, timeout_s: float = math.inf) -> dict[str, Any]:
+    """Show a job on `stream` until it has ended or paused; returns its fields then.
+
+    Raises VcdlError when it was given up, or the service stays away; TimeoutError.
+    """
+    end_s, said, state = time.monotonic() + timeout_s, set[tuple[float, str]](), ""
+    with _screen(f"{name} on {client.name}", stream) as show:
+        while True:
+            job = _present(client, name)
+            feed = [(line["time_s"], line["words"]) for line in job.get("feed", ())]
+            is_old = not state and job["state"] != "beginning"  # what happened before is only counted
+            show(job, [] if is_old else [words for time_s, words in feed if (time_s, words) not in said])
+            said, state = {*said, *feed}, job["state"]
+            if state == "failed":
+                why = f"{name} was given up: `vcdl status {name} --server {client.name}`"
+                raise VcdlError(str(job.get("error") or why))
+            if state in OVER:
+                return job
+            if time.monotonic() >= end_s:
+                raise TimeoutError(f"{name} is {state} after {timeout_s:g} s; it goes on")
+            time.sleep(_EVERY_S)
+
+
+def _present(client: ServiceClient, name: str) -> dict[str, Any]:
+    """The fields of a job, also of a service that is being restarted."""
+    end_s = time.monotonic() + _AWAY_S
+    while True:
+        try:
+            return client.job(name)
+        except GridUnavailable:
+            if time.monotonic() >= end_s:
+                raise
+
+
+@contextmanager
+def _screen(title: str, stream: IO[str] | None) -> Iterator[Show]:
+    if stream is None:
+        yield lambda _job, _lines: None
+        return
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False, markup=False)
+    if console.is_terminal and not console.is_dumb_terminal:
+        from rich.live import Live
+
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+
+            def redraw(job: dict[str, Any], lines: list[str]) -> None:
+                for line in lines:
+                    console.print(printable(line))
+                live.update(_table(title, job), refresh=True)
+
+            yield redraw
+        return
+    state = ""
+
+    def say(job: dict[str, Any], lines: list[str]) -> None:
+        nonlocal state
+        if job["state"] != state:
+            state = job["state"]
+            lines = [*lines, f"{title}: {state}"]
+        for line in lines:
+            print(printable(line), file=stream, flush=True)
+
+    yield say
+
+
+def _table(title: str, job: dict[str, Any]) -> "Table":
+    from rich.table import Table
+
+    whole, figures = Table.grid(), Table.grid(padding=(0, 2))
+    figures.add_column(style="bold", no_wrap=True)
+    figures.add_column()
+    for label, words in job.get("figures", {}).items():
+        figures.add_row(printable(label), printable(str(words)))
+    whole.add_row(printable(f"{title}: {job['state']}"))
+    whole.add_row(figures)
+    return whole

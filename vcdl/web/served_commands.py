@@ -1,0 +1,235 @@
+"""Commands that a service runs for others, as processes beside it, in the folder of its runs: so their words, their
+JSON and their exit codes are those of the command line there. What is not in the table below cannot be asked for.
+"""
+
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vcdl.errors import JobError, RunFolderError, Unavailable, VcdlError, folder_errors
+from vcdl.web.sessions import Role, service_folder
+
+_LONGEST_S = 150.0
+_AT_ONCE, _IN_LINE, _WAIT_S = 2, 8, 30.0
+"""Commands that run side by side, those with others that wait for a turn, and how long one waits."""
+_MOST_CHARACTERS = 4 << 20
+_KEPT_S = 3600.0
+"""The life of a file that nobody fetches."""
+_OUTPUT = re.compile(r"[A-Za-z0-9_-]{1,60}\.(keras|png|svg|pdf)")
+_TEXT = re.compile(r"[^\0-\x1f\x7f]{1,300}")
+_OF_THE_SERVER = ("grid.workers", "grid.servers")
+"""Settings that are the server's to say."""
+_PLANNED = ("stop.epochs", "data.shards", "training.local_epochs", "training.batch_size")
+"""Keys that a plan may have otherwise than the job: all others could name files of the server."""
+
+_WRITES_ALWAYS = ("plot", "export")
+
+Options = Mapping[str, bool | str | Sequence[str]]
+
+
+class ServiceBusy(Unavailable):
+    """The service does as much as it can."""
+
+
+@dataclass(frozen=True)
+class CommandRule:
+    """The rule of a command: who may ask for it, and for what of it."""
+
+    role: Role = Role.READER
+    options: frozenset[str] = frozenset()
+    jobs: int | None = 1
+    """How many of its arguments name jobs; None: all."""
+    writes: bool = False
+    """Whether it writes a file with --output."""
+
+
+@dataclass(frozen=True)
+class CommandRequest:
+    """A command that somebody asks for."""
+
+    name: str
+    arguments: Sequence[str]
+    options: Options = field(default_factory=dict)
+    output: str = ""
+    """The name of the file that it is to write; empty: none."""
+    columns: int = 80
+    """The width of the caller's terminal."""
+
+
+@dataclass(frozen=True)
+class CommandAnswer:
+    """What a command said."""
+
+    output: str
+    errors: str
+    exit_code: int
+    file: str | None = None
+    """Under which name the file that it wrote can be fetched, once."""
+
+
+_JSON = frozenset({"--json"})
+COMMANDS: Mapping[str, CommandRule] = {
+    "status": CommandRule(options=_JSON),
+    "hosts": CommandRule(options=_JSON),
+    "profile": CommandRule(options=_JSON, writes=True),
+    "plan": CommandRule(options=_JSON | {"--deadline", "--budget-usd", "--accuracy", "--set"}, writes=True),
+    "compare": CommandRule(options=_JSON | {"--csv"}, jobs=None),
+    "plot": CommandRule(options=frozenset({"--title"}), jobs=None, writes=True),
+    "export": CommandRule(options=frozenset({"--best"}), writes=True),
+    "set": CommandRule(Role.SUBMITTER),
+    "stop": CommandRule(Role.SUBMITTER, frozenset({"--timeout", "--forget"})),
+    "resume": CommandRule(Role.SUBMITTER, frozenset({"--set"})),
+    "hosts ban": CommandRule(Role.OPERATOR, jobs=0),
+    "hosts unban": CommandRule(Role.OPERATOR, jobs=0),
+}
+
+
+def served_command(request: CommandRequest, role: Role) -> tuple[CommandRule, list[str]]:
+    """The command of a request, and the jobs that it names. Raises JobError for what may not be asked for."""
+    command = COMMANDS.get(request.name)
+    if command is None:
+        raise JobError(f"a service runs no {request.name[:30]!r}: only {', '.join(COMMANDS)}")
+    if odd := [option for option in request.options if option not in command.options]:
+        takes = ", ".join(sorted(command.options)) or "no option"
+        raise JobError(f"{request.name} at a service has no {odd[0][:30]}: it takes {takes}")
+    jobs = [*request.arguments][: command.jobs]
+    if len(jobs) < (1 if command.jobs is None else command.jobs):
+        raise JobError(f"{request.name} at a service needs the name of a job: `vcdl jobs --server` lists them")
+    rest = request.arguments[len(jobs) :]
+    if rest and not (request.name == "set" or command.jobs == 0):
+        raise JobError(f"{request.name} at a service takes the name of a job alone: leave out {rest[0][:60]!r}")
+    settings = [*rest, *_texts(request.options.get("--set", ()))] if command.jobs else []
+    for setting in settings:
+        key = setting.partition("=")[0].strip()
+        if request.name == "plan" and key not in _PLANNED:
+            raise JobError(f"{key[:60]} cannot be changed for a plan at a service: only {', '.join(_PLANNED)}")
+        if role < Role.OPERATOR and key.startswith(_OF_THE_SERVER):
+            raise JobError(f"{key[:60]} is the server's to say: only an operator may change it")
+    if request.name in _WRITES_ALWAYS and not request.output:
+        raise JobError(f"{request.name} at a service needs --output FILE: where its file is to be on your machine")
+    if request.output and not (command.writes and _OUTPUT.fullmatch(request.output)):
+        raise JobError(f"{request.name} writes no {request.output[:60]!r}: a name with .keras, .png, .svg or .pdf does")
+    return command, jobs
+
+
+class CommandRunner:
+    """Runs commands in a folder of runs, some at a time."""
+
+    def __init__(self, runs: Path) -> None:
+        self._runs = runs
+        self._outputs = service_folder(runs) / "outputs"
+        self._turns = threading.BoundedSemaphore(_AT_ONCE)
+        self._line_up = threading.BoundedSemaphore(_IN_LINE)
+
+    def run(self, request: CommandRequest, command: CommandRule) -> CommandAnswer:
+        """Run a command that `served_command` has let pass; its exit code tells whether it failed.
+
+        Raises RunFolderError, ServiceBusy, and VcdlError when it takes too long.
+        """
+        with self._output(request) as output, self._turn():
+            try:
+                done = subprocess.run(
+                    [sys.executable, "-m", "vcdl", *self._words(request, command, output)],
+                    cwd=self._runs,
+                    env={**os.environ, "COLUMNS": str(request.columns)},
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=_LONGEST_S,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                raise VcdlError(f"{request.name} took more than {_LONGEST_S:g} s at the service") from None
+            is_there = output is not None and output.is_file()
+            return CommandAnswer(
+                self._told(done.stdout, output, request),
+                self._told(done.stderr, output, request),
+                done.returncode,
+                f"{output.parent.name}/{output.name}" if output is not None and is_there else None,
+            )
+
+    def written(self, folder: str, name: str) -> Path:
+        """A file that a command wrote. Raises RunFolderError when there is none."""
+        path = self._outputs / folder / name
+        if not (re.fullmatch(r"[0-9a-f]{32}", folder) and _OUTPUT.fullmatch(name) and path.is_file()):
+            raise RunFolderError("this file was fetched already, or its hour is over: ask for it again")
+        return path
+
+    def forget(self, path: Path) -> None:
+        """Remove a file that was fetched."""
+        shutil.rmtree(path.parent, ignore_errors=True)
+
+    def _words(self, request: CommandRequest, command: CommandRule, output: Path | None) -> list[str]:
+        words = request.name.split()
+        for option, value in request.options.items():
+            if value is True:
+                words.append(option)
+            words += [f"{option}={text}" for text in _texts(value)]
+        if output is not None:
+            words.append(f"--output={output}")
+        if request.name.startswith("hosts "):
+            words.append(f"--project-dir={self._runs.parents[1]}")
+        arguments = [*_texts(request.arguments)]
+        if request.name == "plan":
+            arguments = [f"{arguments[0]}/job.yaml", arguments[0]]
+        return [*words, "--", *arguments]
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        busy = ServiceBusy("the service runs other commands: try again in a minute")
+        if not self._line_up.acquire(blocking=False):  # each that waits holds a thread of the service
+            raise busy
+        try:
+            if not self._turns.acquire(timeout=_WAIT_S):
+                raise busy
+            try:
+                yield
+            finally:
+                self._turns.release()
+        finally:
+            self._line_up.release()
+
+    @contextmanager
+    def _output(self, request: CommandRequest) -> Iterator[Path | None]:
+        """A place for the file that is to be written, which goes again when none was."""
+        if not request.output:
+            yield None
+            return
+        with folder_errors(self._outputs):
+            self._outputs.mkdir(mode=0o700, exist_ok=True)
+            for old in self._outputs.iterdir():
+                with suppress(FileNotFoundError):
+                    if time.time() - old.stat().st_mtime > _KEPT_S:
+                        shutil.rmtree(old, ignore_errors=True)
+            folder = self._outputs / secrets.token_hex(16)
+            folder.mkdir(mode=0o700)
+        try:
+            yield folder / request.output
+        finally:
+            with suppress(OSError):
+                folder.rmdir()  # which one with a file in it is not
+
+    def _told(self, said: bytes, output: Path | None, request: CommandRequest) -> str:
+        """What a command said, without the paths of the server."""
+        text = said[:_MOST_CHARACTERS].decode("utf-8", "replace")
+        if output is not None:
+            for path in (output, output.relative_to(self._runs)):
+                text = text.replace(str(path), request.output)
+        return text.replace(f"{self._runs}/", "").replace(str(self._runs), "the service")
+
+
+def _texts(value: bool | str | Sequence[str]) -> list[str]:
+    """One text or several, each a line without control characters. Raises JobError."""
+    texts = [] if isinstance(value, bool) else [value] if isinstance(value, str) else [*value]
+    for text in texts:
+        if not _TEXT.fullmatch(text):
+            raise JobError(f"{text[:60]!r} is too long, or no text")
+    return texts
