@@ -46,7 +46,7 @@ def lines(folder: Path) -> Path:
 
 
 def test_guesses_about_a_table_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_data(table(tmp_path))
+    show_data(str(table(tmp_path)))
     told = capsys.readouterr().out
     for line in (
         "id: whole 0 … 99 → leave_out",
@@ -58,16 +58,16 @@ def test_guesses_about_a_table_are_told(tmp_path: Path, capsys: pytest.CaptureFi
         "label: kind",
     ):
         assert line in told
-    show_data(tmp_path / "flowers.csv", label="height")
+    show_data(str(tmp_path / "flowers.csv"), label="height")
     assert "height: whole 1 … 8, 12 missing → label\n" in capsys.readouterr().out
     with pytest.raises(DataError, match="has no column hight: it has id, height"):
-        show_data(tmp_path / "flowers.csv", label="hight")
+        show_data(str(tmp_path / "flowers.csv"), label="hight")
     with pytest.raises(DataError, match="is not there: name a file or a folder"):
-        show_data(tmp_path / "gone.csv")
+        show_data(str(tmp_path / "gone.csv"))
 
 
 def test_samples_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_data(pictures(tmp_path), picture=tmp_path / "samples.png")
+    show_data(str(pictures(tmp_path)), picture=tmp_path / "samples.png")
     told = capsys.readouterr().out
     assert "1 cannot be read, the first" in told
     assert Image.open(tmp_path / "samples.png").size == (800, 400)
@@ -78,9 +78,9 @@ def test_samples_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_each_kind_gets_a_job_in_order(make: object, tmp_path: Path) -> None:
     assert callable(make)
     source = make(tmp_path)
-    new_from(source, tmp_path / "mine")
+    new_from(str(source), tmp_path / "mine")
     checked = check_job(tmp_path / "mine" / "job.yaml")
     assert checked.train_samples > 30
     assert load_job(tmp_path / "mine" / "job.yaml").data.file == source
     with pytest.raises(RunFolderError, match="is not empty"):
-        new_from(source, tmp_path / "mine")
+        new_from(str(source), tmp_path / "mine")

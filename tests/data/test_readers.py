@@ -15,6 +15,7 @@ from tests.places import DOCS
 from vcdl.data import Dataset, load_dataset
 from vcdl.data.rows import Rows
 from vcdl.errors import DataError, JobError
+from vcdl.files.fetched import address_of
 from vcdl.job import load_job
 
 JOB = "name: a\nmodel: {{builtin: mlp}}\ndata: {{{data}}}\n"
@@ -274,13 +275,20 @@ EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", (DOCS / "data.md").read_text(encod
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.split()[1])
-def test_the_documents_sources_are_read(example: str, tmp_path: Path) -> None:
+def test_the_documents_sources_are_read(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [f"{n},{n % 9 or ''},{('blue', 'red')[n % 2]},{('iris', 'rose')[n // 30]}" for n in range(60)]
     (tmp_path / "flowers.csv").write_text("\n".join(["id,height,colour,kind", *lines]) + "\n")
     arrays(tmp_path / "arrays", x_train=np.zeros((40, 8, 8, 1), np.uint8), y_train=np.arange(40) % 2)
     pictures(tmp_path / "pets")
     (tmp_path / "book.txt").write_text("once upon a time\n" * 200)
     (tmp_path / "reviews.txt").write_text("good\tfine\nbad\train\n" * 9)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for url in re.findall(r"\S+#sha256=\w+", example):  # it was fetched before
+        address = address_of(url)
+        assert address is not None
+        address.folder.mkdir(parents=True)
+        (address.folder / "whole").touch()
+        pa.parquet.write_table(pa.table({"a": [3, 1] * 10, "b": [0.5] * 20, "kind": ["x", "y"] * 10}), address.copy)
     (tmp_path / "job.yaml").write_text(example)
     job = load_job(tmp_path / "job.yaml")
     assert len(load_dataset(job.data, job.seed).x_train) > 10

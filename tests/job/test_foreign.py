@@ -41,8 +41,8 @@ def test_augmentation_in_the_data_section_is_answered_too(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("s3://bucket/data.npz", "s3:// is not read: copy the file to this machine first (aws s3 cp)"),
-        ("https://host/data.npz", "https:// is not read: copy the file to this machine first, and"),
+        ("ftp://host/data.npz", "ftp:// is not read; give a path, or s3://, gs://, https://"),
+        ("https://host/folder/", "https://host/folder/ is a folder, and https:// serves files"),
         ("table.csv", "write `from: table.csv` in the place of npz"),
         ("array.npy", "write `from: array.npy` in the place of npz"),
         ("data.pkl", "is a pickle, which may run code"),

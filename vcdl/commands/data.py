@@ -12,12 +12,13 @@ Examples:
   vcdl data table.csv
   vcdl data table.csv --label price
   vcdl data pets/ --picture samples.png
+  vcdl data s3://bucket/table.parquet
   vcdl new --from table.csv        a folder with a job for it"""
 _PICTURES = 32
 """Samples in a picture."""
 
 
-def show_data(source: Path, label: str | None = None, picture: Path | None = None) -> ExitCode:
+def show_data(source: str, label: str | None = None, picture: Path | None = None) -> ExitCode:
     """Show what a source holds. Raises DataError, JobError, FileUnavailable, RunFolderError."""
     from vcdl.data.suggestion import facts_lines, suggestion_for
 
@@ -64,9 +65,9 @@ def _draw(x: Any, picture: Path) -> None:
 
 
 @click.command("data", epilog=_EXAMPLES)
-@click.argument("source", metavar="SOURCE", type=click.Path(path_type=Path))
+@click.argument("source", metavar="SOURCE")
 @click.option("--label", metavar="COLUMN", help="The column of labels of a table [default: the likeliest].")
 @click.option("--picture", metavar="FILE.png", type=click.Path(path_type=Path, dir_okay=False), help="Draw samples.")
-def command(source: Path, label: str | None, picture: Path | None) -> ExitCode:
-    """Show what a file or a folder of data holds."""
+def command(source: str, label: str | None, picture: Path | None) -> ExitCode:
+    """Show what a file, a folder or a URL of data holds."""
     return show_data(source, label, picture)

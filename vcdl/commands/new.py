@@ -48,14 +48,14 @@ def new(template: str, folder: Path | None = None) -> ExitCode:
     return ExitCode.OK
 
 
-def new_from(source: Path, folder: Path | None = None, label: str | None = None) -> ExitCode:
+def new_from(source: str, folder: Path | None = None, label: str | None = None) -> ExitCode:
     """Write a job for a file or a folder of data into a new folder. Raises VcdlError; then nothing is left."""
     from vcdl.commands.data import as_yaml
     from vcdl.data.suggestion import epochs_for, facts_lines, suggestion_for
     from vcdl.files.shipped import shipped
     from vcdl.run.finding import shown
 
-    name = re.sub(r"[^a-z0-9_-]", "_", source.resolve().stem.lower()).strip("_-")[:50] or "mine"
+    name = re.sub(r"[^a-z0-9_-]", "_", Path(source.partition("#")[0]).resolve().stem.lower()).strip("_-")[:50] or "mine"
     folder = (Path(f"{name}_job") if folder is None else folder).resolve()
     suggestion = suggestion_for(source, label)
     found = suggestion.loaded()
@@ -115,9 +115,9 @@ def _discard(folder: Path, was_there: bool) -> None:
 @click.command("new", epilog=_EXAMPLES)
 @click.argument("template", metavar="[TEMPLATE]", required=False)
 @click.argument("folder", metavar="[FOLDER]", required=False, type=click.Path(path_type=Path))
-@click.option("--from", "source", metavar="SOURCE", type=click.Path(path_type=Path), help="A job for data of your own.")
+@click.option("--from", "source", metavar="SOURCE", help="A job for data of your own.")
 @click.option("--label", metavar="COLUMN", help="With --from: the column of labels [default: the likeliest].")
-def command(template: str | None, folder: Path | None, source: Path | None, label: str | None) -> ExitCode:
+def command(template: str | None, folder: Path | None, source: str | None, label: str | None) -> ExitCode:
     """Make a folder with a job that runs, to begin with."""
     if source is not None:
         if folder is not None:

@@ -11,6 +11,7 @@ from vcdl.data import streamed
 from vcdl.data.dataset import DataSource
 from vcdl.data.rows import Rows
 from vcdl.errors import DataError
+from vcdl.files.fetched import address_of, pinned
 from vcdl.job.data import DataSettings
 from vcdl.job.reader import Outline
 from vcdl.yaml_schema.section import section_of
@@ -34,19 +35,30 @@ class Suggestion:
         return streamed.load(settings.from_, settings)
 
 
-def suggestion_for(source: Path, label: str | None = None) -> Suggestion:
-    """A job's data for a file or a folder. `label`: the column of labels in a table; None: the likeliest.
+def suggestion_for(source: str, label: str | None = None) -> Suggestion:
+    """A job's data for a file, a folder or a URL, which is fetched. `label`: the column of labels in a table; None: the
+    likeliest.
 
-    Raises DataError, JobError, FileUnavailable.
+    Raises DataError, JobError, FileUnavailable, RunFolderError.
     """
-    if not source.exists():
+    try:
+        address = address_of(source)
+    except ValueError as error:
+        raise DataError(str(error)) from error
+    path, named = Path(source).resolve(), ""
+    if address is not None:
+        address = pinned(address)
+        path, named = address.copy, str(address)
+    if not path.exists():
         raise DataError(f"{source} is not there: name a file or a folder")
-    settings = section_of(DataSettings, {"from": str(source.resolve())}, "vcdl data")
+    settings = section_of(DataSettings, {"from": str(path)}, "vcdl data")
     if settings.from_ is None:
         raise DataError("there is no source: name a file or a folder")
     outline = settings.from_.outline(label)
-    path = {"path": str(settings.from_.path), **outline.source}
-    return Suggestion(outline, {"from": path, **outline.data})
+    keys = {"path": named or str(path), **outline.source}
+    if named and path.is_dir():  # a URL does not say that it is a folder
+        keys["as"] = type(settings.from_).model_fields["as_"].default
+    return Suggestion(outline, {"from": keys, **outline.data})
 
 
 def epochs_for(source: DataSource) -> int:

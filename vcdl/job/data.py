@@ -4,8 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    PlainValidator,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
+from vcdl.files.fetched import Address, address_of, fetch
 from vcdl.job.data_file import not_an_npz
 from vcdl.job.keras_keys import KERAS_KEYS
 from vcdl.job.labels import ClassNames, MaskLabel
@@ -22,7 +31,13 @@ Normalise = Literal["auto", "scale", "standardise", "none"]
 
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
-_File = Annotated[Path, kinds.existing_file(misread=not_an_npz)]
+_local_file: Any = kinds.existing_file(misread=not_an_npz).func
+
+
+def _file(raw: Any, info: ValidationInfo) -> Path:
+    address = address_of(str(raw))
+    path: Path = _local_file(raw, info) if address is None else address.copy
+    return path
 
 
 def _wrong(_name: str, found: object) -> str | None:
@@ -46,7 +61,8 @@ class DataSettings(Section):
 
     dataset: Annotated[str, PlainValidator(_known)] | None = None
     """One of SOURCES."""
-    npz: _File | None = None
+    npz: Annotated[Path, PlainValidator(_file)] | None = None
+    _npz_address: Address | None = PrivateAttr(None)
     from_: Annotated[Reader | None, FROM, SECTION_AS_YAML] = Field(default=None, alias="from")
     """Any other source, with the reader that it needs."""
     task: Annotated[Task, kinds.one_of(Task)] = "classification"
@@ -128,6 +144,19 @@ class DataSettings(Section):
             message = "is set by data > outputs alone, where each output has a task; remove it"
             raise ProblemsError([Problem(("task",), message)])
         return self
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keeps_address(cls, raw: Any, handler: ModelWrapValidatorHandler["DataSettings"]) -> "DataSettings":
+        made = handler(raw)
+        if made.npz is not None and isinstance(raw, Mapping):
+            made._npz_address = address_of(str(raw["npz"]))
+        return made
+
+    def fetch(self) -> None:
+        """Have the copies of remote data here. Raises DataError, FileUnavailable, RunFolderError."""
+        for address in filter(None, (self._npz_address, *(self.from_.addresses if self.from_ else ()))):
+            fetch(address)
 
     @property
     def file(self) -> Path:

@@ -29,10 +29,6 @@ def never_read(path: Path) -> str | None:
 
 def not_an_npz(path: Path) -> str | None:
     """Why a path is no .npz file, with what to do; None: it may be one."""
-    scheme = str(path).partition(":/")[0] if ":/" in str(path) else ""
-    if scheme.isalnum() and not path.is_absolute():
-        copy = {"s3": " (aws s3 cp)", "gs": " (gcloud storage cp)"}.get(scheme, "")
-        return f"{scheme}:// is not read: copy the file to this machine first{copy}, and give its path"
     if path.suffix.lower() in _READ_BY_FROM:
         return f"{path.name} is no .npz file: write `from: {path.name}` in the place of npz"
     if path.suffix.lower() != ".npz" and (wrong := never_read(path)) is not None:

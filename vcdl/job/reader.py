@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import Field, PlainValidator, ValidationInfo
+from pydantic import Field, PlainValidator, PrivateAttr, ValidationInfo
 
+from vcdl.files.fetched import Address, address_of
 from vcdl.job.data_file import never_read
 from vcdl.plugins import Parts
 from vcdl.wire.task import Task
@@ -68,6 +69,12 @@ class Reader(Section, ABC):
     validation: Path | None = None
     """Samples to validate with, read as those of `path`; None: they are cut from those."""
     test: Path | None = None
+    _addresses: tuple[Address, ...] = PrivateAttr(())
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Remote sources, whose paths here are those of their copies."""
+        return self._addresses
 
     @property
     def parts(self) -> Mapping[str, Path]:
@@ -114,11 +121,16 @@ def _from(raw: Any, info: ValidationInfo) -> Any:
         raise kinds.expected("the name of a file or a folder, or keys indented below it", raw)
     if "path" not in fields:
         raise ProblemsError([Problem(("path",), "is missing; add it")])
-    fields = dict(fields)
+    fields, addresses = dict(fields), []
     for key in _PATHS:
         if fields.get(key) is not None:
             try:
-                fields[key] = kinds.existing_path(fields[key], info.context)
+                address = address_of(str(fields[key]))
+                if address is not None:
+                    addresses.append(address)
+                    fields[key] = address.copy
+                else:
+                    fields[key] = kinds.existing_path(fields[key], info.context)
             except ValueError as error:
                 raise ProblemsError([Problem(() if isinstance(raw, str) else (key,), str(error))]) from None
     try:
@@ -126,7 +138,9 @@ def _from(raw: Any, info: ValidationInfo) -> Any:
             fields["as"] = _kind_of(fields["path"])
     except ValueError as error:
         raise ProblemsError([Problem(() if isinstance(raw, str) else ("path",), str(error))]) from None
-    return _one_of(fields)
+    reader = _one_of(fields)
+    reader._addresses = tuple(addresses)
+    return reader
 
 
 def _kind_of(path: Path) -> str:

@@ -258,10 +258,11 @@ class Job(Section):
 def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     """Read and check a job file, with some of its keys replaced: `("stop.epochs=2",)`.
 
-    What the file leaves open follows the data's size (vcdl.job.small_data). Raises JobError with all that is wrong, one
-    problem a line.
+    Remote data are fetched. What the file leaves open follows the data's size (vcdl.job.small_data). Raises JobError
+    with all that is wrong, one problem a line; DataError, FileUnavailable and RunFolderError for remote data.
     """
     job = load_section(Job, JOB, path, overrides, path.parent)
+    job.data.fetch()
     data, training = suited(job.data, job.training)
     return job.model_copy(update={"data": data, "training": training})
 

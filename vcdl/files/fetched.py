@@ -1,0 +1,243 @@
+"""Copies of remote files on this machine: fetched once, resumed byte by byte, checked, and kept for the next job.
+
+A URL may end in `#sha256=…`. Its copy is then found by what it holds, whatever the address, and nobody is asked again.
+Without it the address is asked whether the file has changed. Copies lie in `vcdl/sources` of $XDG_CACHE_HOME, by
+default ~/.cache; whoever needs room removes them.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from vcdl.backoff import Backoff
+from vcdl.errors import DataError, FileUnavailable, folder_errors
+from vcdl.files.atomic import atomic_write
+from vcdl.files.lock import locked
+from vcdl.files.remote import AwayError, Remote, RemoteFile, remote_at, shown
+
+_SCHEMES = ("s3", "gs", "https", "http")
+_CHECKSUM = re.compile("sha256=([0-9a-f]{64})")
+_TRIES = 5
+"""Tries without a single new byte."""
+_AT_ONCE = 8
+"""Files of a folder that are fetched at a time."""
+_TELL_EVERY_S = 5.0
+_PART = ".part"
+
+Tell = Callable[[str], None]
+_Result = TypeVar("_Result")
+
+
+class Address(NamedTuple):
+    """A URL, and the checksum of what is there."""
+
+    url: str
+    sha256: str | None
+    """Of the file; of a folder that of its `sha256sum` lines, sorted by name."""
+
+    def __str__(self) -> str:
+        return f"{self.url}#sha256={self.sha256}" if self.sha256 else self.url
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its copy."""
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vcdl" / "sources"
+        return cache / (self.sha256 or "at-" + hashlib.sha256(self.url.encode()).hexdigest()[:40])
+
+    @property
+    def copy(self) -> Path:
+        """The copy, which has the name of what it is one of."""
+        name = PurePosixPath(unquote(urlsplit(self.url).path)).name
+        return self.folder / (name or urlsplit(self.url).netloc)
+
+
+def address_of(text: str) -> Address | None:
+    """A URL in the place of a path; None: it is a path. Raises ValueError with what to do."""
+    scheme, separator, _ = text.partition("://")
+    if not separator or not scheme.isalnum():
+        return None
+    if scheme not in _SCHEMES:
+        raise ValueError(f"{scheme}:// is not read; give a path, or {'://, '.join(_SCHEMES[:3])}://")
+    url, _, checksum = text.partition("#")
+    found = _CHECKSUM.fullmatch(checksum)
+    if checksum and not found:
+        raise ValueError("behind # stands sha256= with 64 of 0-9 and a-f, as sha256sum prints them")
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise ValueError(f"{scheme}:// with a user or a password: leave them out, the machine's credentials are taken")
+    if parts.query and scheme in ("s3", "gs"):
+        raise ValueError(f"{scheme}:// takes no ? and what follows: an endpoint of your own is AWS_ENDPOINT_URL")
+    if scheme == "http" and not found:
+        raise ValueError("http:// can be changed by anybody on its way: take https://, or add #sha256=…")
+    if scheme in ("http", "https") and parts.path.endswith("/"):
+        raise ValueError(f"{shown(url)} is a folder, and https:// serves files: name one")
+    return Address(url, found[1] if found else None)
+
+
+def fetch(address: Address, tell: Tell = lambda line: print(line, file=sys.stderr)) -> Path:
+    """Have the copy of what is at an address, fetched unless it is here. `tell`: takes a line about the progress.
+
+    Raises DataError (refused, not there, another checksum), FileUnavailable (away) and RunFolderError (no room).
+    """
+    folder = address.folder
+    whole = folder / "whole"
+    with folder_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder / "lock"):
+            if address.sha256 and whole.exists() and address.copy.exists():
+                return address.copy
+            fetched = _Fetch(address, tell)
+            if whole.exists() and fetched.is_done:
+                return address.copy
+            whole.unlink(missing_ok=True)
+            fetched.run()
+            if address.sha256 and (found := sha256_of(address.copy)) != address.sha256:
+                shutil.rmtree(folder)
+                raise DataError(
+                    f"{shown(address.url)} is not what #sha256 says, it has sha256={found}: see which one is wrong"
+                )
+            with atomic_write(whole, durable=True) as temporary:
+                temporary.touch()
+    return address.copy
+
+
+def pinned(address: Address) -> Address:
+    """The address with the checksum of what is there now, under which its copy is kept. Raises as `fetch`."""
+    copy = fetch(address)
+    with folder_errors(address.folder):
+        found = Address(address.url, sha256_of(copy))
+        if address.folder != found.folder:
+            shutil.rmtree(found.folder, ignore_errors=True)
+            address.folder.rename(found.folder)
+    return found
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file; of a folder that of its `sha256sum` lines, sorted by name. Raises OSError."""
+    if path.is_dir():
+        names = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+        lines = "".join(f"{sha256_of(path / name)}  {name}\n" for name in names)
+        return hashlib.sha256(lines.encode()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class _Fetch:
+    """One call of `fetch`."""
+
+    def __init__(self, address: Address, tell: Tell) -> None:
+        self._address, self._tell = address, tell
+        self._journal = address.folder / "files"
+        """A line for each file that is whole: its identity, and its name."""
+        self._remote: Remote = self._patiently(lambda: remote_at(address.url))
+        self._files = self._patiently(self._remote.files)
+        known = dict(line.partition("\t")[::2] for line in self._lines())
+        self._missing = [f for f in self._files if known.get(f.name) != f.identity or not self._path(f).exists()]
+        wanted = {self._path(file) for file in self._files}
+        here = address.copy.rglob("*") if address.copy.is_dir() else ()
+        self._gone = [path for path in here if path.is_file() and path not in wanted and path.suffix != _PART]
+        self._done_bytes, self._told_s = 0, time.monotonic()
+        self._is_over = threading.Event()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that is there was fetched, and nothing else is here."""
+        return not self._missing and not self._gone
+
+    def run(self) -> None:
+        """Fetch what is not here."""
+        for file in self._missing:
+            if ".." in file.name.split("/") or not file.name.isprintable():
+                raise DataError(f"{shown(self._address.url)} has a file {file.name[:200]!r}: give it a plain name")
+        self._total_bytes = sum(file.size_bytes or 0 for file in self._missing)
+        free_bytes = shutil.disk_usage(self._address.folder).free
+        if self._total_bytes > free_bytes:
+            raise DataError(
+                f"{shown(self._address.url)} takes {self._total_bytes / 1e9:.1f} GB, and {free_bytes / 1e9:.1f} GB are "
+                f"free in {self._address.folder.parent}: make room, or set XDG_CACHE_HOME to a larger disk"
+            )
+        for path in self._gone:
+            path.unlink()
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            try:
+                for file in pool.map(self._fetched, self._missing):
+                    with self._journal.open("a", encoding="utf-8") as journal:
+                        journal.write(f"{file.name}\t{file.identity}\n")
+            except BaseException:
+                self._is_over.set()
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _lines(self) -> list[str]:
+        try:
+            return self._journal.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return []
+
+    def _path(self, file: RemoteFile) -> Path:
+        return self._address.copy / file.name if file.name else self._address.copy
+
+    def _fetched(self, file: RemoteFile) -> RemoteFile:
+        """Fetch a file, from where the last try has left it; returns it as it was then."""
+        path = self._path(file)
+        part = path.with_name(f"{path.name}{_PART}")
+        note = self._address.folder / f"{hashlib.sha256(file.name.encode()).hexdigest()[:16]}.identity"
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+        def here_bytes() -> int:
+            return part.stat().st_size if part.exists() and note.exists() else 0
+
+        def go_on() -> RemoteFile:
+            begin = here_bytes()
+            opened = self._remote.opened(file, begin)
+            goes_on = begin > 0 and opened.begin == begin and note.read_text() == opened.file.identity
+            if not goes_on and opened.begin:  # another file by now
+                note.unlink()
+                raise AwayError("it changes while it is read")
+            note.write_text(opened.file.identity)
+            with part.open("ab" if goes_on else "wb") as output:
+                for piece in opened.pieces:
+                    output.write(piece)
+                    self._add(len(piece))
+            if opened.file.size_bytes not in (None, part.stat().st_size):
+                raise AwayError(f"it broke off after {part.stat().st_size} of {opened.file.size_bytes} bytes")
+            return opened.file
+
+        found = self._patiently(go_on, here_bytes)
+        part.replace(path)
+        note.unlink()
+        return found
+
+    def _patiently(self, call: Callable[[], _Result], reached: Callable[[], int] = lambda: 0) -> _Result:
+        """Call again while the other machine is away, some times without a step forward. Raises FileUnavailable."""
+        backoff, furthest, failures = Backoff(), 0, 0
+        while True:
+            try:
+                return call()
+            except AwayError as error:
+                failures = 0 if reached() > furthest else failures + 1
+                furthest = max(furthest, reached())
+                if failures == _TRIES:
+                    raise FileUnavailable(
+                        f"{shown(self._address.url)} is away ({error}): check the connection, and begin again; what is "
+                        "here is kept"
+                    ) from error
+                time.sleep(backoff.next_wait_s())
+
+    def _add(self, count: int) -> None:
+        if self._is_over.is_set():
+            raise CancelledError
+        self._done_bytes += count
+        if time.monotonic() - self._told_s >= _TELL_EVERY_S:
+            self._told_s = time.monotonic()
+            of = f" of {self._total_bytes / 1e6:.0f}" if self._total_bytes else ""
+            self._tell(f"fetching {shown(self._address.url)}: {self._done_bytes / 1e6:.0f}{of} MB")

@@ -1,0 +1,187 @@
+"""Files of other machines, read from any byte on: `s3://` and `gs://` by pyarrow, `https://` by Python itself.
+
+Credentials are those that the machine has for its cloud: none is taken from an address, or sent to another machine.
+"""
+
+import os
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from http.client import HTTPException
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+from vcdl.errors import DataError, one_line
+
+SILENCE_S = 30.0
+"""Seconds of silence after which a connection is given up."""
+_PIECE_BYTES = 2**22
+_REFUSED = re.compile("ACCESS_DENIED|FORBIDDEN|UNAUTHORIZED|40[13]|INVALID_ACCESS_KEY|SIGNATURE|TOKEN|credential", re.I)
+"""A refusal in the words of the clouds' libraries."""
+_CREDENTIALS = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the instance a role that may read",
+    "gs": "run `gcloud auth application-default login`, or let the instance's service account read",
+}
+_ANSWERS = {
+    401: "it wants a login, and none is sent: take a signed address",
+    403: "it may not be read; a signed address may be over: take a new one",
+}
+
+
+class AwayError(Exception):
+    """The other machine cannot be reached, or breaks off: it may answer the next time."""
+
+
+class RemoteFile(NamedTuple):
+    """A file at an address."""
+
+    name: str
+    """Its path below the address; empty: the address is its own."""
+    size_bytes: int | None
+    identity: str
+    """Changes with what the file holds."""
+
+
+class Opened(NamedTuple):
+    """A file that is being read."""
+
+    file: RemoteFile
+    begin: int
+    """The byte with which it begins: the one that was asked for, or 0."""
+    pieces: Iterator[bytes]
+    """They may end too early, or raise AwayError."""
+
+
+class Remote(Protocol):
+    """What is at an address. All calls raise DataError for what will not pass, AwayError for what may."""
+
+    def files(self) -> list[RemoteFile]:
+        """The file at the address, or those below it."""
+
+    def opened(self, file: RemoteFile, begin: int) -> Opened:
+        """A file, from a byte on."""
+
+
+def remote_at(url: str) -> Remote:
+    """What a URL names. Raises DataError, AwayError."""
+    return Web(url) if urlsplit(url).scheme in ("http", "https") else Bucket(url)
+
+
+def shown(url: str) -> str:
+    """A URL for messages, without its query, which may hold a signature."""
+    return url.partition("?")[0].partition("#")[0]
+
+
+class Web:
+    """A file at a web server, which may serve from any byte on or only from the first."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def files(self) -> list[RemoteFile]:
+        return [self.opened(RemoteFile("", None, ""), 0).file]
+
+    def opened(self, file: RemoteFile, begin: int) -> Opened:
+        headers = {
+            "User-Agent": "vcdl",
+            "Accept-Encoding": "identity",
+            **({"Range": f"bytes={begin}-"} if begin else {}),
+        }
+        try:
+            got = urllib.request.urlopen(urllib.request.Request(self._url, headers=headers), timeout=SILENCE_S)
+        except urllib.error.HTTPError as error:
+            answer = f"answers {error.code} {error.reason}"
+            if error.code in (416, 429) or error.code >= 500:
+                raise AwayError(f"it {answer}") from error
+            raise DataError(f"{shown(self._url)} {answer}: {_ANSWERS.get(error.code, 'check the address')}") from error
+        except (OSError, HTTPException) as error:
+            raise AwayError(one_line(getattr(error, "reason", error))) from error
+        if self._url.startswith("https:") and not got.geturl().startswith("https:"):
+            raise DataError(f"{shown(self._url)} leads to {shown(got.geturl())}: name an address that stays https")
+        is_part = got.status == 206
+        whole = re.search(r"/(\d+)$", got.headers.get("Content-Range", "")) if is_part else None
+        length = whole[1] if whole else got.headers.get("Content-Length", "")
+        size_bytes = int(length) if length.isdigit() else None
+        identity = f"{got.headers.get('ETag') or got.headers.get('Last-Modified')} {size_bytes}"
+        return Opened(RemoteFile("", size_bytes, identity), begin if is_part else 0, _pieces(got.read))
+
+
+class Bucket:
+    """A file or a folder in a bucket of S3 or of Google's cloud."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._url, self._cloud = url, parts.scheme
+        self._path = f"{parts.netloc}{parts.path}".rstrip("/")
+        with self._errors():
+            self._system = _s3(parts.netloc) if parts.scheme == "s3" else _gs()
+
+    def files(self) -> list[RemoteFile]:
+        with self._errors():
+            from pyarrow.fs import FileSelector, FileType
+
+            found = [self._system.get_file_info(self._path)]
+            if found[0].type == FileType.Directory:
+                found = self._system.get_file_info(FileSelector(self._path, recursive=True))
+        files = [info for info in found if info.type == FileType.File]
+        if not files:
+            raise DataError(f"{shown(self._url)} is not there, or is empty: check bucket and name")
+        return [self._file(info) for info in files]
+
+    def opened(self, file: RemoteFile, begin: int) -> Opened:
+        path = f"{self._path}/{file.name}".rstrip("/")
+        with self._errors():
+            now = self._file(self._system.get_file_info(path))
+            stream = self._system.open_input_file(path)
+            stream.seek(min(begin, now.size_bytes or 0))
+        return Opened(now, begin, _pieces(stream.read))
+
+    def _file(self, info: Any) -> RemoteFile:
+        return RemoteFile(info.path[len(self._path) :].lstrip("/"), info.size, f"{info.size} {info.mtime_ns}")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """pyarrow's errors have no kinds: a refusal is told by its words."""
+        try:
+            yield
+        except ImportError as error:
+            raise DataError(
+                f"{self._cloud}:// is read by pyarrow, which is not here ({error}): pip install 'vcdl[data]'"
+            ) from error
+        except OSError as error:
+            if _REFUSED.search(str(error)):
+                raise DataError(
+                    f"{shown(self._url)} may not be read ({one_line(error)[:200]}): {_CREDENTIALS[self._cloud]}"
+                ) from error
+            raise AwayError(one_line(error)) from error
+
+
+def _pieces(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    try:
+        while piece := read(_PIECE_BYTES):
+            yield piece
+    except (OSError, HTTPException) as error:
+        raise AwayError(one_line(error)) from error
+
+
+def _s3(bucket: str) -> Any:
+    from pyarrow import fs
+
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return fs.S3FileSystem(
+        endpoint_override=endpoint,
+        region=region or (None if endpoint else fs.resolve_s3_region(bucket)),
+        connect_timeout=SILENCE_S,
+        request_timeout=SILENCE_S,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1),
+    )
+
+
+def _gs() -> Any:
+    from pyarrow import fs
+
+    return fs.GcsFileSystem(retry_time_limit=timedelta(seconds=SILENCE_S))
