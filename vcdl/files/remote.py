@@ -56,7 +56,7 @@ class Opened(NamedTuple):
 
 
 class Remote(Protocol):
-    """What is at an address. All calls raise DataError for what will not pass, AwayError for what may."""
+    """An address. All calls raise DataError for what will not pass, AwayError for what may."""
 
     def files(self) -> list[RemoteFile]:
         """The file at the address, or those below it."""
@@ -66,7 +66,7 @@ class Remote(Protocol):
 
 
 def remote_at(url: str) -> Remote:
-    """What a URL names. Raises DataError, AwayError."""
+    """The place that a URL names. Raises DataError, AwayError."""
     return Web(url) if urlsplit(url).scheme in ("http", "https") else Bucket(url)
 
 
