@@ -42,7 +42,7 @@ class Address(NamedTuple):
 
     url: str
     sha256: str | None
-    """Of the file; of a folder that of its `sha256sum` lines, sorted by name."""
+    """Checksum of the file; of a folder that of its `sha256sum` lines, sorted by name."""
 
     def __str__(self) -> str:
         return f"{self.url}#sha256={self.sha256}" if self.sha256 else self.url
