@@ -1,5 +1,6 @@
 """Readers of `data > from`: real files of each kind, as blocks, from any place on; and what is said of wrong ones."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -202,6 +203,84 @@ def test_wrong_arrays_are_one_line(wrong: dict[str, Any], message: str, tmp_path
     assert message in refusal(tmp_path, "from: {path: set, as: arrays}")
 
 
+GENERATOR = """
+import numpy as np
+
+def train():
+    for number in range(10):
+        yield np.full((5, 3), number, np.float32), np.arange(5) % 2
+
+def shuffled():
+    y = np.random.default_rng().permutation(200) % 2
+    yield np.zeros((200, 3)), y
+
+def fails():
+    yield np.zeros((5, 3)), [0, 1, 0, 1, 0]
+    raise RuntimeError("no more disk")
+
+def mixed():
+    yield np.zeros((5, 3)), np.zeros(5)
+    yield np.zeros((5, 2)), np.zeros(5)
+
+def single():
+    yield np.zeros(3), 1
+"""
+
+
+def test_a_generator_of_the_users(tmp_path: Path) -> None:
+    (tmp_path / "gen.py").write_text(GENERATOR)
+    data = loaded(tmp_path, 'from: {path: "gen:train", test: "gen:train"}')
+    x = whole(data.x_train)
+    assert x.tolist() == [[number] * 3 for number in range(10) for _ in range(5)]
+    np.testing.assert_array_equal(whole(data.x_train, 12), x[12:])
+    assert len(rows(data.x_test)) == 50
+    with pytest.raises(DataError, match="gen:shuffled gives other samples the second time"):
+        whole(loaded(tmp_path, 'from: "gen:shuffled"').x_train)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("gen:fails", "gen.py:14: gen:fails failed: RuntimeError: no more disk"),
+        ("gen:mixed", "gives samples of float64, shape (2,), after those of float64, (3,): they must agree"),
+        ("gen:single", "gen:single gives x of float64 and shape (3,), expected batches of numbers"),
+        ("gen:none", "gen has no function 'none'"),
+        ("other:train", "there is no module other in"),
+    ],
+)
+def test_a_wrong_generator_is_one_line(function: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "gen.py").write_text(GENERATOR)
+    assert message in refusal(tmp_path, f'from: "{function}"')
+
+
+def hugging_face(folder: Path) -> None:
+    """A folder as `DatasetDict.save_to_disk` of Hugging Face writes it."""
+    features = {"a": {"dtype": "int64", "_type": "Value"}, "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}
+    told = {"huggingface": json.dumps({"info": {"features": features}})}
+    schema = pa.schema([("a", pa.int64()), ("label", pa.int64())], metadata=told)
+    for part, count in (("train", 30), ("test", 9)):
+        (folder / part).mkdir(parents=True)
+        (folder / part / "state.json").write_text("{}")
+        for first in range(0, count, 15):
+            numbers = list(range(first, min(first + 15, count)))
+            batch = pa.record_batch([numbers[::-1], [number % 2 for number in numbers]], schema=schema)
+            with pa.ipc.new_stream(folder / part / f"data-{first:05d}-of-00002.arrow", schema) as writer:
+                writer.write_batch(batch)
+
+
+def test_a_folder_of_hugging_face(tmp_path: Path) -> None:
+    hugging_face(tmp_path / "set")
+    data = loaded(tmp_path, "from: {path: set, label: label}")
+    assert data.classes is not None
+    assert data.classes.names == ("cat", "dog")
+    assert whole(data.x_train).ravel().tolist() == [*range(14, -1, -1), *range(29, 14, -1)]
+    np.testing.assert_array_equal(whole(data.x_train, 17), whole(data.x_train)[17:])
+    assert len(rows(data.x_test)) == 9
+    with pa.ipc.new_file(tmp_path / "t.arrow", pa.schema([("a", pa.int64()), ("y", pa.int64())])) as writer:
+        writer.write_batch(pa.record_batch([[5, 4] * 10, [0, 1] * 10], names=["a", "y"]))
+    assert whole(loaded(tmp_path, "from: {path: t.arrow, label: y}").x_train)[:2].tolist() == [[5], [4]]
+
+
 def pictures(folder: Path, *, sizes: tuple[tuple[int, int], ...] = ((12, 10),)) -> None:
     for kind, shade in (("cat", 40), ("dog", 200)):
         (folder / kind).mkdir(parents=True)
@@ -282,6 +361,8 @@ def test_the_documents_sources_are_read(example: str, tmp_path: Path, monkeypatc
     pictures(tmp_path / "pets")
     (tmp_path / "book.txt").write_text("once upon a time\n" * 200)
     (tmp_path / "reviews.txt").write_text("good\tfine\nbad\train\n" * 9)
+    hugging_face(tmp_path / "animals")
+    (tmp_path / "samples.py").write_text(GENERATOR)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for url in re.findall(r"\S+#sha256=\w+", example):  # it was fetched before
         address = address_of(url)

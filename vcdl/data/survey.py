@@ -52,20 +52,25 @@ def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") ->
         raise DataError(f"{path.name} has no samples: it is empty, or holds nothing that can be read")
     found = numbers.numbers
     _refuse_not_finite(path, found)
+    y = np.concatenate(labels) if labels else None
     rows = Rows(
-        read=partial(_inputs, reader, path, task),
+        read=partial(_inputs, reader, path, task, y),
         source_count=count,
         sample_shape=first.shape[1:],
         dtype=_type_in_shards(first.dtype, found),
         numbers=found,
         sha256=digest.hexdigest(),
     )
-    return Surveyed(rows, np.concatenate(labels) if labels else None)
+    return Surveyed(rows, y)
 
 
-def _inputs(reader: "Reader", path: Path, task: Task, begin: int) -> Iterator[Array]:
-    for block in reader.blocks(path, task, begin):
-        yield block.x
+def _inputs(reader: "Reader", path: Path, task: Task, labels: Array | None, begin: int) -> Iterator[Array]:
+    """The samples again. Raises DataError where their labels are others by now: a shuffled source trains nonsense."""
+    for x, y in reader.blocks(path, task, begin):
+        if y is not None and labels is not None and not np.array_equal(y, labels[begin : begin + len(y)]):
+            raise DataError(f"{path.name} gives other samples the second time: leave it as it is, and begin again")
+        begin += len(x)
+        yield x
 
 
 def _type_in_shards(dtype: "np.dtype[np.generic]", numbers: Numbers) -> "np.dtype[np.generic]":

@@ -2,6 +2,7 @@
 
 from: table.csv
 from: {path: table.csv, label: species, test: more.csv}
+from: module:function
 """
 
 from abc import ABC, abstractmethod
@@ -30,6 +31,7 @@ _ENDINGS = {
     ".tsv": "table",
     ".parquet": "table",
     ".pq": "table",
+    ".arrow": "table",
     ".npy": "arrays",
     ".txt": "text",
 }
@@ -128,9 +130,7 @@ def _from(raw: Any, info: ValidationInfo) -> Any:
                 address = address_of(str(fields[key]))
                 if address is not None:
                     addresses.append(address)
-                    fields[key] = address.copy
-                else:
-                    fields[key] = kinds.existing_path(fields[key], info.context)
+                fields[key] = _path(fields[key], info.context) if address is None else address.copy
             except ValueError as error:
                 raise ProblemsError([Problem(() if isinstance(raw, str) else (key,), str(error))]) from None
     try:
@@ -143,10 +143,20 @@ def _from(raw: Any, info: ValidationInfo) -> Any:
     return reader
 
 
+def _path(raw: Any, job_folder: Path | None) -> Path:
+    """The path of a file or a folder, or of a function in a folder. Raises ValueError."""
+    if isinstance(raw, str) and kinds.FUNCTION.fullmatch(raw) and not (job_folder and (job_folder / raw).exists()):
+        return (job_folder or Path()).resolve() / raw
+    return kinds.existing_path(raw, job_folder)
+
+
 def _kind_of(path: Path) -> str:
     """The reader of a path by its ending, of a folder by what is in it. Raises ValueError with what to do."""
+    if kinds.FUNCTION.fullmatch(path.name):
+        return "python"
     if path.is_dir():
-        names = sorted(entry.name for entry in path.iterdir())
+        train = path / "train"  # of a folder with parts
+        names = sorted(entry.name for entry in (train if train.is_dir() else path).iterdir())
         found = {_ENDINGS.get(Path(name).suffix.lower()) for name in names} - {None, "text"}
         if len(found) > 1:
             raise ValueError(f"{path.name} holds {' and '.join(sorted(map(str, found)))}: say which by `as`")

@@ -16,7 +16,7 @@ from vcdl.passwords import without_passwords
 from vcdl.wire.workunit import Named
 from vcdl.yaml_schema.reading import Problem, ProblemsError, nearest, show
 
-_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
 def expected(what: str, value: Any) -> ValueError:
@@ -126,7 +126,7 @@ def text(pattern: str, what: str) -> PlainValidator:
 
 def function_path() -> PlainValidator:
     """`package.module:function`."""
-    return text(_FUNCTION.pattern, "package.module:function")
+    return text(FUNCTION.pattern, "package.module:function")
 
 
 def existing_file(misread: Callable[[Path], str | None] = lambda _: None) -> PlainValidator:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcdl.data.readers.table import arrow, counts_up, opened_table, table_files
+from vcdl.data.readers.table import counts_up
+from vcdl.data.readers.table_file import arrow, opened_table, table_files
 from vcdl.errors import DataError
 from vcdl.job.reader import Outline
 
@@ -140,8 +141,6 @@ def outline_of(path: Path, label: str | None) -> Outline:
 def notes_of(path: Path) -> Iterator[str]:
     """What reading a table costs, where it is much. Raises DataError, FileUnavailable."""
     for file in table_files(path):
-        if file.suffix.lower() in (".csv", ".tsv"):
-            continue
         with opened_table(file) as table:
             largest = table.largest_group_bytes
         if largest > _LARGE_GROUP_BYTES:

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import PlainValidator
 
-from vcdl.data.readers.table import opened_table, table_files
+from vcdl.data.readers.part_folders import part_folders
+from vcdl.data.readers.table_file import opened_table, table_files
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, one_line
 from vcdl.job.reader import Block, Outline, Reader, as_key
@@ -24,8 +25,6 @@ _ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", 
 _BLOCK_BYTES = 2**24
 _LARGE = 64
 """Pixels of a side above which a first job makes pictures smaller."""
-_PARTS = {"train": ("train",), "val": ("val", "validation", "valid"), "test": ("test",)}
-"""Names of the folders of parts."""
 _Picture = tuple[Path, str]
 """A file and its label."""
 
@@ -59,10 +58,7 @@ class ImagesReader(Reader):
     @property
     def parts(self) -> Mapping[str, Path]:
         given = super().parts
-        if len(given) > 1 or self.table is not None or not (self.path / "train").is_dir():
-            return given
-        found = {part: self.path / name for part, names in _PARTS.items() for name in names}
-        return {part: folder for part, folder in found.items() if folder.is_dir()}
+        return given if len(given) > 1 or self.table is not None else part_folders(self.path) or given
 
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
         pictures = self.pictures(path)

@@ -1,10 +1,9 @@
-"""Tables: CSV, TSV and Parquet, a file or a folder of files, read by pyarrow in pieces of some MB.
+"""Tables: a file or a folder of files, whose rows are samples.
 
 What a table does not say by itself the job file says: the label, categories, and what stands for missing values.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,16 +11,16 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import PlainValidator
 
+from vcdl.data.readers.part_folders import part_folders
+from vcdl.data.readers.table_file import arrow, opened_table, samples_in, table_files
 from vcdl.data.rows import Array
-from vcdl.errors import DataError, one_line, unreadable
+from vcdl.errors import DataError
 from vcdl.job.reader import Block, Outline, Reader, as_key
 from vcdl.wire.task import HAS_CLASSES, Task
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.reading import nearest
 from vcdl.yaml_schema.section import SECTION_AS_YAML
 
-_ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
-_BLOCK_BYTES = 2**24
 _INDEX_NAMES = frozenset({"", "index", "unnamed: 0", "__index_level_0__"})
 _FEWEST_OF_INDEX = 10
 """Rows that must count up before a column is taken for an index."""
@@ -71,6 +70,17 @@ class TableReader(Reader):
     missing: Annotated[dict[str, float | str] | str | None, PlainValidator(_missing), SECTION_AS_YAML] = None
     """What stands for missing values by column; or `drop`: rows with one are left out."""
 
+    @property
+    def parts(self) -> Mapping[str, Path]:
+        given = super().parts
+        return given if len(given) > 1 else part_folders(self.path) or given
+
+    def class_names(self) -> tuple[str, ...]:
+        if self.label is None or len(self.label) > 1:
+            return ()
+        with opened_table(table_files(self.parts["train"])[0]) as table:
+            return table.class_names(self.label[0])
+
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
         place = 0
         for file in table_files(path):
@@ -95,145 +105,15 @@ class TableReader(Reader):
     def outline(self, label: str | None) -> Outline:
         from vcdl.data.readers.columns import notes_of, outline_of
 
-        found = outline_of(self.path, label)
-        return replace(found, lines=(*found.lines, *notes_of(self.path)))
+        path = self.parts["train"]
+        found = outline_of(path, label)
+        return replace(found, lines=(*found.lines, *notes_of(path)))
 
     def training_samples(self) -> int | None:
         try:
-            return sum(samples_in(file) for file in table_files(self.path))
+            return sum(samples_in(file) for file in table_files(self.parts["train"]))
         except (DataError, OSError):
             return None
-
-
-def table_files(path: Path) -> list[Path]:
-    """The files of a table, in order. Raises DataError."""
-    if not path.is_dir():
-        return [path]
-    found = sorted(file for file in path.iterdir() if file.suffix.lower() in _ENDINGS)
-    if not found:
-        raise DataError(f"{path.name} holds no {', '.join(_ENDINGS)}: name the file of the table")
-    return found
-
-
-def samples_in(file: Path) -> int:
-    """Rows of a file: of Parquet as its footer says, of text by the length of its first lines. Raises DataError."""
-    if is_parquet(file):
-        with opened_table(file) as table:
-            return table.rows or 0
-    with file.open("rb") as opened:
-        begin = opened.read(2**20)
-    lines = begin.count(b"\n")
-    return max(1, round(lines * file.stat().st_size / max(1, len(begin))) - 1)
-
-
-def is_parquet(file: Path) -> bool:
-    return file.suffix.lower() in (".parquet", ".pq")
-
-
-class Table:
-    """An open file of a table."""
-
-    def __init__(self, file: Path, opened: Any) -> None:
-        self._file = file
-        self._opened = opened
-        self.schema = opened.schema_arrow if is_parquet(file) else opened.schema
-        """Columns and types, of text as its first MB says."""
-        self.rows: int | None = opened.metadata.num_rows if is_parquet(file) else None
-        """None: unknown before it is read."""
-
-    @property
-    def largest_group_bytes(self) -> int:
-        """Bytes of the largest row group of a Parquet file."""
-        facts = self._opened.metadata
-        return max(int(facts.row_group(group).total_byte_size) for group in range(facts.num_row_groups))
-
-    def batches(self, columns: Sequence[str], types: Mapping[str, Any], skips: int = 0) -> Iterator[Any]:
-        """Record batches of some columns, without the first `skips` rows. `types`: of columns of text files.
-
-        Raises DataError.
-        """
-        with _errors(self._file):
-            if is_parquet(self._file):
-                yield from self._of_parquet(columns, skips)
-            else:
-                with _opened_csv(self._file, types, columns) as opened:
-                    for batch in opened:
-                        yield batch.slice(min(skips, len(batch)))
-                        skips = max(0, skips - len(batch))
-
-    def _of_parquet(self, columns: Sequence[str], skips: int) -> Iterator[Any]:
-        facts = self._opened.metadata
-        first = 0
-        while first < facts.num_row_groups and skips >= facts.row_group(first).num_rows:
-            skips -= facts.row_group(first).num_rows
-            first += 1
-        row_bytes = max(
-            1, sum(facts.row_group(g).total_byte_size for g in range(facts.num_row_groups)) // facts.num_rows
-        )
-        rows = max(1, min(2**16, _BLOCK_BYTES // row_bytes))
-        groups = range(first, facts.num_row_groups)
-        for batch in self._opened.iter_batches(rows, row_groups=groups, columns=columns):
-            yield batch.slice(min(skips, len(batch)))
-            skips = max(0, skips - len(batch))
-
-
-@contextmanager
-def opened_table(file: Path) -> Iterator[Table]:
-    """Open a file of a table. Raises DataError, FileUnavailable."""
-    with _errors(file):
-        pa = arrow()
-        if not file.stat().st_size:
-            raise DataError(f"{file.name} is empty: write it again")
-        if is_parquet(file):
-            opened = pa.parquet.ParquetFile(file, pre_buffer=False)  # or what was read stays in memory
-            if not opened.metadata.num_rows:
-                raise DataError(f"{file.name} has no rows: write it again")
-        else:
-            opened = _opened_csv(file, {}, None)
-    with opened:
-        yield Table(file, opened)
-
-
-def _opened_csv(file: Path, types: Mapping[str, Any], columns: Sequence[str] | None) -> Any:
-    csv = arrow().csv
-    return csv.open_csv(
-        file,
-        csv.ReadOptions(block_size=2**20 if columns is None else 2**22),
-        csv.ParseOptions(delimiter="\t" if file.suffix.lower() == ".tsv" else ","),
-        csv.ConvertOptions(column_types=dict(types), include_columns=columns, strings_can_be_null=True),
-    )
-
-
-def arrow() -> Any:
-    """The package pyarrow. Raises DataError where it is not installed."""
-    try:
-        import pyarrow as pa
-        import pyarrow.compute
-        import pyarrow.csv
-        import pyarrow.parquet
-    except ImportError as error:
-        raise DataError(f"tables are read by pyarrow, which is not here ({error}): pip install 'vcdl[data]'") from error
-    return pa
-
-
-@contextmanager
-def _errors(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise DataError(f"{file} does not exist: check the name and the folder") from error
-    except PermissionError as error:
-        raise DataError(f"{file} may not be read: check its permissions") from error
-    except DataError:
-        raise
-    except ValueError as error:  # pyarrow's own errors are of this kind
-        raise DataError(
-            f"{file.name} is no whole table ({one_line(error)[:300]}): mend it, or write it again"
-        ) from error
-    except OSError as error:
-        if error.errno is None:  # pyarrow's word for a damaged file
-            raise DataError(f"{file.name} is damaged ({one_line(error)[:300]}): write it again") from error
-        raise unreadable(file, error) from error
 
 
 class _Columns:

@@ -1,0 +1,172 @@
+"""Files of tables, CSV, TSV, Parquet and Arrow, opened by pyarrow and read in pieces of some MB."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vcdl.errors import DataError, one_line, unreadable
+
+_PARQUET = (".parquet", ".pq")
+_ARROW = ".arrow"
+_ENDINGS = (".csv", ".tsv", *_PARQUET, _ARROW)
+_BLOCK_BYTES = 2**24
+
+
+def table_files(path: Path) -> list[Path]:
+    """The files of a table, in order. Raises DataError."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.suffix.lower() in _ENDINGS)
+    if not found:
+        raise DataError(f"{path.name} holds no {', '.join(_ENDINGS)}: name the file of the table")
+    return found
+
+
+def samples_in(file: Path) -> int:
+    """Rows of a file: of Parquet as its footer says, of text by the length of its first lines. Raises DataError."""
+    if file.suffix.lower() not in (".csv", ".tsv"):
+        with opened_table(file) as table:
+            return sum(map(len, table.batches([], {}))) if table.rows is None else table.rows
+    with file.open("rb") as opened:
+        begin = opened.read(2**20)
+    lines = begin.count(b"\n")
+    return max(1, round(lines * file.stat().st_size / max(1, len(begin))) - 1)
+
+
+class Table:
+    """An open file of a table."""
+
+    def __init__(self, file: Path, opened: Any) -> None:
+        self._file = file
+        self._opened = opened
+        is_parquet = file.suffix.lower() in _PARQUET
+        self.schema = opened.schema_arrow if is_parquet else opened.schema
+        """Columns and types, of text as its first MB says."""
+        self.rows: int | None = opened.metadata.num_rows if is_parquet else None
+        """None: unknown before it is read."""
+
+    @property
+    def largest_group_bytes(self) -> int:
+        """Bytes of the largest row group of a Parquet file; 0 of another one."""
+        if self.rows is None:
+            return 0
+        facts = self._opened.metadata
+        return max(int(facts.row_group(group).total_byte_size) for group in range(facts.num_row_groups))
+
+    def class_names(self, column: str) -> tuple[str, ...]:
+        """The names of a column's whole numbers, which Hugging Face's files have in their metadata."""
+        try:
+            features = json.loads(self.schema.metadata[b"huggingface"])["info"]["features"]
+            return tuple(map(str, features[column]["names"]))
+        except (KeyError, TypeError, ValueError):
+            return ()
+
+    def batches(self, columns: Sequence[str], types: Mapping[str, Any], skips: int = 0) -> Iterator[Any]:
+        """Record batches of some columns, without the first `skips` rows. `types`: of columns of text files.
+
+        Raises DataError.
+        """
+        with _errors(self._file):
+            if self.rows is not None:
+                batches, skips = self._of_parquet(columns, skips)
+            elif self._file.suffix.lower() == _ARROW:
+                batches = (batch.select(columns) for batch in self._opened)
+            else:
+                batches = _opened_csv(self._file, types, columns)
+            for batch in batches:
+                for piece in _pieces(batch):
+                    yield piece.slice(min(skips, len(piece)))
+                    skips = max(0, skips - len(piece))
+
+    def _of_parquet(self, columns: Sequence[str], skips: int) -> tuple[Iterator[Any], int]:
+        """The batches from the row group on in which row `skips` lies, and how many of its rows are to be skipped."""
+        facts = self._opened.metadata
+        first = 0
+        while first < facts.num_row_groups and skips >= facts.row_group(first).num_rows:
+            skips -= facts.row_group(first).num_rows
+            first += 1
+        size_bytes = sum(facts.row_group(g).total_byte_size for g in range(facts.num_row_groups))
+        rows = max(1, min(2**16, _BLOCK_BYTES // max(1, size_bytes // facts.num_rows)))
+        groups = range(first, facts.num_row_groups)
+        return self._opened.iter_batches(rows, row_groups=groups, columns=columns), skips
+
+
+def _pieces(batch: Any) -> Iterator[Any]:
+    """A batch in pieces of some MB: those of Arrow files may be as large as the file."""
+    rows = max(1, len(batch) * _BLOCK_BYTES // max(_BLOCK_BYTES, batch.nbytes))
+    for first in range(0, len(batch), rows):
+        yield batch.slice(first, rows)
+
+
+@contextmanager
+def opened_table(file: Path) -> Iterator[Table]:
+    """Open a file of a table. Raises DataError, FileUnavailable."""
+    with _errors(file):
+        pa = arrow()
+        if not file.stat().st_size:
+            raise DataError(f"{file.name} is empty: write it again")
+        if file.suffix.lower() == _ARROW:
+            opened = _opened_arrow(file)
+        elif file.suffix.lower() in _PARQUET:
+            opened = pa.parquet.ParquetFile(file, pre_buffer=False)  # or what was read stays in memory
+            if not opened.metadata.num_rows:
+                raise DataError(f"{file.name} has no rows: write it again")
+        else:
+            opened = _opened_csv(file, {}, None)
+    with opened:
+        yield Table(file, opened)
+
+
+def _opened_arrow(file: Path) -> Any:
+    mapped = arrow().memory_map(str(file))
+    try:
+        return arrow().ipc.open_stream(mapped)
+    except arrow().ArrowInvalid:  # the other of its two forms
+        opened = arrow().ipc.open_file(mapped)
+        batches = (opened.get_batch(number) for number in range(opened.num_record_batches))
+        return arrow().RecordBatchReader.from_batches(opened.schema, batches)
+
+
+def _opened_csv(file: Path, types: Mapping[str, Any], columns: Sequence[str] | None) -> Any:
+    csv = arrow().csv
+    return csv.open_csv(
+        file,
+        csv.ReadOptions(block_size=2**20 if columns is None else 2**22),
+        csv.ParseOptions(delimiter="\t" if file.suffix.lower() == ".tsv" else ","),
+        csv.ConvertOptions(column_types=dict(types), include_columns=columns, strings_can_be_null=True),
+    )
+
+
+def arrow() -> Any:
+    """The package pyarrow. Raises DataError where it is not installed."""
+    try:
+        import pyarrow as pa
+        import pyarrow.compute
+        import pyarrow.csv
+        import pyarrow.ipc
+        import pyarrow.parquet
+    except ImportError as error:
+        raise DataError(f"tables are read by pyarrow, which is not here ({error}): pip install 'vcdl[data]'") from error
+    return pa
+
+
+@contextmanager
+def _errors(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataError(f"{file} does not exist: check the name and the folder") from error
+    except PermissionError as error:
+        raise DataError(f"{file} may not be read: check its permissions") from error
+    except DataError:
+        raise
+    except ValueError as error:  # pyarrow's own errors are of this kind
+        raise DataError(
+            f"{file.name} is no whole table ({one_line(error)[:300]}): mend it, or write it again"
+        ) from error
+    except OSError as error:
+        if error.errno is None:  # pyarrow's word for a damaged file
+            raise DataError(f"{file.name} is damaged ({one_line(error)[:300]}): write it again") from error
+        raise unreadable(file, error) from error
