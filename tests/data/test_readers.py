@@ -1,7 +1,9 @@
 """Readers of `data > from`: real files of each kind, as blocks, from any place on; and what is said of wrong ones."""
 
 import json
+import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from PIL import Image
 
 from tests.places import DOCS
 from vcdl.data import Dataset, load_dataset
+from vcdl.data.readers.table import TableReader
 from vcdl.data.rows import Rows
 from vcdl.errors import DataError, JobError
 from vcdl.files.fetched import address_of
@@ -105,6 +108,35 @@ def test_what_a_table_does_not_say_by_itself_is_asked_for(said: str, message: st
 def numbers(count: int = 4000) -> Any:
     x = np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32)
     return pa.table({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "y": np.arange(count) * 2 // count})
+
+
+def test_an_unchanged_source_is_surveyed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    reads: list[Path] = []
+    read = TableReader.blocks
+
+    def counted_blocks(reader: TableReader, path: Path, *arguments: Any) -> Any:
+        reads.append(path)
+        return read(reader, path, *arguments)
+
+    monkeypatch.setattr(TableReader, "blocks", counted_blocks)
+    file = tmp_path / "t.parquet"
+    pa.parquet.write_table(numbers(), file)
+    loaded(tmp_path, "from: {path: t.parquet, label: y}")
+    first = loaded(tmp_path, "from: {path: t.parquet, label: y}")
+    assert len(reads) == 2, "one that was just written may change unnoticed"
+    now_s = int(time.time())
+    for past_s, expected in ((100, 3), (100, 3), (90, 4)):
+        os.utime(file, (now_s, now_s - past_s))
+        again = loaded(tmp_path, "from: {path: t.parquet, label: y}")
+        assert len(reads) == expected
+        np.testing.assert_array_equal(again.y_train, first.y_train)
+        assert rows(again.x_train).content == rows(first.x_train).content
+        assert np.array_equal(rows(again.x_train).numbers.deviation, rows(first.x_train).numbers.deviation)
+    assert not list((tmp_path / "cache").rglob("*.tmp*"))
+    for damaged in (tmp_path / "cache").rglob("*.npz"):
+        damaged.write_bytes(damaged.read_bytes()[:-40])
+    np.testing.assert_array_equal(loaded(tmp_path, "from: {path: t.parquet, label: y}").y_train, first.y_train)
 
 
 def test_parquet_is_read_from_any_row_on(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vcdl.data.kept_survey import Survey, kept
 from vcdl.data.numbers import Numbers, NumbersSoFar
 from vcdl.data.rows import Array, Rows
 from vcdl.errors import DataError
@@ -32,13 +33,30 @@ class Surveyed:
 
 
 def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") -> Surveyed:
-    """Read a part once. `normalise`: what the job wants, which may need moments. Raises DataError, FileUnavailable."""
+    """Read a part once, or take what is known of it. `normalise`: what the job wants, which may need moments.
+
+    Raises DataError, FileUnavailable.
+    """
+    found = kept(reader, path, task, normalise, partial(_read, reader, path, task, normalise))
+    _refuse_not_finite(path, found.numbers)
+    rows = Rows(
+        read=partial(_inputs, reader, path, task, found.y),
+        source_count=found.count,
+        sample_shape=found.sample.shape[1:],
+        dtype=_type_in_shards(found.sample.dtype, found.numbers),
+        numbers=found.numbers,
+        sha256=found.sha256,
+    )
+    return Surveyed(rows, found.y)
+
+
+def _read(reader: "Reader", path: Path, task: Task, normalise: str) -> Survey:
     digest = hashlib.sha256()
     count, labels = 0, []
     first: Array | None = None
     for x, y in reader.blocks(path, task):
         if first is None:
-            first = x[:1]
+            first = np.empty((0, *x.shape[1:]), x.dtype)
             numbers = NumbersSoFar(normalise == "standardise" or (normalise == "auto" and x.ndim == 2))
             digest.update(f"{x.dtype.str}{x.shape[1:]}".encode())
         if x.shape[1:] != first.shape[1:]:
@@ -50,18 +68,8 @@ def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") ->
             labels.append(y)
     if first is None:
         raise DataError(f"{path.name} has no samples: it is empty, or holds nothing that can be read")
-    found = numbers.numbers
-    _refuse_not_finite(path, found)
     y = np.concatenate(labels) if labels else None
-    rows = Rows(
-        read=partial(_inputs, reader, path, task, y),
-        source_count=count,
-        sample_shape=first.shape[1:],
-        dtype=_type_in_shards(first.dtype, found),
-        numbers=found,
-        sha256=digest.hexdigest(),
-    )
-    return Surveyed(rows, y)
+    return Survey(count, first, numbers.numbers, digest.hexdigest(), y)
 
 
 def _inputs(reader: "Reader", path: Path, task: Task, labels: Array | None, begin: int) -> Iterator[Array]:

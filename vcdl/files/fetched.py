@@ -50,14 +50,18 @@ class Address(NamedTuple):
     @property
     def folder(self) -> Path:
         """The folder of its copy."""
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vcdl" / "sources"
-        return cache / (self.sha256 or "at-" + hashlib.sha256(self.url.encode()).hexdigest()[:40])
+        return cache_folder() / "sources" / (self.sha256 or "at-" + hashlib.sha256(self.url.encode()).hexdigest()[:40])
 
     @property
     def copy(self) -> Path:
         """The copy, which has the name of what it is one of."""
         name = PurePosixPath(unquote(urlsplit(self.url).path)).name
         return self.folder / (name or urlsplit(self.url).netloc)
+
+
+def cache_folder() -> Path:
+    """The folder of this user's files that can be made again: `vcdl` in $XDG_CACHE_HOME, by default ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vcdl"
 
 
 def address_of(text: str) -> Address | None:

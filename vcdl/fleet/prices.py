@@ -1,7 +1,6 @@
 """The price table: dated list prices in the package, overridden by the prices that were fetched from the cloud."""
 
 import csv
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
@@ -15,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
 from vcdl.errors import FleetError, file_cure, first_fault
 from vcdl.files.atomic import atomic_write
+from vcdl.files.fetched import cache_folder
 from vcdl.fleet.billing import extras_per_h
 from vcdl.fleet.instance import InstanceType, Pool
 from vcdl.fleet.ledger_rows import PricedRow
@@ -138,8 +138,7 @@ def price_of(pool: Pool, table: PriceTable, settings: FleetSettings, now_s: floa
 
 def refreshed_file() -> Path:
     """The file of this user's refreshed prices: `vcdl/prices.csv` in $XDG_CACHE_HOME, by default ~/.cache."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "vcdl" / "prices.csv"
+    return cache_folder() / "prices.csv"
 
 
 @cache

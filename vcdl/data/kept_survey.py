@@ -1,0 +1,105 @@
+"""Surveys that are kept from one command to the next: `check`, `describe` and `run` read an unchanged source once.
+
+A survey is found by what it depends on: the reader's keys, the task, and name, size and time of change of each file.
+They lie in `vcdl/surveys` of $XDG_CACHE_HOME, by default ~/.cache, and may be removed at any time.
+"""
+
+import hashlib
+import os
+import time
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from vcdl.data.numbers import Numbers
+from vcdl.data.rows import Array
+from vcdl.files.atomic import atomic_write
+from vcdl.files.fetched import cache_folder
+from vcdl.version import __version__
+from vcdl.wire.task import Task
+
+if TYPE_CHECKING:
+    from vcdl.job.reader import Reader
+
+_MOST_LABEL_BYTES = 2**28
+_KEPT_S = 30 * 86_400.0
+"""Seconds without use after which one is removed."""
+_SETTLED_S = 2.0
+"""Seconds after its last change from which on a file's time of change tells it from a later one."""
+
+
+class Survey(NamedTuple):
+    """Facts that one pass over a part of a source finds."""
+
+    count: int
+    sample: Array
+    """An empty array of a sample's shape and number type, shape (0, …)."""
+    numbers: Numbers
+    sha256: str
+    y: Array | None
+
+
+def kept(reader: "Reader", path: Path, task: Task, moments: str, survey: Callable[[], Survey]) -> Survey:
+    """The survey of a part, made unless one is kept. `moments`: whatever else it depends on."""
+    key = _key(reader, path, task, moments)
+    if key is None:
+        return survey()
+    file = cache_folder() / "surveys" / f"{key}.npz"
+    with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
+        found = _read(file)
+        os.utime(file)
+        return found
+    made = survey()
+    if made.y is None or made.y.nbytes <= _MOST_LABEL_BYTES:
+        with suppress(OSError):  # it is made again the next time
+            _write(file, made)
+    return made
+
+
+def _key(reader: "Reader", path: Path, task: Task, moments: str) -> str | None:
+    """The checksum of what a survey depends on; None: it cannot be said, as of another package's reader, or of files
+    that were just written."""
+    if not type(reader).__module__.startswith("vcdl.") or not path.exists():
+        return None
+    digest = hashlib.sha256(repr((__version__, reader.model_dump_json(), str(path), task, moments)).encode())
+    newest_s = 0.0
+    for place in dict.fromkeys(filter(None, (reader.path, reader.validation, reader.test, path))):
+        for file in (place, *sorted(place.rglob("*"))):
+            facts = file.stat()
+            digest.update(repr((str(file), facts.st_size, facts.st_mtime_ns, facts.st_ino)).encode())
+            newest_s = max(newest_s, facts.st_mtime)
+    return None if time.time() - newest_s < _SETTLED_S else digest.hexdigest()
+
+
+def _read(file: Path) -> Survey:
+    with np.load(file, allow_pickle=False) as held:
+        low, high, whole = held["low"], held["high"], bool(held["whole"])
+        moments = (held["mean"], held["deviation"]) if "mean" in held else (None, None)
+        numbers = Numbers(low, high, whole, *moments)
+        y = held.get("y")
+        return Survey(int(held["count"]), held["sample"], numbers, str(held["sha256"]), y)
+
+
+def _write(file: Path, made: Survey) -> None:
+    numbers = made.numbers
+    held = {
+        "count": made.count,
+        "sample": made.sample,
+        "sha256": made.sha256,
+        "low": numbers.low,
+        "high": numbers.high,
+        "whole": numbers.whole,
+        "mean": numbers.mean,
+        "deviation": numbers.deviation,
+        "y": made.y,
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for old in file.parent.iterdir():
+        if time.time() - old.stat().st_mtime > _KEPT_S:
+            old.unlink()
+    with atomic_write(file) as temporary, temporary.open("wb") as opened:
+        np.savez(opened, **{name: value for name, value in held.items() if value is not None})
