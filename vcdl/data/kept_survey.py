@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ _SETTLED_S = 2.0
 class Survey(NamedTuple):
     """Facts that one pass over a part of a source finds."""
 
-    count: int
+    rows: int
     sample: Array
     """An empty array of a sample's shape and number type, shape (0, …)."""
     numbers: Numbers
@@ -81,13 +81,13 @@ def _read(file: Path) -> Survey:
         moments = (held["mean"], held["deviation"]) if "mean" in held else (None, None)
         numbers = Numbers(low, high, whole, *moments)
         y = held.get("y")
-        return Survey(int(held["count"]), held["sample"], numbers, str(held["sha256"]), y)
+        return Survey(int(held["rows"]), held["sample"], numbers, str(held["sha256"]), y)
 
 
 def _write(file: Path, made: Survey) -> None:
     numbers = made.numbers
-    held = {
-        "count": made.count,
+    held: dict[str, Any] = {
+        "rows": made.rows,
         "sample": made.sample,
         "sha256": made.sha256,
         "low": numbers.low,
@@ -102,4 +102,4 @@ def _write(file: Path, made: Survey) -> None:
         if time.time() - old.stat().st_mtime > _KEPT_S:
             old.unlink()
     with atomic_write(file) as temporary, temporary.open("wb") as opened:
-        np.savez(opened, **{name: value for name, value in held.items() if value is not None})
+        np.savez(opened, allow_pickle=False, **{name: value for name, value in held.items() if value is not None})

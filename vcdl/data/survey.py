@@ -41,7 +41,7 @@ def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") ->
     _refuse_not_finite(path, found.numbers)
     rows = Rows(
         read=partial(_inputs, reader, path, task, found.y),
-        source_count=found.count,
+        source_count=found.rows,
         sample_shape=found.sample.shape[1:],
         dtype=_type_in_shards(found.sample.dtype, found.numbers),
         numbers=found.numbers,
