@@ -10,7 +10,6 @@ import numpy.typing as npt
 from numpy.lib import format as npy
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
-_HEADER_AT = 10
 """Offset of the header's text in a member of version 1.0."""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.uploads import header_of
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors import RunFolderFull
 from vcdl.journal.events import Event, RolledBack, WorkunitSent
@@ -17,7 +18,7 @@ from vcdl.journal.journal import Journal
 from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
 from vcdl.stores import Applied, Boundary, FileStore, Fold
 from vcdl.wire.weights import Vector, write_weights
-from vcdl.wire.workunit import UpdateHeader, WorkunitName
+from vcdl.wire.workunit import WorkunitName
 
 
 class Killed(BaseException):
@@ -125,17 +126,9 @@ class MemoryGrid(Grid, Results):
         base_version: int | None = None,
     ) -> None:
         """A client uploads an update of a workunit; `base_version`: another one that it began with."""
-        name = WorkunitName.parse(workunit)
-        header = UpdateHeader(
-            job=name.job,
-            workunit=workunit,
-            base_version=name.base_version if base_version is None else base_version,
-            layout=self.layout,
-            samples=self.samples,
-            fraction=1.0,
-            train_s=train_s,
-            loss=loss,
-        )
+        base = WorkunitName.parse(workunit).base_version if base_version is None else base_version
+        facts = {"base_version": base, "samples": self.samples, "train_s": train_s, "loss": loss}
+        header = header_of(workunit, self.layout, **facts)
         path = self.uploads / f"{workunit}.h5"
         weights = self.brought.get(workunit, trained(workunit)) if weights is None else weights
         if self.ways is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.end_to_end.vcdl_process import applied
+from tests.uploads import header_of
 from vcdl.job import Job, save_job
 from vcdl.journal.journal import Journal
 from vcdl.models.footprint import Footprint
@@ -21,7 +22,7 @@ from vcdl.run.run import Run
 from vcdl.run.store_claim import asked_settings, store_address
 from vcdl.stores import WeightStore
 from vcdl.wire.weights import Layout, Variable, Vector, read_weights, write_weights
-from vcdl.wire.workunit import Normalisation, UpdateHeader, Workunit
+from vcdl.wire.workunit import Normalisation, Workunit
 
 SHARDS = 50
 ALPHA = 0.9
@@ -102,16 +103,8 @@ class ServedRun:
         """The upload of the subtask `number`; returns its workunit. `began_with`: newer weights than the base's."""
         epoch, shard = number // SHARDS + 1, number % SHARDS
         unit = Workunit(self.run.name, epoch, shard, attempt, base_version, seed=1, training=self.run.training)
-        header = UpdateHeader(
-            job=self.job.name,
-            workunit=unit.name,
-            base_version=base_version if began_with is None else began_with,
-            layout=self.prepared.layout.fingerprint,
-            samples=100,
-            fraction=1.0,
-            train_s=1.0,
-            loss=1.0,
-        )
+        base = base_version if began_with is None else began_with
+        header = header_of(unit.name, self.prepared.layout.fingerprint, base_version=base, samples=100)
         write_weights(self.folder.uploads / f"{unit.name}.h5", weights, header.to_json())
         return unit.name
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.uploads import header_of
 from vcdl.client.batches import steps_of
 from vcdl.client.trainer import Trainer
 from vcdl.data.npz_file import read_split
@@ -16,7 +17,6 @@ from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 from vcdl.wire.normalise import normalise
 from vcdl.wire.weights import Vector, read_weights, write_weights
-from vcdl.wire.workunit import UpdateHeader
 
 SHARDS = 12
 NORMALISED = "benchmarks.experiments.problem_models:normalised_cnn"
@@ -67,15 +67,5 @@ class TrainedRun:
 
     def upload(self, path: Path, workunit: str, weights: Vector) -> Path:
         """The file of an upload."""
-        header = UpdateHeader(
-            job="trained",
-            workunit=workunit,
-            base_version=0,
-            layout=self.run.layout.fingerprint,
-            samples=10,
-            fraction=1.0,
-            train_s=1.0,
-            loss=1.0,
-        )
-        write_weights(path, weights, header.to_json())
+        write_weights(path, weights, header_of(workunit, self.run.layout.fingerprint).to_json())
         return path

@@ -53,11 +53,6 @@ def test_a_good_upload_is_taken(upload: Path) -> None:
     assert read_upload(upload, new_check().up).tobytes() == vector().tobytes()
 
 
-def test_a_partial_upload_is_taken(upload: Path) -> None:
-    write_weights(upload, vector(), replace(HEADER, samples=1, fraction=1 / 60, train_s=0.0).to_json())
-    assert new_check().examine(upload, WORKUNIT).fraction == 1 / 60
-
-
 # -- the header
 
 HEADERS: dict[str, tuple[dict[str, Any], Refusal]] = {

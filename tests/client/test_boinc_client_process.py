@@ -239,6 +239,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         signal.signal(number, handler)
 
 
+@pytest.mark.nightly
 def test_under_the_wrapper_a_signal_leaves_a_checkpoint_in_time_and_a_new_process_goes_on(host: Host) -> None:
     slot = host.slot("wrapped", local_epochs=4000)
     fraction = slot / "fraction_done.txt"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.boinc_side import CHANNEL_BYTES, CONTROL, STATUS, ClientSide, wait_for
+from tests.client.boinc_side import CONTROL, STATUS, ClientSide, wait_for
 from tests.leftovers import leave_half
 from vcdl.client import boinc_supervisor
 from vcdl.client.boinc_supervisor import BoincSupervisor
@@ -67,16 +67,6 @@ def test_a_message_is_taken_once_and_the_next_one_waits_until_then(client: Clien
     assert client.take(STATUS) == "first, and longer"
     assert channels.send(Channel.STATUS, "second")
     assert client.take(STATUS) == "second"
-
-
-def test_the_longest_message_stays_in_its_channel(client: ClientSide, tmp_path: Path) -> None:
-    channels = Channels(tmp_path)
-    client.close()
-    assert channels.send(Channel.STATUS, "x" * (CHANNEL_BYTES - 2))
-    assert client.take(STATUS) == "x" * (CHANNEL_BYTES - 2)
-    assert client.take(STATUS + 1) is None
-    with pytest.raises(ValueError, match="1023 bytes"):
-        channels.send(Channel.STATUS, "x" * (CHANNEL_BYTES - 1))
 
 
 @pytest.mark.parametrize("content", [None, b"", bytes(1000)])
@@ -171,12 +161,6 @@ def test_a_start_is_suspended_wherever_it_is(client: ClientSide, init: InitData,
             steps[0] += 1
         client_side.join()
     assert stood_still.is_set()
-
-
-def test_a_checkpoint_made_while_suspended_is_announced_too(client: ClientSide, supervisor: BoincSupervisor) -> None:
-    client.say("<suspend/>")
-    supervisor.checkpoint_made()
-    wait_for(lambda: bool(client.told) and client.told[-1]["checkpoint_cpu_time"] > 1000)
 
 
 def test_a_training_that_is_done_says_so_last(client: ClientSide, supervisor: BoincSupervisor) -> None:
@@ -352,12 +336,6 @@ def test_stubs_lead_to_the_real_files_both_ways_and_over_a_restart(slot: Path) -
     deliver_output(slot, project)
     assert (project / "result_0").read_bytes() == b"trained"
     assert sorted(path.name for path in project.iterdir()) == ["result_0", "vcdl_abc.npz"]
-
-
-def test_an_output_without_a_stub_stays_where_it_is(slot: Path) -> None:
-    (slot / "update.h5").write_bytes(b"trained")
-    deliver_output(slot, slot.parents[1] / "projects" / "x")
-    assert [path.name for path in slot.iterdir()] == ["update.h5"]
 
 
 def test_an_input_cannot_name_a_file_of_the_volunteer(slot: Path) -> None:

@@ -39,11 +39,6 @@ def test_what_is_read_is_what_was_written(folder: Path) -> None:
     assert [path.name for path in folder.iterdir()] == [CHECKPOINT_FILE]
 
 
-def test_no_checkpoint_is_nothing_to_tell(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert Checkpoint.read(tmp_path, WORKUNIT, STATE) is None
-    assert not caplog.text
-
-
 @pytest.mark.parametrize(
     "damage",
     [

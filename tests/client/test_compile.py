@@ -37,12 +37,6 @@ def test_a_loss_is_found_by_function_class_and_short_name(loss: str, expected: s
     assert type(make_loss(Named(loss))).__name__ == expected
 
 
-def test_arguments_reach_loss_and_metric() -> None:
-    loss = make_loss(Named("sparse_categorical_crossentropy", {"from_logits": True}))
-    assert loss.get_config()["from_logits"] is True
-    assert make_metric(Named("sparse_top_k_categorical_accuracy", {"k": 3})).get_config()["k"] == 3
-
-
 def test_a_compiled_model_trains_with_its_metrics() -> None:
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3, activation="softmax")])
     training = Training(

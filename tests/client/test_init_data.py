@@ -37,10 +37,6 @@ def test_a_gpu_task_is_told_everything(tmp_path: Path) -> None:
     )
 
 
-def test_values_inside_other_elements_are_not_the_tasks_own(tmp_path: Path) -> None:
-    assert read(tmp_path, init_data(tmp_path, ncpus="3.000000")).cpus == 3.0
-
-
 def test_what_an_older_client_leaves_out_has_boincs_default(tmp_path: Path) -> None:
     data = read(tmp_path, "<app_init_data>\n<project_dir>/p</project_dir>\n</app_init_data>\n")
     assert data == InitData(Path("/p"))
@@ -70,17 +66,6 @@ def test_a_file_that_says_two_things_is_refused(tmp_path: Path) -> None:
     text = init_data(tmp_path).replace("<slot>0</slot>", "<slot>0</slot>\n<ncpus>2.0</ncpus>")
     with pytest.raises(SlotError, match="two different values of ncpus"):
         read(tmp_path, text)
-
-
-@pytest.mark.parametrize("text", ["", "<app_init_data>\n<slot>0</slot>\n", f"key {ACCOUNT_KEY}"])
-def test_a_file_that_was_cut_short_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(SlotError, match="not whole: restart the BOINC client"):
-        read(tmp_path, text)
-
-
-def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(SlotError, match=r"init_data.xml cannot be read \(No such file or directory\)"):
-        InitData.read(tmp_path)
 
 
 def test_the_account_key_is_not_kept(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -72,12 +71,6 @@ def test_the_launcher_becomes_the_client_and_hands_its_arguments_and_its_exit_co
     assert process.returncode == 7
 
 
-def test_finding_is_quick(layout: Layout) -> None:
-    begun_s = time.monotonic()
-    layout.launch(VCDL_PYTHON=sys.executable).communicate(timeout=30)
-    assert time.monotonic() - begun_s < 1.5, "TensorFlow alone would take seconds"
-
-
 def test_a_python_that_cannot_train_is_passed_over(layout: Layout) -> None:
     log = layout.root / "log"
     unable = python_at(layout.root / "unable" / "python", log, able=False)
@@ -142,14 +135,6 @@ def test_the_client_is_found_under_its_logical_name_too(layout: Layout, as_stub:
     said, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (7, "")
     assert said.split()[2] == ("../../projects/x/other.pyz" if as_stub else "vcdl_client.pyz")
-
-
-def test_a_client_that_is_missing_is_one_line(layout: Layout) -> None:
-    (layout.project / "vcdl_client_3.pyz").unlink()
-    process = layout.launch(VCDL_PYTHON=sys.executable)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == EXIT_INIT_FAILURE
-    assert errors == "vcdl_client: vcdl_client.pyz is missing: reset the project in the BOINC client\n"
 
 
 STARTED = "import os, sys\nprint(os.environ['VCDL_RUNTIME_ARCHIVE'], sys.flags.isolated)\nsys.exit(7)\n"

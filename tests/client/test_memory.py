@@ -45,7 +45,3 @@ def test_the_groups_of_version_1_likewise(tmp_path: Path) -> None:
     }
     groups = "9:name=systemd:/\n4:memory:/job\n3:cpu,cpuacct:/other\n0::/\n"
     assert available_memory_bytes(system(tmp_path, groups, files)) == 0
-
-
-def test_a_system_that_does_not_tell(tmp_path: Path) -> None:
-    assert available_memory_bytes(tmp_path) is None

@@ -168,9 +168,3 @@ def test_a_task_that_is_started_again_keeps_its_weights(slot: Path, web: Web) ->
     assert begun_from(slot, web) == NEWER
     (slot / "newest.h5").write_bytes(b"damaged")
     assert begun_from(slot, web) == CAME
-
-
-def test_a_task_with_a_checkpoint_keeps_the_weights_that_came(slot: Path, web: Web) -> None:
-    (slot / "checkpoint.npz").touch()
-    web.publish()
-    assert begun_from(slot, web) == CAME

@@ -22,7 +22,6 @@ from tests.client.workunit_folder import (
     with_training,
     write_workunit,
 )
-from tests.full_disk import fill
 from tests.places import ROOT
 from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.train import train_workunit
@@ -99,24 +98,6 @@ def test_by_hand_ctrl_c_stops_with_a_checkpoint_and_the_same_command_goes_on(tmp
     assert read_update(folder)[1].samples == 60 * SAMPLES
 
 
-def test_by_hand_a_workunit_that_cannot_be_trained_is_one_line_and_exit_code_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], keep_signals: None
-) -> None:
-    from vcdl.client.__main__ import main
-
-    assert main([str(tmp_path)]) == ExitCode.RUN_FAILED
-    assert capsys.readouterr().err == "failed: workunit.json is missing: fetch the workunit's files again\n"
-
-
-@pytest.fixture
-def keep_signals() -> Iterator[None]:
-    """Undo what a command does to the handlers of this process."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in kept.items():
-        signal.signal(number, handler)
-
-
 class Worker:
     """The parent's side of a worker process."""
 
@@ -169,20 +150,6 @@ def test_a_worker_trains_one_workunit_after_another(worker: Worker, tmp_path: Pa
         assert worker.hear_end() == {"event": "done"}
         assert read_update(folder)[1].fraction == 1.0
     np.testing.assert_array_equal(read_update(tmp_path / "first")[0], read_update(tmp_path / "second")[0])
-
-
-def test_a_worker_that_finds_the_disk_full_says_so_and_trains_it_later(
-    worker: Worker, tmp_path: Path, small_disk: Path
-) -> None:
-    folder = write_workunit(small_disk / "slot")
-    filled = fill(small_disk)
-    worker.say(do="train", folder=str(folder))
-    assert worker.hear_end() == {"event": "no_room"}
-    assert not (folder / "update.h5").exists()
-    filled.unlink()
-    worker.say(do="train", folder=str(folder))
-    assert worker.hear_end() == {"event": "done"}
-    assert read_update(folder)[1].fraction == 1.0
 
 
 def test_a_worker_tells_in_one_line_why_a_workunit_failed_and_lives_on(worker: Worker, tmp_path: Path) -> None:

@@ -68,12 +68,6 @@ def test_the_packages_are_unpacked_and_found_with_their_backend(delivered: Deliv
     assert os.environ["KERAS_BACKEND"] == "jax"
 
 
-def test_a_python_that_was_not_delivered_is_left_as_it_is(tmp_path: Path) -> None:
-    before = list(sys.path)
-    make_ready(tmp_path)
-    assert sys.path == before
-
-
 @pytest.mark.process
 def test_tasks_that_start_together_unpack_once(delivered: Delivered) -> None:
     program = (

@@ -174,12 +174,6 @@ def test_quit_leaves_a_checkpoint_from_which_the_same_update_comes(
     assert not (folder / CHECKPOINT_FILE).exists()
 
 
-def test_quit_before_the_first_batch_leaves_nothing(folder: Path, trainers: TrainerCache) -> None:
-    assert train_workunit(folder, stop_at(0, Request.QUIT), trainers) is Outcome.QUIT
-    assert not (folder / CHECKPOINT_FILE).exists()
-    assert not (folder / "update.h5").exists()
-
-
 @pytest.mark.parametrize(("batch", "trained"), [(0, BATCH_SIZE), (5, 5 * BATCH_SIZE), (BATCHES, SAMPLES)])
 def test_finish_uploads_what_was_trained_and_says_how_much(
     folder: Path, trainers: TrainerCache, batch: int, trained: int
@@ -245,14 +239,6 @@ def test_an_update_that_is_already_there_is_not_trained_again(folder: Path, trai
     assert supervisor.questions == 0
     assert (folder / "update.h5").read_bytes() == before
     assert not list(folder.glob("*checkpoint*"))
-
-
-def test_half_an_update_is_trained_again(folder: Path, trainers: TrainerCache, undisturbed: Vector) -> None:
-    train_workunit(folder, ScriptedSupervisor(), trainers)
-    whole = (folder / "update.h5").read_bytes()
-    (folder / "update.h5").write_bytes(whole[: len(whole) // 2])
-    assert train_workunit(folder, ScriptedSupervisor(), trainers) is Outcome.DONE
-    np.testing.assert_array_equal(read_update(folder)[0], undisturbed)
 
 
 def test_a_diverging_training_ends_with_advice_and_no_update(tmp_path: Path, trainers: TrainerCache) -> None:

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from tests.codecs.encodings import CODECS, LARGE, SMALL, changes, encoding
 from tests.examples import examples
-from tests.uploads import read_upload
+from tests.uploads import header_of, read_upload
 from vcdl.checks import Refusal, Refused, UploadCheck
 from vcdl.codecs.base import SCALE_BLOCK
 from vcdl.errors import WeightsFileError
 from vcdl.wire.hdf5_form import ENCODED
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import opened_dataset, write_dataset, write_weights
-from vcdl.wire.workunit import PLAIN, Named, Transport, UpdateHeader
+from vcdl.wire.workunit import PLAIN, Named, Transport
 
 HEADER = "{}"
 DEFLATED = 1 << 31
@@ -134,7 +134,7 @@ def test_negative_second_moments_are_refused_by_name(tmp_path: Path, transport: 
     started = np.full(layout.size, 0.5, np.float32)
     write_weights(tmp_path / "params.h5", started, ParamsHeader("digits", 142, layout.fingerprint).to_json())
     asked = replace(check(transport), layout=layout)
-    header = UpdateHeader("digits", WORKUNIT, 142, layout.fingerprint, 60, 1.0, 2.5, 0.4, asked.up.label).to_json()
+    header = header_of(WORKUNIT, layout.fingerprint, samples=60, codec=asked.up.label).to_json()
     for negative, refused in ((-101, False), (place, True)):
         trained = started.copy()
         trained[negative] = -1e-12
@@ -186,17 +186,7 @@ def check(transport: Transport) -> UploadCheck:
 
 def send(path: Path, sent: Transport, size: float = 0.01) -> None:
     way = check(sent).up
-    header = UpdateHeader(
-        job="digits",
-        workunit=WORKUNIT,
-        base_version=142,
-        layout=SMALL.fingerprint,
-        samples=60,
-        fraction=1.0,
-        train_s=2.5,
-        loss=0.4,
-        codec=way.label,
-    )
+    header = header_of(WORKUNIT, SMALL.fingerprint, samples=60, codec=way.label)
     started = np.full(SMALL.size, 0.5, np.float32)
     way.write_upload(path, started + np.float32(size), started, header.to_json())
 
@@ -229,17 +219,7 @@ def test_weights_that_travel_in_another_way_than_the_job_s_are_refused_by_name(
 
 
 def test_an_upload_that_lies_about_its_codec_is_unreadable(tmp_path: Path, base: Path) -> None:
-    header = UpdateHeader(
-        job="digits",
-        workunit=WORKUNIT,
-        base_version=142,
-        layout=SMALL.fingerprint,
-        samples=60,
-        fraction=1.0,
-        train_s=2.5,
-        loss=0.4,
-        codec="int8(127)+zlib",
-    )
+    header = header_of(WORKUNIT, SMALL.fingerprint, samples=60, codec="int8(127)+zlib")
     write_weights(tmp_path / "update.h5", np.ones(SMALL.size, np.float32), header.to_json())
     assert refusal(tmp_path / "update.h5", Transport(up=Named("int8"), compress=True), base) == Refusal.UNREADABLE
 
@@ -249,11 +229,6 @@ def test_a_base_that_is_gone_is_refused_by_name(tmp_path: Path, base: Path) -> N
     send(tmp_path / "update.h5", transport)
     base.unlink()
     assert refusal(tmp_path / "update.h5", transport, base) == Refusal.WRONG_BASE
-
-
-def test_plain_weights_need_no_base(tmp_path: Path) -> None:
-    send(tmp_path / "update.h5", PLAIN)
-    check(PLAIN).examine(tmp_path / "update.h5", WORKUNIT)
 
 
 def test_the_norm_that_counts_is_that_of_the_weights(tmp_path: Path, base: Path) -> None:

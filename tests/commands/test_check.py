@@ -38,24 +38,11 @@ def test_a_run_that_needs_more_memory_than_is_free_is_noted(
     assert "note   a run here needs about 3.0 GiB of memory, and 2.0 GiB are free: set grid > workers" in shown
 
 
-def test_shards_smaller_than_a_batch_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(DIGITS, ["data.shards=100"]) is ExitCode.OK
-    assert "note   a shard has 11 samples and training > batch_size is 16" in capsys.readouterr().out
-
-
 def test_more_workers_than_can_work_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(DIGITS, ["grid.workers=12"]) is ExitCode.OK
     assert "note   grid > workers is 12, and this machine has" in capsys.readouterr().out
     with pytest.raises(JobError, match="expected a whole number from 1 to 1000 or auto, got 100000"):
         check(DIGITS, ["grid.workers=100000"])
-
-
-def test_what_is_wrong_is_there_for_programs_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    job = tmp_path / "job.yaml"
-    job.write_text("name: x\nmodle: {}\n")
-    with pytest.raises(JobError, match="modle") as raised:
-        check(job, as_json=True)
-    assert json.loads(capsys.readouterr().out) == {"ok": False, "error": str(raised.value)}
 
 
 def test_the_disk_for_kept_uploads_is_estimated(capsys: pytest.CaptureFixture[str]) -> None:

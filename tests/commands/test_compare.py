@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from pathlib import Path
 
 import pytest
@@ -79,15 +78,6 @@ def test_settings_that_differ_and_all_results_are_told_with_a_star_at_the_best(
     ]
 
 
-def test_a_run_under_way_is_compared_by_what_is_known_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    compare([Path("a"), Path("half")])
-    told = dict(line.split("  ", 1) for line in lines(capsys) if "  " in line.strip())
-    assert told["kind"].split() == ["local", "simulated"]
-    assert told["epochs"].split() == ["2/2", "1/2"]
-    assert told["ended by"].split() == ["epochs", "–"]
-    assert told["running time"].split() == ["55", "s", "30", "s", "virtual"]
-
-
 @pytest.mark.parametrize("width", [40, 72, 200])
 def test_no_line_is_wider_than_the_screen(
     width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, runs: Path
@@ -108,23 +98,6 @@ def test_a_row_for_each_run_reads_back_as_csv(capsys: pytest.CaptureFixture[str]
     assert (a["run"], a["training.batch_size"], a["test.loss"], a["test.auc"]) == ("a", "16", "0.3", "")
     assert (b["training.batch_size"], round(float(b["test.loss"]), 6), b["best.auc"]) == ("64", 0.1, "0.9")
     assert (half["kind"], half["state"], half["test.loss"], half["wall_s"]) == ("simulated", "paused", "", "30.0")
-
-
-def test_programs_get_the_keys_of_summary_json(capsys: pytest.CaptureFixture[str], runs: Path) -> None:
-    compare([Path("a"), Path("b")], as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert told["settings"] == {"training.batch_size": [16, 64]}
-    first, _ = told["runs"]
-    assert {"run": "a", "folder": str(runs / "a"), "state": "finished"}.items() <= first.items()
-    assert json.loads((runs / "a" / "summary.json").read_text()).items() <= first.items()
-
-
-def test_runs_of_the_same_settings_say_so(capsys: pytest.CaptureFixture[str], runs: Path) -> None:
-    make_run(runs / "other" / "a")
-    compare([Path("a"), Path("other/a")])
-    told = lines(capsys)
-    assert told[0].split()[1:] == ["other/a"]
-    assert told[-1] == "the settings are the same"
 
 
 def test_a_password_in_a_job_file_is_not_shown(capsys: pytest.CaptureFixture[str], runs: Path) -> None:

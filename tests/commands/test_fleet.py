@@ -46,15 +46,6 @@ def test_up_shows_a_preview_and_the_result(fleet: FakeFleet, capsys: pytest.Capt
     ]
 
 
-@pytest.mark.parametrize("command", ["up", "run", "drain", "down"])
-def test_a_dry_run_changes_nothing(fleet: FakeFleet, command: str) -> None:
-    vcdl_fleet("up")
-    fleet.cloud.end("i-0000")
-    before = fleet.folder.state_file.read_text(), len(fleet.cloud.live), fleet.cloud.asked[:]
-    assert vcdl_fleet(command, "--dry-run") == ExitCode.OK
-    assert (fleet.folder.state_file.read_text(), len(fleet.cloud.live), fleet.cloud.asked) == before
-
-
 def test_up_that_falls_short_ends_with_an_exit_code_of_its_own(
     fleet: FakeFleet, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,23 +101,6 @@ def test_scale_needs_a_fleet_that_is_up_and_a_number_within_the_maximum(
     assert len(fleet.cloud.live) == 5
 
 
-def test_drain_asks_running_instances_to_finish(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
-    vcdl_fleet("up")
-    fleet.later(60)
-    assert vcdl_fleet("drain") == ExitCode.OK
-    assert all(instance.draining_s is not None for instance in fleet.cloud.live)
-    assert "instances go once they have finished" in capsys.readouterr().out
-
-
-def test_down_ends_all_and_a_second_one_finds_nothing(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
-    vcdl_fleet("up")
-    assert vcdl_fleet("down") == ExitCode.OK
-    assert fleet.cloud.live == []
-    assert capsys.readouterr().out.splitlines()[-1] == "nothing is left"
-    assert vcdl_fleet("down") == ExitCode.OK
-    assert "nothing carries the tag vcdl-fleet=cifar" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("text", "arguments"),
     [
@@ -179,13 +153,6 @@ def test_down_asks_on_a_terminal(fleet: FakeFleet, monkeypatch: pytest.MonkeyPat
     assert fleet.folder.read().goal is (FleetGoal.UP if left else FleetGoal.DOWN)
 
 
-def test_down_with_yes_does_not_ask(fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    vcdl_fleet("up")
-    monkeypatch.setattr("vcdl.commands.fleet.is_terminal", lambda: True)
-    assert vcdl_fleet("down", "--yes") == ExitCode.OK
-    assert fleet.cloud.live == []
-
-
 def test_cost_of_an_hour_and_also_when_the_cloud_is_away(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
     vcdl_fleet("up")
     fleet.later(3600)
@@ -198,21 +165,6 @@ def test_cost_of_an_hour_and_also_when_the_cloud_is_away(fleet: FakeFleet, capsy
     shown = capsys.readouterr()
     assert "so far   $0.54, $1.70 on demand, 69 % saved" in shown.out
     assert "the cloud could not be asked" in shown.err
-
-
-def test_a_plan_launches_nothing(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
-    assert vcdl_fleet("plan", "--subtask-s", "144") == ExitCode.OK
-    out = capsys.readouterr().out
-    assert "5 × t3.2xlarge" in out
-    assert "unknown      1.700" in out
-    assert "not known: spot prices: at most the list prices count" in out
-    assert vcdl_fleet("prices", "--refresh") == ExitCode.OK
-    assert vcdl_fleet("plan", "--subtask-s", "144") == ExitCode.OK
-    row = [line for line in capsys.readouterr().out.splitlines() if "× t3.2xlarge" in line][-1]
-    assert "0.535" in row
-    assert " h " in row  # 10 000 of 144 s on 40 vCPUs: ten hours, and what the market takes
-    assert fleet.cloud.asked == []
-    assert not fleet.folder.path.exists()
 
 
 def test_the_prices_in_use(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,12 +192,6 @@ def test_a_cloud_that_refuses_is_one_line(fleet: FakeFleet, capsys: pytest.Captu
         assert capsys.readouterr().err == "vcdl: error: AWS refused describe_instances: no\n"
     assert vcdl_fleet("down") == ExitCode.FLEET
     assert "still there: AWS refused describe_instances: no; `vcdl fleet down fleet.yaml`" in capsys.readouterr().err
-
-
-def test_a_wrong_file_is_refused_as_a_job_file_is(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
-    assert vcdl_fleet("up", "--set", "capacity.targt=3") == ExitCode.BAD_JOB
-    assert "capacity > targt: unknown key; did you mean target?" in capsys.readouterr().err
-    assert vcdl_fleet("up", "elsewhere.yaml") == ExitCode.BAD_JOB
 
 
 def test_a_strong_key_is_not_what_instances_get(

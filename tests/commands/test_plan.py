@@ -65,12 +65,6 @@ def test_a_run_of_another_model_is_refused(job: Path, capsys: pytest.CaptureFixt
     assert "trained another model" in capsys.readouterr().err
 
 
-def test_a_run_without_uploads_is_refused(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_run(job.parent / "empty", events=[], finished=False)
-    assert exit_code_of(["plan", str(job), str(job.parent / "empty")]) != 0
-    assert "no upload that was folded in" in capsys.readouterr().err
-
-
 def test_a_deadline_that_nothing_keeps_names_the_nearest(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code_of(["plan", str(job), str(job.parent / "run"), "--deadline", "1s"]) == 1
     assert "nothing here keeps 1 s; the nearest is" in capsys.readouterr().out
@@ -137,8 +131,3 @@ def test_a_fleet_of_unknown_types_names_those_that_are_near(job: Path, capsys: p
     shown = capsys.readouterr()
     assert "near: t3.2xlarge" in shown.err
     assert len(shown.err.splitlines()) == 1
-
-
-def test_a_plan_is_drawn(job: Path) -> None:
-    planned(job, "-o", str(job.parent / "plan.svg"))
-    assert "recommended" in (job.parent / "plan.svg").read_text()

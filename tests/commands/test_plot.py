@@ -32,21 +32,6 @@ def texts(path: Path) -> list[str]:
     return re.findall(r"<!-- (.*?) -->", path.read_text())
 
 
-def test_several_runs_are_told_apart_by_their_names(here: Path) -> None:
-    for name in ("a", "b"):
-        make_run(here / "runs" / name)
-        make_run(here / "other" / name)
-    plot([Path("runs/a"), Path("runs/b"), Path("other/b")], Path("all.svg"))
-    assert {"a", "runs/b", "other/b", "demo"} <= set(texts(here / "all.svg"))
-
-
-def test_the_picture_has_axes_with_units_and_the_title_that_was_asked_for(here: Path) -> None:
-    make_run(here / "a")
-    plot([Path("a")], Path("a.svg"), title="two epochs")
-    assert {"running time (seconds)", "two epochs"} <= set(texts(here / "a.svg"))
-    assert any(text.startswith("validation accuracy") for text in texts(here / "a.svg"))
-
-
 def test_several_runs_go_into_a_picture_of_their_own(here: Path) -> None:
     for name in ("a", "b"):
         make_run(here / name)

@@ -48,11 +48,6 @@ def test_a_run_that_goes_on_is_stopped(folder: RunFolder, capsys: pytest.Capture
     assert not folder.stop_request.exists()
 
 
-def test_no_client_keeps_files_of_a_run_on_this_machine(folder: RunFolder) -> None:
-    with pytest.raises(RunFolderError, match="a is no job of a BOINC project"):
-        stop(folder.path, forget=True)
-
-
 @pytest.mark.process
 def test_a_run_that_does_not_listen_is_named_after_the_timeout(folder: RunFolder) -> None:
     process = runner(folder, "deaf")

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tests.boinc.standin import Database, StandinProject
-from tests.boinc.standin.schema import insert
 from tests.run_folders import readable_files_with
 from tests.store_servers import start_mariadb
 from tests.stores.conftest import sql
@@ -52,11 +51,8 @@ def test_names_are_new_for_ever_and_a_refused_job_leaves_nothing(
         assert load_frozen_job(runs / "tiny-2" / "job.yaml").name == "tiny-2"
         assert (runs / "tiny" / "prepared.json").is_file()
 
-        connection = standin.connect()
         app = standin.rows("SELECT id FROM app")[0]["id"]
-        insert(connection, "workunit", appid=app, name="tiny-3_e0001_s000_a0_v000000")  # its folder was removed since
-        connection.commit()
-        connection.close()
+        standin.insert("workunit", appid=app, name="tiny-3_e0001_s000_a0_v000000")  # its folder was removed since
         submit(job_file, standin.path)
         assert (runs / "tiny-4").is_dir()
 

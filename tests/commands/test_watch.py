@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.recorded_run import FIRST_SESSION, recorded
 from tests.run_folders import make_run
 from vcdl.commands.watch import watch
 from vcdl.errors import ExitCode
@@ -16,12 +15,6 @@ def test_a_finished_run_is_shown_and_left(tmp_path: Path, capsys: pytest.Capture
     run = make_run(tmp_path / "run")
     assert watch(run.path) is ExitCode.OK
     assert "demo: finished" in capsys.readouterr().out
-
-
-def test_a_paused_run_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = make_run(tmp_path / "run", recorded(FIRST_SESSION), finished=False)
-    assert watch(run.path) is ExitCode.OK
-    assert "demo: paused" in capsys.readouterr().out
 
 
 def test_watching_writes_nothing_into_the_run(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.end_to_end.vcdl_process import environment, vcdl
@@ -65,40 +64,7 @@ def test_a_wrong_job_is_refused_in_one_line(refused: Refused, text: str, code: i
     assert message in refused(text, code)
 
 
-def test_nan_in_the_data_is_refused(refused: Refused, tmp_path: Path) -> None:
-    x = np.zeros((100, 4), np.float32)
-    x[17, 2] = np.nan
-    np.savez(tmp_path / "data.npz", x_train=x, y_train=np.arange(100) % 2)
-    assert "x_train" in refused(GOOD.replace("dataset: digits", "npz: data.npz"), 4)
-
-
 # -- the program itself
-
-
-def test_a_model_that_does_not_fit_the_labels_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "models.py").write_text(
-        "import keras\n"
-        "def seven():\n"
-        "    return keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(),"
-        " keras.layers.Dense(7, activation='softmax')])\n"
-    )
-    (tmp_path / "bad.yaml").write_text(GOOD.replace("builtin: mlp", 'python: "models:seven"'))
-    done = vcdl("run", "bad.yaml", "--out", "out", cwd=tmp_path)
-    assert "give the last layer 10 units" in _error_line(done.stderr)
-    assert done.returncode == 5
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_missing_job_file_is_refused(tmp_path: Path) -> None:
-    done = vcdl("run", "nowhere.yaml", cwd=tmp_path)
-    assert "nowhere.yaml" in _error_line(done.stderr)
-    assert done.returncode == 3
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    done = vcdl("resume", tmp_path)
-    assert "holds no run" in _error_line(done.stderr)
-    assert done.returncode == 6
 
 
 @pytest.mark.skipif(

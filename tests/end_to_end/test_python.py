@@ -9,7 +9,6 @@ import pytest
 
 import vcdl
 from tests.end_to_end.vcdl_process import applied, environment, kill, summary, wait_until
-from vcdl.errors import DataError
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import RunState, read_report, state_of
 
@@ -99,13 +98,6 @@ def test_a_simulated_run_is_the_same_object(tmp_path: Path) -> None:
     assert isinstance(list(run.events())[-1], vcdl.events.RunFinished)
     assert (run.folder / "clients.yaml").is_file()
     assert run.model().predict(np.zeros((1, 6)), verbose=0).shape == (1, 2)
-
-
-@pytest.mark.nightly
-def test_what_the_data_lack_is_an_error_of_the_call(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="too few for 1000 shards"):
-        vcdl.train(**{**given(), "shards": 1000}, out=tmp_path / "run")  # type: ignore[call-overload]
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.nightly

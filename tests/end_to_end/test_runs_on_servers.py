@@ -79,6 +79,7 @@ def ends_whole(run: Any, folder: Path) -> str:
     return output
 
 
+@pytest.mark.nightly
 def test_a_redis_with_its_append_only_file_is_killed_and_comes_back_with_everything(
     short_folder: Path, tmp_path: Path
 ) -> None:

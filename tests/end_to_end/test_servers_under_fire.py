@@ -125,6 +125,7 @@ def test_four_servers_over_a_redis_that_forgets_end_with_a_replay_of_the_journal
         _check_strong(run, updates, forgets=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("updates", [200, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
 def test_lost_updates_of_an_eventual_redis_that_forgets_are_counted(
     short_folder: Path, tmp_path: Path, updates: int

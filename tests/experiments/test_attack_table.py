@@ -1,7 +1,5 @@
 """The table of attacks, against figures that are computed by hand."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.experiments.attack_table import Points, rows_of
@@ -9,14 +7,9 @@ from benchmarks.experiments.experiment import Variant
 from benchmarks.experiments.hostile import EXPERIMENT
 from benchmarks.experiments.hostile_results import tables
 from benchmarks.experiments.measured import RunFigures, Uploads
-from benchmarks.experiments.planned_run import PlannedRun
-from tests.places import EXAMPLES
-from vcdl.job import load_job
-from vcdl.run.folder import RunFolder
-from vcdl.simulate.client_fleet import ClientFleet
+from tests.experiments.figures import figures, planned
 from vcdl.simulate.targets import Targets
 
-JOB = load_job(EXAMPLES / "digits.yaml")
 ALIE = "alie, 2 of 10, 6x, default"
 
 
@@ -30,27 +23,11 @@ def run(
     targets: Targets | None = None,
     found_after: tuple[int, ...] = (),
 ) -> RunFigures:
-    planned = PlannedRun(
-        variant=variant,
-        epochs=6,
-        seed=seed,
-        job=JOB,
-        fleet=ClientFleet(),
-        serial=False,
-        folder=RunFolder(Path("/nowhere")),
-    )
-    return RunFigures(
-        run=planned,
-        points=(),
+    return figures(
+        planned(variant, seed, 6),
         final=final,
-        stop_reason="epochs",
-        is_regression=False,
         is_given_up=final is None,
-        failed=0,
         refused=refused + hostile,
-        staleness_mean=1.0,
-        bytes_down=2048.0,
-        bytes_up=1024.0,
         honest=Uploads(100 - refused, refused),
         hostile=Uploads(10 - hostile, hostile),
         targets=targets,

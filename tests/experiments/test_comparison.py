@@ -1,49 +1,20 @@
 """The table of an experiment, against figures that are computed by hand."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.experiments.comparison import compare
 from benchmarks.experiments.measured import Point, RunFigures
-from benchmarks.experiments.planned_run import PlannedRun
 from benchmarks.experiments.written import table
-from tests.places import EXAMPLES
-from vcdl.job import load_job
-from vcdl.run.folder import RunFolder
-from vcdl.simulate.client_fleet import ClientFleet
-
-JOB = load_job(EXAMPLES / "digits.yaml")
+from tests.experiments.figures import figures, planned
 
 
 def run(variant: str, seed: int, tested: list[float], epoch_s: float, final: float | None = None) -> RunFigures:
     """A run whose epochs take `epoch_s` each and end at these accuracies."""
-    planned = PlannedRun(
-        variant=variant,
-        epochs=len(tested),
-        seed=seed,
-        job=JOB,
-        fleet=ClientFleet(),
-        serial=False,
-        folder=RunFolder(Path("/nowhere")),
-    )
     points = tuple(
         Point(epoch=n, wall_s=n * epoch_s, validation=0.5, validation_min=0.4, validation_max=0.6, test=test)
         for n, test in enumerate(tested, start=1)
     )
-    return RunFigures(
-        run=planned,
-        points=points,
-        final=final or tested[-1],
-        stop_reason="epochs",
-        is_regression=False,
-        is_given_up=False,
-        failed=0,
-        refused=0,
-        staleness_mean=1.0,
-        bytes_down=2048.0,
-        bytes_up=1024.0,
-    )
+    return figures(planned(variant, seed, len(tested)), points=points, final=final or tested[-1])
 
 
 RUNS = [

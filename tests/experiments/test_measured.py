@@ -7,10 +7,8 @@ from pathlib import Path
 from msgspec import structs
 
 from benchmarks.experiments.measured import Uploads, measured
-from benchmarks.experiments.planned_run import PlannedRun
-from tests.places import EXAMPLES
+from tests.experiments.figures import planned
 from tests.recorded_run import applied, workunit
-from vcdl.job import load_job
 from vcdl.journal.events import UpdateRefused, WorkunitCreated
 from vcdl.journal.journal import Journal
 from vcdl.run.folder import RunFolder
@@ -30,15 +28,8 @@ def test_uploads_are_counted_by_whether_their_client_is_hostile(tmp_path: Path) 
     )
     journal.close()
     (tmp_path / TARGETS_FILE).write_text(json.dumps({"recall": 0.8, "backdoor": 0.5}))
-    run = PlannedRun(
-        variant="digits, alie, off",
-        epochs=1,
-        seed=1,
-        job=load_job(EXAMPLES / "digits.yaml"),
-        fleet=ClientFleet(clients=3, hostile=(Hostile(client=2, attack="alie"),)),
-        serial=False,
-        folder=RunFolder(tmp_path),
-    )
+    fleet = ClientFleet(clients=3, hostile=(Hostile(client=2, attack="alie"),))
+    run = planned("digits, alie, off", fleet=fleet, folder=RunFolder(tmp_path))
     figures = measured(run)
     assert (figures.honest, figures.hostile) == (Uploads(1, 1), Uploads(1, 1))
     assert (figures.refused, figures.targets) == (2, Targets(recall=0.8, backdoor=0.5))
@@ -58,15 +49,8 @@ def test_a_client_is_found_when_any_of_its_names_is_out_of_the_job(tmp_path: Pat
         host = f"client-00-{number // 10}"
         journal.append(UpdateRefused(name, "not_finite", "", 10, host=host))
     journal.close()
-    run = PlannedRun(
-        variant="digits, renamed, default",
-        epochs=1,
-        seed=1,
-        job=load_job(EXAMPLES / "digits.yaml"),
-        fleet=ClientFleet(clients=5, hostile=(Hostile(client=0, attack="noise", renamed_every=10),)),
-        serial=False,
-        folder=RunFolder(tmp_path),
-    )
+    fleet = ClientFleet(clients=5, hostile=(Hostile(client=0, attack="noise", renamed_every=10),))
+    run = planned("digits, renamed, default", fleet=fleet, folder=RunFolder(tmp_path))
     figures = measured(run)
     assert (figures.liars, figures.honest_out, figures.hostile) == (1, 0, Uploads(0, 20))
     assert figures.found_after

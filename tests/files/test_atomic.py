@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.full_disk import disk_of, files_limited_to, fill
+from tests.full_disk import disk_of, fill
 from tests.leftovers import ended_pid, leave_half, temporary_of
 from vcdl.files.atomic import atomic_write, final_name, is_leftover, sweep, temporary_name
 
@@ -88,12 +88,6 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, durabl
         assert sorted(disk.iterdir()) == [filling, path]
 
 
-def test_a_file_that_may_not_grow_further_leaves_nothing(tmp_path: Path) -> None:
-    with files_limited_to(1000), pytest.raises(OSError), atomic_write(tmp_path / "params.h5") as temporary:
-        temporary.write_bytes(bytes(2000))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_durable_file_is_synced_before_it_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, synced = tmp_path / "a", list[bool]()
 
@@ -116,12 +110,6 @@ def test_what_an_earlier_process_of_this_number_left_is_in_nobodys_way(tmp_path:
     with atomic_write(path) as temporary:
         os.link(source, temporary)
     assert path.read_text() == "whole"
-
-
-@pytest.mark.parametrize("name", ["a.h5", "noending", "a.tar.gz", ".hidden", "x.1.tmp", "x.1.tmp.h5", "b.123"])
-def test_a_temporary_name_tells_the_name_of_the_file(name: str) -> None:
-    assert final_name(temporary_name(Path("folder", name)).name) == name
-    assert final_name(f"{name}-") == f"{name}-", "any other name is its own"
 
 
 @pytest.mark.process

@@ -14,9 +14,8 @@ from vcdl.errors import FleetError, FleetUnavailable
 from vcdl.fleet.bake import UBUNTU, Bake, baking_settings, base_of, old_images, remove_image
 from vcdl.fleet.machine import setup_hash, user_data
 from vcdl.fleet.prices import PriceTable
-from vcdl.fleet.provider import BakedImage, Leftover
+from vcdl.fleet.provider import BakedImage
 from vcdl.fleet.refusal import ProblemKind
-from vcdl.fleet.settings import FleetSettings
 
 TYPES = "instances.types=[t3.2xlarge, c6i.xlarge]"
 
@@ -97,13 +96,6 @@ def test_a_bake_that_was_killed_at_any_step_goes_on(
     assert cloud.live == []
 
 
-def test_an_instance_that_is_shown_late_is_launched_once(cloud: FakeCloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    cloud.hides_s = 40.0
-    monkeypatch.setattr("time.sleep", lambda _s: cloud.clock.sleep(10.0))
-    bake_of(cloud).run()
-    assert len(cloud.asked) == 1
-
-
 def test_an_instance_with_the_set_up_of_an_earlier_version_is_ended_and_another_one_taken(
     cloud: FakeCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,12 +174,8 @@ def test_a_removal_that_fails_says_what_is_left(cloud: FakeCloud, monkeypatch: p
     assert remove_image(cloud, image, 0.0) == (f"image {image.id} in us-east-1",)
 
 
-def settings_with(folder: Path, *overrides: str) -> FleetSettings:
-    return settings_of(folder, *overrides)
-
-
 def test_a_baked_image_in_the_file_is_old_once_the_set_up_is_another(tmp_path: Path) -> None:
-    settings = settings_with(tmp_path, "image=ami-1")
+    settings = settings_of(tmp_path, "image=ami-1")
     today = BakedImage("ami-1", "us-east-1", setup_hash(settings, "ami-0"), "ami-0", 20, True)
     assert old_images(settings, [today]) == ()
     assert old_images(settings, [replace(today, id="ami-2", setup="")]) == ()
@@ -197,17 +185,17 @@ def test_a_baked_image_in_the_file_is_old_once_the_set_up_is_another(tmp_path: P
 
 def test_an_image_is_baked_again_from_its_own_base_and_not_from_itself(tmp_path: Path) -> None:
     baked = BakedImage("ami-1", "us-east-1", "x", "ami-0", 20, True)
-    assert base_of(settings_with(tmp_path, "image=ami-1"), [baked]) == "ami-0"
-    assert base_of(settings_with(tmp_path, "image=ami-9"), [baked]) == "ami-9"
-    assert base_of(settings_with(tmp_path), [baked]) == UBUNTU
-    again = baking_settings(settings_with(tmp_path, "places=[{region: us-east-1, image: ami-1}]"), "ami-0")
+    assert base_of(settings_of(tmp_path, "image=ami-1"), [baked]) == "ami-0"
+    assert base_of(settings_of(tmp_path, "image=ami-9"), [baked]) == "ami-9"
+    assert base_of(settings_of(tmp_path), [baked]) == UBUNTU
+    again = baking_settings(settings_of(tmp_path, "places=[{region: us-east-1, image: ami-1}]"), "ami-0")
     assert again.image_in("us-east-1") == "ami-0"
-    default = baking_settings(settings_with(tmp_path, "image=ami-1"), UBUNTU)
+    default = baking_settings(settings_of(tmp_path, "image=ami-1"), UBUNTU)
     assert default.image_in("us-east-1") is None
 
 
 def test_what_bakes_has_no_account_ends_itself_and_is_no_fleets_name(tmp_path: Path) -> None:
-    settings = baking_settings(settings_with(tmp_path), UBUNTU)
+    settings = baking_settings(settings_of(tmp_path), UBUNTU)
     text = user_data(settings, "", "a1b2c3d4e5f6")
     document = yaml.safe_load(text)
     assert not any("account" in file["path"] for file in document["write_files"])
@@ -218,15 +206,10 @@ def test_what_bakes_has_no_account_ends_itself_and_is_no_fleets_name(tmp_path: P
         ["systemctl", "start", "--no-block", "vcdl-setup.service"],
     ]
     with pytest.raises(Exception, match="name"):
-        settings_with(tmp_path, f"name={settings.name}")
+        settings_of(tmp_path, f"name={settings.name}")
 
 
 def test_the_hash_follows_packages_and_base(tmp_path: Path) -> None:
-    settings = settings_with(tmp_path)
-    gpus = settings_with(tmp_path, "capacity.unit=gpu", "image=ami-1")
+    settings = settings_of(tmp_path)
+    gpus = settings_of(tmp_path, "capacity.unit=gpu", "image=ami-1")
     assert len({setup_hash(settings, UBUNTU), setup_hash(settings, "ami-1"), setup_hash(gpus, "ami-1")}) == 3
-
-
-def test_all_of_an_image_that_costs_is_removed() -> None:
-    image = BakedImage("ami-1", "us-east-1", "x", UBUNTU, 20, True, snapshots=("snap-1",))
-    assert image.leftovers == (Leftover("image", "ami-1", "us-east-1"), Leftover("snapshot", "snap-1", "us-east-1"))

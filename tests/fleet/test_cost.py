@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.example_prices import PRICES
+from tests.recorded_run import applied as update
 from vcdl.fleet.cost import Cost, cost_of, dollars
 from vcdl.fleet.instance import Ending, Instance, InstanceState, Pool
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.ledger_rows import PricedRow
-from vcdl.journal.events import Recorded, UpdateApplied, WorkunitSent
+from vcdl.journal.events import Recorded, WorkunitSent
 
 START_S = 1_700_000_000.0
 HOUR_S = 3600.0
@@ -56,22 +57,7 @@ def sent(name: str, host: str, after_s: float) -> Recorded:
 
 
 def applied(name: str, after_s: float) -> Recorded:
-    return Recorded(
-        0,
-        START_S + after_s,
-        UpdateApplied(
-            workunit=name,
-            version=1,
-            base_version=0,
-            staleness=0,
-            weight=0.05,
-            samples=10,
-            fraction=1.0,
-            train_s=1.0,
-            loss=0.5,
-            bytes_up=100,
-        ),
-    )
+    return Recorded(0, START_S + after_s, update(name, 1))
 
 
 def workunit(shard: int) -> str:
@@ -114,14 +100,6 @@ def test_a_day_with_interruptions_is_counted_as_by_hand(ledger: Ledger) -> None:
 def _usd(price_usd_per_h: str, seconds: int) -> Decimal:
     exact = Fraction(Decimal(price_usd_per_h)) * seconds / 3600
     return Decimal(exact.numerator) / Decimal(exact.denominator)
-
-
-def test_the_sum_over_many_short_lives_is_exact(ledger: Ledger) -> None:
-    found = [
-        replace(gone(one, 61 + number, Ending.OURS), id=f"i-{number}") for number, one in enumerate(instances(200))
-    ]
-    observe(ledger, 3600, found)
-    assert cost_of(ledger, START_S + 7200).spot_usd == _usd("0.09984", sum(61 + number for number in range(200)))
 
 
 def test_the_cost_of_a_subtask_divides_by_the_updates_applied_since_the_first_launch(ledger: Ledger) -> None:
@@ -198,15 +176,6 @@ def test_the_json_of_a_cost_has_plain_values_only(ledger: Ledger) -> None:
     assert values["per_subtask_usd"] is None
     assert values["oldest_price"] == "2026-11-21"
     assert set(values) == {*Cost.__dataclass_fields__, "saving", "per_subtask_usd"}
-
-
-def test_a_new_price_counts_from_its_day_on(ledger: Ledger) -> None:
-    dearer = priced(PAPER, Decimal("0.2"), "2026-01-01")
-    observe(ledger, 0, instances(1))
-    Ledger(ledger.path, lambda _: dearer).record_found(instances(1), START_S + HOUR_S)
-    cost = cost_of(ledger, START_S + 2 * HOUR_S)
-    assert cost.spot_usd == Decimal("0.29984")
-    assert cost.oldest_price == "2026-01-01"
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ def test_with_spot_capacity_nothing_is_on_demand(tmp_path: Path) -> None:
     assert outcome.wall_s <= 4.2 * HOUR_S
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("room", [1.25, 1.5])
 def test_a_fleet_keeps_its_deadline_over_real_capacity_at_the_policys_price(tmp_path: Path, room: float) -> None:
     dice, work_s, paid, policy = random.Random(2), 4 * HOUR_S, 0.0, 0.0

@@ -1,14 +1,8 @@
 """`vcdl fleet` as a user runs it, against moto through real boto3: the whole life of a fleet, and killed processes."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +16,7 @@ from tests.run_folders import DEMO, make_run
 from vcdl.cli import exit_code_of
 from vcdl.commands.plan import command as plan_command
 from vcdl.errors import ExitCode
-from vcdl.fleet import show
-from vcdl.fleet.controller import Controller
-from vcdl.fleet.open import Fleet
-from vcdl.fleet.project import Queue
 from vcdl.fleet.provider import SweepPace
-from vcdl.fleet.run import up
 from vcdl.job import save_job
 
 pytestmark = pytest.mark.server
@@ -108,64 +97,6 @@ def test_the_life_of_a_fleet(cloud: MotoCloud, file: Path, capsys: pytest.Captur
     assert fleet("down", file) == ExitCode.OK
     assert fleet("down", file, "--dry-run") == ExitCode.OK
     assert "nothing carries the tag vcdl-fleet=cifar" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("moment", ["before the launch", "after the launch"])
-def test_down_after_up_was_killed_in_the_middle_leaves_nothing(
-    cloud: MotoCloud, file: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    from moto.ec2.models.fleets import FleetsBackend
-
-    reached, killed = threading.Event(), threading.Event()
-    create_fleet = FleetsBackend.create_fleet
-
-    def stop_here(*arguments: Any, **named: Any) -> Any:
-        made = create_fleet(*arguments, **named) if moment == "after the launch" else None
-        reached.set()
-        killed.wait(_TIMEOUT_S)
-        # AWS performs a launch that it has received although its caller is gone.
-        return create_fleet(*arguments, **named) if made is None else made
-
-    monkeypatch.setattr(FleetsBackend, "create_fleet", stop_here)
-    child = subprocess.Popen([sys.executable, "-m", "vcdl", "fleet", "up", str(file)], stdout=subprocess.DEVNULL)
-    assert reached.wait(_TIMEOUT_S)
-    os.kill(child.pid, signal.SIGKILL)
-    child.wait()
-    killed.set()
-    until(lambda: len(live(cloud)) == 5)
-    assert fleet("down", file) == ExitCode.OK
-    assert live(cloud) == []
-    assert cloud.client().describe_launch_templates()["LaunchTemplates"] == []
-
-
-def test_without_an_account_key_nothing_is_launched(
-    cloud: MotoCloud, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("VCDL_TEST_KEY")
-    assert fleet("up", file) == ExitCode.FLEET
-    assert "the environment variable VCDL_TEST_KEY holds no account key" in capsys.readouterr().err
-    assert live(cloud) == []
-
-
-def test_close_to_its_deadline_a_fleet_launches_on_demand(
-    cloud: MotoCloud, file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    until_s = time.time() + 3600  # 1000 subtasks of an hour on 40 vCPUs do not fit
-    text = file.read_text().replace(
-        "max: 80", f"max: 80, follow: queue, project_dir: p, deadline: '{datetime.fromtimestamp(until_s, UTC)}'"
-    )
-    file.write_text(text)
-    parts = Fleet.of_file(file)
-    queue = Queue(jobs=1, unsent=40, running=0, remaining=1000, task_s=3600.0, left_s=(90_000.0, 110_000.0))
-    controller = Controller(parts.settings, parts.provider, parts.folder, lambda: "", queue=lambda: queue)
-    controller.change(up)
-    done = controller.reconcile_once()
-    assert {one.pool.on_demand for one in done.launched.instances} == {True}
-    assert any("spot capacity alone would miss the deadline" in line for line in done.lines())
-    lines = show.status(parts.settings, controller.observe(), None)
-    assert any(line.startswith("25 h 00 min to 30 h 33 min left, ") and "more to the end" in line for line in lines)
-    assert fleet("down", file, "--yes") == ExitCode.OK
-    assert live(cloud) == []
 
 
 def test_a_plans_recommendation_is_launched(cloud: MotoCloud, file: Path, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcdl.errors import FleetError, RunFolderError
+from tests.examples import examples
+from vcdl.errors import FleetError
 from vcdl.fleet import folder as module
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Instance, InstanceState, Pool
@@ -41,6 +42,7 @@ def folder(tmp_path: Path) -> FleetFolder:
 
 
 @given(STATES)
+@examples(30)
 def test_a_state_comes_back_as_it_was(state: FleetState) -> None:
     assert FleetState.of_json(state.to_json()) == state
 
@@ -77,22 +79,11 @@ def test_a_state_that_is_nested_too_deeply_is_refused() -> None:
         FleetState.of_json('{"goal": ' + "[" * 100_000)
 
 
-def test_a_new_fleet_is_down(folder: FleetFolder) -> None:
-    assert folder.read() == FleetState(goal=FleetGoal.DOWN)
-
-
 def test_a_state_is_written_as_a_whole(folder: FleetFolder) -> None:
     folder.write(FleetState(FleetGoal.DOWN, target=3))
     folder.path.joinpath("state.json.new").touch()
     assert folder.read().target == 3
     assert {path.name for path in folder.path.iterdir()} == {"state.json", "state.json.new"}
-
-
-def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
-    (tmp_path / "fleet").write_text("in the way")
-    folder = FleetFolder.beside(tmp_path / "fleet.yaml", "cifar")
-    with pytest.raises(RunFolderError, match="take away what lies in its place, then try again"), folder.one_pass():
-        pass
 
 
 HOLDER = """

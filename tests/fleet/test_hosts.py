@@ -6,7 +6,6 @@ import pytest
 
 from tests.boinc.grid.conftest import mariadb, world
 from tests.boinc.grid.world import World
-from tests.boinc.standin.schema import insert
 from vcdl.errors import GridError
 from vcdl.fleet.project import ProjectDatabase, instances_of_hosts
 
@@ -31,10 +30,7 @@ def test_a_machine_is_matched_by_its_name_with_or_without_a_domain() -> None:
 
 @pytest.mark.boinc
 def test_the_hosts_of_a_project_are_named_as_its_journals_name_them(world: World) -> None:
-    connection = world.standin.connect()
-    insert(connection, "host", id=7, domain_name="i-0a1b.ec2.internal")
-    connection.commit()
-    connection.close()
+    world.standin.insert("host", id=7, domain_name="i-0a1b.ec2.internal")
     assert ProjectDatabase(world.standin.path).hosts() == [("host-7", "i-0a1b.ec2.internal")]
 
 

@@ -1,9 +1,6 @@
 """The ledger of a fleet in real files: rows that count once, crashes, and several writers."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -23,20 +20,6 @@ RATES = Decimal("0.3328"), Decimal("0.09984"), Decimal(0)
 PRICE = PricedRow("t3.2xlarge", "us-east-1", "us-east-1a", 0.0, *RATES, "2026-01-01", "a test")
 START_S = 1_000_000.0
 SPOT = Fraction(9984, 100_000)
-
-LAUNCH_FOR_EVER = """
-import itertools, sys
-from pathlib import Path
-from vcdl.fleet.instance import Instance, Pool, InstanceState
-from vcdl.fleet.ledger import Ledger
-ledger, who = Ledger(Path(sys.argv[1])), sys.argv[2]
-pool = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a")
-for number in itertools.count():
-    ids = f"i-{number}", f"i-{who}-{number}"
-    found = [Instance(id, pool, 8, 0, InstanceState.RUNNING, 1e6) for id in ids]
-    ledger.record_launched(found, 1e6)
-    print(number, flush=True)
-"""
 
 
 def price_of(pool: Pool) -> PricedRow | None:
@@ -151,24 +134,6 @@ def test_an_instance_that_did_not_end_when_asked_may_still_vanish(ledger: Ledger
     assert (life.end_s, life.ending, life.latest_end_s) == (START_S + 200, Ending.UNKNOWN, START_S + 300)
 
 
-def test_the_first_of_two_rows_for_a_launch_counts(ledger: Ledger, tmp_path: Path) -> None:
-    observe(ledger, START_S, instance())
-    path = tmp_path / "fleet" / "ledger.jsonl"
-    launch = next(line for line in path.read_text().splitlines() if "launched_s" in line)
-    with path.open("a") as file:
-        file.write(launch.replace(str(START_S), str(START_S + 600)) + "\n")
-    assert the_instance(Ledger(path), START_S + 3600).charge().spot_usd == SPOT
-
-
-def test_a_question_about_the_past_shows_the_past(ledger: Ledger) -> None:
-    observe(ledger, START_S + 10, instance())
-    observe(ledger, START_S + 4000, ended("i-1", START_S + 3900, Ending.OURS))
-    assert (the_instance(ledger, START_S + 3600).end_s, the_instance(ledger, START_S + 3600).ending) == (
-        START_S + 3600,
-        None,
-    )
-
-
 def test_an_end_before_the_launch_by_another_clock_is_a_lifetime_of_zero(ledger: Ledger) -> None:
     observe(ledger, START_S - 5, ended("i-1", START_S - 3, Ending.OURS))
     assert the_instance(ledger).lifetime_s == 0
@@ -260,18 +225,6 @@ def test_a_line_that_is_no_row_is_refused(tmp_path: Path, line: str) -> None:
         Ledger(tmp_path / "ledger.jsonl").history()
 
 
-@pytest.mark.parametrize("price", ['"NaN"', "1e300", '"-1"'])
-def test_a_price_that_is_none_is_refused_by_its_name(ledger: Ledger, tmp_path: Path, price: str) -> None:
-    observe(ledger, START_S, instance())
-    path = tmp_path / "fleet" / "ledger.jsonl"
-    (line,) = [line for line in path.read_text().splitlines() if '"priced"' in line]
-    row = json.loads(line)
-    before, behind = json.dumps({**row, "spot_usd_per_h": 0}).split('"spot_usd_per_h": 0')
-    path.write_text(f'{before}"spot_usd_per_h": {price}{behind}\n')
-    with pytest.raises(FleetError, match=r"line 1, is no row of a ledger \(priced\.spot_usd_per_h: "):
-        Ledger(path).history()
-
-
 def test_the_end_of_an_instance_that_was_never_launched_is_passed_over(ledger: Ledger, tmp_path: Path) -> None:
     observe(ledger, START_S, instance())
     with (tmp_path / "fleet" / "ledger.jsonl").open("a") as file:
@@ -299,12 +252,6 @@ def test_a_full_disk_is_an_error_and_leaves_no_half_line(ledger: Ledger, tmp_pat
     assert len(ledger.history().until(START_S + 3600)) == 2
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(FleetError, match="cannot be read or written"):
-        observe(Ledger(tmp_path / "file" / "ledger.jsonl"), START_S, instance())
-
-
 def test_a_second_writer_repeats_nothing_of_the_first(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     first, second = Ledger(path, price_of), Ledger(path, price_of)
@@ -313,30 +260,3 @@ def test_a_second_writer_repeats_nothing_of_the_first(tmp_path: Path) -> None:
     observe(first, START_S + 2, instance("i-1"), instance("i-2"))
     kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
     assert sorted(kinds) == ["launched", "launched", "priced", "seen", "seen", "seen"]
-
-
-@pytest.mark.process
-def test_killed_writers_lose_nothing_that_they_reported_as_written(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.jsonl"
-    reported: list[int] = []
-    for _ in range(2):
-        writers = [
-            subprocess.Popen(
-                [sys.executable, "-c", LAUNCH_FOR_EVER, str(path), f"{os.getpid()}-{who}-{len(reported)}"],
-                stdout=subprocess.PIPE,
-            )
-            for who in range(2)
-        ]
-        for writer in writers:
-            assert writer.stdout is not None
-            for _ in range(20):
-                reported.append(int(writer.stdout.readline()))
-        for writer in writers:
-            writer.kill()
-            writer.communicate()
-    kinds = [json.loads(line) for line in path.read_bytes().decode().rpartition("\n")[0].split("\n")]
-    ids = [row["id"] for row in kinds if row["kind"] == "launched"]
-    assert len(ids) == len(set(ids))
-    assert {f"i-{number}" for number in reported} <= set(ids)
-    assert len([id for id in ids if id.count("-") == 4]) >= 80
-    assert len(Ledger(path).history().until(START_S)) == len(ids)

@@ -95,11 +95,6 @@ def test_a_damaged_table_is_refused_with_what_to_do(tmp_path: Path, damage: byte
         PriceTable.read(tmp_path / "prices.csv")
 
 
-def test_an_empty_file_is_an_empty_table(tmp_path: Path) -> None:
-    (tmp_path / "prices.csv").touch()
-    assert PriceTable.read(tmp_path / "prices.csv").by_key == {}
-
-
 def test_a_table_comes_back_as_it_was_written(tmp_path: Path) -> None:
     table = PriceTable.of([ZONE_A, ROW])
     table.write(tmp_path / "prices.csv")
@@ -126,13 +121,6 @@ def test_an_unknown_spot_price_is_at_most_the_list_price(tmp_path: Path) -> None
     PriceTable.of([replace(ROW, spot_usd_per_h=None)]).write(path)
     found = price_in(PriceTable.read(path), "t3.2xlarge", "us-east-1")
     assert (found.spot_usd_per_h, found.at_most_usd_per_h) == (None, Decimal("0.3328"))
-
-
-def test_a_type_or_a_place_that_is_not_in_the_table_has_no_price() -> None:
-    table = PriceTable.of([ROW])
-    assert table.find("t3.2xlarge", "eu-west-1") is None
-    assert table.find("x9.huge", "us-east-1", "us-east-1a") is None
-    assert table.find("t3.2xlarge", "us-east-1", "us-east-1f") is not None
 
 
 def test_the_refreshed_table_overrides_the_shipped_one_and_keeps_its_other_rows(

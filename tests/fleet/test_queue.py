@@ -1,20 +1,16 @@
 """The capacity that a queue can use, and the queue of a BOINC project in its database."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
-from benchmarks.private_servers import PrivateServer
+from tests.boinc.grid.conftest import mariadb, world
 from tests.boinc.grid.world import World
-from tests.boinc.standin.config import Database
-from tests.store_servers import start_mariadb
-from vcdl.errors import GridError
 from vcdl.fleet.project import ProjectDatabase, Queue, wanted_units
 from vcdl.fleet.settings import CapacitySettings
 from vcdl.journal.journal import Journal
 
+__all__ = ["mariadb", "world"]  # fixtures
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
@@ -55,20 +51,6 @@ def test_after_the_deadline_at_most_the_target_is_kept() -> None:
     assert wanted_units(queue(unsent=500), capacity(deadline=NOW), NOW.timestamp() + 1) == 40
 
 
-@pytest.fixture(scope="module")
-def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateServer]:
-    with start_mariadb(tmp_path_factory.mktemp("boinc")) as server:
-        yield server
-
-
-@pytest.fixture
-def world(mariadb: PrivateServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setenv("MYSQL_UNIX_PORT", str(mariadb.socket))
-    made = World.make(tmp_path, Database.of(mariadb))
-    yield made
-    made.close()
-
-
 JOB = "name: {}\nmodel: {{builtin: small_cnn}}\ndata: {{dataset: digits, shards: 10}}\nstop: {{epochs: 3}}\n"
 
 
@@ -101,8 +83,3 @@ def test_a_job_that_is_paused_or_finished_is_not_open(world: World) -> None:
     assert (queue_of.queue().jobs, queue_of.queue().remaining) == (1, 30)
     world.folder().summary_file.write_text("{}")
     assert wanted_units(queue_of.queue(), capacity(), 0.0) == 0
-
-
-def test_a_folder_without_a_project_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(GridError, match="is no BOINC project"):
-        ProjectDatabase(tmp_path).queue()

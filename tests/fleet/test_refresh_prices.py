@@ -57,11 +57,6 @@ def test_prices_are_stored_by_zone_and_the_regions_is_that_of_the_most_expensive
     assert price_in(table, "m5.xlarge", "us-east-1").as_of < TODAY
 
 
-def test_a_price_for_a_whole_region_is_kept_as_it_is(path: Path) -> None:
-    refresh_prices(Source([quote("", "0.11")]), [T3], ["us-east-1"], path, TODAY)
-    assert [row.zone for row in PriceTable.read(path).by_key.values()] == [""]
-
-
 def test_an_implausible_price_is_refused_and_named_and_the_rest_is_taken(path: Path) -> None:
     source = Source([quote("us-east-1a", "0.00001"), quote("us-east-1b", "0"), quote("us-east-1c", "0.12")])
     came = refresh_prices(source, [T3], ["us-east-1"], path, TODAY)
@@ -116,12 +111,6 @@ def test_a_damaged_table_is_not_overwritten(path: Path) -> None:
     with pytest.raises(FleetError, match="line 2"):
         refresh_prices(Source([quote("", "0.11")]), [T3], ["us-east-1"], path, TODAY)
     assert "mine" in path.read_text()
-
-
-def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "cache").touch()
-    with pytest.raises(FleetError, match=r"the prices cannot be written to .*File exists.*: take away what lies"):
-        refresh_prices(Source([quote("", "0.11")]), [T3], ["us-east-1"], tmp_path / "cache" / "prices.csv", TODAY)
 
 
 def test_without_a_key_the_error_says_where_to_get_one() -> None:

@@ -42,10 +42,6 @@ def test_a_short_file_gets_all_defaults(tmp_path: Path) -> None:
     assert settings.places == (PlaceSettings(region="us-east-1"),)
 
 
-def test_the_default_maximum_is_the_target(tmp_path: Path) -> None:
-    assert settings_of(tmp_path, "capacity={target: 7}").capacity.limit == 7
-
-
 @pytest.mark.parametrize(
     ("setting", "problem"),
     [
@@ -163,11 +159,6 @@ def test_requirements_without_gpus_mean_none(tmp_path: Path) -> None:
     assert not wanted.met_by(17, 8.0, 0)
     assert not wanted.met_by(4, 7.9, 0)
     assert not wanted.met_by(4, 16.0, 1)
-
-
-def test_a_place_may_have_an_image_of_its_own(tmp_path: Path) -> None:
-    settings = settings_of(tmp_path, "image=ami-1", "places=[{region: us-east-1}, {region: us-west-2, image: ami-2}]")
-    assert (settings.image_in("us-east-1"), settings.image_in("us-west-2")) == ("ami-1", "ami-2")
 
 
 @pytest.mark.parametrize("path", JOB_FILES, ids=lambda path: path.name)

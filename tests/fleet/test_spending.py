@@ -56,14 +56,6 @@ def test_an_instance_without_a_known_host_is_unknown_and_time_for_free_is_in_no_
     assert parts["boot"] == 0
 
 
-def test_an_interrupted_first_hour_that_aws_gives_back_costs_nothing(ledger: Ledger) -> None:
-    (one,) = instances(1)
-    observe(ledger, 0, [one])
-    observe(ledger, 1800, [gone(one, 1800, Ending.PREEMPTED)])
-    parts = parts_usd(ledger, START_S + HOUR_S, [[sent(workunit(1), "host-0", 600)]], HOSTS)
-    assert set(parts.values()) == {0.0}
-
-
 def test_an_epoch_costs_what_was_paid_when_it_ended(ledger: Ledger, tmp_path: Path) -> None:
     journal = one_hour(ledger, Ending.OURS)
     closed = [Recorded(0, START_S + 60 * minute, EpochClosed(number, number)) for number, minute in ((1, 30), (2, 90))]

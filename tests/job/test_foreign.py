@@ -34,10 +34,6 @@ def test_a_key_of_keras_is_answered_with_ours(line: str, advice: str, tmp_path: 
     assert advice in refusal(tmp_path, f"{START}data: {{dataset: digits}}\n{line}\n")
 
 
-def test_augmentation_in_the_data_section_is_answered_too(tmp_path: Path) -> None:
-    assert "RandomFlip" in refusal(tmp_path, f"{START}data: {{dataset: digits, augmentation: true}}\n")
-
-
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
@@ -55,17 +51,6 @@ def test_what_is_no_npz_is_answered_with_how_to_write_one(name: str, advice: str
     (tmp_path / "images").mkdir()
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     assert advice in refusal(tmp_path, f'{START}data: {{npz: "{name}"}}\n')
-
-
-@pytest.mark.parametrize("classes", ["[cat]", "[cat, cat]", "[cat, 1]", "1", "2_000_000_000", "true", "[[a], b]"])
-def test_classes_that_nobody_can_mean_are_refused(classes: str, tmp_path: Path) -> None:
-    assert "data > classes: " in refusal(tmp_path, f"{START}data: {{dataset: digits, classes: {classes}}}\n")
-
-
-@pytest.mark.parametrize("weights", ["equal", "{}", "{cat: -1}", "{cat: much}", "[1, 2]", "{cat: .inf}"])
-def test_class_weights_that_nobody_can_mean_are_refused(weights: str, tmp_path: Path) -> None:
-    job = f"{START}data: {{dataset: digits}}\ntraining: {{class_weight: {weights}}}\n"
-    assert "training > class_weight: expected" in refusal(tmp_path, job)
 
 
 @pytest.mark.parametrize(

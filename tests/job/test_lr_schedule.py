@@ -2,8 +2,8 @@
 
 import pytest
 
-from vcdl.job.lr_schedule import LONG_STEPS, STEADY, UNSCALED, LrScaling, LrSchedule
-from vcdl.rules.ramp import Ramp, Shape, between
+from vcdl.job.lr_schedule import LONG_STEPS, STEADY, LrScaling, LrSchedule
+from vcdl.rules.ramp import Ramp, Shape
 
 
 @pytest.mark.parametrize("shape", ["linear", "cosine"])
@@ -14,16 +14,6 @@ def test_a_ramp_begins_and_ends_where_it_says(shape: Shape) -> None:
     assert values == sorted(values)
     assert ramp.at(500, 200) == 0.98, "whatever comes later"
     assert Ramp.model_validate({"from": 0.98, "to": 0.3, "schedule": shape}).at(1, 200) == 0.98
-
-
-def test_a_job_of_one_update_has_the_first_value() -> None:
-    assert Ramp.model_validate({"from": 0.3, "to": 0.98}).at(1, 1) == 0.3
-
-
-def test_cosine_is_slow_at_both_ends() -> None:
-    assert between(0.0, 1.0, 0.5, "cosine") == pytest.approx(0.5)
-    assert between(0.0, 1.0, 0.1, "cosine") == pytest.approx(0.0245, abs=1e-4)
-    assert between(0.0, 1.0, 0.1, "linear") == pytest.approx(0.1)
 
 
 def test_a_steady_rate_is_the_peak_to_the_last_bit() -> None:
@@ -50,10 +40,6 @@ def test_the_pilots_best_setting() -> None:
     assert schedule.at(399, 400) == pytest.approx(0.02, abs=1e-4)
 
 
-def test_without_scaling_the_rate_stays_what_it_is() -> None:
-    assert {UNSCALED.at(clients, clients) for clients in (0, 1, 1000)} == {1.0}
-
-
 @pytest.mark.parametrize(
     ("steps", "open_workunits", "factor"),
     [
@@ -69,7 +55,3 @@ def test_without_scaling_the_rate_stays_what_it_is() -> None:
 )
 def test_a_short_job_takes_longer_steps(steps: int, open_workunits: int, factor: float) -> None:
     assert LrScaling(short_job_boost=3, steps=steps).at(1, open_workunits) == pytest.approx(factor)
-
-
-def test_both_scalings_multiply() -> None:
-    assert LrScaling(scale_with_clients=4, short_job_boost=3, steps=LONG_STEPS).at(8, 2) == 8.0

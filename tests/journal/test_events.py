@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tests.recorded_run import applied as update
 from vcdl.errors import JournalError
 from vcdl.journal.events import (
     EpochClosed,
@@ -43,18 +44,7 @@ W2 = "digits_e0003_s017_a1_v000150"
 
 
 def applied(workunit: str = W, version: int = 143) -> UpdateApplied:
-    return UpdateApplied(
-        workunit=workunit,
-        version=version,
-        base_version=142,
-        staleness=0,
-        weight=0.05,
-        samples=100,
-        fraction=1.0,
-        train_s=2.5,
-        loss=0.3,
-        bytes_up=4096,
-    )
+    return update(workunit, version)
 
 
 def evaluated(version: int = 150, split: str = "validation", **changed: Any) -> VersionEvaluated:

@@ -47,10 +47,6 @@ def timed(*events: tuple[float, Event]) -> JobHistory:
 # -- sessions
 
 
-def test_before_its_first_session_a_job_has_taken_no_time() -> None:
-    assert JobHistory().wall_s_at(123.0) == JobHistory().wall_s == 0.0
-
-
 def test_a_session_that_was_killed_counts_up_to_its_last_event() -> None:
     history = timed((1000, RunStarted(resumed=False)), (1030, created(1, 0)), (5000, RunStarted(resumed=True)))
     assert (history.wall_s, history.wall_s_at(5001.0)) == (30.0, 31.0)
@@ -169,12 +165,6 @@ def test_epochs_are_scored_in_order_even_when_the_later_one_is_measured_first() 
     early = [*first[:-1], *second]
     assert history_of(*early).epochs == []
     assert [detail.epoch for detail in history_of(*early, first[-1]).epochs] == [1, 2]
-
-
-def test_an_epoch_has_the_time_at_which_it_was_closed() -> None:
-    history = timed((100, RunStarted(False)), *((100.0 + s, event) for s, event in enumerate(an_epoch(1))))
-    assert [detail.wall_s for detail in history.epochs] == [2.0]
-    assert history.closed[1].time_s == 102.0
 
 
 def test_the_best_epoch_is_the_first_of_equals() -> None:

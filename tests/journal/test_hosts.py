@@ -158,10 +158,6 @@ def test_a_first_host_may_bring_its_part_and_half_as_much_until_one_was_trained_
     assert brought > 0.9 * 1.5 * fleet.history.updates / 9
 
 
-def test_in_a_small_fleet_a_host_has_more_than_a_fifth(fleet: Fleet) -> None:
-    assert min(fleet.bring(*["a", "b"] * 60)) > 0.99
-
-
 def test_a_host_is_convicted_once_the_server_has_agreed_with_another(fleet: Fleet) -> None:
     fleet.work(2, "liar")
     fleet.verify("liar", agrees=False)
@@ -321,11 +317,3 @@ def test_a_host_that_claims_no_time_at_all_is_compared_with_nothing() -> None:
     for shard in range(10):
         history.follow(Recorded(0, 1.0, structs.replace(applied(shard + 1, 1, shard), host="a", train_s=0.0)))
     assert history.usual_train_s("a", 20) is None
-
-
-@pytest.mark.parametrize("train_s", [-1.0, 0.0, 5e-324])
-def test_a_training_time_that_is_none_says_nothing_of_a_hosts_pace(train_s: float) -> None:
-    """Such a time stands in a damaged journal only."""
-    fleet = Fleet()
-    fleet.follow(WorkunitSent(w(1, 0), "a", 10), structs.replace(applied(1, 1, 0), train_s=train_s, host="a"))
-    assert fleet.history.hosts["a"].pace is None

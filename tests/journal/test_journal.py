@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.recorded_run import applied
 from vcdl.errors import JournalError, JournalUnavailable
-from vcdl.journal.events import EpochClosed, Event, RunPaused, RunStarted, StopDecided, UpdateApplied, WorkunitCreated
+from vcdl.journal.events import EpochClosed, Event, RunPaused, RunStarted, StopDecided, WorkunitCreated
 from vcdl.journal.journal import _PAGE, Journal
 
 APPEND_FOR_EVER = """
@@ -27,26 +28,6 @@ for number in itertools.count():
     pair = [WorkunitCreated(f"j_e{who:04d}_s{number:03d}_a{side}_v000000") for side in (0, 1)]
     journal.append(*pair)
     print(number, flush=True)
-"""
-
-FILL_THE_DISK = """
-import resource, sys
-from pathlib import Path
-from vcdl.errors import JournalUnavailable
-from vcdl.journal.events import RunPaused
-from vcdl.journal.journal import _PAGE, Journal
-journal = Journal.at(Path(sys.argv[1]))
-journal.append(RunPaused("first"))
-hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-sys.dont_write_bytecode = True  # half of it would stay
-resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
-try:
-    for _ in range(1000):
-        journal.append(RunPaused("x" * 2000))
-except JournalUnavailable as error:
-    print(error)
-resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-journal.append(RunPaused("last"))
 """
 
 
@@ -75,13 +56,6 @@ def test_a_reader_gets_only_what_is_new_to_it(tmp_path: Path) -> None:
     assert [row.event for row in reader.read(first.id)] == [EpochClosed(2, 100)]
 
 
-def test_its_end_is_known_without_reading_it(tmp_path: Path) -> None:
-    journal = Journal.at(tmp_path / "journal.db")
-    assert journal.last_id() == 0
-    journal.append(RunStarted(resumed=False), EpochClosed(1, 50), EpochClosed(1, 50))
-    assert journal.last_id() == journal.read()[-1].id
-
-
 @pytest.mark.slow
 def test_a_long_journal_streams_in_pages_and_tells_the_same(tmp_path: Path) -> None:
     journal = Journal.at(tmp_path / "journal.db")
@@ -95,47 +69,10 @@ def test_a_long_journal_streams_in_pages_and_tells_the_same(tmp_path: Path) -> N
 
 def test_a_fact_is_kept_once_and_the_first_telling_of_it_stands(tmp_path: Path) -> None:
     journal = Journal.at(tmp_path / "journal.db")
-    first = UpdateApplied(
-        workunit="j_e0001_s000_a0_v000000",
-        version=1,
-        base_version=0,
-        staleness=0,
-        weight=0.05,
-        samples=10,
-        fraction=1.0,
-        train_s=1.0,
-        loss=0.5,
-        bytes_up=100,
-    )
-    again = UpdateApplied(
-        workunit="j_e0001_s000_a1_v000007",
-        version=9,
-        base_version=7,
-        staleness=1,
-        weight=0.05,
-        samples=10,
-        fraction=1.0,
-        train_s=1.0,
-        loss=0.5,
-        bytes_up=100,
-    )
+    first, again = applied("j_e0001_s000_a0_v000000", 1), applied("j_e0001_s000_a1_v000007", 9, staleness=1)
     journal.append(first)
     journal.append(again, EpochClosed(1, 1))
     assert [row.event for row in journal.read()] == [first, EpochClosed(1, 1)]
-
-
-def test_an_event_without_a_key_is_kept_every_time(tmp_path: Path) -> None:
-    journal = Journal.at(tmp_path / "journal.db")
-    journal.append(RunStarted(resumed=True), RunStarted(resumed=True))
-    journal.append()
-    assert len(journal.read()) == 2
-
-
-def test_it_is_all_there_when_the_file_is_opened_again(tmp_path: Path) -> None:
-    journal = Journal.at(tmp_path / "journal.db")
-    journal.append(StopDecided("epochs", 7))
-    journal.close()
-    assert [row.event for row in Journal.at(tmp_path / "journal.db").read()] == [StopDecided("epochs", 7)]
 
 
 @pytest.mark.process
@@ -176,21 +113,6 @@ def test_kill_9_leaves_whole_transactions_and_all_that_were_reported(tmp_path: P
         mine = [row for row in Journal.at(path).read() if f"_e{who:04d}_" in str(row.event)]
         assert len(mine) % 2 == 0, "both events of a pair or none"
         assert len(mine) >= 2 * reported
-
-
-@pytest.mark.process
-def test_on_a_full_disk_the_journal_says_what_to_do_keeps_what_was_there_and_goes_on_when_there_is_room(
-    tmp_path: Path,
-) -> None:
-    command = [sys.executable, "-c", FILL_THE_DISK, str(tmp_path / "journal.db")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "the journal cannot be written now (disk I/O error): free some space" in done.stdout, done.stderr
-    assert "vcdl resume" in done.stdout
-    assert done.stdout.count("\n") == 1
-    rows = Journal.at(tmp_path / "journal.db").read()
-    assert rows[0].event == RunPaused("first")
-    assert len(rows) > 2
-    assert rows[-1].event == RunPaused("last")
 
 
 def append_all(journal: Journal, events: Iterable[Event]) -> None:
@@ -345,11 +267,6 @@ def test_a_new_journal_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
     rows = Journal.at(tmp_path / "journal.db").read()
     assert {row.event.epoch for row in rows if isinstance(row.event, EpochClosed)} == set(range(8))
     assert len(rows) == 16
-
-
-def test_a_journal_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match="unable to open database file"):
-        Journal.at(tmp_path / "none" / "journal.db")
 
 
 def test_a_damaged_file_whose_pages_lead_in_circles_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from tests.examples import examples
 from tests.job_events import an_epoch, applied, created
 from tests.recorded_run import FIRST_SESSION, WHOLE_RUN
 from vcdl.journal import kept_state
-from vcdl.journal.events import Event, Recorded, RunPaused, RunStarted, UpdateApplied
+from vcdl.journal.events import Event, RunPaused, UpdateApplied
 from vcdl.journal.history import JobHistory
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
@@ -43,14 +43,6 @@ def test_a_job_goes_on_from_its_packed_state_as_if_nothing_had_been_packed(plan:
     assert list(again.tries.waiting) == list(whole.tries.waiting)
     assert list(again.due) == list(whole.due)
     assert hosts_again == hosts
-
-
-def test_numbers_come_back_to_the_last_bit() -> None:
-    history = JobHistory(last_sent_s=0.1 + 0.2, bases={3: 1})
-    history.follow(Recorded(1, float("inf"), RunStarted(resumed=False)))
-    again = unpack(JobHistory, pack(history))
-    assert again == history
-    assert again.last_sent_s.hex() == (0.1 + 0.2).hex()
 
 
 def journal_with(path: Path, *events: Event) -> Journal:
@@ -162,13 +154,6 @@ def test_a_state_is_kept_when_it_is_far_behind(tmp_path: Path, monkeypatch: pyte
         kept.now()
         assert kept.keep()
         assert kept_history(journal).state.version == 2
-
-
-def test_a_changed_code_or_setting_makes_another_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(journal_with(tmp_path / "journal.db", *an_epoch(1))) as journal:
-        forms = {KeptState(journal, "history", JobHistory(), settings=settings)._form for settings in ("", "other")}
-        forms.add(KeptState(journal, "history", JobHistory(), code=("loop",))._form)
-        assert len(forms) == 3
 
 
 def test_the_newest_events_of_a_kind_come_first(tmp_path: Path) -> None:

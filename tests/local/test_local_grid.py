@@ -3,7 +3,6 @@ shard says.
 """
 
 import errno
-import json
 import os
 import shutil
 import signal
@@ -195,17 +194,6 @@ def test_subtasks_wait_for_a_free_worker_in_order(new_grid: NewGrid, folder: Run
     assert {task.workunit for task in grid.running()} == {item.workunit.name for item in items[:2]}
 
 
-def test_submitting_again_changes_nothing(new_grid: NewGrid, folder: RunFolder) -> None:
-    grid = new_grid()
-    item = staged(folder, 0, "work")
-    grid.submit([item])
-    grid.submit([item])
-    outcomes(grid, 1)
-    grid.submit([item])
-    assert grid.waiting == 0
-    assert len(grid.sent()) == 1
-
-
 @pytest.mark.parametrize(
     ("do", "reason"),
     [
@@ -252,18 +240,6 @@ def test_kill_9_of_a_worker_costs_its_subtask_and_no_other(new_grid: NewGrid, fo
     assert [task.workunit for task in grid.running()] != [victim.workunit]
     assert len(grid.running()) == 1
     assert len(set(pids(grid))) == 2
-
-
-def test_an_idle_worker_that_is_killed_is_replaced(new_grid: NewGrid, folder: RunFolder) -> None:
-    grid = new_grid()
-    wait_until(grid, lambda: grid._workers[0].ready)
-    os.kill(pids(grid)[0], signal.SIGKILL)
-    grid.submit([staged(folder, 0, "work")])
-    (outcome,) = outcomes(grid, 1)
-    if isinstance(outcome, GaveUp):  # it was sent into the pipe of the dead one
-        assert outcome.reason.startswith("its worker died (killed by signal 9, ")
-        grid.submit([staged(folder, 0, "work", attempt=1)])
-        assert isinstance(outcomes(grid, 2)[1], Uploaded)
 
 
 def test_a_worker_that_hangs_is_killed_when_its_time_is_over(new_grid: NewGrid, folder: RunFolder) -> None:
@@ -327,16 +303,6 @@ def test_a_pause_leaves_checkpoints_from_which_the_next_grid_goes_on(new_grid: N
     )
 
 
-def test_a_pause_does_not_wait_for_a_worker_that_is_dead(new_grid: NewGrid, folder: RunFolder) -> None:
-    grid = new_grid(workers=2)
-    grid.submit([staged(folder, shard, "half") for shard in range(2)])
-    wait_until(grid, lambda: sum(task.fraction for task in grid.running()) == 1.0)
-    os.kill(pids(grid)[0], signal.SIGKILL)
-    begin_s = time.monotonic()
-    grid.pause()
-    assert time.monotonic() - begin_s < 5.0
-
-
 def test_a_command_to_a_worker_that_has_just_died_is_dropped(new_grid: NewGrid, folder: RunFolder) -> None:
     grid = new_grid()
     wait_until(grid, lambda: grid._workers[0].ready)
@@ -361,17 +327,6 @@ def test_closing_leaves_no_process_behind(new_grid: NewGrid, folder: RunFolder) 
     for process in processes:
         with pytest.raises(ProcessLookupError):
             os.kill(process.pid, 0)
-
-
-def test_the_description_a_client_gets_is_that_of_the_workunit(new_grid: NewGrid, folder: RunFolder) -> None:
-    grid = new_grid()
-    item = staged(folder, 0, "half")
-    grid.submit([item])
-    wait_until(grid, lambda: [task.fraction for task in grid.running()] == [0.5])
-    slot = folder.slots / item.workunit.name
-    assert {path.name for path in slot.iterdir()} == set(INPUT_FILES)
-    assert Workunit.from_json((slot / "workunit.json").read_text()) == item.workunit
-    assert json.loads((slot / "model.json").read_text()) == {}
 
 
 # -- a full disk

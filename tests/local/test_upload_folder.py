@@ -1,8 +1,6 @@
 """Several servers share a folder of uploads: each upload has one of them, and a dead one lets go."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,17 +10,6 @@ from vcdl.files.atomic import atomic_write
 from vcdl.local.upload_folder import UploadFolder, quarantine_orphans
 from vcdl.run.folder import RunFolder
 from vcdl.run.kept_weights import conclude_upload, discard_kept_uploads, keep_upload
-
-CLAIM_AND_WAIT = """
-import sys
-from pathlib import Path
-from vcdl.run.folder import RunFolder
-from vcdl.files.atomic import atomic_write
-from vcdl.local.upload_folder import UploadFolder
-folder = UploadFolder(RunFolder(Path(sys.argv[1])))
-print([upload.workunit for upload in folder.claim()], flush=True)
-sys.stdin.read()
-"""
 
 
 @pytest.fixture
@@ -84,21 +71,6 @@ def test_a_server_takes_a_few_at_a_time_and_leaves_the_rest_to_others(folder: Ru
     first, second = UploadFolder(folder), UploadFolder(folder)
     assert len(names(first)) == 8
     assert len(names(second)) == 4
-
-
-@pytest.mark.process
-def test_the_uploads_of_a_killed_server_are_taken_by_another(folder: RunFolder) -> None:
-    bring(folder, w(1))
-    other = subprocess.Popen(
-        [sys.executable, "-c", CLAIM_AND_WAIT, folder.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert other.stdout is not None
-    assert other.stdout.readline() == f"['{w(1)}']\n"
-    mine = UploadFolder(folder)
-    assert names(mine) == []
-    other.kill()
-    other.communicate()
-    assert names(mine) == [w(1)]
 
 
 def test_an_applied_upload_is_kept_until_a_snapshot_covers_it(folder: RunFolder) -> None:

@@ -70,23 +70,6 @@ def test_an_upload_becomes_a_version_a_row_and_nothing_that_waits(server: Server
     server.check_store_and_journal_agree()
 
 
-def test_nothing_waits_nothing_happens(server: Server) -> None:
-    assert server.assimilator.run_once() == 0
-    assert events(server) == []
-
-
-def test_uploads_are_folded_in_the_order_they_came(server: Server) -> None:
-    for shard in (5, 2, 9):
-        server.grid.bring(w(shard))
-    server.assimilator.run_once()
-    assert [(row.workunit, row.version, row.staleness) for row in events(server) if isinstance(row, UpdateApplied)] == [
-        (w(5), 1, 0),
-        (w(2), 2, 1),
-        (w(9), 3, 2),
-    ]
-    server.check_store_and_journal_agree()
-
-
 def test_a_refused_upload_is_a_row_and_leaves_the_weights_alone(server: Server) -> None:
     server.grid.bring(w(0), np.full(SIZE, np.nan, np.float32))
     server.grid.bring(w(1))
@@ -120,13 +103,6 @@ def test_an_upload_that_this_machine_cannot_read_is_waited_for(tmp_path: Path, f
     server.close()
 
 
-def test_a_workunit_that_the_grid_gave_up_is_a_row(server: Server) -> None:
-    server.grid.give_up(w(0))
-    assert server.assimilator.run_once() == 1
-    assert events(server) == [WorkunitFailed(w(0), "its worker died")]
-    assert server.grid.outcomes == {}
-
-
 def test_a_second_attempt_at_a_subtask_is_superseded(server: Server) -> None:
     server.grid.bring(w(0, attempt=1))
     server.assimilator.run_once()
@@ -135,14 +111,6 @@ def test_a_second_attempt_at_a_subtask_is_superseded(server: Server) -> None:
     server.assimilator.run_once()
     assert events(server)[1:] == [UpdateSuperseded(w(0), size_bytes)]
     assert server.store.version() == 1
-    server.check_store_and_journal_agree()
-
-
-def test_two_attempts_that_come_together_count_once(server: Server) -> None:
-    server.grid.bring(w(0, attempt=0))
-    server.grid.bring(w(0, attempt=1))
-    server.assimilator.run_once()
-    assert [type(event) for event in events(server)] == [UpdateApplied, UpdateSuperseded]
     server.check_store_and_journal_agree()
 
 
@@ -235,33 +203,6 @@ def test_killed_once_between_any_two_steps_each_subtask_still_counts_once(tmp_pa
         assert live(disk, kill_at) is None
         assert live(disk, None)
         check_all_came_to_its_end(disk)
-
-
-@pytest.mark.parametrize("lifetime", [14, 17, 20])
-def test_killed_again_and_again_it_gets_on(disk: Disk, lifetime: int) -> None:
-    """A life that is long enough for one result, from claim to done, brings the job further."""
-    load(disk)
-    lives = 0
-    while live(disk, lifetime) is None:
-        lives += 1
-        assert lives < 100
-    assert lives > 2
-    check_all_came_to_its_end(disk)
-
-
-def test_a_result_that_was_folded_before_the_kill_gets_its_row_from_the_store(disk: Disk) -> None:
-    disk.grid.bring(w(0))
-    first = Server(disk)
-    kill_at = 0
-    while first.store.version() == 0:
-        live(disk, kill_at)
-        kill_at += 1
-    assert not [event for event in events(first) if isinstance(event, UpdateApplied)]
-    disk.grid.bring(w(1))
-    live(disk, None)
-    rows = [event for event in events(first) if isinstance(event, UpdateApplied)]
-    assert [(row.workunit, row.version, row.staleness) for row in rows] == [(w(0), 1, 0), (w(1), 2, 1)]
-    first.check_store_and_journal_agree()
 
 
 def test_an_upload_whose_base_is_not_kept_any_more_is_refused_when_the_rule_needs_it(tmp_path: Path) -> None:
@@ -362,17 +303,3 @@ def test_claims_that_are_not_possible_are_left_out_and_the_upload_counts(server:
     assert claims(server) == [(1.5, 0.5), (None, None), (None, 0.5)]
     assert server.store.version() == 3
     server.check_store_and_journal_agree()
-
-
-def test_another_server_knows_the_losses_of_the_journal(disk: Disk) -> None:
-    server = Server(disk)
-    for shard in range(6):
-        server.grid.bring(w(shard))
-    server.assimilator.run_once()
-    server.close()
-    other = Server(disk)
-    other.grid.bring(w(6), loss=100.0)
-    other.grid.bring(w(7), loss=40.0)
-    other.assimilator.run_once()
-    assert [loss for _, loss in claims(other)[-2:]] == [None, 40.0]
-    other.close()

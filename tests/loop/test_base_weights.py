@@ -127,17 +127,6 @@ def test_weights_are_restored_to_the_last_bit(path: Path, redis_url: str, update
     np.testing.assert_array_equal(life.server.store.read_whole()[1], life.whole)
 
 
-def test_the_state_is_kept_with_the_versions_that_a_store_is_restored_from(path: Path, redis_url: str) -> None:
-    life = begun(path, redis_url, {"rule": "fedbuff", "buffer": 4})
-    (closed,) = life.loop.coordinator.closed.values()
-    assert [file.name for file in life.folder.snapshots.glob("state_v*.h5")] == [f"state_v{closed:06d}.h5"]
-    life.grid.wanted = 3
-    life.go_on(2 * SHARDS - len(life.made) + 1)
-    newest = life.loop.coordinator.closed[2]
-    assert life.folder.state_snapshot(newest).exists()
-    assert len(list(life.folder.snapshots.glob("state_v*.h5"))) <= 2, "those that nothing refers to are gone"
-
-
 def test_a_snapshot_without_its_state_is_passed_over(path: Path, redis_url: str) -> None:
     """A base of clients, or one whose process was killed before it had both."""
     life = begun(path, redis_url, {"rule": "fedbuff", "buffer": 4})
@@ -188,11 +177,6 @@ def test_what_clients_started_from_is_kept_until_an_epoch_covers_it(path: Path, 
     assert list(coordinator.closed) == [1, 2]
     assert life.snapshots() <= coordinator.versions_in_use | coordinator.versions_to_fold_again_with
     assert min(coordinator.versions_to_fold_again_with, default=SHARDS) >= SHARDS
-
-
-def test_a_rule_that_needs_no_base_keeps_none(path: Path, redis_url: str) -> None:
-    life = begun(path, redis_url, {"rule": "vc_asgd", "alpha": 0.9})
-    assert life.snapshots() <= life.loop.coordinator.versions_in_use
 
 
 @pytest.mark.parametrize(

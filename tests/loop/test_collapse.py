@@ -42,12 +42,6 @@ def test_measures_that_stay_far_below_are_a_collapse_from_the_first_of_them() ->
     assert 0.85 < collapse.usual < 0.95
 
 
-def test_one_that_comes_back_for_a_moment_is_one_as_well() -> None:
-    """Seen: sign flips one after the other, with honest updates between them."""
-    attacked = [0.06, 0.20, 0.49, 0.68, 0.75, 0.01, 0.12, 0.31]
-    assert watch_of([*GOOD, *attacked], every=1).collapse is not None
-
-
 SWINGING = [0.6, 0.57, 0.12, 0.55, 0.6, 0.26, 0.52, 0.6, 0.2, 0.57, 0.3, 0.61]
 """Seen: an honest job whose shards have one class each."""
 
@@ -84,13 +78,6 @@ def test_a_regression_collapses_by_its_loss(loss: float) -> None:
         watch.follow(regression(version, value))
     assert watch.collapse is not None
     assert watch.collapse.version == 9
-
-
-def test_a_regression_whose_loss_doubles_has_not_collapsed() -> None:
-    watch = CollapseWatch(SHARDS)
-    for version, value in enumerate([2.0, 1.2, 0.8, 0.7, 0.65, 0.6, *[1.3] * 9], start=1):
-        watch.follow(regression(version, value))
-    assert watch.collapse is None
 
 
 def measured_by(monitor: Monitor, values: Iterable[float]) -> CollapseWatch:
@@ -196,15 +183,6 @@ def test_an_epoch_that_ends_with_the_rollback_itself_is_no_proof_that_it_helped(
     watch.follow(EpochClosed(4, 31))
     watch.follow(evaluated(31, 4, 0.9))
     assert watch.to_keep == [0, 14, 20]
-
-
-def test_after_a_rollback_no_older_end_is_gone_back_to_as_its_weights_are_gone() -> None:
-    watch = watch_of([*GOOD, 0.92, 0.92], ends=[6, 12, 18, 24])
-    assert watch.to_keep == [12, 18, 24]
-    watch.follow(RolledBack(25, 18, (19,), 24, 0.0, 0.0, "liar"))
-    assert watch.to_keep == [12, 18]
-    watch.follow(RolledBack(26, 12, (13,), 25, 0.0, 0.0, "another"))
-    assert watch.to_keep == [12]
 
 
 def test_a_watch_keeps_what_its_answers_need_and_no_measure_more() -> None:

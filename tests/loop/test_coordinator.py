@@ -25,7 +25,6 @@ from vcdl.journal.events import (
     Recorded,
     RolledBack,
     RunFinished,
-    RunPaused,
     RunReopened,
     RunStarted,
     StopDecided,
@@ -39,7 +38,6 @@ from vcdl.journal.events import (
     WorkunitSent,
 )
 from vcdl.journal.history import CreationContext
-from vcdl.journal.monitor import Monitor
 from vcdl.loop.coordinator import (
     Action,
     CloseEpoch,
@@ -349,41 +347,6 @@ def test_a_job_stops_at_its_target_its_last_epoch_or_when_it_no_longer_improves(
     assert actions(plan, events) == expected
 
 
-@pytest.mark.parametrize(
-    ("monitor", "changed", "values", "reason"),
-    [
-        (Monitor("mean_absolute_error", "min"), {"target": 0.5}, [0.9, 0.6], None),
-        (Monitor("mean_absolute_error", "min"), {"target": 0.5}, [0.9, 0.4], StopReason.TARGET),
-        (Monitor("mean_absolute_error", "min"), {"patience_epochs": 2}, [0.5, 0.6, 0.7], StopReason.NO_IMPROVEMENT),
-        (Monitor("mean_absolute_error", "min"), {"patience_epochs": 2}, [0.5, 0.6, 0.4], None),
-        (Monitor("auc", "max"), {"target": 0.5}, [0.4, 0.6], StopReason.TARGET),
-        (Monitor("loss", "min"), {"patience_epochs": 1}, [0.4, 0.6], StopReason.NO_IMPROVEMENT),
-    ],
-)
-def test_a_job_is_judged_by_its_monitor(
-    monitor: Monitor, changed: dict[str, Any], values: list[float], reason: StopReason | None
-) -> None:
-    """The accuracy improves all the time; it says nothing."""
-    plan = replace(ROLLING, **{"epochs": 10, "monitor": monitor, **changed})
-    events: list[Event] = [RunStarted(False, monitor.name, monitor.mode)]
-    for number, value in enumerate(values, start=1):
-        *begun, measured = an_epoch(number, number / 10)
-        assert isinstance(measured, VersionEvaluated)
-        metrics = {**measured.metrics, monitor.name: value}
-        loss = metrics.pop("loss", 0.4)
-        events += [*begun, structs.replace(measured, loss=loss, metrics=metrics)]
-    expected = [Create(len(values) + 1, 0, 0, None)] if reason is None else [Stop(reason)]
-    assert actions(plan, events) == expected
-
-
-def test_the_target_is_of_the_mean_over_an_epoch_as_in_the_paper() -> None:
-    plan = replace(TWO, validate_every=1, target_accuracy=0.8)
-    events: list[Event] = [created(1, 0), created(1, 1), applied(1, 1, 0), applied(2, 1, 1), EpochClosed(1, 2)]
-    events += [wanted(1, 1), wanted(2, 1), evaluated(1, 1, 0.6)]
-    assert actions(plan, [*events, evaluated(2, 1, 0.9)], open_wanted=0) == [], "0.75 on the average"
-    assert actions(plan, [*events, evaluated(2, 1, 1.0)], open_wanted=0) == [Stop(StopReason.TARGET_ACCURACY)]
-
-
 def test_a_regression_that_diverged_at_first_is_seen_to_improve() -> None:
     plan = replace(ROLLING, patience_epochs=2, epochs=10)
     events: list[Event] = []
@@ -396,18 +359,6 @@ def test_a_regression_that_diverged_at_first_is_seen_to_improve() -> None:
     assert best is not None
     assert (best.epoch, best.mean) == (3, 2.0)
     assert actions(plan, events) == [Create(4, 0, 0, None)]
-
-
-def test_wall_time_counts_the_sessions_and_not_the_pauses_between_them() -> None:
-    plan = replace(ROLLING, wall_time_s=100.0)
-    coordinator = Coordinator(plan)
-    coordinator.follow(Recorded(1, 1000.0, RunStarted(resumed=False)))
-    assert coordinator.history.wall_s_at(1060.0) == 60.0
-    coordinator.follow(Recorded(2, 1060.0, RunPaused("interrupted")))
-    coordinator.follow(Recorded(3, 9000.0, RunStarted(resumed=True)))
-    assert coordinator.history.wall_s_at(9000.0) == 60.0
-    assert coordinator.actions(9039.9, 1) == [Create(1, 0, 0, None)]
-    assert coordinator.actions(9040.0, 1) == [Stop(StopReason.WALL_TIME)]
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
@@ -450,14 +401,6 @@ def test_a_reopened_job_gives_its_subtasks_as_many_tries_again() -> None:
         assert actions(ROLLING, events) == [Create(1, 0, attempt, None)]
         events += [created(1, 0, attempt), failed(1, 0, attempt)]
     assert actions(ROLLING, events) == [Stop(StopReason.SUBTASK_FAILED)]
-
-
-def test_a_refusal_for_the_hosts_quarantine_is_no_try_of_the_subtask() -> None:
-    events: list[Event] = [created(1, 0)]
-    for attempt in range(9):
-        events.append(structs.replace(refused(1, 0, attempt), refusal="host_quarantined"))
-        assert actions(ROLLING, events) == [Create(1, 0, attempt + 1, None)]
-        events.append(created(1, 0, attempt + 1))
 
 
 def of_strangers(*hosts: str, known: Sequence[str] = ()) -> list[Action]:
@@ -597,13 +540,6 @@ def test_the_snapshots_that_are_kept() -> None:
     assert coordinator_after(ROLLING, waiting).versions_in_use == {1, 2, 3}, "what waits to be evaluated"
     stopped = [*an_epoch(1, 0.9), *an_epoch(2, 0.5), created(3, 0, 0, 2), StopDecided("wall_time", 2)]
     assert coordinator_after(ROLLING, stopped).versions_in_use == {1, 2}
-
-
-def test_what_an_open_workunit_began_from_is_kept_until_it_comes_back() -> None:
-    events: list[Event] = [created(1, 0, 0, 0), created(1, 1, 0, 0), applied(1, 1, 0), created(2, 0, 0, 1)]
-    events += [applied(2, 2, 0, 0, 1), created(2, 1, 0, 2)]
-    assert coordinator_after(TWO, events).versions_in_use == {0, 2}
-    assert coordinator_after(TWO, [*events, applied(3, 1, 1), EpochClosed(1, 3)]).versions_in_use == {2, 3}
 
 
 def test_updates_that_may_be_folded_again_keep_the_weights_they_need_until_an_epoch_covers_it() -> None:

@@ -121,15 +121,6 @@ def test_a_fast_host_of_which_nothing_was_trained_again_may_bring_little_more_th
     assert 0.1 < (45 - len(refused)) / (60 + 10 - len(refused)) < 0.35
 
 
-def test_ones_own_hosts_all_count_fully(tmp_path: Path) -> None:
-    world = World(tmp_path, "own")
-    world.convict("bad")
-    for _ in range(30):
-        event = world.bring("bad")
-        assert isinstance(event, UpdateApplied)
-        assert event.trust == 1.0
-
-
 def test_an_upload_of_a_convicted_host_is_refused_and_changes_nothing(world: World) -> None:
     world.make_known()
     world.convict("bad")

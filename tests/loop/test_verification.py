@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
+from tests.recorded_run import applied
 from tests.trained_run import SHARDS, TrainedRun
 from vcdl.client.trainer import TrainerCache
 from vcdl.codecs.choose import up_encoding
@@ -83,17 +85,9 @@ class World:
         self.journal.append(
             WorkunitCreated(header.workunit, 1, rate),
             WorkunitSent(header.workunit, host, 1),
-            UpdateApplied(
-                workunit=header.workunit,
-                version=self.version,
-                base_version=0,
-                staleness=self.version - 1,
-                weight=0.5,
-                samples=header.samples,
+            structs.replace(
+                applied(header.workunit, self.version, self.version - 1, header.samples),
                 fraction=header.fraction,
-                train_s=1.0,
-                loss=1.0,
-                bytes_up=10,
                 host=host,
             ),
         )

@@ -68,13 +68,6 @@ def test_a_workunit_is_announced_and_handed_over_with_its_files(server: Server) 
     assert ParamsHeader.from_json(header) == ParamsHeader("j", 0, server.grid.layout)
 
 
-def test_asked_again_with_nothing_new_it_does_nothing(server: Server) -> None:
-    assert server.generator.run_once(0.0) != []
-    before = events(server)
-    assert server.generator.run_once(1.0) == []
-    assert events(server) == before
-
-
 def test_every_subtask_and_attempt_trains_with_a_seed_of_its_own_and_always_the_same(tmp_path: Path) -> None:
     seeds: dict[str, set[int]] = {}
     for again in ("one", "two"):
@@ -151,14 +144,6 @@ def test_a_retry_starts_from_the_newest_weights_in_the_rolling_schedule_and_from
         server.close()
 
 
-def test_in_the_epoch_schedule_all_subtasks_of_an_epoch_start_from_the_weights_at_its_begin(tmp_path: Path) -> None:
-    server = Server(Disk.new(tmp_path, replace(PLAN, rolling=False, validate_every=EVERY_EPOCH)))
-    play(server, random.Random(1))
-    bases = {(name.epoch, name.base_version) for name in map(WorkunitName.parse, server.grid.ever_submitted)}
-    assert bases == {(1, 0), (2, 3)}
-    server.close()
-
-
 def test_snapshots_that_nothing_refers_to_are_removed(server: Server) -> None:
     play(server, random.Random(1))
     kept = {int(path.stem[-6:]) for path in server.disk.folder.snapshots.glob("params_v*.h5")}
@@ -201,12 +186,6 @@ def test_a_deleted_snapshot_that_was_to_be_measured_ends_the_run_with_a_word(ser
     with pytest.raises(RunFolderError, match=r"version 2 were deleted from .*snapshots"):
         server.run_once()
     assert server.disk.folder.snapshot(3).exists(), "the newest are made again, for `vcdl export`"
-
-
-def test_a_file_that_is_no_snapshot_is_left_alone(server: Server) -> None:
-    (server.disk.folder.snapshots / "notes.txt").write_text("mine")
-    play(server, random.Random(1))
-    assert (server.disk.folder.snapshots / "notes.txt").read_text() == "mine"
 
 
 def test_a_stop_cancels_what_is_out(server: Server) -> None:
@@ -281,15 +260,6 @@ def life(disk: Disk, kill_at: int | None, dice: random.Random) -> int | None:
         server.close()
 
 
-@pytest.mark.parametrize("rolling", [True, False])
-@pytest.mark.parametrize("validate_every", [EVERY_EPOCH, 1, 2, 5])
-def test_a_job_comes_to_its_end(tmp_path: Path, rolling: bool, validate_every: int) -> None:
-    for seed in range(3):
-        disk = Disk.new(tmp_path / str(seed), replace(PLAN, rolling=rolling, validate_every=validate_every))
-        assert life(disk, None, random.Random(seed))
-        check_finished(disk)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("rolling", [True, False])
 def test_a_job_killed_between_any_two_steps_of_its_server_goes_on(tmp_path: Path, rolling: bool) -> None:
@@ -346,18 +316,6 @@ def test_a_job_with_a_codec_that_is_killed_makes_the_same_weights_and_leaves_no_
         refused = [row.event for row in Journal.at(disk.folder.journal_file).read()]
         reasons = {event.refusal for event in refused if isinstance(event, UpdateRefused)}
         assert reasons <= {Refusal.NOT_FINITE}, "only what was made to be refused"
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_job_whose_server_is_killed_all_the_time_goes_on(tmp_path: Path, seed: int) -> None:
-    disk = Disk.new(tmp_path, replace(PLAN, tries=50))
-    dice = random.Random(seed)
-    lives = 0
-    while life(disk, dice.randrange(14, 30), dice) is None:
-        lives += 1
-        assert lives < 200
-    assert lives > 3
-    check_finished(disk)
 
 
 @pytest.mark.parametrize("seed", range(6))

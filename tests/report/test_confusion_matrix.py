@@ -7,7 +7,6 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from vcdl.errors import RunFolderError
 from vcdl.report.confusion_matrix import ConfusionMatrix
 
 Y = np.array([0, 0, 1, 2, 2, 2])
@@ -61,8 +60,3 @@ def test_the_picture_is_darkest_where_all_of_a_class_is_whatever_its_name(tmp_pa
     assert (8, 48, 107) in colours, "class 1, all right"
     assert (247, 251, 255) in colours, "an empty cell"
     assert [path.name for path in tmp_path.iterdir()] == ["matrix.png"]
-
-
-def test_a_folder_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="nowhere"):
-        ConfusionMatrix.of([(Y, OUTPUTS)], ()).write(tmp_path / "nowhere" / "matrix.csv")

@@ -20,7 +20,7 @@ from vcdl.journal.events import (
     VersionEvaluated,
     WorkunitFailed,
 )
-from vcdl.report.display import LiveDisplay, PlainLines, display
+from vcdl.report.display import LiveDisplay, PlainLines
 from vcdl.report.measures import Report
 from vcdl.report.observer import RunningTask, RunObserver, ShieldedObserver
 from vcdl.report.progress import RunGoal, unmeasured_words
@@ -97,18 +97,6 @@ def test_a_rollback_is_a_line_and_stays_in_the_figures() -> None:
 )
 def test_what_was_made_again_is_a_line(event: Event, line: str) -> None:
     assert plain(recorded([*FIRST_SESSION[:-1], (25, event)]))[-1] == line
-
-
-def test_setbacks_may_be_left_out() -> None:
-    stream = io.StringIO()
-    lines = PlainLines(GOAL, stream, clock=lambda: BEGAN_S, shows_setbacks=False)
-    lines.events(WHOLE_RUN)
-    assert stream.getvalue().splitlines() == [line for line in plain(WHOLE_RUN) if not line.startswith("shard ")]
-    assert "epoch 1/2" in stream.getvalue()
-
-
-def test_events_may_come_one_by_one() -> None:
-    assert plain(*[[event] for event in WHOLE_RUN]) == plain(WHOLE_RUN)
 
 
 def test_a_resumed_run_tells_only_what_is_new() -> None:
@@ -188,14 +176,6 @@ def test_an_observer_that_fails_stops_nothing_and_hears_the_next_word() -> None:
     assert stream.getvalue().splitlines()[:2] == ["starting", "waiting: the disk is full"]
 
 
-def test_phases_are_lines() -> None:
-    stream = io.StringIO()
-    with display(GOAL, stream) as observer:  # a StringIO is no terminal
-        observer.phase("cutting 100 samples into 2 shards")
-        observer.tasks([RunningTask(workunit(1, 0), "worker-1", 0.5, BEGAN_S)], waiting=1)
-    assert stream.getvalue() == "cutting 100 samples into 2 shards\n"
-
-
 @pytest.mark.parametrize("evil", ["\x1b[2J\x1b]0;owned\x07", "one\ntwo\rthree", "[red]x[/red]"])
 def test_what_a_client_says_cannot_drive_the_terminal(evil: str) -> None:
     failure = recorded([FIRST_SESSION[0], (5.0, WorkunitFailed(workunit(1, 1), evil))])
@@ -250,13 +230,6 @@ def test_the_end_says_that_the_weights_are_measured() -> None:
     observer.events(WHOLE_RUN)
     observer.tasks([], waiting=0)
     assert "demo: measuring the last weights" in drawn(observer, console)
-
-
-def test_epochs_stay_above_the_live_display() -> None:
-    observer, console = live()
-    with console.capture() as capture:
-        observer.events(WHOLE_RUN)
-    assert "epoch 2/2: accuracy 0.8000" in capture.get()
 
 
 @pytest.mark.parametrize("width", [30, 40, 60])

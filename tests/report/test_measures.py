@@ -1,7 +1,5 @@
 """The figures of a run are computed from its journal's events, and from nothing else."""
 
-import math
-
 import pytest
 
 from tests.plans import a_plan
@@ -25,7 +23,6 @@ from vcdl.journal.events import (
     StopDecided,
     VersionEvaluated,
 )
-from vcdl.journal.monitor import EpochDetail, Monitor
 from vcdl.loop.coordinator import Coordinator
 from vcdl.loop.plan import Plan
 from vcdl.report.measures import Report
@@ -60,27 +57,9 @@ def test_staleness_is_over_applied_updates() -> None:
     assert (report.staleness_mean, report.totals.staleness_max) == (0.5, 2)
 
 
-def test_the_time_between_two_sessions_does_not_count() -> None:
-    report = Report.of(WHOLE_RUN)
-    assert report.wall_s == 30 + 25
-    assert [update.wall_s for update in report.totals.recent] == [10, 20, 40, 50]
-
-
-def test_a_session_that_was_killed_counts_up_to_its_last_event() -> None:
-    killed = [event for event in FIRST_SESSION if event[0] <= 22]
-    assert Report.of(recorded([*killed, *SECOND_SESSION])).wall_s == 22 + 25
-
-
 def test_while_it_runs_the_time_goes_on() -> None:
     report = Report.of(recorded(FIRST_SESSION[:-1]))
     assert report.wall_s_at(BEGAN_S + 100) == 100
-
-
-def test_an_epoch_is_the_mean_and_range_of_its_versions_at_the_time_it_was_closed() -> None:
-    assert Report.of(WHOLE_RUN).epochs == [
-        EpochDetail(1, 0.6, 0.5, 0.7, 20, {"loss": 0.3, "accuracy": 0.6}, train_loss=0.75),
-        EpochDetail(2, 0.8, 0.8, 0.8, 50, {"loss": 0.3, "accuracy": 0.8}, train_loss=0.75),
-    ]
 
 
 def test_an_epoch_counts_only_when_all_that_was_wanted_of_it_is_measured() -> None:
@@ -116,15 +95,6 @@ def test_epochs_and_time_are_those_the_coordinator_decides_by(validate_every: in
     assert report.wall_s == coordinator.history.wall_s_at(BEGAN_S + 4.5) == 4.5
 
 
-def test_the_best_epoch_is_the_first_of_equals() -> None:
-    events = [(0.0, RunStarted(False))]
-    for epoch in (1, 2):
-        events += [(epoch, EpochClosed(epoch, epoch)), (epoch, evaluated(epoch, epoch, 0.9))]  # type: ignore[list-item]
-    best = Report.of(recorded(events)).best_epoch  # type: ignore[arg-type]
-    assert best is not None
-    assert best.epoch == 1
-
-
 def regression(losses: list[float]) -> Report:
     events: list[tuple[float, Event]] = [(0, RunStarted(False))]
     for epoch, loss in enumerate(losses, start=1):
@@ -143,22 +113,6 @@ def regression(losses: list[float]) -> Report:
             ),
         ]
     return Report.of(recorded(events))
-
-
-def test_a_regression_is_measured_by_its_loss_and_the_lowest_is_best() -> None:
-    report = regression([3.0, 1.0, 2.0])
-    assert report.monitor == Monitor("loss", "min")
-    assert [detail.mean for detail in report.epochs] == [3.0, 1.0, 2.0]
-    assert report.best_epoch is not None
-    assert report.best_epoch.epoch == 2
-
-
-def test_an_epoch_that_diverged_is_never_the_best() -> None:
-    report = regression([math.nan, 5.0, math.inf])
-    assert len(report.epochs) == 3
-    assert report.best_epoch is not None
-    assert report.best_epoch.epoch == 2
-    assert regression([math.nan]).best_epoch is None
 
 
 def test_the_end_is_measured_on_whole_splits() -> None:

@@ -8,10 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.recorded_run import WHOLE_RUN
-from vcdl.errors import RunFolderError
 from vcdl.journal.monitor import EpochDetail
-from vcdl.report.measures import Report
 from vcdl.report.plot import Curve, figure_of, plot_curves, round_step
 
 pytestmark = pytest.mark.slow
@@ -42,11 +39,6 @@ def test_a_curve_is_drawn_with_its_band(tmp_path: Path) -> None:
     blue, band = (0, 114, 178), (204, 226, 239)  # the line's colour, and a fifth of it on white
     assert blue in colours(output)
     assert any(max(abs(a - b) for a, b in zip(colour, band, strict=True)) <= 1 for colour in colours(output))
-
-
-def test_several_runs_lie_over_each_other_in_their_own_colours(tmp_path: Path) -> None:
-    plot_curves([Curve("a", RISING), Curve("b", FALLING), Curve("c", RISING[:5])], tmp_path / "all.png", "three")
-    assert {(0, 114, 178), (213, 94, 0), (0, 158, 115)} <= colours(tmp_path / "all.png")
 
 
 def test_a_single_run_has_its_epochs_along_the_top_and_a_legend_that_says_what_is_drawn() -> None:
@@ -85,11 +77,6 @@ def legend(axes: Any) -> list[str]:
     return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
-def test_the_curve_of_a_run_is_its_epochs() -> None:
-    report = Report.of(WHOLE_RUN)
-    assert Curve.of("demo", report) == Curve("demo", tuple(report.epochs), "accuracy")
-
-
 def test_a_run_without_a_finished_epoch_still_has_a_picture(tmp_path: Path) -> None:
     plot_curves([Curve("demo", ())], tmp_path / "empty.png", "demo")
     assert pixels(tmp_path / "empty.png").size > 0
@@ -107,14 +94,3 @@ def test_the_ending_of_the_name_is_the_format(tmp_path: Path, ending: str, begin
     output = tmp_path / f"curve.{ending}"
     plot_curves([Curve("demo", RISING)], output, "demo")
     assert output.read_bytes().startswith(begin)
-
-
-def test_a_folder_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="nowhere"):
-        plot_curves([Curve("demo", RISING)], tmp_path / "nowhere" / "a.png", "demo")
-
-
-def test_only_the_picture_is_left(tmp_path: Path) -> None:
-    for _ in range(2):
-        plot_curves([Curve("demo", RISING)], tmp_path / "a.png", "demo")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]

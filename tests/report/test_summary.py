@@ -3,17 +3,15 @@
 import json
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.places import DOCS
 from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, numbered, recorded
-from vcdl.errors import RunFolderError
 from vcdl.journal.events import EpochClosed, Event, RunStarted, StopDecided, VersionEvaluated
 from vcdl.report.measures import Report
-from vcdl.report.summary import summary_of, write_summary
+from vcdl.report.summary import summary_of
 
 DOCUMENT = (DOCS / "summary.md").read_text(encoding="utf-8")
 TYPES: dict[str, Any] = {
@@ -94,21 +92,6 @@ def test_a_diverged_regression_has_no_nan_and_no_accuracy_in_its_summary() -> No
     assert summary["epochs_detail"][0]["mean"] is None
     assert summary["accuracy"] == {"validation": None, "test": None, "best_validation": None}
     json.dumps(summary, allow_nan=False)
-
-
-def test_it_is_written_whole_and_reads_back(tmp_path: Path) -> None:
-    summary = summary_of("demo", Report.of(WHOLE_RUN))
-    write_summary(tmp_path / "summary.json", summary)
-    assert json.loads((tmp_path / "summary.json").read_text()) == summary
-    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
-
-
-def test_when_it_cannot_be_written_the_old_one_stands(tmp_path: Path) -> None:
-    path = tmp_path / "summary.json"
-    path.mkdir()  # what cannot be replaced by a file
-    with pytest.raises(RunFolderError):
-        write_summary(path, summary_of("demo", Report.of(WHOLE_RUN)))
-    assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]
 
 
 def test_the_documents_example_has_the_documented_keys() -> None:

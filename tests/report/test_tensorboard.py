@@ -10,7 +10,6 @@ import pytest
 from tensorboard.compat.proto.event_pb2 import Event
 
 from tests.recorded_run import BEGAN_S, WHOLE_RUN
-from vcdl.errors import RunFolderError
 from vcdl.report.measures import Report
 from vcdl.report.tensorboard import write_event_file
 
@@ -64,21 +63,6 @@ def test_tensorboards_own_reader_accepts_the_checksums(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) == len(read(path))
-
-
-def test_writing_it_again_replaces_it(tmp_path: Path) -> None:
-    paths = {write_event_file(tmp_path, Report.of(WHOLE_RUN), WHOLE_RUN) for _ in range(2)}
-    assert list(tmp_path.iterdir()) == list(paths)
-
-
-def test_a_run_that_has_done_nothing_has_a_file_without_points(tmp_path: Path) -> None:
-    assert len(read(write_event_file(tmp_path, Report.of([]), []))) == 1
-
-
-def test_a_file_in_the_folders_place_is_an_error_that_names_it(tmp_path: Path) -> None:
-    (tmp_path / "tensorboard").touch()
-    with pytest.raises(RunFolderError, match="tensorboard"):
-        write_event_file(tmp_path / "tensorboard", Report.of(WHOLE_RUN), WHOLE_RUN)
 
 
 @pytest.mark.process

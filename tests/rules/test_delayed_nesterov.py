@@ -1,12 +1,10 @@
 """Delayed Nesterov: gradients at once, momentum every K-th update."""
 
 import numpy as np
-import pytest
 
 from tests.rules.updates import begun, noise, steps, vector
 from vcdl.rules.damping import Constant
 from vcdl.rules.delayed_nesterov import DelayedNesterov
-from vcdl.rules.downpour import Downpour
 from vcdl.rules.outer_nesterov import OuterNesterov
 
 
@@ -43,17 +41,3 @@ def test_over_k_updates_it_comes_to_the_outer_optimizers_step() -> None:
     steps(one, server, *deltas)
     steps(other, outer, *deltas)
     np.testing.assert_allclose(server, outer, atol=1e-5)
-
-
-@pytest.mark.parametrize("buffer", [1, 4])
-def test_without_momentum_it_is_downpour_with_its_rate_over_k(buffer: int) -> None:
-    deltas = [noise(number, 1000) for number in range(6)]
-    rule, plain = (
-        DelayedNesterov(
-            server_learning_rate=0.7, momentum=0.0, momentum_share=0.0, buffer=buffer, staleness=Constant()
-        ),
-        noise(9, 1000),
-    )
-    server = begun(rule, noise(9, 1000))
-    assert steps(rule, server, *deltas) == steps(Downpour(server_learning_rate=0.7 / buffer), plain, *deltas)
-    np.testing.assert_array_equal(server[0], plain)

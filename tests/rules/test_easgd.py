@@ -11,18 +11,8 @@ def test_a_case_by_hand() -> None:
     assert server.tolist() == [1.75, -2.5]  # 1 + ¼·(4 − 1), −4 + ¼·(2 + 4)
 
 
-def test_half_a_subtask_moves_half_as_far() -> None:
-    server = vector(1.0, -4.0)
-    assert Easgd(moving_rate=0.25).apply(server, update(vector(4.0, 2.0), fraction=0.5)) == 0.125
-    assert server.tolist() == [1.375, -3.25]
-
-
 def test_it_is_vc_asgd_with_one_minus_its_rate() -> None:
     one, other, client = noise(0, 1000), noise(0, 1000), noise(1, 1000)
     Easgd(moving_rate=1 - 0.999).apply(one, update(client))
     VcAsgd(alpha=0.999).apply(other, update(client))
     assert one.tobytes() == other.tobytes()
-
-
-def test_its_published_setting_is_the_default() -> None:
-    assert Easgd() == Easgd(moving_rate=0.001)

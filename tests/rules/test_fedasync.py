@@ -1,12 +1,10 @@
 """FedAsync and its three ways to damp what is late."""
 
-import numpy as np
 import pytest
 
-from tests.rules.updates import noise, update, vector
+from tests.rules.updates import update, vector
 from vcdl.rules.damping import Constant, Damping, Hinge, Polynomial
 from vcdl.rules.fedasync import FedAsync
-from vcdl.rules.vc_asgd import VcAsgd
 
 
 @pytest.mark.parametrize(
@@ -41,14 +39,6 @@ def test_a_case_by_hand() -> None:
     assert (weight, server.tolist()) == (0.25, [1.75, -2.5])  # ½·4^−½ = ¼
 
 
-def test_a_partial_update_counts_by_its_fraction() -> None:
-    server = vector(1.0, -4.0)
-    weight = FedAsync(mixing=0.5, staleness=Polynomial(exponent=0.5)).apply(
-        server, update(vector(4.0, 2.0), staleness=3, fraction=0.5)
-    )
-    assert (weight, server.tolist()) == (0.125, [1.375, -3.25])
-
-
 @pytest.mark.parametrize("damping", [Constant(), Polynomial(), Hinge()])
 def test_the_mixing_rate_is_the_same_for_every_update(damping: Damping) -> None:
     """Elsewhere it was multiplied by s(τ) each time, and decayed for ever."""
@@ -56,20 +46,3 @@ def test_the_mixing_rate_is_the_same_for_every_update(damping: Damping) -> None:
     late = [rule.apply(server, update(vector(1.0), staleness=20)) for _ in range(100)]
     assert len(set(late)) == 1
     assert rule.apply(server, update(vector(1.0))) == 0.6
-
-
-def test_without_damping_it_is_vc_asgd() -> None:
-    for alpha in (0.4, 0.1, 0.95, 0.999):
-        one, other, client = noise(0, 1000), noise(0, 1000), noise(1, 1000)
-        FedAsync(mixing=1 - alpha, staleness=Constant()).apply(one, update(client, staleness=7))
-        VcAsgd(alpha=alpha).apply(other, update(client))
-        assert one.tobytes() == other.tobytes()
-
-
-def test_an_update_that_is_not_late_counts_in_full_whatever_damps() -> None:
-    results = []
-    for damping in (Constant(), Polynomial(), Hinge()):
-        server = noise(0, 1000)
-        FedAsync(mixing=0.6, staleness=damping).apply(server, update(noise(1, 1000)))
-        results.append(server)
-    assert all(np.array_equal(results[0], other) for other in results)

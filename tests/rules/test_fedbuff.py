@@ -4,7 +4,6 @@ import numpy as np
 
 from tests.rules.updates import begun, noise, steps, update, vector
 from vcdl.rules.damping import Constant, Polynomial
-from vcdl.rules.downpour import Downpour
 from vcdl.rules.fedbuff import FedBuff
 
 
@@ -25,15 +24,6 @@ def test_a_late_or_partial_update_counts_less() -> None:
     late = update(vector(1.0), vector(0.0), staleness=3, fraction=0.5, number=1)
     assert rule.apply(server, late) == 0.125  # ½·4^−½·½
     assert server.tolist() == [[0.0], [0.125]]
-
-
-def test_with_a_buffer_of_one_it_is_downpour() -> None:
-    rule, plain = FedBuff(server_learning_rate=0.3, buffer=1, staleness=Constant()), noise(0, 1000)
-    server = begun(rule, noise(0, 1000))
-    for number in range(1, 4):
-        brought = update(noise(number, 1000), noise(number + 10, 1000), number=number)
-        assert rule.apply(server, brought) == Downpour(server_learning_rate=0.3).apply(plain, brought)
-    assert server[0].tobytes() == plain.tobytes()
 
 
 def test_the_order_within_a_buffer_hardly_matters() -> None:

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from tests.rules.updates import begun, noise, update, vector
-from vcdl.rules.damping import Hinge
-from vcdl.rules.fedasync import FedAsync
 from vcdl.rules.forecast import Forecast
 
 
@@ -28,28 +26,6 @@ def test_without_staleness_it_is_serial_training() -> None:
         assert rule.apply(server, update(client, server[0].copy(), number=number)) == 1.0
         np.testing.assert_allclose(server[0], client, atol=1e-6)
         assert not server[1].any()
-
-
-def test_without_horizon_and_compensation_it_is_fedasync_with_a_hinge() -> None:
-    rule, other, plain = (
-        Forecast(staleness_damping=0.25, compensation=0.0, averaging_window=2.0, horizon=0.0),
-        FedAsync(mixing=1.0, staleness=Hinge(slope=0.25, threshold=0)),
-        noise(0, 100),
-    )
-    server = begun(rule, plain)
-    for number in range(1, 5):
-        brought = update(noise(number, 100), noise(number + 10, 100), staleness=number + 3, number=number)
-        assert rule.apply(server, brought) == other.apply(plain, brought)
-    np.testing.assert_allclose(server[0], plain, atol=1e-6)
-
-
-def test_a_partial_update_counts_by_what_was_trained() -> None:
-    rule, server = (
-        Forecast(staleness_damping=1.0, compensation=0.0, averaging_window=1.0, horizon=0.0),
-        begun(Forecast(staleness_damping=1.0, compensation=0.0, averaging_window=1.0, horizon=0.0), vector(0.0)),
-    )
-    assert rule.apply(server, update(vector(1.0), vector(0.0), fraction=0.5, staleness=1)) == 0.25
-    assert server[0].tolist() == [0.25]
 
 
 @pytest.mark.parametrize("delay", [1, 4, 9, 19, 39])

@@ -1,8 +1,7 @@
 """DiLoCo's outer optimizer."""
 
-from tests.rules.updates import begun, noise, steps, vector
+from tests.rules.updates import begun, steps, vector
 from vcdl.rules.damping import Constant
-from vcdl.rules.fedbuff import FedBuff
 from vcdl.rules.outer_nesterov import OuterNesterov
 
 
@@ -17,17 +16,6 @@ def test_a_case_by_hand() -> None:
     steps(rule, server, vector(4.0), first=4)
     # Δ = 2, m = ½·6 + 2 = 5, W = 5.5 + ½·(2 + ½·5)
     assert server.tolist() == [[7.75], [0.0], [2.5]]
-
-
-def test_without_momentum_it_is_fedbuff() -> None:
-    deltas = [noise(number, 1000) for number in range(6)]
-    one, other = (
-        OuterNesterov(server_learning_rate=0.7, momentum=0.0, buffer=3, staleness=Constant()),
-        FedBuff(server_learning_rate=0.7, buffer=3, staleness=Constant()),
-    )
-    server, plain = begun(one, noise(9, 1000)), begun(other, noise(9, 1000))
-    assert steps(one, server, *deltas) == steps(other, plain, *deltas)
-    assert server[0].tobytes() == plain[0].tobytes()
 
 
 def test_a_constant_step_counts_one_over_one_minus_beta_times_in_the_long_run() -> None:

@@ -9,12 +9,10 @@ from vcdl.rules.base import Rule, Update
 from vcdl.rules.damping import Constant
 from vcdl.rules.dc_asgd import DcAsgd
 from vcdl.rules.downpour import Downpour
-from vcdl.rules.fedasync import FedAsync
 from vcdl.rules.fedbuff import FedBuff
 from vcdl.rules.forecast import Forecast
 from vcdl.rules.outer_nesterov import OuterNesterov
 from vcdl.rules.statistics import StatisticsMean, on_statistics
-from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.wire.weights import Layout, Variable
 
 RULES: list[Rule] = [
@@ -24,7 +22,6 @@ RULES: list[Rule] = [
     Forecast(staleness_damping=0.25, compensation=0.3, averaging_window=2.0, horizon=1.0),
     OuterNesterov(server_learning_rate=0.7, momentum=0.9, buffer=3, staleness=Constant()),
 ]
-AVERAGES: list[Rule] = [VcAsgd(alpha=0.5), FedAsync(mixing=0.6, staleness=Constant())]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
@@ -59,11 +56,6 @@ def test_the_mean_by_hand() -> None:
     update = Update(np.array([3.0, 0.0], np.float32), 1, staleness=4, samples=1, fraction=0.5)
     assert rule.apply(server, update) == 0.25
     assert server.tolist() == [[1.5, 1.5], [5.0, 6.0]]
-
-
-@pytest.mark.parametrize("rule", AVERAGES, ids=lambda rule: type(rule).__name__)
-def test_a_rule_that_averages_does_so_with_all(rule: Rule) -> None:
-    assert on_statistics(rule) is rule
 
 
 @given(st.data())

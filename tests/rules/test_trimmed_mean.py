@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.rules.updates import begun, noise, steps, update, vector
-from vcdl.rules.damping import Constant, Polynomial
-from vcdl.rules.fedbuff import FedBuff
+from tests.rules.updates import begun, noise, steps, vector
+from vcdl.rules.damping import Constant
 from vcdl.rules.trimmed_mean import TrimmedMean
 
 
@@ -19,24 +18,6 @@ def test_a_case_by_hand() -> None:
     steps(rule, server, vector(70.0, -9.0), first=4)
     assert server[0].tolist() == [11.0, 1.5]  # ½·(1 + 3)/2 and ½·(2 + 4)/2
     assert not server[1:].any(), "nothing waits any more"
-
-
-def test_a_late_or_partial_update_is_shorter() -> None:
-    rule = TrimmedMean(server_learning_rate=1.0, buffer=2, trim=0, staleness=Polynomial(exponent=0.5))
-    server = begun(rule, vector(0.0))
-    assert rule.apply(server, update(vector(8.0), vector(0.0), staleness=3, fraction=0.5)) == 0.125
-    assert server.tolist() == [[0.0], [1.0]]
-
-
-def test_that_trims_nothing_it_is_fedbuff() -> None:
-    deltas = [noise(number, 1000) for number in range(10)]
-    one, other = (
-        TrimmedMean(server_learning_rate=0.7, buffer=5, trim=0, staleness=Constant()),
-        FedBuff(server_learning_rate=0.7, buffer=5, staleness=Constant()),
-    )
-    server, plain = begun(one, noise(11, 1000)), begun(other, noise(11, 1000))
-    assert steps(one, server, *deltas) == steps(other, plain, *deltas)
-    np.testing.assert_allclose(server[0], plain[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("hostile", [1, 2])

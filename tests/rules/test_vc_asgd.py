@@ -41,20 +41,6 @@ def test_cases_by_hand(
     assert client.tolist() == [4.0, 2.0], "the upload is left as it is"
 
 
-def test_equal_weights_stay_what_they_are_but_for_rounding() -> None:
-    server = np.random.default_rng(2).normal(size=1000).astype(np.float32)
-    before = server.copy()
-    VcAsgd(alpha=0.999).apply(server, update(before))
-    np.testing.assert_allclose(server, before, rtol=2e-7)
-
-
-def test_after_k_updates_the_first_weights_count_alpha_to_the_k() -> None:
-    server = np.ones(1, np.float32)
-    for _ in range(20):
-        VcAsgd(alpha=0.95).apply(server, update(np.zeros(1, np.float32)))
-    assert server[0] == pytest.approx(0.95**20, rel=1e-6)
-
-
 def test_var_gives_later_epochs_less_and_staleness_and_samples_do_not_matter() -> None:
     var, c = VcAsgd(), vector(0.0)
     assert [var.client_weight(update(c, epoch)) for epoch in (1, 2, 3, 9)] == pytest.approx([1 / 2, 1 / 3, 1 / 4, 0.1])

@@ -144,22 +144,12 @@ def test_a_damaged_version_says_what_else_can_be_exported(finished: RunFolder, t
         finished.snapshot(5).unlink()
 
 
-def test_a_folder_that_is_not_there_is_an_error_that_names_it(finished: RunFolder, tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="nowhere"):
-        export_model(finished, tmp_path / "nowhere" / "model.keras", None)
-
-
 def test_a_run_whose_weights_were_deleted_is_refused(tmp_path: Path) -> None:
     folder = run_of(make_run(tmp_path / "cleaned", [], finished=False))
     for snapshot in folder.snapshots.iterdir():
         snapshot.unlink()
     with pytest.raises(RunFolderError, match="holds no weights"):
         export_model(folder, tmp_path / "model.keras", None)
-
-
-def test_a_run_without_a_model_yet_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="has no model yet"):
-        export(make_run(tmp_path / "young", [], finished=False).path, tmp_path / "model.keras")
 
 
 class Phases(RunObserver):
@@ -210,9 +200,3 @@ def test_names_of_classes_lie_beside_the_model(tmp_path: Path) -> None:
     run_of(folder, DEMO.model_copy(update={"data": data, "model": model}))
     export_model(folder, tmp_path / "best.keras", None)
     assert json.loads((tmp_path / "best.classes.json").read_text())["classes"] == ["ant", "bée", "cat"]
-
-
-def test_without_names_an_older_side_file_goes(finished: RunFolder, tmp_path: Path) -> None:
-    (tmp_path / "model.classes.json").write_text("{}")
-    export_model(finished, tmp_path / "model.keras", None)
-    assert not (tmp_path / "model.classes.json").exists()

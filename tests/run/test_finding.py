@@ -11,7 +11,7 @@ from tests.run_folders import make_run
 from vcdl.errors import JournalError, RunFolderError
 from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
-from vcdl.run.finding import chosen_run, holds_anything, new_run, shown
+from vcdl.run.finding import chosen_run, new_run
 from vcdl.run.folder import RunLock
 from vcdl.run.reading import RunState, read_report, state_of
 
@@ -20,10 +20,6 @@ from vcdl.run.reading import RunState, read_report, state_of
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def test_the_first_run_of_a_job_has_its_name(here: Path) -> None:
-    assert new_run("demo").path == here / "runs" / "demo"
 
 
 def test_finished_runs_are_numbered_on(here: Path) -> None:
@@ -46,13 +42,6 @@ def test_a_folder_of_something_else_is_left_alone(here: Path) -> None:
     assert new_run("demo").path == here / "runs" / "demo-3"
 
 
-def test_an_empty_folder_and_one_with_a_lock_alone_are_free(here: Path) -> None:
-    (here / "empty").mkdir()
-    (here / "locked").mkdir()
-    (here / "locked" / "run.lock").touch()
-    assert not any(holds_anything(here / name) for name in ("nowhere", "empty", "locked"))
-
-
 def test_the_run_that_changed_last_is_the_one_that_is_meant(here: Path) -> None:
     older, newer = make_run(here / "runs" / "a"), make_run(here / "runs" / "b")
     for number, folder in enumerate((older, newer)):
@@ -65,11 +54,6 @@ def test_the_run_that_changed_last_is_the_one_that_is_meant(here: Path) -> None:
     with RunLock(newer):
         assert chosen_run(None).path == newer.path, "it runs"
         assert chosen_run(None, running_first=False).path == older.path, "as resume wants it"
-
-
-def test_without_any_run_the_message_says_how_to_begin_one(here: Path) -> None:
-    with pytest.raises(RunFolderError, match="begin one with `vcdl run`"):
-        chosen_run(None)
 
 
 def test_the_states_of_a_run(here: Path) -> None:
@@ -109,11 +93,6 @@ def test_a_run_that_has_not_begun_has_an_empty_report(here: Path) -> None:
     folder.journal_file.unlink()
     assert read_report(folder) == Report()
     assert not folder.journal_file.exists()
-
-
-def test_paths_are_shown_short_below_the_current_folder(here: Path) -> None:
-    assert shown(here / "runs" / "a") == Path("runs/a")
-    assert shown(Path("/elsewhere/a")) == Path("/elsewhere/a")
 
 
 def test_a_prepared_run_without_its_journal_has_lost_it_and_one_that_is_being_prepared_has_none_yet(here: Path) -> None:

@@ -44,13 +44,6 @@ def holder(folder: RunFolder, *options: str) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_making_it_makes_its_parts_and_making_it_again_keeps_what_is_there(folder: RunFolder) -> None:
-    assert {path.name for path in folder.path.iterdir()} == {"host", "data", "snapshots", "slots", "uploads"}
-    (folder.uploads / "one.h5").write_bytes(b"1")
-    folder.create()
-    assert (folder.uploads / "one.h5").read_bytes() == b"1"
-
-
 def test_the_kind_of_a_run_never_changes(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     assert folder.kind is LOCAL
@@ -115,17 +108,6 @@ def test_a_second_process_is_kept_out_and_told_which_one_is_in(folder: RunFolder
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_however_the_process_dies_the_folder_is_free_at_once(folder: RunFolder, number: signal.Signals) -> None:
-    process = holder(folder)
-    process.send_signal(number)
-    process.communicate()
-    assert folder.running_pid is None
-    with RunLock(folder):
-        pass
-
-
-@pytest.mark.process
 def test_children_that_outlive_the_process_do_not_hold_the_folder(folder: RunFolder) -> None:
     process = holder(folder, "with a child")
     try:
@@ -135,14 +117,6 @@ def test_children_that_outlive_the_process_do_not_hold_the_folder(folder: RunFol
     finally:
         os.killpg(process.pid, signal.SIGKILL)  # the child
         process.communicate()
-
-
-def test_the_folder_is_free_again_when_the_run_is_over(folder: RunFolder) -> None:
-    with RunLock(folder):
-        assert folder.running_pid == os.getpid()
-    assert folder.running_pid is None
-    with RunLock(folder), pytest.raises(RunIsBusy):
-        RunLock(folder).__enter__()
 
 
 def test_the_process_of_a_crashed_run_is_not_taken_for_that_of_a_later_one(folder: RunFolder) -> None:
@@ -180,12 +154,6 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
         RunLock(RunFolder(tmp_path / "none")).__enter__()
 
 
-def test_a_file_in_its_place_is_said(tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("a file")
-    with pytest.raises(RunFolderError, match=r"(File exists|Not a directory); take away what lies in its place"):
-        RunFolder(tmp_path / "run").create()
-
-
 @pytest.mark.parametrize(
     ("number", "cure"),
     [
@@ -209,11 +177,3 @@ def test_a_full_disk_is_an_error_of_the_folder_that_can_be_waited_for(tmp_path: 
     assert "`vcdl resume`" in str(error)
     assert isinstance(error, RunFolderFull)
     assert isinstance(error, Unavailable)
-
-
-def test_the_versions_with_a_snapshot_are_in_order_beyond_a_million(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    folder.snapshots.mkdir()
-    for version in (1_000_000, 999_999, 7):
-        folder.snapshot(version).touch()
-    assert folder.snapshot_versions() == [7, 999_999, 1_000_000]

@@ -72,13 +72,6 @@ def test_every_password_comes_back_as_it_was(folder: RunFolder, written: str) ->
     assert asked_settings(frozen, folder).password == asked_settings(with_store(url), folder).password != ""
 
 
-@pytest.mark.parametrize("url", ["redis://host/0", "mysql://me@host/vcdl", "file:weights"])
-def test_a_store_without_a_password_has_no_file_for_it(folder: RunFolder, url: str) -> None:
-    folder.store_password_file.write_text("of a run that was here before")
-    assert freeze(with_store(url), folder) == with_store(url)
-    assert not folder.store_password_file.exists()
-
-
 def test_the_password_goes_with_the_job_file_s_store_only(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     freeze(with_store(f"redis://:{PASSWORD}@host/0"), folder)
     monkeypatch.setenv(URL_VARIABLE, "redis://another/0")
@@ -94,13 +87,6 @@ def test_a_password_written_into_the_job_file_later_wins_and_closes_the_file(fol
     job = open_frozen(folder)
     assert asked_settings(job, folder).password == "changed"
     assert who_may(folder.job_file) == 0o600
-
-
-def test_a_job_file_without_a_password_stays_open(folder: RunFolder) -> None:
-    freeze(DEMO, folder)
-    folder.job_file.chmod(0o644)
-    open_frozen(folder)
-    assert who_may(folder.job_file) == 0o644
 
 
 def test_a_copy_that_opened_the_password_to_others_is_closed_again(folder: RunFolder, tmp_path: Path) -> None:
@@ -120,10 +106,6 @@ def test_another_user_is_told_whose_run_it_is(folder: RunFolder) -> None:
             asked_settings(frozen, folder)
     finally:
         os.seteuid(0)
-
-
-def test_the_job_s_words_do_not_have_it() -> None:
-    assert PASSWORD not in repr(with_store(f"redis://:{PASSWORD}@host/0"))
 
 
 def test_the_format_of_a_run_is_named_before_keys_that_were_renamed_since(tmp_path: Path) -> None:

@@ -50,11 +50,6 @@ WHOLE = Prepared(
 )
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
-    WHOLE.write(RunFolder(tmp_path))
-    assert Prepared.read(RunFolder(tmp_path)) == WHOLE
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -84,10 +79,3 @@ def test_facts_that_no_preparation_finds_are_refused(tmp_path: Path, key: str, v
     with pytest.raises(RunFolderError, match="start another with --out") as refused:
         Prepared.read(folder)
     assert "\n" not in str(refused.value)
-
-
-def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    folder.prepared_file.write_text('{"format": 1, "store":' + "[" * 100_000)
-    with pytest.raises(RunFolderError, match="start another with --out"):
-        Prepared.read(folder)

@@ -56,14 +56,6 @@ def store_settings(job: Job, folder: RunFolder) -> StoreSettings:
     return Run(folder, job, Prepared.read(folder)).store_settings()
 
 
-def version_in(folder: RunFolder, job: Job = DEMO) -> int:
-    store = Run(folder, job, Prepared.read(folder)).store()
-    try:
-        return store.version()
-    finally:
-        store.close()
-
-
 def test_a_run_with_its_own_folder_has_it_wherever_it_is_moved(run: RunFolder) -> None:
     assert Prepared.read(run).store == "store/"
     assert store_settings(DEMO, run).folder == run.store
@@ -84,13 +76,6 @@ def test_an_exported_variable_does_not_send_it_elsewhere(run: RunFolder, monkeyp
         "journal.db-shm",
         "journal.db-wal",
     }, "no worker was started"
-
-
-def test_what_the_refusal_says_to_write_is_right(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(URL_VARIABLE, "redis://nowhere.invalid/1")
-    assert version_in(run, DEMO.model_copy(update={"store": StoreSection(url=f"file:{run.store}")})) == 0
-    monkeypatch.delenv(URL_VARIABLE)
-    assert version_in(run) == 0
 
 
 @pytest.mark.parametrize(
@@ -128,12 +113,6 @@ def test_another_login_or_protection_is_the_same_store(
     keep_in(run, "redis://host:6379/0")
     monkeypatch.setenv(URL_VARIABLE, now)
     assert store_settings(DEMO, run).host == "host"
-
-
-def test_a_job_file_that_was_changed_is_named(run: RunFolder) -> None:
-    job = DEMO.model_copy(update={"store": StoreSection(url="redis://:hunter2@host")})
-    with pytest.raises(StoreError, match=r"own folder, and its job.yaml now names redis://host:6379/0: write `url: "):
-        store_settings(job, run)
 
 
 def test_a_relative_folder_stays_the_one_that_it_was(

@@ -134,11 +134,6 @@ def test_the_document_s_example_is_read(tmp_path: Path) -> None:
     assert load_clients(path) == ClientFleet(speed_ratio=4.0, lost=0.3, loss_report_s=20.0)
 
 
-def test_a_wrong_setting_of_the_command_line_is_refused_as_it_was_given() -> None:
-    with pytest.raises(JobError, match=r'^--with "slots=none": slots: expected a whole number ≥ 1, got "none"$'):
-        load_clients(None, ["slots=none"])
-
-
 def test_a_frozen_fleet_is_read_back_as_it_was(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     fleet = ClientFleet(

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from vcdl.data.npz_file import read_split, write_split
-from vcdl.errors import DataError
 from vcdl.simulate.client_fleet import Attack, Hostile
-from vcdl.simulate.poisoned_data import PoisonedData, flipped, retargeted, target_of, with_pattern
+from vcdl.simulate.poisoned_data import PoisonedData, flipped, with_pattern
 
 IMAGES = np.random.default_rng(0).integers(0, 17, (12, 8, 8, 1)).astype(np.uint8)
 LABELS = np.array([0, 1, 2, 3] * 3, np.int32)
@@ -47,17 +46,6 @@ def test_one_class_is_called_another(shards: list[Path]) -> None:
     assert y.dtype == LABELS.dtype
 
 
-@pytest.mark.parametrize(("classes", "target"), [(10, (3, 5)), (6, (3, 5)), (5, (3, 4)), (2, (0, 1))])
-def test_the_target_is_a_class_that_there_is(classes: int, target: tuple[int, int]) -> None:
-    assert target_of(classes) == target
-    assert set(retargeted(np.arange(classes), classes).tolist()) == set(range(classes)) - {target[0]}
-
-
-def test_a_regression_has_no_class_to_call_another() -> None:
-    with pytest.raises(DataError, match="a regression has none"):
-        retargeted(np.array([0.5], np.float32), 1)
-
-
 @pytest.mark.parametrize(("scale", "kept"), [(0.25, 3), (0.01, 1)])
 def test_a_part_of_a_shard_is_its_first_samples(shards: list[Path], scale: float, kept: int) -> None:
     x, y = poisoned(shards, "part_trained", scale)
@@ -86,7 +74,3 @@ def test_the_pattern_of_a_series_is_at_its_begin() -> None:
     series = np.zeros((2, 5, 1), np.float32)
     patterned = with_pattern(series, np.full((5, 1), 2.5, np.float32))
     assert patterned[0, :, 0].tolist() == [2.5, 2.5, 2.5, 0, 0]
-
-
-def test_an_attack_on_weights_trains_on_the_honest_shard(shards: list[Path]) -> None:
-    assert PoisonedData(shards[0].parent / "poisoned", shards).shard(hostile("alie"), shards[0]) == shards[0]

@@ -126,13 +126,6 @@ def test_a_run_that_kept_nothing_is_refused_with_what_to_do(tmp_path: Path) -> N
         replayed(folder)
 
 
-def test_a_run_under_way_is_refused(kept: RunFolder, tmp_path: Path) -> None:
-    for name in ("job.yaml", "prepared.json"):
-        (tmp_path / name).write_text((kept.path / name).read_text())
-    with pytest.raises(RunFolderError, match="is not finished"):
-        replayed(RunFolder(tmp_path))
-
-
 def test_the_command_leaves_a_summary_beside_the_run_and_the_same_again_replaces_it(kept: RunFolder) -> None:
     for _ in range(2):
         done = CliRunner().invoke(vcdl, ["replay", str(kept.path), "--rule", "downpour", "--json"])
@@ -154,9 +147,3 @@ def test_a_rule_that_does_not_exist_is_said_with_those_that_do(kept: RunFolder) 
     done = CliRunner().invoke(vcdl, ["replay", str(kept.path), "--rule", "nosuch"])
     assert done.exit_code == 2
     assert "there is no rule 'nosuch'; the rules are dc_asgd, delayed_nesterov," in done.output
-
-
-def test_only_the_rule_can_be_set(kept: RunFolder) -> None:
-    done = CliRunner().invoke(vcdl, ["replay", str(kept.path), "--set", "training.batch_size=8"])
-    assert done.exit_code == 2
-    assert "only keys of `update`" in done.output

@@ -132,17 +132,6 @@ def test_serial_training_takes_the_sum_of_its_subtasks_times_and_learns_more_per
     assert 0.15 < fleet.final_test.accuracy < serial.final_test.accuracy
 
 
-def test_nothing_that_is_not_needed_stays_behind(here: Path) -> None:
-    for part in ("slots", "uploads", "store"):
-        assert list((here / "again" / part).iterdir()) == []
-
-
-def test_the_curves_lie_in_one_picture(here: Path) -> None:
-    done = vcdl("plot", here / "once", here / "serial", "-o", here / "both.png")
-    assert done.returncode == 0, done.stderr
-    assert (here / "both.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_a_finished_run_is_not_replaced(here: Path) -> None:
     done = vcdl("simulate", here / "job.yaml", "--out", here / "once")
     assert done.returncode == 6

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.vcdl_process import assert_every_shard_of_every_epoch_was_applied_once
-from vcdl.errors import ExitCode, JobError
+from vcdl.errors import ExitCode
 from vcdl.job import Job
 from vcdl.job.data import DataSettings
 from vcdl.job.model import ModelSettings
@@ -17,7 +17,7 @@ from vcdl.journal.journal import Journal
 from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import RunState, events_of, read_report, state_of
-from vcdl.simulate.client_fleet import ClientFleet, Hostile
+from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.simulation import TIMES_FILE, simulate_times
 from vcdl.simulate.times_report import Spread, TimesReport
 from vcdl.wire.workunit import Named
@@ -89,18 +89,6 @@ def test_without_losses_or_jitter_the_times_are_known(tmp_path: Path) -> None:
     assert Spread.of(report.staleness).max <= 10
 
 
-def test_uploads_wait_for_a_busy_server(tmp_path: Path) -> None:
-    report = times(tmp_path / "run", ClientFleet(clients=10, slots=1, jitter=0.0, update_s=2.0))
-    assert max(report.slots.waits_s) == pytest.approx(18.0), "ten come at once, and each takes two seconds"
-    assert report.as_dict()["server_busy"] == pytest.approx(1 / 3, abs=0.05)
-
-
-def test_the_same_settings_give_the_same_run(tmp_path: Path) -> None:
-    first, second = (times(tmp_path / name, LOSSY).as_dict() for name in ("one", "two"))
-    assert first == second
-    assert repr(rows(tmp_path / "one")) == repr(rows(tmp_path / "two"))
-
-
 def test_the_folder_is_a_run_like_any_other(tmp_path: Path) -> None:
     folder, report = RunFolder(tmp_path / "run"), times(tmp_path / "run", LOSSY)
     shown = read_report(folder)
@@ -115,12 +103,6 @@ def test_the_folder_is_a_run_like_any_other(tmp_path: Path) -> None:
 def test_a_subtask_that_is_always_lost_ends_the_job(tmp_path: Path) -> None:
     report = times(tmp_path / "run", ClientFleet(clients=3, slots=1, lost=0.999999, loss_report_s=1.0))
     assert report.is_given_up
-
-
-def test_hostile_clients_need_training(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="--training none"):
-        times(tmp_path / "run", ClientFleet(hostile=(Hostile(client=0, attack="noise"),)))
-    assert not (tmp_path / "run").exists()
 
 
 def test_the_command_shows_the_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.full_disk import files_limited_to
 from tests.leftovers import ended_pid, temporary_of
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.rules.state import RuleState
@@ -201,55 +200,6 @@ def test_a_damaged_line_with_others_behind_it_is_no_kill_but_a_broken_disk(tmp_p
 # -- the disk
 
 
-def test_both_slots_are_allocated_as_a_whole_so_that_updates_need_no_more_room(tmp_path: Path) -> None:
-    new_store(tmp_path)
-    assert (tmp_path / "weights.bin").stat().st_size == 2 * 4 * SIZE
-    assert (tmp_path / "weights.bin").stat().st_blocks * 512 >= 2 * 4 * SIZE
-
-
-@pytest.mark.process
-def test_no_room_for_a_new_store_is_said_and_nothing_that_looks_like_one_is_left(tmp_path: Path) -> None:
-    def work() -> str:
-        with files_limited_to(100_000):
-            new_store(tmp_path)
-        return "made"
-
-    said = in_a_child(work)
-    assert said.startswith("StoreUnavailable: cannot create the weight store in"), said
-    assert "make room on its disk" in said
-    assert not (tmp_path / "commits.log").exists()
-    assert new_store(tmp_path).version() == 0, "and it works when there is room"
-
-
-@pytest.mark.process
-def test_no_room_for_a_commit_leaves_the_old_version_and_the_next_try_works(tmp_path: Path) -> None:
-    store = new_store(tmp_path, 4)
-    version = 100  # the log is longer than the slots, which the limit must leave alone
-    store.fold([fold(number) for number in range(version)])
-    log = log_of(tmp_path)
-    assert len(log) > (tmp_path / "weights.bin").stat().st_size
-
-    def work() -> str:
-        said = []
-        with files_limited_to(len(log) + 20):  # a part of the next line
-            for _ in range(2):
-                try:
-                    store.fold([fold(version)])
-                except StoreUnavailable as error:
-                    said.append(str(error))
-                assert log_of(tmp_path) == log, "not a byte of the line is left"
-                assert store.version() == version
-                assert store.read()[1].tobytes() == replayed(version, 4).tobytes()
-        store.fold([fold(version)])
-        return "\n".join(said)
-
-    said = in_a_child(work).splitlines()
-    assert len(said) == 2, said
-    assert all(line.startswith("cannot commit to the weight store in") for line in said), said
-    assert FileStore(tmp_path, 4).read()[0] == version + 1
-    assert FileStore(tmp_path, 4).read()[1].tobytes() == replayed(version + 1, 4).tobytes()
-
-
 @pytest.mark.process
 def test_a_real_disk_fills_up_and_is_freed_again(small_disk: Path) -> None:
     store = new_store(small_disk / "store", 100)
@@ -357,13 +307,6 @@ def test_a_log_that_is_no_log_is_refused(tmp_path: Path, log: bytes) -> None:
     (tmp_path / "commits.log").write_bytes(log)
     with pytest.raises(StoreError, match="no valid commit"):
         FileStore(tmp_path, 4).version()
-
-
-def test_a_folder_without_a_store_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"is gone"):
-        FileStore(tmp_path / "none", 4).version()
-    with pytest.raises(StoreError, match=r"is gone"):
-        FileStore(tmp_path, 4).read()
 
 
 # -- the format

@@ -103,11 +103,6 @@ def test_a_job_is_dropped_although_another_transaction_was_in_the_way(mysql_url:
 # -- logins
 
 
-def test_a_password_opens_it(mysql_url: str, job: str) -> None:
-    sql(mysql_url, "GRANT ALL ON vcdl.* TO guarded@localhost IDENTIFIED BY 's:e/c@ret'")
-    assert created(mysql_url.replace("vcdl@", "guarded:s%3Ae%2Fc%40ret@"), job).version() == 0
-
-
 def test_a_database_that_is_not_there_is_named(mysql_url: str, job: str) -> None:
     sql(mysql_url, "GRANT ALL ON nowhere.* TO vcdl@localhost")
     with pytest.raises(StoreError, match="'nowhere': make it with CREATE DATABASE"):

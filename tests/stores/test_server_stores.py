@@ -12,7 +12,7 @@ from benchmarks.private_servers import PrivateServer
 from tests.stores.conftest import Service, retried
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.stores.base import Conflict
-from vcdl.testing.folds import SIZE, changing, fold, interrupted, replayed, weights
+from vcdl.testing.folds import changing, fold, interrupted, replayed, weights
 from vcdl.wire.weights import Vector
 
 pytestmark = pytest.mark.server
@@ -78,12 +78,6 @@ def test_a_store_that_others_change_all_the_time_is_waited_for(service: Service,
     assert len(busy) > 100
 
 
-def test_a_model_of_another_size_is_refused(service: Service, job: str) -> None:
-    service.created(job)
-    with pytest.raises(StoreError, match=f"holds {SIZE} weights .* needs 5"):
-        service.open(job, size=5).read()
-
-
 # -- the server goes away
 
 
@@ -98,26 +92,6 @@ def test_killed_between_read_and_write_it_is_waited_for_and_the_fold_counts_once
     server.start()
     assert retried(lambda: store.fold([fold(2)]))[0].version == 2
     assert store.read()[1].tobytes() == replayed(1, 2).tobytes()
-
-
-def test_killed_at_random_moments_it_loses_no_update_and_counts_none_twice(own_service: OwnService) -> None:
-    service, server = own_service
-    store = service.created(chunk_bytes=400)
-
-    def kill_now_and_then() -> None:
-        for _ in range(4 if service.name == "mysql" else 10):
-            time.sleep(0.15)
-            server.kill()
-            server.start()
-
-    killer = threading.Thread(target=kill_now_and_then)
-    killer.start()
-    versions: list[int] = []
-    while killer.is_alive():
-        versions.append(retried(lambda: store.fold([fold(len(versions))]))[0].version)
-    killer.join()
-    assert versions == list(range(1, len(versions) + 1))
-    assert store.read()[1].tobytes() == replayed(*range(len(versions))).tobytes()
 
 
 def test_weights_that_are_gone_are_told_from_a_server_that_is_away_and_restored(own_service: OwnService) -> None:

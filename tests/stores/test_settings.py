@@ -32,20 +32,6 @@ def test_redis_with_everything() -> None:
     assert str(settings) == "rediss://me:***@host.example:7000/3?ca=/etc/ca.pem"
 
 
-def test_mysql_with_little() -> None:
-    settings = StoreSettings.parse("mysql://me@host.example/vcdl")
-    assert settings == StoreSettings("mysql", host="host.example", port=3306, user="me", database="vcdl")
-    assert str(StoreSettings.parse("mysql://me@/vcdl?socket=/run/m.sock&tls=require")) == (
-        "mysql://me@/vcdl?socket=/run/m.sock&tls=require"
-    )
-
-
-@pytest.mark.parametrize("url", ["redis://", "redis://localhost", "redis://localhost:6379/", "redis://localhost/0"])
-def test_redis_has_defaults(url: str) -> None:
-    settings = StoreSettings.parse(url)
-    assert (settings.host, settings.port, settings.database or "0", settings.tls) == ("localhost", 6379, "0", Tls.OFF)
-
-
 @pytest.mark.parametrize(
     "url", ["redis://me:hidden@h/1", "rediss://:hidden@h", "mysql://me:hidden@h/d", "mysql://me:hidden@/d?socket=/s"]
 )
@@ -105,18 +91,3 @@ def test_the_environment_fills_in_what_the_url_does_not_say() -> None:
 )
 def test_an_address_is_the_place_without_login_and_protection(url: str, address: str) -> None:
     assert StoreSettings.parse(url).address == address
-
-
-def test_the_address_of_a_relative_folder_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert StoreSettings.parse("file:weights").address == f"file:{tmp_path}/weights"
-
-
-def test_nothing_at_all_says_where_it_is_written() -> None:
-    with pytest.raises(StoreError, match="VCDL_STORE_URL"):
-        StoreSettings.parse("")
-
-
-def test_a_consistency_that_is_not_known_is_refused() -> None:
-    with pytest.raises(StoreError, match="strong or eventual, not 'weak'"):
-        StoreSettings.parse("redis://", "weak")

@@ -1,10 +1,7 @@
 """Servers on one folder take turns: whatever order they come in, and whatever becomes of them, the weights are a
 replay."""
 
-import json
-import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from threading import Event
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +20,7 @@ from vcdl.rules.base import Update
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores import Applied, Boundary, Change, FileStore, Fold, Unfit
 from vcdl.stores.change import FOLD_BLOCK
-from vcdl.testing.folds import FoldedUpload, changing, fold, replayed, subtask, weights, workunit
+from vcdl.testing.folds import FoldedUpload, fold, replayed, subtask, weights, workunit
 from vcdl.wire.weights import Vector
 
 SIZE = 2 * FOLD_BLOCK + 5
@@ -43,10 +38,6 @@ def stays(event: Event) -> bool:
 def has(folder: Path, *numbers: int) -> bool:
     version, vector = FileStore(folder, SIZE).read()
     return version == len(numbers) and vector.tobytes() == replayed(*numbers, size=SIZE).tobytes()
-
-
-def commits(folder: Path) -> list[Any]:
-    return [json.loads(line.partition(b" ")[2]) for line in (folder / "commits.log").read_bytes().splitlines()]
 
 
 @pytest.fixture
@@ -123,37 +114,6 @@ def test_a_server_waits_for_a_reader(folder: Path, threads: ThreadPoolExecutor) 
     released.set()
     assert [first.result(TIMEOUT_S)[0].version, second.result(TIMEOUT_S)[0].version] == [1, 2]
     assert has(folder, 0, 1)
-
-
-@pytest.mark.process
-def test_servers_that_are_killed_leave_whole_versions(folder: Path) -> None:
-    """Each folds numbers of its own until it is killed; the order is what the store says."""
-
-    def keep_folding(first: int) -> int:
-        process = os.fork()
-        if process == 0:
-            try:
-                store = FileStore(folder, SIZE)
-                for number in range(first, first + 10_000, 2):
-                    store.fold([fold(number, size=SIZE), fold(number + 1, size=SIZE)])
-            finally:
-                os._exit(1)
-        return process
-
-    dice = np.random.default_rng(1)
-    for round_number in range(15):
-        processes = [keep_folding(round_number * 100_000 + which * 20_000) for which in range(3)]
-        for process in processes:
-            Event().wait(dice.uniform(0.03, 0.15))
-            os.kill(process, signal.SIGKILL)
-        for process in processes:
-            os.waitpid(process, 0)
-    store = FileStore(folder, SIZE)
-    version, vector = store.read()
-    order = [int(record["subtask"].rpartition("_s")[2]) for commit in commits(folder) for record in commit["applied"]]
-    assert len(order) == version > 30
-    assert vector.tobytes() == replayed(*order, size=SIZE).tobytes()
-    assert store.fold([changing("last", lambda w, _: 0.0)])[0].version == version + 1
 
 
 # -- any interleaving

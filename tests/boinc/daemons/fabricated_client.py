@@ -8,12 +8,13 @@ import numpy as np
 
 from tests.boinc.standin import StandinProject, transition
 from tests.boinc.standin.schema import Connection
+from tests.uploads import header_of
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.results import output_file
 from vcdl.codecs.choose import down_encoding, up_encoding
 from vcdl.job import load_frozen_job
 from vcdl.run.prepared import Prepared
-from vcdl.wire.workunit import UpdateHeader, WorkunitName
+from vcdl.wire.workunit import WorkunitName
 
 UNSENT, IN_PROGRESS, OVER, SUCCESS, CLIENT_ERROR = 2, 4, 5, 1, 3
 
@@ -62,16 +63,8 @@ class FabricatedClient:
         for begin, end in prepared.layout.second_moments:
             vector[begin:end] = np.abs(vector[begin:end])
         samples = prepared.shard_samples[name.shard]
-        header = UpdateHeader(
-            job=name.job,
-            workunit=workunit,
-            base_version=name.base_version,
-            layout=prepared.layout.fingerprint,
-            samples=samples,
-            fraction=1.0,
-            train_s=0.5,
-            loss=0.7,
-            codec=up.label,
+        header = header_of(
+            workunit, prepared.layout.fingerprint, samples=samples, train_s=0.5, loss=0.7, codec=up.label
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         if name.subtask in self.hostile:

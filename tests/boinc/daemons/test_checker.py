@@ -98,12 +98,6 @@ def test_a_launcher_hands_on_what_the_checker_says(answering: BoincProject) -> N
     assert (done.returncode, done.stderr.count("\n")) == (REFUSED, 1)
 
 
-def test_a_launcher_does_the_work_itself_when_nobody_answers(project: BoincProject) -> None:
-    done = validated(project, "rubbish")
-    assert done.returncode == REFUSED, done.stderr
-    assert "rubbish" in done.stderr
-
-
 def test_what_the_checker_cannot_look_at_the_launcher_looks_at_itself(
     answering: BoincProject, asker: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

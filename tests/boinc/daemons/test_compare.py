@@ -14,6 +14,7 @@ import pytest
 
 from tests.boinc.daemons.conftest import Server
 from tests.boinc.standin.transitioner import transition
+from tests.uploads import header_of
 from vcdl.boinc.daemons.compare import compare
 from vcdl.boinc.daemons.opened_runs import OpenedRuns
 from vcdl.boinc.daemons.script import ACCEPTED, REFUSED, Verdict
@@ -24,7 +25,7 @@ from vcdl.errors import RunFolderError
 from vcdl.job import save_job
 from vcdl.run.run import Run
 from vcdl.wire.weights import Vector, read_weights
-from vcdl.wire.workunit import UpdateHeader, WorkunitName
+from vcdl.wire.workunit import WorkunitName
 
 pytestmark = [pytest.mark.boinc, pytest.mark.keras]
 
@@ -42,19 +43,11 @@ class Pair:
     run: Run
 
     def bring(self, number: int, step: Vector, fraction: float = 1.0) -> None:
-        name, run = WorkunitName.parse(self.workunit), self.run
-        whole = run.prepared.shard_samples[name.shard]
+        run = self.run
+        whole = run.prepared.shard_samples[WorkunitName.parse(self.workunit).shard]
         samples = round(fraction * whole)
-        header = UpdateHeader(
-            job=name.job,
-            workunit=self.workunit,
-            base_version=name.base_version,
-            layout=run.layout.fingerprint,
-            samples=samples,
-            fraction=samples / whole,
-            train_s=0.5 + number,
-            loss=0.7,
-        )
+        facts = {"samples": samples, "fraction": samples / whole, "train_s": 0.5 + number}
+        header = header_of(self.workunit, run.layout.fingerprint, **facts)
         self.files[number].parent.mkdir(parents=True, exist_ok=True)
         up_encoding(run.transport, run.layout).write_upload(
             self.files[number], self.base + step, self.base, header.to_json()

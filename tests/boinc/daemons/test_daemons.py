@@ -1,7 +1,5 @@
 """The daemons on the real tables of a project, with clients that answer without training."""
 
-import errno
-import logging
 import shutil
 import time
 from collections.abc import Callable
@@ -29,7 +27,7 @@ from vcdl.boinc.runtime.published import kept_folder
 from vcdl.checks import UploadCheck
 from vcdl.commands.resume import resume
 from vcdl.commands.submit import submit
-from vcdl.errors import FileUnavailable, GridError, GridUnavailable, JournalUnavailable
+from vcdl.errors import FileUnavailable, GridError, JournalUnavailable
 from vcdl.journal.events import Event, ResultRefused, RunStarted, StopDecided, UpdateApplied, WorkunitFailed
 from vcdl.journal.journal import Journal
 from vcdl.run.prepared import Prepared
@@ -113,20 +111,6 @@ def test_a_host_without_room_for_the_runtime_gets_no_task(server: Server, tmp_pa
     assert min(bounds) > 7 * 10**9
 
 
-def test_a_refused_result_has_its_name_in_the_journal_and_its_workunit_goes_to_another_client(server: Server) -> None:
-    server.client.hostile.add("e0001_s002")
-    go_on(server, lambda: len(applied(server)) >= 3)
-    assert server.report.totals.refused == 1
-    assert server.report.totals.failed == 0
-    refused = server.report.totals.last_setback
-    assert refused is not None
-    assert refused.workunit.startswith("tiny_e0001_s002_a0")
-    assert isinstance(refused, ResultRefused)
-    assert refused.host == "host-1"
-    assert {update.host for update in applied(server)} == {"host-1"}
-    assert len([e for e in applied(server) if "_e0001_s002_a0" in e.workunit]) == 1
-
-
 def test_a_stopped_job_takes_its_work_back_and_a_resumed_one_makes_it_again_without_counting_it_as_a_try(
     server: Server,
 ) -> None:
@@ -207,22 +191,6 @@ def trained_once(server: Server) -> None:
     server.client.run_once()
 
 
-def test_an_assimilator_that_is_started_again_logs_nothing_old(
-    server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG, "vcdl.loop.assimilator")
-    trained_once(server)
-    for expected in (True, False):
-        with closing(AssimilatorDaemon(server.project)) as assimilator:
-            for _ in range(ROUNDS):
-                assimilator.run_once()
-                if len(applied(server)) >= 3:
-                    break
-            assimilator.run_once()
-        assert any("staleness" in record.message for record in caplog.records) is expected
-        caplog.clear()
-
-
 def test_what_became_ready_before_the_one_that_failed_is_not_set_aside_in_its_place(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,22 +219,6 @@ def test_what_became_ready_before_the_one_that_failed_is_not_set_aside_in_its_pl
     failures = [r.event for r in Journal.at(server.folder.journal_file).read() if isinstance(r.event, WorkunitFailed)]
     assert [event.workunit for event in failures] == [poisoned["name"]]
     assert older["name"] in [event.workunit for event in applied(server)]
-
-
-def test_a_full_disk_sets_nothing_aside(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained_once(server)
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with closing(AssimilatorDaemon(server.project)) as assimilator:
-        with monkeypatch.context() as patch:
-            patch.setattr("vcdl.boinc.grid.results.BoincResults.done", full)
-            assimilator.run_once()
-        assert server.report.totals.failed == 0
-    with closing(AssimilatorDaemon(server.project)) as assimilator:
-        assimilator.run_once()
-    assert len(applied(server)) >= 3
 
 
 def test_a_session_that_the_journal_could_not_take_in_is_begun_by_a_later_round(
@@ -308,24 +260,6 @@ def test_a_machine_that_is_out_of_memory_sets_nothing_aside(server: Server, monk
     with closing(AssimilatorDaemon(server.project)) as assimilator:
         assimilator.run_once()
     assert len(applied(server)) >= 3
-
-
-def test_an_assimilator_killed_after_the_fold_and_before_the_commit_counts_nothing_twice(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained_once(server)
-    with monkeypatch.context() as patch, closing(AssimilatorDaemon(server.project)) as dying:
-
-        def cut(*_: object) -> None:
-            raise GridUnavailable("cut here")
-
-        patch.setattr("vcdl.boinc.grid.results.BoincResults.done", cut)
-        with pytest.raises(GridUnavailable):
-            dying.run_once()
-    go_on(server, lambda: len(applied(server)) >= 3)
-    versions = [event.version for event in applied(server)]
-    assert versions == sorted({*versions})
-    assert versions[-1] == len(versions)
 
 
 def states(server: Server) -> list[int]:

@@ -8,7 +8,7 @@ from benchmarks.private_servers import PrivateServer
 from tests.boinc.grid.world import World
 from tests.leftovers import leave_half
 from vcdl.boinc.grid.client_rows import ClientRows
-from vcdl.boinc.grid.forget import forget_finished, kept_on_clients
+from vcdl.boinc.grid.forget import kept_on_clients
 from vcdl.boinc.grid.grid import BoincGrid
 from vcdl.boinc.grid.results import output_file
 from vcdl.commands.stop import stop
@@ -59,13 +59,6 @@ def test_what_waits_is_sent_before_what_is_made_later_and_other_apps_are_let_liv
     world.send(world.staged(1).workunit.name)
     world.grid().submit([world.staged(4), world.staged(5)])
     assert world.row(world.staged(4).workunit.name)["priority"] == 0  # nobody waits: back again
-
-
-def test_submitting_twice_is_submitting_once(world: World) -> None:
-    items = [world.staged(epoch) for epoch in range(1, 4)]
-    world.grid().submit(items[:2])
-    world.grid().submit(items)
-    assert sorted(row["name"] for row in world.rows("SELECT name FROM workunit")) == [i.workunit.name for i in items]
 
 
 def test_a_batch_that_a_killed_create_work_made_in_part_is_completed(world: World) -> None:
@@ -230,13 +223,6 @@ def test_one_that_failed_and_waits_for_the_next_client_lies_ready(world: World) 
     assert wanted(world.grid()) == 1 + 2
 
 
-def test_results_that_wait_to_be_assimilated_are_open(world: World) -> None:
-    names = world.submitted(8)
-    for name in names[:2]:
-        world.report(name)
-    assert wanted(world.grid()) == 2 + 12  # none runs
-
-
 def test_jobs_with_work_share_the_clients(world: World) -> None:
     world.grid("a", share=3).submit([world.staged(job="a")])
     assert wanted(world.grid("b", share=1)) == 3
@@ -262,14 +248,6 @@ def test_a_new_job_is_sent_before_what_the_others_have_waiting_until_its_part_ru
     assert jobs == ["b"] * 3 + ["a"] * 4 + ["b"] * 2  # three quarters of the four that run
 
 
-def test_the_others_know_a_share_that_was_changed(world: World) -> None:
-    world.grid("a").submit([world.staged(job="a")])
-    world.grid("b").submit([world.staged(job="b")])
-    before = wanted(world.grid("b"))
-    world.grid("a", share=9).refresh()
-    assert wanted(world.grid("b")) < before
-
-
 # -- cancelling
 
 
@@ -284,13 +262,6 @@ def test_a_cancelled_workunit_is_never_sent_and_comes_back_as_cancelled(world: W
     with results.turn():
         outcomes = results.claim()
     assert outcomes == [GaveUp(name, "it was cancelled", cancelled=True) for name in (unsent, running)]
-
-
-def test_a_result_that_is_there_already_is_not_thrown_away_by_cancelling(world: World) -> None:
-    (name,) = world.submitted()
-    world.report(name)
-    world.grid().cancel([name])
-    assert world.row(name)["error_mask"] == 0
 
 
 @pytest.mark.parametrize("is_reported", [True, False])
@@ -363,16 +334,6 @@ def test_nothing_is_left_behind(world: World) -> None:
     world.grid().clear(forget_on_clients=True)  # and once more
 
 
-def test_a_job_that_was_paused_is_staged_anew(world: World) -> None:
-    grid = world.grid()
-    grid.submit([world.staged()])
-    before = world.downloads()
-    grid.clear(forget_on_clients=True)
-    grid.submit([world.staged(attempt=1)])
-    assert {name for name in before if name.startswith("vcdl_")} <= world.downloads()
-    assert len(list(world.project.templates.iterdir())) == 2
-
-
 def test_what_other_jobs_use_stays(world: World) -> None:
     world.submitted(job="a")
     world.submitted(job="b")
@@ -428,18 +389,6 @@ def test_a_second_submission_takes_back_what_clients_were_not_asked_yet(world: W
     assert len(world.rows("SELECT id FROM msg_to_host WHERE handled = 0")) == 2
     world.submitted(job="a-2")
     assert world.rows("SELECT id FROM msg_to_host WHERE handled = 0") == []
-
-
-def test_a_second_submission_downloads_no_shard_again(world: World) -> None:
-    (name,) = world.submitted(job="a")
-    world.send(name)
-    world.grid("a").clear(forget_on_clients=False)
-    (second,) = world.submitted(job="a-2")
-    assert inputs_of(world, second)[1::2] == inputs_of(world, name)[1::2]
-    world.send(second)
-    item = world.staged(job="a-2")
-    (event,) = world.grid("a-2").sent()
-    assert event.bytes_down == item.params.stat().st_size + len(item.workunit.to_json())
 
 
 def test_weights_are_removed_when_no_workunit_starts_from_them(world: World) -> None:
@@ -502,14 +451,3 @@ def test_frozen_weights_are_one_more_input_that_a_client_downloads_once_and_forg
     assert not world.project.download_path(inputs[4]).exists()
     world.grid("b").clear(forget_on_clients=False)
     assert not list(world.project.templates.glob("vcdl_in*"))
-
-
-def test_the_frozen_weights_of_a_finished_job_are_forgotten_on_demand(world: World) -> None:
-    folder = world.folder("a")
-    folder.frozen_file.write_bytes(b"frozen" * 1000)
-    (name,) = world.submitted(job="a")
-    world.send(name)
-    frozen = inputs_of(world, name)[4]
-    world.grid("a").clear(forget_on_clients=False)
-    assert forget_finished(world.project, world.database, folder) == 1
-    assert [row for row in world.rows("SELECT xml FROM msg_to_host") if frozen in row["xml"]]

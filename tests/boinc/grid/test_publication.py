@@ -85,25 +85,6 @@ def test_workunits_in_which_two_hosts_are_compared_start_alike(world: World) -> 
     assert told(world, item.workunit.name) is None
 
 
-def test_a_job_that_does_not_want_it_offers_nothing(world: World) -> None:
-    check_that_nothing_is_offered(world, offering(world, offers_newest=False))
-
-
-def test_a_project_without_a_key_offers_nothing(world: World) -> None:
-    offering(world)
-    WeightsKey.file(world.project.path).unlink()
-    check_that_nothing_is_offered(world, grid_of(world))
-
-
-def check_that_nothing_is_offered(world: World, grid: BoincGrid) -> None:
-    item = world.staged()
-    grid.submit([item])
-    grid.publish(1, world.folder().snapshot(1))
-    assert told(world, item.workunit.name) is None
-    assert not grid.offers_newest
-    assert not any(name.startswith("vcdl_newest") for name in world.downloads())
-
-
 @pytest.mark.parametrize("content", [b"", b"rubbish", json.dumps({}).encode()])
 def test_a_damaged_key_is_said_with_its_cure(world: World, content: bytes) -> None:
     path = WeightsKey.file(world.project.path)

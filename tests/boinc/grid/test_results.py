@@ -51,14 +51,6 @@ def test_an_upload_is_claimed_and_done(world: World) -> None:
     assert not world.project.download_path(f"{name}.json").exists()
 
 
-def test_what_still_runs_is_not_claimed(world: World) -> None:
-    first, _ = world.created(2)
-    world.send(first)
-    results = world.results()
-    with results.turn():
-        assert results.claim() == []
-
-
 def test_a_claim_is_repeated_until_it_is_done(world: World) -> None:
     for name in world.created(2):
         world.report(name)
@@ -115,20 +107,6 @@ def test_rows_that_were_not_claimed_are_not_locked(world: World) -> None:
             other.execute("UPDATE workunit SET transition_time = 1 WHERE name = %s", name)
         with pytest.raises(GridUnavailable, match="another process holds the rows"):
             other.execute("UPDATE workunit SET transition_time = 1 WHERE name = %s", names[0])
-
-
-def test_an_exception_gives_the_workunits_back(world: World) -> None:
-    (name,) = world.created()
-    world.report(name)
-    results = world.results()
-    with pytest.raises(KeyError), results.turn():  # noqa: PT012 - the turn is what is tested
-        results.claim()
-        results.done(name)
-        raise KeyError
-    assert state(world, name) == 1
-    other = world.results(database=world.another_connection())
-    with other.turn():
-        assert len(other.claim()) == 1
 
 
 def test_a_killed_server_gives_its_workunits_back_at_once(world: World) -> None:
@@ -288,15 +266,6 @@ def test_a_link_in_the_place_of_an_upload_is_not_followed(world: World, tmp_path
     assert isinstance(outcome, GaveUp)
 
 
-def test_a_result_that_is_not_there_any_more_is_set_aside(world: World) -> None:
-    (name,) = world.created()
-    world.report(name)
-    world.update("workunit", world.row(name)["id"], canonical_resultid=12345)
-    results = world.results()
-    with results.turn():
-        assert results.claim() == [GaveUp(name, "its result is not in the database")]
-
-
 def test_the_output_file_is_found_among_several() -> None:
     text = (
         "<file_info>\n<name>a_0</name>\n</file_info>\n<file_info>\n<name>a_1</name>\n</file_info>\n<result>\n"
@@ -329,16 +298,6 @@ def test_an_applied_upload_is_kept_for_a_store_that_may_lose_its_memory(world: W
     world.transition()
     assert [path.name for path in folder.kept_uploads.iterdir()] == [folder.kept_upload(7, applied).name]
     assert folder.kept_upload(7, applied).read_text() == applied
-
-
-def test_without_a_need_nothing_is_kept(world: World) -> None:
-    (name,) = world.created()
-    world.report(name)
-    results = world.results()
-    with results.turn():
-        results.claim()
-        results.done(name, 7)
-    assert not world.folder().kept_uploads.exists()
 
 
 def test_a_full_disk_leaves_the_workunit_to_be_claimed_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

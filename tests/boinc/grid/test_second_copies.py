@@ -70,23 +70,11 @@ def test_a_late_one_of_two_hosts_gets_another_beside_the_upload_that_has_come(wo
     assert world.row(out)["target_nresults"] == 3
 
 
-def test_one_that_is_not_late_stays_with_its_host(world: World, out: str) -> None:
-    world.update("result", world.result_of(out)["id"], sent_time=int(time.time()) - 15)
-    look(world)
-    assert assigned(world) == []
-
-
 def test_a_banned_host_s_subtask_is_offered_at_once(world: World, out: str) -> None:
     world.update("result", world.result_of(out)["id"], sent_time=int(time.time()) - 1)
     world.update("host", world.host(GONE), max_results_day=BANNED)
     look(world)
     assert assigned(world) == [(QUICK, out), (SLOW, out)]
-
-
-def test_a_banned_host_is_offered_nothing(world: World, out: str) -> None:
-    world.update("host", QUICK, max_results_day=BANNED)
-    look(world)
-    assert assigned(world) == []
 
 
 def test_an_offer_that_was_taken_is_withdrawn_and_the_workunit_wants_one_result_again(world: World, out: str) -> None:

@@ -22,16 +22,6 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def test_files_are_named_by_their_content(source: Path, tmp_path: Path) -> None:
-    content = Content.of(source)
-    assert content.name == f"vcdl_{hashlib.sha256(source.read_bytes()).hexdigest()[:32]}.json"
-    twin = tmp_path / "twin.json"
-    twin.write_bytes(source.read_bytes())
-    assert Content.of(twin) == content
-    twin.write_text("{}")
-    assert Content.of(twin).name != content.name
-
-
 def test_a_staged_file_has_its_md5_beside_it_as_create_work_wants_it(world: World, source: Path) -> None:
     content = Content.of(source)
     for _ in range(2):
@@ -90,11 +80,6 @@ def test_a_full_disk_leaves_nothing_half_staged(world: World, source: Path, monk
     assert world.downloads() == set()
     DownloadFolder(world.project).stage(source, content)
     assert world.project.download_path(content.name).read_bytes() == source.read_bytes()
-
-
-def test_a_missing_source_is_named(world: World, tmp_path: Path) -> None:
-    with pytest.raises(GridError, match=r"gone\.npz: No such file"):
-        Content.of(tmp_path / "gone.npz")
 
 
 # -- manifests

@@ -16,7 +16,6 @@ from click.testing import CliRunner
 import vcdl
 from vcdl.boinc.project.client_build import build_client, client_modules
 from vcdl.commands.client import command
-from vcdl.errors import ExitCode, RunFolderError
 
 pytestmark = pytest.mark.process
 
@@ -79,13 +78,6 @@ def test_everything_in_the_client_can_be_imported_with_nothing_beside_it(tmp_pat
     assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")
 
 
-def test_the_client_by_hand_says_what_is_missing(tmp_path: Path) -> None:
-    build_client(tmp_path / "client.pyz")
-    done = subprocess.run([tmp_path / "client.pyz"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == ExitCode.RUN_FAILED
-    assert done.stderr == "failed: workunit.json is missing: fetch the workunit's files again\n"
-
-
 def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
     output = tmp_path / "vcdl_client.pyz"
     result = CliRunner().invoke(command, ["build", "-o", str(output)])
@@ -97,8 +89,3 @@ def test_the_command_says_what_it_wrote(tmp_path: Path) -> None:
 
 def _size(path: Path) -> str:
     return f"{path.stat().st_size / 1024:.1f} KiB"
-
-
-def test_a_folder_that_is_missing_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError):
-        build_client(tmp_path / "nowhere" / "client.pyz")

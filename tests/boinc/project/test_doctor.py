@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from tests.boinc.project.made_project import MadeProject
-from tests.boinc.standin.schema import insert
 from tests.boinc.standin.server import StandinServer
 from tests.boinc.standin.signing import SigningKey
 from vcdl.boinc.daemons.checker import Checkers
@@ -207,10 +206,7 @@ def test_a_template_that_boinc_misreads_is_seen(made: MadeProject, template: str
 
 def test_a_template_that_was_lost_and_is_named_by_open_workunits_is_seen(made: MadeProject) -> None:
     assert is_well(made, installed_files.templates)
-    connection = made.standin.connect()
-    insert(connection, "workunit", name="w", result_template_file="templates/vcdl_out_9.xml")
-    connection.commit()
-    connection.close()
+    made.standin.insert("workunit", name="w", result_template_file="templates/vcdl_out_9.xml")
     failed = failure(made, installed_files.templates)
     assert "vcdl_out_9.xml: missing" in failed.what
     assert "from the backup" in failed.cure
@@ -436,16 +432,13 @@ def test_tasks_that_another_upload_key_signed_are_seen(made: MadeProject) -> Non
     assert is_well(made, uploads.certificates)
     (app_row,) = made.standin.rows("SELECT id FROM app WHERE name = 'vcdl'")
     key = made.standin.upload_key
-    connection = made.standin.connect()
     for number in range(2):
         signature = key.sign(f"<name>u{number}</name><max_nbytes>100</max_nbytes>".encode())
         description = (
             f"<file_info>\n<name>u{number}</name>\n<max_nbytes>100</max_nbytes>\n"
             f"<xml_signature>\n{signature}</xml_signature>\n</file_info>\n"
         )
-        insert(connection, "result", name=f"r{number}", appid=app_row["id"], server_state=4, xml_doc_in=description)
-    connection.commit()
-    connection.close()
+        made.standin.insert("result", name=f"r{number}", appid=app_row["id"], server_state=4, xml_doc_in=description)
     assert is_well(made, uploads.certificates)
     SigningKey.generate().publish(made.project.upload_public)
     assert failure(made, uploads.certificates).what.startswith("2 of 2 tasks that are out")

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.boinc.project.made_project import MadeProject
-from tests.boinc.standin.schema import insert
 from tests.boinc.standin.signing import SigningKey
 from tests.run_folders import readable_files_with
 from vcdl.boinc.grid.environment import read_environment
@@ -80,16 +79,6 @@ def test_uninstall_leaves_no_trace(made: MadeProject) -> None:
     assert not (made.path / "apps" / "vcdl").exists()
     assert [row["name"] for row in made.standin.rows("SELECT name FROM app")] == ["fold"]
     assert made.standin.rows("SELECT * FROM app_version") == []
-
-
-def test_what_others_edited_meanwhile_outlives_us(made: MadeProject) -> None:
-    before = made.contents()
-    made.install()
-    made.edit("config.xml", "<long_name>Alpha", "<long_name>Beta")
-    made.install()
-    uninstall(made)
-    made.edit("config.xml", "<long_name>Beta", "<long_name>Alpha")
-    assert made.contents() == before
 
 
 def test_the_preview_shows_each_difference_and_no_password_and_changes_nothing(made: MadeProject) -> None:
@@ -249,10 +238,8 @@ def test_versions_of_other_apps_are_not_published_by_the_way(made: MadeProject) 
 
 
 def test_tasks_that_could_not_be_uploaded_any_more_are_not_given_up_silently(made: MadeProject) -> None:
-    connection = made.standin.connect()
-    app = insert(connection, "app", create_time=1, name="fold", user_friendly_name="Fold")
-    insert(
-        connection,
+    app = made.standin.insert("app", create_time=1, name="fold", user_friendly_name="Fold")
+    made.standin.insert(
         "result",
         create_time=1,
         name="r",
@@ -260,8 +247,6 @@ def test_tasks_that_could_not_be_uploaded_any_more_are_not_given_up_silently(mad
         server_state=4,
         xml_doc_in=b"<file_info>\n</file_info>",
     )
-    connection.commit()
-    connection.close()
     with pytest.raises(GridError, match="1 tasks of other apps were made while upload certificates were off"):
         made.install()
     assert made.install(force=True)
@@ -287,12 +272,9 @@ def test_a_tool_that_fails_is_quoted(made: MadeProject) -> None:
 
 def test_open_workunits_are_cancelled_only_by_force(made: MadeProject) -> None:
     made.install()
-    connection = made.standin.connect()
     (app,) = made.standin.rows("SELECT id FROM app WHERE name = 'vcdl'")
-    unit = insert(connection, "workunit", create_time=1, name="j_e0001_s000_a0_v000000", appid=app["id"])
-    insert(connection, "result", create_time=1, name="r", workunitid=unit, appid=app["id"], server_state=2)
-    connection.commit()
-    connection.close()
+    unit = made.standin.insert("workunit", create_time=1, name="j_e0001_s000_a0_v000000", appid=app["id"])
+    made.standin.insert("result", create_time=1, name="r", workunitid=unit, appid=app["id"], server_state=2)
     with pytest.raises(GridError, match="1 workunits are open"):
         uninstall(made)
     said = uninstall(made, force=True)
@@ -312,11 +294,8 @@ def test_an_install_after_an_uninstall_lays_the_files_of_a_kept_version_out_agai
     """A version that a host had a task of keeps its row, and update_versions passes over it."""
     made.install()
     laid_out = _client_files(made, client)
-    connection = made.standin.connect()
     (version,) = made.standin.rows("SELECT id FROM app_version WHERE plan_class = ''")
-    insert(connection, "host_app_version", host_id=1, app_version_id=version["id"])
-    connection.commit()
-    connection.close()
+    made.standin.insert("host_app_version", host_id=1, app_version_id=version["id"])
     uninstall(made)
     assert _client_files(made, client) == {}
     said = made.install()
@@ -336,19 +315,16 @@ def _client_files(made: MadeProject, client: ClientFiles) -> dict[str, tuple[int
 def test_rows_and_uploads_go_too_if_they_are_to_go(made: MadeProject) -> None:
     made.install()
     before = {table: made.standin.rows(f"SELECT * FROM {table}") for table in ("host", "user")}
-    connection = made.standin.connect()
     (app,) = made.standin.rows("SELECT id FROM app WHERE name = 'vcdl'")
     (version, *_) = made.standin.rows("SELECT id FROM app_version")
     name = "j_e0001_s000_a0_v000000"
-    unit = insert(connection, "workunit", create_time=1, name=name, appid=app["id"])
+    unit = made.standin.insert("workunit", create_time=1, name=name, appid=app["id"])
     for number, its in ((unit, app["id"]), (unit + 1, app["id"] + 1)):
-        insert(connection, "result", create_time=1, name=f"{name}_{its}", workunitid=number, appid=its, server_state=5)
-    insert(connection, "host_app_version", host_id=1, app_version_id=version["id"])
+        made.standin.insert("result", create_time=1, name=f"{name}_{its}", workunitid=number, appid=its, server_state=5)
+    made.standin.insert("host_app_version", host_id=1, app_version_id=version["id"])
     for file in ("vcdl_a.npz", "of_another_app"):
         text = f"<delete_file_info>{file}</delete_file_info>\n"
-        insert(connection, "msg_to_host", create_time=1, hostid=1, variety="delete_file", handled=0, xml=text)
-    connection.commit()
-    connection.close()
+        made.standin.insert("msg_to_host", create_time=1, hostid=1, variety="delete_file", handled=0, xml=text)
     folder = made.path / "upload" / "3f"
     folder.mkdir(parents=True)
     for file in (f"{name}_0_r123_0", "vcdl_doctor_7", "fold_17_0_r123_0"):
@@ -365,12 +341,9 @@ def test_rows_and_uploads_go_too_if_they_are_to_go(made: MadeProject) -> None:
 
 def test_uninstall_says_what_stays_on_clients_that_nobody_will_tell(made: MadeProject) -> None:
     made.install()
-    connection = made.standin.connect()
     for host, name in ((1, "vcdl_a.npz"), (1, "vcdl_b.npz"), (2, "vcdl_a.npz"), (3, "of_another_app")):
         text = f"<delete_file_info>{name}</delete_file_info>\n"
-        insert(connection, "msg_to_host", create_time=1, hostid=host, variety="delete_file", handled=0, xml=text)
-    connection.commit()
-    connection.close()
+        made.standin.insert("msg_to_host", create_time=1, hostid=host, variety="delete_file", handled=0, xml=text)
     preview = plan_removal(made.project, made.database, force=False, delete_runs=False).preview()
     assert any(line.startswith("leave files of ours on 2 clients that were not told yet") for line in preview)
     assert "left files of ours on clients: they stay there until these reset the project or leave it" in uninstall(made)
@@ -429,13 +402,6 @@ def test_a_launcher_that_cannot_look_at_an_upload_never_calls_it_invalid(made: M
     assert subprocess.run([launcher, "file"], capture_output=True, check=False).returncode == 3
     (made.path / "vcdl" / "environment").unlink()
     assert subprocess.run([launcher, "file"], capture_output=True, check=False).returncode == 3
-
-
-def test_daemons_start_with_the_chosen_python(made: MadeProject) -> None:
-    made.install()
-    for name in ("vcdl_work_generator", "vcdl_assimilator", "vcdl_evaluator", "vcdl_checker"):
-        text = (made.path / "bin" / name).read_text()
-        assert f'exec "$VCDL_PYTHON" -m vcdl.boinc.daemons.{name.removeprefix("vcdl_")} "$@"' in text
 
 
 def test_a_version_number_is_read_as_update_versions_reads_it(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.boinc.project.made_project import MadeProject
-from tests.boinc.standin.schema import insert
 from vcdl.boinc.project.jobs_page import JobsPage
 from vcdl.boinc.project.pages import JOBS_FILE
 from vcdl.boinc.project.uninstall import plan_removal
@@ -41,11 +40,8 @@ def make_runtime(tmp_path: Path) -> Callable[..., RuntimeFile]:
 
 def with_platforms(made: MadeProject, *platforms: str) -> None:
     """Add them to the database, as xadd does from the project.xml of a real project."""
-    connection = made.standin.connect()
     for name in platforms:
-        insert(connection, "platform", create_time=0, name=name, user_friendly_name=name)
-    connection.commit()
-    connection.close()
+        made.standin.insert("platform", create_time=0, name=name, user_friendly_name=name)
 
 
 def offered(made: MadeProject) -> list[tuple[int, str, str]]:

@@ -136,16 +136,6 @@ def test_what_an_operator_changed_since_stays_his() -> None:
     assert config.find("msg_to_host") is None
 
 
-def test_our_daemons_go_also_when_they_were_edited() -> None:
-    edited = AFTER.replace(b"vcdl_assimilator -d 3<", b"vcdl_assimilator -d 4<")
-    assert not any("vcdl" in command for command in commands(taken_out(edited)))
-
-
-def test_an_operators_additions_to_our_daemon_survive_a_second_install() -> None:
-    disabled = AFTER.replace(b"<cmd>vcdl_evaluator -d 3</cmd>", b"<cmd>vcdl_evaluator -d 3</cmd><disabled>1</disabled>")
-    assert CONFIG.added_to(PATH, disabled) == disabled
-
-
 def test_a_file_that_others_use_too_outlives_us() -> None:
     limits = Fragment.shipped("config_aux.xml", threads=1)
     foreign = limits.content.replace(b"<app_name>vcdl<", b"<app_name>fold<")
@@ -153,8 +143,3 @@ def test_a_file_that_others_use_too_outlives_us() -> None:
     assert [name.text for name in root(both).iter("app_name")] == ["fold", "vcdl"]
     assert limits.taken_out_of(PATH, both, None) == foreign
     assert limits.taken_out_of(PATH, limits.content, None) is None
-
-
-def test_threads_are_those_asked_for() -> None:
-    classes = root(Fragment.shipped("plan_class_spec.xml", threads=8).content)
-    assert [each.findtext("max_threads") for each in classes if each.findtext("name") == "vcdl_mt"] == ["8"]

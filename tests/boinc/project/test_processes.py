@@ -5,7 +5,6 @@ import json
 import pytest
 
 from tests.boinc.project.made_project import MadeProject
-from tests.boinc.standin.schema import insert
 from tests.recorded_run import FIRST_SESSION, recorded
 from tests.run_folders import make_run
 from vcdl.boinc.grid.workunit_rows import CLIENT_ERROR, NO_REPLY
@@ -42,17 +41,13 @@ def test_a_job_whose_project_lacks_a_daemon_or_the_database_waits(
 def test_tasks_that_boinc_makes_up_for_are_told(made: MadeProject, capsys: pytest.CaptureFixture[str]) -> None:
     made.install()
     run = make_run(made.project.run_folder("demo").path, recorded(FIRST_SESSION)[:-1], finished=False, host=BOINC)
-    connection = made.standin.connect()
     (app,) = made.standin.rows("SELECT id FROM app WHERE name = 'vcdl'")
     name = "demo_e0001_s000_a0_v000000"
-    unit = insert(connection, "workunit", create_time=1, name=name, appid=app["id"])
-    host = insert(connection, "host", create_time=1, domain_name="h")
+    unit = made.standin.insert("workunit", create_time=1, name=name, appid=app["id"])
+    host = made.standin.insert("host", create_time=1, domain_name="h")
     for number, outcome in enumerate((CLIENT_ERROR, NO_REPLY, NO_REPLY)):
-        insert(
-            connection, "result", create_time=1, name=f"{name}_{number}", workunitid=unit, appid=app["id"],
+        made.standin.insert("result", create_time=1, name=f"{name}_{number}", workunitid=unit, appid=app["id"],
             hostid=host, server_state=5, outcome=outcome, exit_status=1,
         )  # fmt: skip
-    connection.commit()
-    connection.close()
     status(run.path)
     assert "at BOINC     1 tasks failed, 2 passed their deadline: sent again" in capsys.readouterr().out.splitlines()

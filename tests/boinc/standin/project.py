@@ -4,6 +4,7 @@ import shutil
 import socket
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -102,13 +103,17 @@ class StandinProject:
     def connect(self) -> Connection:
         return self.database.connect()
 
+    def insert(self, table: str, **values: object) -> int:
+        """Add a row; returns its id."""
+        with closing(self.connect()) as connection:
+            row = insert(connection, table, **values)
+            connection.commit()
+            return row
+
     def rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
         """What a SELECT finds now."""
-        connection = self.connect()
-        try:
+        with closing(self.connect()) as connection:
             return rows(connection, sql, *values)
-        finally:
-            connection.close()
 
     def stage(self, source: Path, name: str) -> None:
         """Put a file into download/, as bin/stage_file does."""

@@ -14,7 +14,6 @@ import vcdl.fleet.aws
 from tests.fleet.aws.moto_cloud import MotoCloud
 from tests.fleet.fleet_files import fleet_file
 from tests.places import DOCS
-from vcdl.fleet.aws.catalogue import UBUNTU
 from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.aws.region import kind_of
 from vcdl.fleet.refusal import ProblemKind
@@ -90,8 +89,3 @@ def test_the_codes_of_the_table_are_of_that_kind(words: str, kind: ProblemKind) 
     codes = re.findall(r"`([A-Za-z.]+)`", row.split("|")[1])
     assert codes
     assert {kind_of(code) for code in codes} == {kind}
-
-
-def test_the_default_image_is_the_one_that_is_named() -> None:
-    assert "Ubuntu 24.04 for x86" in DOCUMENT
-    assert "24.04-amd64" in UBUNTU

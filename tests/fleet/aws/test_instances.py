@@ -29,27 +29,6 @@ def by_id(provider: AwsProvider) -> dict[str, Instance]:
     return {instance.id: instance for instance in provider.find()}
 
 
-def test_an_instance_is_found_with_its_pool_size_and_the_clouds_time_of_its_launch(provider_of: Providers) -> None:
-    provider = provider_of()
-    (made,) = launched(provider, 8)
-    (found,) = provider_of().find()
-    assert (found.state, found.ended_s, found.ending, found.until_s) == (InstanceState.RUNNING, None, None, None)
-    assert (found.pool, found.vcpus, found.gpus) == (made.pool, 8, 0)
-    assert abs(found.launched_s - made.launched_s) <= 2
-
-
-def test_one_fleet_never_finds_or_ends_anothers_instances(cloud: MotoCloud, provider_of: Providers) -> None:
-    provider = provider_of()
-    other = AwsProvider(provider.settings.model_copy(update={"name": "neighbour"}), cloud.session)
-    (foreign,) = launched(other, 8)
-    launched(provider)
-    assert foreign.id not in by_id(provider)
-    provider.terminate([foreign.id])
-    provider.lease([foreign.id], 1.0)
-    (untouched,) = other.find()
-    assert (untouched.state, untouched.until_s) == (InstanceState.RUNNING, None)
-
-
 def test_instances_in_a_region_that_the_fleet_file_no_longer_names_are_found_and_ended(
     provider_of: Providers,
 ) -> None:
@@ -58,19 +37,6 @@ def test_instances_in_a_region_that_the_fleet_file_no_longer_names_are_found_and
     assert by_id(provider)[old.id].pool.region == "us-west-2"
     provider.terminate([old.id])
     assert by_id(provider)[old.id].state is InstanceState.GONE
-
-
-def test_terminating_is_idempotent_and_a_missing_instance_is_no_error(provider_of: Providers) -> None:
-    provider = provider_of()
-    first, second = launched(provider)
-    provider.terminate([first.id, NOBODY])
-    provider.terminate([first.id])
-    found = by_id(provider_of())
-    assert (found[first.id].state, found[first.id].ending) == (InstanceState.GONE, Ending.OURS)
-    assert found[second.id].state is InstanceState.RUNNING
-    ended_s = found[first.id].ended_s
-    assert ended_s is not None
-    assert abs(ended_s - datetime.now(UTC).timestamp()) < 60
 
 
 def test_a_vanished_instance_does_not_keep_the_others_from_being_terminated(

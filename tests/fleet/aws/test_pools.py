@@ -48,12 +48,6 @@ def test_only_the_first_of_two_subnets_in_one_zone_is_used(cloud: MotoCloud, pro
     assert {(pool.zone, pool.subnet) for pool in pools} == {("us-east-1a", extra), ("us-east-1b", default)}
 
 
-def test_several_regions_each_give_their_pools(provider_of: Providers) -> None:
-    pools = provider_of("places=[{region: us-east-1}, {region: us-west-2}]").pools()
-    assert {pool.region for pool in pools} == {"us-east-1", "us-west-2"}
-    assert all(pool.zone.startswith(pool.region) for pool in pools)
-
-
 def test_requirements_choose_spot_types_that_can_boot_the_image(provider_of: Providers) -> None:
     pools = provider_of("instances={requirements: {vcpus: {min: 8, max: 8}, memory_gb: {min: 30, max: 32}}}").pools()
     names = {pool.type for pool in pools}

@@ -4,18 +4,15 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.stub import ANY, Stubber
 
-from tests.fleet.aws.moto_cloud import MotoCloud
-from tests.fleet.example_prices import price_in
-from vcdl.errors import FleetError, FleetNotAuthorised
+from vcdl.errors import FleetNotAuthorised
 from vcdl.fleet.aws.prices import AwsPrices
 from vcdl.fleet.instance import InstanceType
-from vcdl.fleet.prices import PriceTable, Quote, refresh_prices
+from vcdl.fleet.prices import PriceTable, Quote
 
 pytestmark = pytest.mark.slow
 
@@ -124,21 +121,3 @@ def test_a_missing_right_is_reported_with_its_call(aws: Stubbed) -> None:
     aws.pricing.add_client_error("get_products", "AccessDeniedException", "not allowed", 400)
     with pytest.raises(FleetNotAuthorised, match="get_products in us-east-1"):
         aws.prices.quotes([T3], "eu-west-1")
-
-
-@pytest.mark.server
-def test_motos_prices_are_implausible_and_refused(cloud: MotoCloud, tmp_path: Path, aws: Stubbed) -> None:
-    """The whole way from moto's spot market and a stubbed list; no table is written."""
-    aws.listed("t3.2xlarge", product("0.3648"))
-    aws.clients["ec2", "eu-west-1"] = cloud.client("eu-west-1")
-    with pytest.raises(FleetError, match=r"a price of 0\.00001 \$/h is no price"):
-        refresh_prices(aws.prices, [T3], ["eu-west-1"], tmp_path / "prices.csv", datetime(2026, 11, 21, tzinfo=UTC))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_fetched_prices_are_in_the_table(aws: Stubbed, tmp_path: Path) -> None:
-    aws.market(("t3.2xlarge", "eu-west-1a", "0.1104", 3))
-    aws.listed("t3.2xlarge", product("0.3648"))
-    refresh_prices(aws.prices, [T3], ["eu-west-1"], tmp_path / "prices.csv", datetime(2026, 11, 21, tzinfo=UTC))
-    found = price_in(PriceTable.current(tmp_path / "prices.csv"), "t3.2xlarge", "eu-west-1", "eu-west-1a")
-    assert (found.spot_usd_per_h, found.source) == (Decimal("0.1104"), "AWS: spot price history and price list")

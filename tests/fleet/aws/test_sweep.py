@@ -43,14 +43,6 @@ def test_a_sweep_deletes_everything_with_the_tag_and_checks_it(cloud: MotoCloud,
     assert provider.sweep() == (), "twice is as good as once"
 
 
-def test_leftovers_in_a_region_that_the_fleet_file_no_longer_names_are_found(provider_of: Providers) -> None:
-    launch(provider_of("places=[{region: us-west-2}]"))
-    later = provider_of("places=[{region: us-east-1}]")
-    assert any(line.endswith(" in us-west-2") for line in later.look().lines())
-    assert later.sweep() == ()
-    assert not any(instance.is_live for instance in provider_of("places=[{region: us-west-2}]").find())
-
-
 def test_a_template_that_a_crash_left_before_its_fleet_is_swept(cloud: MotoCloud, provider_of: Providers) -> None:
     class Killed(BaseException):
         """Ends the process like kill -9."""

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from tests.fleet.gcp.fake_places import MACHINE_TYPES, REGIONS, is_offered, known_types
+from tests.fleet.gcp.fake_places import MACHINE_TYPES, REGIONS, described, is_offered, known_types
 
 Json = dict[str, Any]
+Query = dict[str, str]
+Answer = TypeVar("Answer", bound=Callable[..., Json])
 
 LINK = "https://www.googleapis.com/compute/v1/projects"
 
@@ -22,6 +24,24 @@ class Refuse(Exception):
     def __init__(self, status: int, reason: str, words: str) -> None:
         super().__init__(words)
         self.status, self.reason, self.words = status, reason, words
+
+
+def not_found(resource: str) -> Refuse:
+    return Refuse(404, "notFound", f"The resource '{resource}' was not found")
+
+
+ROUTES: list[tuple[str, str]] = []
+"""The pattern of a request's method and path, and the name of FakeCompute's method that answers it."""
+
+
+def route(method: str, path: str) -> Callable[[Answer], Answer]:
+    """Let a method answer requests; each * of the path is one of its arguments."""
+
+    def register(answer: Answer) -> Answer:
+        ROUTES.append((f"{method} /compute/v1/projects/[^/]+/{path.replace('*', '([^/]+)')}", answer.__name__))
+        return answer
+
+    return register
 
 
 @dataclass
@@ -84,7 +104,7 @@ class FakeCompute:
         """Resources in one page of a list."""
         self.unreachable_zones: set[str] = set()
         """Zones that an aggregated list cannot reach."""
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._operations: dict[str, _Operation] = {}
         self._requests: dict[str, str] = {}
         self._numbers = itertools.count(4_000_000_000_000_000_001)
@@ -93,144 +113,176 @@ class FakeCompute:
 
     def exhaust(self, zone: str, type: str, left: int = 0) -> None:
         """Limit a pool to so many more machines."""
-        with self._lock:
+        with self.lock:
             self.left[zone, type] = left
-
-    def restock(self, zone: str, type: str) -> None:
-        """Make a pool unlimited again."""
-        with self._lock:
-            self.left.pop((zone, type), None)
 
     def preempt(self, id: str) -> None:
         """Preempt a machine, which is gone at once (instanceTerminationAction DELETE)."""
-        with self._lock:
-            self._settle()
+        with self.lock:
+            self.finish_due()
             preemption = self._begin(self._machine(id), "compute.instances.preempted", lambda o: self._remove(id, o))
             preemption.due_s = 0.0
-            self._settle()
+            self.finish_due()
 
     def stop(self, id: str) -> None:
         """Let a machine power itself off: it stays, stopped, with its disk."""
-        with self._lock:
+        with self.lock:
             self._machine(id).update(status="TERMINATED", lastStopTimestamp=_stamp(self.clock()))
 
     def settle(self) -> None:
         """Finish all operations now."""
-        with self._lock:
+        with self.lock:
             for operation in self._operations.values():
                 operation.due_s = 0.0
-            self._settle()
+            self.finish_due()
 
     def ids(self) -> tuple[str, ...]:
         """ZONE/NAME of the existing machines, oldest first."""
-        with self._lock:
-            self._settle()
+        with self.lock:
+            self.finish_due()
             return tuple(self.machines)
 
     def add_disk(self, zone: str, name: str, labels: dict[str, str], users: tuple[str, ...] = ()) -> None:
         """Add a disk. `users`: machines that it is attached to."""
-        with self._lock:
+        with self.lock:
             disk = {"id": self._number(), "name": name, "zone": self._url(zone), "labels": labels, "users": list(users)}
             self.disks[f"{zone}/{name}"] = disk
 
-    # Operations of the routes. Each first finishes the operations whose time has come.
+    # Routes, which FakeGce calls under the lock, once the operations whose time has come are finished.
 
-    def bulk_insert(self, region: str, body: Json, request_id: str) -> Json:
+    @route("POST", "regions/*/instances/bulkInsert")
+    def bulk_insert(self, query: Query, body: Json, region: str) -> Json:
         """Insert machines of the allowed types in the allowed zones, within pools and quota."""
-        with self._lock:
-            self._settle()
-            if request_id in self._requests:
-                return self._operations[self._requests[request_id]].json
-            if not known_types(body):
-                raise Refuse(400, "invalid", "Invalid value for field 'resource.machineTypes'. Unknown machine type.")
-            target = {"name": region, "zone": region, "id": "0"}
-            operation = self._begin(target, "bulkInsert", lambda operation: self._insert(region, body, operation))
-            operation.json["operationGroupId"] = f"group-{self._number()}"
-            if request_id:
-                self._requests[request_id] = str(operation.json["name"])
-            return operation.json
+        request_id = query.get("requestId", "")
+        if request_id in self._requests:
+            return self._operations[self._requests[request_id]].json
+        if not known_types(body):
+            raise Refuse(400, "invalid", "Invalid value for field 'resource.machineTypes'. Unknown machine type.")
+        target = {"name": region, "zone": region, "id": "0"}
+        operation = self._begin(target, "bulkInsert", lambda operation: self._insert(region, body, operation))
+        operation.json["operationGroupId"] = f"group-{self._number()}"
+        if request_id:
+            self._requests[request_id] = str(operation.json["name"])
+        return operation.json
 
-    def delete(self, id: str) -> Json:
-        """Start to delete a machine."""
-        with self._lock:
-            self._settle()
-            machine = self._machine(id)
-            machine["status"] = "STOPPING"
-            return self._begin(machine, "delete", lambda operation: self._remove(id, operation)).json
+    @route("GET", "aggregated/instances")
+    def list_instances(self, query: Query, body: Json) -> Json:
+        return self._aggregated("instances", self.machines, query)
 
-    def delete_disk(self, id: str) -> Json:
-        """Start to delete a disk."""
-        with self._lock:
-            self._settle()
-            if id not in self.disks:
-                raise Refuse(404, "notFound", f"The resource '{id}' was not found")
-            disk = self.disks.pop(id)
-            return self._begin(disk, "delete").json
+    @route("GET", "aggregated/disks")
+    def list_disks(self, query: Query, body: Json) -> Json:
+        return self._aggregated("disks", self.disks, query)
 
-    def get(self, id: str) -> Json:
-        """One machine."""
-        with self._lock:
-            self._settle()
-            return self._machine(id)
+    @route("GET", "zones/*/instances/*")
+    def get_instance(self, query: Query, body: Json, zone: str, name: str) -> Json:
+        return self._machine(f"{zone}/{name}")
 
-    def set_metadata(self, id: str, body: Json) -> Json:
+    @route("DELETE", "zones/*/instances/*")
+    def delete_instance(self, query: Query, body: Json, zone: str, name: str) -> Json:
+        machine = self._machine(id := f"{zone}/{name}")
+        machine["status"] = "STOPPING"
+        return self._begin(machine, "delete", lambda operation: self._remove(id, operation)).json
+
+    @route("DELETE", "zones/*/disks/*")
+    def delete_disk(self, query: Query, body: Json, zone: str, name: str) -> Json:
+        if f"{zone}/{name}" not in self.disks:
+            raise not_found(f"{zone}/{name}")
+        return self._begin(self.disks.pop(f"{zone}/{name}"), "delete").json
+
+    @route("POST", "zones/*/instances/*/setMetadata")
+    def set_metadata(self, query: Query, body: Json, zone: str, name: str) -> Json:
         """Replace a machine's metadata; refuse an outdated fingerprint."""
-        with self._lock:
-            self._settle()
-            machine = self._machine(id)
-            if body.get("fingerprint") != machine["metadata"]["fingerprint"]:
-                raise Refuse(
-                    412, "conditionNotMet", "Supplied fingerprint does not match current metadata fingerprint."
-                )
-            machine["metadata"] = {"items": body.get("items", []), "fingerprint": self._number()}
-            return self._begin(machine, "setMetadata").json
+        machine = self._machine(f"{zone}/{name}")
+        if body.get("fingerprint") != machine["metadata"]["fingerprint"]:
+            raise Refuse(412, "conditionNotMet", "Supplied fingerprint does not match current metadata fingerprint.")
+        machine["metadata"] = {"items": body.get("items", []), "fingerprint": self._number()}
+        return self._begin(machine, "setMetadata").json
 
-    def operation(self, name: str) -> Json:
-        """One operation in its present state."""
-        with self._lock:
-            self._settle()
-            if name not in self._operations:
-                raise Refuse(404, "notFound", f"The resource 'operations/{name}' was not found")
-            return self._operations[name].json
+    @route("GET", "zones/*/instances/*/serialPort")
+    def serial_port(self, query: Query, body: Json, zone: str, name: str) -> Json:
+        self._machine(f"{zone}/{name}")
+        return {"contents": self.said}
 
-    def operations(self, place: str, wanted: str) -> list[Json]:
-        """The operations of a zone or region that the filter selects."""
-        with self._lock:
-            self._settle()
-            return [o.json for o in self._operations.values() if o.at == place and _passes(o.json, wanted)]
+    @route("POST", "(?:(?:regions|zones)/[^/]+|global)/operations/*/wait")
+    def wait(self, query: Query, body: Json, name: str) -> Json:
+        """The operation as it is now: a real one answers when it is done, or earlier, as `wait` is best effort."""
+        if name not in self._operations:
+            raise not_found(f"operations/{name}")
+        return self._operations[name].json
 
-    def in_zone(self, kind: str, zone: str, wanted: str) -> list[Json]:
-        """The machines (`instances`) or `disks` of a zone that the filter selects."""
-        with self._lock:
-            self._settle()
-            all_of = self.machines if kind == "instances" else self.disks
-            return [dict(it) for id, it in all_of.items() if id.startswith(f"{zone}/") and _passes(it, wanted)]
+    @route("GET", "(?:regions|zones)/*/operations")
+    def list_operations(self, query: Query, body: Json, place: str) -> Json:
+        wanted = query.get("filter", "")
+        found = [o.json for o in self._operations.values() if o.at == place and _passes(o.json, wanted)]
+        return self._page(found, query)
 
-    def insert_image(self, body: Json) -> Json:
+    @route("POST", "global/images")
+    def insert_image(self, query: Query, body: Json) -> Json:
         """Make an image of an existing machine's disk."""
-        with self._lock:
-            self._settle()
-            if body["name"] in self.images:
-                raise Refuse(409, "alreadyExists", f"The resource 'images/{body['name']}' already exists")
-            if not any(m["disks"][0]["source"].endswith(f"/{body['sourceDisk']}") for m in self.machines.values()):
-                raise Refuse(404, "notFound", f"The resource '{body['sourceDisk']}' was not found")
-            self.images[body["name"]] = {**body, "status": "PENDING", "diskSizeGb": "20"}
-            return self._begin({"name": body["name"], "zone": "global", "id": "0"}, "insert").json
+        if query.get("forceCreate") != "true":
+            raise Refuse(400, "resourceInUseByAnotherResource", "The disk is in use.")
+        if body["name"] in self.images:
+            raise Refuse(409, "alreadyExists", f"The resource 'images/{body['name']}' already exists")
+        if not any(m["disks"][0]["source"].endswith(f"/{body['sourceDisk']}") for m in self.machines.values()):
+            raise not_found(body["sourceDisk"])
+        self.images[body["name"]] = {**body, "status": "PENDING", "diskSizeGb": "20"}
+        return self._begin({"name": body["name"], "zone": "global", "id": "0"}, "insert").json
 
-    def delete_image(self, name: str) -> Json:
-        """Delete an image."""
-        with self._lock:
-            if self.images.pop(name, None) is None:
-                raise Refuse(404, "notFound", f"The resource 'images/{name}' was not found")
-            return self._begin({"name": name, "zone": "global", "id": "0"}, "delete").json
+    @route("GET", "global/images")
+    def list_images(self, query: Query, body: Json) -> Json:
+        shown = [dict(image) for image in self.images.values() if _passes(image, query.get("filter", ""))]
+        for image in self.images.values():
+            image["status"] = "READY" if image["status"] == "PENDING" else image["status"]
+        return self._page(shown, query)
 
-    def list_images(self, wanted: str) -> list[Json]:
-        """The images that the filter selects."""
-        with self._lock:
-            shown = [dict(image) for image in self.images.values() if _passes(image, wanted)]
-            for image in self.images.values():
-                image["status"] = "READY" if image["status"] == "PENDING" else image["status"]
-            return shown
+    @route("DELETE", "global/images/*")
+    def delete_image(self, query: Query, body: Json, name: str) -> Json:
+        if self.images.pop(name, None) is None:
+            raise not_found(f"images/{name}")
+        return self._begin({"name": name, "zone": "global", "id": "0"}, "delete").json
+
+    @route("GET", "regions/*")
+    def get_region(self, query: Query, body: Json, region: str) -> Json:
+        if region not in REGIONS:
+            raise not_found(f"projects/{self.project}/regions/{region}")
+        return {"name": region, "zones": [self._url(zone) for zone in REGIONS[region]]}
+
+    @route("GET", "zones/*/machineTypes")
+    def list_machine_types(self, query: Query, body: Json, zone: str) -> Json:
+        return self._page([described(name) for name in MACHINE_TYPES if is_offered(name, zone)], query)
+
+    @route("GET", "zones/*/machineTypes/*")
+    def get_machine_type(self, query: Query, body: Json, zone: str, name: str) -> Json:
+        if name not in MACHINE_TYPES or not is_offered(name, zone):
+            raise not_found(f"zones/{zone}/machineTypes/{name}")
+        return described(name)
+
+    def finish_due(self) -> None:
+        """Finish the operations whose time has come."""
+        for operation in list(self._operations.values()):
+            if operation.json["status"] != "DONE" and operation.due_s <= time.monotonic():
+                operation.finish(operation)
+                operation.json.update(status="DONE", endTime=operation.json["insertTime"])
+
+    def _page(self, all_of: list[Json], query: Query) -> Json:
+        begin = int(query.get("pageToken", "0"))
+        end = begin + self.page_size
+        page: Json = {"items": all_of[begin:end]}
+        return page | {"nextPageToken": str(end)} if end < len(all_of) else page
+
+    def _aggregated(self, kind: str, all_of: dict[str, Json], query: Query) -> Json:
+        """A page of resources, cut across zones; zones without any have a warning, as in the real one."""
+        zones = [zone for zones in REGIONS.values() for zone in zones]
+        shown = [(id.split("/")[0], dict(it)) for id, it in all_of.items() if _passes(it, query.get("filter", ""))]
+        shown.sort(key=lambda row: zones.index(row[0]))
+        page = self._page([{"zone": zone, "it": it} for zone, it in shown], query)
+        nothing = {"code": "NO_RESULTS_ON_PAGE", "message": "no results"}
+        items: Json = {f"zones/{zone}": {"warning": nothing} for zone in zones}
+        for row in page["items"]:
+            items[f"zones/{row['zone']}"].setdefault(kind, []).append(row["it"])
+        for zone in self.unreachable_zones:
+            items[f"zones/{zone}"] = {"warning": {"code": "UNREACHABLE", "message": f"zone {zone} is unreachable"}}
+        return page | {"items": items}
 
     def _insert(self, region: str, body: Json, operation: _Operation) -> None:
         """The end of a bulk insert: make what can be made, and a failed operation for the rest."""
@@ -303,7 +355,7 @@ class FakeCompute:
 
     def _machine(self, id: str) -> Json:
         if id not in self.machines:
-            raise Refuse(404, "notFound", f"The resource 'instances/{id}' was not found")
+            raise not_found(f"instances/{id}")
         return self.machines[id]
 
     def _begin(self, target: Json, type: str, finish: Callable[[_Operation], None] = lambda _: None) -> _Operation:
@@ -323,13 +375,6 @@ class FakeCompute:
         operation = _Operation(json, place, now_s, time.monotonic() + self.operation_s, finish)
         self._operations[json["name"]] = operation
         return operation
-
-    def _settle(self) -> None:
-        """Finish the operations whose time has come."""
-        for operation in list(self._operations.values()):
-            if operation.json["status"] != "DONE" and operation.due_s <= time.monotonic():
-                operation.finish(operation)
-                operation.json.update(status="DONE", endTime=operation.json["insertTime"])
 
     def _number(self) -> str:
         return str(next(self._numbers))

@@ -50,3 +50,18 @@ def known_types(body: Mapping[str, Any]) -> list[str]:
 def is_offered(type: str, zone: str) -> bool:
     """Whether a zone has machines of a type."""
     return not MACHINE_TYPES[type].zones or zone in MACHINE_TYPES[type].zones
+
+
+def described(name: str) -> dict[str, Any]:
+    """A machine type as the real one describes it."""
+    kind = MACHINE_TYPES[name]
+    facts: dict[str, Any] = {
+        "name": name,
+        "guestCpus": kind.vcpus,
+        "memoryMb": kind.memory_mb,
+        "isSharedCpu": kind.shared_cpu,
+        "architecture": kind.architecture,
+    }
+    if kind.gpus:
+        facts["accelerators"] = [{"guestAcceleratorType": kind.gpu, "guestAcceleratorCount": kind.gpus}]
+    return facts

@@ -75,14 +75,6 @@ def test_a_machine_that_is_gone_is_shown_for_an_hour(fleet: GcpProvider, gce: Fa
     assert fleet.find() == ()
 
 
-def test_after_a_restart_a_machine_that_is_gone_is_not_shown(
-    fleet: GcpProvider, open_fleet: OpenFleet, gce: FakeGce
-) -> None:
-    (launched,) = launch(fleet, units=1).instances
-    gce.compute.preempt(launched.id)
-    assert open_fleet().find() == ()
-
-
 def test_a_machine_that_switched_itself_off_is_stopped(fleet: GcpProvider, gce: FakeGce, clock: Clock) -> None:
     (launched,) = launch(fleet, units=1).instances
     clock.sleep(600.0)
@@ -164,22 +156,3 @@ def test_a_mark_that_cannot_be_written_is_an_error(fleet: GcpProvider, gce: Fake
     gce.fail_next("set_metadata", 412, "conditionNotMet", times=5)
     with pytest.raises(FleetUnavailable, match="conditionNotMet"):
         fleet.lease([launched.id], 1_000_060.0)
-
-
-def test_marking_and_ending_gone_machines_is_no_error(fleet: GcpProvider, gce: FakeGce) -> None:
-    first, second = launch(fleet, units=16).instances
-    gce.compute.preempt(first.id)
-    fleet.lease([first.id, second.id], 1_000_060.0)
-    fleet.terminate([first.id, second.id])
-    gce.compute.settle()
-    fleet.terminate([first.id, second.id])
-    assert gce.compute.ids() == ()
-
-
-def test_a_machine_that_cannot_be_ended_does_not_stop_the_others(fleet: GcpProvider, gce: FakeGce) -> None:
-    ids = [instance.id for instance in launch(fleet).instances]
-    gce.fail_next("delete_instance", 503, "backendError")
-    with pytest.raises(FleetUnavailable):
-        fleet.terminate(ids)
-    gce.compute.settle()
-    assert len(gce.compute.ids()) == 1

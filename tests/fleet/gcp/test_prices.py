@@ -7,17 +7,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.fleet.example_prices import price_in
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.gcp.prices import GcpPrices
 from vcdl.fleet.instance import InstanceType
-from vcdl.fleet.prices import PriceTable, Quote, refresh_prices
+from vcdl.fleet.prices import Quote
 
 pytestmark = pytest.mark.server
 
@@ -129,29 +127,6 @@ def test_the_catalogue_is_read_once_page_by_page_and_the_key_is_in_no_address(ca
         list(prices.quotes([N2], "us-central1"))
     assert len(catalogue.asked) == 4
     assert all("/v1/services/6F81-5844-456A/skus?" in path and KEY not in path for path in catalogue.asked)
-
-
-def test_the_fetched_prices_are_in_the_table(catalogue: Catalogue, tmp_path: Path) -> None:
-    source = GcpPrices(KEY, catalogue.url)
-    came = refresh_prices(source, [N2, L4], ["us-central1", "us-east1"], tmp_path / "prices.csv", TODAY)
-    assert [line.split()[1] for line in came[1:]] == ["g2-standard-8"] * 2
-    assert ["us-central1:" in came[1], "us-east1:" in came[2]] == [True, True]
-    found = price_in(PriceTable.current(tmp_path / "prices.csv"), "n2-standard-8", "us-east1", "us-east1-b")
-    assert (found.spot_usd_per_h, found.as_of) == (Decimal("0.094224"), TODAY)
-
-
-def test_a_price_of_zero_in_the_catalogue_is_refused(catalogue: Catalogue, tmp_path: Path) -> None:
-    catalogue.skus = [
-        sku(entry["description"], "0", "Preemptible") if "Spot" in entry["description"] else entry for entry in SKUS[:7]
-    ]
-    with pytest.raises(FleetError, match="is no price"):
-        refresh_prices(
-            GcpPrices(KEY, catalogue.url),
-            [N2],
-            ["us-central1"],
-            tmp_path / "prices.csv",
-            datetime(2026, 11, 21, tzinfo=UTC),
-        )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from tests.fleet.gcp.conftest import OpenFleet
 from tests.fleet.gcp.fake_gce import FakeGce
-from tests.fleet.gcp.test_launch import TOKEN, launch
+from tests.fleet.gcp.test_launch import launch
 from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.provider import SweepPace
 
@@ -25,16 +25,6 @@ def test_machines_and_disks_without_one_are_left_over_until_they_are_swept(fleet
     gce.compute.add_disk("us-central1-b", "stray", OURS)
     assert fleet.sweep() == (), "a second one deletes what has the same name again"
     assert gce.compute.disks == {}
-
-
-def test_another_fleet_is_left_alone(fleet: GcpProvider, open_fleet: OpenFleet, gce: FakeGce) -> None:
-    other = open_fleet("name=other")
-    launch(other, units=8)
-    gce.compute.add_disk("us-central1-b", "theirs", {"vcdl-fleet": "other"})
-    launch(fleet, token="0b8a0c1e-6d53-4c0e-bb2d-0e9e2a7c5d77")
-    assert fleet.sweep() == ()
-    assert len(other.find()) == 1
-    assert list(gce.compute.disks) == ["us-central1-b/theirs"]
 
 
 def test_a_disk_goes_with_its_machine(fleet: GcpProvider, gce: FakeGce) -> None:
@@ -83,24 +73,5 @@ def test_a_zone_that_is_away_keeps_no_other_from_being_swept(open_fleet: OpenFle
     assert fleet.sweep() == ("Compute Engine: zone us-central1-a is unreachable",)
     assert {id.split("/")[0] for id in gce.compute.ids()} == {"us-central1-a"}
     gce.compute.unreachable_zones.clear()
-    assert fleet.sweep() == ()
-    assert gce.compute.ids() == ()
-
-
-def test_a_sweep_after_an_interrupted_launch_leaves_nothing(fleet: GcpProvider, gce: FakeGce) -> None:
-    """As after a crash in the middle of `up`: its bulk insert makes machines after the sweep has begun."""
-    gce.compute.operation_s = 0.5
-    gce.lose_answer("bulk_insert")
-    gce.lose_answer("bulk_insert")
-    assert launch(fleet).instances == ()
-    assert gce.compute.ids() == ()
-    assert fleet.sweep() == ()
-    assert len(gce.compute.lives) == 5
-    assert gce.compute.ids() == ()
-
-
-def test_two_sweeps_at_once_do_not_disturb_each_other(fleet: GcpProvider, open_fleet: OpenFleet, gce: FakeGce) -> None:
-    ids = [instance.id for instance in launch(fleet, token=TOKEN).instances]
-    open_fleet().terminate(ids[:3])
     assert fleet.sweep() == ()
     assert gce.compute.ids() == ()

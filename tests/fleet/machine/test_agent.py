@@ -107,18 +107,6 @@ def test_the_agent_survives_metadata_that_are_out_of_order(metadata: AwsMetadata
         assert "metadata: all right again" in machine.log
 
 
-def test_failing_metadata_do_not_end_the_leaving(tmp_path: Path) -> None:
-    with served(AwsMetadata()) as metadata:
-        metadata.notify()
-        with VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
-            machine.run(6)
-            assert machine.finish_now.exists()
-            metadata.broken = True
-            machine.run(60)
-            assert "metadata: " in machine.log
-            assert machine.finish_now.exists()
-
-
 def test_an_unreadable_mark_hides_no_notice(metadata: AwsMetadata | GcpMetadata, tmp_path: Path) -> None:
     metadata.failing = "vcdl-until"
     with VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
@@ -171,15 +159,6 @@ def test_a_withdrawn_notice_lets_subtasks_continue(metadata: AwsMetadata | GcpMe
         metadata.withdraw()
         machine.run(10)
         assert not machine.finish_now.exists(), "the agent removes its own file"
-
-
-def test_a_file_of_an_agent_before_the_machines_restart_is_removed(
-    metadata: AwsMetadata | GcpMetadata, tmp_path: Path
-) -> None:
-    with VirtualMachine(tmp_path, metadata, NOWHERE) as machine:
-        machine.finish_now.touch()
-        machine.run(10)
-        assert not machine.finish_now.exists()
 
 
 def test_subtasks_of_a_drained_machine_are_told_to_finish_when_its_time_is_nearly_over(
@@ -241,15 +220,6 @@ def test_a_subtask_that_hangs_is_given_back_at_the_end_of_the_drain_time(tmp_pat
             assert "abort" not in log.read_text()
             machine.run(10)
             assert "--task http://example.org/ one abort" in log.read_text()
-
-
-def test_a_machine_whose_client_no_longer_answers_is_idle(tmp_path: Path) -> None:
-    with served(AwsMetadata()) as metadata:
-        machine = VirtualMachine(tmp_path, metadata, NOWHERE, idle_s=1800, boinccmd=["false"])
-        machine.idle_file.write_text("1790")
-        with machine:
-            machine.run(20)
-            assert machine.is_powered_off
 
 
 def test_idle_time_adds_up_over_killed_agents(tmp_path: Path) -> None:

@@ -141,6 +141,7 @@ def test_gcp_preempts_with_a_shutdown_and_the_agent_ends_when_all_is_reported(tm
         check_upload(here.project, tmp_path, trained, fraction=None)
 
 
+@pytest.mark.nightly
 def test_a_drained_machine_trains_to_its_time_uploads_and_is_powered_off(tmp_path: Path) -> None:
     with world(tmp_path, AwsMetadata()) as here:
         trained, waited = here.trained_beside_one_that_waits()

@@ -117,24 +117,11 @@ def test_it_fits_into_what_aws_takes_with_the_longest_url(tmp_path: Path) -> Non
     assert len(compressed(text)) <= MAX_BYTES
 
 
-def test_it_is_readable(tmp_path: Path) -> None:
-    text = user_data(fleet(tmp_path), KEY)
-    assert text.isascii()
-    assert "\n    # A drop-in for the BOINC client's unit" in text, "a file's lines are lines"
-    assert "\n    class Agent:\n" in text
-
-
 def test_more_than_aws_takes_is_refused_before_a_launch(tmp_path: Path) -> None:
     long = incompressible(40_000)
     with pytest.raises(FleetError, match="AWS takes 16384") as refused:
         user_data(fleet(tmp_path), long)
     assert long[:40] not in str(refused.value)
-
-
-def test_it_is_the_same_text_each_time_as_launch_tokens_need(tmp_path: Path) -> None:
-    text = user_data(fleet(tmp_path), KEY)
-    assert user_data(fleet(tmp_path), KEY) == text
-    assert compressed(text) == compressed(text)
 
 
 def test_the_key_is_in_one_file_that_only_root_can_read(tmp_path: Path) -> None:
@@ -161,14 +148,6 @@ def test_the_account_is_in_the_file_in_which_the_client_keeps_it(tmp_path: Path,
     files = written(user_data(fleet(tmp_path, f"project.url={url}"), KEY))
     account = ET.fromstring(files[f"/etc/vcdl/account_{name}.xml"][1])
     assert account.findtext("master_url") == url
-
-
-def test_what_the_client_writes_is_closed_to_other_users(tmp_path: Path) -> None:
-    unit = ConfigParser(interpolation=None)
-    unit.read_string(
-        written(user_data(fleet(tmp_path), KEY))["/etc/systemd/system/boinc-client.service.d/vcdl.conf"][1]
-    )
-    assert unit["Service"]["UMask"] == "0077"
 
 
 def test_the_programs_arrive_unchanged(tmp_path: Path) -> None:
