@@ -19,7 +19,7 @@ from vcdl.version import __version__
 
 COMMANDS = (
     *("new", "data", "run", "check", "describe", "status", "profile", "jobs", "hosts", "watch", "serve"),
-    *("token", "stop", "resume", "set", "clone", "export", "plot", "compare", "login", "submit", "project"),
+    *("token", "stop", "resume", "set", "clone", "export", "plot", "compare", "login", "submit", "project", "server"),
     *("client", "plan", "simulate", "replay", "assimilator", "fleet", "pool", "worker"),
 )
 """The commands in the order of a first use; each is a module of vcdl.commands with a `command`."""

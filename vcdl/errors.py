@@ -176,6 +176,12 @@ class GridUnavailable(GridError, Unavailable):
     """The grid's database is away, starting, full or busy."""
 
 
+class ServerError(VcdlError):
+    """A step on the machine of a BOINC server has failed."""
+
+    exit_code = ExitCode.SERVICE
+
+
 class FleetError(VcdlError):
     """The cloud refuses what the fleet needs, or a part of the fleet is left over."""
 

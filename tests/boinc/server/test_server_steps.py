@@ -1,0 +1,82 @@
+"""The plan of a server: steps that are done once, and the files that they write. No machine is needed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vcdl.boinc.server import texts
+from vcdl.boinc.server.settings import ServerSettings
+from vcdl.boinc.server.steps import ServerStep, carry_out
+from vcdl.errors import ServerError
+
+SETTINGS = ServerSettings("lab", "train.example.org", "ada@example.org", Path("/opt/boinc"), tls="self-signed")
+PROJECT_PART = 'Alias /lab /p/html/user\n# a note\n<Directory "/p/keys">\n    Require all denied\n</Directory>\n'
+
+
+class Killed(BaseException):
+    pass
+
+
+def steps(done: set[str], kill_in: str = "") -> list[ServerStep]:
+    def make(name: str) -> None:
+        if name == kill_in:
+            raise Killed
+        done.add(name)
+
+    return [ServerStep(name, lambda name=name: name in done, lambda name=name: make(name)) for name in "abc"]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kill_in", "abc")
+def test_a_killed_run_is_completed_by_the_next(kill_in: str) -> None:
+    done: set[str] = set()
+    with pytest.raises(Killed):
+        list(carry_out(steps(done, kill_in)))
+    lines = list(carry_out(steps(done)))
+    assert done == set("abc")
+    assert lines == [f"{'is so  ' if name < kill_in else 'made so'}   {name}" for name in "abc"]
+
+
+def test_a_dry_run_changes_nothing_and_a_step_that_is_not_so_afterwards_is_an_error() -> None:
+    done: set[str] = set()
+    assert [line[:5] for line in carry_out(steps(done), dry_run=True)] == ["to do"] * 3
+    assert done == set()
+    with pytest.raises(ServerError, match="still not so"):
+        list(carry_out([ServerStep("a", lambda: False, lambda: None)]))
+
+
+def test_settings_are_read_as_they_were_written() -> None:
+    settings = replace(SETTINGS, python_before=Path("/opt/old/bin/python"))
+    assert ServerSettings.from_json(settings.to_json(), "x") == settings
+    with pytest.raises(ServerError, match="x cannot be read"):
+        ServerSettings.from_json(b"{", "x")
+
+
+@pytest.mark.parametrize(
+    ("wish", "value"),
+    [("name", "../etc"), ("host", "server"), ("email", "ada"), ("tls", "yes"), ("title", "<b>"), ("host", "a.b;c")],
+)
+def test_what_would_not_work_is_refused(wish: str, value: str) -> None:
+    with pytest.raises(ServerError, match=f"--{wish}"):
+        SETTINGS.changed({wish: value}).check()
+
+
+def test_http_leads_to_https_once_there_is_a_certificate() -> None:
+    before, after = (texts.site(SETTINGS, PROJECT_PART, with_tls=there) for there in (False, True))
+    assert "*:443" not in before
+    http, https = after.split("</VirtualHost>", 1)
+    assert "https://train.example.org%{REQUEST_URI}" in http
+    assert "Alias" not in http
+    assert "Alias /lab /p/html/user" in https
+
+
+def test_the_project_user_cannot_have_apache_run_programs_as_root() -> None:
+    with pytest.raises(ServerError, match="CustomLog"):
+        texts.site(SETTINGS, PROJECT_PART + 'CustomLog "|/tmp/evil" common\n', with_tls=False)
+
+
+def test_a_backup_has_a_timer_and_is_not_made_at_once() -> None:
+    settings = replace(SETTINGS, backup_to="/srv/backup")
+    assert "lab-backup.timer" in texts.to_start(settings, with_web=True)
+    assert "lab-backup.service" not in texts.to_start(settings, with_web=True)
+    assert "lab-backup.timer" not in texts.to_start(SETTINGS, with_web=True)

@@ -1,0 +1,1 @@
+"""A whole server: installed on an empty machine, backed up, restored, upgraded and removed. Runs as root."""

@@ -1,0 +1,128 @@
+"""Make a backup while jobs run: the cut's links, the database's snapshot, the cut of the runs, in this order.
+
+Of the three the database is the oldest, and that is what a restore can mend: a result that it takes for new is in the
+journal, and counts once; a workunit that it lacks is created again from the journal. See decision 082.
+"""
+
+import hashlib
+import shlex
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+from vcdl.boinc.server import system
+from vcdl.boinc.server.cut import CUT
+from vcdl.boinc.server.settings import ETC, LETS_ENCRYPT, ServerSettings
+from vcdl.boinc.server.vault import MANIFEST, BackupManifest, backup_name, to_remove, vault_at
+from vcdl.version import __version__
+
+WORK = Path("/var/lib/vcdl")
+_DUMP = ("mariadb-dump", "--single-transaction", "--quick", "--skip-lock-tables", "--default-character-set=utf8mb4")
+_PROJECT_FILES = (
+    "apps",
+    "templates",
+    "html/project",
+    "html/ops/.htpasswd",
+    "html/stats",
+    "html/user_profile",
+    "archives",
+)
+"""What others than make_project wrote there; with all XML files, and vcdl/ without the runs."""
+
+
+def back_up(settings: ServerSettings, place: str, recipient: str = "") -> Iterator[str]:
+    """Make a backup at a place and thin the older ones, yielding lines. Raises ServerError."""
+    vault = vault_at(place)
+    name = backup_name(settings.name, datetime.now(UTC))
+    folder = WORK / "backup" / settings.name
+    shutil.rmtree(folder, ignore_errors=True)  # of a killed backup
+    folder.mkdir(parents=True, mode=0o700)
+    folder.chmod(0o700)
+    project = settings.project
+    try:
+        _cut(settings, "staged")
+        _pipe([*_DUMP, settings.name], folder / "database.sql.gz", recipient)
+        _cut(settings, "runs")
+        (project / CUT / "vcdl/runs").mkdir(parents=True, exist_ok=True)
+        runs = _runs(project / CUT)
+        _pack(folder / "runs.tar.gz", project / CUT, ["vcdl/runs"], recipient)
+        _pack(folder / "staged.tar.gz", project / CUT, ["download", "upload"], recipient)
+        _pack(folder / "keys.tar.gz", project, ["keys"], recipient)
+        _pack(folder / "project.tar.gz", project, _project_files(project), recipient)
+        _pack(folder / "machine.tar.gz", Path("/"), _machine_files(settings), recipient)
+        digests = {path.name: digest_of(path) for path in sorted(folder.iterdir())}
+        made = datetime.now(UTC).isoformat(timespec="seconds")
+        (folder / MANIFEST).write_text(BackupManifest(settings.name, made, __version__, digests, runs).to_json())
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        vault.put(folder, name)
+        yield f"{name}: {size / 1e6:.1f} MB, {len(runs)} jobs, in {place}"
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(project / CUT, ignore_errors=True)
+    for old in to_remove([each for each in vault.names() if each.rpartition("-")[0] == settings.name]):
+        vault.remove(old)
+        yield f"removed {old}"
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def last_event(journal: Path) -> int:
+    """The number of a journal's last event. Raises sqlite3.Error."""
+    with closing(sqlite3.connect(f"{journal.as_uri()}?mode=ro", uri=True)) as connection:
+        return int(connection.execute("SELECT COALESCE(MAX(id), 0) FROM events").fetchone()[0])
+
+
+def _cut(settings: ServerSettings, what: str) -> None:
+    system.run(settings.python, "-m", "vcdl.boinc.server.cut", settings.project, what, user=settings.user)
+
+
+def _runs(cut: Path) -> dict[str, int]:
+    return {path.parent.name: last_event(path) for path in sorted((cut / "vcdl/runs").glob("*/journal.db"))}
+
+
+def _project_files(project: Path) -> list[str]:
+    found = [path.name for path in sorted(project.glob("*.xml")) if not path.name.startswith("run_state")]
+    found += [name for name in _PROJECT_FILES if (project / name).exists()]
+    found += ["db_revision"] if (project / "db_revision").exists() else []
+    ours = [path for path in sorted((project / "vcdl").glob("*")) if path.name not in ("runs", CUT.name)]
+    return found + [str(path.relative_to(project)) for path in ours if not path.is_socket()]
+
+
+def _machine_files(settings: ServerSettings) -> list[str]:
+    paths = [settings.file, ETC / f"{settings.name}.operator"]
+    if settings.tls != LETS_ENCRYPT:  # a new machine orders another one
+        paths += [path for path in settings.certificate if settings.tls and path.is_file()]
+    return [str(path.relative_to("/")) for path in paths if path.exists()]
+
+
+def _pack(target: Path, folder: Path, names: list[str], recipient: str) -> None:
+    _pipe(["tar", "--create", "--numeric-owner", "--directory", str(folder), *names], target, recipient)
+
+
+def _pipe(command: list[str], target: Path, recipient: str) -> None:
+    """The output of a command in a file, compressed, and encrypted for a recipient. Raises ServerError."""
+    chain = [command, ["gzip", "--fast"]]
+    if recipient:
+        target = target.with_name(f"{target.name}.{'age' if recipient.startswith('age1') else 'gpg'}")
+        chain.append(_encrypting(recipient))
+    target.touch(0o600)
+    pipe(chain, out=target)
+
+
+def _encrypting(recipient: str) -> list[str]:
+    if recipient.startswith("age1"):
+        return ["age", "--encrypt", "--recipient", recipient]
+    return ["gpg", "--batch", "--trust-model", "always", "--encrypt", "--recipient", recipient]
+
+
+def pipe(chain: list[list[str]], out: Path | None = None) -> None:
+    """Run commands that feed one another, the last one into a file. Raises ServerError when any fails."""
+    words = " | ".join(shlex.join(command) for command in chain)
+    system.run("bash", "-o", "pipefail", "-c", f"{words} > {shlex.quote(str(out))}" if out else words)

@@ -1,0 +1,112 @@
+"""A consistent cut of a project's files, made as its user while jobs run: hard links, which cost no room and no time.
+
+    python -m vcdl.boinc.server.cut PROJECT staged     links of download/ and upload/
+    python -m vcdl.boinc.server.cut PROJECT runs       the runs, and the links of what came since
+
+A backup takes the first before the database and the second after it. So it has each file to which a row of the
+database, or of a journal, refers, whether it came or went meanwhile. A run is held for the moment of its cut: nobody
+folds or writes to its journal, so journal, weights and snapshots belong together.
+"""
+
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from vcdl.files.atomic import is_leftover
+from vcdl.run.folder import RestoreLock, RunFolder
+
+CUT = Path("vcdl") / ".backup"
+"""Where the links are, in the project's folder, until they are packed."""
+_STAGED = ("download", "upload")
+_COPIED = ("store", "workers.log")
+"""Parts that are written in place."""
+_PASSING = {"slots", "uploads", "verify", "run.lock", "restore.lock", "restore.gate", "stop.request"}
+_JOURNAL = ("journal.db", "journal.db-wal", "journal.db-shm")
+_HELD_S = 60.0
+
+
+def cut_staged(project: Path) -> None:
+    """Link what lies in download/ and upload/. Raises OSError."""
+    for name in _STAGED:
+        for folder, _, files in os.walk(project / name):
+            target = project / CUT / Path(folder).relative_to(project)
+            target.mkdir(parents=True, exist_ok=True)
+            for file in files:
+                _link(Path(folder) / file, target / file)
+
+
+def cut_runs(project: Path) -> None:
+    """Cut each run, with its locks held. Raises OSError, sqlite3.Error, RunFolderError."""
+    runs = project / "vcdl" / "runs"
+    for path in sorted(runs.iterdir()) if runs.is_dir() else []:
+        target = project / CUT / path.relative_to(project)
+        with _held(RunFolder(path)):
+            _cut_run(path, target)
+
+
+@contextmanager
+def _held(run: RunFolder) -> Iterator[None]:
+    """Nobody folds, restores or appends meanwhile."""
+    if not run.journal_file.exists():  # being prepared; or what the service keeps
+        yield
+        return
+    with RestoreLock(run).restoring(), closing(sqlite3.connect(run.journal_file, _HELD_S)) as journal:
+        journal.isolation_level = None
+        journal.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            journal.execute("ROLLBACK")
+
+
+def _cut_run(path: Path, target: Path) -> None:
+    for folder, folders, files in os.walk(path):
+        relative = Path(folder).relative_to(path)
+        if not relative.parts:
+            folders[:] = [name for name in folders if name not in _PASSING]
+            files = [name for name in files if name not in (*_PASSING, *_JOURNAL)]
+        (target / relative).mkdir(parents=True, exist_ok=True)
+        is_copied = relative.parts[:1] == _COPIED[:1]
+        for name in files:
+            if is_leftover(name):
+                continue
+            if is_copied or name in _COPIED:
+                with suppress(FileNotFoundError):
+                    shutil.copy2(Path(folder) / name, target / relative / name)
+            else:
+                _link(Path(folder) / name, target / relative / name)
+    if (path / "journal.db").exists():
+        with (
+            closing(sqlite3.connect(path / "journal.db", _HELD_S)) as journal,
+            closing(sqlite3.connect(target / "journal.db")) as copy,
+        ):
+            journal.backup(copy)
+
+
+def _link(path: Path, target: Path) -> None:
+    """A file that goes meanwhile is not missed, and one that is linked already stays: files do not change."""
+    if path.is_symlink():
+        return
+    with suppress(FileNotFoundError, FileExistsError):
+        try:
+            os.link(path, target)
+        except PermissionError:  # an upload belongs to the web server's user, and the kernel lets nobody else link it
+            shutil.copy2(path, target)
+
+
+def main(project: str, what: str) -> None:
+    """Make one of the two parts; the first begins anew after a killed backup."""
+    if what == "staged":
+        shutil.rmtree(Path(project) / CUT, ignore_errors=True)
+        cut_staged(Path(project))
+    else:
+        cut_runs(Path(project))
+        cut_staged(Path(project))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,184 @@
+"""Steps on the machine: packages, the project's user, MariaDB, Redis, the command, firewall."""
+
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from vcdl.boinc.project import files
+from vcdl.boinc.server import system, texts
+from vcdl.boinc.server.settings import ETC, ServerSettings, is_address
+from vcdl.boinc.server.steps import ServerStep
+from vcdl.errors import ServerError
+
+REDIS_FILE = Path("/etc/redis/vcdl.conf")
+_HOSTS = Path("/etc/hosts")
+"""The doctor asks the server under its name, which may lead to another machine, or to a firewall, until DNS follows."""
+_REDIS_CONFIG = Path("/etc/redis/redis.conf")
+_REDIS_INCLUDE = f"include {REDIS_FILE}\n"
+_FIREWALL_FILE = Path("/etc/vcdl/firewall.nft")
+_FIREWALL_CONFIG = Path("/etc/nftables.conf")
+_FIREWALL_INCLUDE = f'include "{_FIREWALL_FILE}"\n'
+
+
+def machine_steps(settings: ServerSettings, *, with_web: bool) -> Iterator[ServerStep]:
+    """The machine's part of an installation."""
+    wanted = texts.packages(settings, with_web=with_web)
+    yield ServerStep(
+        f"packages: {' '.join(each.split('|')[0] for each in wanted)}",
+        lambda: not system.packages_missing(wanted),
+        lambda: _install_packages(wanted),
+    )
+    yield ServerStep(
+        f"settings in {settings.file}",
+        lambda: files.read(settings.file) == settings.to_json(),
+        lambda: files.write(settings.file, settings.to_json()),
+    )
+    yield ServerStep(f"command {texts.COMMAND}", lambda: _leads_to_us(settings), lambda: link_command(settings.python))
+    yield ServerStep(
+        f"user {settings.user}, whose group the web server is in",
+        lambda: _is_user(settings),
+        lambda: _make_user(settings),
+    )
+    if not is_address(settings.host):
+        line = f"127.0.0.1 {settings.host}\n"
+        yield ServerStep(
+            f"{settings.host} is this machine, for itself ({_HOSTS})",
+            lambda: line in _HOSTS.read_text(),
+            lambda: files.write(_HOSTS, f"{_HOSTS.read_text().rstrip()}\n{line}".encode()),
+        )
+    yield ServerStep("MariaDB runs", lambda: _runs("mariadb"), lambda: _start("mariadb"))
+    yield ServerStep(
+        f"database user {settings.user}, who may use the database {settings.name}",
+        lambda: _has_grant(settings),
+        lambda: _grant(settings),
+    )
+    if settings.redis:
+        yield ServerStep("Redis runs, with a password and persistence", _is_redis_set, _set_redis)
+    if settings.firewall:
+        rules = texts.firewall(_ssh_port())
+        yield ServerStep("firewall: ssh and the web", lambda: _has_firewall(rules), lambda: _set_firewall(rules))
+
+
+def redis_password() -> str:
+    """Raises GridError."""
+    lines = (files.read(REDIS_FILE) or b"").decode().splitlines()
+    return next((line.split()[1] for line in lines if line.startswith("requirepass ")), "")
+
+
+def link_command(python: Path) -> None:
+    """Let the command lead to the VCDL of a Python."""
+    temporary = texts.COMMAND.with_name(f".vcdl.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(python.parent / "vcdl")
+    temporary.replace(texts.COMMAND)
+
+
+def check_python(python: Path) -> None:
+    """Raises ServerError when other users cannot run this Python."""
+    for folder in (python.parent, *python.parent.parents):
+        if folder.stat().st_mode & 0o005 != 0o005:
+            raise ServerError(
+                f"{sys.prefix}: other users may not enter {folder}, and the project's user runs the VCDL in it: make "
+                "the virtual environment in /opt/vcdl"
+            )
+
+
+def _install_packages(wanted: list[str]) -> None:
+    system.run("apt-get", "update", "--quiet")
+    names = []
+    for each in system.packages_missing(wanted):
+        known = [name for name in each.split("|") if system.succeeds("apt-cache", "show", name)]
+        names += known[:1] or [each.split("|")[-1]]
+    waiting = ("-o", "DPkg::Lock::Timeout=600")  # a fresh machine upgrades itself
+    system.run("apt-get", *waiting, "install", "--quiet", "--yes", "--no-install-recommends", *names)
+
+
+def _leads_to_us(settings: ServerSettings) -> bool:
+    return texts.COMMAND.is_symlink() and texts.COMMAND.readlink() == settings.python.parent / "vcdl"
+
+
+def _is_user(settings: ServerSettings) -> bool:
+    if not system.has_user(settings.user):
+        return False
+    home = Path("/home") / settings.user
+    return system.in_group(texts.WEB_USER, settings.user) and home.stat().st_mode & 0o111 == 0o111
+
+
+def _make_user(settings: ServerSettings) -> None:
+    home = Path("/home") / settings.user
+    if not system.has_user(settings.user):
+        system.run(
+            "useradd", "--create-home", "--user-group", "--shell", "/bin/bash", "--home-dir", home, settings.user
+        )
+    home.chmod(home.stat().st_mode | 0o111)
+    system.run("usermod", "--append", "--groups", settings.user, texts.WEB_USER)
+    if system.succeeds("systemctl", "is-active", "--quiet", "apache2"):
+        system.run("systemctl", "restart", "apache2")  # it learns of a group when it starts
+
+
+def _runs(unit: str) -> bool:
+    return system.succeeds("systemctl", "is-active", "--quiet", unit)
+
+
+def _start(unit: str) -> None:
+    system.run("systemctl", "enable", "--quiet", "--now", unit)
+
+
+def _has_grant(settings: ServerSettings) -> bool:
+    asked = f"SELECT 1 FROM mysql.db WHERE User = '{settings.user}' AND Host = 'localhost' AND Db = '{settings.name}'"
+    return system.run("mariadb", "--batch", "--skip-column-names", stdin=asked, fails=True).strip() == "1"
+
+
+def _grant(settings: ServerSettings) -> None:
+    """The project's user needs no password: MariaDB asks the kernel who it is. The web server's needs the one that
+    comes later.
+    """
+    who = f"'{settings.user}'@localhost"
+    system.sql(
+        f"CREATE USER IF NOT EXISTS {who} IDENTIFIED VIA unix_socket; GRANT ALL ON `{settings.name}`.* TO {who};"
+    )
+
+
+def _is_redis_set() -> bool:
+    included = _REDIS_CONFIG.is_file() and _REDIS_INCLUDE in _REDIS_CONFIG.read_text()
+    return bool(included and redis_password()) and REDIS_FILE.stat().st_mode & 0o007 == 0 and _runs("redis-server")
+
+
+def _set_redis() -> None:
+    if _REDIS_INCLUDE not in (text := _REDIS_CONFIG.read_text()):
+        _REDIS_CONFIG.write_text(f"{text.rstrip()}\n{_REDIS_INCLUDE}")
+    set_redis_password(redis_password() or secrets.token_urlsafe(24))
+
+
+def set_redis_password(password: str) -> None:
+    """Have Redis ask for a password. Raises ServerError."""
+    files.write(REDIS_FILE, texts.redis_settings(password).encode(), files.SECRET_MODE)
+    system.own(REDIS_FILE, "redis", files.SECRET_MODE)
+    system.run("systemctl", "enable", "--quiet", "redis-server")
+    system.run("systemctl", "restart", "redis-server")
+
+
+def _ssh_port() -> int:
+    """The port by which this session came, which must stay open."""
+    return int((os.environ.get("SSH_CONNECTION") or "0 0 0 22").split()[-1])
+
+
+def _has_firewall(rules: str) -> bool:
+    included = _FIREWALL_CONFIG.is_file() and _FIREWALL_INCLUDE in _FIREWALL_CONFIG.read_text()
+    return (
+        included
+        and files.read(_FIREWALL_FILE) == rules.encode()
+        and system.succeeds("nft", "list", "table", "inet", "vcdl")
+    )
+
+
+def _set_firewall(rules: str) -> None:
+    ETC.mkdir(exist_ok=True)
+    files.write(_FIREWALL_FILE, rules.encode())
+    text = _FIREWALL_CONFIG.read_text() if _FIREWALL_CONFIG.is_file() else "#!/usr/sbin/nft -f\n"
+    if _FIREWALL_INCLUDE not in text:
+        _FIREWALL_CONFIG.write_text(f"{text.rstrip()}\n{_FIREWALL_INCLUDE}")
+    system.run("systemctl", "enable", "--quiet", "nftables")
+    system.run("nft", "--file", _FIREWALL_FILE)

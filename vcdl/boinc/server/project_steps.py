@@ -1,0 +1,319 @@
+"""Steps on the project: make_project, its rights and passwords, VCDL in it, its site and units, and the doctor."""
+
+import os
+import re
+import secrets
+import socket
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from vcdl.backoff import wait_until
+from vcdl.boinc.project import files
+from vcdl.boinc.server import system, texts
+from vcdl.boinc.server.machine_steps import redis_password
+from vcdl.boinc.server.settings import ETC, LETS_ENCRYPT, NO_TLS, SELF_SIGNED, ServerSettings
+from vcdl.boinc.server.steps import ServerStep
+from vcdl.errors import ServerError
+from vcdl.stores.settings import PASSWORD_VARIABLE
+
+_SITES = Path("/etc/apache2/sites-enabled")
+_MODULES = ("cgi", "alias", "rewrite", "ssl")
+_TRUSTED = Path("/usr/local/share/ca-certificates")
+_OPERATOR = "operator"
+_STARTING_S = 90.0
+_PASSWORD_TAG = re.compile(r"<db_passwd>[^<]*</db_passwd>|<db_passwd/>")
+
+
+def has_web() -> bool:
+    """Whether this VCDL has the parts of its service."""
+    return find_spec("fastapi") is not None and find_spec("uvicorn") is not None
+
+
+def project_steps(settings: ServerSettings) -> Iterator[ServerStep]:
+    """The folder that make_project makes, with its rights and passwords."""
+    project = settings.project
+    yield ServerStep(
+        f"project {project}, by BOINC's make_project", lambda: is_made(settings), lambda: _make_project(settings)
+    )
+    yield ServerStep("keys and config.xml closed to others", lambda: _is_closed(project), lambda: _close(settings))
+    yield ServerStep(
+        "database password, known to config.xml alone",
+        lambda: _has_password(settings),
+        lambda: set_database_password(settings),
+    )
+    operator = ETC / f"{settings.name}.operator"
+    yield ServerStep(
+        f"password of the operators' pages, in {operator}",
+        lambda: system.is_private(operator) and (project / "html/ops/.htpasswd").is_file(),
+        lambda: _set_operator(settings, operator),
+    )
+
+
+def serving_steps(settings: ServerSettings) -> Iterator[ServerStep]:
+    """VCDL in the project, and all that serves clients, which comes last."""
+    yield install_step(settings)
+    rotation = Path("/etc/logrotate.d") / settings.name
+    yield _file_step("log rotation", rotation, texts.log_rotation(settings))
+    yield ServerStep(
+        f"units {', '.join(_units(settings))}", lambda: _are_started(settings), lambda: _start_units(settings)
+    )
+    if settings.tls == SELF_SIGNED:
+        yield ServerStep(
+            "certificate, signed by itself", lambda: _has_certificate(settings), lambda: _sign_certificate(settings)
+        )
+    if settings.tls == LETS_ENCRYPT:
+        yield ServerStep(
+            "certificate of Let's Encrypt",
+            lambda: settings.certificate[0].is_file(),
+            lambda: _order_certificate(settings),
+        )
+    yield ServerStep(f"Apache serves {settings.url}", lambda: _is_served(settings), lambda: serve(settings))
+    yield doctor_step(settings)
+
+
+def install_step(settings: ServerSettings) -> ServerStep:
+    return ServerStep("VCDL in the project", lambda: _is_installed(settings), lambda: _install(settings))
+
+
+def doctor_step(settings: ServerSettings) -> ServerStep:
+    return ServerStep("doctor is content", lambda: is_healthy(settings), lambda: _wait_for_doctor(settings))
+
+
+def is_made(settings: ServerSettings) -> bool:
+    """Whether make_project ran to its end: it writes this file last."""
+    return (settings.project / f"{settings.name}.readme").is_file()
+
+
+def is_healthy(settings: ServerSettings) -> bool:
+    """Whether the doctor finds nothing that has failed."""
+    return system.succeeds(texts.COMMAND, "project", "doctor", "--project-dir", settings.project, user=settings.user)
+
+
+def complaints(settings: ServerSettings) -> list[str]:
+    """What the doctor says of what has failed, each with its cure."""
+    script = f"{texts.COMMAND} project doctor --project-dir {settings.project}; true"
+    said = system.run("sh", "-c", script, user=settings.user).splitlines()
+    failed = [number for number, line in enumerate(said) if line.startswith("failed")]
+    return [line.strip() for number in failed for line in said[number : number + 2]] or ["the doctor did not run"]
+
+
+def serve(settings: ServerSettings) -> None:
+    """Let Apache serve the project."""
+    system.run("a2enmod", "--quiet", *_MODULES)
+    files.write(_SITES / f"{settings.name}.conf", _site(settings).encode())
+    (_SITES / "000-default.conf").unlink(missing_ok=True)
+    system.run("apache2ctl", "configtest")
+    system.run("systemctl", "enable", "--quiet", "apache2")
+    system.run("systemctl", "restart", "apache2")
+
+
+def stop_serving(settings: ServerSettings) -> None:
+    """Take the site from Apache; a client that finds nothing tries again soon."""
+    (_SITES / f"{settings.name}.conf").unlink(missing_ok=True)
+    if system.succeeds("systemctl", "is-active", "--quiet", "apache2"):
+        system.run("systemctl", "reload", "apache2")
+
+
+def set_config_password(settings: ServerSettings, password: str) -> None:
+    """Write the database's password into config.xml, which keeps its owner and mode."""
+    path = settings.project / "config.xml"
+    text = path.read_text()
+    element = f"<db_passwd>{password}</db_passwd>"
+    found = _PASSWORD_TAG.search(text)
+    new = _PASSWORD_TAG.sub(element, text) if found else text.replace("<config>", f"<config>\n        {element}", 1)
+    status = path.stat()
+    files.write(path, new.encode())
+    os.chown(path, status.st_uid, status.st_gid)
+
+
+def config_password(settings: ServerSettings) -> str:
+    """The database's password in config.xml."""
+    text = (files.read(settings.project / "config.xml") or b"").decode()
+    found = re.search(r"<db_passwd>([^<]*)</db_passwd>", text)
+    return found[1].strip() if found else ""
+
+
+def _file_step(what: str, path: Path, text: str) -> ServerStep:
+    return ServerStep(
+        f"{what} ({path})", lambda: files.read(path) == text.encode(), lambda: files.write(path, text.encode())
+    )
+
+
+def _make_project(settings: ServerSettings) -> None:
+    """Make the project; what a killed run of ours left of one is made again."""
+    tools, mark = settings.boinc / "tools", ETC / f"{settings.name}.making"
+    if not (tools / "make_project").is_file() or not (settings.boinc / "sched" / "feeder").is_file():
+        raise ServerError(
+            f"{settings.boinc} is no built tree of BOINC's server (it lacks tools/make_project or sched/feeder): "
+            "docs/operator.md says how it is built"
+        )
+    lacking = [
+        line.split()[0]
+        for line in system.run("ldd", settings.boinc / "sched" / "feeder").splitlines()
+        if line.endswith("not found")
+    ]
+    if lacking:
+        raise ServerError(
+            f"{settings.boinc} was built for another system (here {', '.join(lacking)} is missing): build it here"
+        )
+    if settings.project.exists() and not mark.exists():
+        raise ServerError(f"{settings.project} is there, and is no finished project: move it away, or choose --name")
+    mark.touch()
+    again = ["--delete_prev_inst", "--drop_db_first"]
+    system.run(
+        "./make_project", "--no_query", *again, "--project_host", socket.gethostname().split(".")[0],
+        "--url_base", settings.url_base, "--db_user", settings.user, "--db_host", "localhost",
+        settings.name, settings.title, user=settings.user, cwd=tools,
+    )  # fmt: skip
+    if not is_made(settings):
+        raise ServerError(
+            f"make_project made no whole project in {settings.project}: run it by hand as {settings.user}"
+        )
+    mark.unlink()
+
+
+def _is_closed(project: Path) -> bool:
+    keys = {
+        project / "keys/code_sign_private": 0o077,
+        project / "keys/upload_private": 0o007,
+        project / "config.xml": 0o007,
+    }
+    return all(path.stat().st_mode & bits == 0 for path, bits in keys.items() if path.exists()) and project.exists()
+
+
+def _close(settings: ServerSettings) -> None:
+    modes = {"keys/code_sign_private": 0o600, "keys/upload_private": 0o640, "config.xml": 0o640}
+    for name, mode in modes.items():
+        if (path := settings.project / name).exists():
+            system.own(path, settings.user, mode)
+
+
+def _has_password(settings: ServerSettings) -> bool:
+    """Whether others, such as the web server's user, get in with what config.xml says."""
+    password = config_password(settings)
+    login = f"[client]\nuser={settings.user}\npassword={password}\n"
+    return bool(password) and system.succeeds(
+        "mariadb", "--defaults-extra-file=/dev/stdin", "--execute", "SELECT 1", stdin=login
+    )
+
+
+def set_database_password(settings: ServerSettings) -> None:
+    """Make the password of config.xml, a new one where it has none, that of the database's user."""
+    password = config_password(settings) or secrets.token_urlsafe(24)
+    set_config_password(settings, password)
+    who = f"'{settings.user}'@localhost"
+    system.sql(f"ALTER USER {who} IDENTIFIED VIA unix_socket OR mysql_native_password USING PASSWORD('{password}')")
+
+
+def _set_operator(settings: ServerSettings, kept: Path) -> None:
+    password = (files.read(kept) or b"").decode().strip() or secrets.token_urlsafe(16)
+    files.write(kept, f"{password}\n".encode(), files.SECRET_MODE)
+    path = settings.project / "html" / "ops" / ".htpasswd"
+    system.run("htpasswd", "-i", "-c", "-B", path, _OPERATOR, user=settings.user, stdin=password)
+
+
+def _command(settings: ServerSettings) -> list[str | Path]:
+    store = ("--redis", "redis://127.0.0.1:6379") if settings.redis else ()
+    return [texts.COMMAND, "project", "install", "--project-dir", settings.project, "--python", settings.python, *store]
+
+
+def _store_password(settings: ServerSettings) -> dict[str, str]:
+    return {PASSWORD_VARIABLE: redis_password()} if settings.redis else {}
+
+
+def _is_installed(settings: ServerSettings) -> bool:
+    more = _store_password(settings)
+    said = system.run(*_command(settings), "--dry-run", user=settings.user, more=more, fails=True)
+    return said.startswith("nothing to change")
+
+
+def _install(settings: ServerSettings) -> None:
+    system.run(*_command(settings), user=settings.user, more=_store_password(settings))
+
+
+def _units(settings: ServerSettings) -> list[str]:
+    return texts.to_start(settings, with_web=has_web())
+
+
+def _are_started(settings: ServerSettings) -> bool:
+    wanted = texts.units(settings, with_web=has_web())
+    if any(files.read(path) != text.encode() for path, text in wanted.items()):
+        return False
+    names = _units(settings)
+    return system.succeeds("systemctl", "is-active", "--quiet", *names) and system.succeeds(
+        "systemctl", "is-enabled", "--quiet", *names
+    )
+
+
+def _start_units(settings: ServerSettings) -> None:
+    for path, text in texts.units(settings, with_web=has_web()).items():
+        files.write(path, text.encode())
+    system.run("systemctl", "daemon-reload")
+    system.run("systemctl", "enable", "--quiet", "--now", *_units(settings))
+
+
+def restart_units(settings: ServerSettings) -> None:
+    """Have all units run what is installed now."""
+    _start_units(settings)
+    system.run("systemctl", "restart", *(name for name in _units(settings) if name.endswith(".service")))
+
+
+def _has_certificate(settings: ServerSettings) -> bool:
+    certificate, key = settings.certificate
+    return (
+        system.is_private(key)
+        and files.read(_TRUSTED / f"vcdl-{settings.name}.crt") == files.read(certificate)
+        and _is_for(settings, certificate)
+    )
+
+
+def _sign_certificate(settings: ServerSettings) -> None:
+    certificate, key = settings.certificate
+    if not (system.is_private(key) and _is_for(settings, certificate)):  # else it came with a backup
+        _make_certificate(settings, certificate, key)
+    files.write(_TRUSTED / f"vcdl-{settings.name}.crt", certificate.read_bytes())  # the doctor asks as a client does
+    system.run("update-ca-certificates")
+
+
+def _is_for(settings: ServerSettings, certificate: Path) -> bool:
+    names = system.run("openssl", "x509", "-noout", "-ext", "subjectAltName", "-in", certificate, fails=True)
+    return settings.host in names
+
+
+def _make_certificate(settings: ServerSettings, certificate: Path, key: Path) -> None:
+    kind = "IP" if settings.host.replace(".", "").isdigit() or ":" in settings.host else "DNS"
+    files.write(key, system.run("openssl", "genrsa", "2048").encode(), files.SECRET_MODE)
+    made = system.run(
+        "openssl", "req", "-x509", "-new", "-key", key, "-days", "3650", "-subj", f"/CN={settings.host}",
+        "-addext", f"subjectAltName={kind}:{settings.host}",
+    )  # fmt: skip
+    files.write(certificate, made.encode())
+
+
+def _order_certificate(settings: ServerSettings) -> None:
+    serve(settings)  # by plain HTTP, through which Let's Encrypt asks
+    system.run(
+        "certbot", "certonly", "--non-interactive", "--agree-tos", "--webroot", "--webroot-path", texts.ACME_FOLDER,
+        "--domain", settings.host, "--email", settings.email, "--deploy-hook", "systemctl reload apache2",
+    )  # fmt: skip
+
+
+def _site(settings: ServerSettings) -> str:
+    part = files.read(settings.project / f"{settings.name}.httpd.conf") or b""
+    with_tls = settings.tls != NO_TLS and settings.certificate[0].is_file()
+    return texts.site(settings, part.decode(), with_tls=with_tls)
+
+
+def _is_served(settings: ServerSettings) -> bool:
+    enabled = all((Path("/etc/apache2/mods-enabled") / f"{name}.load").exists() for name in _MODULES if name != "cgi")
+    written = files.read(_SITES / f"{settings.name}.conf") == _site(settings).encode()
+    return enabled and written and system.succeeds("systemctl", "is-active", "--quiet", "apache2")
+
+
+def _wait_for_doctor(settings: ServerSettings) -> None:
+    """Daemons take some seconds to start. Raises ServerError with what the doctor says to the end."""
+    if not wait_until(lambda: is_healthy(settings), _STARTING_S, every_s=5.0):
+        raise ServerError(
+            "\n".join(["the doctor is not content:", *complaints(settings), "mend it, and run this again"])
+        )

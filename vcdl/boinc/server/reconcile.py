@@ -1,0 +1,62 @@
+"""Bring a restored database up to its journals, as the project's user.
+
+    python -m vcdl.boinc.server.reconcile PROJECT SECONDS_SINCE_THE_BACKUP
+
+The database of a backup is older than its journals by the minutes that the backup took. Its subtasks that are over
+would be sent once more, and trained in vain. And the deadlines of all that is out passed while there was no server:
+they move by the seconds since the backup.
+"""
+
+import sys
+from contextlib import closing, suppress
+from pathlib import Path
+
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.results import output_file
+from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, WorkunitRows
+from vcdl.errors import GridError
+from vcdl.journal.journal import Journal
+from vcdl.journal.kept_state import kept_history
+from vcdl.run.folder import RunFolder
+
+
+def reconcile(project: BoincProject, database: BoincDatabase) -> int:
+    """Cancel the workunits that no journal takes for open; returns how many. Raises GridError, JournalError."""
+
+    def has_arrived(description: bytes | str) -> bool:
+        with suppress(GridError):
+            return project.upload_path(output_file(description)).is_file()
+        return False
+
+    count = 0
+    for path in sorted(project.runs_folder.iterdir()) if project.runs_folder.is_dir() else []:
+        folder = RunFolder(path)
+        if not folder.journal_file.is_file():
+            continue
+        with closing(Journal.existing(folder.journal_file)) as journal:
+            still_open = set(kept_history(journal).now().open)
+        rows = WorkunitRows(database, path.name)
+        over = [name for name in rows.unfinished() if name not in still_open]
+        rows.cancel(over, has_arrived)
+        count += len(over)
+    return count
+
+
+def move_deadlines(database: BoincDatabase, by_s: int) -> None:
+    """Give the hosts that have tasks the time back in which they could report none. Raises GridError."""
+    database.execute(
+        "UPDATE result SET report_deadline = report_deadline + %s WHERE server_state = %s", by_s, IN_PROGRESS
+    )
+
+
+def main(project_dir: str, since_backup_s: str) -> None:
+    """Do both. Raises GridError, JournalError."""
+    project = BoincProject.at(Path(project_dir))
+    with closing(BoincDatabase(project)) as database:
+        reconcile(project, database)
+        move_deadlines(database, int(since_backup_s))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,261 @@
+"""Restore a backup on a new machine, or rehearse it beside a living project.
+
+A restore is an installation with steps of its own in the middle: the project's files and its database, before anything
+serves. A client that asked a freshly made project would be told to wait for an hour.
+"""
+
+import re
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from vcdl.boinc.grid.environment import read_environment
+from vcdl.boinc.project import files
+from vcdl.boinc.server import system
+from vcdl.boinc.server.backup import WORK, digest_of, last_event, pipe
+from vcdl.boinc.server.installing import install_steps
+from vcdl.boinc.server.machine_steps import redis_password, set_redis_password
+from vcdl.boinc.server.project_steps import is_made, set_database_password
+from vcdl.boinc.server.settings import ServerSettings, settings_file
+from vcdl.boinc.server.steps import ServerStep
+from vcdl.boinc.server.vault import MANIFEST, BackupManifest, Vault
+from vcdl.errors import ServerError
+from vcdl.stores.settings import PASSWORD_VARIABLE
+
+_ARCHIVES = ("keys", "project", "staged", "runs")
+"""What goes into the project's folder; each later one may replace files of the earlier ones."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A backup that lies here, checked."""
+
+    folder: Path
+    manifest: BackupManifest
+    identity: Path | None
+    """The file of a key of age; gpg has its own."""
+
+    def reader(self, name: str) -> list[list[str]]:
+        """The commands whose output is a file of the backup, decrypted and unpacked."""
+        found = [path for path in self.folder.iterdir() if path.name.startswith(f"{name}.")]
+        if not found:
+            raise ServerError(f"the backup lacks its {name}: take another one")
+        path = found[0]
+        if path.suffix == ".gpg":
+            return [["gpg", "--batch", "--quiet", "--decrypt", str(path)], ["gunzip"]]
+        if path.suffix == ".age":
+            if self.identity is None:
+                raise ServerError("the backup is encrypted with age: give the key's file with --identity")
+            return [["age", "--decrypt", "--identity", str(self.identity), str(path)], ["gunzip"]]
+        return [["gunzip", "--stdout", str(path)]]
+
+    def unpack(self, name: str, target: Path) -> None:
+        """Unpack an archive of the backup into a folder. Raises ServerError."""
+        into = [
+            "tar",
+            "--extract",
+            "--preserve-permissions",
+            "--same-owner",
+            "--numeric-owner",
+            "--directory",
+            str(target),
+        ]
+        pipe([*self.reader(name), into])
+
+
+def fetch(vault: Vault, name: str, folder: Path, identity: Path | None) -> Fetched:
+    """Fetch a backup into a folder of its own, unless it is there, and hold it to its manifest. Raises ServerError."""
+    if not (folder / MANIFEST).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        half = folder.with_suffix(".half")
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir(parents=True, mode=0o700)
+        half.parent.chmod(0o700)
+        vault.get(name, half)
+        half.rename(folder)
+    manifest = BackupManifest.from_json((folder / MANIFEST).read_text(), name)
+    damaged = [each for each, digest in manifest.files.items() if not _holds(folder / each, digest)]
+    if damaged:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise ServerError(f"the backup {name} is damaged ({', '.join(damaged)}): take another one")
+    return Fetched(folder, manifest, identity)
+
+
+@contextmanager
+def fetched_for_a_while(vault: Vault, name: str, identity: Path | None) -> Iterator[Fetched]:
+    """A backup that is removed here at the end of the block. Raises ServerError."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=WORK) as folder:
+        yield fetch(vault, name, Path(folder) / name, identity)
+
+
+def kept_settings(fetched: Fetched, boinc: Path, python: Path) -> ServerSettings:
+    """The settings of the server that made a backup, for this machine. Raises ServerError."""
+    name = fetched.manifest.project
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
+        fetched.unpack("machine", Path(folder))
+        text = files.read(Path(folder) / settings_file(name).relative_to("/"))
+    if text is None:
+        raise ServerError(f"the backup of {name} has no settings: install first, with the options of the first time")
+    return replace(ServerSettings.from_json(text, name), boinc=boinc, python=python, python_before=None)
+
+
+def restore_steps(settings: ServerSettings, fetched: Fetched) -> Iterator[ServerStep]:
+    """All steps of a restore. Raises ServerError when another project is in its place."""
+    mark = _mark(settings)
+    if is_made(settings) and not mark.exists():
+        raise ServerError(
+            f"{settings.project} is there already: a restore would replace it. Take another machine, or remove it "
+            f"first (`vcdl server uninstall --name {settings.name} --delete-project`)"
+        )
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+    yield from install_steps(settings, between=_steps(settings, fetched))
+    yield ServerStep("restored", lambda: not mark.exists(), lambda: _forget(settings, fetched))
+
+
+def rehearse(fetched: Fetched) -> Iterator[str]:
+    """Restore a backup beside everything else, look, and remove it. Raises ServerError where it does not come up."""
+    manifest = fetched.manifest
+    database = f"{manifest.project}_rehearsal"
+    WORK.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=WORK) as name:
+        folder = Path(name)
+        for archive in ("machine", *_ARCHIVES):
+            fetched.unpack(archive, folder)
+        yield f"files: all {len(manifest.files)} are what the manifest says, and can be read"
+        kept = [folder / "keys" / key for key in ("upload_private", "upload_public", "code_sign_public")]
+        if missing := [path.name for path in (*kept, folder / "config.xml") if not path.is_file()]:
+            raise ServerError(f"the backup lacks {', '.join(missing)}: clients would refuse the project")
+        yield "keys and config.xml: there"
+        try:
+            _load_database(fetched, database)
+            counted = system.sql("SELECT COUNT(*) FROM host; SELECT COUNT(*) FROM workunit", database).split()
+        finally:
+            system.sql(f"DROP DATABASE IF EXISTS `{database}`")
+        yield f"database: comes up, with {counted[0]} hosts and {counted[1]} workunits"
+        for job, last in manifest.runs.items():
+            yield _look_at_run(folder / "vcdl/runs" / job, last)
+
+
+def _steps(settings: ServerSettings, fetched: Fetched) -> Iterator[ServerStep]:
+    project = settings.project
+    yield _once(settings, "files", "files of the backup", lambda: _put_files(settings, fetched))
+    yield _once(settings, "database", "database of the backup", lambda: _load_database(fetched, settings.name))
+    yield ServerStep("config.xml names this machine", lambda: _names_machine(project), lambda: _name_machine(settings))
+    yield _once(settings, "password", "database password of config.xml", lambda: set_database_password(settings))
+    if settings.redis:
+        kept = read_environment(project).get(PASSWORD_VARIABLE, "") if project.exists() else ""
+        yield ServerStep(
+            "Redis has the backup's password",
+            lambda: redis_password() == kept or not kept,
+            lambda: set_redis_password(kept),
+        )
+    yield _once(settings, "cancelled", "database follows the journals", lambda: _reconcile(settings, fetched))
+
+
+def _once(settings: ServerSettings, name: str, what: str, do: Callable[[], None]) -> ServerStep:
+    """A step that leaves a mark of its own when it is done, as nothing else tells."""
+    mark = _mark(settings).with_suffix(f".{name}")
+
+    def make_so() -> None:
+        do()
+        mark.touch()
+
+    return ServerStep(what, mark.exists, make_so)
+
+
+def _mark(settings: ServerSettings) -> Path:
+    return WORK / "restore" / f"{settings.name}.begun"
+
+
+def _forget(settings: ServerSettings, fetched: Fetched) -> None:
+    shutil.rmtree(fetched.folder, ignore_errors=True)
+    for mark in _mark(settings).parent.glob(f"{settings.name}.*"):
+        mark.unlink(missing_ok=True)
+
+
+def _put_files(settings: ServerSettings, fetched: Fetched) -> None:
+    """Unpack over the project that make_project has just made; all becomes the property of its user here."""
+    project = settings.project
+    for archive in _ARCHIVES:
+        fetched.unpack(archive, project)
+    system.run("chown", "--recursive", "--no-dereference", f"{settings.user}:{settings.user}", project)
+    upload = project / "upload"
+    for number in range(1024):  # file_deleter misses a folder that is not there
+        (upload / f"{number:x}").mkdir(exist_ok=True)
+    for folder in (upload, *upload.iterdir()):
+        if folder.is_dir():
+            system.own(folder, settings.user, 0o2770)
+    fetched.unpack("machine", Path("/"))
+    files.write(settings.file, settings.to_json())
+
+
+def _load_database(fetched: Fetched, database: str) -> None:
+    """Load the database; a half loaded one is dropped first. Raises ServerError."""
+    system.sql(
+        f"DROP DATABASE IF EXISTS `{database}`; "
+        f"CREATE DATABASE `{database}` CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci"
+    )
+    pipe([*fetched.reader("database"), ["mariadb", "--database", database]])
+
+
+def _names_machine(project: Path) -> bool:
+    text = (files.read(project / "config.xml") or b"").decode()
+    found = re.search(r"<host>\s*([^<\s]*)\s*</host>", text)
+    return found is not None and found[1] == _here() and (project / f"log_{_here()}").is_dir()
+
+
+def _name_machine(settings: ServerSettings) -> None:
+    project, here = settings.project, _here()
+    path = project / "config.xml"
+    text = path.read_text()
+    before = re.search(r"<host>\s*([^<\s]*)\s*</host>", text)
+    text = re.sub(r"<host>[^<]*</host>", f"<host>{here}</host>", text, count=1)
+    if before:
+        text = re.sub(rf"log_{re.escape(before[1])}\b", f"log_{here}", text)
+    files.write(path, text.encode())
+    log = project / f"log_{here}"
+    log.mkdir(exist_ok=True)
+    system.own(log, settings.user, 0o2770)
+    system.own(path, settings.user, 0o640)
+
+
+def _here() -> str:
+    return socket.gethostname().split(".")[0]
+
+
+def _reconcile(settings: ServerSettings, fetched: Fetched) -> None:
+    ago = datetime.now(UTC) - datetime.fromisoformat(fetched.manifest.made)
+    module = ("-m", "vcdl.boinc.server.reconcile")
+    system.run(settings.python, *module, settings.project, str(round(ago.total_seconds())), user=settings.user)
+
+
+def _look_at_run(run: Path, last: int) -> str:
+    """A line on a run that can go on. Raises ServerError."""
+    try:
+        with closing(sqlite3.connect(run / "journal.db")) as journal:
+            said = journal.execute("PRAGMA integrity_check").fetchone()[0]
+        events = last_event(run / "journal.db")
+    except sqlite3.Error as error:
+        raise ServerError(f"{run.name}: its journal cannot be read: {error}") from None
+    if (said, events) != ("ok", last):
+        raise ServerError(f"{run.name}: its journal is damaged ({said}), or has {events} events in the place of {last}")
+    done = subprocess.run(
+        [sys.executable, "-m", "vcdl", "status", str(run), "--json"], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise ServerError(f"{run.name} cannot be opened: {' '.join(done.stderr.split())[-300:]}")
+    return f"job {run.name}: opens, with {events} events"
+
+
+def _holds(path: Path, digest: str) -> bool:
+    return path.is_file() and digest_of(path) == digest

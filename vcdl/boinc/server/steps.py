@@ -1,0 +1,32 @@
+"""The steps of an installation: each knows whether it is done, and how to do it. One runner carries them out.
+
+A step that was killed half way is not done, and is done again; so any run may be killed, and the next completes it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from vcdl.errors import ServerError
+
+
+@dataclass(frozen=True)
+class ServerStep:
+    """One condition of a server."""
+
+    what: str
+    is_so: Callable[[], bool]
+    make_so: Callable[[], None]
+
+
+def carry_out(steps: Iterable[ServerStep], *, dry_run: bool = False) -> Iterator[str]:
+    """Make all steps so, in their order, yielding a line for each. Raises ServerError, and what a step raises."""
+    for step in steps:
+        if step.is_so():
+            yield f"is so     {step.what}"
+        elif dry_run:
+            yield f"to do     {step.what}"
+        else:
+            step.make_so()
+            if not step.is_so():
+                raise ServerError(f"{step.what}: done, and still not so; look at the machine, and run this again")
+            yield f"made so   {step.what}"

@@ -1,0 +1,127 @@
+"""The commands of the machine, run as root or as the project's user; secrets go through standard input only."""
+
+import grp
+import os
+import pwd
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vcdl.boinc.project.tools import last_words
+from vcdl.errors import ServerError
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_TIMEOUT_S = 3600.0
+_UMASK = 0o022
+
+
+def run(
+    *command: str | Path,
+    user: str = "root",
+    cwd: Path | None = None,
+    stdin: str = "",
+    more: Mapping[str, str] | None = None,
+    fails: bool = False,
+) -> str:
+    """Run a command and return its output; `more`: variables of its environment. Raises ServerError when it fails.
+
+    `fails`: a failure is an answer, and gives an empty output.
+    """
+    words = [str(word) for word in command]
+    if fails and not has_user(user):
+        return ""
+    who = user_of(user)
+    try:
+        done = subprocess.run(
+            words, cwd=cwd or "/", input=stdin, capture_output=True, text=True, errors="replace", check=False,
+            timeout=_TIMEOUT_S, umask=_UMASK, env={**environment(who), **(more or {})}, **identity(who),
+        )  # fmt: skip
+    except FileNotFoundError:
+        if fails:
+            return ""
+        raise ServerError(f"{words[0]} is not on this machine: run `vcdl server install` first") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ServerError(f"{words[0]} cannot be run: {error}") from None
+    if done.returncode != 0:
+        if fails:
+            return ""
+        raise ServerError(f"`{' '.join(words)}` failed ({done.returncode}): {last_words(done.stdout + done.stderr)}")
+    return str(done.stdout)
+
+
+def succeeds(*command: str | Path, user: str = "root", cwd: Path | None = None, stdin: str = "") -> bool:
+    """Whether a command ends well; False where it is not there."""
+    try:
+        run(*command, user=user, cwd=cwd, stdin=stdin)
+    except ServerError:
+        return False
+    return True
+
+
+def sql(statements: str, database: str = "") -> str:
+    """The rows of statements to MariaDB as its root, a line each, by tabs. Raises ServerError."""
+    return run("mariadb", "--batch", "--skip-column-names", *([database] if database else []), stdin=statements)
+
+
+def user_of(name: str) -> pwd.struct_passwd:
+    """Raises ServerError."""
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        raise ServerError(f"there is no user {name} on this machine: run `vcdl server install` first") from None
+
+
+def has_user(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def in_group(user: str, group: str) -> bool:
+    try:
+        return user in grp.getgrnam(group).gr_mem
+    except KeyError:
+        return False
+
+
+def environment(who: pwd.struct_passwd) -> dict[str, str]:
+    """The environment of a command: that of a login, and the addresses of proxies and certificates of ours."""
+    kept = ("PIP_CERT", "SSL_CERT_FILE", "http_proxy", "https_proxy", "no_proxy")
+    passed = {name: os.environ[name] for name in kept if name in os.environ}
+    own = {"PATH": _PATH, "HOME": who.pw_dir, "USER": who.pw_name, "LOGNAME": who.pw_name}
+    return {**passed, **own, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+
+
+def identity(who: pwd.struct_passwd) -> dict[str, Any]:
+    """Arguments of subprocess that make a command another user's; none for our own."""
+    if who.pw_uid == os.geteuid():
+        return {}
+    return {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": os.getgrouplist(who.pw_name, who.pw_gid)}
+
+
+def own(path: Path, user: str, mode: int, group: str | None = None) -> None:
+    """Give a file or folder an owner and a mode."""
+    who = user_of(user)
+    os.chown(path, who.pw_uid, grp.getgrnam(group).gr_gid if group else who.pw_gid)
+    path.chmod(mode)
+
+
+def is_private(path: Path) -> bool:
+    """Whether a file is there, for its owner alone."""
+    return path.is_file() and path.stat().st_mode & 0o077 == 0
+
+
+def check_root() -> None:
+    """Raises ServerError."""
+    if os.geteuid() != 0:
+        raise ServerError("this changes the whole machine: run it as root")
+
+
+def packages_missing(wanted: Sequence[str]) -> list[str]:
+    """Those of the Debian packages that are not installed; of `a|b` one is enough."""
+    listed = run("dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n", fails=True)
+    there = {line.split()[0] for line in listed.splitlines() if line.endswith(" installed")}
+    return [each for each in wanted if there.isdisjoint(each.split("|"))]

@@ -1,0 +1,197 @@
+"""The files that an installation writes outside the project: units of systemd, Apache's site, and the rest. Pure."""
+
+import re
+from pathlib import Path
+
+from vcdl.boinc.server.settings import LETS_ENCRYPT, ServerSettings
+from vcdl.errors import ServerError
+
+WEB_USER = "www-data"
+COMMAND = Path("/usr/local/bin/vcdl")
+_UNITS = Path("/etc/systemd/system")
+_SITE_LINE = re.compile(r"#|(Script)?Alias /|</?Directory\b|RemoveType |Require |Options |AllowOverride ")
+ACME_FOLDER = Path("/var/www/html")
+
+
+def project_unit(settings: ServerSettings) -> str:
+    """The daemons: bin/start watches them every minute, as cron would, and runs BOINC's periodic tasks."""
+    bin_ = settings.project / "bin"
+    return f"""\
+[Unit]
+Description=BOINC project {settings.name}: its daemons
+After=network-online.target mariadb.service redis-server.service
+Wants=network-online.target mariadb.service
+
+[Service]
+User={settings.user}
+Environment=USER={settings.user}
+WorkingDirectory={settings.project}
+ExecStartPre={bin_}/start
+ExecStart=/bin/sh -c 'while sleep 60; do bin/start --cron; done'
+ExecStop={bin_}/stop
+ExecStop=/bin/sh -c 'for i in $(seq 60); do pgrep -u {settings.user} -f "^[^ ]*(vcdl_|vcdl.boinc.daemons)" \
+>/dev/null || exit 0; sleep 1; done'
+TimeoutStopSec=150
+KillMode=mixed
+Restart=always
+RestartSec=15
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def web_unit(settings: ServerSettings) -> str:
+    """The service; what it prints has a code to log in with, which no log may hold."""
+    tls = " --behind-tls" if settings.tls else ""
+    return f"""\
+[Unit]
+Description=VCDL's service over the jobs of {settings.name}
+After={settings.name}.service
+
+[Service]
+User={settings.user}
+WorkingDirectory={settings.project}
+ExecStart={COMMAND} serve --project-dir {settings.project} --host-name {settings.host}{tls}
+StandardOutput=null
+Restart=always
+RestartSec=15
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def backup_unit(settings: ServerSettings) -> str:
+    return f"""\
+[Unit]
+Description=Backup of the BOINC project {settings.name}
+
+[Service]
+Type=oneshot
+ExecStart={COMMAND} server backup --name {settings.name}
+Nice=10
+IOSchedulingClass=idle
+"""
+
+
+def backup_timer(settings: ServerSettings) -> str:
+    return f"""\
+[Unit]
+Description=Nightly backup of the BOINC project {settings.name}
+
+[Timer]
+OnCalendar=*-*-* 03:30
+RandomizedDelaySec=15min
+Persistent=true
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+def units(settings: ServerSettings, *, with_web: bool) -> dict[Path, str]:
+    """The units of systemd, by their files."""
+    found = {f"{settings.name}.service": project_unit(settings)}
+    if with_web:
+        found[f"{settings.name}-web.service"] = web_unit(settings)
+    if settings.backup_to:
+        found[f"{settings.name}-backup.service"] = backup_unit(settings)
+        found[f"{settings.name}-backup.timer"] = backup_timer(settings)
+    return {_UNITS / name: text for name, text in found.items()}
+
+
+def to_start(settings: ServerSettings, *, with_web: bool) -> list[str]:
+    """The units that run from now on."""
+    names = [path.name for path in units(settings, with_web=with_web)]
+    return [name for name in names if name != f"{settings.name}-backup.service"]
+
+
+def log_rotation(settings: ServerSettings) -> str:
+    """`copytruncate`: the daemons keep their files open; `su`: the scheduler's logs are the web server's user's."""
+    return f"""\
+{settings.project}/log_*/*.log {{
+    su {WEB_USER} {settings.user}
+    weekly
+    rotate 8
+    compress
+    missingok
+    notifempty
+    copytruncate
+}}
+"""
+
+
+def site(settings: ServerSettings, project_part: str, *, with_tls: bool) -> str:
+    """Apache's site; `project_part`: what make_project wrote for it. Without a certificate yet, only plain HTTP.
+
+    Raises ServerError.
+    """
+    lines = [line.strip() for line in project_part.splitlines()]
+    if strange := [line for line in lines if line and not _SITE_LINE.match(line)]:  # root will let Apache read this
+        raise ServerError(f"{settings.project}/{settings.name}.httpd.conf: {strange[0][:80]!r} is not make_project's")
+    body = "\n".join(f"    {line}" for line in lines if line and not line.startswith("#"))
+    if not with_tls:
+        return f"<VirtualHost *:80>\n    ServerName {settings.host}\n{body}\n</VirtualHost>\n"
+    certificate, key = settings.certificate
+    return f"""\
+<VirtualHost *:80>
+    ServerName {settings.host}
+    DocumentRoot {ACME_FOLDER}
+    RewriteEngine On
+    RewriteCond %{{REQUEST_URI}} !^/\\.well-known/acme-challenge/
+    RewriteRule ^ {settings.url_base.rstrip("/")}%{{REQUEST_URI}} [R=308,L]
+</VirtualHost>
+<VirtualHost *:443>
+    ServerName {settings.host}
+    SSLEngine On
+    SSLCertificateFile {certificate}
+    SSLCertificateKeyFile {key}
+{body}
+</VirtualHost>
+"""
+
+
+def redis_settings(password: str) -> str:
+    """Persistence to the second, and a password; this machine alone may ask."""
+    return f"bind 127.0.0.1 -::1\nrequirepass {password}\nappendonly yes\nappendfsync everysec\n"
+
+
+def firewall(ssh_port: int) -> str:
+    """Rules of nftables: a table of its own, which lets in ssh and the web."""
+    ports = ", ".join(str(port) for port in sorted({22, ssh_port, 80, 443}))
+    return f"""\
+table inet vcdl
+delete table inet vcdl
+table inet vcdl {{
+    chain input {{
+        type filter hook input priority 0; policy drop;
+        ct state established,related accept
+        iif lo accept
+        meta l4proto {{ icmp, ipv6-icmp }} accept
+        tcp dport {{ {ports} }} accept
+    }}
+}}
+"""
+
+
+def packages(settings: ServerSettings, *, with_web: bool) -> list[str]:
+    """The Debian packages; `a|b`: one of them, as they are called in this or that release."""
+    wanted = [
+        *("apache2", "libapache2-mod-php", "apache2-utils", "php-cli", "php-gd", "php-mysql", "php-xml"),
+        *(
+            "mariadb-server",
+            "python-is-python3",
+            "python3-mysqldb",
+            "logrotate",
+            "openssl",
+            "procps",
+            "ca-certificates",
+        ),
+        *("libcurl4t64|libcurl4", "libzip5|libzip4t64|libzip4", "libmariadb3"),
+    ]
+    wanted += ["redis-server"] * settings.redis + ["nftables"] * settings.firewall
+    wanted += ["certbot"] * (settings.tls == LETS_ENCRYPT)
+    if settings.backup_for:
+        wanted.append("age" if settings.backup_for.startswith("age1") else "gnupg")
+    return wanted

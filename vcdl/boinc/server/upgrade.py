@@ -1,0 +1,129 @@
+"""Upgrade VCDL, and BOINC, under jobs that go on: the new version lies beside the old one, and the way back is open.
+
+Tasks that are out end with the client that they began with, and their uploads count. What stops is the daemons, for
+some seconds.
+"""
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from vcdl.boinc.project import files
+from vcdl.boinc.server import system
+from vcdl.boinc.server.backup import WORK, back_up
+from vcdl.boinc.server.machine_steps import link_command
+from vcdl.boinc.server.project_steps import doctor_step, install_step, restart_units
+from vcdl.boinc.server.settings import ServerSettings
+from vcdl.boinc.server.steps import ServerStep
+from vcdl.errors import ServerError
+
+BEFORE = WORK / "before-upgrade"
+"""A backup is made there first."""
+_MARK = "vcdl-is-complete"
+
+
+def upgrade_steps(settings: ServerSettings, source: str, boinc: Path | None) -> Iterator[ServerStep]:
+    """The steps to the VCDL of a wheel or a checkout, and to a newer tree of BOINC."""
+    folder = _folder(source)
+    new = replace(
+        settings, python=folder / "bin" / "python", python_before=settings.python, boinc=boinc or settings.boinc
+    )
+    yield ServerStep(f"VCDL in {folder}", (folder / _MARK).exists, lambda: _make(folder, source))
+    yield _always("each open job opens with it", lambda: _check_jobs(new))
+    yield _always(f"backup in {BEFORE}", lambda: _back_up(settings))
+    if boinc:
+        yield _always(f"BOINC of {boinc}, and its database", lambda: _upgrade_boinc(new))
+    yield from switch_steps(new)
+
+
+def back_steps(settings: ServerSettings) -> Iterator[ServerStep]:
+    """The steps to the version before. Raises ServerError when there is none."""
+    before = settings.python_before
+    if before is None or not before.exists():
+        raise ServerError("there is no version to go back to: `vcdl server upgrade SOURCE` takes any")
+    yield from switch_steps(replace(settings, python=before, python_before=settings.python))
+
+
+def switch_steps(settings: ServerSettings) -> Iterator[ServerStep]:
+    """The steps by which a project uses another VCDL of this machine."""
+    text = settings.to_json()
+    yield ServerStep(
+        f"settings in {settings.file}",
+        lambda: files.read(settings.file) == text,
+        lambda: files.write(settings.file, text),
+    )
+    yield _always(f"command leads to {settings.python.parent}", lambda: link_command(settings.python))
+    yield _always("project stopped", lambda: _stop(settings))
+    yield install_step(settings)
+    yield _always("daemons and service started again", lambda: restart_units(settings))
+    yield doctor_step(settings)
+
+
+def _always(what: str, do: Callable[[], None]) -> ServerStep:
+    """A step that each run takes once: it is cheap, or nothing tells whether it is so."""
+    done: list[bool] = []
+
+    def make_so() -> None:
+        do()
+        done.append(True)
+
+    return ServerStep(what, lambda: bool(done), make_so)
+
+
+def _folder(source: str) -> Path:
+    """A folder of its own for each source, so that a killed upgrade goes on where it was."""
+    path = Path(source)
+    stamp = int(path.stat().st_mtime) if path.exists() else 0
+    name = path.name.removesuffix(".whl").split("-py3")[0]
+    return Path(f"/opt/{name if name.startswith('vcdl') else f'vcdl-{name}'}-{stamp}")
+
+
+def _make(folder: Path, source: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    system.run(getattr(sys, "_base_executable", sys.executable), "-m", "venv", folder)
+    system.run(folder / "bin/pip", "install", "--quiet", f"{source}[{','.join(_extras())}]")
+    system.run(folder / "bin/vcdl", "--version")
+    (folder / _MARK).touch()
+
+
+def _extras() -> list[str]:
+    """The extras that this VCDL was installed with, as far as it needs them as a server."""
+    found = ["server"]
+    for extra, package in (("cpu", "tensorflow-cpu"), ("gpu", "tensorflow"), ("web", "fastapi"), ("data", "pyarrow")):
+        try:
+            version(package)
+        except PackageNotFoundError:
+            continue
+        found.append(extra)
+    return found
+
+
+def _check_jobs(new: ServerSettings) -> None:
+    """Raises ServerError before anything is changed."""
+    for prepared in sorted((new.project / "vcdl/runs").glob("*/prepared.json")):
+        run = prepared.parent
+        if not (run / "summary.json").exists():
+            system.run(new.python, "-m", "vcdl", "status", run, "--json", user=new.user)
+
+
+def _back_up(settings: ServerSettings) -> None:
+    for _ in back_up(settings, str(BEFORE)):
+        pass
+
+
+def _stop(settings: ServerSettings) -> None:
+    system.run("systemctl", "stop", f"{settings.name}.service")
+
+
+def _upgrade_boinc(settings: ServerSettings) -> None:
+    """BOINC's own two programs; the second asks, and is told yes."""
+    _stop(settings)
+    tools = settings.boinc / "tools"
+    system.run("./upgrade", settings.project, user=settings.user, cwd=tools, stdin="y\n")
+    system.run("php", "upgrade_db.php", user=settings.user, cwd=settings.project / "html/ops", stdin="y\n")
+    for name, mode in (("keys/code_sign_private", 0o600), ("keys/upload_private", 0o640)):
+        if (path := settings.project / name).exists():
+            system.own(path, settings.user, mode)

@@ -1,0 +1,162 @@
+"""`vcdl server`: a whole BOINC server with VCDL, on a machine of its own."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from vcdl.errors import ExitCode
+
+F = TypeVar("F", bound=Callable[..., Any])
+_EXAMPLES = """\b
+Examples:
+  vcdl server install --boinc /opt/boinc --host train.example.org --email ada@example.org --tls letsencrypt
+  vcdl server install --redis --dry-run
+  vcdl server backup --to /srv/backup
+  vcdl server restore --from s3://my-bucket/train --boinc /opt/boinc
+  vcdl server restore --from /srv/backup --rehearse
+  vcdl server upgrade /root/vcdl-0.2.0-py3-none-any.whl
+  vcdl server upgrade --back"""
+_name = click.option("--name", metavar="NAME", help="The project.  [default: the only one here]")
+_dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
+
+
+@click.group("server", epilog=_EXAMPLES)
+def command() -> None:
+    """Install, back up, restore and upgrade a whole BOINC server."""
+
+
+def _wishes(function: F) -> F:
+    """The options of an installation."""
+    for option in reversed(
+        (
+            click.option(
+                "--boinc", metavar="TREE", type=click.Path(path_type=Path), help="A built tree of BOINC's server."
+            ),
+            click.option("--host", metavar="HOST", help="The full name, or the address, by which clients reach it."),
+            click.option("--email", metavar="E", help="The address of who looks after it."),
+            click.option("--tls", metavar="HOW", help="letsencrypt, self-signed, or CERTIFICATE,KEY."),
+            click.option("--title", metavar="TEXT", help="The project's long name."),
+            click.option("--user", metavar="USER", help="The project's user.  [default: boincadm]"),
+            click.option("--backup-to", metavar="PLACE", help="Back up every night: a folder, or s3://BUCKET/PREFIX."),
+            click.option("--backup-for", metavar="KEY", help="Encrypt backups for this key of age or gpg."),
+            click.option("--redis/--no-redis", default=None, help="Keep weights in a Redis on this machine."),
+            click.option("--firewall/--no-firewall", default=None, help="Let only ssh and the web in."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@command.command("install")
+@click.option("--name", metavar="NAME", default="vcdl", show_default=True, help="The project's short name.")
+@_wishes
+@_dry_run
+def install_command(name: str, dry_run: bool, **wishes: Any) -> ExitCode:
+    """Make this machine the server of a project; run it again after a change, or a kill."""
+    from vcdl.boinc.server.installing import install_steps
+    from vcdl.boinc.server.settings import ServerSettings, installed, settings_file
+    from vcdl.boinc.server.steps import carry_out
+    from vcdl.boinc.server.system import check_root
+
+    if wishes["boinc"]:
+        wishes["boinc"] = wishes["boinc"].resolve()
+    if settings_file(name).exists():
+        settings = installed(name).changed(wishes)
+    else:
+        if missing := [f"--{key}" for key in ("boinc", "host", "email") if not wishes[key]]:
+            raise click.UsageError(f"a new server needs {', '.join(missing)}")
+        given = {key: value for key, value in wishes.items() if value is not None}
+        settings = ServerSettings(name=name, python=Path(sys.executable), **given)
+    if not dry_run:
+        check_root()
+    for line in carry_out(install_steps(settings), dry_run=dry_run):
+        click.echo(line)
+    if not dry_run:
+        click.echo(f"clients attach to {settings.url}")
+        click.echo(f"submit jobs as {settings.user}: vcdl submit JOB.yaml --project-dir {settings.project}")
+    return ExitCode.OK
+
+
+@command.command("backup")
+@_name
+@click.option("--to", "place", metavar="PLACE", help="A folder, or s3://BUCKET/PREFIX.  [default: install's]")
+@click.option("--for", "key", metavar="KEY", help="Encrypt it for this key of age or gpg.  [default: install's]")
+def backup_command(name: str | None, place: str | None, key: str | None) -> ExitCode:
+    """Back up database, jobs, files and keys while jobs run, and thin older backups."""
+    from vcdl.boinc.server.backup import back_up
+    from vcdl.boinc.server.settings import installed
+    from vcdl.boinc.server.system import check_root
+
+    check_root()
+    settings = installed(name)
+    if not (place or settings.backup_to):
+        raise click.UsageError("say where: --to PLACE, or once for all `vcdl server install --backup-to PLACE`")
+    for line in back_up(settings, place or settings.backup_to, settings.backup_for if key is None else key):
+        click.echo(line)
+    return ExitCode.OK
+
+
+@command.command("restore")
+@click.option("--from", "place", metavar="PLACE", required=True, help="A folder, or s3://BUCKET/PREFIX.")
+@click.option("--backup", metavar="BACKUP", help="Its name.  [default: the newest]")
+@click.option("--name", metavar="NAME", help="The project.  [default: of the newest backup]")
+@click.option("--boinc", metavar="TREE", type=click.Path(path_type=Path), help="A built tree of BOINC's server.")
+@click.option("--identity", metavar="FILE", type=click.Path(path_type=Path, exists=True), help="The key of age.")
+@click.option("--rehearse", is_flag=True, help="Only find out whether the backup would come up.")
+def restore_command(
+    place: str, backup: str | None, name: str | None, boinc: Path | None, identity: Path | None, rehearse: bool
+) -> ExitCode:
+    """Make this machine the server that a backup is of."""
+    from vcdl.boinc.server import restoring
+    from vcdl.boinc.server.backup import WORK
+    from vcdl.boinc.server.steps import carry_out
+    from vcdl.boinc.server.system import check_root
+    from vcdl.boinc.server.vault import vault_at
+
+    check_root()
+    vault = vault_at(place)
+    backup = backup or vault.newest(name)
+    click.echo(f"backup {backup}")
+    if rehearse:
+        with restoring.fetched_for_a_while(vault, backup, identity) as fetched:
+            for line in restoring.rehearse(fetched):
+                click.echo(line)
+        click.echo("it would come up")
+        return ExitCode.OK
+    if boinc is None:
+        raise click.UsageError("say where BOINC's built tree is: --boinc TREE")
+    fetched = restoring.fetch(vault, backup, WORK / "restore" / backup, identity)
+    settings = restoring.kept_settings(fetched, boinc.resolve(), Path(sys.executable))
+    for line in carry_out(restoring.restore_steps(settings, fetched)):
+        click.echo(line)
+    click.echo(f"let the name {settings.host} lead to this machine: clients follow it")
+    return ExitCode.OK
+
+
+@command.command("upgrade")
+@click.argument("source", required=False)
+@_name
+@click.option("--boinc", metavar="TREE", type=click.Path(path_type=Path), help="A newer built tree of BOINC, too.")
+@click.option("--back", is_flag=True, help="Go back to the version before.")
+@_dry_run
+def upgrade_command(source: str | None, name: str | None, boinc: Path | None, back: bool, dry_run: bool) -> ExitCode:
+    """Change to the VCDL of SOURCE, a wheel or a checkout, while tasks are out."""
+    from vcdl.boinc.server.settings import installed
+    from vcdl.boinc.server.steps import carry_out
+    from vcdl.boinc.server.system import check_root
+    from vcdl.boinc.server.upgrade import back_steps, upgrade_steps
+
+    if bool(source) == back:
+        raise click.UsageError("give a wheel or a checkout, or --back")
+    check_root()
+    settings = installed(name)
+    if source:
+        steps = upgrade_steps(settings, str(Path(source).resolve()), boinc.resolve() if boinc else None)
+    else:
+        steps = back_steps(settings)
+    for line in carry_out(steps, dry_run=dry_run):
+        click.echo(line)
+    return ExitCode.OK
