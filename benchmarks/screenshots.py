@@ -24,9 +24,11 @@ def main() -> None:
                 suffix = "_dark" if dark else ""
                 with looking(browser, service, dark=dark) as page:
                     page.locator("main").screenshot(path=IMAGES / f"service_jobs{suffix}.png")
+                    page.goto(f"{service.url}/hosts")
+                    page.locator("main").screenshot(path=IMAGES / f"service_hosts{suffix}.png")
                     page.goto(f"{service.url}/jobs/fashion")
                     page.set_viewport_size({"width": 1000, "height": 1180})
-                    page.get_by_text("on its host").wait_for()
+                    page.locator("#profile").filter(has_not_text="Not known").wait_for()
                     page.screenshot(path=IMAGES / f"service_job{suffix}.png")
 
 

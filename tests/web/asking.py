@@ -13,9 +13,9 @@ from vcdl.web.service import WebService
 ADDRESS = "http://127.0.0.1:8630"
 
 
-def asking(runs: Path, hosts: Sequence[str] = (), logged_in: bool = True) -> TestClient:
+def asking(runs: Path, hosts: Sequence[str] = (), logged_in: bool = True, fleets: Sequence[Path] = ()) -> TestClient:
     """A client of a new service over a folder of runs."""
-    service = WebService.over(runs)
+    service = WebService.over(runs, fleets=fleets)
     app = create_app(service, describe_error, hosts)
     client = TestClient(app, base_url=ADDRESS, follow_redirects=False, raise_server_exceptions=False)
     if logged_in:

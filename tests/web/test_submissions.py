@@ -58,6 +58,11 @@ def test_the_same_key_submits_once_and_another_takes_the_next_name(sender: Sende
     assert sender.send({**JOB, "seed": 2})[0] == 422  # another job with this key
     assert sender.send(JOB, "key-67890") == (202, "away-2")
     assert sender.client.get(f"{API}/jobs/away-2").json() == {"job": "away-2", "state": "beginning"}
+    assert "about to begin" in sender.client.post(f"{API}/jobs/away-2/stop").json()["detail"]
+    page = sender.client.get("/jobs/away-2").text
+    assert '<meta http-equiv="refresh" content="3">' in page
+    (sender.runs / FOLDER / "jobs" / "away-2" / "failure.txt").write_text("no <b>disk")
+    assert "no &lt;b&gt;disk" in sender.client.get("/jobs/away-2").text
 
 
 def test_chunks_are_sent_once_and_held_to_their_name(sender: Sender) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import click
 
-from vcdl.errors import ExitCode, GridError, RunFolderError
+from vcdl.errors import ExitCode, GridError, RunFolderError, folder_errors
 
 _PORT = 8630
 """The port: that of `vcdl.web.app`, which help must not import."""
@@ -32,6 +32,7 @@ def serve(
     host_names: Sequence[str] = (),
     behind_tls: bool = False,
     job: str | None = None,
+    fleets: Sequence[Path] = (),
 ) -> ExitCode:
     """Serve the runs of a folder until Ctrl-C; `job`: a browser is opened at its page, at the list for an empty name.
 
@@ -47,7 +48,7 @@ def serve(
     from vcdl.web.service import WebService
     from vcdl.web.sessions import service_folder
 
-    service = WebService.over(runs, secure_cookies=behind_tls)
+    service = WebService.over(runs, secure_cookies=behind_tls, fleets=[file.resolve() for file in fleets])
     listener = bound(address, port)
     name = f"[{address}]" if ":" in address else address
     url = f"http://{name}:{listener.getsockname()[1]}/login?code={service.code}"
@@ -69,8 +70,9 @@ def served_folder(folder: Path | None, project_dir: Path | None) -> Path:
 
     require_web()
     runs = folder if folder is not None else RUNS if project_dir is None else project_dir / SUBMITTED
-    if folder is None and project_dir is None:
-        runs.mkdir(exist_ok=True)
+    if folder is None and (project_dir is None or (project_dir / "config.xml").is_file()):
+        with folder_errors(runs):
+            runs.mkdir(parents=True, exist_ok=True)
     if not runs.is_dir():
         raise RunFolderError(f"there is no folder {runs}: give the folder of your runs, or a BOINC project's")
     return runs.resolve()
@@ -109,6 +111,14 @@ def page_of(run: Path) -> Iterator[None]:
 @click.option(
     "--host-name", "host_names", metavar="NAME", multiple=True, help="A name by which browsers ask; repeatable."
 )
+@click.option(
+    "--fleet",
+    "fleets",
+    metavar="FLEET.yaml",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    help="Show this fleet as well; repeatable.",
+)
 @click.option("--behind-tls", is_flag=True, help="Browsers come by https alone, through a web server in front.")
 @click.option(
     "--open",
@@ -126,6 +136,7 @@ def command(
     host_names: tuple[str, ...],
     behind_tls: bool,
     job: str | None,
+    fleets: tuple[Path, ...],
 ) -> ExitCode:
     """Show runs in a browser."""
-    return serve(folder, project_dir, address, port, host_names, behind_tls, job)
+    return serve(folder, project_dir, address, port, host_names, behind_tls, job, fleets)

@@ -6,6 +6,7 @@ from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from vcdl.report.own_settings import own_settings
 from vcdl.report.progress import epoch_words, setback_words
@@ -14,6 +15,7 @@ from vcdl.run.reading import RunState
 from vcdl.version import __version__
 from vcdl.web.catalogue import JobCatalogue, JobPage, UnreadableJob
 from vcdl.web.job_view import FeedLine, JobView
+from vcdl.web.overview import PageSection
 from vcdl.web.pictures import loss_chart, measure_chart, sparkline, staleness_chart, stream_picture
 
 _FEED = 25
@@ -31,7 +33,7 @@ def _environment() -> Environment:
     found = Environment(
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    found.filters |= {"duration": duration, "clock": _clock, "printable": printable}
+    found.filters |= {"prose": _prose, "duration": duration, "clock": _clock, "printable": printable}
     found.globals |= {"version": __version__, "sparkline": sparkline}
     return found
 
@@ -48,7 +50,7 @@ class JobFacts:
     done: float
     """The share of its subtasks that is done."""
     left: str
-    trouble: str
+    trouble: list[str]
     figures: dict[str, str]
     charts: list[Any]
     stream: Any
@@ -104,8 +106,10 @@ FILES = {
 class Pages:
     """Renders pages."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_fleets: bool = False) -> None:
         self._environment = _environment()
+        ways = [("/", "Jobs"), ("/hosts", "Hosts"), ("/server", "Server"), *([("/fleets", "Fleets")] * has_fleets)]
+        self._environment.globals |= {"ways": ways, "here": ""}
 
     def page(self, template: str, **words: Any) -> str:
         """A whole page."""
@@ -115,6 +119,11 @@ class Pages:
         """The parts of a job's page."""
         macros = self._environment.get_template("job_parts.html").module
         return {name: str(getattr(macros, name)(facts)) for name in PARTS}
+
+    def overview_parts(self, sections: list[PageSection]) -> dict[str, str]:
+        """The part of a page of tables."""
+        macros: Any = self._environment.get_template("overview_parts.html").module
+        return {"sections": str(macros.sections(sections))}
 
     def list_parts(self, page: JobPage) -> dict[str, str]:
         """The parts of the list: a row for each job, and `names`, by which a browser sees that there are others."""
@@ -129,22 +138,24 @@ def job_parts(pages: Pages, catalogue: JobCatalogue, name: str) -> dict[str, str
         return pages.job_parts(JobFacts.of(view))
 
 
-def _trouble(view: JobView, state: RunState) -> str:
-    """What a person should know first; empty: all is well."""
+def _trouble(view: JobView, state: RunState) -> list[str]:
+    """What a person should know first, the worst first; empty: all is well."""
     totals = view.report.totals
-    last = f"; the last: {printable(setback_words(totals.last_setback))}" if totals.last_setback else ""
+    found = []
     if state is RunState.FAILED:
-        return f"The job was given up: a shard was tried in vain{last}."
-    if state is RunState.KILLED:
-        return "Its process died without recording a pause. Nothing that was applied is lost: resume goes on."
-    if state is RunState.WAITING:
-        return "Nobody works on it: the project's work generator does not run, or cannot go on with this job."
+        found.append("The job was given up: a shard was tried in vain.")
+    elif state is RunState.KILLED:
+        found.append("Its process died without recording a pause. Nothing that was applied is lost: resume goes on.")
+    elif state is RunState.WAITING:
+        found.append("Nobody works on it: the project's work generator does not run, or cannot go on with this job.")
     if totals.evaluator_death is not None:
-        return f"The evaluator died ({printable(totals.evaluator_death.reason)}): accuracy is measured later."
+        reason = printable(totals.evaluator_death.reason)
+        found.append(f"The evaluator died ({reason}): accuracy is measured later.")
     setbacks = totals.failed + totals.refused
-    if setbacks and setbacks >= 0.1 * (totals.applied + setbacks):
-        return f"{setbacks} of {totals.applied + setbacks} subtasks failed or were refused{last}."
-    return ""
+    if setbacks and (state is RunState.FAILED or setbacks >= 0.1 * (totals.applied + setbacks)):
+        last = f"; the last: {printable(setback_words(totals.last_setback))}" if totals.last_setback else ""
+        found.append(f"{setbacks} of {totals.applied + setbacks} subtasks failed or were refused{last}.")
+    return found
 
 
 def feed_of(view: JobView) -> list[FeedLine]:
@@ -155,6 +166,12 @@ def feed_of(view: JobView) -> list[FeedLine]:
         for one in report.epochs[-_FEED:]
     ]
     return sorted([*view.feed, *epochs], key=lambda line: line.time_s, reverse=True)[:_FEED]
+
+
+def _prose(words: str) -> Markup:
+    """A sentence with its first letter large, and what stands between backticks as code."""
+    parts = str(escape(f"{words[:1].upper()}{words[1:]}")).split("`")
+    return Markup("".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts)))
 
 
 def _clock(time_s: float) -> str:

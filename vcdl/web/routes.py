@@ -13,6 +13,7 @@ from vcdl.web.catalogue import PAGE
 from vcdl.web.guard import too_many
 from vcdl.web.job_page import JobFacts, job_parts
 from vcdl.web.live import Parts
+from vcdl.web.overview import fleets_page, hosts_page, server_page
 from vcdl.web.service import Forbidden, WebService, caller_of, needs, service_of
 from vcdl.web.sessions import COOKIE, SESSION_S, Caller, Role, is_same
 
@@ -27,7 +28,7 @@ def jobs(request: Request, after: After = "", state: State = "") -> HTMLResponse
     page = service.catalogue.page(after, PAGE, state)
     live = f"/live?{urlencode({'after': after, 'state': state})}"
     parts = service.pages.list_parts(page)
-    return _page(request, "jobs.html", page=page, parts=parts, after=after, state=state, live=live)
+    return _page(request, "jobs.html", here="/", page=page, parts=parts, after=after, state=state, live=live)
 
 
 @router.get("/live")
@@ -38,9 +39,39 @@ async def live_jobs(request: Request, after: After = "", state: State = "") -> S
     )
 
 
+def _overview(service: WebService, page: str) -> dict[str, str]:
+    """The part of a page of tables."""
+    sections = {
+        "hosts": lambda: hosts_page(service.catalogue),
+        "server": lambda: server_page(service.catalogue, service.live.watchers),
+        "fleets": lambda: fleets_page(service.fleets),
+    }[page]()
+    return service.pages.overview_parts(sections)
+
+
+@router.get("/hosts")
+@router.get("/server")
+@router.get("/fleets")
+def overview(request: Request) -> HTMLResponse:
+    page = request.url.path.strip("/")
+    parts = _overview(service_of(request), page)
+    return _page(request, "overview.html", title=page.capitalize(), here=f"/{page}", live=f"/{page}/live", parts=parts)
+
+
+@router.get("/hosts/live")
+@router.get("/server/live")
+@router.get("/fleets/live")
+async def live_overview(request: Request) -> StreamingResponse:
+    service, page = service_of(request), request.url.path.split("/")[1]
+    return _live(service, f"!{page}", lambda: _overview(service, page))
+
+
 @router.get("/jobs/{name}")
 def job(request: Request, name: str, notice: Annotated[str, Query(max_length=40)] = "") -> HTMLResponse:
     service = service_of(request)
+    failure = service.submissions.failure(name)
+    if failure or service.submissions.is_beginning(name):
+        return _page(request, "beginning.html", name=name, failure=failure)
     with service.catalogue.view(name).current() as view:
         facts = JobFacts.of(view)
         parts = service.pages.job_parts(facts)

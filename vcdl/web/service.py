@@ -3,7 +3,7 @@
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +44,9 @@ class WebService:
     secure_cookies: bool = False
     """Whether browsers reach the service by TLS alone."""
     failed: FailedLogins = field(default_factory=FailedLogins)
-    pages: Pages = field(default_factory=Pages)
+    fleets: Sequence[Path] = ()
+    """The files of fleets that are shown."""
+    pages: Pages = field(init=False)
     live: LivePages = field(default_factory=LivePages)
     data_bytes: int = 50 << 30
     """Room for data on their way."""
@@ -55,15 +57,17 @@ class WebService:
 
     def __post_init__(self) -> None:
         runs = self.catalogue.runs
+        self.pages = Pages(has_fleets=bool(self.fleets))
         self.metrics = Metrics(self.catalogue)
         self.chunks = ChunkStore(service_folder(runs) / "chunks", self.data_bytes)
         self.submissions = Submissions(runs, self.accounts, self.chunks)
         self.commands = CommandRunner(runs)
 
     @classmethod
-    def over(cls, runs: Path, secure_cookies: bool = False) -> Self:
+    def over(cls, runs: Path, secure_cookies: bool = False, fleets: Sequence[Path] = ()) -> Self:
         """The service over a folder of runs. Raises RunFolderError."""
-        return cls(JobCatalogue(runs), Accounts(runs), Sessions.of(runs), secrets.token_urlsafe(32), secure_cookies)
+        code = secrets.token_urlsafe(32)
+        return cls(JobCatalogue(runs), Accounts(runs), Sessions.of(runs), code, secure_cookies, fleets=fleets)
 
     def subject_of(self, secret: str) -> str | None:
         """The subject whose session begins with a code or a token; None: nobody's. Raises RunFolderError."""

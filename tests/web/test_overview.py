@@ -1,0 +1,77 @@
+"""The pages of hosts, of the server and of fleets."""
+
+import re
+import time
+from decimal import Decimal
+from pathlib import Path
+
+from tests.fleet.fleet_files import fleet_file
+from tests.recorded_run import FIRST_SESSION, recorded
+from tests.run_folders import make_run
+from tests.web.asking import asking
+from vcdl.fleet.instance import Ending, Instance, InstanceState, Pool
+from vcdl.fleet.ledger import Ledger
+from vcdl.fleet.ledger_rows import PricedRow
+from vcdl.fleet.open import Fleet
+from vcdl.fleet.state import FleetGoal, FleetState
+from vcdl.journal.events import WorkunitSent
+
+HOSTILE = '<img src=x onerror="alert(1)">'
+POOL = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a", "subnet-1")
+
+
+def words_of(page: str) -> str:
+    """The words of a page, each cell apart."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page.partition("<main")[2]))
+
+
+def fleet_with_ledger(folder: Path) -> Path:
+    """The file of a fleet with an instance that is live, and one that was preempted."""
+    file = fleet_file(folder)
+    fleet, now_s = Fleet.of_file(file), time.time()
+    price = PricedRow(
+        "t3.2xlarge", "us-east-1", "us-east-1a", 0.0, Decimal("0.3328"), Decimal("0.1"), Decimal(0), "", ""
+    )
+    ledger = Ledger(fleet.folder.ledger_file, lambda _: price)
+    running = Instance("i-live", POOL, 8, 0, InstanceState.RUNNING, now_s - 7200)
+    gone = Instance(
+        "i-gone", POOL, 8, 0, InstanceState.GONE, now_s - 7200, ended_s=now_s - 3600, ending=Ending.PREEMPTED
+    )
+    ledger.record_launched([running, gone], now_s - 7200)
+    ledger.record_found([running, gone], now_s)
+    fleet.folder.write(FleetState(FleetGoal.UP, last_pass_s=now_s - 30, alerts=("budget 50%",)))
+    return file
+
+
+def test_hosts_of_open_jobs_are_there_those_with_trouble_first(tmp_path: Path) -> None:
+    sent = (31, WorkunitSent("demo_e0002_s000_a0_v000002", HOSTILE, 1))
+    make_run(tmp_path / "demo", recorded([*FIRST_SESSION, sent]), finished=False)
+    make_run(tmp_path / "finished")
+    page = asking(tmp_path).get("/hosts").text
+    assert "hosts with work of open jobs" in page
+    assert "&lt;img src=x" in page
+    assert "<img" not in page
+    assert "/jobs/demo" in page
+    assert "/jobs/finished" not in page
+
+
+def test_the_server_shows_backlog_and_machine(tmp_path: Path) -> None:
+    make_run(tmp_path / "demo", recorded(FIRST_SESSION), finished=False)
+    words = words_of(asking(tmp_path).get("/server").text)
+    for part in ("Open jobs", "uploads waiting", "demo", "free on the disk of the runs", "load of 1, 5 and 15"):
+        assert part in words
+    (tmp_path / "project" / "vcdl" / "runs").mkdir(parents=True)
+    (tmp_path / "project" / "config.xml").write_text("<boinc")
+    assert "Daemons" in words_of(asking(tmp_path / "project" / "vcdl" / "runs").get("/server").text)
+
+
+def test_a_fleet_shows_its_instances_and_its_money(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    assert 'href="/fleets"' not in asking(runs).get("/").text
+    client = asking(runs, fleets=[fleet_with_ledger(tmp_path)])
+    assert 'href="/fleets"' in client.get("/").text
+    words = words_of(client.get("/fleets").text)
+    assert "1 instance, 0.10 $/h, 0.30 $ spent; up; alert: budget 50%; last pass 30 s ago" in words
+    assert re.search(r"i-live t3.2xlarge us-east-1a preemptible live 2 h \S+ \S+ 0.100 0.20", words), words
+    assert re.search(r"i-gone .* preempted", words)

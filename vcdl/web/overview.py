@@ -1,0 +1,196 @@
+"""The pages of hosts, of the server and of fleets: sections, each with a sentence and a table, as they are now."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.project.processes import is_running
+from vcdl.boinc.project.server_config import ServerConfig
+from vcdl.errors import VcdlError
+from vcdl.fleet.ledger import Ledger
+from vcdl.fleet.open import Fleet
+from vcdl.passwords import without_passwords
+from vcdl.report.wording import duration, plural, printable, size
+from vcdl.web.catalogue import JobCatalogue
+from vcdl.web.job_view import JobView
+
+_MOST_JOBS, _MOST_HOSTS = 200, 200
+_ENDED = 20
+"""Ended instances that are shown, the last ones."""
+_UNKNOWN = "–"
+
+
+@dataclass(frozen=True)
+class PageCell:
+    """A cell of a table."""
+
+    text: str
+    kind: str = ""
+    """`good`, `bad` or `number`; empty: plain words."""
+    job: str = ""
+    """The job to whose page it leads."""
+
+
+@dataclass(frozen=True)
+class PageSection:
+    """A part of a page."""
+
+    heading: str
+    words: str = ""
+    columns: Sequence[str] = ()
+    rows: list[Sequence[PageCell]] = field(default_factory=list)
+
+
+def hosts_page(catalogue: JobCatalogue) -> list[PageSection]:
+    """The hosts of all open jobs, those with trouble first. Raises RunFolderError."""
+    found: list[tuple[tuple[float, float], Sequence[PageCell]]] = []
+    for view in _open_views(catalogue):
+        judges, now_s = view.job.is_for_strangers, time.time()
+        for host in view.hosts.hosts.values():
+            refused, weight = host.refused.total(), view.hosts.weight(host.name) if judges else None
+            speed = view.hosts.samples_per_s(host.name)
+            state = view.hosts.state(host.name).value if judges else ""
+            tried = max(1, host.applied + refused + host.lost)
+            trouble = (1.0 if weight is None else weight, -(refused + host.lost) / tried)
+            cells = (
+                PageCell(printable(host.name)),
+                PageCell(view.folder.path.name, job=view.folder.path.name),
+                PageCell(state or _UNKNOWN, "bad" if state in ("quarantined", "convicted", "doubtful") else ""),
+                _number(host.applied),
+                _trouble(refused, tried),
+                _trouble(host.lost, tried),
+                _number(None if speed is None else f"{speed:.1f}"),
+                _number(f"{host.staleness / host.applied:.1f}" if host.applied else None),
+                _number(duration(max(0.0, now_s - host.heard_of_s)) if host.heard_of_s else None),
+            )
+            found.append((trouble, cells))
+    found.sort(key=lambda one: one[0])
+    words = f"{plural(len(found), 'host')} with work of open jobs, those with trouble first"
+    if len(found) > _MOST_HOSTS:
+        words += f"; {_MOST_HOSTS} are shown, `vcdl hosts JOB --json` has all"
+    columns = ("host", "job", "state", "#applied", "#refused", "#lost", "#samples/s", "#staleness", "#silent for")
+    return [PageSection("", words, columns, [cells for _, cells in found[:_MOST_HOSTS]])]
+
+
+def server_page(catalogue: JobCatalogue, watchers: int) -> list[PageSection]:
+    """Backlog, speed and stores of the open jobs, the daemons of a project, and the machine. Raises RunFolderError."""
+    jobs = PageSection(
+        "Open jobs", "", ("job", "store", "#at work", "#waiting", "#uploads waiting", "#updates/s", "#last event ago")
+    )
+    for view in _open_views(catalogue):
+        name, history = view.folder.path.name, view.report.history
+        now_s = view.standing.now_s
+        rates = None if now_s is None else view.report.rates(now_s)
+        at_work, uploads = len(history.at_work), len(view.folder.waiting_uploads())
+        store = without_passwords(view.job.store.url or "a folder").partition("://")[0]
+        ago_s = max(0.0, time.time() - history.last_s) if history.last_s else None
+        jobs.rows.append(
+            (
+                PageCell(name, job=name),
+                PageCell(store),
+                _number(at_work),
+                _number(len(history.open) - at_work),
+                PageCell(str(uploads), "bad" if uploads > 20 else "number"),
+                _number(None if rates is None else f"{rates.updates_s:.2f}"),
+                _number(None if ago_s is None else duration(ago_s)),
+            )
+        )
+    disk = shutil.disk_usage(catalogue.runs if catalogue.runs.is_dir() else "/")
+    load = " ".join(f"{value:.1f}" for value in os.getloadavg())
+    machine = PageSection(
+        "Machine",
+        "",
+        ("what", "how much"),
+        [
+            (PageCell("free on the disk of the runs"), PageCell(f"{size(disk.free)} of {size(disk.total)}",
+                                                        "bad" if disk.free < disk.total / 20 else "")),
+            (PageCell("load of 1, 5 and 15 minutes"), PageCell(f"{load}, on {plural(os.cpu_count() or 1, 'core')}")),
+            (PageCell("browsers that watch a page"), PageCell(str(watchers))),
+        ],
+    )  # fmt: skip
+    return [*(section for section in (jobs,) if section.rows), *_daemons(catalogue.runs), machine]
+
+
+def _daemons(runs: Path) -> Iterator[PageSection]:
+    """The daemons of a BOINC project, if the runs are one's."""
+    if not (runs.parents[1] / "config.xml").is_file():
+        return
+    section = PageSection("Daemons", "", ("daemon", "state", "#last line of its log"))
+    try:
+        project = BoincProject.at(runs.parents[1])
+        logs = project.path / f"log_{project.host}"
+        for daemon in ServerConfig.at(project.path).daemons:
+            log = logs / f"{daemon.name}.log"
+            ago_s = time.time() - log.stat().st_mtime if log.is_file() else None
+            runs_now = is_running(project, daemon)
+            state = (
+                PageCell("runs", "good") if runs_now else PageCell("off" if daemon.disabled else "does not run", "bad")
+            )
+            silent = _number(None if ago_s is None else f"{duration(max(0.0, ago_s))} ago")
+            section.rows.append((PageCell(daemon.name), state, silent))
+    except VcdlError as error:
+        section = PageSection("Daemons", str(error))
+    yield section
+
+
+def fleets_page(files: Sequence[Path]) -> list[PageSection]:
+    """The fleets of these files: instances, money, notices."""
+    return [_fleet(file) for file in files]
+
+
+def _fleet(file: Path) -> PageSection:
+    try:
+        fleet, now_s = Fleet.of_file(file), time.time()
+        state, known = fleet.folder.read(), Ledger(fleet.folder.ledger_file).history().until(now_s)
+    except VcdlError as error:
+        return PageSection(file.stem, str(error))
+    live = [one for one in known if one.ending is None]
+    usd_per_h = sum(float(one.rates[-1].usd_per_h(one.launch.on_demand)) for one in live if one.rates)
+    spent_usd = sum(float(one.charge().paid_usd) for one in known)
+    budget = f" of {fleet.settings.budget_usd:g} $" if fleet.settings.budget_usd is not None else ""
+    words = [f"{plural(len(live), 'instance')}, {usd_per_h:.2f} $/h, {spent_usd:.2f} ${budget} spent", state.goal.value]
+    words += [f"alert: {alert}" for alert in state.alerts]
+    words.append(
+        f"last pass {duration(max(0.0, now_s - state.last_pass_s))} ago" if state.last_pass_s else "no pass yet"
+    )
+    columns = ("instance", "type", "place", "kind", "state", "#runs for", "#$/h", "#$ so far")
+    section = PageSection(fleet.settings.name, "; ".join(words), columns)
+    ended = sorted((one for one in known if one.ending is not None), key=lambda one: -one.end_s)[:_ENDED]
+    for one in [*live, *ended]:
+        rate = one.rates[-1].usd_per_h(one.launch.on_demand) if one.rates else None
+        ending = "live" if one.ending is None else str(one.ending)
+        section.rows.append(
+            (
+                PageCell(one.launch.id),
+                PageCell(one.launch.type),
+                PageCell(one.launch.zone),
+                PageCell("on demand" if one.launch.on_demand else "preemptible"),
+                PageCell(ending, "good" if one.ending is None else ""),
+                _number(duration(one.lifetime_s)),
+                _number(None if rate is None else f"{rate:.3f}"),
+                _number(f"{float(one.charge().paid_usd):.2f}"),
+            )
+        )
+    return section
+
+
+def _open_views(catalogue: JobCatalogue) -> Iterator[JobView]:
+    """The views of open jobs that can be read, each unchanged while it is looked at."""
+    for name in [name for is_over, name in catalogue.listed() if not is_over][:_MOST_JOBS]:
+        try:
+            with catalogue.view(name).current() as view:
+                yield view
+        except VcdlError:  # the list of jobs shows it
+            continue
+
+
+def _number(value: object) -> PageCell:
+    return PageCell(_UNKNOWN if value is None else str(value), "number")
+
+
+def _trouble(count: int, tried: int) -> PageCell:
+    return PageCell(str(count), "bad" if count >= max(2, 0.1 * tried) else "number")
