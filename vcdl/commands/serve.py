@@ -1,5 +1,6 @@
 """`vcdl serve`: the runs of a folder in a browser."""
 
+import shlex
 import subprocess
 import sys
 import webbrowser
@@ -33,6 +34,8 @@ def serve(
     behind_tls: bool = False,
     job: str | None = None,
     fleets: Sequence[Path] = (),
+    alert_command: str = "",
+    alert_webhook: str = "",
 ) -> ExitCode:
     """Serve the runs of a folder until Ctrl-C; `job`: a browser is opened at its page, at the list for an empty name.
 
@@ -59,6 +62,11 @@ def serve(
         with atomic_write(page, private=True) as temporary:
             temporary.write_text(f'<meta http-equiv="refresh" content="0;url={url}&amp;next={then}">', encoding="utf-8")
         webbrowser.open(page.as_uri())
+    if alert_command or alert_webhook:
+        from vcdl.report.alerts import AlertChannel
+        from vcdl.web.watchman import Watchman
+
+        Watchman(service.catalogue, AlertChannel("", tuple(shlex.split(alert_command)), alert_webhook)).begin()
     service.submissions.begin_those_left()
     answer(create_app(service, describe_error, [*host_names, name]), listener, behind_tls)
     return ExitCode.OK
@@ -119,6 +127,8 @@ def page_of(run: Path) -> Iterator[None]:
     type=click.Path(path_type=Path, exists=True),
     help="Show this fleet as well; repeatable.",
 )
+@click.option("--alert-command", default="", metavar="COMMAND", help="Is run for each alert, with its message.")
+@click.option("--alert-webhook", default="", metavar="URL", help="Each alert is posted to it as JSON.")
 @click.option("--behind-tls", is_flag=True, help="Browsers come by https alone, through a web server in front.")
 @click.option(
     "--open",
@@ -137,6 +147,8 @@ def command(
     behind_tls: bool,
     job: str | None,
     fleets: tuple[Path, ...],
+    alert_command: str,
+    alert_webhook: str,
 ) -> ExitCode:
     """Show runs in a browser."""
-    return serve(folder, project_dir, address, port, host_names, behind_tls, job, fleets)
+    return serve(folder, project_dir, address, port, host_names, behind_tls, job, fleets, alert_command, alert_webhook)

@@ -1,16 +1,13 @@
-"""Alerts of a fleet: budget, crash loop, capacity, leases. Each is sent once, and again after its cause was gone."""
+"""Alerts of a fleet: budget, crash loop, capacity, leases."""
 
-import subprocess
 from collections.abc import Mapping
 
-from vcdl.errors import FleetError
 from vcdl.fleet.provider import LaunchResult
 from vcdl.fleet.reconciler import Actions, Observation
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import FleetGoal
 from vcdl.report.wording import duration
 
-_TIMEOUT_S = 30.0
 _BUDGET_SHARES = (0.5, 0.8, 1.0)
 
 
@@ -37,29 +34,3 @@ def causes_of(
         if left_s and min(left_s) < min(settings.lease_s, paid_for_s) / 4:
             causes["lease"] = f"an instance's lease is over in {duration(max(0.0, min(left_s)))}"
     return causes
-
-
-def news(
-    settings: FleetSettings, causes: Mapping[str, str], sent: tuple[str, ...]
-) -> tuple[tuple[str, ...], list[str]]:
-    """Send what was not sent yet; returns the alerts that are sent and last, and why others could not be sent."""
-    done, failed = [name for name in sent if name in causes], []
-    for name, text in causes.items():
-        if name not in sent:
-            try:
-                _send(settings, name, text)
-                done.append(name)
-            except FleetError as error:
-                failed.append(str(error))
-    return tuple(done), failed
-
-
-def _send(settings: FleetSettings, name: str, text: str) -> None:
-    message = f"fleet {settings.name}: {name}: {text}"
-    if settings.alerts.command:
-        try:
-            subprocess.run(
-                [*settings.alerts.command, message], check=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise FleetError(f"alerts > command failed ({error}): the next pass tries it again") from None

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from vcdl.errors import GridError, JournalError, VcdlError
-from vcdl.fleet.alerts import causes_of, news
+from vcdl.fleet.alerts import causes_of
 from vcdl.fleet.deadline import follow_deadline
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Instance, InstanceType, Pool
@@ -23,6 +23,7 @@ from vcdl.fleet.reconciler import MOST_FAILURES, Actions, LaunchOrder, Observati
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import Cooldown, FleetGoal, FleetState, RecentLaunch
+from vcdl.report.alerts import AlertChannel
 from vcdl.report.wording import duration
 
 _CLOCKS_AGREE_S = 30.0
@@ -97,6 +98,7 @@ class Controller:
         self._queue = queue
         self._said: dict[str, str] = {}
         """The last words of instances that gave up."""
+        self._channel = AlertChannel(f"fleet {settings.name}: ", settings.alerts.command)
         self._alerts: tuple[str, ...] = ()
         """Those that were sent while the state could not be read."""
 
@@ -163,7 +165,7 @@ class Controller:
             try:
                 state = self._folder.read()
             except VcdlError as error:
-                self._alerts, not_sent = news(self._settings, {"state": str(error)}, self._alerts)
+                self._alerts, not_sent = self._channel.news({"state": str(error)}, self._alerts)
                 return not_sent
             blind_s = self.now_s() - state.last_pass_s
             if state.goal is not FleetGoal.UP or blind_s < self._settings.lease_s / 2:
@@ -174,7 +176,7 @@ class Controller:
     def _send(self, causes: Mapping[str, str]) -> list[str]:
         """Send the alerts that were not sent yet; returns why some could not be sent."""
         state = self._folder.read()
-        sent, not_sent = news(self._settings, causes, state.alerts)
+        sent, not_sent = self._channel.news(causes, state.alerts)
         if sent != state.alerts:
             self._folder.write(replace(state, alerts=sent))
         return not_sent

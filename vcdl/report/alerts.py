@@ -1,0 +1,58 @@
+"""Alerts: each cause is told once, by a command or a webhook, and again after it was gone."""
+
+import http.client
+import json
+import subprocess
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from vcdl.errors import JobError
+
+_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class AlertChannel:
+    """Where alerts go; neither command nor webhook: nowhere."""
+
+    about: str = ""
+    """The begin of each message."""
+    command: tuple[str, ...] = ()
+    """It gets the message as one more argument."""
+    webhook: str = ""
+    """The address to which `{"text": message}` is posted."""
+
+    def __post_init__(self) -> None:
+        """Raises JobError for an address that is none."""
+        if self.webhook and urlsplit(self.webhook).scheme not in ("http", "https"):
+            raise JobError(f"{self.webhook} is no webhook: https://hooks.example.org/x is one")
+
+    def news(self, causes: Mapping[str, str], sent: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
+        """Send what was not sent yet; returns the alerts that are sent and last, and why others could not be sent."""
+        done, failed = [name for name in sent if name in causes], []
+        for name, text in causes.items():
+            if name not in sent:
+                why = self._send(f"{self.about}{name}: {text}")
+                if why:
+                    failed.append(why)
+                else:
+                    done.append(name)
+        return tuple(done), failed
+
+    def _send(self, message: str) -> str:
+        """Send a message; returns why it could not be sent."""
+        try:
+            if self.command:
+                subprocess.run([*self.command, message], check=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            return f"alerts > command failed ({error}): the next pass tries it again"
+        try:
+            if self.webhook:
+                head = {"Content-Type": "application/json"}
+                request = urllib.request.Request(self.webhook, json.dumps({"text": message}).encode(), head)
+                urllib.request.urlopen(request, timeout=_TIMEOUT_S).close()
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            return f"alerts > webhook failed ({error}): the next pass tries it again"
+        return ""

@@ -1,0 +1,127 @@
+"""A watchman over the jobs of a service: done, failed, stalled, collapsed, store away, host no longer believed."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+
+from vcdl.errors import StoreError, VcdlError
+from vcdl.files.atomic import whole_file
+from vcdl.journal.hosts import HostState
+from vcdl.report.alerts import AlertChannel
+from vcdl.report.progress import rolled_back_words
+from vcdl.report.wording import duration
+from vcdl.run.job_rows import JobRow
+from vcdl.run.reading import RunState
+from vcdl.run.store_claim import asked_settings
+from vcdl.stores.open import open_store
+from vcdl.web.catalogue import JobCatalogue
+from vcdl.web.job_view import JobView
+from vcdl.web.sessions import service_folder
+
+_EVERY_S = 15.0
+_STALLED_S = 1800.0
+"""A running job without an event for so long has stalled."""
+_STORES_EVERY = 4
+"""Looks from one question to a store to the next."""
+_OUT = (HostState.QUARANTINED, HostState.CONVICTED)
+_NOBODY = {
+    RunState.WAITING: "nobody works on it: the project's work generator does not run, or cannot go on with it",
+    RunState.KILLED: "its process died without recording a pause: `vcdl resume` goes on",
+}
+_log = logging.getLogger("vcdl.web")
+
+
+class Watchman:
+    """Looks at all jobs now and then. What it has told is on the disk: a restart of the service tells nothing twice."""
+
+    def __init__(self, catalogue: JobCatalogue, channel: AlertChannel) -> None:
+        """Raises RunFolderError."""
+        self._catalogue = catalogue
+        self._channel = channel
+        self._file = service_folder(catalogue.runs) / "alerts.json"
+        self._looks = 0
+        self._away: dict[str, str] = {}
+        """Jobs whose store is away, and why."""
+
+    def begin(self) -> None:
+        """Look from now on, in a thread of its own."""
+        threading.Thread(target=self._look_for_ever, name="vcdl-watchman", daemon=True).start()
+
+    def look(self, now_s: float | None = None) -> list[str]:
+        """Tell what is new; returns why something could not be told. Raises RunFolderError."""
+        now_s = time.time() if now_s is None else now_s
+        were_open, sent = self._read()
+        are_open = {name for is_over, name in self._catalogue.listed() if not is_over}
+        ends = [(name, what, words) for name in sorted(were_open - are_open) for what, words in self._end(name)]
+        causes = {f"job {name}: {what}": words for name, what, words in ends}
+        for name in sorted(are_open):
+            with suppress(VcdlError), self._catalogue.view(name).current() as view:
+                causes |= {f"job {name}: {what}": words for what, words in self._causes(view, now_s)}
+        told, failed = self._channel.news(causes, sent)
+        untold = {name for name, what, _ in ends if f"job {name}: {what}" not in told}
+        state = {"open": sorted(are_open | untold), "told": sorted(told)}
+        if state != {"open": sorted(were_open), "told": sorted(sent)} or not self._file.exists():
+            with whole_file(self._file) as temporary:
+                temporary.write_text(json.dumps(state), encoding="utf-8")
+        self._looks += 1
+        return failed
+
+    def _read(self) -> tuple[set[str], tuple[str, ...]]:
+        """The jobs that were open, and what was told of them; nothing at the first look."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            state = json.loads(self._file.read_text(encoding="utf-8"))
+            return set(map(str, state["open"])), tuple(map(str, state["told"]))
+        return set(), ()
+
+    def _end(self, name: str) -> Iterator[tuple[str, str]]:
+        row = self._catalogue.row(name)
+        if not isinstance(row, JobRow):  # it was removed, or cannot be read
+            return
+        how_far = f"epoch {row.epoch} of {row.epochs}, {row.monitor} {row.value}"
+        if row.state is RunState.FAILED:
+            yield "failed", f"it was given up in {how_far}: a shard was tried in vain"
+        else:
+            yield "done", how_far
+
+    def _causes(self, view: JobView, now_s: float) -> Iterator[tuple[str, str]]:
+        state, report = view.standing.state, view.report
+        if state in _NOBODY:
+            yield "stalled", _NOBODY[state]
+        silent_s = now_s - report.history.last_s
+        if state is RunState.RUNNING and report.history.last_s and silent_s > _STALLED_S:
+            yield "stalled", f"nothing has happened for {duration(silent_s)}"
+        if collapses := [one for one in report.rollbacks if not one.host]:  # each is a cause of its own
+            yield f"collapsed at version {collapses[-1].collapsed}", rolled_back_words(collapses[-1])
+        if view.job.is_for_strangers:
+            for name in view.hosts.hosts:
+                if (believed := view.hosts.state(name)) in _OUT:
+                    yield f"{name} is out", f"its uploads are refused, as it is {believed}: `vcdl hosts` shows why"
+        if why := self._store_trouble(view):
+            yield "store away", why
+
+    def _store_trouble(self, view: JobView) -> str:
+        """Why the store of a job does not answer; asked every minute. Empty: it does, or is a folder."""
+        name = view.folder.path.name
+        if self._looks % _STORES_EVERY == 0:
+            self._away.pop(name, None)
+            try:
+                settings = asked_settings(view.job, view.folder)
+                if settings.is_folder:
+                    return ""
+                with closing(open_store(settings, "vcdl-trial", 1)) as store:
+                    store.check_service()
+            except StoreError as error:
+                self._away[name] = str(error)
+        return self._away.get(name, "")
+
+    def _look_for_ever(self) -> None:
+        while True:
+            try:
+                for why in self.look():
+                    _log.warning("%s", why)
+            except Exception:  # the service goes on without alerts, and says so
+                _log.exception("alerts: a look at the jobs failed")
+            time.sleep(_EVERY_S)
