@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
@@ -14,7 +15,7 @@ from tests.examples import examples
 from tests.fleet.fake_cloud import TYPES, FakeCloud
 from tests.fleet.fleet_files import settings_of
 from vcdl.fleet.instance import Instance, InstanceState, Pool
-from vcdl.fleet.reconciler import Actions, Observation, capacity, leases_to_write, reconcile
+from vcdl.fleet.reconciler import Actions, LaunchOrder, Observation, capacity, leases_to_write, reconcile
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import Cooldown, FleetGoal, FleetState
 
@@ -51,6 +52,20 @@ def seen(
 
 def test_a_fleet_at_its_target_is_left_alone() -> None:
     assert actions_of(16, machine("a"), machine("b", InstanceState.PENDING)).is_empty
+
+
+@pytest.mark.parametrize(
+    ("actions", "is_empty"),
+    [
+        (Actions(), True),
+        (Actions(warnings=("no capacity",)), True),
+        (Actions(terminate=("a",)), False),
+        (Actions(drain=("a",)), False),
+        (Actions(launch=LaunchOrder(8, (POOL,), "token")), False),
+    ],
+)
+def test_each_kind_of_action_is_one(actions: Actions, is_empty: bool) -> None:
+    assert actions.is_empty is is_empty
 
 
 def test_the_fifth_failure_in_a_row_makes_the_next_launch_a_probe() -> None:

@@ -169,7 +169,7 @@ def test_clients_can_fetch_what_an_operator_with_a_strict_umask_publishes(made: 
 
 def test_killed_at_any_write_the_next_run_completes(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     before = made.contents()
-    for stop_at in range(1, WRITES + 1, 3):
+    for stop_at in range(1, WRITES + 1, 7):
         with monkeypatch.context() as killed:
             _die_at(killed, "write", stop_at)
             with pytest.raises(KeyboardInterrupt):
