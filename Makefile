@@ -1,5 +1,5 @@
 # Two commands for a fresh machine: `make demo` and `make test`. `make quick` while you work; `make lock` renews the pinned
-# dependencies. The tiers of tests: docs/testing.md.
+# dependencies. The tiers of tests: tests/README.md.
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
@@ -23,8 +23,8 @@ quick: $(VENV)/installed-dev check
 test: $(VENV)/installed-dev check
 	$(BIN)/python -m pytest -m "not (soak or nightly)" $(SPREAD)
 
-# Written by hand; docs/api/ is read by another parser, and docs/experiments/ is written by `python -m benchmarks.experiments`.
-MARKDOWN = *.md docs/*.md docs/decisions/*.md docs/measured/*.md
+# Written by hand; docs/api/ is read by another parser, and reports in docs/experiments/ are written by `python -m benchmarks.experiments`.
+MARKDOWN = *.md tests/*.md docs/*.md docs/experiments/index.md docs/decisions/*.md docs/measured/*.md
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .

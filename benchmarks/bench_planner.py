@@ -14,9 +14,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
+from benchmarks.deadline_policies import POLICIES, least_cost
 from vcdl.job import Job, load_job
 from vcdl.local.run import run_locally
-from vcdl.planner.deadline import POLICIES, follow, least_cost
+from vcdl.planner.deadline import DeadlineTask, follow
 from vcdl.planner.forecast import Work, undisturbed_s
 from vcdl.planner.throughput import HostType, Servers, Subtask
 from vcdl.profile.measure import measured_here
@@ -116,11 +117,11 @@ def policies(folder: Path) -> None:
             steps = int(work_s * room / step_s) + 1
             for _ in range(30):
                 first = dice.randrange(len(is_there) - steps)
-                window = is_there[first : first + steps]
+                window, task = is_there[first : first + steps], DeadlineTask(work_s, room * work_s, 360.0, step_s)
                 for name, policy in POLICIES.items():
-                    one = follow(policy, window, step_s, work_s, room * work_s, 360.0, 0.3)
+                    one = follow(policy, window, task, 0.3)
                     outcomes[name].append((one.is_kept, one.cost))
-                bound += least_cost(window, step_s, work_s, room * work_s, 0.3)
+                bound += least_cost(window, task, 0.3)
         best = sum(min(cost for kept, cost in each if kept) for each in zip(*outcomes.values(), strict=True))
         for name, each in outcomes.items():
             kept, paid = sum(kept for kept, _ in each) / len(each), sum(cost for _, cost in each)

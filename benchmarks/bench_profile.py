@@ -72,7 +72,7 @@ def measure(folder: Path, builtin: str, samples: int, batch_size: int, rounds: i
         (folder / OUTPUT_FILE).unlink()
         train_s.append(header.train_s)
         calls.append(CountingClock.calls)
-    clock, begun_s = StageClock(), time.perf_counter()
+    clock, begun_s = StageClock({}), time.perf_counter()
     for _ in range(_CALLS):
         clock.lap(TRAIN)
     call_s = (time.perf_counter() - begun_s) / _CALLS

@@ -1,1 +1,1 @@
-"""Fuzzing: hostile and damaged bytes for everything that reads bytes of others (docs/testing.md, decision 028)."""
+"""Fuzzing: hostile and damaged bytes for everything that reads bytes of others (tests/README.md, decision 028)."""

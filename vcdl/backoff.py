@@ -45,7 +45,7 @@ class Backoff:
 
 
 def within(seconds: float, ask: Callable[[], Result]) -> Result:
-    """What a question to another machine brings, if it does so in this time.
+    """The answer to a question to another machine, if it comes in this time.
 
     The timeout of a socket begins again with every byte. One who sends a byte now and then would hold the asker for
     ever. Here the question goes on in a thread, which ends with the process.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.experiments.experiment import Attacked, Variant
 from benchmarks.experiments.measured import RunFigures, Uploads
-from vcdl.simulate.targets import Targets
+from benchmarks.experiments.targets import Targets
 
 _Value = Callable[[RunFigures], float | None]
 

@@ -102,6 +102,7 @@ def _work(runs: Sequence[PlannedRun], end: Connection) -> None:
 
 def _make(run: PlannedRun, trainers: "TrainerCache") -> str | None:
     """The result in words; None when another process has made the run, or is making it. Raises VcdlError."""
+    from benchmarks.experiments.targets import leave_targets
     from vcdl.report.observer import RunObserver
     from vcdl.simulate.simulation import simulate
 
@@ -113,7 +114,6 @@ def _make(run: PlannedRun, trainers: "TrainerCache") -> str | None:
             RunObserver(),
             serial=run.serial,
             trainers=trainers,
-            measures_targets=run.measures_targets,
         )
     except RunIsBusy:
         return None
@@ -123,6 +123,8 @@ def _make(run: PlannedRun, trainers: "TrainerCache") -> str | None:
         raise
     if report is None:
         raise VcdlError(f"{run.folder.path} was asked to stop: the same command starts it over")
+    if run.measures_targets:
+        leave_targets(run.folder)
     for unread in (run.folder.shards, run.folder.path / POISONED_DATA):  # up to 30 MB
         shutil.rmtree(unread, ignore_errors=True)
     final = report.final_test or report.final_validation

@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from benchmarks.experiments.planned_run import PlannedRun
+from benchmarks.experiments.targets import Targets, read_targets
 from vcdl.journal.events import FINAL_SPLITS, HostConvicted, Recorded, UpdateApplied, UpdateRefused, VersionEvaluated
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.monitor import MIN
 from vcdl.report.measures import Report
 from vcdl.simulate.clients import is_of
-from vcdl.simulate.targets import Targets, read_targets
 
 _TEST = FINAL_SPLITS[1]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.client.workunit_folder import RecordingCache, ScriptedSupervisor
 from vcdl.client.supervisor import Request
-from vcdl.client.train import train_workunit
+from vcdl.client.train import TrainingTerms, train_workunit
 
 
 def slow(_question: int) -> Request:
@@ -18,6 +18,5 @@ def slow(_question: int) -> Request:
 
 
 if __name__ == "__main__":
-    train_workunit(
-        Path(sys.argv[1]), ScriptedSupervisor(slow), RecordingCache(Path(sys.argv[2])), checkpoint_every_s=0.1
-    )
+    trainers = RecordingCache(Path(sys.argv[2]))
+    train_workunit(Path(sys.argv[1]), ScriptedSupervisor(slow), trainers, TrainingTerms(checkpoint_every_s=0.1))

@@ -32,7 +32,7 @@ from vcdl.client.batches import order_of
 from vcdl.client.newest import NewestWeights
 from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.supervisor import Request
-from vcdl.client.train import DivergedError, Outcome, train_workunit
+from vcdl.client.train import DivergedError, Outcome, TrainingTerms, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Vector, read_weights, write_weights
@@ -71,7 +71,9 @@ def test_a_slow_network_is_no_preparation(
     folder: Path, trainers: TrainerCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(NewestWeights, "fetch", lambda *_: time.sleep(2.0))
-    train_workunit(folder, ScriptedSupervisor(), trainers, newest=NewestWeights(KEY.public, lambda: True))
+    train_workunit(
+        folder, ScriptedSupervisor(), trainers, TrainingTerms(newest=NewestWeights(KEY.public, lambda: True))
+    )
     assert read_update(folder)[1].times_s.get("prepare", 0.0) < 2.0
 
 
@@ -260,7 +262,7 @@ def test_a_full_disk_costs_the_checkpoint_but_not_the_work(
 ) -> None:
     supervisor = ScriptedSupervisor()
     with files_limited_to(10_000):
-        assert train_workunit(folder, supervisor, trainers, checkpoint_every_s=0.0) is Outcome.DONE
+        assert train_workunit(folder, supervisor, trainers, TrainingTerms(checkpoint_every_s=0.0)) is Outcome.DONE
     assert "no checkpoint could be written" in caplog.text
     assert supervisor.checkpoints == 0
     np.testing.assert_array_equal(read_update(folder)[0], undisturbed)

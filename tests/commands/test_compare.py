@@ -1,7 +1,6 @@
 """`vcdl compare` lays settings and results of runs beside each other."""
 
-import csv
-import io
+import json
 from pathlib import Path
 
 import pytest
@@ -92,26 +91,26 @@ def test_no_line_is_wider_than_the_screen(
     assert all(name in heads for name in (" a ", " b", " half", " a-run-with-"))
 
 
-def test_a_row_for_each_run_reads_back_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
-    compare([Path("a"), Path("b"), Path("half")], as_csv=True)
-    a, b, half = csv.DictReader(io.StringIO(capsys.readouterr().out))
-    assert (a["run"], a["training.batch_size"], a["test.loss"], a["test.auc"]) == ("a", "16", "0.3", "")
-    assert (b["training.batch_size"], round(float(b["test.loss"]), 6), b["best.auc"]) == ("64", 0.1, "0.9")
-    assert (half["kind"], half["state"], half["test.loss"], half["wall_s"]) == ("simulated", "paused", "", "30.0")
+def test_programs_get_the_keys_of_summary_json(capsys: pytest.CaptureFixture[str], runs: Path) -> None:
+    compare([Path("a"), Path("b")], as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["settings"] == {"training.batch_size": [16, 64]}
+    first, _ = told["runs"]
+    assert {"run": "a", "folder": str(runs / "a"), "state": "finished"}.items() <= first.items()
+    assert json.loads((runs / "a" / "summary.json").read_text()).items() <= first.items()
 
 
 def test_a_password_in_a_job_file_is_not_shown(capsys: pytest.CaptureFixture[str], runs: Path) -> None:
     store = DEMO.store.model_copy(update={"url": "redis://user:geheim@host/0"})
     save_job(DEMO.model_copy(update={"store": store}), runs / "b" / "job.yaml")
-    for form in ({}, {"as_csv": True}, {"as_json": True}):
+    for form in ({}, {"as_json": True}):
         compare([Path("a"), Path("b")], **form)
         told = capsys.readouterr().out
         assert "redis://user:***@host/0" in told
         assert "geheim" not in told
 
 
-def test_one_run_alone_and_two_forms_at_once_are_refused_and_a_folder_without_a_run_is_named() -> None:
+def test_one_run_alone_is_refused_and_a_folder_without_a_run_is_named() -> None:
     assert "name at least two runs" in CliRunner().invoke(command, ["a"]).output
-    assert "choose one" in CliRunner().invoke(command, ["a", "b", "--csv", "--json"]).output
     with pytest.raises(RunFolderError, match="nowhere"):
         compare([Path("a"), Path("nowhere")])

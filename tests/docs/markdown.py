@@ -25,7 +25,7 @@ class Block:
 
 def pages() -> list[Path]:
     """Every document of the repository: those of the site, and those at the root that GitHub shows."""
-    return [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+    return [*sorted(ROOT.glob("*.md")), ROOT / "tests" / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
 def blocks(page: Path) -> list[Block]:

@@ -7,8 +7,8 @@ from benchmarks.experiments.experiment import Variant
 from benchmarks.experiments.hostile import EXPERIMENT
 from benchmarks.experiments.hostile_results import tables
 from benchmarks.experiments.measured import RunFigures, Uploads
+from benchmarks.experiments.targets import Targets
 from tests.experiments.figures import figures, planned
-from vcdl.simulate.targets import Targets
 
 ALIE = "alie, 2 of 10, 6x, default"
 

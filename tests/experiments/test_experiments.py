@@ -56,7 +56,7 @@ def test_the_list_has_every_experiment_there_is() -> None:
 
 
 def test_the_document_lists_every_experiment() -> None:
-    text = (EXAMPLES.parent / "docs" / "experiments.md").read_text(encoding="utf-8")
+    text = (EXAMPLES.parent / "docs" / "experiments" / "index.md").read_text(encoding="utf-8")
     assert all(f"| `{name}` |" in text for name in NAMES)
 
 

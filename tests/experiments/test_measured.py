@@ -7,13 +7,13 @@ from pathlib import Path
 from msgspec import structs
 
 from benchmarks.experiments.measured import Uploads, measured
+from benchmarks.experiments.targets import TARGETS_FILE, Targets
 from tests.experiments.figures import planned
 from tests.recorded_run import applied, workunit
 from vcdl.journal.events import UpdateRefused, WorkunitCreated
 from vcdl.journal.journal import Journal
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.client_fleet import ClientFleet, Hostile
-from vcdl.simulate.targets import TARGETS_FILE, Targets
 
 
 def test_uploads_are_counted_by_whether_their_client_is_hostile(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_the_part_on_demand_costs_the_list_price_and_stays_in_a_plan(tmp_path: P
     parts = 2 * price.on_demand_usd_per_h + 3 * price.spot_usd_per_h
     assert choice.usd_per_h == pytest.approx(float(parts) + 5 * EXTRAS)
     assert choice.on_demand_units == 9
-    lines = show.plan(settings_of(tmp_path, *settings), offered(tmp_path, *settings), 40, [])
+    lines = show.plan(settings_of(tmp_path, *settings), offered(tmp_path, *settings), 40)
     assert lines[0].startswith("40 vCPUs, 9 of them on demand, from one of these")
 
 

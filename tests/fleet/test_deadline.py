@@ -13,13 +13,13 @@ from tests.fleet.fleet_files import AWS, settings_of
 from tests.planner.spot_traces import traces
 from vcdl.errors import GridError
 from vcdl.fleet.controller import Controller
-from vcdl.fleet.deadline import Progress, follow_deadline
+from vcdl.fleet.deadline import Progress, Units, follow_deadline
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Ending, InstanceState, Pool
 from vcdl.fleet.project import Queue
 from vcdl.fleet.run import scaled, up
 from vcdl.fleet.settings import CapacitySettings
-from vcdl.planner.deadline import Use, follow, uniform_progress
+from vcdl.planner.deadline import DeadlineTask, Use, follow, uniform_progress
 
 HOUR_S = 3600.0
 TASK_S = 60.0
@@ -114,7 +114,8 @@ def test_a_fleet_keeps_its_deadline_over_real_capacity_at_the_policys_price(tmp_
         outcome = lived(tmp_path / str(number), window, step_s, work_s, room * work_s)
         assert outcome.wall_s <= room * work_s
         paid += outcome.cost
-        policy += follow(uniform_progress, window, step_s, work_s, room * work_s, 240.0, SPOT_PRICE).cost
+        task = DeadlineTask(work_s, room * work_s, 240.0, step_s)
+        policy += follow(uniform_progress, window, task, SPOT_PRICE).cost
     assert paid == pytest.approx(policy, rel=0.1)
 
 
@@ -131,7 +132,7 @@ def decided(
     """The decision for 80 units, at first of `start` subtasks."""
     queue, now_s = Queue(1, 100, 0, remaining, task_s), BEGAN_S + passed_h * HOUR_S
     begin = Progress(DEADLINE.timestamp(), BEGAN_S, start)
-    progress = follow_deadline(begin, queue, CAPACITY, 80, spot, on_demand, now_s, 30.0)
+    progress = follow_deadline(begin, queue, CAPACITY, Units(80, spot, on_demand), now_s, 30.0)
     assert progress is not None
     return progress.use
 
@@ -151,7 +152,8 @@ def test_at_the_last_moment_nothing_is_left_to_chance() -> None:
     queue = Queue(1, 100, 0, 10_000, 240.0)
     begin = Progress(DEADLINE.timestamp(), BEGAN_S, 10_000)
     early, late = (
-        follow_deadline(begin, queue, CAPACITY, 80, 80, 0, BEGAN_S + hours * HOUR_S, 30.0) for hours in (1.0, 1.6)
+        follow_deadline(begin, queue, CAPACITY, Units(80, 80, 0), BEGAN_S + hours * HOUR_S, 30.0)
+        for hours in (1.0, 1.6)
     )
     assert early is not None
     assert late is not None
@@ -162,7 +164,7 @@ def test_at_the_last_moment_nothing_is_left_to_chance() -> None:
 def test_the_line_begins_anew_for_more_work_or_another_deadline() -> None:
     begin, queue = Progress(DEADLINE.timestamp(), BEGAN_S, 100), Queue(1, 100, 0, 200, 60.0)
     for before in (begin, Progress(DEADLINE.timestamp() - 1.0, BEGAN_S, 300), None):
-        progress = follow_deadline(before, queue, CAPACITY, 80, 0, 0, BEGAN_S + HOUR_S, 30.0)
+        progress = follow_deadline(before, queue, CAPACITY, Units(80, 0, 0), BEGAN_S + HOUR_S, 30.0)
         assert progress is not None
         assert (progress.began_s, progress.subtasks, progress.use) == (BEGAN_S + HOUR_S, 200, Use.NOTHING)
 

@@ -73,8 +73,6 @@ def test_a_short_file_gets_all_defaults(tmp_path: Path) -> None:
         ("tags.team=A B", 'tags > team: expected text of a-z, 0-9, - and _, got "A B"'),
         ("budget_usd=0", "budget_usd: expected a number > 0, got 0"),
         ("cooldown_s=0", "cooldown_s: expected a whole number from 30 to 86400, got 0"),
-        ("rest_s=600", "rest_s: is called cooldown_s now"),
-        ("look_every_s=30", "look_every_s: is called reconcile_every_s now"),
         ("capacity.unit=gpu", "image: is missing; `unit: gpu` needs one with NVIDIA's driver"),
         (
             "instances={requirements: {gpus: {min: 1}}}",

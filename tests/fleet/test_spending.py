@@ -1,11 +1,9 @@
 """Money against epochs, and its parts, against hand computations."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.fleet.test_cost import HOUR_S, START_S, applied, gone, instances, ledger, observe, sent, workunit
-from vcdl.fleet.cost import EpochCost, cost_of, draw_spending, epoch_costs, parts_usd, spending_lines
+from vcdl.fleet.cost import cost_of, epoch_costs, parts_usd, spending_lines
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.ledger import Ledger
 from vcdl.journal.events import EpochClosed, Recorded, UpdateRefused
@@ -56,7 +54,7 @@ def test_an_instance_without_a_known_host_is_unknown_and_time_for_free_is_in_no_
     assert parts["boot"] == 0
 
 
-def test_an_epoch_costs_what_was_paid_when_it_ended(ledger: Ledger, tmp_path: Path) -> None:
+def test_an_epoch_costs_what_was_paid_when_it_ended(ledger: Ledger) -> None:
     journal = one_hour(ledger, Ending.OURS)
     closed = [Recorded(0, START_S + 60 * minute, EpochClosed(number, number)) for number, minute in ((1, 30), (2, 90))]
     details = [EpochDetail(number, 0.5 + number / 10, 0.0, 1.0, 0.0) for number in (1, 2)]
@@ -70,8 +68,6 @@ def test_an_epoch_costs_what_was_paid_when_it_ended(ledger: Ledger, tmp_path: Pa
         "boot     $0.2500, 25%",
         "training $0.7500, 75%",
     ]
-    draw_spending("accuracy", [EpochCost(1, 0.5, 1.0)], tmp_path / "money.png")
-    assert (tmp_path / "money.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_refused_update_is_no_finished_subtask(ledger: Ledger) -> None:

@@ -714,39 +714,3 @@ def test_reading_a_job_needs_no_heavy_import() -> None:
     code = "import sys, vcdl.job; print([m for m in ('h5py', 'keras', 'tensorflow') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert result.stdout.strip() == "[]"
-
-
-# -- keys that were renamed
-
-FORMER = [
-    ("schedule: epoch", "schedule: is called pacing now"),
-    (
-        "training: {learning_rate: {peak: 1, times_clients: 4}}",
-        "training > learning_rate > times_clients: is called scale_with_clients now",
-    ),
-    ("update: {rule: fedbuff, rate: 0.5}", "update > rate: is called server_learning_rate now"),
-    (
-        "update: {rule: fedasync, staleness: {name: hinge, free: 4}}",
-        "update > staleness > free: is called threshold now",
-    ),
-]
-
-
-@pytest.mark.parametrize(("line", "message"), FORMER, ids=[line for line, _ in FORMER])
-def test_a_former_key_is_refused_with_its_name_of_today(tmp_path: Path, line: str, message: str) -> None:
-    assert refusal(tmp_path, MINIMAL + line + "\n") == f"job.yaml:4: {message}"
-
-
-@pytest.mark.parametrize("section", schema())
-def test_former_keys_lead_to_keys_that_are_there(section: str) -> None:
-    settings = schema()[section]
-    keys = {info.alias or name for name, info in settings.model_fields.items()}
-    assert set(settings.former_keys.values()) <= keys
-    assert not keys & settings.former_keys.keys()
-
-
-def test_a_share_under_its_former_name_is_read_as_job_files_of_open_jobs_have_it(tmp_path: Path) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text("name: x\nmodel: {builtin: mlp}\ndata: {dataset: digits, shards: 2}\nboinc: {priority: 3}\n")
-    assert load_job(path).boinc.share == 3
-    assert load_job(path, ["boinc.share=5"]).boinc.share == 5

@@ -7,34 +7,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.deadline_policies import POLICIES, least_cost, on_demand_only
 from tests.planner.spot_traces import traces
-from vcdl.planner.deadline import POLICIES, follow, least_cost, on_demand_only, spot_only, uniform_progress
+from vcdl.planner.deadline import DeadlineTask, follow, spot_only, uniform_progress
 
 HOUR_S = 3600.0
 SPOT_PRICE = 0.3
+SHORT = DeadlineTask(work_s=6000.0, deadline_s=9000.0, restart_s=60.0, step_s=60.0)
 
 
 @given(st.lists(st.booleans(), min_size=300, max_size=300), st.floats(1.1, 2.5))
 def test_a_deadline_with_room_for_a_restart_is_kept(is_there: list[bool], room: float) -> None:
     work_s = 100 * 300.0
-    outcome = follow(uniform_progress, is_there, 300.0, work_s, work_s * room, 120.0, SPOT_PRICE)
+    outcome = follow(uniform_progress, is_there, DeadlineTask(work_s, work_s * room, 120.0, 300.0), SPOT_PRICE)
     assert outcome.is_kept
 
 
 def test_without_spot_all_is_on_demand_and_with_it_all_is_spot() -> None:
-    dark = follow(uniform_progress, [False] * 200, 60.0, 6000.0, 9000.0, 60.0, SPOT_PRICE)
+    dark = follow(uniform_progress, [False] * 200, SHORT, SPOT_PRICE)
     assert dark.is_kept
     assert dark.on_demand_s >= 6000.0
-    bright = follow(uniform_progress, [True] * 200, 60.0, 6000.0, 9000.0, 60.0, SPOT_PRICE)
+    bright = follow(uniform_progress, [True] * 200, SHORT, SPOT_PRICE)
     assert (bright.on_demand_s, bright.restarts) == (0.0, 1)
     assert bright.cost == pytest.approx(6060.0 / 3600 * SPOT_PRICE)
 
 
 def test_spot_only_may_never_end_and_on_demand_only_costs_its_hours() -> None:
-    assert not follow(spot_only, [False] * 200, 60.0, 6000.0, 9000.0, 60.0, SPOT_PRICE).is_kept
-    assert follow(on_demand_only, [False] * 200, 60.0, 6000.0, 9000.0, 60.0, SPOT_PRICE).cost == pytest.approx(
-        6060 / 3600
-    )
+    assert not follow(spot_only, [False] * 200, SHORT, SPOT_PRICE).is_kept
+    assert follow(on_demand_only, [False] * 200, SHORT, SPOT_PRICE).cost == pytest.approx(6060 / 3600)
 
 
 @pytest.mark.parametrize("room", [1.25, 1.5])
@@ -48,18 +48,15 @@ def test_real_capacity(room: float) -> None:
         steps = int(room * work_s / step_s) + 1
         for _ in range(6):
             first = dice.randrange(len(is_there) - steps)
-            window = is_there[first : first + steps]
-            each = {
-                name: follow(policy, window, step_s, work_s, room * work_s, restart_s, SPOT_PRICE)
-                for name, policy in POLICIES.items()
-            }
+            window, task = is_there[first : first + steps], DeadlineTask(work_s, room * work_s, restart_s, step_s)
+            each = {name: follow(policy, window, task, SPOT_PRICE) for name, policy in POLICIES.items()}
             ours = each["uniform progress"]
             assert ours.is_kept
             paid += ours.cost
             cheapest = min(one.cost for one in each.values() if one.is_kept)
             best += cheapest
             ratios.append(ours.cost / cheapest)
-            bound += least_cost(window, step_s, work_s, room * work_s, SPOT_PRICE)
+            bound += least_cost(window, task, SPOT_PRICE)
     assert paid <= 1.10 * best
     assert median(ratios) <= 1.01
     assert bound <= paid

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from tests.planner.spot_traces import traces
-from vcdl.planner.deadline import follow, uniform_progress
+from vcdl.planner.deadline import DeadlineTask, follow, uniform_progress
 from vcdl.planner.spot_market import OutcomeRange, SpotMarket
 
 HOUR_S = 3600.0
 
 
 def cost(is_there: list[bool], step_s: float, work_s: float) -> float:
-    return follow(uniform_progress, is_there, step_s, work_s, 1.5 * work_s, 360.0, 0.3).cost
+    return follow(uniform_progress, is_there, DeadlineTask(work_s, 1.5 * work_s, 360.0, step_s), 0.3).cost
 
 
 @pytest.mark.parametrize("hours", [8, 24])

@@ -86,28 +86,6 @@ def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, compl
     assert complaint in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("former", "now"),
-    [
-        ("server_s", "update_s"),
-        ("spread", "speed_ratio"),
-        ("sharing", "core_sharing"),
-        ("notice_s", "loss_report_s"),
-        ("checkpoint_s", "checkpoint_every_s"),
-    ],
-)
-def test_a_former_key_is_refused_with_its_name_of_today(tmp_path: Path, former: str, now: str) -> None:
-    assert ClientFleet.former_keys[former] == now
-    path = tmp_path / "clients.yaml"
-    path.write_text(f"clients: 3\n{former}: 1\n")
-    with pytest.raises(JobError) as refused:
-        load_clients(path)
-    assert str(refused.value) == f"{path}:2: {former}: is called {now} now"
-    with pytest.raises(JobError) as refused:
-        load_clients(None, [f"{former}=1"])
-    assert str(refused.value) == f'--with "{former}=1": {former}: is called {now} now'
-
-
 @pytest.mark.parametrize("example", sorted((ROOT / "examples" / "fleets").glob("*.yaml")), ids=lambda path: path.name)
 def test_a_real_fleet_file_is_told_apart(example: Path) -> None:
     with pytest.raises(JobError) as refused:

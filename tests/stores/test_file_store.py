@@ -359,13 +359,3 @@ def test_what_a_rule_keeps_beside_the_weights_is_held_to_its_checksum(tmp_path: 
         store.read_whole()
     with pytest.raises(StoreLost, match="is damaged"):
         store.fold([fold(0)])
-
-
-def test_a_store_of_an_earlier_version_has_no_checksums(tmp_path: Path) -> None:
-    new_store(tmp_path / "store")
-    body = json.dumps({"version": 0, "slot": 0, "applied": []}).encode() + b"\n"
-    (tmp_path / "store" / "commits.log").write_bytes(b"%08x " % zlib.crc32(body) + body)
-    store = FileStore(tmp_path / "store", SIZE)
-    assert store.read()[0] == 0
-    store.fold([fold(0)])
-    check(tmp_path / "store", at_least=1)

@@ -1,4 +1,4 @@
-"""What a test needs besides Python, and so when it is run: docs/testing.md."""
+"""What a test needs besides Python, and so when it is run: tests/README.md."""
 
 TIERS = {
     "keras": "imports Keras or TensorFlow",

@@ -82,7 +82,7 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
         return
     message = (
         f"this test is not in the tier `{tier}`, yet it did {event} {str(arguments[:2])[:100]}: "
-        f"mark it with @pytest.mark.{tier} (docs/testing.md)"
+        f"mark it with @pytest.mark.{tier} (tests/README.md)"
     )
     _Watched.breach = _Watched.breach or message
     raise RuntimeError(message)

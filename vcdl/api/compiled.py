@@ -9,7 +9,7 @@ from vcdl.job.training import usual_rate
 from vcdl.wire.workunit import Named
 
 _NOT_SAID = frozenset({"name", "learning_rate", "dtype"})
-"""What the job file says elsewhere, or has no use for."""
+"""Settings that the job file has elsewhere, or has no use for."""
 
 
 def training_of(model: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a program hands over to a run: its model and its arrays, as files that a job file can name."""
+"""A program's model and arrays, as files that a job file can name."""
 
 import warnings
 from collections.abc import Mapping, Sequence

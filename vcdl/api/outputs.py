@@ -53,7 +53,7 @@ def _output(
 
 
 def _by_name(key: str, given: Any, names: Sequence[str]) -> dict[str, Any]:
-    """What `compile` got for each output: by its name, or in the order of the outputs; one loss is everyone's."""
+    """The value for each output: by its name, or in the order of the outputs; a single loss is everyone's."""
     if isinstance(given, Mapping) and "class_name" not in given:
         return dict(given)
     if isinstance(given, list | tuple) and len(given) == len(names):

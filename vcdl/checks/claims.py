@@ -1,4 +1,4 @@
-"""What a header claims of its training, beside what is possible.
+"""A header's claims about its training, beside what is possible.
 
 Nothing of it moves the weights; it enters means, curves and plans. So a claim that cannot be right is left out of the
 journal (None), and its upload counts all the same. A clock may be wrong, the host's as well as the server's, and a
@@ -28,7 +28,7 @@ _PACE_FACTOR = 100.0
 """Most that a host may be faster or slower than it used to be; a first subtask with compilation is ten times slower."""
 _DRIFT = 1.02
 _SLACK_S = 2.0
-"""What two clocks may differ by."""
+"""Seconds by which two clocks may differ."""
 
 
 @dataclass

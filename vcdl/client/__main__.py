@@ -15,7 +15,7 @@ from types import FrameType
 
 from vcdl.client.resources import error_text
 from vcdl.client.supervisor import Request
-from vcdl.client.train import CHECKPOINT_EVERY_S, Outcome, train_workunit
+from vcdl.client.train import CHECKPOINT_EVERY_S, Outcome, TrainingTerms, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import ExitCode, VcdlError
 from vcdl.wire.workunit import OUTPUT_FILE
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> ExitCode:
     signal.signal(signal.SIGINT, terminal.interrupt)
     signal.signal(signal.SIGTERM, terminal.interrupt)
     try:
-        outcome = train_workunit(options.folder, terminal, TrainerCache(), options.checkpoint_every_s)
+        outcome = train_workunit(options.folder, terminal, TrainerCache(), TrainingTerms(options.checkpoint_every_s))
     except VcdlError as error:
         print(f"failed: {error_text(error)}", file=sys.stderr)
         return error.exit_code

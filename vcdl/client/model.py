@@ -171,7 +171,7 @@ _VALUE_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "__ellipsis__": lambda config: config == {},
     **dict.fromkeys(CONSTANTS, _is_constant),
 }
-"""What may stand between layers beside plain values, by its `class_name`."""
+"""Objects that may stand between layers beside plain values, by their `class_name`."""
 
 
 def _check_function(part: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What VCDL knows of each optimizer of Keras: the rate that suits short subtasks, and what must differ from Keras' own.
+"""Facts of each optimizer of Keras: the rate that suits short subtasks, and what must differ from Keras' own.
 
 docs/optimizers.md has what was measured. No Keras is needed to read this.
 """

@@ -28,7 +28,7 @@ MANIFEST = "runtime.json"
 PACKAGES = "packages.tar.xz"
 UNPACKED = ".unpacked"
 _FREE_BYTES = 64 << 20
-"""What must be left on the disk when the packages are in their place."""
+"""Room that must be left on the disk when the packages are in their place."""
 _POLL_S = 0.2
 _AVX_ON_WINDOWS = 39
 """PF_AVX_INSTRUCTIONS_AVAILABLE."""

@@ -15,13 +15,11 @@ NETWORK = "network"
 class StageClock:
     """Gives all time since it was made to a stage, so that nothing is counted twice or left out."""
 
-    def __init__(
-        self, before_s: Mapping[str, float] | None = None, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, before_s: Mapping[str, float], clock: Callable[[], float] = time.perf_counter) -> None:
         """`before_s`: the stages of this process before now."""
         self._clock = clock
         self._since_s = clock()
-        self._times_s = dict(before_s or {})
+        self._times_s = dict(before_s)
 
     def lap(self, stage: str) -> None:
         """Give the time since the last call to a stage."""

@@ -18,7 +18,7 @@ from vcdl.client.processors import device_environment, limit_threads, tell_unles
 from vcdl.client.resources import check_memory
 from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.soft_links import deliver_output, resolve_stubs
-from vcdl.client.train import CHECKPOINT_EVERY_S, Outcome, train_workunit
+from vcdl.client.train import CHECKPOINT_EVERY_S, Outcome, TrainingTerms, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.client.unneeded import hide_unneeded
 from vcdl.client.wrapper_supervisor import WrapperSupervisor
@@ -52,7 +52,8 @@ def train_task(
     newest = (
         NewestWeights.of_app_version(supervisor.may_use_network) if isinstance(supervisor, BoincSupervisor) else None
     )
-    outcome = train_workunit(slot, supervisor, TrainerCache(), period_s, newest, before_s=before_s)
+    terms = TrainingTerms(period_s, newest, before_s=before_s)
+    outcome = train_workunit(slot, supervisor, TrainerCache(), terms)
     if outcome is not Outcome.DONE:
         return False
     deliver_output(slot, init.project)

@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -46,37 +46,42 @@ class DivergedError(VcdlError):
     """The loss or the weights became infinite or NaN."""
 
 
+@dataclass(frozen=True)
+class TrainingTerms:
+    """The terms of a process for the workunit that it trains."""
+
+    checkpoint_every_s: float = CHECKPOINT_EVERY_S
+    newest: NewestWeights | None = None
+    """The source of newer weights to start from; None: it starts from those that were sent."""
+    samples: int | None = None
+    """The most samples that are trained; None: all of them."""
+    before_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of the stages before the training is called."""
+    read_data: ShardReader = read_shard
+
+
 def train_workunit(
-    folder: Path,
-    supervisor: Supervisor,
-    trainers: TrainerCache,
-    checkpoint_every_s: float = CHECKPOINT_EVERY_S,
-    newest: NewestWeights | None = None,
-    samples: int | None = None,
-    before_s: Mapping[str, float] | None = None,
-    read_data: ShardReader = read_shard,
+    folder: Path, supervisor: Supervisor, trainers: TrainerCache, terms: TrainingTerms = TrainingTerms()
 ) -> Outcome:
-    """Train the workunit in `folder`, from its checkpoint if there is one; `newest`: it may start from newer weights.
-    `samples`: no more than so many; None: all of them. `before_s`: the stages of its process before this call.
-    `read_data`: reads the shard.
+    """Train the workunit in `folder`, from its checkpoint if there is one.
 
     Raises WorkunitError, WeightsFileError, ModelError or JobError for inputs that cannot be trained,
     FileUnavailable for those that this machine cannot read, DivergedError, and OSError when update.h5 cannot be
     written.
     """
-    clock = StageClock(before_s)
+    clock = StageClock(terms.before_s)
     workunit = read_workunit(folder)
     read = partial(read_frozen, folder / FROZEN_FILE, workunit.frozen)
     trainer = trainers.get(read_model_json(folder), workunit.training, workunit.frozen, read)
     clock.lap("build")
     up = up_encoding(workunit.transport, trainer.layout)
     if not _is_done(folder, workunit, up):
-        if newest is not None:
-            newest.fetch(folder, workunit, trainer.layout)
+        if terms.newest is not None:
+            terms.newest.fetch(folder, workunit, trainer.layout)
             clock.lap(NETWORK)
         start = begin(folder, workunit, trainer.layout)
         outputs = [output.name for output in workunit.training.outputs]
-        shard = read_data(folder, workunit.training.normalisation, trainer.input_shapes, outputs)
+        shard = terms.read_data(folder, workunit.training.normalisation, trainer.input_shapes, outputs)
         subtask = _Subtask(
             folder=folder,
             supervisor=supervisor,
@@ -84,8 +89,7 @@ def train_workunit(
             base_version=start.version,
             trainer=trainer,
             shard=shard,
-            checkpoint_every_s=checkpoint_every_s,
-            samples=samples,
+            terms=terms,
             clock=clock,
         )
         subtask.begin(start.weights)
@@ -123,16 +127,15 @@ class _Subtask:
     """The version that the training really starts from."""
     trainer: Trainer
     shard: Shard
-    checkpoint_every_s: float
-    samples: int | None
-    """Train no more than so many; None: all of them."""
+    terms: TrainingTerms
     clock: StageClock
 
     def __post_init__(self) -> None:
         training = self.workunit.training
         self._begun = replace(self.workunit, base_version=self.base_version)
         self._batches = Batches(self.workunit.seed, len(self.shard), training.batch_size, training.local_epochs)
-        self._until = self._batches.total if self.samples is None else min(self.samples, self._batches.total)
+        most, total = self.terms.samples, self._batches.total
+        self._until = total if most is None else min(most, total)
         self._position = Position()
         self._has_begun = False
         """Whether this process has trained a batch."""
@@ -160,7 +163,7 @@ class _Subtask:
 
     def train(self) -> Outcome:
         """Train to the end, or until the supervisor wishes otherwise; the position tells how far it came."""
-        show, save = _Every(_PROGRESS_EVERY_S), _Every(self.checkpoint_every_s)
+        show, save = _Every(_PROGRESS_EVERY_S), _Every(self.terms.checkpoint_every_s)
         self.clock.lap("prepare")
         while self._position.samples < self._until:
             request = self.supervisor.request()

@@ -32,7 +32,7 @@ from typing import IO, Any
 from vcdl.client.inputs import ShardReader, read_shard
 from vcdl.client.resources import error_text, is_disk_full
 from vcdl.client.supervisor import Request
-from vcdl.client.train import train_workunit
+from vcdl.client.train import TrainingTerms, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.client.unneeded import hide_unneeded
 from vcdl.errors import VcdlError
@@ -120,7 +120,7 @@ def main(trainers: TrainerCache, read_data: ShardReader = read_shard) -> None:
 def _train(folder: Path, supervisor: PipeSupervisor, trainers: TrainerCache, read_data: ShardReader) -> None:
     """Train one workunit and report its end; the worker survives every failure."""
     try:
-        outcome = train_workunit(folder, supervisor, trainers, read_data=read_data)
+        outcome = train_workunit(folder, supervisor, trainers, TrainingTerms(read_data=read_data))
     except VcdlError as error:
         supervisor.tell("failed", reason=error_text(error))
     except Exception as error:  # from Keras, its backend or the system: report it and drop the model

@@ -68,7 +68,7 @@ def fleet_file(function: F) -> F:
 
 
 def costs_of(file: Path | None) -> "Callable[[], tuple[float, float]] | None":
-    """What a fleet has cost so far and costs an hour, read again every 15 s; None without a file. Raises JobError."""
+    """The cost of a fleet so far and an hour, read again every 15 s; None without a file. Raises JobError."""
     import time
 
     from vcdl.fleet.cost import present_cost

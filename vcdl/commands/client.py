@@ -2,14 +2,10 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from vcdl.errors import ExitCode, FleetError
-
-if TYPE_CHECKING:
-    from vcdl.fleet.machine.attach import AttachForm
 
 _PLATFORMS = ("linux-x86_64", "linux-aarch64", "windows-x86_64", "macos-arm64")
 _BACKENDS = ("jax", "tensorflow")
@@ -58,23 +54,19 @@ def build_command(output: Path) -> ExitCode:
 @command.command("attach-script")
 @click.argument("url")
 @click.option(
-    "--key-file", required=True, metavar="FILE",
-    help="File with the account's weak key; for a shell script a file on the machine itself.",
+    "--key-file", required=True, metavar="FILE", help="File on the machine itself with the account's weak key.",
 )  # fmt: skip
-@click.option("--form", type=click.Choice(["shell", "cloud-init"]), default="shell", show_default=True)
 @click.option("--gpu", is_flag=True, help="Let the client use GPUs.")
-def attach_command(url: str, key_file: str, form: "AttachForm", gpu: bool) -> ExitCode:
+def attach_command(url: str, key_file: str, gpu: bool) -> ExitCode:
     """Print what makes a machine of yours (Debian, Ubuntu) a client of the project at URL.
 
     It installs BOINC's client and gives it our settings and the account, and nothing else.
     """
     from vcdl.fleet.machine.attach import attach_script
-    from vcdl.fleet.settings import account_key_in
 
     if not re.fullmatch(r"https?://[A-Za-z0-9./:_~%-]{1,250}", url):
         raise FleetError(f"{url!r} is no URL of a project: expected http://… or https://…")
-    key = account_key_in(Path(key_file)) if form == "cloud-init" else ""
-    click.echo(attach_script(form, url.rstrip("/") + "/", key_file, key, gpu), nl=False)
+    click.echo(attach_script(url.rstrip("/") + "/", key_file, gpu), nl=False)
     return ExitCode.OK
 
 
@@ -89,15 +81,6 @@ def attach_command(url: str, key_file: str, form: "AttachForm", gpu: bool) -> Ex
     help="A relocatable Python: an install_only_stripped.tar.gz of python-build-standalone.  [default: this one]",
 )
 @click.option(
-    "--compression",
-    "level",
-    type=click.IntRange(0, 9),
-    default=6,
-    show_default=True,
-    metavar="0-9",
-    help="Of the packages.",
-)
-@click.option(
     "-o",
     "--output",
     metavar="FILE",
@@ -109,7 +92,6 @@ def runtime_command(
     backend: str,
     gpu: bool,
     python_archive: Path | None,
-    level: int,
     output: Path | None,
 ) -> ExitCode:
     """Make a Python with Keras for volunteers who have none.
@@ -123,7 +105,7 @@ def runtime_command(
     from vcdl.report.wording import size
 
     platform = platform_named(platform_name)
-    order = BuildOrder(platform, backend, gpu, python_archive, level=level)
+    order = BuildOrder(platform, backend, gpu, python_archive)
     name = f"vcdl_runtime_{platform.name}_{backend}{'_gpu' if gpu else ''}.tar"
     for said in build_runtime(order, (output or Path(name)).absolute()):
         if isinstance(said, RuntimeFile):

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 _EXAMPLES = """\b
 Examples:
   vcdl compare runs/digits runs/digits-2
-  vcdl compare runs/* --csv > runs.csv
+  vcdl compare runs/*
   vcdl compare runs/a runs/b --json | jq .settings
 
 Runs that are not finished are compared by what is known of them so far. A star marks the
 best value of a measure, and – what is not known."""
 
 
-def compare(paths: Sequence[Path], as_csv: bool = False, as_json: bool = False) -> ExitCode:
+def compare(paths: Sequence[Path], as_json: bool = False) -> ExitCode:
     """Print the settings in which runs differ, and their results. Raises RunFolderError, JobError, JournalError."""
-    from vcdl.report.side_by_side import comparison_csv, comparison_json, comparison_lines
+    from vcdl.report.side_by_side import comparison_json, comparison_lines
     from vcdl.run.finding import distinct_names
     from vcdl.run.folder import RunFolder
 
     folders = [RunFolder.existing(path) for path in paths]
     runs = [_compared(folder, name) for folder, name in zip(folders, distinct_names(folders), strict=True)]
-    if as_csv or as_json:
-        click.echo(comparison_csv(runs) if as_csv else comparison_json(runs), nl=False)
+    if as_json:
+        click.echo(comparison_json(runs), nl=False)
         return ExitCode.OK
     for line in comparison_lines(runs, shutil.get_terminal_size().columns):
         click.echo(line)
@@ -65,12 +65,9 @@ def _compared(folder: "RunFolder", name: str) -> "ComparedRun":
 @click.command("compare", cls=ServedCommand, epilog=_EXAMPLES)
 @click.argument("paths", metavar="RUN RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @project_option
-@click.option("--csv", "as_csv", is_flag=True, help="A row for each run.")
 @click.option("--json", "as_json", is_flag=True, help="For programs: each run with the keys of its summary.json.")
-def command(paths: tuple[Path, ...], project_dir: Path | None, as_csv: bool, as_json: bool) -> ExitCode:
+def command(paths: tuple[Path, ...], project_dir: Path | None, as_json: bool) -> ExitCode:
     """Show settings and results of runs side by side."""
     if len(paths) < 2:
         raise click.UsageError("name at least two runs; `vcdl status` shows one")
-    if as_csv and as_json:
-        raise click.UsageError("--csv and --json are two forms of the same: choose one")
-    return compare([in_project(path, project_dir) or path for path in paths], as_csv, as_json)
+    return compare([in_project(path, project_dir) or path for path in paths], as_json)

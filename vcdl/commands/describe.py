@@ -10,7 +10,7 @@ from vcdl.commands._options import json_option, set_option
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
-    from vcdl.report.describe import Description
+    from vcdl.run.describe import Description
 
 _EXAMPLES = """\b
 Examples:
@@ -21,7 +21,7 @@ Examples:
 def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
     """Print a job's model, shards and files. Raises JobError, DataError, ModelError."""
     from vcdl.job import load_job
-    from vcdl.report.describe import describe_job as description_of
+    from vcdl.run.describe import describe_job as description_of
     from vcdl.run.preparation import start_of
 
     job = load_job(job_file, overrides)

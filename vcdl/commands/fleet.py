@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\b
 Examples:
-  vcdl fleet plan --run runs/cifar     what it would cost; launches nothing
+  vcdl fleet plan                      what it would cost; launches nothing
   vcdl fleet bake                      an image from which instances train soon
   vcdl fleet up                        launch up to the target, once
   vcdl fleet run                       from now on replace lost instances

@@ -45,7 +45,7 @@ def bake_command(file: Path, overrides: tuple[str, ...], remove: str | None, dry
 
 
 def old_images(fleet: "Fleet") -> tuple[str, ...]:
-    """What to say about baked images in the fleet file; nothing while the cloud does not answer."""
+    """Lines about baked images in the fleet file; none while the cloud does not answer."""
     if not any(map(fleet.settings.image_in, fleet.settings.regions)):
         return ()
     from vcdl.fleet.bake import old_images

@@ -15,40 +15,19 @@ from vcdl.errors import ExitCode, FleetError
 @click.command("plan")
 @fleet_file
 @click.option("--units", type=click.IntRange(1), metavar="N", help="Replaces the file's target.")
-@click.option(
-    "--run", "run_dir", metavar="DIR", type=click.Path(path_type=Path), help="A run whose subtasks' time is used."
-)
-@click.option("--subtask-s", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Replaces --run.")
 @click.option("--offline", is_flag=True, help="Do not ask the cloud; use the types in the price table.")
-def plan_command(
-    file: Path,
-    overrides: tuple[str, ...],
-    units: int | None,
-    run_dir: Path | None,
-    subtask_s: float | None,
-    offline: bool,
-) -> ExitCode:
-    """Show the expected cost per hour and per 10 000 subtasks; launches nothing."""
+def plan_command(file: Path, overrides: tuple[str, ...], units: int | None, offline: bool) -> ExitCode:
+    """Show what the fleet costs an hour, by type and place; launches nothing. `vcdl plan --fleet` plans a job."""
     from vcdl.fleet import show
     from vcdl.fleet.choices import fleet_choices, pools_of_table
     from vcdl.fleet.prices import PriceTable
-    from vcdl.planner.forecast import Work, forecast
-    from vcdl.planner.throughput import HostType, Servers, Subtask
-    from vcdl.profile.measure import measured_run
-    from vcdl.profile.measured_hosts import mean_subtask, measured_servers, measured_types
-    from vcdl.run.folder import RunFolder
+    from vcdl.planner.throughput import HostType
 
     fleet, prices = opened(file, overrides), PriceTable.current()
-    slot, subtask, servers = HostType("slot", 1, subtask_s or 0.0, 0.0), Subtask(1.0), Servers()
-    if run_dir is not None:
-        profile = measured_run(RunFolder.existing(run_dir))
-        slot, subtask, servers = measured_types(profile)[0], mean_subtask(profile.total()), measured_servers(profile, 1)
     types = pools_of_table(fleet.settings, prices) if offline else fleet.provider.pools()
     wanted = units or fleet.settings.capacity.target
-    offered = fleet_choices(fleet.settings, types, prices, slot, [wanted])
-    is_timed, work = run_dir is not None or subtask_s is not None, Work(show.PER_SUBTASKS, subtask, 1)
-    forecasts = [forecast(work, choice, servers) for choice in offered.spot if is_timed]
-    for line in show.plan(fleet.settings, offered, wanted, forecasts):
+    offered = fleet_choices(fleet.settings, types, prices, HostType("slot", 1, 0.0, 0.0), [wanted])
+    for line in show.plan(fleet.settings, offered, wanted):
         click.echo(line)
     for line in () if offline else old_images(fleet):
         click.echo(line)
@@ -67,23 +46,16 @@ def plan_command(
     type=click.Path(path_type=Path, file_okay=False),
     help="The BOINC project, to see which subtasks a preempted instance still finished.",
 )
-@click.option(
-    "--picture",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Draw the first run's measure against the money, as PNG, SVG or PDF.",
-)
 @json_option
 def cost_command(
     file: Path,
     overrides: tuple[str, ...],
     run_dirs: tuple[Path, ...],
     project_dir: Path | None,
-    picture: Path | None,
     as_json: bool,
 ) -> ExitCode:
     """Show the fleet's cost so far, what it saved, what it bought, and what was wasted."""
-    from vcdl.fleet.cost import SPENDING_EVENTS, cost_of, draw_spending, epoch_costs, parts_usd, spending_lines
+    from vcdl.fleet.cost import SPENDING_EVENTS, cost_of, epoch_costs, parts_usd, spending_lines
     from vcdl.fleet.ledger import Ledger
     from vcdl.fleet.project import ProjectDatabase, instances_of_hosts
     from vcdl.journal.journal import Journal
@@ -107,8 +79,6 @@ def cost_command(
     report = read_report(RunFolder(run_dirs[0])) if run_dirs else None
     measure = report.monitor.name if report is not None else ""
     epochs = epoch_costs(ledger, journals[0], report.epochs) if report is not None else []
-    if picture is not None:
-        draw_spending(measure, epochs, picture)
     if as_json:
         more = {"parts_usd": parts, "epochs": [vars(one) for one in epochs]}
         click.echo(json.dumps({**cost.as_dict(), **more}, indent=2))

@@ -76,7 +76,7 @@ def ban(names: tuple[str, ...], project_dir: Path | None, *, banned: bool) -> Ex
 
 
 def _facts(folder: "RunFolder") -> "Mapping[str, HostFacts]":
-    """What BOINC knows of a run's hosts; nothing of another kind of run, or while the database is away."""
+    """BOINC's facts about a run's hosts; none of another kind of run, or while the database is away."""
     if not folder.kind.has_daemons:
         return {}
     from vcdl.boinc.grid.database import BoincDatabase

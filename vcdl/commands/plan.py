@@ -28,8 +28,10 @@ Examples:
 
 @dataclass(frozen=True)
 class PlanWishes:
-    """What a plan has to keep."""
+    """The hosts to plan with, at most one of two files, and what the plan has to keep."""
 
+    fleet: Path | None = None
+    hosts: Path | None = None
     deadline_s: float | None = None
     budget_usd: float | None = None
     accuracy: float | None = None
@@ -43,13 +45,7 @@ class PlanWishes:
 
 
 def plan(
-    job: "Job",
-    run: Path | None = None,
-    fleet: Path | None = None,
-    hosts: Path | None = None,
-    wishes: PlanWishes | None = None,
-    picture: Path | None = None,
-    as_json: bool = False,
+    job: "Job", run: Path | None, wishes: PlanWishes, picture: Path | None = None, as_json: bool = False
 ) -> ExitCode:
     """Print a plan, and draw its choices. Raises VcdlError."""
     from vcdl.planner.forecast import MODEL_ERROR, forecast, recommend
@@ -57,13 +53,12 @@ def plan(
     from vcdl.report.planned import draw_plan, plan_json, plan_lines
     from vcdl.report.summary import as_json as json_text
 
-    wishes = wishes or PlanWishes()
     unknown: list[str] = []
-    choices_of = _choices(job, fleet, hosts, unknown)  # a file that is wrong is said before anything is measured
+    choices_of = _choices(job, wishes, unknown)  # a file that is wrong is said before anything is measured
     measured, measured_job = _measured(job, run)
     epochs = _epochs(job, measured, wishes.accuracy, unknown)
     work = _work(job, measured, measured_job, epochs)
-    if hosts is not None:
+    if wishes.hosts is not None:
         work = replace(work, error=MODEL_ERROR)  # the speed of the hosts here moves no other ones
     servers = measured_servers(measured, job.grid.servers if isinstance(job.grid.servers, int) else 1)
     forecasts = []
@@ -148,26 +143,26 @@ def _cut(work: "Work", shards: int) -> "Work":
 
 
 def _choices(
-    job: "Job", fleet: Path | None, hosts: Path | None, unknown: list[str]
+    job: "Job", wishes: PlanWishes, unknown: list[str]
 ) -> "Callable[[tuple[HostType, ...]], Sequence[Choice]]":
     """The choices, once the speed of this job's hosts is measured; what is not known goes to `unknown`."""
     from vcdl.planner.forecast import Choice
     from vcdl.profile.hosts_file import load_hosts
 
-    if fleet is not None:
+    if wishes.fleet is not None:
         from vcdl.commands._options import opened
         from vcdl.fleet.choices import fleet_choices, pools_of_table
         from vcdl.fleet.prices import PriceTable
         from vcdl.planner.throughput import HostType
 
-        settings, prices = opened(fleet, ()).settings, PriceTable.current()
+        settings, prices = opened(wishes.fleet, ()).settings, PriceTable.current()
         pools = pools_of_table(settings, prices)
         unknown += fleet_choices(settings, pools, prices, HostType("slot", 1, 1.0, 0.0)).checked_notes(settings)
         unknown.append(
             "the speed of these types: a slot counts as fast as the measured one, until a run on them is named"
         )
         return lambda types: fleet_choices(settings, pools, prices, types[0]).choices
-    listed = load_hosts(hosts).choice() if hosts is not None else None
+    listed = load_hosts(wishes.hosts).choice() if wishes.hosts is not None else None
 
     def several(types: "tuple[HostType, ...]") -> list[Choice]:
         base = listed or Choice(f"{sum(round(one.count * one.slots) for one in types)} measured slots", types)
@@ -208,5 +203,5 @@ def command(
 
     if fleet is not None and hosts is not None:
         raise click.UsageError("--fleet and --hosts are two answers to the same question: choose one")
-    wishes = PlanWishes(deadline_s, budget_usd, accuracy)
-    return plan(load_job(job_file, overrides), run, fleet, hosts, wishes, output, as_json)
+    wishes = PlanWishes(fleet, hosts, deadline_s, budget_usd, accuracy)
+    return plan(load_job(job_file, overrides), run, wishes, output, as_json)

@@ -4,16 +4,20 @@ import shlex
 import subprocess
 import sys
 import webbrowser
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import click
 
 from vcdl.errors import ExitCode, GridError, RunFolderError, folder_errors
 
+F = TypeVar("F", bound=Callable[..., Any])
 _PORT = 8630
 """The port: that of `vcdl.web.app`, which help must not import."""
 _EXAMPLES = """\b
@@ -25,51 +29,72 @@ Examples:
 Ctrl-C ends the service, and no run."""
 
 
-def serve(
-    folder: Path | None = None,
-    project_dir: Path | None = None,
-    address: str = "127.0.0.1",
-    port: int = _PORT,
-    host_names: Sequence[str] = (),
-    behind_tls: bool = False,
-    job: str | None = None,
-    fleets: Sequence[Path] = (),
-    alert_command: str = "",
-    alert_webhook: str = "",
-) -> ExitCode:
-    """Serve the runs of a folder until Ctrl-C; `job`: a browser is opened at its page, at the list for an empty name.
+@dataclass(frozen=True)
+class ServiceOrder:
+    """The options of a service."""
+
+    runs: Path
+    address: str
+    port: int
+    host_names: Sequence[str]
+    behind_tls: bool
+    job: str | None
+    """A browser is opened at its page, at the list for an empty name; None: none is opened."""
+    fleets: Sequence[Path]
+    alert_command: str
+    alert_webhook: str
+
+
+def serve(order: ServiceOrder) -> ExitCode:
+    """Serve the runs of a folder until Ctrl-C.
 
     Raises RunFolderError, and GridError where the port cannot be had or parts of the service are not installed.
     """
     from vcdl.commands.failure import describe_error
     from vcdl.files.atomic import atomic_write
     from vcdl.run.finding import shown
-
-    runs = served_folder(folder, project_dir)
     from vcdl.web.app import bound, create_app
     from vcdl.web.app import serve as answer
     from vcdl.web.service import WebService
     from vcdl.web.sessions import service_folder
 
-    service = WebService.over(runs, secure_cookies=behind_tls, fleets=[file.resolve() for file in fleets])
-    listener = bound(address, port)
-    name = f"[{address}]" if ":" in address else address
+    fleets = [file.resolve() for file in order.fleets]
+    service = WebService.over(order.runs, secure_cookies=order.behind_tls, fleets=fleets)
+    listener = bound(order.address, order.port)
+    name = f"[{order.address}]" if ":" in order.address else order.address
     url = f"http://{name}:{listener.getsockname()[1]}/login?code={service.code}"
-    click.echo(f"the runs below {shown(runs)} are at\n\n  {url}\n")
-    if job is not None:  # by a file, as other users can see the arguments of a browser
+    click.echo(f"the runs below {shown(order.runs)} are at\n\n  {url}\n")
+    if order.job is not None:  # by a file, as other users can see the arguments of a browser
         page = service_folder(service.catalogue.runs) / "open.html"
-        then = quote(f"/jobs/{quote(job)}" if job else "/", safe="")
+        then = quote(f"/jobs/{quote(order.job)}" if order.job else "/", safe="")
         with atomic_write(page, private=True) as temporary:
             temporary.write_text(f'<meta http-equiv="refresh" content="0;url={url}&amp;next={then}">', encoding="utf-8")
         webbrowser.open(page.as_uri())
-    if alert_command or alert_webhook:
+    if order.alert_command or order.alert_webhook:
         from vcdl.report.alerts import AlertChannel
         from vcdl.web.watchman import Watchman
 
-        Watchman(service.catalogue, AlertChannel("", tuple(shlex.split(alert_command)), alert_webhook)).begin()
+        channel = AlertChannel("", tuple(shlex.split(order.alert_command)), order.alert_webhook)
+        Watchman(service.catalogue, channel).begin()
     service.submissions.begin_those_left()
-    answer(create_app(service, describe_error, [*host_names, name]), listener, behind_tls)
+    answer(create_app(service, describe_error, [*order.host_names, name]), listener, order.behind_tls)
     return ExitCode.OK
+
+
+def served_options(function: F) -> F:
+    """The options --folder or [FOLDER], and --project-dir: the command gets `runs`, the folder that they mean."""
+
+    @wraps(function)
+    def with_runs(folder: Path | None, project_dir: Path | None, **options: Any) -> Any:
+        return function(runs=served_folder(folder, project_dir), **options)
+
+    project = click.option(
+        "--project-dir",
+        metavar="PROJECT",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="The jobs of a BOINC project, instead of a folder of runs.",
+    )
+    return cast(F, project(with_runs))
 
 
 def served_folder(folder: Path | None, project_dir: Path | None) -> Path:
@@ -108,12 +133,6 @@ def page_of(run: Path) -> Iterator[None]:
 
 @click.command("serve", epilog=_EXAMPLES)
 @click.argument("folder", metavar="[FOLDER]", required=False, type=click.Path(path_type=Path, file_okay=False))
-@click.option(
-    "--project-dir",
-    metavar="PROJECT",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Serve the jobs of a BOINC project.",
-)
 @click.option("--bind", "address", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65535), default=_PORT, show_default=True, help="0: any free one.")
 @click.option(
@@ -138,17 +157,7 @@ def page_of(run: Path) -> Iterator[None]:
     flag_value="",
     help="Open a browser, at a job's page if you name one.",
 )
-def command(
-    folder: Path | None,
-    project_dir: Path | None,
-    address: str,
-    port: int,
-    host_names: tuple[str, ...],
-    behind_tls: bool,
-    job: str | None,
-    fleets: tuple[Path, ...],
-    alert_command: str,
-    alert_webhook: str,
-) -> ExitCode:
+@served_options
+def command(**options: Any) -> ExitCode:
     """Show runs in a browser."""
-    return serve(folder, project_dir, address, port, host_names, behind_tls, job, fleets, alert_command, alert_webhook)
+    return serve(ServiceOrder(**options))

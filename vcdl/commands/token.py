@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from vcdl.commands.serve import served_options
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -23,24 +24,20 @@ Examples:
 
 
 def _where(function: F) -> F:
-    """The options that say whose tokens."""
+    """The options that say whose tokens; the command gets `runs`, the folder whose tokens they are."""
     folder = click.option(
         "--folder",
         type=click.Path(path_type=Path, file_okay=False),
         help="The folder that `vcdl serve` serves [default: runs].",
     )
-    project = click.option(
-        "--project-dir", metavar="PROJECT", type=click.Path(path_type=Path, file_okay=False), help="A BOINC project."
-    )
-    return folder(project(function))
+    return folder(served_options(function))
 
 
-def _accounts(folder: Path | None, project_dir: Path | None) -> "Accounts":
-    """The accounts of a folder. Raises RunFolderError, GridError."""
-    from vcdl.commands.serve import served_folder
+def _accounts(runs: Path) -> "Accounts":
+    """The accounts of a folder. Raises GridError."""
     from vcdl.web.accounts import Accounts
 
-    return Accounts(served_folder(folder, project_dir))
+    return Accounts(runs)
 
 
 @click.group("token", epilog=_EXAMPLES)
@@ -55,22 +52,22 @@ def command() -> None:
     "--days", type=click.FloatRange(min=0, min_open=True), default=90.0, show_default=True, help="How long it lasts."
 )
 @_where
-def add(name: str, role: str, days: float, folder: Path | None, project_dir: Path | None) -> ExitCode:
+def add(name: str, role: str, days: float, runs: Path) -> ExitCode:
     """Make a token, and show it this once."""
     from vcdl.web.sessions import Role
 
-    click.echo(_accounts(folder, project_dir).add(name, Role[role.upper()], days))
+    click.echo(_accounts(runs).add(name, Role[role.upper()], days))
     return ExitCode.OK
 
 
 @command.command("list")
 @_where
-def list_(folder: Path | None, project_dir: Path | None) -> ExitCode:
+def list_(runs: Path) -> ExitCode:
     """List the tokens, without their secrets."""
     from vcdl.report.wording import aligned, printable
 
     rows = [("id", "name", "role", "expires", "last used", "")]
-    for one in _accounts(folder, project_dir).tokens():
+    for one in _accounts(runs).tokens():
         state = "revoked" if one.revoked_s is not None else "" if one.is_valid else "expired"
         rows.append((one.id, printable(one.name), one.role.name.lower(), _day(one.expires_s), _day(one.used_s), state))
     for line in aligned(rows, left=range(6)):
@@ -81,23 +78,21 @@ def list_(folder: Path | None, project_dir: Path | None) -> ExitCode:
 @command.command("revoke")
 @click.argument("number", metavar="ID")
 @_where
-def revoke(number: str, folder: Path | None, project_dir: Path | None) -> ExitCode:
+def revoke(number: str, runs: Path) -> ExitCode:
     """End a token and its sessions, at once."""
     from vcdl.report.wording import printable
 
-    click.echo(
-        f"the token {number} of {printable(_accounts(folder, project_dir).revoke(number).name)} opens nothing any more"
-    )
+    click.echo(f"the token {number} of {printable(_accounts(runs).revoke(number).name)} opens nothing any more")
     return ExitCode.OK
 
 
 @command.command("log")
 @_where
-def log(folder: Path | None, project_dir: Path | None) -> ExitCode:
+def log(runs: Path) -> ExitCode:
     """Show who did what by the service, the newest first."""
     from vcdl.report.wording import printable
 
-    for one in _accounts(folder, project_dir).deeds(_DEEDS):
+    for one in _accounts(runs).deeds(_DEEDS):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.time_s))
         click.echo(printable(f"{when} {one.caller} {one.deed} {one.job}: {one.outcome}"))
     return ExitCode.OK

@@ -82,7 +82,7 @@ class NumbersSoFar:
 
     @property
     def numbers(self) -> Numbers:
-        """What was gathered, of at least one block."""
+        """The gathered numbers, of at least one block."""
         if self._low is None or self._high is None:
             raise ValueError("no block was measured")
         if not self._moments:

@@ -1,4 +1,4 @@
-"""What a source holds, and a job for it: read as a run would read it, with every guess written out."""
+"""The content of a source, and a job for it: read as a run would read it, with every guess written out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -14,7 +14,7 @@ _BUDGET_SHARES = (0.5, 0.8, 1.0)
 def causes_of(
     settings: FleetSettings, observed: Observation, actions: Actions, launched: LaunchResult, paid_for_s: float
 ) -> Mapping[str, str]:
-    """What a pass has to tell, by the name of its alert."""
+    """The messages of a pass, by the name of their alert."""
     state, now_s, budget_usd, causes = observed.state, observed.now_s, settings.budget_usd, {}
     for share in _BUDGET_SHARES:
         if budget_usd is not None and (observed.spent_usd >= share * budget_usd or state.budget_spent):

@@ -80,7 +80,7 @@ class Bake:
     """One baking. All calls raise what the provider raises."""
 
     settings: FleetSettings
-    """Those of `baking_settings`."""
+    """The result of `baking_settings`."""
     base: str
     provider: Provider
     """The provider of these settings."""

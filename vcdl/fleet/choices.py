@@ -26,13 +26,13 @@ class FleetChoices:
     choices: tuple[Choice, ...]
     unpriced: frozenset[Pool]
     dear: frozenset[Pool]
-    """Those above `unit_limit_usd_per_h`, which the fleet does not use."""
+    """Pools above `unit_limit_usd_per_h`, which the fleet does not use."""
     prices_as_of: str = ""
     """The date of the oldest price."""
 
     @property
     def spot(self) -> list[Choice]:
-        """Those with preemptible instances."""
+        """The choices with preemptible instances."""
         return [one for one in self.choices if one.spot_usd_per_h is not None]
 
     def checked_notes(self, settings: FleetSettings) -> list[str]:
@@ -44,7 +44,7 @@ class FleetChoices:
         return self.notes(settings)
 
     def notes(self, settings: FleetSettings) -> list[str]:
-        """What the prices leave out, a line each."""
+        """Costs that the prices leave out, a line each."""
         lines = []
         if any(one.is_listed for one in self.spot):
             lines.append("spot prices: at most the list prices count until `vcdl fleet prices --refresh` asks for them")

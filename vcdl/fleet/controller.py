@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from vcdl.errors import GridError, JournalError, VcdlError
 from vcdl.fleet.alerts import causes_of
-from vcdl.fleet.deadline import follow_deadline
+from vcdl.fleet.deadline import Units, follow_deadline
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.money import Money
@@ -28,7 +28,7 @@ from vcdl.report.wording import duration
 
 _CLOCKS_AGREE_S = 30.0
 _LEFT = "drained: the machine is powered off"
-"""What an agent says last that had no reason to give up."""
+"""The last words of an agent that had no reason to give up."""
 _COOLDOWN_S = {
     ProblemKind.QUOTA: 600.0,
     ProblemKind.NOT_AUTHORISED: 300.0,
@@ -100,7 +100,7 @@ class Controller:
         """The last words of instances that gave up."""
         self._channel = AlertChannel(f"fleet {settings.name}: ", settings.alerts.command)
         self._alerts: tuple[str, ...] = ()
-        """Those that were sent while the state could not be read."""
+        """Alerts that were sent while the state could not be read."""
 
     def now_s(self) -> float:
         """Unix time by the cloud's clock, by which instances read their leases, if this machine's is wrong."""
@@ -249,8 +249,8 @@ class Controller:
         if queue is not None:
             firm = sizes.on_demand.units(wanted)
             on_demand = capacity([i for i in instances if i.pool.on_demand], sizes.unit) - firm
-            every_s = self._settings.reconcile_every_s
-            progress = follow_deadline(state.progress, queue, sizes, wanted, spot, on_demand, now_s, every_s)
+            units, every_s = Units(wanted, spot, on_demand), self._settings.reconcile_every_s
+            progress = follow_deadline(state.progress, queue, sizes, units, now_s, every_s)
         if progress is not None and progress.stands_in and sizes.deadline is not None:
             by = f"{sizes.deadline:%Y-%m-%dT%H:%MZ}"
             warnings.append(f"spot capacity alone would miss the deadline of {by}: machines on demand stand in")

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from vcdl.files.atomic import whole_file
 from vcdl.fleet.billing import HOUR_S, Charge
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.instance_history import InstanceHistory
@@ -190,7 +188,7 @@ def present_cost(ledger: Ledger, now_s: float) -> tuple[float, float]:
 
 
 def parts_usd(ledger: Ledger, until_s: float, journals: Journals, hosts: Mapping[str, str]) -> dict[str, float]:
-    """What a fleet has paid until a Unix time, by PARTS. Raises FleetError.
+    """Dollars that a fleet has paid until a Unix time, by PARTS. Raises FleetError.
 
     At any moment an instance's cost is shared by the subtasks that it has; without one it is boot, and later idle.
     """
@@ -212,23 +210,6 @@ def spending_lines(measure: str, epochs: Sequence[EpochCost], parts: Mapping[str
     lines += [f"{one.epoch:>6}{one.value:>14.4f}{one.usd:>12.4f}" for one in epochs]
     total = sum(parts.values())
     return [*lines, *(f"{part:<9}${usd:.4f}, {usd / total:.0%}" for part, usd in parts.items() if usd)]
-
-
-def draw_spending(measure: str, epochs: Sequence[EpochCost], output: Path) -> None:
-    """Draw the measure against the money, in the format that the suffix names. Raises RunFolderError."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    axes.plot([one.usd for one in epochs], [one.value for one in epochs], marker="o", markersize=3.5)
-    axes.set_xlabel("US dollars")
-    axes.set_ylabel(f"validation {measure} (epoch's mean)")
-    axes.set_xlim(left=0)
-    axes.grid(alpha=0.3)
-    with whole_file(output) as temporary:
-        figure.savefig(temporary, dpi=150)
 
 
 def dollars(amount: Decimal) -> str:

@@ -5,6 +5,7 @@ its machine was never done.
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from vcdl.fleet.project import Queue
 from vcdl.fleet.settings import CapacitySettings
@@ -19,7 +20,7 @@ class Progress:
     """Unix time, as `began_s`."""
     began_s: float
     subtasks: int
-    """Those that were to be done then."""
+    """Subtasks that were to be done then."""
     use: Use = Use.NOTHING
     is_last_moment: bool = False
     """Whether on demand must do all of the work from now on."""
@@ -30,22 +31,23 @@ class Progress:
         return self.use is Use.ON_DEMAND
 
 
+class Units(NamedTuple):
+    """Units of capacity at a pass."""
+
+    wanted: int
+    spot: int
+    on_demand: int
+    """Without those that the settings always want."""
+
+
 def follow_deadline(
-    before: Progress | None,
-    queue: Queue,
-    capacity: CapacitySettings,
-    wanted: int,
-    spot: int,
-    on_demand: int,
-    now_s: float,
-    step_s: float,
+    before: Progress | None, queue: Queue, capacity: CapacitySettings, units: Units, now_s: float, step_s: float
 ) -> Progress | None:
     """The decision of a pass; None: there is no deadline, or no work. What is late has no use for on demand.
 
-    `wanted`, `spot`, `on_demand`: units that should be there and that are, the last without those that the settings
-    always want. `step_s`: time between two passes. The line begins anew for another deadline, and for more work.
+    `step_s`: time between two passes. The line begins anew for another deadline, and for more work.
     """
-    if capacity.deadline is None or wanted <= 0:
+    if capacity.deadline is None or units.wanted <= 0:
         return None
     deadline_s = capacity.deadline.timestamp()
     is_same = before is not None and before.deadline_s == deadline_s and before.subtasks >= queue.remaining
@@ -63,8 +65,8 @@ def follow_deadline(
         deadline_s=deadline_s - start.began_s,
         restart_s=RESTART_S + task_s,  # a machine's first subtask counts once it is back
         step_s=step_s,
-        is_spot_there=spot >= wanted - capacity.on_demand.units(wanted),
-        now=Use.ON_DEMAND if on_demand > 0 else Use.SPOT if spot > 0 else Use.NOTHING,
+        is_spot_there=units.spot >= units.wanted - capacity.on_demand.units(units.wanted),
+        now=Use.ON_DEMAND if units.on_demand > 0 else Use.SPOT if units.spot > 0 else Use.NOTHING,
     )
     use = uniform_progress(situation)
     return replace(start, use=use, is_last_moment=use is Use.ON_DEMAND and situation.is_last_moment)

@@ -89,7 +89,7 @@ class Instance:
     pool: Pool
     """With its zone."""
     vcpus: int
-    """Those that a burstable type may use all the time."""
+    """Its vCPUs; of a burstable type those that it may use all the time."""
     gpus: int
     state: InstanceState
     launched_s: float

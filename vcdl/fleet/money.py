@@ -108,7 +108,7 @@ class Money:
         return (budget_usd - spent_usd) / usd_per_h * 3600 - self._draining_s if usd_per_h else 0.0
 
     def spent_words(self, spent_usd: float, instances: Iterable[Instance]) -> str:
-        """What to say once the budget pays for no more than the draining."""
+        """Words for the moment when the budget pays for no more than the draining."""
         draining_usd = self.usd_per_h(instances, at_list=True) * self._draining_s / 3600
         spent = f"{spent_usd:.2f} $ so far, at most {draining_usd:.2f} $ to drain"
         return f"the budget of {self._settings.budget_usd:g} $ is spent ({spent}): the fleet goes down"

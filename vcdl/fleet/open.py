@@ -59,7 +59,7 @@ class Fleet:
 
     @classmethod
     def to_end(cls, file: Path, overrides: Sequence[str], name: str | None, gcp_project: str | None) -> Self:
-        """What `down` needs: a name and a cloud, of a file with errors or of none. Raises JobError without them."""
+        """The fleet for `down`, which needs a name and a cloud: of a faulty file or of none. Raises JobError."""
         said = {"name": name, "gcp_project": gcp_project}
         try:
             if name is None:
@@ -92,7 +92,7 @@ class Fleet:
         return open_provider(self.settings)
 
     def baked_images(self) -> tuple[BakedImage, ...]:
-        """What `bake` has made, in the places of the file. Raises FleetError."""
+        """The images of `bake` in the places of the file. Raises FleetError."""
         return open_provider(self.settings.model_copy(update={"name": baking_name(self.settings.name)})).images()
 
     @cached_property

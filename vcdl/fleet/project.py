@@ -1,4 +1,4 @@
-"""What a fleet asks of its BOINC project: whether it knows the account, how much work it has, and its hosts."""
+"""A fleet's questions to its BOINC project: does it know the account, how much work has it, which hosts?"""
 
 import math
 import re

@@ -173,7 +173,7 @@ class Provider(ABC):
 
     @abstractmethod
     def pools_in(self, region: str) -> Mapping[Pool, InstanceType]:
-        """Those of a region of the fleet file."""
+        """The pools of a region of the fleet file."""
 
     @abstractmethod
     def find(self) -> tuple[Instance, ...]:
@@ -239,7 +239,7 @@ class Provider(ABC):
         return
 
     def look_around(self) -> TagScan:
-        """What the cloud shows, or why it shows nothing."""
+        """The resources with the tag, or why there is no answer."""
         try:
             return self.look()
         except FleetError as error:

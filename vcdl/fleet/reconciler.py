@@ -48,7 +48,7 @@ class Observation:
     state: FleetState
     """Without cooldowns that are over."""
     instances: tuple[Instance, ...]
-    """Those found by tag, recent launches that the cloud does not show yet, and those of regions that are away."""
+    """Instances found by tag, recent launches that the cloud does not show yet, and those of regions that are away."""
     wanted: int
     """Units that should be there now."""
     have: int

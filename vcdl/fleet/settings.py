@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, PlainValidator, ValidationInfo, model_validator
@@ -272,12 +272,6 @@ class AlertSettings(Section):
 
 class FleetSettings(Section):
     """A fleet file, checked and complete."""
-
-    former_keys: ClassVar[Mapping[str, str]] = {
-        "rest_s": "cooldown_s",
-        "look_every_s": "reconcile_every_s",
-        "shutdown_when_unreachable_s": "idle_shutdown_s",
-    }
 
     name: Annotated[
         str, kinds.text("[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 of a-z, 0-9, - and _, not beginning with - or _")

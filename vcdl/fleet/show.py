@@ -11,14 +11,10 @@ from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.provider import FLEET_TAG
 from vcdl.fleet.reconciler import Observation
 from vcdl.fleet.settings import FleetSettings, Unit
-from vcdl.planner.forecast import ChoiceForecast
-from vcdl.planner.spot_market import HELD
 from vcdl.planner.time_left import money_to_end
-from vcdl.report.planned import between, time_words, usd
 from vcdl.report.progress import more_words
-from vcdl.report.wording import aligned, duration, grouped, plural
+from vcdl.report.wording import aligned, duration, plural
 
-PER_SUBTASKS = 10_000
 _MAX_OFFERS = 10
 
 
@@ -129,26 +125,17 @@ def status_json(settings: FleetSettings, observed: Observation, pid: int | None)
     }
 
 
-def plan(settings: FleetSettings, offered: FleetChoices, wanted: int, forecasts: Sequence[ChoiceForecast]) -> list[str]:
-    """The preemptible choices of a plan as a table, cheapest first, with what PER_SUBTASKS take and cost."""
+def plan(settings: FleetSettings, offered: FleetChoices, wanted: int) -> list[str]:
+    """The preemptible choices of a plan as a table, cheapest first."""
     unit, on_demand = settings.capacity.unit, settings.capacity.on_demand.units(wanted)
     of_them = f", {on_demand} of them on demand," if on_demand else ""
     head = ["instances", "$/h", "on demand", "saved"]
-    if forecasts:
-        head += [f"{grouped(PER_SUBTASKS)} subtasks", f"{HELD:.0%} range", "money", f"{HELD:.0%} range"]
     rows = {}
     for choice in reversed(offered.spot):  # the first of zones with the same price stays
         saved = "?" if choice.is_listed else f"{1 - choice.usd_per_h / choice.on_demand_usd_per_h:.0%}"
         spot = "unknown" if choice.is_listed else f"{choice.usd_per_h:.3f}"
-        row = [choice.name.removesuffix(", spot"), spot, f"{choice.on_demand_usd_per_h:.3f}", saved]
-        for one in (one for one in forecasts if one.choice is choice):
-            row += [
-                time_words(one.wall_s.median),
-                between(one.wall_s, duration),
-                usd(one.usd.median),
-                between(one.usd, usd),
-            ]
-        rows[choice.hosts[0].name, choice.usd_per_h] = row
+        name = choice.name.removesuffix(", spot")
+        rows[choice.hosts[0].name, choice.usd_per_h] = [name, spot, f"{choice.on_demand_usd_per_h:.3f}", saved]
     distinct = list(reversed(rows.values()))
     lines = [f"{units(wanted, unit)}{of_them} from one of these, the cloud choosing by price and capacity:", ""]
     lines += aligned([head, *distinct[:_MAX_OFFERS]]) if distinct else ["none"]

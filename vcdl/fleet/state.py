@@ -63,7 +63,7 @@ class FleetState:
     progress: Progress | None = None
     """Towards the deadline; None: there is none before us."""
     alerts: tuple[str, ...] = ()
-    """Those that were sent and whose cause lasts."""
+    """Alerts that were sent and whose cause lasts."""
 
     def to_json(self) -> str:
         """One JSON object."""

@@ -1,4 +1,4 @@
-"""What to say of a path that `data > npz` or `data > from` does not read."""
+"""Words for a path that `data > npz` or `data > from` does not read."""
 
 from pathlib import Path
 

@@ -48,7 +48,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Outline:
-    """What a source holds, before a job says how it is read, and what a job could say."""
+    """The content of a source before a job says how it is read, and the keys that a job could have."""
 
     lines: tuple[str, ...] = ()
     """Facts for people, such as a line for each column."""
@@ -96,7 +96,7 @@ class Reader(Section, ABC):
         return ()
 
     def outline(self, label: str | None) -> Outline:
-        """What `path` holds. `label`: the column of labels that the user names. Raises DataError, FileUnavailable."""
+        """The content of `path`; `label`: the column of labels, or None. Raises DataError, FileUnavailable."""
         return Outline()
 
     def training_samples(self) -> int | None:

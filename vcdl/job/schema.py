@@ -7,7 +7,6 @@ are checked when Keras is loaded: reading a job needs no Keras.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 import yaml
@@ -51,8 +50,6 @@ _SHORT_FORMS = {"pacing": "kind", "store": "url", "trust": "kind"}
 
 class PacingSettings(Section):
     """The creation of subtasks: when, and how many in advance."""
-
-    former_keys = MappingProxyType({"ahead": "queue_ahead"})
 
     kind: Annotated[PacingKind, kinds.one_of(PacingKind)] = "rolling"
     queue_ahead: Annotated[int | Literal["auto"], kinds.whole(0, None, "auto")] = "auto"
@@ -120,19 +117,10 @@ class BoincSettings(Section):
     shortest_deadline_s: _AboveZero = 300.0
     """The least; between the two, a deadline is three times as long as nearly all of the job's subtasks take."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _may_say_priority(cls, raw: Any) -> Any:
-        """`share` under its former name, which job files of open jobs have."""
-        if not isinstance(raw, Mapping) or "priority" not in raw:
-            return raw
-        return {"share": raw["priority"], **{key: value for key, value in raw.items() if key != "priority"}}
-
 
 class Job(Section):
     """A job file, checked and complete: every default is filled in, every path is absolute."""
 
-    former_keys = MappingProxyType({"schedule": "pacing", "keep": "retention"})
     foreign_keys = KERAS_KEYS
 
     name: Annotated[

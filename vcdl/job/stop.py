@@ -19,7 +19,7 @@ Mode = Literal["min", "max"]
 
 _Count = Annotated[int, kinds.whole(1)]
 _VALIDATION = "val_"
-"""What Keras writes before the name of a measure on validation data; all of ours are."""
+"""Keras' prefix of a measure on validation data; all of ours are measured there."""
 _LOW = ("loss", "error", "crossentropy", "hinge", "poisson", "divergence", "perplexity", "cosh", "false_")
 _HIGH = (
     "accuracy",
@@ -55,7 +55,7 @@ class StopSettings(Section):
     """Epochs without improvement."""
 
     def problems(self, data: DataSettings, training: TrainingSettings) -> Iterator[Problem]:
-        """What does not fit the task and its metrics."""
+        """Problems with the task and its metrics."""
         known, name = measured_names(data, training), self._name(data, training)
         if name not in known:
             near = nearest(name, ["val_loss", *known[1:]])
@@ -106,6 +106,6 @@ def _measured(task: Task, metrics: Sequence[Named]) -> list[str]:
 
 
 def direction(name: str) -> Mode | None:
-    """Which way a measure is better, by its name; None: the name does not say."""
+    """The better way of a measure, by its name; None: the name does not say."""
     is_low, is_high = (any(part in name for part in parts) for parts in (_LOW, _HIGH))
     return None if is_low == is_high else MIN if is_low else MAX

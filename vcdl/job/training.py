@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import PlainSerializer, PlainValidator, ValidationInfo, field_validator
@@ -44,15 +43,6 @@ def _precision(raw: Any) -> Any:
 class LearningRateSettings(Section):
     """`learning_rate: {peak: …}`: the rate over the whole job; a subtask gets its rate by its place in the job."""
 
-    former_keys = MappingProxyType(
-        {
-            "times_clients": "scale_with_clients",
-            "times_short": "short_job_boost",
-            "warm_up": "warmup",
-            "floor": "end_factor",
-        }
-    )
-
     peak: _AboveZero
     schedule: Annotated[RateShape, kinds.one_of(RateShape)] = "constant"
     """The way from the peak, after the warm-up."""
@@ -83,7 +73,6 @@ def usual_rate(optimizer: Named) -> LearningRateSettings:
 class TrainingSettings(Section):
     """How a client trains its shard."""
 
-    former_keys = MappingProxyType({"moments": "share_optimizer_state"})
     foreign_keys = KERAS_KEYS
 
     optimizer: _Named = Named("adam")

@@ -317,7 +317,7 @@ class RolledBack(Event, frozen=True, tag="rolled_back"):
         return min(self.dropped, default=self.to + 1) <= version < self.version
 
     def overtaken(self, workunits: Mapping[str, WorkunitName]) -> list[str]:
-        """Those workunits that are."""
+        """The workunits that are overtaken."""
         return [workunit for workunit, name in workunits.items() if self.overtakes(name.base_version)]
 
 

@@ -309,7 +309,7 @@ class JobHistory:
             self._end(workunit)  # what another attempt still brings will be superseded
 
     def _roll_back(self, event: RolledBack) -> None:
-        """What started from weights that the job went back from will be dropped."""
+        """Open workunits that started from undone weights will be dropped."""
         self.version = max(self.version, event.version)
         self.rollbacks.append(event)
         self.again += len(event.again)

@@ -12,7 +12,7 @@ from vcdl.errors import JournalError, file_cure
 from vcdl.files.atomic import temporary_name
 
 _BESIDE = ("-wal", "-shm")
-"""What SQLite keeps beside the file; rows that went into such a file after the deletion are in the copy."""
+"""Ends of SQLite's files beside the journal's; rows that went into such a file after the deletion are in the copy."""
 
 
 @dataclass(frozen=True)

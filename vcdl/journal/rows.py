@@ -5,7 +5,7 @@ import json
 import msgspec
 
 from vcdl.errors import JournalError
-from vcdl.journal.events import ACCURACY, KINDS, Event, VersionEvaluated
+from vcdl.journal.events import KINDS, Event
 
 _DECODERS = {kind: msgspec.json.Decoder(event) for kind, event in KINDS.items()}
 
@@ -41,15 +41,12 @@ def _check_text(kind: str, fields: str) -> None:
 
 
 def _decode_as_json(kind: str, fields: str) -> Event:
-    """The event of a text that msgspec refuses: damage, an older form, or what Python's JSON has beyond others': NaN
+    """The event of a text that msgspec refuses: damage, or what Python's JSON has beyond others': NaN
     and infinities.
     """
     raw, event = json.loads(fields), KINDS[kind]
     if not isinstance(raw, dict):
         raise _damaged(kind, "they are no object")
-    if event is VersionEvaluated and ACCURACY in raw:  # older journals hold it in place of metrics
-        accuracy = raw.pop(ACCURACY)
-        raw["metrics"] = {} if accuracy is None else {ACCURACY: accuracy}
     names = {field.name: field.required for field in msgspec.structs.fields(event)}
     for name in raw:
         if name not in names:

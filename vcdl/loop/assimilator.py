@@ -45,7 +45,7 @@ _FOLDED_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class _Believed:
-    """What an upload's header claims about its training, as far as that is possible."""
+    """An upload's claims about its training, as far as they are possible."""
 
     train_s: float | None
     times_s: dict[str, float]

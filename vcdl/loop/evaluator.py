@@ -81,7 +81,7 @@ class Evaluator:
         return len(events) or int(verification.is_busy)
 
     def _retraining(self, folder: RunFolder) -> Retraining:
-        """What trains uploads again."""
+        """The trainer of drawn uploads."""
         return Retraining(folder.verify)
 
     @property

@@ -159,7 +159,7 @@ class DrivenGrid(Grid, Results):
         return ()
 
     def missing_uploads(self, workunits: Collection[str]) -> set[str]:
-        """Those of some workunits whose upload is no longer where parameter servers take it: it is in the journal, or
+        """The workunits whose upload is no longer where parameter servers take it: it is in the journal, or
         somebody deleted it. A grid whose uploads are claimed by the run's own process has none.
         """
         return set()

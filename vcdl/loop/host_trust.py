@@ -1,4 +1,4 @@
-"""What a parameter server makes of a host's history (vcdl.journal.hosts): how far each upload counts."""
+"""The trust in an upload, by its host's history (vcdl.journal.hosts): how far it counts."""
 
 from dataclasses import dataclass, replace
 from typing import Self

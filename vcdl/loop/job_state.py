@@ -45,7 +45,7 @@ class Following:
 
 
 _KNOWN, _UNKNOWN = 1.0, 1 / 3
-"""What the failure of a host counts as a try, of one that has brought an update and of another."""
+"""The part of a try that a host's failure counts: of one that has brought an update, and of another."""
 _AGAIN = 3
 """So many times the tries a fleet too small for them may fail again at a subtask: it would never end otherwise."""
 
@@ -222,7 +222,7 @@ class JobState:
         return host or self.senders.get(workunit, workunit)
 
     def _counts(self, who: str) -> float:
-        """What a failure counts as a try: among strangers little, if nobody has seen the host train."""
+        """The part of a try that a failure counts: among strangers little, if nobody has seen the host train."""
         return _KNOWN if not self.plan.is_for_strangers or who in self.known else _UNKNOWN
 
     def _came_to_nothing(self, workunit: str, failed: str | None = None) -> None:
@@ -242,7 +242,7 @@ class JobState:
         return all(host in hosts for host in (*at_work, *self.known))
 
     def _rolled_back(self, event: RolledBack) -> None:
-        """What started from weights that the job went back from is made again; that was no try."""
+        """Make workunits that started from undone weights again; that was no try."""
         for workunit in event.overtaken(self.history.open):
             self._came_to_nothing(workunit)
         for workunit in event.again:

@@ -47,7 +47,7 @@ class MeasuringPass:
         self._folded_bytes += update.weights.nbytes
 
     def shortened(self, number: int, table: Vector, rate: float, *, is_measure: bool) -> Shortened:
-        """What the bounds make of update `number`, trained at `rate` times the job's peak.
+        """The bounds' verdict on update `number`, trained at `rate` times the job's peak.
 
         Its lengths take their row in the `table` (vcdl.rules.state), if it is a measure for others.
         """

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vcdl.client.supervisor import Request
-from vcdl.client.train import Outcome, train_workunit
+from vcdl.client.train import Outcome, TrainingTerms, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import folder_errors
 from vcdl.loop.grid import Staged
@@ -50,7 +50,7 @@ class Retraining:
             if not slot.exists():
                 self.folder.mkdir(exist_ok=True)
                 lay_out(slot, staged)
-            outcome = train_workunit(slot, Slice(self.slice_s), self.trainers, samples=samples)
+            outcome = train_workunit(slot, Slice(self.slice_s), self.trainers, TrainingTerms(samples=samples))
         return slot / OUTPUT_FILE if outcome is Outcome.DONE else None
 
     def clear(self) -> None:

@@ -33,7 +33,7 @@ def rewrite_rows(run: Run, store: WeightStore, journal: Journal) -> int:
 
 
 def _row(run: Run, record: Applied) -> UpdateApplied:
-    """What the store's record tells of an update, and what each honest upload of its shard says."""
+    """An update's header from the store's record, and from what each honest upload of its shard says."""
     shard = WorkunitName.parse(record.workunit).shard
     return UpdateApplied(
         workunit=record.workunit,

@@ -236,7 +236,7 @@ class Verification:
         return _Check(update, staged(self._run, name, rate), update.version if newest is None else newest.version)
 
     def _verified(self, check: _Check) -> UploadVerified | None:
-        """What training the upload again shows; None: there is more to train.
+        """The verdict of training the upload again; None: there is more to train.
 
         Raises VcdlError for an upload that cannot be trained again, Refused for one that cannot be read.
         """

@@ -30,7 +30,7 @@ _FOR_NUMBERS = "mean_absolute_error, root_mean_squared_error and r2_score can"
 
 
 def few_outputs(model: Any, input_shape: InputShape) -> list[Any]:
-    """What the model gives for a few samples of `input_shape`, with its first weights: each output, in its order."""
+    """The model's outputs for a few samples of `input_shape`, with its first weights, in their order."""
     lengths = {tensor.shape[-1] for tensor in model.outputs}
     few = next(count for count in range(2, len(lengths) + 3) if count not in lengths)  # no other axis fits by chance
     given = model(_samples(model, few, input_shape), training=False)

@@ -1,4 +1,4 @@
-"""What a model does with whole numbers: an input that it declares as integers, or that it looks up in an Embedding.
+"""A model's inputs of whole numbers: declared as integers, or looked up in an Embedding.
 
 Such an input must not be scaled: a token of 4711 that becomes 0.3 is token 0. All is read from the model's JSON.
 """

@@ -53,7 +53,7 @@ def compared_with(labels: Array, end: Any) -> Array:
 
 
 def outputs_of(model: Any, x: Sliced) -> Iterator[Array]:
-    """What a model gives for samples, of BATCH_SIZE at a time. Without compiling, as it is done once."""
+    """A model's outputs for samples, BATCH_SIZE at a time. Without compiling, as it is done once."""
     import keras
 
     for begin in range(0, len(x), BATCH_SIZE):

@@ -17,7 +17,7 @@ Loaded = TypeVar("Loaded")
 
 
 def with_model_classes(job: "Job", load: "Callable[[DataSettings], Loaded]") -> Loaded:
-    """What `load` makes of the job's data. Labels with a gap, which it refuses, are as many as the model's outputs.
+    """The data set that `load` makes. Labels with a gap, which it refuses, are as many as the model's outputs.
 
     Raises DataError, ModelError, and whatever else `load` raises.
     """

@@ -1,1 +1,1 @@
-"""What a job will take and cost: a model of time and money, as functions of numbers."""
+"""A model of a job's time and money, as functions of numbers."""

@@ -5,7 +5,7 @@ proportion to the time that has passed. Behind that, on-demand machines make up 
 ahead of it the job waits for spot. Close to the deadline nothing is left to chance.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -14,7 +14,7 @@ RESTART_S = 180.0
 
 
 class Use(Enum):
-    """What a job runs on."""
+    """The machines that a job runs on."""
 
     NOTHING = "nothing"
     SPOT = "spot"
@@ -22,13 +22,9 @@ class Use(Enum):
 
 
 @dataclass(frozen=True)
-class Situation:
-    """What a policy sees."""
+class DeadlineTask:
+    """A job with a deadline, and how often its policy is asked."""
 
-    passed_s: float
-    """Seconds since the job began."""
-    done_s: float
-    """Seconds of work that are done."""
     work_s: float
     """Seconds of work in all, on the machines that are wanted."""
     deadline_s: float
@@ -37,6 +33,16 @@ class Situation:
     """Seconds from asking for machines until they work."""
     step_s: float
     """Seconds until the policy is asked again."""
+
+
+@dataclass(frozen=True)
+class Situation(DeadlineTask):
+    """The job at a moment, as its policy sees it."""
+
+    passed_s: float
+    """Seconds since the job began."""
+    done_s: float
+    """Seconds of work that are done."""
     is_spot_there: bool
     now: Use
 
@@ -63,25 +69,15 @@ Policy = Callable[[Situation], Use]
 def uniform_progress(at: Situation) -> Use:
     """The machines to use now: spot where it is to be had, on demand only when the job would be late."""
     if at.is_last_moment:
-        # A job that is on spot stays there while one restart still fits: whoever switches pays the restart at once.
-        stays = at.now is Use.SPOT and at.is_spot_there and at.slack_s >= at.restart_s + at.step_s
-        return Use.SPOT if stays else Use.ON_DEMAND
+        return Use.SPOT if stays_on_spot(at) else Use.ON_DEMAND
     if at.is_spot_there:
         return Use.SPOT
     return Use.ON_DEMAND if at.is_behind else Use.NOTHING
 
 
-def greedy(at: Situation) -> Use:
-    """Spot as long as it may wait, on demand at the last moment."""
-    if at.is_last_moment:
-        stays = at.now is Use.SPOT and at.is_spot_there and at.slack_s >= at.restart_s + at.step_s
-        return Use.SPOT if stays else Use.ON_DEMAND
-    return Use.SPOT if at.is_spot_there else Use.NOTHING
-
-
-def on_demand_only(_at: Situation) -> Use:
-    """Never spot."""
-    return Use.ON_DEMAND
+def stays_on_spot(at: Situation) -> bool:
+    """Whether a job at its last moment stays on spot: one restart still fits, and a switch pays a restart at once."""
+    return at.now is Use.SPOT and at.is_spot_there and at.slack_s >= at.restart_s + at.step_s
 
 
 def spot_only(at: Situation) -> Use:
@@ -89,17 +85,9 @@ def spot_only(at: Situation) -> Use:
     return Use.SPOT if at.is_spot_there else Use.NOTHING
 
 
-POLICIES: Mapping[str, Policy] = {
-    "uniform progress": uniform_progress,
-    "greedy": greedy,
-    "spot only": spot_only,
-    "on demand only": on_demand_only,
-}
-
-
 @dataclass(frozen=True)
 class DeadlineOutcome:
-    """What a policy made of a trace."""
+    """A job's end under a policy, over a trace."""
 
     is_kept: bool
     """Whether the deadline was."""
@@ -109,33 +97,23 @@ class DeadlineOutcome:
     """In hours of on-demand machines."""
     on_demand_s: float
     restarts: int
-    done_s: Sequence[float] = ()
-    """Work done by the end of each step, for a picture."""
 
 
-def follow(
-    policy: Policy,
-    is_there: Sequence[bool],
-    step_s: float,
-    work_s: float,
-    deadline_s: float,
-    restart_s: float,
-    spot_price: float,
-) -> DeadlineOutcome:
-    """Let a policy run a job over a trace of spot capacity; `spot_price`: in those of on-demand machines.
+def follow(policy: Policy, is_there: Sequence[bool], task: DeadlineTask, spot_price: float) -> DeadlineOutcome:
+    """Let a policy run a job over a trace of spot capacity, by steps; `spot_price`: in those of on-demand machines.
 
     A machine that restarts is paid for, and works only afterwards. The trace ends the job when it is too short.
     """
     now, done_s, starting_s = Use.NOTHING, 0.0, 0.0
     spot_s = on_demand_s = 0.0
-    restarts, path = 0, []
+    restarts, step_s, work_s = 0, task.step_s, task.work_s
     for step, there in enumerate(is_there):
         passed_s = step * step_s
         if now is Use.SPOT and not there:
             now = Use.NOTHING
-        use = policy(Situation(passed_s, done_s, work_s, deadline_s, restart_s, step_s, there, now))
+        use = policy(Situation(**vars(task), passed_s=passed_s, done_s=done_s, is_spot_there=there, now=now))
         if use is not now and use is not Use.NOTHING:
-            restarts, starting_s = restarts + 1, restart_s
+            restarts, starting_s = restarts + 1, task.restart_s
         now = use
         used_s = step_s
         if use is not Use.NOTHING:
@@ -146,18 +124,10 @@ def follow(
             starting_s = max(0.0, starting_s - step_s)
             spot_s += used_s if use is Use.SPOT else 0.0
             on_demand_s += used_s if use is Use.ON_DEMAND else 0.0
-        path.append(done_s)
         if done_s >= work_s:
             wall_s = passed_s + used_s
-            cost = (on_demand_s + spot_s * spot_price) / 3600.0
-            return DeadlineOutcome(wall_s <= deadline_s, wall_s, cost, on_demand_s, restarts, path)
+            break
+    else:
+        wall_s = float("inf")
     cost = (on_demand_s + spot_s * spot_price) / 3600.0
-    return DeadlineOutcome(False, float("inf"), cost, on_demand_s, restarts, path)
-
-
-def least_cost(is_there: Sequence[bool], step_s: float, work_s: float, deadline_s: float, spot_price: float) -> float:
-    """A cost that no policy can go below, in hours of on-demand machines: all spot capacity before the deadline is
-    known, and restarts take no time.
-    """
-    spot_s = min(work_s, step_s * sum(is_there[: int(deadline_s / step_s)]))
-    return (spot_s * spot_price + work_s - spot_s) / 3600.0
+    return DeadlineOutcome(wall_s <= task.deadline_s, wall_s, cost, on_demand_s, restarts)

@@ -1,4 +1,4 @@
-"""What a job takes and costs on some hosts, with ranges, by Monte Carlo; and which of several choices to take."""
+"""Forecasts of a job's time and cost on some hosts, with ranges, by Monte Carlo; and the best of several choices."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcdl.planner.deadline import RESTART_S, follow, spot_only, uniform_progress
+from vcdl.planner.deadline import RESTART_S, DeadlineTask, follow, spot_only, uniform_progress
 from vcdl.planner.spot_market import OutcomeRange, SpotMarket
 from vcdl.planner.throughput import HostType, Servers, Subtask, Throughput, throughput
 
@@ -54,7 +54,7 @@ class Choice:
 
     @property
     def usd_per_h(self) -> float:
-        """What an hour of all of them costs."""
+        """The cost of an hour of all of them."""
         return self.on_demand_usd_per_h if self.spot_usd_per_h is None else self.spot_usd_per_h
 
     @property
@@ -65,7 +65,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class ChoiceForecast:
-    """What the model says of a choice."""
+    """The model's forecast of a choice."""
 
     choice: Choice
     speed: Throughput
@@ -88,16 +88,9 @@ def undisturbed_s(work: Work, hosts: Sequence[HostType], servers: Servers) -> fl
     return max(trained_s, work.evaluator_s) + work.end_s
 
 
-def forecast(
-    work: Work,
-    choice: Choice,
-    servers: Servers,
-    deadline_s: float | None = None,
-    market: SpotMarket | None = None,
-    seed: int = 1,
-) -> ChoiceForecast:
+def forecast(work: Work, choice: Choice, servers: Servers, deadline_s: float | None = None) -> ChoiceForecast:
     """The forecast for a choice; spot machines follow Uniform Progress where there is a deadline."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     speed = throughput(choice.hosts, servers, work.subtask)
     usual_s = undisturbed_s(work, choice.hosts, servers)
     walls, costs, kept = [], [], 0
@@ -110,16 +103,14 @@ def forecast(
             wall_s = work_s + (choice.restart_s if choice.units else 0.0)
             usd = choice.on_demand_usd_per_h * wall_s / 3600.0
         else:
-            wall_s, usd = _on_spot(choice, work_s, deadline_s, market or SpotMarket(), rng)
+            wall_s, usd = _on_spot(choice, work_s, deadline_s, rng)
         walls.append(wall_s)
         costs.append(usd)
         kept += deadline_s is None or wall_s <= deadline_s
     return ChoiceForecast(choice, speed, OutcomeRange.of(walls), OutcomeRange.of(costs), kept / RUNS)
 
 
-def _on_spot(
-    choice: Choice, work_s: float, deadline_s: float | None, market: SpotMarket, rng: np.random.Generator
-) -> tuple[float, float]:
+def _on_spot(choice: Choice, work_s: float, deadline_s: float | None, rng: np.random.Generator) -> tuple[float, float]:
     """Seconds and dollars of one drawn market."""
     until_s = work_s * _LONGEST if deadline_s is None else deadline_s
     # A job that is late is done on demand, after its deadline.
@@ -128,8 +119,9 @@ def _on_spot(
     step_s = max(30.0, (work_s * 3.0 if deadline_s is None else max(deadline_s, work_s)) / _STEPS)
     spot, listed = choice.spot_usd_per_h or 0.0, choice.on_demand_usd_per_h
     policy = spot_only if deadline_s is None else uniform_progress
-    is_there = market.sample(step_s, math.ceil(watched_s / step_s) + 2, rng)
-    outcome = follow(policy, is_there, step_s, work_s, until_s, choice.restart_s, spot / listed if listed else 1.0)
+    is_there = SpotMarket().sample(step_s, math.ceil(watched_s / step_s) + 2, rng)
+    task = DeadlineTask(work_s, until_s, choice.restart_s, step_s)
+    outcome = follow(policy, is_there, task, spot / listed if listed else 1.0)
     usd = outcome.cost * (listed or spot)
     return outcome.wall_s, usd
 

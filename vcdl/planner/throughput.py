@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FURTHER_SERVER = 0.7
-"""What a further parameter server adds, in capacities of the first: 1.68 and 1.71 with two in CM-DARE's raw data."""
+"""Capacity that a further parameter server adds, in that of the first: 1.68 and 1.71 with two in CM-DARE's raw data."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class Subtask:
 
 @dataclass(frozen=True)
 class Throughput:
-    """What hosts and servers do together."""
+    """The speed of hosts and servers together."""
 
     subtasks_per_s: float
     samples_per_s: float
     limit: str
-    """What sets it: `hosts`, `servers`, `upload` or `download`."""
+    """The part that sets it: `hosts`, `servers`, `upload` or `download`."""
     staleness: float
     """Mean number of updates between a subtask's base and its fold."""
 

@@ -66,7 +66,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What a pilot says: that it is there, and what it does. How its tasks ended lies on its desk."""
+    """A pilot's word: it is there, and what it does. The ends of its tasks lie on its desk."""
 
     pilot: str
     beat: int
@@ -203,7 +203,7 @@ class PoolFolder:
             folder.mkdir(parents=True, exist_ok=True)
 
     def read_driver(self) -> Driver | None:
-        """What the run says; None: nothing yet. Raises OSError."""
+        """The run's word; None: nothing yet. Raises OSError."""
         return _read(self._driver, Driver)
 
     def write_driver(self, driver: Driver) -> None:

@@ -55,7 +55,7 @@ class _Pilot:
     """The workunits that it has, the one that it trains first."""
     training: str = ""
     begun: set[str] = field(default_factory=set)
-    """Those of its tasks with which it is noted to have begun."""
+    """Its tasks that it is noted to have begun."""
     fraction: float = 0.0
     since_s: float = 0.0
 

@@ -26,7 +26,7 @@ _GROUPS = {
     "checkpoints and output": ("checkpoint", "write"),
     "the way to the hosts and back": (AWAY,),
 }
-"""What a person calls the stages of a subtask's cycle; while it waits on its host, another one is trained there."""
+"""Everyday names of the stages of a subtask's cycle; while it waits on its host, another one is trained there."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class JobSettings:
 
     @classmethod
     def of(cls, job: "Job") -> Self:
-        """Those of a job."""
+        """The settings of a job."""
         return cls(job.data.shards, max(1, job.grid.servers if isinstance(job.grid.servers, int) else 1))
 
 

@@ -45,7 +45,7 @@ _WAIT_S = 0.1
 
 @dataclass(frozen=True)
 class Measured:
-    """What differential runs have measured."""
+    """The results of differential runs."""
 
     workers: int
     cut: int

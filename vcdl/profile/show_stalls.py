@@ -24,7 +24,7 @@ _DOTS_PER_INCH = 150
 
 
 def sentence(measured: Measured, found: Sequence[Stall]) -> str:
-    """What holds the job up on this machine, and what to change."""
+    """The job's stalls on this machine, and the changes that mend them."""
     stall = greatest(found)
     if stall is None:
         workers = plural(measured.workers, "worker")

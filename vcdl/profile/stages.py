@@ -59,7 +59,7 @@ MEANINGS: Mapping[str, str] = {
 OF_HOST = ("start", "build", "prepare", "first", TRAIN, "paused", "checkpoint", "write")
 """The stages in which a subtask occupies its host."""
 ONCE = ("build", "first")
-"""What a process does before its first subtask only."""
+"""Stages of a process before its first subtask."""
 _NOTICED_S = 2.0
 """Seconds that the server may have noticed a sending late."""
 _Ended = UpdateRefused | ResultRefused | UpdateSuperseded | WorkunitFailed | WorkunitCancelled
@@ -75,9 +75,9 @@ class StageSums:
     bytes_up: int = 0
     bytes_down: int = 0
     told: int = 0
-    """Those whose client told its stages, and was believed."""
+    """Subtasks whose client told its stages, and was believed."""
     compiled: int = 0
-    """Those that were the first of their process."""
+    """Subtasks that were the first of their process."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds by stage."""
 

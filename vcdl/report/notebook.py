@@ -84,7 +84,7 @@ class NotebookDisplay(LiveDisplay):
             self._handle.update(bundle, raw=True)
 
     def _bundle(self, is_over: bool) -> dict[str, str]:
-        """What a cell shows, as text and as HTML."""
+        """A cell's content, as text and as HTML."""
         from rich.console import Group
         from rich.text import Text
 

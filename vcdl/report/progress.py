@@ -248,7 +248,7 @@ def rolled_back_words(event: RolledBack) -> str:
 
 
 def mended_words(event: StoreRestored | RowsRewritten | FilesChecked) -> str:
-    """What was made again from the journal or from the store, or was checked."""
+    """Words about what was made again from the journal or the store, or was checked."""
     if isinstance(event, RowsRewritten):
         return (
             f"the store is {plural(event.rows, 'update')} ahead of the journal, as when an older copy was put back: "

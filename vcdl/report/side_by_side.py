@@ -1,7 +1,5 @@
-"""Runs side by side: the settings in which they differ, and what came out, as a table of text, CSV or JSON."""
+"""Runs side by side: the settings in which they differ, and what came out, as a table or JSON."""
 
-import csv
-import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -53,32 +51,6 @@ def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
     return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
 
 
-def results(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
-    """Figure → its value in each run; None where it is not known."""
-    reports = [run.report for run in runs]
-    bests = [report.best_epoch for report in reports]
-    measured: dict[str, list[_Measures]] = {
-        "best": [{**best.measures, _TRAIN_LOSS: best.train_loss} if best else {} for best in bests],
-        **{split.removeprefix("final_"): _finals(reports, split) for split in FINAL_SPLITS},
-    }
-    return {
-        "state": [run.state for run in runs],
-        "stop_reason": [report.stop.reason if report.stop else None for report in reports],
-        "epochs": [len(report.epochs) for report in reports],
-        "epochs_wanted": [run.epochs_wanted for run in runs],
-        "monitor": [report.monitor.name for report in reports],
-        "best_epoch": [best.epoch if best else None for best in bests],
-        **{f"{group}.{name}": one for group, all_of in measured.items() for name, one in _by_measure(all_of).items()},
-        "wall_s": [round(report.wall_s, 3) for report in reports],
-        "updates_applied": [report.totals.applied for report in reports],
-        "workunits_failed": [report.totals.failed for report in reports],
-        "workunits_refused": [report.totals.refused for report in reports],
-        "staleness_mean": [report.staleness_mean for report in reports],
-        "bytes_down": [report.totals.bytes_down for report in reports],
-        "bytes_up": [report.totals.bytes_up for report in reports],
-    }
-
-
 def comparison_json(runs: Sequence[ComparedRun]) -> str:
     """The comparison for programs: the settings that differ, and each run with the keys of its summary.json."""
     rows = [
@@ -94,18 +66,6 @@ def comparison_json(runs: Sequence[ComparedRun]) -> str:
     ]
     settings = {key: list(map(_without_password, values)) for key, values in differing_settings(runs).items()}
     return as_json({"settings": settings, "runs": rows})
-
-
-def comparison_csv(runs: Sequence[ComparedRun]) -> str:
-    """A row for each run, a column for each setting and figure; what is not known is empty."""
-    columns = {"run": [run.name for run in runs], "kind": [run.kind for run in runs]}
-    columns |= {key: [_setting(value) for value in values] for key, values in differing_settings(runs).items()}
-    columns |= results(runs)
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(columns)
-    rows.writerows(zip(*columns.values(), strict=True))
-    return text.getvalue()
 
 
 def comparison_lines(runs: Sequence[ComparedRun], width: int) -> list[str]:

@@ -1,6 +1,6 @@
 """The last subtasks of a run as spans of time on hosts, each with its fate, and what else its last events tell."""
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -26,7 +26,7 @@ _STALENESS = 1000
 
 
 class Fate(StrEnum):
-    """What came of a subtask on a host."""
+    """The end of a subtask on a host."""
 
     AT_WORK = "at work"
     TRAINED = "trained"
@@ -108,10 +108,6 @@ class SubtaskStream:
             if now_s is not None
         ]
         return [*self.ended, *at_work]
-
-    def fates(self) -> Counter[Fate]:
-        """How many of the ended spans had which fate."""
-        return Counter(span.fate for span in self.ended)
 
     def _end(self, workunit: str, host: str, fate: Fate, now_s: float, others: Fate | None = None) -> None:
         """A workunit ended at a host, the last one that got it where the event names none; `others`: the fate at its

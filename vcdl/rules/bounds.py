@@ -38,7 +38,7 @@ _Parts = tuple[tuple[int, slice], ...]
 
 @dataclass(frozen=True)
 class Shortened:
-    """What the bounds make of one upload."""
+    """The bounds' verdict on one upload."""
 
     factors: Vector
     """κ of each variable, shape (v,), in [0, 1]: the client's step counts κ times."""
@@ -139,7 +139,7 @@ class Bounds:
         return row
 
     def sums(self) -> Sums:
-        """What `measure` adds to."""
+        """The sums that `measure` adds to."""
         return Sums(np.zeros(len(self._variables)), np.zeros((4, len(self._variables))))
 
     def measure(
@@ -273,7 +273,7 @@ def _run(is_nonnegative: bool, places: tuple[tuple[int, int, int], ...]) -> _Run
 
 
 def _sizes(own: Vector, parts: _Parts, begin: int, floors: Floors) -> Vector:
-    """What the numbers of a piece, which are never negative, are measured by: a new array."""
+    """Scales for the numbers of a piece, which are never negative: a new array."""
     sizes = np.empty_like(own)
     for number, part in parts:
         np.add(own[part], floors[number, begin], out=sizes[part])

@@ -4,7 +4,6 @@ Xie, Koyejo, Gupta (2019), *Asynchronous Federated Optimization*, arXiv 1903.039
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 from vcdl.rules.numbers import AboveZero
@@ -35,8 +34,6 @@ class Polynomial(Section):
 
 class Hinge(Section):
     """`s(τ) = 1` up to `threshold`, then `1 / (slope·(τ − threshold) + 1)`; published: 10 and 4."""
-
-    former_keys = MappingProxyType({"free": "threshold"})
 
     name: Literal["hinge"] = "hinge"
     slope: AboveZero = 10.0

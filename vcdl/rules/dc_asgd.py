@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from vcdl.rules.base import Rule, Update
-from vcdl.rules.numbers import FORMER_RATE, AboveZero, NotNegative
+from vcdl.rules.numbers import AboveZero, NotNegative
 from vcdl.wire.weights import Vector
 
 
@@ -22,8 +22,6 @@ class DcAsgd(Rule):
     λ is constant: the published adaptive one divides by a running mean of g⊙g. A partial update counts by its
     trained fraction: η is multiplied by it.
     """
-
-    former_keys = FORMER_RATE
 
     rule: Literal["dc_asgd"] = "dc_asgd"
     server_learning_rate: AboveZero = 0.1

@@ -1,6 +1,5 @@
 """Delayed Nesterov, Liu et al. (2024), *Asynchronous Local-SGD Training for Language Modeling*, arXiv 2401.09135."""
 
-from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -8,7 +7,7 @@ from pydantic import ValidationInfo, field_validator
 
 from vcdl.rules.base import Rule, Update
 from vcdl.rules.damping import Constant, Damping
-from vcdl.rules.numbers import FORMER_RATE, AboveZero, Count, Fraction, Momentum
+from vcdl.rules.numbers import AboveZero, Count, Fraction, Momentum
 from vcdl.rules.state import RuleState
 from vcdl.wire.weights import Vector
 
@@ -24,7 +23,6 @@ class DelayedNesterov(Rule):
     update. A partial update counts by its trained fraction.
     """
 
-    former_keys = MappingProxyType({**FORMER_RATE, "share": "momentum_share"})
     state: ClassVar[RuleState] = RuleState(vectors=2)
 
     rule: Literal["delayed_nesterov"] = "delayed_nesterov"

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from vcdl.rules.base import Rule, Update
-from vcdl.rules.numbers import FORMER_RATE, AboveZero
+from vcdl.rules.numbers import AboveZero
 from vcdl.wire.weights import Vector
 
 
@@ -16,8 +16,6 @@ class Downpour(Rule):
     Steps of many clients with similar bases add up: with n at a time, η > 1/n overshoots. With B = W it is
     VC-ASGD, α = 1 − η. A partial update counts by its trained fraction: η is multiplied by it.
     """
-
-    former_keys = FORMER_RATE
 
     rule: Literal["downpour"] = "downpour"
     server_learning_rate: AboveZero = 0.1

@@ -6,7 +6,7 @@ import numpy as np
 
 from vcdl.rules.base import Rule, Update
 from vcdl.rules.damping import Damping, Polynomial
-from vcdl.rules.numbers import FORMER_RATE, AboveZero, Count
+from vcdl.rules.numbers import AboveZero, Count
 from vcdl.rules.state import RuleState
 from vcdl.wire.weights import Vector
 
@@ -18,7 +18,6 @@ class FedBuff(Rule):
     partial update counts by its trained fraction: its C − B is multiplied by it.
     """
 
-    former_keys = FORMER_RATE
     state: ClassVar[RuleState] = RuleState(vectors=1)
 
     rule: Literal["fedbuff"] = "fedbuff"

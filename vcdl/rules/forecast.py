@@ -1,6 +1,5 @@
 """Forecast averaging: clients start from where the averaged weights will be when they return (docs/decisions/014)."""
 
-from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -31,7 +30,6 @@ class Forecast(Rule):
     the settings.
     """
 
-    former_keys = MappingProxyType({"slope": "staleness_damping", "memory": "averaging_window"})
     state: ClassVar[RuleState] = RuleState(vectors=1)
 
     rule: Literal["forecast"] = "forecast"

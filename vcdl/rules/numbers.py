@@ -1,6 +1,5 @@
 """Kinds of numbers that several rules have as settings, each checked strictly when a job file is read."""
 
-from types import MappingProxyType
 from typing import Annotated
 
 from vcdl.yaml_schema import values as kinds
@@ -14,5 +13,3 @@ Fraction = Annotated[float, kinds.fraction(zero=True, one=True)]
 Momentum = Annotated[float, kinds.fraction(zero=True, one=False)]
 """In [0, 1)."""
 Count = Annotated[int, kinds.whole(1)]
-FORMER_RATE = MappingProxyType({"rate": "server_learning_rate"})
-"""The former key of a server's learning rate."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from vcdl.rules.base import Rule, Update
 from vcdl.rules.damping import Constant, Damping
-from vcdl.rules.numbers import FORMER_RATE, AboveZero, Count, Momentum
+from vcdl.rules.numbers import AboveZero, Count, Momentum
 from vcdl.rules.state import RuleState
 from vcdl.wire.weights import Vector
 
@@ -22,7 +22,6 @@ class OuterNesterov(Rule):
     by its trained fraction.
     """
 
-    former_keys = FORMER_RATE
     state: ClassVar[RuleState] = RuleState(vectors=2)
 
     rule: Literal["outer_nesterov"] = "outer_nesterov"

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from vcdl.rules.base import Rule, Update
 from vcdl.rules.damping import Constant, Damping
-from vcdl.rules.numbers import FORMER_RATE, AboveZero, Count
+from vcdl.rules.numbers import AboveZero, Count
 from vcdl.rules.state import RuleState
 from vcdl.wire.weights import Vector
 from vcdl.yaml_schema import values as kinds
@@ -24,8 +24,6 @@ class TrimmedMean(Rule):
     − 1 vectors: the waiting steps. With b = 0 it is FedBuff. A partial update counts by its trained fraction:
     its step is multiplied by it, as by s(τ).
     """
-
-    former_keys = FORMER_RATE
 
     rule: Literal["trimmed_mean"] = "trimmed_mean"
     server_learning_rate: AboveZero = 1.0

@@ -42,9 +42,9 @@ class JobRow:
     course: tuple[float, ...]
     """The means of its last measured epochs."""
     bytes_down: float
-    """What a client gets for a task, on average: an upper bound where clients keep shards."""
+    """Bytes that a client gets for a task, on average: an upper bound where clients keep shards."""
     bytes_up: float
-    """What it sends back."""
+    """Bytes that it sends back."""
 
     @classmethod
     def of(cls, standing: Standing, hosts: HostHistory) -> "JobRow":

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OwnStep:
-    """What the server's own training has shown."""
+    """The result of the server's own training."""
 
     begin: Vector
     """Version 0, shape (n,): the initial weights, with moments that the server found. Moments of zero would tell

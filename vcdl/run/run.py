@@ -73,7 +73,7 @@ class Run:
 
     @property
     def draw_secret(self) -> str:
-        """What no client knows, and draws depend on; a simulation draws the same ones each time."""
+        """The secret on which draws depend; a simulation draws the same each time."""
         return self.prepared.store_key if self.kind.has_wall_clock else str(self.job.seed)
 
     @property
@@ -174,7 +174,7 @@ class Run:
 
 
 def expected_of(journal: Journal) -> Expected:
-    """What the journal knows of the store. Raises JournalError."""
+    """The journal's word on the store. Raises JournalError."""
     rollbacks = [row.event.version for row in journal.keyed(RolledBack.kind) if isinstance(row.event, RolledBack)]
     update = journal.newest_update()
     if update is None:

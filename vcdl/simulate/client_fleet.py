@@ -116,16 +116,6 @@ class ClientFleet(Section):
     Times are virtual seconds.
     """
 
-    former_keys = MappingProxyType(
-        {
-            "server_s": "update_s",
-            "spread": "speed_ratio",
-            "sharing": "core_sharing",
-            "notice_s": "loss_report_s",
-            "checkpoint_s": "checkpoint_every_s",
-        }
-    )
-
     seed: Annotated[int, kinds.whole(0, 2**32 - 1)] = 1
     clients: _Count = 10
     """The paper's C."""

@@ -1,4 +1,4 @@
-"""What simulated clients make of their subtasks: trained uploads, or nothing but times. The clock says when."""
+"""The work of simulated clients: trained uploads, or nothing but times. The clock says when."""
 
 from collections.abc import Collection
 from dataclasses import replace

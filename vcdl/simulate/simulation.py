@@ -23,7 +23,6 @@ from vcdl.run.results import leave_results
 from vcdl.simulate.client_fleet import ClientFleet, save_clients
 from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.serial import OneTrainer, serial_job
-from vcdl.simulate.targets import leave_targets
 from vcdl.simulate.times_report import TimesReport
 from vcdl.simulate.training import PooledTraining, SubtaskTraining
 from vcdl.simulate.virtual_run import VirtualRun
@@ -44,13 +43,12 @@ def simulate(
     *,
     serial: bool = False,
     trainers: TrainerCache | None = None,
-    measures_targets: bool = False,
 ) -> Report | None:
     """Run a job on simulated clients, or serially, and leave its results in a folder; None: it was asked to stop.
 
     `trainers`: trainers in this process, which may serve run after run; None: worker processes train.
-    `measures_targets`: whether TARGETS_FILE is written even without such a client. An unfinished simulated run in the
-    folder starts again. Raises VcdlError; RunFolderError when the folder holds anything else.
+    An unfinished simulated run in the folder starts again. Raises VcdlError; RunFolderError when the folder holds
+    anything else.
     """
     os.environ.update(limit_threads(1))  # several would add up in an order that differs from run to run
     job, fleet = as_simulated(job, fleet, serial)
@@ -58,8 +56,6 @@ def simulate(
         freeze(job, folder)
         if VirtualRun(folder, fleet, _training(folder, job, serial, trainers), observer).run() is None:
             return None
-        if measures_targets or any(hostile.attack in ("backdoor", "targeted") for hostile in fleet.hostile):
-            leave_targets(folder)
         return leave_results(folder, job.name, observer)
 
 

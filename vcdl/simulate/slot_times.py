@@ -17,7 +17,7 @@ class SlotTimes:
     begun: int = 0
     """Subtasks that clients began with."""
     lost: int = 0
-    """Those that never came back."""
+    """Subtasks that never came back."""
     useful_s: float = 0.0
     """Slot time of the others."""
     lost_s: float = 0.0

@@ -1,4 +1,4 @@
-"""What a simulation of times tells: how long a job takes, what it wastes, how stale its updates are, what it costs."""
+"""The figures of a simulation of times: duration, waste, staleness and cost of a job."""
 
 from array import array
 from collections.abc import Iterable, Sequence
@@ -77,7 +77,7 @@ class TimesReport:
 
     @property
     def usd(self) -> float:
-        """What the clients cost, also while they had nothing to do or were away."""
+        """The clients' cost, with the time in which they were idle or away."""
         return self.client_hours * self.fleet.usd_per_h
 
     def as_dict(self) -> dict[str, Any]:

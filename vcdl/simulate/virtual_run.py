@@ -100,7 +100,7 @@ class InstantEvaluator(Evaluator):
 
 
 class Measures(Protocol):
-    """What answers the loop's wishes for evaluations, while the clock stands."""
+    """The evaluator of the loop; the clock stands meanwhile."""
 
     def measure(self, new: Sequence[Recorded]) -> int:
         """Evaluate what is wanted now; returns how many versions were."""

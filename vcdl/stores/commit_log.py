@@ -41,8 +41,8 @@ class CommitLog:
         """The newest version; −1 before the first look."""
         self.slot = 0
         """The slot that holds it."""
-        self.checksums: tuple[str, str] | None = None
-        """Those of W and of what is behind it in that slot; None: an earlier version of vcdl wrote it."""
+        self.checksums: tuple[str, str] = ("", "")
+        """The checksums of W and of what is behind it in that slot."""
         self._index = RecordIndex()
         """Where each subtask's record is: offsets of lines."""
         self._recent: dict[str, Applied] = {}
@@ -89,7 +89,7 @@ class CommitLog:
             newest.append(body)
         for commit in map(json.loads, newest):
             self.version, self.slot = commit["version"], commit["slot"]
-            self.checksums = tuple(commit["checksums"]) if "checksums" in commit else None
+            self.checksums = commit["checksums"][0], commit["checksums"][1]
             self._remember([Applied(**record) for record in commit["applied"][-_RECENT:]])
 
     def append(

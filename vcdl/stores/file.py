@@ -104,7 +104,7 @@ class FileStore(WeightStore):
 
     def check(self, log: CommitLog, found: tuple[str, ...]) -> None:
         """Hold what was read of the newest slot, W or all of it, to its commit. Raises StoreLost."""
-        if log.checksums is not None and found != log.checksums[: len(found)]:
+        if found != log.checksums[: len(found)]:
             raise StoreLost(
                 f"version {log.version} in the weight store in {self._folder} is damaged, and must be made again: "
                 "check the disk"
@@ -214,7 +214,7 @@ class _Sums:
 
     @property
     def checksums(self) -> tuple[str, str]:
-        """Those of W and of the others, once all was added."""
+        """The checksums of W and of the others, once all was added."""
         return self._sums[0].text, self._sums[1].text
 
 

@@ -129,7 +129,7 @@ async def events_stream(
 
 @router.post("/chunks", status_code=200)
 def missing_chunks(request: Request, names: Annotated[list[str], Body(max_length=10_000)]) -> dict[str, list[str]]:
-    """Which of these chunks the service does not have."""
+    """The chunks among these that the service does not have."""
     needs(request, Role.SUBMITTER)
     return {"missing": service_of(request).chunks.missing(names)}
 

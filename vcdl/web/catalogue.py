@@ -47,7 +47,7 @@ class JobPage:
     jobs: int
     """All jobs."""
     open: int
-    """Those that are not finished."""
+    """The jobs that are not finished."""
 
 
 class JobCatalogue:

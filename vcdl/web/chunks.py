@@ -25,7 +25,7 @@ class ChunkStore:
         self._most_bytes = most_bytes
 
     def missing(self, names: Sequence[str]) -> list[str]:
-        """Those that are not there. Raises DataError for a name that is none."""
+        """The chunks that are not there. Raises DataError for a name that is none."""
         return [name for name in dict.fromkeys(names) if not self._path(name).is_file()]
 
     def put(self, name: str, content: bytes) -> None:

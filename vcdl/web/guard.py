@@ -1,4 +1,4 @@
-"""What every request must pass before anything of the service sees it.
+"""The checks that every request passes before the service sees it.
 
 Nobody gets anything without a session or a token but the page to log in, style and script, and the health check.
 """

@@ -139,7 +139,7 @@ def job_parts(pages: Pages, catalogue: JobCatalogue, name: str) -> dict[str, str
 
 
 def _trouble(view: JobView, state: RunState) -> list[str]:
-    """What a person should know first, the worst first; empty: all is well."""
+    """News that a person should see first, the worst first; empty: all is well."""
     totals = view.report.totals
     found = []
     if state is RunState.FAILED:

@@ -61,7 +61,7 @@ class JobView:
         self.last_id = 0
         """The journal's last row that is in the figures."""
         self.feed: deque[FeedLine] = deque(maxlen=_FEED)
-        """What happened, beside the ends of epochs; the newest last."""
+        """Events beside the ends of epochs; the newest last."""
         self.recent: deque[Recorded] = deque(maxlen=_RECENT)
         """The journal's last rows."""
         self._job: Job | None = None
@@ -184,7 +184,7 @@ class _ProfileReader:
 
 
 def signature_of(folder: RunFolder) -> Signature:
-    """What changes with whatever is written of a run: sizes and times of its files. That it was read changes nothing:
+    """Sizes and times of a run's files, which change with whatever is written. Reading changes nothing:
     SQLite makes an empty log for it.
     """
     log = folder.journal_file.with_name(f"{folder.journal_file.name}-wal")

@@ -1,4 +1,4 @@
-"""What a page shows, kept up to date in browsers by server-sent events: rendered once for all who watch the same."""
+"""Parts of a page, kept up to date by server-sent events: rendered once for all who watch the same."""
 
 import asyncio
 import json

@@ -84,7 +84,7 @@ class _Families:
         return self._families.values()
 
     def add(self, view: JobView) -> None:
-        """Those of one job."""
+        """The metrics of one job."""
         job, standing, report = view.folder.path.name, view.standing, view.report
         totals, row, settings = report.totals, view.row(), view.job
         kind = {

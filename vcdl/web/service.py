@@ -40,7 +40,7 @@ class WebService:
     accounts: Accounts
     sessions: Sessions
     code: str
-    """What the address that `vcdl serve` prints has in it: whoever brings it is the owner."""
+    """The code in the address that `vcdl serve` prints: a browser that brings it is the owner's."""
     secure_cookies: bool = False
     """Whether browsers reach the service by TLS alone."""
     failed: FailedLogins = field(default_factory=FailedLogins)

@@ -20,12 +20,12 @@ SESSION_S = 7 * 24 * 3600.0
 OWNER = "owner"
 """The subject of whoever started the service, and saw its address with the code."""
 FOLDER = ".service"
-"""What the service keeps, beside the runs; only the owner may look into it."""
+"""The service's own folder, beside the runs; only the owner may look into it."""
 _KEY_BYTES = 32
 
 
 class Role(IntEnum):
-    """What a caller may do; each may do what those before it may."""
+    """A caller's rights; each role has those of the roles before it."""
 
     READER = 1
     SUBMITTER = 2
@@ -39,7 +39,7 @@ class Caller:
     name: str
     role: Role
     csrf: str = ""
-    """What a form of this browser's session must bring; empty: the caller has no session, but a token."""
+    """The secret that a form of this session must bring; empty: the caller has no session, but a token."""
 
 
 class Sessions:
@@ -75,7 +75,7 @@ class Sessions:
         return subject if time.time() < float(end_s) else None
 
     def csrf(self, cookie: str) -> str:
-        """What forms of this session bring along: another site knows neither it nor the cookie."""
+        """The secret in forms of this session: another site knows neither it nor the cookie."""
         return self._sign("form", cookie)
 
     def _sign(self, purpose: str, text: str) -> str:

@@ -104,7 +104,7 @@ class Submissions:
                 self._begin(name)
 
     def failure(self, name: str) -> str:
-        """What kept a job from beginning; empty: nothing."""
+        """The reason for which a job did not begin; empty: none."""
         if not _JOB_NAME.fullmatch(name):
             return ""
         with suppress(OSError):
@@ -244,6 +244,6 @@ def _names(name: str) -> Iterator[str]:
 
 
 def _words(output: str, folder: Path) -> str:
-    """What a command said of its error, without the server's paths."""
+    """A command's words about its error, without the server's paths."""
     said = [line.partition("error: ")[2] for line in output.splitlines() if line.startswith("vcdl: error: ")]
     return "; ".join(said).replace(f"{folder}/", "").replace(str(folder), "")[:1000] or "the job cannot begin here"

@@ -55,7 +55,7 @@ class NpzObjectsError(NpzError):
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """What a member says about its array."""
+    """The header of a member's array."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

@@ -12,8 +12,6 @@ from vcdl.wire.checksum import checksum_of
 from vcdl.wire.weights import Vector, write_weights
 
 _FORMAT = 2
-_WITHOUT_CHECKSUM = 1
-"""The format of a run that began with an earlier version."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +32,9 @@ class ParamsHeader:
         """Decode a header. Raises WeightsFileError."""
         try:
             raw = json.loads(text)
-            if type(raw["format"]) is not int or raw["format"] not in (_WITHOUT_CHECKSUM, _FORMAT):  # 1.0 is equal to 1
+            if type(raw["format"]) is not int or raw["format"] != _FORMAT:  # 2.0 is equal to 2
                 raise WeightsFileError(f"weights file of format {raw['format']!r}, this version reads {_FORMAT}")
-            return cls(str(raw["job"]), int(raw["version"]), str(raw["layout"]), str(raw.get("checksum", "")))
+            return cls(str(raw["job"]), int(raw["version"]), str(raw["layout"]), str(raw["checksum"]))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise WeightsFileError(f"the header of the weights file is damaged ({error!r})") from error
 

@@ -1,4 +1,4 @@
-"""What a job learns to predict, `data > task`: the losses, metrics and cuts that follow from it."""
+"""The tasks of `data > task`, with the losses, metrics and cuts that follow from each."""
 
 from collections.abc import Mapping
 from typing import Any, Literal

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Literal, Self, cast, get_args
 
 from vcdl.errors import WorkunitError
@@ -207,7 +206,7 @@ class UpdateHeader:
     codec: str = "float32"
     """The label of the vcdl.codecs.Encoding of its weights."""
     backend: str = "unknown"
-    """Keras' backend, which draws random numbers; clients before November 2026 do not tell."""
+    """Keras' backend, which draws random numbers."""
     times_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds of each of STAGES, over all restarts; a stage of none is left out. `first` is a part of `train_s`."""
 
@@ -217,8 +216,7 @@ class UpdateHeader:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Decode an update's header. Raises WorkunitError."""
-        may_lack = {"backend": cls.backend, "times_s": {}}
-        raw = _object(text, "update header", {"format", *cls.__dataclass_fields__}, may_lack)
+        raw = _object(text, "update header", {"format", *cls.__dataclass_fields__})
         return cls(
             job=_text(raw, "job"),
             workunit=_text(raw, "workunit"),
@@ -285,8 +283,8 @@ class WorkunitName:
         return cls(job, int(epoch), int(shard), int(attempt), int(base_version))
 
 
-def _object(text: str, what: str, keys: set[str], may_lack: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """The fields of a JSON object; `may_lack`: what keys stand for that older versions do not write."""
+def _object(text: str, what: str, keys: set[str]) -> dict[str, Any]:
+    """The fields of a JSON object."""
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -294,7 +292,7 @@ def _object(text: str, what: str, keys: set[str], may_lack: Mapping[str, Any] = 
     number = raw.get("format", FORMAT) if isinstance(raw, dict) else FORMAT
     if type(number) is not int or number != FORMAT:  # checked first: another format has other keys
         raise WorkunitError(f"{what} is of another format than {FORMAT}: client and server differ in version")
-    raw = _fields({**may_lack, **raw} if isinstance(raw, dict) else raw, what, keys)
+    raw = _fields(raw, what, keys)
     del raw["format"]
     return raw
 

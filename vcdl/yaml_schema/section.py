@@ -32,8 +32,6 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    former_keys: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Keys that were renamed, each with its name of today: the refusal of an old one names the new one."""
     foreign_keys: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Keys that other programs have, each with what takes its place here."""
 
@@ -127,14 +125,10 @@ def one_of_sections(
         for name in known:
             with suppress(PluginError):
                 usable[name] = known[name]
-        for field in fields.keys() - known[meant].model_fields.keys() - known[meant].former_keys.keys():
-            owners = [name for name, kind in usable.items() if field in kind.model_fields]
-            former = next((kind for kind in usable.values() if field in kind.former_keys), None)
-            if owners:
+        for field in fields.keys() - known[meant].model_fields.keys():
+            if owners := [name for name, kind in usable.items() if field in kind.model_fields]:
                 need = f"add {key}: {' or '.join(owners)}"
                 problems.append(Problem((field,), f"is not a key of {meant}, which is meant without `{key}`; {need}"))
-            elif former is not None:
-                problems.append(_renamed((field,), former))
         if problems:
             raise ProblemsError(problems)
 
@@ -195,7 +189,7 @@ def _problems_of(error: ValidationError, schema: type[Section]) -> Iterator[Prob
         elif isinstance(cause, ValueError):
             yield Problem(at, str(cause))
         elif item["type"] == "extra_forbidden":
-            yield from _unknown(at, item["input"], _section_at(schema, at[:-1]))
+            yield _unknown(at, _section_at(schema, at[:-1]))
         elif item["type"] == "missing":
             yield Problem(at, "is missing; add it")
         elif item["type"] in ("model_type", "model_attributes_type"):
@@ -206,23 +200,11 @@ def _problems_of(error: ValidationError, schema: type[Section]) -> Iterator[Prob
             yield Problem(at, f"{item['msg']}, got {show(item['input'])}")
 
 
-def _unknown(at: Place, value: Any, section: type[Section]) -> Iterator[Problem]:
-    """A key that the section does not have; under a former name also the former names below it."""
+def _unknown(at: Place, section: type[Section]) -> Problem:
     key = str(at[-1])
     if key in section.foreign_keys:
-        yield Problem(at, f"is no key of a job; {section.foreign_keys[key]}")
-        return
-    if key not in section.former_keys:
-        yield Problem(at, f"unknown key; {nearest(key, _fields(section))}")
-        return
-    yield _renamed(at, section)
-    inner = _fields(section).get(section.former_keys[key])
-    if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, Section):
-        yield from (_renamed((*at, below), inner) for below in value if below in inner.former_keys)
-
-
-def _renamed(at: Place, section: type[Section]) -> Problem:
-    return Problem(at, f"is called {section.former_keys[str(at[-1])]} now")
+        return Problem(at, f"is no key of a job; {section.foreign_keys[key]}")
+    return Problem(at, f"unknown key; {nearest(key, _fields(section))}")
 
 
 def _section_at(schema: type[Section], at: Place) -> type[Section]:

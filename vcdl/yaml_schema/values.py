@@ -136,19 +136,19 @@ def existing_file(misread: Callable[[Path], str | None] = lambda _: None) -> Pla
     """
 
     def check(value: Any, info: ValidationInfo) -> Path:
-        if not isinstance(value, str | Path) or not str(value).strip():
-            raise expected("the name of a file", value)
-        if info.context is None:
-            return Path(value)
-        path: Path = info.context / value
-        wrong = misread(Path(value)) or misread(path)
+        wrong = None
+        if info.context is not None and isinstance(value, str | Path):
+            wrong = misread(Path(value)) or misread(info.context / value)
         if wrong is not None:
             raise ValueError(wrong)
-        if not _is(path, Path.is_file):
-            raise ValueError(f"there is no file {_shown(path)}; a relative path starts at the job file's folder")
-        return path.resolve()
+        return _existing(value, info.context, "file", Path.is_file)
 
     return PlainValidator(check)
+
+
+def existing_folder() -> PlainValidator:
+    """The path of an existing folder, relative as that of an existing file."""
+    return PlainValidator(lambda value, info: _existing(value, info.context, "folder", Path.is_dir))
 
 
 def existing_path(value: Any, job_folder: Path | None) -> Path:
@@ -156,37 +156,24 @@ def existing_path(value: Any, job_folder: Path | None) -> Path:
 
     Raises ValueError.
     """
-    if not isinstance(value, str | Path) or not str(value).strip():
-        raise expected("the name of a file or a folder", value)
-    if job_folder is None:
-        return Path(value)
-    path = job_folder / value
-    if not _is(path, Path.exists):
-        raise ValueError(f"there is no {_shown(path)}; a relative path starts at the job file's folder")
-    return path.resolve()
-
-
-def existing_folder() -> PlainValidator:
-    """The path of an existing folder, relative as that of an existing file."""
-
-    def check(value: Any, info: ValidationInfo) -> Path:
-        found = folder(value, info.context)
-        if value is None or found is None:
-            raise expected("the name of a folder", value)
-        return found
-
-    return PlainValidator(check)
+    return _existing(value, job_folder, "file or folder", Path.exists)
 
 
 def folder(raw: Any, job_folder: Path | None) -> Path | None:
     """An existing folder, relative to `job_folder`, which is also the default. Raises ValueError."""
-    if raw is not None and (not isinstance(raw, str | Path) or not str(raw).strip()):
-        raise expected("the name of a folder", raw)
+    if raw is None and job_folder is None:
+        return None
+    return _existing("." if raw is None else raw, job_folder, "folder", Path.is_dir)
+
+
+def _existing(value: Any, job_folder: Path | None, what: str, is_there: Callable[[Path], bool]) -> Path:
+    if not isinstance(value, str | Path) or not str(value).strip():
+        raise expected(f"the name of a {what}", value)
     if job_folder is None:
-        return None if raw is None else Path(raw)
-    path = job_folder / (raw or "")
-    if not _is(path, Path.is_dir):
-        raise ValueError(f"there is no folder {_shown(path)}; a relative path starts at the job file's folder")
+        return Path(value)
+    path = job_folder / value
+    if not _is(path, is_there):
+        raise ValueError(f"there is no {what} {_shown(path)}; a relative path starts at the job file's folder")
     return path.resolve()
 
 

@@ -1,4 +1,4 @@
-"""One spot instance on the real AWS, for about a cent. Skipped without VCDL_AWS_SMOKE_REGION; see docs/testing.md."""
+"""One spot instance on the real AWS, for about a cent. Skipped without VCDL_AWS_SMOKE_REGION; see tests/README.md."""
 
 import os
 import time

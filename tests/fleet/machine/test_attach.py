@@ -1,28 +1,25 @@
-"""What makes a client of a machine that one already has. The shell form runs here with a real BOINC client."""
+"""The script that makes a client of a machine runs here with a real BOINC client."""
 
 import os
 import shutil
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
-from typing import get_args
 
 import pytest
-import yaml
 
 from tests.boinc.standin import Database, StandinProject, StandinServer
 from tests.fleet.machine.test_setup import Bare, UnattachedClient, restarted_on_demand
 from tests.store_servers import start_mariadb
 from vcdl.cli import exit_code_of
 from vcdl.errors import ExitCode
-from vcdl.fleet.machine.attach import AttachForm, attach_script
+from vcdl.fleet.machine.attach import attach_script
 
 URL = "https://boinc.example.org/mine/"
-KEY = "12_abcdef"
 
 
 @pytest.mark.boinc
-def test_the_shell_form_attaches_a_real_client_whose_key_is_in_a_file(tmp_path: Path) -> None:
+def test_the_script_attaches_a_real_client_whose_key_is_in_a_file(tmp_path: Path) -> None:
     with start_mariadb(tmp_path) as mariadb, ExitStack() as stack:
         project = StandinProject.make(tmp_path / "project", Database.of(mariadb))
         bare = Bare(tmp_path / "machine")
@@ -33,7 +30,7 @@ def test_the_shell_form_attaches_a_real_client_whose_key_is_in_a_file(tmp_path: 
         (client.folder / "account_elsewhere.org.xml").write_text("<account/>")
         key_file = tmp_path / "weak key"
         key_file.write_text(f"{project.account_key}\n")
-        script = attach_script("shell", project.url, str(key_file), "", False)
+        script = attach_script(project.url, str(key_file), False)
         assert project.account_key not in script
         environment = {**os.environ, "PATH": f"{bare.folder / 'bin'}:{os.environ['PATH']}"}
         done = subprocess.run(["sh"], input=script, env=environment, capture_output=True, text=True)
@@ -43,26 +40,11 @@ def test_the_shell_form_attaches_a_real_client_whose_key_is_in_a_file(tmp_path: 
         assert not any("install" in line for line in bare.asked), "the client is there"
 
 
-@pytest.mark.parametrize("form", get_args(AttachForm))
-def test_only_the_form_for_cloud_init_has_the_key_in_it(
-    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    key_file = tmp_path / "key"
-    key_file.write_text(f"{KEY}\n")
-    key_file.chmod(0o600)
-    assert exit_code_of(["client", "attach-script", URL, "--key-file", str(key_file), "--form", form]) == ExitCode.OK
+def test_the_key_stays_on_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code_of(["client", "attach-script", URL, "--key-file", "/etc/weak key"]) == ExitCode.OK
     text = capsys.readouterr().out
-    assert (KEY in text) == (form == "cloud-init")
-    assert str(key_file) in text or form == "cloud-init"
+    assert "key=$(cat '/etc/weak key')" in text
     assert "tensorflow" not in text, "nothing but BOINC's client"
-
-
-def test_the_form_for_cloud_init_runs_the_same_script() -> None:
-    document = yaml.safe_load(attach_script("cloud-init", URL, "weak", KEY, False))
-    key, script = document["write_files"]
-    assert (key["permissions"], key["content"]) == ("0600", f"{KEY}\n")
-    assert script["content"] == attach_script("shell", URL, key["path"], "", False)
-    assert document["runcmd"] == [[script["path"]]]
 
 
 @pytest.mark.parametrize("url", ["boinc.example.org", "http://a/$(reboot)"])

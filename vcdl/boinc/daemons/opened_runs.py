@@ -40,7 +40,7 @@ class OpenedRuns:
 
 
 def _stamp(folder: RunFolder) -> _Stamp:
-    """What changes when another file takes the place of the run's; () when one is missing. Raises FileUnavailable."""
+    """The identity of the run's files; () when one is missing. Raises FileUnavailable."""
     try:
         found = [path.stat() for path in (folder.job_file, folder.prepared_file)]
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What two users share: the project's user and the web server's, which runs the scheduler and takes uploads.
+"""Folders that two users share: the project's user and the web server's, which runs the scheduler and takes uploads.
 
 Both write there through the project's group, as make_project sets it up: the web server's user must be a member.
 """

@@ -137,7 +137,7 @@ def _same(url: str, answer: Answer, path: Path) -> Finding:
 
 
 def cure_of(installation: Installation, reason: NoAnswer) -> str:
-    """What to do about a status of HTTP, or about no answer at all."""
+    """The cure for a status of HTTP, or for no answer at all."""
     configuration = f"{installation.path.name}.httpd.conf"
     match reason.status:
         case 0 if "certificate" in f"{reason}".lower():
@@ -167,7 +167,7 @@ def is_program(answer: Answer) -> bool:
 
 
 def no_program(answer: Answer, program: str) -> str:
-    """What to do where a program's own answer was expected."""
+    """The cure where a program's own answer was expected."""
     if is_program(answer):
         return "the web server sends the program instead of running it: a2enmod cgi, then restart it"
     return f"let the web server run {program} there (see PROJECT.httpd.conf); it writes why it ends to its error log"

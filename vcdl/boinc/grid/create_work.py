@@ -117,7 +117,7 @@ def priority_above_all(database: BoincDatabase) -> int:
     return 0 if highest is None else int(highest) + 1
 
 
-def priority_of_new_work(database: BoincDatabase, now_s: float | None = None) -> int:
+def priority_of_new_work(database: BoincDatabase) -> int:
     """BOINC's priority for new workunits, moved just enough that no older one is overtaken for ever. Raises GridError.
 
     It is below all unsent ones of our app while one of them has waited for long, else it returns towards 0. The
@@ -134,5 +134,5 @@ def priority_of_new_work(database: BoincDatabase, now_s: float | None = None) ->
     lowest, oldest_s = rows[0]
     if lowest is None:
         return 0
-    waits_long = oldest_s < (time.time() if now_s is None else now_s) - _LONG_S
+    waits_long = oldest_s < time.time() - _LONG_S
     return int(lowest) - 1 if waits_long else min(0, int(lowest) + 1)

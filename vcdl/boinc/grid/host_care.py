@@ -216,7 +216,7 @@ def ban(database: BoincDatabase, hosts: Collection[int], *, banned: bool = True)
 
 
 def _end(outcome: int, status: int, checked: int, *, in_time: bool) -> End | None:
-    """What became of a task; None: that says nothing of its host."""
+    """The end of a task; None: it says nothing of its host."""
     is_refused = outcome == VALIDATE_ERROR or (checked == INVALID and outcome == SUCCESS)
     if status in TRANSFER_FAILED and (is_refused or outcome == CLIENT_ERROR):
         return End.LOST

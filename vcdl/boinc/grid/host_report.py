@@ -1,4 +1,4 @@
-"""What BOINC's tables know of the hosts that train a job: failures, last contact, credit, ban and rest."""
+"""Facts of BOINC's tables about the hosts of a job: failures, last contact, credit, ban and rest."""
 
 from dataclasses import dataclass
 

@@ -83,7 +83,7 @@ class Manifests:
     def __init__(self, project: BoincProject) -> None:
         self._folder = project.manifests
         self._read: dict[str, tuple[_Stamp, Manifest]] = {}
-        """What each file said, and which file that was: a manifest names every shard, and each subtask asks it."""
+        """Manifests by file, with the file's identity: a manifest names every shard, and each subtask asks it."""
 
     @contextmanager
     def locked(self) -> Iterator[None]:

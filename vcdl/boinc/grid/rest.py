@@ -16,7 +16,7 @@ SAME_MINUTE_S = 60.0
 
 
 class End(Enum):
-    """What became of a task."""
+    """The end of a task."""
 
     GOOD = "good"
     ERROR = "error"

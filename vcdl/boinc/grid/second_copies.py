@@ -90,12 +90,12 @@ class SecondCopies:
         self.lateness: Lateness | None = None
         """The turnarounds that are usual in this job, once they are known."""
 
-    def look(self, *, queue_empty: bool, now_s: float | None = None) -> None:
+    def look(self, *, queue_empty: bool) -> None:
         """Ask further hosts for what is late, and give up what nobody may have; `queue_empty`: nothing else waits."""
         if time.monotonic() < self._looked_s + _EVERY_S:
             return
         self._looked_s = time.monotonic()
-        now = int(time.time() if now_s is None else now_s)
+        now = int(time.time())
         turnarounds = self._turnarounds()
         self.lateness = Lateness.of([took_s for _, took_s in turnarounds])
         self._withdraw()

@@ -36,7 +36,7 @@ Content = bytes | RuntimeFile
 
 @dataclass(frozen=True)
 class Variant:
-    """What hosts of one platform get for one plan class."""
+    """An app version for the hosts of one platform and one plan class."""
 
     platform: Platform
     plan_class: str = ""
@@ -106,7 +106,7 @@ class ClientFiles:
 
     @property
     def contents(self) -> dict[str, tuple[bytes, int]]:
-        """Those for Linux without a runtime."""
+        """The files for Linux without a runtime."""
         contents = self.contents_of(Variant(LINUX))
         return {name: (content, mode) for name, (content, mode) in contents.items() if isinstance(content, bytes)}
 

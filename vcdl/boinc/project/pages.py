@@ -19,7 +19,7 @@ _PLACEHOLDERS = {
     name: b'define("' + name + b'", "REPLACE WITH ' + words + b'");'
     for name, words in ((b"PROJECT", b"PROJECT NAME"), (b"COPYRIGHT_HOLDER", b"COPYRIGHT HOLDER"))
 }
-"""What make_project leaves in the title and at the foot of each page."""
+"""Words that make_project leaves in the title and at the foot of each page."""
 _OURS = b" // by vcdl project install"
 _TITLED = re.compile(rb'define\("(PROJECT|COPYRIGHT_HOLDER)", "[^"\n]*"\);' + re.escape(_OURS))
 

@@ -35,7 +35,7 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class ArchiveManifest:
-    """What a runtime is."""
+    """The description of a runtime."""
 
     platform: str
     backend: str
@@ -129,7 +129,7 @@ def size_below(folder: Path) -> int:
     return sum(-(-path.lstat().st_size // 4096) * 4096 for path in files_below(folder))
 
 
-def pack(manifest: ArchiveManifest, folder: Path, scratch: Path, target: Path, level: int) -> None:
+def pack(manifest: ArchiveManifest, folder: Path, scratch: Path, target: Path, level: int = 6) -> None:
     """Write the archive of an unpacked runtime; `level`: xz's, 0 to 9."""
     packages = folder / manifest.folder
     python = scratch / PYTHON

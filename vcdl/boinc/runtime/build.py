@@ -26,8 +26,6 @@ class BuildOrder:
     """None: the running Python."""
     lock: Path | None = None
     """None: the one that comes with VCDL."""
-    level: int = 6
-    """Level of xz."""
 
 
 def build_runtime(order: BuildOrder, output: Path) -> Iterator[str | RuntimeFile]:
@@ -42,7 +40,7 @@ def build_runtime(order: BuildOrder, output: Path) -> Iterator[str | RuntimeFile
         with whole_file(output) as temporary:
             manifest = ArchiveManifest.from_json((folder / MANIFEST).read_bytes())
             (folder / MANIFEST).unlink()
-            archive.pack(manifest, folder, scratch, temporary, order.level)
+            archive.pack(manifest, folder, scratch, temporary)
             temporary.chmod(0o644)
     yield RuntimeFile.at(output)
 

@@ -1,4 +1,4 @@
-"""What a runtime is checked for before it is packed: links and paths, and on its own platform a start."""
+"""Checks of a runtime before it is packed: links and paths, and on its own platform a start."""
 
 import os
 import re
@@ -29,7 +29,7 @@ def _programs(folder: Path) -> Iterator[Path]:
 
 
 def faults(folder: Path, platform: Platform, minor: str, backend: str) -> list[str]:
-    """What would keep the runtime from working on its platform, as far as can be seen here."""
+    """Faults that would keep the runtime from working on its platform, as far as can be seen here."""
     found = [
         f"{path.relative_to(folder)}: {why}"
         for path in sorted(folder.rglob("*"))

@@ -1,4 +1,4 @@
-"""What a client never imports, and what is left out of its runtime therefore."""
+"""Modules that a client never imports, which are left out of its runtime."""
 
 import shutil
 from collections.abc import Iterator

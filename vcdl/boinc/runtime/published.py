@@ -45,7 +45,7 @@ def dropped(project: Path, runtimes: Iterable[RuntimeFile]) -> list[Path]:
 
 @dataclass(frozen=True)
 class Size:
-    """What a kept runtime costs a host."""
+    """A kept runtime's size, fetched and on the disk."""
 
     system: str
     """Its platform, with its GPU."""

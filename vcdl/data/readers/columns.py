@@ -1,4 +1,4 @@
-"""What the columns of a table hold, counted in one pass, and what a job file should say of them."""
+"""The columns of a table, counted in one pass, and the keys of a job file for them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ class ColumnFacts:
         return self.kind == "whole" and self.counts_up and self.rows >= 10
 
     def line(self, role: str) -> str:
-        """What it holds, on one line; `role`: what the job file makes of it."""
+        """Its content, on one line; `role`: its part in the job file."""
         if self.kind in ("number", "whole"):
             held = f"{self.kind} {self.low:.6g} … {self.high:.6g}"
         else:
@@ -100,7 +100,7 @@ def columns_of(path: Path) -> list[ColumnFacts]:
 
 
 def outline_of(path: Path, label: str | None) -> Outline:
-    """What a table holds, and the keys of a job for it. `label`: the column; None: the likeliest is taken.
+    """The content of a table, and the keys of a job for it. `label`: the column; None: the likeliest is taken.
 
     Raises DataError, FileUnavailable.
     """
@@ -139,7 +139,7 @@ def outline_of(path: Path, label: str | None) -> Outline:
 
 
 def notes_of(path: Path) -> Iterator[str]:
-    """What reading a table costs, where it is much. Raises DataError, FileUnavailable."""
+    """The cost of reading a table, where it is much. Raises DataError, FileUnavailable."""
     for file in table_files(path):
         with opened_table(file) as table:
             largest = table.largest_group_bytes
@@ -168,5 +168,5 @@ def _is_usable(column: ColumnFacts) -> bool:
 
 
 def _stand_in(column: ColumnFacts) -> float | str:
-    """What stands for missing values: the mean, or the commonest category."""
+    """The stand-in for missing values: the mean, or the commonest category."""
     return column.values.most_common(1)[0][0] if column.kind == "text" else float(f"{column.mean:.4g}")

@@ -68,7 +68,7 @@ class TableReader(Reader):
     categories: Annotated[dict[str, tuple[str, ...]] | None, PlainValidator(_categories), SECTION_AS_YAML] = None
     """The values of columns of text, each of which becomes a column of 0 and 1."""
     missing: Annotated[dict[str, float | str] | str | None, PlainValidator(_missing), SECTION_AS_YAML] = None
-    """What stands for missing values by column; or `drop`: rows with one are left out."""
+    """Stand-ins for missing values by column; or `drop`: rows with one are left out."""
 
     @property
     def parts(self) -> Mapping[str, Path]:
@@ -117,7 +117,7 @@ class TableReader(Reader):
 
 
 class _Columns:
-    """What a reader makes of one file's columns."""
+    """A reader's look at one file's columns."""
 
     def __init__(self, reader: TableReader, file: Path, schema: Any, task: Task) -> None:
         self._reader = reader
@@ -197,7 +197,7 @@ class _Columns:
         return Block(x, self._labels(batch))
 
     def _kept(self, batch: Any) -> Any:
-        """Which rows have all their values; None: all do. Raises DataError unless missing ones are spoken for."""
+        """The rows that have all their values; None: all do. Raises DataError unless missing ones are spoken for."""
         pa = arrow()
         kept = None
         for column in self.used:

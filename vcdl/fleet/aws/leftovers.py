@@ -44,7 +44,7 @@ _KINDS = (
     _Kind("snapshot", "describe_snapshots", "Snapshots[].SnapshotId", "delete_snapshot"),
 )
 _OUTLIVE_FLEET = ("image", "snapshot")
-"""What `down` leaves alone."""
+"""Resources that `down` leaves alone."""
 
 
 def find_leftovers(region: AwsRegion, fleet: Mapping[str, Any], with_images: bool) -> tuple[Leftover, ...]:

@@ -98,7 +98,7 @@ class MachineCatalogue:
         return allowed
 
     def _asked(self, method: str, **which: str) -> Any:
-        """What there is; None: nothing of that name."""
+        """The resource; None: nothing has that name."""
         with unless(NOT_FOUND):
             return self._connection.call(method, **which)
         return None

@@ -1,15 +1,12 @@
-"""What makes a client of a machine that one already has: as a shell script, or for cloud-init.
+"""A shell script that makes a client of a machine that one already has.
 
 It installs BOINC's client, gives it our settings and the project's account, and nothing else.
 """
 
 import shlex
-from typing import Literal
 
-from vcdl.fleet.machine.cloud_init import PRIVATE, PROGRAM, as_yaml, client_files, shipped, written
+from vcdl.fleet.machine.cloud_init import client_files, shipped
 
-AttachForm = Literal["shell", "cloud-init"]
-_ON_MACHINE = "/etc/vcdl/account_key"
 _KEY = "@account_key@"
 _SCRIPT = """\
 #!/bin/sh
@@ -29,17 +26,8 @@ command -v boinccmd >/dev/null || {{
 """
 
 
-def attach_script(form: AttachForm, url: str, key_file: str, account_key: str, gpus: bool) -> str:
-    """The text to run. That for cloud-init contains the account key; the script reads it from `key_file` there."""
-    if form == "shell":
-        return _shell(url, key_file, gpus)
-    script = "/usr/local/sbin/vcdl-attach"
-    key = written(_ON_MACHINE, f"{account_key}\n", PRIVATE)
-    files = [key, written(script, _shell(url, _ON_MACHINE, gpus), PROGRAM)]
-    return "#cloud-config\n" + as_yaml({"write_files": files, "runcmd": [[script]]})
-
-
-def _shell(url: str, key_file: str, gpus: bool) -> str:
+def attach_script(url: str, key_file: str, gpus: bool) -> str:
+    """The script to run; it reads the account key from `key_file` on that machine."""
     here = [
         f'cat >"$etc/{name}" <<END\n{content.replace(_KEY, "$key")}\nEND'
         for name, content in client_files(url, _KEY, gpus).items()

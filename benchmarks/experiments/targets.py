@@ -1,4 +1,4 @@
-"""What an attack on some samples alone has reached: of class 3, and of samples with the backdoor's pattern."""
+"""The success of an attack on some samples: of class 3, and of samples with the backdoor's pattern."""
 
 import json
 from dataclasses import asdict, dataclass

@@ -45,7 +45,7 @@ class ModelFacts:
     parameters: int
     trainable_parameters: int
     frozen_parameters: int
-    """Those that no training changes: they travel once to each client, and never back."""
+    """Parameters that no training changes: they travel once to each client, and never back."""
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.experiments.targets import Targets, leave_targets, read_targets
 from vcdl.job import Job
 from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.client_fleet import Attack, ClientFleet, Hostile
 from vcdl.simulate.shard_trainer import ShardTrainers
 from vcdl.simulate.simulation import simulate
-from vcdl.simulate.targets import Targets, read_targets
 
 JOB = Job.model_validate(
     {
@@ -26,7 +26,8 @@ JOB = Job.model_validate(
 
 def targets(folder: RunFolder, attack: Attack) -> Targets:
     fleet = ClientFleet(clients=1, slots=1, hostile=(Hostile(client=0, attack=attack),))
-    simulate(folder, JOB, fleet, RunObserver(), trainers=ShardTrainers(), measures_targets=True)
+    simulate(folder, JOB, fleet, RunObserver(), trainers=ShardTrainers())
+    leave_targets(folder)
     found = read_targets(folder)
     assert found is not None
     return found
