@@ -364,7 +364,7 @@ def _make(arguments: RunFolder) -> None:
 
 def _prepare(folder: RunFolder, shards: int, count: int) -> None:
     from vcdl.job import Job
-    from vcdl.report.observer import RunObserver
+    from vcdl.journal.observer import RunObserver
     from vcdl.run.frozen_job import freeze
     from vcdl.run.preparation import prepare
 
@@ -518,8 +518,8 @@ def _redraw(updates: int) -> dict[str, float]:
 
     from rich.console import Console
 
+    from vcdl.journal.observer import RunningTask
     from vcdl.report.display import LiveDisplay
-    from vcdl.report.observer import RunningTask
     from vcdl.report.progress import RunGoal
 
     console = Console(file=io.StringIO(), force_terminal=True, width=100, height=40)

@@ -16,6 +16,7 @@ from statistics import median
 
 from benchmarks.deadline_policies import POLICIES, least_cost
 from vcdl.job import Job, load_job
+from vcdl.journal.observer import RunObserver
 from vcdl.local.run import run_locally
 from vcdl.planner.deadline import DeadlineTask, follow
 from vcdl.planner.forecast import Work, undisturbed_s
@@ -23,7 +24,6 @@ from vcdl.planner.throughput import HostType, Servers, Subtask
 from vcdl.profile.measure import measured_here
 from vcdl.profile.measured_hosts import mean_subtask, measured_servers, measured_types, planned_work
 from vcdl.profile.stages import RunProfile
-from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
 from vcdl.run.reading import journal_of

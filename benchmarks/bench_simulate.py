@@ -24,7 +24,7 @@ import numpy as np
 from vcdl.job import Job
 from vcdl.journal.events import Recorded, UpdateApplied
 from vcdl.journal.journal import Journal
-from vcdl.report.observer import RunObserver
+from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.simulation import simulate

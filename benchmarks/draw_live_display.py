@@ -20,9 +20,9 @@ from rich.console import Console
 
 from vcdl.job import load_job, save_job
 from vcdl.journal.events import Recorded, UpdateApplied
+from vcdl.journal.observer import RunningTask
 from vcdl.local.run import run_locally
 from vcdl.report.display import LiveDisplay
-from vcdl.report.observer import RunningTask
 from vcdl.report.progress import RunGoal
 from vcdl.run.folder import RunFolder, RunLock
 

@@ -11,7 +11,7 @@ from vcdl.client.batches import steps_of
 from vcdl.client.trainer import Trainer
 from vcdl.data.npz_file import read_split
 from vcdl.job import Job, save_job
-from vcdl.report.observer import RunObserver
+from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare
 from vcdl.run.run import Run

@@ -103,7 +103,7 @@ def _work(runs: Sequence[PlannedRun], end: Connection) -> None:
 def _make(run: PlannedRun, trainers: "TrainerCache") -> str | None:
     """The result in words; None when another process has made the run, or is making it. Raises VcdlError."""
     from benchmarks.experiments.targets import leave_targets
-    from vcdl.report.observer import RunObserver
+    from vcdl.journal.observer import RunObserver
     from vcdl.simulate.simulation import simulate
 
     try:

@@ -7,7 +7,7 @@ import pytest
 
 from vcdl.api.child import _Parent, _public_kind, _Relay
 from vcdl.errors import RunFolderError, VcdlError
-from vcdl.report.observer import RunningTask
+from vcdl.journal.observer import RunningTask
 
 
 class OddError(RunFolderError):

@@ -13,9 +13,9 @@ from vcdl.client.trainer import TrainerCache
 from vcdl.codecs.choose import up_encoding
 from vcdl.job import Job, load_frozen_job, save_job
 from vcdl.journal.events import StopReason, UpdateApplied
+from vcdl.journal.observer import RunObserver
 from vcdl.local.run import run_locally
 from vcdl.models import initial_weights
-from vcdl.report.observer import RunObserver
 from vcdl.rules.base import Update
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.prepared import Prepared

@@ -14,7 +14,7 @@ from vcdl.client.inputs import read_shard
 from vcdl.client.trainer import Trainer
 from vcdl.errors import VcdlError
 from vcdl.job import load_job
-from vcdl.report.observer import RunObserver
+from vcdl.journal.observer import RunObserver
 from vcdl.run.checking import check_job
 from vcdl.run.driver import discarded_if_refused
 from vcdl.run.folder import RunFolder

@@ -10,7 +10,7 @@ from tests.run_folders import make_run
 from vcdl.commands.resume import resume
 from vcdl.commands.run import run
 from vcdl.errors import ExitCode, RunFolderError
-from vcdl.report.observer import RunObserver
+from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunFolder, RunIsBusy, RunLock
 from vcdl.run.reading import RunState, read_report, state_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.experiments.targets import Targets, leave_targets, read_targets
 from vcdl.job import Job
-from vcdl.report.observer import RunObserver
+from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.client_fleet import Attack, ClientFleet, Hostile
 from vcdl.simulate.shard_trainer import ShardTrainers

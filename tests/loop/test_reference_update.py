@@ -12,8 +12,8 @@ from vcdl.job import Job, save_job
 from vcdl.job.lr_schedule import LONG_STEPS
 from vcdl.journal.events import WorkunitCreated, WorkunitSent
 from vcdl.journal.history import JobHistory
+from vcdl.journal.observer import RunObserver
 from vcdl.loop.reference_update import ReferenceUpdate
-from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare
 from vcdl.wire.normalise import normalise

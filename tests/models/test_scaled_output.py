@@ -9,9 +9,9 @@ from keras import layers
 
 from vcdl.data.dataset import Dataset
 from vcdl.job import Job
+from vcdl.journal.observer import RunObserver
 from vcdl.models.build import BuiltModel
 from vcdl.models.scaled_output import with_scaled_output
-from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.shard_trainer import ShardTrainers

@@ -11,6 +11,7 @@ from tests.profile.throttled_worker import STALL_S, VARIABLE
 from tests.recorded_run import applied, recorded, workunit
 from vcdl.job import load_job
 from vcdl.journal.events import Event, RunStarted, WorkunitCreated, WorkunitSent
+from vcdl.journal.observer import RunObserver
 from vcdl.profile.differential import Measured, differential_runs
 from vcdl.profile.over_boinc import stall_of
 from vcdl.profile.show_stalls import draw_stalls, sentence, stall_lines, stalls_json
@@ -30,7 +31,6 @@ from vcdl.profile.stalls import (
     network_stall,
     stalls,
 )
-from vcdl.report.observer import RunObserver
 from vcdl.rules.base import Update
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.wire.weights import Vector

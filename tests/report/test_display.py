@@ -20,9 +20,9 @@ from vcdl.journal.events import (
     VersionEvaluated,
     WorkunitFailed,
 )
+from vcdl.journal.observer import RunningTask, RunObserver
 from vcdl.report.display import LiveDisplay, PlainLines
 from vcdl.report.measures import Report
-from vcdl.report.observer import RunningTask, RunObserver, ShieldedObserver
 from vcdl.report.progress import RunGoal, unmeasured_words
 
 GOAL = RunGoal("demo", epochs=2, shards=2, target=0.95)

@@ -1,8 +1,8 @@
 """The display in a notebook's cell: what it draws. That a cell shows it is seen by tests/docs/test_notebooks.py."""
 
 from tests.recorded_run import BEGAN_S, FIRST_SESSION, recorded, workunit
+from vcdl.journal.observer import RunningTask
 from vcdl.report.notebook import NotebookDisplay, is_notebook
-from vcdl.report.observer import RunningTask
 from vcdl.report.progress import RunGoal
 
 GOAL = RunGoal("demo", epochs=2, shards=2)

@@ -6,8 +6,8 @@ import pytest
 
 from tests.recorded_run import WHOLE_RUN
 from tests.run_folders import DEMO, make_run
+from vcdl.journal.observer import RunObserver
 from vcdl.report.measures import Report
-from vcdl.report.observer import RunObserver
 from vcdl.run import driver
 from vcdl.run.folder import RunFolder
 from vcdl.run.kind import SIMULATED

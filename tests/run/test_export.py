@@ -16,7 +16,7 @@ from vcdl.commands.export import export
 from vcdl.commands.resume import resume
 from vcdl.data import load_dataset
 from vcdl.errors import ExitCode, RunFolderError
-from vcdl.report.observer import RunObserver
+from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare
 from vcdl.run.prepared import Prepared

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vcdl.journal.events import WorkunitCreated, WorkunitSent
 from vcdl.journal.journal import Journal
-from vcdl.report.observer import RunningTask, RunObserver
+from vcdl.journal.observer import RunningTask, RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import RunFollower
 

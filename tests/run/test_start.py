@@ -9,9 +9,9 @@ import pytest
 from vcdl.data import load_dataset
 from vcdl.errors import ModelError, RunFolderError
 from vcdl.job import Job, save_job
+from vcdl.journal.observer import RunObserver
 from vcdl.models import fitted
 from vcdl.models.lora import has_lora
-from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare, start_of
 from vcdl.run.results import export_model

@@ -14,7 +14,7 @@ from vcdl.commands.resume import resume
 from vcdl.errors import ExitCode, StoreError
 from vcdl.job import Job, save_job
 from vcdl.job.schema import StoreSection
-from vcdl.report.observer import RunObserver
+from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare
 from vcdl.run.prepared import Prepared

@@ -14,8 +14,8 @@ from vcdl.client.model import input_shapes
 from vcdl.client.trainer import Trainer
 from vcdl.job import Job, load_job
 from vcdl.journal.events import VALIDATION, EvaluationWanted, VersionEvaluated
+from vcdl.journal.observer import RunObserver
 from vcdl.loop.evaluator import Evaluator
-from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
 from vcdl.run.kind import LOCAL

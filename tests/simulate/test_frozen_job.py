@@ -9,7 +9,7 @@ import pytest
 from vcdl.errors import RunFolderError
 from vcdl.job import Job, save_job
 from vcdl.journal.events import StopReason, UpdateApplied, VersionEvaluated, WorkunitSent
-from vcdl.report.observer import RunObserver
+from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import events_of
 from vcdl.run.results import export_model

@@ -14,7 +14,7 @@ from vcdl.cli import vcdl
 from vcdl.errors import RunFolderError
 from vcdl.job import load_frozen_job, load_job
 from vcdl.journal.events import UpdateApplied
-from vcdl.report.observer import RunObserver
+from vcdl.journal.observer import RunObserver
 from vcdl.report.summary import summary_of
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared

@@ -10,7 +10,7 @@ from vcdl.commands.stop import stop
 from vcdl.errors import DataError, RunFolderError
 from vcdl.job import Job
 from vcdl.job.data import DataSettings
-from vcdl.report.observer import RunObserver
+from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunFolder, RunIsBusy, RunLock
 from vcdl.run.kind import SIMULATED
 from vcdl.simulate.client_fleet import ClientFleet, save_clients

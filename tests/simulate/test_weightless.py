@@ -14,7 +14,7 @@ from vcdl.job.schema import PacingSettings
 from vcdl.job.stop import StopSettings
 from vcdl.journal.events import Event, UpdateApplied, WorkunitSent
 from vcdl.journal.journal import Journal
-from vcdl.report.observer import RunObserver
+from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import RunState, events_of, read_report, state_of
 from vcdl.simulate.client_fleet import ClientFleet

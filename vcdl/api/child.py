@@ -21,8 +21,8 @@ from vcdl.commands.failure import describe_error
 from vcdl.errors import ExitCode
 from vcdl.journal.events import Recorded
 from vcdl.journal.history import JobHistory
+from vcdl.journal.observer import RunningTask, RunObserver
 from vcdl.local.spares import one_thread
-from vcdl.report.observer import RunningTask, RunObserver
 
 _TASKS_EVERY_S = 0.5
 _TASKS_TOLD = 8

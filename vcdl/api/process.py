@@ -14,7 +14,7 @@ from typing import Any
 from vcdl import errors
 from vcdl.api.order import ChildOrder
 from vcdl.errors import ExitCode, GridError, VcdlError, start_cure
-from vcdl.report.observer import RunningTask
+from vcdl.journal.observer import RunningTask
 
 _LAST_WAIT_S = 60.0
 """From the end of the program to the pause of its run: the workers write their checkpoints."""

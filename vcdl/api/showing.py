@@ -3,9 +3,9 @@
 import sys
 from contextlib import AbstractContextManager, nullcontext
 
+from vcdl.journal.observer import RunObserver
 from vcdl.report.display import PlainLines, display
 from vcdl.report.notebook import is_notebook, notebook_display
-from vcdl.report.observer import RunObserver
 from vcdl.report.progress import RunGoal
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import clock_of

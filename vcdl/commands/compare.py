@@ -43,7 +43,6 @@ def compare(paths: Sequence[Path], as_json: bool = False) -> ExitCode:
 
 def _compared(folder: "RunFolder", name: str) -> "ComparedRun":
     from vcdl.report.side_by_side import ComparedRun
-    from vcdl.run.control import changes_of
     from vcdl.run.frozen_job import read_frozen
     from vcdl.run.reading import read_report, state_of
 
@@ -57,7 +56,7 @@ def _compared(folder: "RunFolder", name: str) -> "ComparedRun":
         settings={key: value for key, value in job.resolved().items() if key != "name"},
         report=report,
         epochs_wanted=job.stop.epochs,
-        changed=changes_of(folder),
+        changed=" ".join(report.totals.changes),
         has_wall_clock=folder.kind.has_wall_clock,
     )
 

@@ -61,10 +61,10 @@ def profile_job(
 
     one_thread()
     from vcdl.job import load_job
+    from vcdl.journal.observer import RunObserver
     from vcdl.profile.differential import differential_runs
     from vcdl.profile.show_stalls import draw_stalls, stall_lines, stalls_json
     from vcdl.profile.stalls import stalls
-    from vcdl.report.observer import RunObserver
     from vcdl.report.summary import as_json as json_text
 
     class Phases(RunObserver):

@@ -86,14 +86,9 @@ def install_command(
     from vcdl.boinc.grid.database import BoincDatabase
     from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.boinc.project.install import install, preview
-    from vcdl.boinc.project.plan import Wishes, plan_install
-    from vcdl.passwords import split_password
-    from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings
+    from vcdl.boinc.project.plan import Wishes, password_beside, plan_install
 
-    password = ""
-    if store_url:
-        StoreSettings.parse(store_url)
-        password = "" if split_password(store_url)[1] else os.environ.get(PASSWORD_VARIABLE, "")
+    password = password_beside(store_url, os.environ) if store_url else ""
     project = BoincProject.at(project_dir)
     wishes = Wishes(Path.cwd() / python, store_url, password, threads, runtimes, without_runtimes, wrapper, force)
     database = BoincDatabase(project)

@@ -29,7 +29,7 @@ settings give the same run, bit for bit. docs/simulate.md lists the keys of a cl
 
 def simulate_times(job: "Job", fleet: "ClientFleet", out: Path | None = None, as_json: bool = False) -> ExitCode:
     """Run a job's subtasks in virtual time, without training any. Raises VcdlError."""
-    from vcdl.report.observer import RunObserver
+    from vcdl.journal.observer import RunObserver
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.wording import duration, plural
     from vcdl.run.finding import shown

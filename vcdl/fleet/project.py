@@ -149,12 +149,12 @@ def _remaining(folder: "RunFolder") -> tuple[int, tuple[float, float] | None]:
     """Subtasks of a job that are still to be assimilated, and the range of their time; 0 while it is paused, and once
     its end is decided.
     """
-    from vcdl.job import load_frozen_job
     from vcdl.report.progress import RunGoal, range_left
+    from vcdl.run.frozen_job import read_frozen
     from vcdl.run.reading import read_report
 
     report = read_report(folder)
     if report.stop is not None or folder.stop_request.exists():
         return 0, None
-    job = load_frozen_job(folder.job_file)
+    job = read_frozen(folder)
     return max(0, job.subtasks - report.totals.applied), range_left(RunGoal.of(job), report)

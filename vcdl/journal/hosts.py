@@ -220,8 +220,6 @@ class HostHistory:
             case StopDecided():
                 self._senders.clear()
                 self._earlier.clear()
-            case _:
-                pass
 
     # -- read
 
@@ -276,8 +274,7 @@ class HostHistory:
     def must_be_verified(self, host: str) -> bool:
         """Whether the next upload of a host is to be trained again, whatever the draw says."""
         record = self.hosts[host]
-        is_first = not record.verified
-        return not record.convicted and host not in self.disputed and (is_first or record.strikes >= 1)
+        return not record.convicted and host not in self.disputed and (not record.verified or record.strikes >= 1)
 
     @property
     def sleepers(self) -> int:
@@ -315,7 +312,7 @@ class HostHistory:
         return samples * exp(record.pace)
 
     def samples_per_s(self, host: str) -> float | None:
-        """How fast a host trains lately; None: not known."""
+        """The speed of a host lately; None: not known."""
         pace = self.hosts[host].pace
         return None if pace is None else exp(-pace)
 

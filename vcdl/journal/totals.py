@@ -8,6 +8,7 @@ from vcdl.journal.events import (
     EvaluatorDied,
     Event,
     ResultRefused,
+    SettingsChanged,
     StopDecided,
     UpdateApplied,
     UpdateRefused,
@@ -54,6 +55,8 @@ class Totals:
     """The last reason for which a workunit had to be created again."""
     evaluator_death: EvaluatorDied | None = None
     """The last death of the evaluator since it measured something."""
+    changes: list[str] = field(default_factory=list)
+    """Settings that were changed after the job began, `boinc.share=3`."""
 
     def follow(self, event: Event, wall_s: float) -> None:
         """Take in the journal's next event; `wall_s`: the active time at that moment."""
@@ -85,5 +88,5 @@ class Totals:
                 self.evaluator_death = None
             case EpochClosed() | StopDecided():
                 self.lost = event.lost
-            case _:
-                pass
+            case SettingsChanged():
+                self.changes.append(event.changes)

@@ -13,6 +13,7 @@ from vcdl.backoff import Attempts
 from vcdl.files.atomic import sweep
 from vcdl.job import Job
 from vcdl.journal.events import EvaluatorDied, Recorded, StopReason, VersionEvaluated
+from vcdl.journal.observer import RunObserver, ShieldedObserver
 from vcdl.local.child import ChildProcess
 from vcdl.local.grid import LocalGrid, LocalSettings
 from vcdl.local.server_pool import ServerPool
@@ -21,7 +22,6 @@ from vcdl.local.upload_folder import quarantine_orphans
 from vcdl.loop.grid import DrivenGrid
 from vcdl.loop.loop import Loop
 from vcdl.loop.plan import Plan, Publishing
-from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
 from vcdl.run.kind import RunKind

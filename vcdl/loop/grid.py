@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vcdl.journal.events import WorkunitSent
-from vcdl.report.observer import RunningTask
+from vcdl.journal.observer import RunningTask
 from vcdl.wire.workunit import FROZEN_FILE, INPUT_FILES, Workunit
 
 

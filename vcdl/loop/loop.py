@@ -13,6 +13,7 @@ from typing import Self
 from vcdl.errors import JournalUnavailable, StoreError, StoreLost
 from vcdl.journal.events import Recorded, RunPaused, RunReopened, RunStarted, StopReason
 from vcdl.journal.journal import Journal
+from vcdl.journal.observer import RunObserver, ShieldedObserver
 from vcdl.journal.packing import copy_of
 from vcdl.loop.checked_files import check_files
 from vcdl.loop.coordinator import Coordinator
@@ -22,7 +23,6 @@ from vcdl.loop.plan import Plan
 from vcdl.loop.recovery import drop_weights, restore_store
 from vcdl.loop.rewritten_rows import rewrite_rows
 from vcdl.loop.work_generator import WorkGenerator
-from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.run.run import Run
 from vcdl.stores import WeightStore
 

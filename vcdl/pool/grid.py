@@ -19,10 +19,10 @@ import msgspec
 
 from vcdl.errors import GridError, GridUnavailable, JournalError
 from vcdl.journal.events import WorkunitSent
+from vcdl.journal.observer import RunningTask
 from vcdl.local.folder_grid import FolderGrid
 from vcdl.loop.grid import GaveUp, Staged, Uploaded
 from vcdl.pool.desks import Assignment, Desk, Driver, Message, PoolFolder, is_pilot
-from vcdl.report.observer import RunningTask
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import read_report
 

@@ -2,10 +2,10 @@
 
 from vcdl.job import Job
 from vcdl.journal.events import StopReason
+from vcdl.journal.observer import RunObserver
 from vcdl.local.run import run_over
 from vcdl.loop.plan import Publishing
 from vcdl.pool.grid import PoolGrid
-from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
 

@@ -19,13 +19,13 @@ from vcdl.data.npz_file import read_split, read_weights_of, write_split
 from vcdl.errors import RunFolderError, StoreError
 from vcdl.job import Job
 from vcdl.journal.events import WorkunitFailed, WorkunitSent
+from vcdl.journal.observer import RunObserver
 from vcdl.local.grid import LocalGrid
 from vcdl.local.run import local_settings
 from vcdl.loop.grid import GaveUp
 from vcdl.loop.loop import Loop
 from vcdl.loop.staging import staged
 from vcdl.profile.stalls import ALONE, COLD, LOOP, RUNS, TOGETHER, WARM
-from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
 from vcdl.run.preparation import prepare

@@ -8,9 +8,9 @@ from pathlib import Path
 from vcdl.errors import RunFolderError
 from vcdl.job import Job
 from vcdl.journal.events import Recorded, UpdateApplied, VersionEvaluated
+from vcdl.journal.observer import RunObserver
 from vcdl.local.run import run_locally
 from vcdl.profile.stages import RunProfile
-from vcdl.report.observer import RunObserver
 from vcdl.run.finding import shown
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze

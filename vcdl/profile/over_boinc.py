@@ -5,9 +5,9 @@ import time
 
 from vcdl.backoff import wait_until
 from vcdl.errors import GridError
+from vcdl.journal.observer import RunObserver
 from vcdl.profile.stages import AWAY, OF_HOST, RunProfile
 from vcdl.profile.stalls import Stall, network_stall
-from vcdl.report.observer import RunObserver
 from vcdl.run.control import pause
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import is_finished, journal_of

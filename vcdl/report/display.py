@@ -12,9 +12,9 @@ from typing import IO, TYPE_CHECKING
 from vcdl.journal.clock import SteadyClock
 from vcdl.journal.events import Recorded, ResultRefused, UpdateRefused, WorkunitFailed
 from vcdl.journal.history import JobHistory
+from vcdl.journal.observer import RunningTask, RunObserver
 from vcdl.report import progress
 from vcdl.report.measures import Report
-from vcdl.report.observer import RunningTask, RunObserver
 from vcdl.report.progress import RunGoal
 from vcdl.report.wording import duration, printable
 from vcdl.wire.workunit import WorkunitName

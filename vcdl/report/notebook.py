@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from vcdl.journal.events import Recorded
+from vcdl.journal.observer import RunningTask
 from vcdl.report.display import Clock, LiveDisplay
-from vcdl.report.observer import RunningTask
 from vcdl.report.progress import RunGoal
 from vcdl.report.wording import printable
 

@@ -14,7 +14,7 @@ from vcdl.journal.events import RunReopened, SettingsChanged
 from vcdl.journal.journal import Journal
 from vcdl.run.finding import shown
 from vcdl.run.folder import RunFolder
-from vcdl.run.reading import events_of, is_finished, read_report
+from vcdl.run.reading import is_finished, read_report
 
 if TYPE_CHECKING:  # help must not import what reads job files
     from vcdl.job import Job
@@ -135,11 +135,6 @@ def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, A
             journal.append(SettingsChanged(" ".join(f"{key}={now}" for key, (_, now) in changed.items())))
         save_job(job, folder.job_file)
     return changed
-
-
-def changes_of(folder: RunFolder) -> str:
-    """The settings that were changed after the run began, in their order; empty: none. Raises JournalError."""
-    return " ".join(event.changes for event in events_of(folder, SettingsChanged))
 
 
 def _flat(job: "Job") -> Mapping[str, Any]:

@@ -12,8 +12,8 @@ from vcdl.errors import JournalUnavailable, RunFolderError, VcdlError
 from vcdl.job import Job
 from vcdl.journal.events import RunFinished, RunPaused, StopReason
 from vcdl.journal.journal import Journal
+from vcdl.journal.observer import RunObserver
 from vcdl.report.measures import Report
-from vcdl.report.observer import RunObserver
 from vcdl.report.progress import setback_words
 from vcdl.report.wording import printable
 from vcdl.run.finding import resume_hint, unfinished

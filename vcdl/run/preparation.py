@@ -11,8 +11,8 @@ from typing import Any
 from vcdl.errors import RunFolderError, folder_error
 from vcdl.job import Job
 from vcdl.journal.journal import Journal
+from vcdl.journal.observer import RunObserver
 from vcdl.models.footprint import footprint_of
-from vcdl.report.observer import RunObserver
 from vcdl.run.finding import shown
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared

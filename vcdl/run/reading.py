@@ -11,10 +11,10 @@ from vcdl.journal.events import Event, WorkunitSent
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Clock, Journal
 from vcdl.journal.kept_state import kept_history, kept_hosts
+from vcdl.journal.observer import RunningTask, RunObserver
 from vcdl.journal.packing import copy_of
 from vcdl.journal.place import gone
 from vcdl.report.measures import Report
-from vcdl.report.observer import RunningTask, RunObserver
 from vcdl.run.folder import RunFolder
 
 E = TypeVar("E", bound=Event)

@@ -15,10 +15,10 @@ from vcdl.errors import RunFolderError, WeightsFileError, folder_errors
 from vcdl.files.atomic import atomic_write, whole_file
 from vcdl.journal.events import UpdateApplied, VersionEvaluated
 from vcdl.journal.journal import Journal
+from vcdl.journal.observer import RunObserver, ShieldedObserver
 from vcdl.models.measuring import BATCH_SIZE, outputs_of
 from vcdl.report.confusion_matrix import MOST_CLASSES, MOST_DRAWN, ConfusionMatrix
 from vcdl.report.measures import Report
-from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.report.plot import Curve, plot_curves
 from vcdl.report.summary import summary_of, write_summary
 from vcdl.report.tensorboard import write_event_file

@@ -9,7 +9,6 @@ from vcdl.planner.time_left import money_to_end
 from vcdl.report.measures import Report
 from vcdl.report.progress import Costs, RunGoal, range_left, seconds_left, status_figures
 from vcdl.report.summary import summary_of
-from vcdl.run.control import changes_of
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
 from vcdl.run.reading import RunState, clock_of, read_report, state_of
@@ -27,8 +26,6 @@ class Standing:
     """The time by the run's clock; None where no process drives it, or its times are those of a simulation."""
     costs: Costs | None = None
     """Tells what its fleet has cost and costs; None: it has none."""
-    known_changes: str | None = None
-    """The settings that were changed; None: they are looked for in the journal."""
 
     @classmethod
     def of(
@@ -38,14 +35,13 @@ class Standing:
         report: Report | None = None,
         clock: Clock | None = None,
         costs: Costs | None = None,
-        changes: str | None = None,
     ) -> "Standing":
         """Read what is not given. Raises RunFolderError, JobError, JournalError."""
         job = read_frozen(folder) if job is None else job
         report = read_report(folder) if report is None else report
         state = state_of(folder, report)
         is_timed = state is RunState.RUNNING and folder.kind.has_wall_clock
-        return cls(folder, job, report, state, (clock or clock_of(folder))() if is_timed else None, costs, changes)
+        return cls(folder, job, report, state, (clock or clock_of(folder))() if is_timed else None, costs)
 
     @property
     def goal(self) -> RunGoal:
@@ -54,8 +50,8 @@ class Standing:
 
     @property
     def changes(self) -> str:
-        """The settings that were changed after it began; empty: none. Raises JournalError."""
-        return changes_of(self.folder) if self.known_changes is None else self.known_changes
+        """The settings that were changed after it began; empty: none."""
+        return " ".join(self.report.totals.changes)
 
     @property
     def seconds_left(self) -> float | None:
@@ -68,14 +64,14 @@ class Standing:
         return None if self.seconds_left is None else range_left(self.goal, self.report)
 
     def figures(self) -> dict[str, str]:
-        """Labels and words. Raises JournalError."""
+        """Labels and words."""
         figures = status_figures(self.goal, self.report, self.now_s)
         if self.changes:
             figures["changed"] = self.changes
         return figures
 
     def fields(self, **beside: Any) -> dict[str, Any]:
-        """The keys of `vcdl status --json`, with what only a caller knows. Raises JournalError."""
+        """The keys of `vcdl status --json`, with what only a caller knows."""
         left_s, between = self.seconds_left, self.range_left
         fields = {
             "folder": str(self.folder.path),

@@ -10,8 +10,8 @@ from vcdl.client.trainer import TrainerCache
 from vcdl.errors import RunFolderError
 from vcdl.files.atomic import whole_file
 from vcdl.job import Job
+from vcdl.journal.observer import RunObserver
 from vcdl.report.measures import Report
-from vcdl.report.observer import RunObserver
 from vcdl.report.summary import as_json, summary_of, write_summary
 from vcdl.run.driver import discarded_if_refused
 from vcdl.run.finding import RUNS, holds_anything

@@ -26,12 +26,12 @@ from vcdl.journal.events import (
     VersionEvaluated,
 )
 from vcdl.journal.journal import Journal
+from vcdl.journal.observer import RunObserver, ShieldedObserver
 from vcdl.loop.evaluator import Evaluator
 from vcdl.loop.loop import Loop
 from vcdl.loop.plan import Plan
 from vcdl.loop.retraining import Retraining
 from vcdl.loop.verification import Verification
-from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare
 from vcdl.run.run import Run

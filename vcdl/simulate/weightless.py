@@ -21,9 +21,9 @@ from vcdl.job.trust import TrustSettings
 from vcdl.job.update import RULES
 from vcdl.journal.events import EvaluationWanted, Recorded, UpdateApplied, VersionEvaluated
 from vcdl.journal.journal import Journal
+from vcdl.journal.observer import RunObserver, ShieldedObserver
 from vcdl.loop.grid import Outcome, Staged, Uploaded
 from vcdl.models.footprint import Footprint
-from vcdl.report.observer import RunObserver, ShieldedObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.kept_weights import Snapshots
 from vcdl.run.prepared import Prepared

@@ -11,10 +11,10 @@ import pytest
 
 from vcdl.job import Job
 from vcdl.journal.events import Recorded, StopReason, UpdateApplied, WorkunitSent
+from vcdl.journal.observer import RunObserver
 from vcdl.local.run import run_over
 from vcdl.loop.grid import DrivenGrid, Outcome, Staged, Uploaded
 from vcdl.loop.loop import Loop
-from vcdl.report.observer import RunObserver
 from vcdl.run.driver import begun
 from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare

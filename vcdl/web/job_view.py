@@ -13,7 +13,7 @@ from typing import Any
 from vcdl.errors import VcdlError
 from vcdl.job import Job
 from vcdl.journal.clock import SteadyClock
-from vcdl.journal.events import Recorded, SettingsChanged
+from vcdl.journal.events import Recorded
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Clock
 from vcdl.journal.kept_state import KeptState, kept_history, kept_hosts
@@ -66,8 +66,6 @@ class JobView:
         """The journal's last rows."""
         self._job: Job | None = None
         self._clock: Clock = SteadyClock().now_s
-        self._changes: list[str] = []
-        """Settings that were changed after the run began."""
         self._folds: tuple[KeptState[Any], ...] = ()
         self._signature: Signature | None = None
         self._lock = threading.RLock()
@@ -93,7 +91,7 @@ class JobView:
     @property
     def standing(self) -> Standing:
         """How the run stands now. Raises RunFolderError, JobError, JournalError."""
-        return Standing.of(self.folder, self.job, self.report, self._clock, changes=" ".join(self._changes))
+        return Standing.of(self.folder, self.job, self.report, self._clock)
 
     def row(self) -> JobRow:
         """Its row in the list. Raises RunFolderError, JobError, JournalError."""
@@ -133,14 +131,10 @@ class JobView:
                 self.feed.clear()
                 self.recent.clear()
                 self.last_id = max(0, history.last_id - _WINDOW)
-                earlier = (one.event for one in journal.stream(kinds=[SettingsChanged]) if one.id <= self.last_id)
-                self._changes = [event.changes for event in earlier if isinstance(event, SettingsChanged)]
             for recorded in journal.stream(self.last_id):
                 for fold in self._folds:
                     fold.follow(recorded)  # which it does not twice
                 self.stream.follow(recorded)
-                if isinstance(recorded.event, SettingsChanged):
-                    self._changes.append(recorded.event.changes)
                 self.recent.append(recorded)
                 words = event_words(recorded.event)
                 if words is not None:

@@ -9,10 +9,10 @@ from collections.abc import Collection, Sequence
 
 from vcdl.job import Job
 from vcdl.journal.events import StopReason, WorkunitSent
+from vcdl.journal.observer import RunObserver
 from vcdl.local.run import run_over
 from vcdl.local.slots import SlotFolders
 from vcdl.loop.grid import DrivenGrid, GaveUp, Outcome, Staged, Uploaded
-from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.kept_weights import conclude_upload
 from vcdl.run.kind import RunKind

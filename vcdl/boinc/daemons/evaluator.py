@@ -12,9 +12,9 @@ from vcdl.boinc.daemons.open_jobs import OpenJobs
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.errors import ExitCode
 from vcdl.journal.events import StopDecided
+from vcdl.journal.observer import RunObserver
 from vcdl.loop.evaluator import Evaluator
 from vcdl.loop.recovery import drop_weights
-from vcdl.report.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.results import leave_results
 from vcdl.run.run import Run

@@ -41,9 +41,9 @@ from vcdl.journal.events import (
     WorkunitCreated,
 )
 from vcdl.journal.kept_state import kept_history
+from vcdl.journal.observer import RunObserver
 from vcdl.loop.loop import Loop
 from vcdl.loop.plan import Plan, Publishing
-from vcdl.report.observer import RunObserver
 from vcdl.report.progress import mended_words, rolled_back_words
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.reading import is_finished, read_hosts

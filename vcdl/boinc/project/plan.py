@@ -1,7 +1,7 @@
 """The plan of an install: all changes to a project, determined before anything is changed."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,7 +26,8 @@ from vcdl.boinc.project.record import Edit, Record
 from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.boinc.runtime.published import dropped, kept_path, kept_wrapper, wanted
 from vcdl.errors import GridError
-from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE
+from vcdl.passwords import split_password
+from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE, StoreSettings
 
 _PROGRAMS = ("create_work", "script_validator", "sign_executable", "xadd", "update_versions", "feeder", "transitioner")
 _KEYS = ("upload_private", "upload_public", "code_sign_public")
@@ -103,6 +104,12 @@ class InstallPlan:
     def changes_nothing(self) -> bool:
         work = (self.edited, self.new_files, self.unpublished, self.not_kept, self.to_deprecate, self.to_offer)
         return self.app_is_set and not any(work)
+
+
+def password_beside(store_url: str, environment: Mapping[str, str]) -> str:
+    """The password that goes with a store's address, where that has none. Raises StoreError for a wrong address."""
+    StoreSettings.parse(store_url)
+    return "" if split_password(store_url)[1] else environment.get(PASSWORD_VARIABLE, "")
 
 
 def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes) -> InstallPlan:
