@@ -107,15 +107,6 @@ def test_an_event_of_another_version_is_named(kind: str, fields: dict[str, Any])
         decode(kind, json.dumps(fields))
 
 
-@pytest.mark.parametrize(("accuracy", "metrics"), [(0.9, {"accuracy": 0.9}), (None, {})])
-def test_an_evaluation_of_an_older_journal_has_its_accuracy_among_its_metrics(
-    accuracy: float | None, metrics: dict[str, float]
-) -> None:
-    older = {**structs.asdict(evaluated(metrics={})), "accuracy": accuracy}
-    del older["metrics"]
-    assert decode("version_evaluated", json.dumps(older)) == evaluated(metrics=metrics)
-
-
 @pytest.mark.parametrize("metrics", [{"auc": "high"}, {"auc": None}, {"auc": True}, [0.9], 0.9])
 def test_a_metric_that_is_no_number_is_damage(metrics: object) -> None:
     with pytest.raises(JournalError, match="the journal is damaged"):
