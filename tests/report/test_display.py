@@ -20,7 +20,7 @@ from vcdl.journal.events import (
     VersionEvaluated,
     WorkunitFailed,
 )
-from vcdl.journal.observer import RunningTask, RunObserver
+from vcdl.journal.observer import RunningTask, RunObserver, ShieldedObserver
 from vcdl.report.display import LiveDisplay, PlainLines
 from vcdl.report.measures import Report
 from vcdl.report.progress import RunGoal, unmeasured_words
