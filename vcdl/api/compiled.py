@@ -4,6 +4,7 @@ import inspect
 from typing import Any
 
 from vcdl.client.compile import LOSS_SCALING
+from vcdl.client.own_code import OwnCode
 from vcdl.errors import JobError
 from vcdl.job.training import usual_rate
 from vcdl.wire.workunit import Named
@@ -12,10 +13,10 @@ _NOT_SAID = frozenset({"name", "learning_rate", "dtype"})
 """Settings that the job file has elsewhere, or has no use for."""
 
 
-def training_of(model: Any) -> dict[str, Any]:
+def training_of(model: Any, code: OwnCode | None) -> dict[str, Any]:
     """The keys of the section `training` that the model was compiled with; empty: it was not compiled.
 
-    Raises JobError for what is not plain Keras.
+    `code`: what the job brings. Raises JobError for what is neither of Keras nor in there.
     """
     config = model.get_compile_config() if getattr(model, "compiled", False) else None
     if not config:
@@ -28,19 +29,19 @@ def training_of(model: Any) -> dict[str, Any]:
             "float32, and compile it with the optimizer alone"
         )
     training = {
-        "optimizer": _named("optimizer", model.optimizer, optimizer),
+        "optimizer": _named("optimizer", model.optimizer, optimizer, None),
         "learning_rate": _as_peak(_rate(optimizer["config"].get("learning_rate")), model.optimizer),
     }
     if len(model.outputs or ()) > 1:  # each has a loss and metrics of its own: vcdl.api.outputs
         return training
     if config.get("loss") is not None:
-        training["loss"] = part_of("loss", model.loss, config["loss"])
+        training["loss"] = part_of("loss", model.loss, config["loss"], code)
     if config.get("metrics"):
         metrics = config["metrics"]
         if not isinstance(metrics, list) or any(isinstance(metric, list) for metric in metrics):
             raise _several("metrics")
         given = _given_metrics(model, len(metrics))
-        training["metrics"] = [part_of("metrics", *pair) for pair in zip(given, metrics, strict=True)]
+        training["metrics"] = [part_of("metrics", *pair, code) for pair in zip(given, metrics, strict=True)]
     return training
 
 
@@ -77,7 +78,7 @@ def _rate(rate: Any) -> float:
     return float(f"{rate:.7g}")  # Keras keeps it in float32: 0.0010000000474974513
 
 
-def part_of(key: str, given: Any, config: Any) -> Any:
+def part_of(key: str, given: Any, config: Any, code: OwnCode | None) -> Any:
     """A loss or a metric, of which Keras has kept a name, an object's configuration, or a function's name."""
     import keras
 
@@ -87,16 +88,18 @@ def part_of(key: str, given: Any, config: Any) -> Any:
         raise _several(key)
     if config["class_name"] == "function":
         name = str(config["config"])
+        if code is not None and code.brings(getattr(given, "__module__", None)):
+            return f"{given.__module__}:{given.__name__}"
         known = getattr(getattr(keras, "losses" if key == "loss" else "metrics"), name, None)
         if known is None or (given is not None and given is not known):
-            raise _own(key, name)
+            raise _own(key, name, given)
         return name
     # Keras leaves some arguments out of the configuration, such as the delta of Huber.
     left_out = getattr(given, "_fn_kwargs", {}) if type(given).__name__ == config["class_name"] else {}
-    return _named(key, None, {**config, "config": {**left_out, **config["config"]}})
+    return _named(key, given, {**config, "config": {**left_out, **config["config"]}}, code)
 
 
-def _named(key: str, given: Any, config: dict[str, Any]) -> Any:
+def _named(key: str, given: Any, config: dict[str, Any], code: OwnCode | None) -> Any:
     """An object of Keras by its name, with the arguments that differ from their defaults."""
     import keras
 
@@ -104,24 +107,36 @@ def _named(key: str, given: Any, config: dict[str, Any]) -> Any:
 
     class_name = config["class_name"]
     spaces = {"optimizer": keras.optimizers, "loss": keras.losses, "metrics": keras.metrics}
-    kind = getattr(spaces[key], class_name, None)
+    kind, is_own = getattr(spaces[key], class_name, None), code is not None and code.brings(config.get("module"))
+    if is_own and type(given).__name__ == class_name:
+        kind = type(given)
     is_keras = str(config.get("module", "")).startswith("keras.") and not config.get("registered_name")
-    if kind is None or not is_keras or (given is not None and type(given) is not kind):
-        raise _own(key, class_name)
+    if kind is None or not (is_keras or is_own) or (key == "optimizer" and type(given) is not kind):
+        raise _own(key, class_name, given)
     defaults = {name: found.default for name, found in inspect.signature(kind).parameters.items()}
     arguments = {
         name: value
         for name, value in config["config"].items()
         if name in defaults and name not in _NOT_SAID and value != defaults[name]
     }
-    return {"name": snake_case(class_name), **arguments} if arguments else snake_case(class_name)
+    name = f"{config['module']}:{class_name}" if is_own else snake_case(class_name)
+    return {"name": name, **arguments} if arguments else name
 
 
-def _own(key: str, name: str) -> JobError:
+def _own(key: str, name: str, given: Any) -> JobError:
+    space = "metrics" if key == "metrics" else "losses" if key == "loss" else "optimizers"
+    cure = "" if key == "optimizer" else f", or {how_to_send(given)}"
     return JobError(
         f"the model is compiled with {name!r} as its {key}, which is not Keras' own, and no code of yours runs on a "
-        f"client: compile with one of keras.{key if key == 'metrics' else 'losses' if key == 'loss' else 'optimizers'}"
+        f"client: compile with one of keras.{space}{cure}"
     )
+
+
+def how_to_send(part: Any) -> str:
+    """The cure for a part of the program's own: its module is sent along."""
+    module = getattr(part if isinstance(part, type) or callable(part) else type(part), "__module__", "")
+    moved = "move it into a file beside the program, and " if module == "__main__" else ""
+    return f"{moved}give code=FOLDER, that of its module, which sends it to machines of your own"
 
 
 def _several(key: str) -> JobError:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcdl.client.memory import available_memory_bytes
+from vcdl.client.own_code import OwnCode
 from vcdl.errors import DataError, ModelError, folder_errors, one_line
 
 if TYPE_CHECKING:
@@ -149,32 +150,37 @@ def see_that_it_is_a_model(model: Any) -> None:
         raise ModelError(f"the model is a {kind}, expected a keras.Model: build it with Keras 3")
 
 
-def see_that_it_can_travel(model: Any, inputs: "Mapping[str, Array]") -> None:
+def see_that_it_can_travel(model: Any, inputs: "Mapping[str, Array]", code: OwnCode | None) -> None:
     """Build a model that does not know its input, as `fit` would, and refuse one that no client would load: at once,
-    instead of after the start of a process. `inputs`: the training samples by the name of their array.
+    instead of after the start of a process. `inputs`: the training samples by the name of their array; `code`: what the
+    job brings.
 
     Raises DataError, ModelError.
     """
     import keras
 
-    from vcdl.client.model import checked_config
+    from vcdl.client.model import checked_config, know_ends
+    from vcdl.models.code_folder import check_arguments
 
     for name, samples in inputs.items():
         if samples.ndim < 2:
             which = name.replace("x_train_", "x of ").replace("x_train", "x")
             raise DataError(f"{which} has shape {samples.shape}, expected (samples, …): one row for each, x[:, None]")
-    if isinstance(model, keras.Sequential) and not model.built:
+    if not model.built and (code is not None or isinstance(model, keras.Sequential)) and "x_train" in inputs:
         samples = inputs["x_train"]
         try:
-            model.build((None, *samples.shape[1:]))
+            model(keras.Input(samples.shape[1:]))
         except Exception as error:
             raise ModelError(
                 f"the model cannot be built for samples of shape {samples.shape[1:]} ({one_line(error)}): begin it "
                 f"with keras.Input({samples.shape[1:]})"
             ) from error
+    if code is not None:
+        check_arguments(model, code)
+        know_ends(model)
     try:
         with warnings.catch_warnings(action="ignore"):  # Keras warns of a lambda, which is refused below
             config = model.to_json()
     except Exception as error:  # a custom class may raise anything here
         raise ModelError(f"the model has no JSON ({one_line(error)}): use Keras' own layers only") from error
-    checked_config(config)
+    checked_config(config if code is None else code.with_model(config))

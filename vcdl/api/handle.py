@@ -153,16 +153,26 @@ class RunHandle:
 
         Raises VcdlError.
         """
-        import keras
-
         from vcdl.run.results import export_model
 
         if self._folder.keras_file.is_file() and self.status is RunState.FINISHED:
-            return keras.models.load_model(self._folder.keras_file)
+            return self._loaded(self._folder.keras_file)
         with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
             file = Path(folder) / "model.keras"
             export_model(self._folder, file, None)
+            return self._loaded(file)
+
+    def _loaded(self, file: Path) -> Any:
+        """The model in a file. One with classes of the job's own is not compiled: its loss may be of its own, too."""
+        import keras
+
+        from vcdl.client import own_code
+        from vcdl.client.model import own_parts
+
+        if self._job.model.code is None:
             return keras.models.load_model(file)
+        own_code.permit()
+        return keras.models.load_model(file, own_parts(self._folder.read_model_json()), compile=False)
 
     @cached_property
     def _job(self) -> Job:

@@ -6,13 +6,14 @@ from typing import Any
 from vcdl.api.compiled import part_of
 from vcdl.api.given import ends_of
 from vcdl.api.task import as_classes, task_of
+from vcdl.client.own_code import OwnCode
 from vcdl.errors import JobError
 
 
-def outputs_of(model: Any, arrays: dict[str, Any]) -> list[dict[str, Any]]:
+def outputs_of(model: Any, arrays: dict[str, Any], code: OwnCode | None) -> list[dict[str, Any]]:
     """Each output with its task, loss, metrics and weight; one-hot labels become numbers of classes.
 
-    `arrays`: those of the job, by name. Raises JobError.
+    `arrays`: those of the job, by name. `code`: what the job brings. Raises JobError.
     """
     _, names = ends_of(model)
     config = model.get_compile_config() if getattr(model, "compiled", False) else None
@@ -28,9 +29,9 @@ def outputs_of(model: Any, arrays: dict[str, Any]) -> list[dict[str, Any]]:
             model,
             name,
             arrays,
-            loss=part_of("loss", given.get(name), losses[name]) if name in losses else None,
+            loss=part_of("loss", given.get(name), losses[name], code) if name in losses else None,
             metrics=[
-                part_of("metrics", *pair)
+                part_of("metrics", *pair, code)
                 for pair in zip(_listed(given_metrics.get(name)), _listed(metrics.get(name)), strict=True)
             ],
             weight=weights.get(name),

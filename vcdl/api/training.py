@@ -32,8 +32,10 @@ from vcdl.api.outputs import outputs_of
 from vcdl.api.settings import plain
 from vcdl.api.spooled import is_stream, spooled
 from vcdl.api.task import as_classes, refuse_one_hot, task_of
+from vcdl.client.own_code import OwnCode
 from vcdl.errors import DataError, JobError, folder_errors
 from vcdl.job import Job
+from vcdl.models.code_folder import read_code
 from vcdl.run.finding import folder_for
 from vcdl.run.folder import RunFolder
 from vcdl.yaml_schema.reading import YamlDumper, nearest
@@ -83,6 +85,7 @@ def train(
     name: str | None = None,
     out: str | Path | None = None,
     simulate: Mapping[str, Any] | bool | None = None,
+    code: str | Path | None = None,
     show: bool = True,
     server: str | None = None,
     **sections: Any,
@@ -94,7 +97,8 @@ def train(
 
     A compiled model brings its optimizer, learning rate, loss and metrics; samples are used as they are
     (`data={"normalise": …}` changes that). `simulate`: keys of a clients file, such as `{"clients": 10}`: virtual
-    clients train instead of this machine's workers. `sections`: sections of a job file, `update={"rule": "easgd"}`,
+    clients train instead of this machine's workers. `code`: the folder whose Python files travel with the model, for
+    classes and functions of one's own. `sections`: sections of a job file, `update={"rule": "easgd"}`,
     which go before what follows from the arguments. `server`: a service of `vcdl login`, where it is trained instead.
 
     Returns as soon as the job is accepted and prepared. Raises JobError, DataError, ModelError and RunFolderError for
@@ -103,6 +107,7 @@ def train(
     for argument in sections:
         _refuse_unknown(argument)
     see_that_it_is_a_model(model)
+    own = None if code is None else read_code(Path(code).resolve())
     arguments = {
         "epochs": epochs,
         "batch_size": batch_size,
@@ -115,13 +120,17 @@ def train(
         arrays = _arrays(model, x, y, validation_data, test_data, Path(spool))
         if sample_weight is not None:
             arrays["weight_train"] = as_array("sample_weight", sample_weight)
-        see_that_it_can_travel(model, {name: array for name, array in arrays.items() if name.startswith("x_train")})
-        values = _values(model, arrays, arguments, sections)
+        see_that_it_can_travel(
+            model, {name: array for name, array in arrays.items() if name.startswith("x_train")}, own
+        )
+        values = _values(model, arrays, arguments, sections, own)
+        if code is not None:
+            values["model"]["code"] = str(Path(code).resolve())
         values = {"name": name or _name_of(model, out), **({} if seed is None else {"seed": seed}), **values}
         section_of(Job, values, "vcdl.train")
         if server is not None:
-            if out is not None or simulate is not None:
-                raise JobError("vcdl.train: server: a run at a service has no out and no simulate: leave them out")
+            if (out, simulate, code) != (None, None, None):
+                raise JobError("vcdl.train: server: a service has no out, no simulate and runs no code: leave them out")
             values["data"] |= {"npz": DATA_FILE} if values["data"].pop("from", None) is not None else {}
             return _submit(server, model, arrays, values, Path(spool))
         return _begin(model, arrays, values, out, _clients(simulate), show)
@@ -174,12 +183,16 @@ def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any, spool: Path)
 
 
 def _values(
-    model: Any, arrays: dict[str, Any], arguments: Mapping[str, Any], sections: Mapping[str, Any]
+    model: Any,
+    arrays: dict[str, Any],
+    arguments: Mapping[str, Any],
+    sections: Mapping[str, Any],
+    code: OwnCode | None,
 ) -> dict[str, Any]:
     """The job file, without its name; one-hot labels become numbers of classes."""
     source = {"from": {"path": DATA_FOLDER, "as": "arrays"}} if _stays_on_disk(arrays) else {"npz": DATA_FILE}
     data: dict[str, Any] = {**source, "normalise": "none"}
-    values: dict[str, Any] = {"model": {"keras": MODEL_FILE}, "data": data, "training": training_of(model)}
+    values: dict[str, Any] = {"model": {"keras": MODEL_FILE}, "data": data, "training": training_of(model, code)}
     for key, section in sections.items():
         section = plain(section, key)
         values[key] = {**values[key], **section} if key in values and isinstance(section, dict) else section
@@ -194,7 +207,7 @@ def _values(
             raise JobError(f"vcdl.train: {argument} and {section}={{{key!r}: …}} say the same: give one of them")
         inner[key] = plain(value, argument)
     if len(ends_of(model)[1]) > 1:
-        values["data"].setdefault("outputs", outputs_of(model, arrays))
+        values["data"].setdefault("outputs", outputs_of(model, arrays, code))
         return values
     as_classes(values["training"], arrays)
     refuse_one_hot(model, values["training"].get("loss"), arrays.get("y_train"))

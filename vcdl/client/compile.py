@@ -12,7 +12,8 @@ from typing import Any
 
 from vcdl.client.metrics import ALIASES, BY_SHAPE, PERPLEXITY, metric_name, metric_names, metric_of_loss, snake_case
 from vcdl.client.optimizers import facts_of
-from vcdl.errors import JobError
+from vcdl.client.own_code import guarded, part
+from vcdl.errors import JobError, ModelError
 from vcdl.wire.workunit import Named, Training
 
 _NOT_BY_NAME = frozenset(
@@ -61,12 +62,14 @@ def compile_model(
     own, so that the model can be loaded without VCDL. `loss_weight`: of a single output. Raises JobError, with the
     nearest known name, when Keras does not know a name or an argument.
     """
+    if measures_itself(model):
+        training = training.without_metrics()
     if training.outputs:
         loss: Any = {output.name: make_loss(output.loss) for output in training.outputs}
         metrics: Any = {output.name: make_metrics(output.metrics, loss[output.name]) for output in training.outputs}
     else:
         loss = make_loss(training.loss)
-        metrics = make_metrics(training.metrics, loss)
+        metrics = make_metrics(training.metrics, loss) or None  # Keras expects its steps to use even an empty list
     weights = {output.name: output.weight for output in training.outputs}
     model.compile(
         optimizer=make_optimizer(training.optimizer, training.learning_rate, None if is_plain else model),
@@ -113,7 +116,51 @@ def make_loss(named: Named) -> Any:
     """A new keras loss. Raises JobError."""
     import keras
 
+    if is_own(named):
+        return _make_own("training > loss", named, keras.losses.Loss, _loss_of, {})
     return _make("training > loss", _classes(keras.losses, keras.losses.Loss), named, {})
+
+
+def measures_itself(model: Any) -> bool:
+    """Whether what a model learns and what is measured of it is its own affair: it has steps of its own."""
+    import keras
+
+    return all(getattr(type(model), step) is not getattr(keras.Model, step) for step in ("train_step", "test_step"))
+
+
+def is_own(named: Named) -> bool:
+    """Whether a loss or a metric is of the job's own code, `module:name`."""
+    return ":" in named.name
+
+
+def _make_own(key: str, named: Named, base: type, of_function: Callable[..., Any], fixed: Mapping[str, Any]) -> Any:
+    """A loss or a metric of the job's own code: a class, which gets the arguments, or a function of labels and
+    outputs. Raises JobError.
+    """
+    try:
+        found = part(named.name)
+        if isinstance(found, type) and issubclass(found, base):
+            made = guarded(named.name, lambda: found(**named.arguments))
+            if fixed:
+                made.name = fixed["name"]
+            return made
+    except ModelError as error:
+        raise JobError(f"{key}: {error}") from error
+    if not callable(found) or isinstance(found, type):
+        raise JobError(f"{key}: {named.name} is neither a keras.{base.__name__} nor a function (y_true, y_pred)")
+    return of_function(found, named.arguments, metric_name(named) if not fixed else fixed["name"])
+
+
+def _loss_of(function: Callable[..., Any], arguments: Mapping[str, Any], name: str) -> Any:
+    from keras.src.losses.losses import LossFunctionWrapper  # Keras has no public class for a function
+
+    return LossFunctionWrapper(function, name=name, **arguments)
+
+
+def _metric_of(function: Callable[..., Any], arguments: Mapping[str, Any], name: str) -> Any:
+    import keras
+
+    return keras.metrics.MeanMetricWrapper(function, name=name, **arguments)
 
 
 _SQUARED = frozenset({"mean_squared_error"})
@@ -130,6 +177,8 @@ def make_metric(named: Named, name: str | None = None) -> Any:
     """A new keras metric, or the word for one that follows from labels, outputs and loss. Raises JobError."""
     import keras
 
+    if is_own(named):
+        return _make_own("training > metrics", named, keras.metrics.Metric, _metric_of, {"name": name})
     word = metric_name(named)
     if word in _WORDS and not named.arguments:
         return word

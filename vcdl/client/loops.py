@@ -10,7 +10,9 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from vcdl.client import own_code
 from vcdl.client.batches import Order
+from vcdl.errors import JobError
 from vcdl.wire.inputs import as_keras_takes
 
 Array = npt.NDArray[Any]
@@ -30,6 +32,8 @@ def loop_of(model: Any) -> TrainLoop:
     """The fastest loop for a compiled model on this process' backend."""
     import keras
 
+    if own_code.is_loaded():  # its steps, layers and losses may do whatever Keras' own loop allows
+        return BatchLoop(model)
     backend = keras.backend.backend()
     if backend == "tensorflow" and not model.jit_compile:
         return _GraphLoop(model)
@@ -49,7 +53,10 @@ class BatchLoop:
 
     def _step(self, data: _Batch) -> float:
         self._model.reset_metrics()  # Keras < 3.11 returns the mean since the last reset
-        return float(self._model.train_on_batch(*data, return_dict=True)["loss"])
+        logs = self._model.train_on_batch(*data, return_dict=True)
+        if "loss" not in logs:
+            raise JobError("the model's train_step returns no 'loss': return {'loss': …}, as Keras' own step does")
+        return float(logs["loss"])
 
 
 class _GraphLoop:

@@ -31,6 +31,8 @@ def snake_case(name: str) -> str:
 
 def metric_name(named: Named) -> str:
     """The name under which a metric, or a loss, is shown: Keras' own for the class."""
+    if ":" in named.name:  # of the job's own code
+        return snake_case(named.name.rpartition(":")[2])
     name = BY_SHAPE.get(named.name.lower()) or ALIASES.get(named.name.lower()) or snake_case(named.name)
     return name.replace("io_u", "iou")
 
@@ -52,7 +54,7 @@ def metric_names(metrics: Sequence[Named]) -> dict[str, Named]:
 
 def known_to_keras(metrics: Sequence[Named]) -> tuple[Named, ...]:
     """The metrics that plain Keras has, too."""
-    return tuple(named for named in metrics if metric_name(named) != PERPLEXITY)
+    return tuple(named for named in metrics if metric_name(named) != PERPLEXITY or ":" in named.name)
 
 
 def metric_of_loss(name: str, loss: Any) -> Any:

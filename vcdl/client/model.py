@@ -2,6 +2,7 @@
 
 Keras' own safe mode refuses pickled lambdas only. Here the whole configuration is walked first, and every
 object in it must be listed in `vcdl.client.allowed`. Only then does Keras see it, wherever the model came from.
+Parts of a job's own code are an exception, where this process may run it (vcdl.client.own_code).
 """
 
 import json
@@ -19,6 +20,7 @@ from vcdl.client.allowed import (
     RANDOM_INITIALIZERS,
     SLICE_KEYS,
 )
+from vcdl.client.own_code import OwnCode, guarded, taken_out
 from vcdl.errors import ModelError, one_line
 
 SIZE_LIMIT_BYTES = 20_000_000
@@ -45,7 +47,7 @@ _KEYS = frozenset(
 _ADVICE = "use Keras' own layers and operations only"
 _OWN_CLASS = (
     "a class of its own, and no code of a job runs on a client; build the model of Keras' layers with keras.Sequential "
-    "or keras.Model(inputs, outputs)"
+    "or keras.Model(inputs, outputs), or let `model > code` send yours to machines of your own"
 )
 _END = object()
 TARGET_SCALE = "target_scale"
@@ -59,19 +61,24 @@ def load_model(model_json: str, *, draws_weights: bool = True) -> Any:
 
     Raises ModelError when a part of it is not a plain built-in of Keras, or its weights are not all float32.
     """
-    config = checked_config(model_json)
+    config, code = _checked(model_json)
+    objects = {} if code is None else code.objects(_objects(config))
     if not draws_weights:
         _draw_nothing(config)
     import keras
 
+    if code is not None:
+        new_names()
     try:
-        model = keras.saving.deserialize_keras_object(config, custom_objects={}, safe_mode=True)
+        model = keras.saving.deserialize_keras_object(config, custom_objects=objects, safe_mode=True)
     except Exception as error:  # Keras raises nearly every kind of exception for a configuration it cannot build
         raise ModelError(
             f"Keras {keras.__version__} cannot build the model from its JSON: {one_line(error)}"
         ) from error
     if not isinstance(model, keras.Model):
         raise ModelError("the JSON describes a part of a model, not a model: write it with model.to_json()")
+    if code is not None:
+        know_ends(model)
     if not model.built:
         raise ModelError("the model does not know the shape of its input: begin it with keras.Input(shape)")
     odd = next((weight for weight in model.weights if not _can_be_shared(weight)), None)
@@ -88,10 +95,17 @@ def _can_be_shared(weight: Any) -> bool:
 
 
 def checked_config(model_json: str) -> dict[str, Any]:
-    """The model's configuration, checked to hold only plain parts of Keras; needs no Keras. Raises ModelError."""
+    """The model's configuration, checked to hold only plain parts of Keras, and such as the job's own code brings;
+    needs no Keras. Raises ModelError.
+    """
+    return _checked(model_json)[0]
+
+
+def _checked(model_json: str) -> tuple[dict[str, Any], OwnCode | None]:
     size_bytes = len(model_json.encode(errors="replace"))
     if size_bytes > SIZE_LIMIT_BYTES:
         raise ModelError(f"the model's JSON has {size_bytes} bytes, {SIZE_LIMIT_BYTES} are allowed")
+    model_json, code = taken_out(model_json)
     values = sum(map(model_json.count, "{[,"))
     if values > _VALUES_LIMIT:
         raise ModelError(
@@ -105,10 +119,43 @@ def checked_config(model_json: str) -> dict[str, Any]:
     if not isinstance(config, dict) or "class_name" not in config:
         raise ModelError("the model's JSON has no class_name: write it with Keras 3's model.to_json()")
     for part in _objects(config):
-        _check_object(part)
-    if config["class_name"] not in ("Sequential", "Functional"):
+        if code is None or not code.brings(part.get("module")):
+            _check_object(part)
+    is_own = code is not None and code.brings(config.get("module"))
+    if config["class_name"] not in ("Sequential", "Functional") and not is_own:
         raise ModelError(f"the JSON describes a {config['class_name']}, expected a Sequential or Functional model")
-    return config
+    return config, code
+
+
+def own_parts(model_json: str) -> dict[str, Any]:
+    """The classes and functions of the job's own code in a model, as Keras takes them. Raises ModelError."""
+    config, code = _checked(model_json)
+    return {} if code is None else code.objects(_objects(config))
+
+
+def new_names() -> None:
+    """Let Keras number its names from the beginning: a subclass names its layers anew whenever it is made, and
+    weights are known by those names.
+    """
+    from keras.src.utils.naming import reset_uids  # `keras.utils.clear_session` would end other models as well
+
+    reset_uids()
+
+
+def know_ends(model: Any) -> None:
+    """Let a subclassed model know its inputs and outputs, as others do. Raises ModelError."""
+    if getattr(model, "inputs", None) or not model.built:
+        return
+    import keras
+
+    def ends() -> None:
+        shapes = model.get_build_config()["input_shape"]
+        given = keras.tree.map_shape_structure(lambda shape: keras.Input(shape[1:]), shapes)
+        outputs = model(given)
+        model.inputs, model.outputs = keras.tree.flatten(given), keras.tree.flatten(outputs)
+        model.output_names = [str(tensor.name) for tensor in model.outputs]
+
+    guarded(f"the model {type(model).__name__}", ends)
 
 
 def _draw_nothing(config: Any) -> None:
@@ -246,7 +293,7 @@ def last_layers(model: Any) -> set[int]:
     ends = list(model.outputs)
     while ends:
         layer, call, _ = ends.pop()._keras_history
-        if isinstance(layer, keras.Model):
+        if isinstance(layer, keras.Model) and layer is not model:
             last |= last_layers(layer)
         elif isinstance(layer, keras.Layer):
             last |= {id(part) for part in layer._flatten_layers()}
@@ -259,5 +306,5 @@ def target_scale(model: Any) -> float:
     """The scale of what a model predicts, as far as it is known; 1 else."""
     import numpy as np
 
-    last = model.layers[-1]
+    last = model.layers[-1] if model.layers else model
     return float(np.mean(last.scale)) if last.name == TARGET_SCALE else 1.0

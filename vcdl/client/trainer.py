@@ -63,8 +63,8 @@ class Trainer:
         self._optimizer = self.model.optimizer
         self._optimizer.build(self.model.trainable_variables)
         self._moments = MovingMoments(self._optimizer, training)
-        weights = {id(weight) for weight in self.model.weights}
-        self._seeds = [variable for variable in self.model.variables if id(variable) not in weights]
+        others = {id(variable) for variable in (*self.model.weights, *self.model.metrics_variables)}
+        self._seeds = [variable for variable in self.model.variables if id(variable) not in others]
         self._fresh_optimizer = _values(self._optimizer.variables)
         self.layout = Layout.of(self.model).with_moments(self._moments.shapes)
         self._loop = loop_of(self.model)

@@ -1,7 +1,8 @@
 """`python -m vcdl.client.worker`: train one workunit after another for a parent process, over JSON lines on
 stdin and stdout.
 
-    in   {"do": "train", "folder": PATH}   one at a time
+    in   {"do": "allow_code"}              from now on, run the code that a job brings
+         {"do": "train", "folder": PATH}   one at a time
          {"do": "pause"} {"do": "go"}      until the other one comes
          {"do": "quit"}                    the running workunit: checkpoint and stop
          {"do": "finish"}                  the running workunit: upload the part that is trained
@@ -29,6 +30,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
+from vcdl.client import own_code
 from vcdl.client.inputs import ShardReader, read_shard
 from vcdl.client.resources import error_text, is_disk_full
 from vcdl.client.supervisor import Request
@@ -91,6 +93,8 @@ class PipeSupervisor:
         if what == "train":
             self._ending = None
             self._folders.put(Path(command["folder"]))
+        elif what == "allow_code":
+            own_code.permit()
         elif what in _ENDINGS:
             self._ending = _ENDINGS[what]
         elif what in ("pause", "go"):

@@ -34,7 +34,9 @@ code 130: the job is not over. A second one ends it at once; another pilot then
 trains the subtask."""
 
 
-def worker(folder: Path, for_s: float | None, idle_s: float, threads: int | None, scratch: Path | None) -> ExitCode:
+def worker(
+    folder: Path, for_s: float | None, idle_s: float, threads: int | None, scratch: Path | None, *, allow_code: bool
+) -> ExitCode:
     """Train subtasks of a run until it is over, the time is up, or a signal comes: only the first is OK.
 
     Raises VcdlError.
@@ -44,10 +46,16 @@ def worker(folder: Path, for_s: float | None, idle_s: float, threads: int | None
     from vcdl.pool.pilot_worker import PilotWorker
 
     pool = PoolFolder.of(folder.resolve())
-    if pool.read_driver() is None:
+    driver = pool.read_driver()
+    if driver is None:
         raise GridError(f"no pool has begun in {folder}: `vcdl pool JOB.yaml --out {folder}` begins one")
+    if driver.brings_code and not allow_code:
+        raise GridError(
+            f"the job in {folder} brings code of its own (model > code), which would run here with your rights: "
+            "if you trust who drives it, add --allow-code"
+        )
     with _scratch(scratch) as own:
-        processes = PilotWorker(threads or len(os.sched_getaffinity(0)), own / "worker.log")
+        processes = PilotWorker(threads or len(os.sched_getaffinity(0)), own / "worker.log", allows_code=allow_code)
         pilot = Pilot(_name(), pool, processes, own, idle_s, _say)
         _leave_on_signals(pilot)
         try:
@@ -114,6 +122,9 @@ def _say(words: str) -> None:
     "--scratch", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
     help="Folder on this machine for shards and checkpoints [default: one in TMPDIR, removed at the end].",
 )  # fmt: skip
-def command(folder: Path, for_s: float | None, idle_s: float, threads: int | None, scratch: Path | None) -> ExitCode:
+@click.option("--allow-code", is_flag=True, help="Run the code that a job brings (model > code).")
+def command(
+    folder: Path, for_s: float | None, idle_s: float, threads: int | None, scratch: Path | None, allow_code: bool
+) -> ExitCode:
     """Train subtasks of a pool's run in FOLDER."""
-    return worker(folder, for_s, idle_s, threads, scratch)
+    return worker(folder, for_s, idle_s, threads, scratch, allow_code=allow_code)

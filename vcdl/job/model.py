@@ -70,6 +70,8 @@ class ModelSettings(Section):
     python: Annotated[str, kinds.function_path()] | None = None
     python_folder: Path | None = Field(default=None, validate_default=True)
     """The folder in which the function's module is looked for first; None in the job file: that file's own folder."""
+    code: Annotated[Path, kinds.existing_folder()] | None = None
+    """The folder whose Python files travel with the model, for machines of one's own; None: no code does."""
     weights: _File | None = None
     """The weights to begin with, instead of fresh ones."""
     train: tuple[_Pattern, ...] | None = None

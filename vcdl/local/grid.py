@@ -47,6 +47,8 @@ class LocalSettings:
     worker_module: str = "vcdl.client.worker"
     hands_out_uploads: bool = True
     """False: separate parameter servers take uploads from the folder, and `claim` returns failures only."""
+    allows_code: bool = False
+    """Whether workers run the code that the job brings."""
 
 
 class LocalGrid(FolderGrid):
@@ -222,7 +224,10 @@ class LocalGrid(FolderGrid):
     def _start_process(self) -> WorkerProcess:
         settings = self._settings
         log = self._folder.workers_log
-        return WorkerProcess.start(f"worker-{self._started}", settings.worker_module, settings.threads, log)
+        worker = WorkerProcess.start(f"worker-{self._started}", settings.worker_module, settings.threads, log)
+        if settings.allows_code:
+            worker.allow_code()
+        return worker
 
     def _replace(self, worker: WorkerProcess, reason: str | None) -> None:
         status = self._remove(worker)

@@ -183,4 +183,5 @@ def local_settings(job: Job) -> LocalSettings:
         queue_ahead=0 if job.pacing.queue_ahead == "auto" else job.pacing.queue_ahead,
         timeout_s=job.grid.timeout_s,
         hands_out_uploads=job.grid.servers == 1,
+        allows_code=job.model.code is not None,
     )

@@ -47,6 +47,10 @@ class WorkerProcess:
             self.process.stdin.write(json.dumps(command).encode() + b"\n")  # type: ignore[union-attr]
             self.process.stdin.flush()  # type: ignore[union-attr]
 
+    def allow_code(self) -> None:
+        """Let it run the code that its jobs bring."""
+        self.send(do="allow_code")
+
     def train(self, workunit: str, folder: Path) -> None:
         """Begin with a workunit whose files lie in `folder`."""
         self.workunit, self.fraction, self.since_s = workunit, 0.0, time.monotonic()

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vcdl.client.model import load_model
-from vcdl.errors import ModelError
+from vcdl.client import own_code
+from vcdl.client.model import load_model, new_names
+from vcdl.client.own_code import OwnCode, guarded
+from vcdl.errors import ModelError, one_line
+from vcdl.models.code_folder import check_arguments, read_code
 from vcdl.models.given_weights import copy_weights, load_given_weights, read_keras_json
 from vcdl.models.lora import enable_lora, merged
 from vcdl.models.mlp import mlp
@@ -53,22 +56,28 @@ def build_model(
     `start`: the model of the run that the job names, with its weights. `precision`: the policy of layers that compute
     with float32.
 
-    Sets the process' random seeds: Keras has no other way to seed the initialisers of a whole model. Raises
-    ModelError.
+    Code of the job's own (`model > code`) is run, here and by all that load the JSON. Sets the process' random seeds:
+    Keras has no other way to seed the initialisers of a whole model. Raises ModelError.
     """
     import keras
 
+    code = own_code_of(settings)
+    if code is not None:
+        code.load()
+        new_names()
     keras.utils.set_random_seed(seed)
     if start is not None and (settings.is_named or settings.is_limited):
         start = merged(start)
     made = None if settings.is_named else start
     if settings.python is not None:
-        made = call_builder(settings.python, input_shape, outputs, settings.python_folder)
-    given = _given_json(settings, input_shape, outputs, task) if made is None else _to_json(made, settings.origin)
+        made = call_builder(settings.python, input_shape, outputs, None if code else settings.python_folder)
+        if code is not None and not made.built:
+            guarded(f"the model {type(made).__name__}", lambda: made(_inputs(input_shape)))
+    given = _given_json(settings, input_shape, outputs, task) if made is None else _to_json(made, settings.origin, code)
     described = load_model(given)
     if precision != "float32":
         compute_with(described, precision)
-    model_json = str(described.to_json())
+    model_json = _to_json(described, settings.origin, code)
     keras.utils.set_random_seed(seed)
     model = load_model(model_json)
     if made is not None:
@@ -80,8 +89,8 @@ def build_model(
     if file is not None:
         load_given_weights(model, file)
     if settings.is_limited:
-        model = _limited(model, settings)
-        model_json = str(model.to_json())
+        model = _limited(model, settings, code)
+        model_json = _to_json(model, settings.origin, code)
     if model.weights and not model.trainable_weights:
         raise ModelError("every layer of the model is frozen: name those to train in model > train")
     return BuiltModel(model_json, flatten(model), flatten_frozen(model))
@@ -110,12 +119,29 @@ def initial_weights(model_json: str, seed: int) -> Vector:
     return flatten(load_model(model_json))
 
 
-def _limited(model: Any, settings: "ModelSettings") -> Any:
+def own_code_of(settings: "ModelSettings") -> OwnCode | None:
+    """The code that a job brings, which this process may run from now on; None: it brings none. Raises ModelError."""
+    if settings.code is None:
+        return None
+    own_code.permit()
+    return read_code(settings.code)
+
+
+def _inputs(shape: InputShape) -> Any:
+    """Symbolic samples."""
+    import keras
+
+    if isinstance(shape, tuple):
+        return keras.Input(shape)
+    return {name: keras.Input(one, name=name) for name, one in shape.items()}
+
+
+def _limited(model: Any, settings: "ModelSettings", code: OwnCode | None) -> Any:
     """The model with only those layers trained that the job names, as its JSON describes it. Raises ModelError."""
     train_only(model, settings.train or ())
     if settings.lora is not None:
         enable_lora(model, settings.lora)
-    described = load_model(str(model.to_json()))
+    described = load_model(_to_json(model, settings.origin, code))
     _check_trained(described, model)
     described.set_weights(model.get_weights())
     return described
@@ -135,10 +161,18 @@ def _names(weights: Sequence[Any]) -> list[str]:
 
 
 def json_in_file(settings: "ModelSettings") -> str | None:
-    """The JSON of a model that lies in a file, not checked yet; None: of another one. Raises ModelError."""
-    if settings.keras_json is not None:
-        return _read(settings.keras_json)
-    return None if settings.keras is None else read_keras_json(settings.keras)
+    """The JSON of a model that lies in a file, with the job's own code, not checked yet; None: of another model.
+
+    Raises ModelError.
+    """
+    if settings.keras_json is None and settings.keras is None:
+        return None
+    text = read_keras_json(settings.keras) if settings.keras is not None else _read(Path(str(settings.keras_json)))
+    code = own_code_of(settings)
+    try:
+        return text if code is None else code.with_model(text)
+    except ValueError:
+        return text  # no JSON, which whoever loads it says
 
 
 def _given_json(settings: "ModelSettings", input_shape: InputShape, outputs: Outputs, task: str) -> str:
@@ -180,8 +214,12 @@ def _read(path: Path) -> str:
         raise ModelError(f"{path} cannot be read ({error}): write it with model.to_json()") from error
 
 
-def _to_json(model: Any, origin: str) -> str:
+def _to_json(model: Any, origin: str, code: OwnCode | None) -> str:
+    if code is not None:
+        check_arguments(model, code)
     try:
-        return str(model.to_json())
+        text = str(model.to_json())
     except Exception as error:  # a custom class may raise anything here
-        raise ModelError(f"the model of {origin} has no JSON ({error}): use Keras' own layers only") from error
+        cure = "use Keras' own layers only" if code is None else "its class needs get_config, as Keras' guides show"
+        raise ModelError(f"the model of {origin} has no JSON ({one_line(error)}): {cure}") from error
+    return text if code is None else code.with_model(text)

@@ -6,7 +6,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from vcdl.client.compile import make_loss, make_metric, make_optimizer
+from vcdl.client.compile import is_own, make_loss, make_metric, make_optimizer, measures_itself
 from vcdl.client.model import input_shapes, load_model, output_tensors
 from vcdl.client.moments import MovingMoments
 from vcdl.data.rows import Array
@@ -55,6 +55,8 @@ def check_model(
     optimizer, losses = _made(training, [end.output for end in ends.values()])
     optimizer.build(model.trainable_variables)
     MovingMoments(optimizer, training)
+    if measures_itself(model):
+        return
     labels = parts_of(y)
     for (name, end), loss, given in zip(ends.items(), losses, few_outputs(model, input_shape), strict=True):
         try:
@@ -88,11 +90,14 @@ def _ends(model: Any, training: Training, task: Task | None, tasks: Mapping[str,
 def _operation(tensor: Any) -> Any:
     """The layer or the operation that gives a tensor, inside of models too."""
     operation, _, place = tensor._keras_history
-    return _operation(operation.outputs[place]) if hasattr(operation, "outputs") else operation
+    inner = getattr(operation, "outputs", None)
+    return operation if inner is None or inner[place] is tensor else _operation(inner[place])
 
 
 def _check_end(end: _End, loss: Any, y: Array) -> None:
     shape, name = tuple(end.tensor.shape[1:]), end.output.loss.name
+    if is_own(end.output.loss):
+        return
     if y.dtype.kind in "iu":
         _check_classes(loss, name, shape, y)
         _check_probabilities(end.layer, loss)

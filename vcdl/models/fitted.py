@@ -52,7 +52,7 @@ def fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
         job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed, start, job.training.precision
     )
     normalisation = _normalisation(job, dataset, model.json)
-    if job.data.task == "regression":
+    if job.data.task == "regression" and job.model.code is None:
         model = with_scaled_output(model, dataset, normalisation)
     training = job.training_on(normalisation)
     tasks = {output.name: output.task for output in job.data.outputs or ()}

@@ -58,6 +58,8 @@ def footprint_of(model: Any) -> Footprint:
 
 
 def _outputs(layer: Any) -> list[Any]:
+    if not layer._inbound_nodes:  # within a subclassed model, whose calls leave no trace
+        return []
     output = layer.output
     return list(output) if isinstance(output, list | tuple) else [output]
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from vcdl.client import own_code
 from vcdl.data.rows import Array
 from vcdl.data.samples import Sliced
 from vcdl.wire.inputs import as_keras_takes
@@ -33,7 +34,7 @@ def meter_of(model: Any) -> Meter:
     """The fastest meter for a compiled model on this process' backend."""
     import keras
 
-    in_graph = keras.backend.backend() == "tensorflow" and not model.jit_compile
+    in_graph = keras.backend.backend() == "tensorflow" and not model.jit_compile and not own_code.is_loaded()
     return _GraphMeter(model) if in_graph else KerasMeter(model)
 
 

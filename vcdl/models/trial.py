@@ -4,18 +4,54 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vcdl.client.compile import compile_model
 from vcdl.client.loops import BatchLoop
-from vcdl.data.rows import Array
+from vcdl.data.rows import Array, first_of
 from vcdl.errors import JobError, one_line
+from vcdl.journal.events import LOSS
+from vcdl.models.fitted import Fitted
+from vcdl.models.measuring import as_compared, measuring
+from vcdl.models.meter import KerasMeter
+from vcdl.wire.normalise import normalise
 from vcdl.wire.weights import Vector
 
 if TYPE_CHECKING:
     from vcdl.client.trainer import Trainer
+    from vcdl.job import Job
     from vcdl.job.training import TrainingSettings
+
+_TRIED = 64
+"""Samples that a trial takes."""
 
 _STEPS = 2
 """The second one shows where the first has led."""
 _BATCH = 16
+
+
+def try_job(job: "Job", fit: Fitted, trainer: "Trainer") -> None:
+    """Train the first steps of a job; one with code of its own is also measured as its evaluator will.
+
+    The trainer is of no further use. Raises JobError where Keras cannot, and where nothing usable comes out.
+    """
+    dataset = fit.dataset
+    x = normalise(first_of(dataset.x_train, _TRIED), fit.normalisation)
+    y = x if dataset.predicts_itself else dataset.y_train[:_TRIED]
+    try_steps(trainer, job.training, trainer.with_moments(fit.model.weights), x, y)
+    if job.model.code is None:
+        return
+    model = trainer.model
+    compile_model(model, measuring(fit.training, job.data))
+    model.run_eagerly = True
+    try:
+        measured = KerasMeter(model).measure(x, as_compared(y, model), None, _BATCH)
+    except Exception as error:  # the job's own code may raise anything
+        raise JobError(f"training: the model cannot be measured ({one_line(error)})") from error
+    missing = next((name for name in (LOSS, job.monitor.name) if name not in measured), None)
+    if missing is not None:
+        raise JobError(
+            f"stop > monitor: the model's test_step gives {', '.join(measured)}, and no {missing}: "
+            + ("return {'loss': …, …}, as Keras' own does" if missing == LOSS else "set stop > monitor to one of these")
+        )
 
 
 def try_steps(trainer: "Trainer", training: "TrainingSettings", begin: Vector, x: Array, y: Array) -> None:

@@ -50,6 +50,8 @@ class Driver(msgspec.Struct, frozen=True):
     """Silence after which a pilot is given up."""
     look_s: float
     """Time between two looks of a pilot that waits."""
+    brings_code: bool = False
+    """Whether the job brings code of its own, which a pilot runs or does not."""
     newest_version: int = 0
     newest_params: str = ""
     """Path of the newest weights within the run's folder; empty: none are offered."""

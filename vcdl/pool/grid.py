@@ -74,9 +74,11 @@ class PoolGrid(FolderGrid):
         timeout_s: float,
         *,
         hands_out_uploads: bool = True,
+        brings_code: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`timeout_s`: time limit of a subtask. `hands_out_uploads`: False when parameter servers take uploads.
+        `brings_code`: whether only pilots that run the job's own code may come.
         `clock`: stands still while the machine sleeps, as the pilots' messages wait unread.
         """
         super().__init__(folder, hands_out_uploads=hands_out_uploads)
@@ -85,7 +87,7 @@ class PoolGrid(FolderGrid):
         self._clock = clock
         self._driver = Driver(
             id=secrets.token_hex(8), machine=socket.gethostname(), pid=os.getpid(), beat=0, state="running",
-            lease_s=LEASE_S, look_s=_SHORTEST_LOOK_S,
+            lease_s=LEASE_S, look_s=_SHORTEST_LOOK_S, brings_code=brings_code,
         )  # fmt: skip
         self._beaten_s = -math.inf
         self._pilots: dict[str, _Pilot] = {}

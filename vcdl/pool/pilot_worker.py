@@ -16,7 +16,9 @@ _START_ATTEMPTS = 3
 class PilotWorker:
     """A worker process and its successors; `close` leaves none behind."""
 
-    def __init__(self, threads: int, log: Path) -> None:
+    def __init__(self, threads: int, log: Path, *, allows_code: bool = False) -> None:
+        """`allows_code`: whether it runs the code that a job brings."""
+        self._allows_code = allows_code
         self._threads = threads
         self._log = log
         self._deaths = 0
@@ -53,9 +55,12 @@ class PilotWorker:
 
     def _start(self) -> WorkerProcess:
         try:
-            return WorkerProcess.start("worker", "vcdl.client.worker", self._threads, self._log)
+            process = WorkerProcess.start("worker", "vcdl.client.worker", self._threads, self._log)
         except OSError as error:
             raise GridError(f"cannot start a worker process: {error}; {start_cure(error)}") from error
+        if self._allows_code:
+            process.allow_code()
+        return process
 
     def _replace(self) -> str:
         """Start another; returns how the old one died."""

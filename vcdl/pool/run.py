@@ -20,4 +20,5 @@ def run_over_pilots(folder: RunFolder, observer: RunObserver) -> StopReason | No
 
 
 def _pool(folder: RunFolder, job: Job) -> PoolGrid:
-    return PoolGrid(folder, job.grid.timeout_s, hands_out_uploads=job.grid.servers == 1)
+    brings_code = job.model.code is not None
+    return PoolGrid(folder, job.grid.timeout_s, hands_out_uploads=job.grid.servers == 1, brings_code=brings_code)

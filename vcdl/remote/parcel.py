@@ -59,6 +59,8 @@ def parcel_of(job_file: Path, overrides: Sequence[str] = ()) -> Iterator[Parcel]
     if job.model.from_run is not None or job.data.from_ is not None:
         key = "model > from" if job.model.from_run is not None else "data > from"
         raise JobError(f"{key} names what is on this machine: give `model > keras`, or `data > npz`, which are sent")
+    if job.model.code is not None:
+        raise JobError("model > code: a service runs no code of yours: train it by `vcdl run` or `vcdl pool`")
     document = read_document(job_file, JOB)
     for setting in overrides:
         replace_key(document, setting)

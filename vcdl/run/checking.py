@@ -23,8 +23,6 @@ from vcdl.stores.settings import PASSWORD_VARIABLE
 from vcdl.wire.inputs import InputShape, Outputs
 
 _WEIGHT_BYTES = 4
-_TRIED = 64
-"""Samples that a trial of the training takes."""
 _DATA_COPIES = 2
 """Copies of the data in the process that loads and cuts them."""
 _EPOCHS_KEPT = 3
@@ -71,28 +69,25 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.client.trainer import Trainer
     from vcdl.codecs.choose import up_encoding
     from vcdl.data import load_dataset
-    from vcdl.data.rows import first_of
     from vcdl.models import fitted
     from vcdl.models.footprint import footprint_of
     from vcdl.models.model_classes import with_model_classes
-    from vcdl.models.trial import try_steps
+    from vcdl.models.trial import try_job
     from vcdl.run.preparation import start_of
-    from vcdl.wire.normalise import normalise
 
     dataset = with_model_classes(job, partial(load_dataset, seed=job.seed))
     fit = fitted(job, dataset, start_of(job))
     model = load_model(fit.model.json)
     trainer = Trainer(fit.model.json, fit.training, fit.model.frozen)
     layout = trainer.layout
-    x = normalise(first_of(dataset.x_train, _TRIED), fit.normalisation)
-    y = x if dataset.predicts_itself else dataset.y_train[:_TRIED]
-    try_steps(trainer, job.training, trainer.with_moments(fit.model.weights), x, y)
+    try_job(job, fit, trainer)
     shard_bytes = dataset.sample_bytes * len(dataset.x_train) // job.data.shards
     training_bytes = footprint_of(trainer.model).memory_bytes(job.training.batch_size, shard_bytes)
     memory_bytes = (_workers(job) + 1) * training_bytes + _DATA_COPIES * dataset.memory_bytes
     kept_bytes = up_encoding(job.transport.to_wire(), layout).most_bytes + _WEIGHT_BYTES * layout.size
-    trust = {kind.begun_by: _trust(job, kind) for kind in usable_kinds()}
-    rolls_back = any(job.trusting(kind.trust).rolls_back for kind in usable_kinds())
+    kinds = [kind for kind in usable_kinds() if kind.runs_code or job.model.code is None]
+    trust = {kind.begun_by: _trust(job, kind) for kind in kinds}
+    rolls_back = any(job.trusting(kind.trust).rolls_back for kind in kinds)
     return Checked(
         job=job.name,
         train_samples=len(dataset.x_train),

@@ -18,6 +18,11 @@ def freeze(job: Job, folder: RunFolder) -> Job:
     """Write the job into a run's folder, the password of its store's URL into a file of its own. Returns the job
     as the run follows it. Raises JobError.
     """
+    if job.model.code is not None and (job.is_for_strangers or not folder.kind.runs_code):
+        raise JobError(
+            f"model > code: `vcdl {folder.kind.begun_by}` sends no code of a job's own: only machines of your own run "
+            "it, by `vcdl run` or `vcdl pool` with `trust: own`"
+        )
     job, password = without_password(job)
     path = folder.store_password_file
     try:

@@ -34,6 +34,8 @@ class RunKind:
     """The command that begins such a run, after `vcdl`; empty: `run --grid NAME`."""
     has_workers: bool = False
     """Its subtasks are trained by worker processes of this machine."""
+    runs_code: bool = False
+    """Its clients are of the submitter's own machines, and may run the code that a job brings (`model > code`)."""
     has_daemons: bool = False
     """Daemons drive the run: a session outlives each of them, and a run that nobody drives waits for them."""
     has_wall_clock: bool = True
@@ -58,8 +60,9 @@ LOCAL = RunKind(
     driver="vcdl.local.run:run_locally",
     command="run",
     has_workers=True,
+    runs_code=True,
 )
-POOL = RunKind("pool", driver="vcdl.pool.run:run_over_pilots", command="pool")
+POOL = RunKind("pool", driver="vcdl.pool.run:run_over_pilots", command="pool", runs_code=True)
 BOINC = RunKind(
     "boinc",
     driver=None,

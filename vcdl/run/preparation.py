@@ -39,6 +39,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     from vcdl.data import ensure_files, load_dataset, read_samples
     from vcdl.models import fitted
     from vcdl.models.model_classes import with_model_classes
+    from vcdl.models.trial import try_job
     from vcdl.run.own_training import leave_samples, own_step
     from vcdl.wire.frozen import write_frozen
 
@@ -47,6 +48,8 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     dataset = with_model_classes(job, partial(load_dataset, seed=job.seed))
     observer.phase("building the model")
     fit = fitted(job, dataset, start_of(job))
+    if job.model.code is not None:
+        try_job(job, fit, Trainer(fit.model.json, fit.training, fit.model.frozen))
     dataset, model, normalisation = fit.dataset, fit.model, fit.normalisation
     trainer = Trainer(model.json, fit.training, model.frozen)
     layout, vector = trainer.layout, trainer.with_moments(model.weights)

@@ -54,10 +54,12 @@ def leave_confusion_matrix(run: Run, model: Any) -> None:
 
     `model`: of `trained_model`. Raises VcdlError.
     """
-    from vcdl.client.compile import make_loss
+    from vcdl.client.compile import make_loss, measures_itself
     from vcdl.data.samples import read_samples
 
-    if run.job.data.task not in HAS_CLASSES or model.outputs[0].shape[-1] > MOST_CLASSES:
+    if run.job.data.task not in HAS_CLASSES or measures_itself(model):
+        return
+    if model.outputs[0].shape[-1] > MOST_CLASSES:
         return
     folder = run.folder
     split = "test" if run.prepared.has_test else "validation"

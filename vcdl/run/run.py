@@ -94,8 +94,11 @@ class Run:
 
         Raises RunFolderError, ModelError, FileUnavailable.
         """
+        from vcdl.client import own_code
         from vcdl.client.model import load_model
 
+        if self.job.model.code is not None and self.kind.runs_code and not self.job.is_for_strangers:
+            own_code.permit()  # the submitter's own process, or a child of it
         model = load_model(self.folder.read_model_json())
         assign_frozen(model, self.frozen_weights())
         return model

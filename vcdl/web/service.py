@@ -15,6 +15,7 @@ from fastapi.responses import FileResponse
 from vcdl.errors import GridError, RunFolderError, VcdlError, folder_errors, start_cure
 from vcdl.run.control import ask_to_pause, release
 from vcdl.run.folder import RunFolder
+from vcdl.run.frozen_job import read_frozen
 from vcdl.run.reading import is_finished, read_report
 from vcdl.web.accounts import Accounts
 from vcdl.web.catalogue import JobCatalogue, NoSuchJobError
@@ -123,6 +124,8 @@ class WebService:
             raise RunFolderError(f"{name} cannot be resumed: {folder.kind.how_to_resume(name)}")
         elif folder.running_pid is not None:
             raise RunFolderError(f"{name} is being run already")
+        elif read_frozen(folder).model.code is not None:
+            raise RunFolderError(f"{name} brings code of its own, and a service runs none: `vcdl resume` does")
         else:
             _resume_in_a_process(folder)
         return f"{name} goes on"

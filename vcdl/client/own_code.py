@@ -1,0 +1,173 @@
+"""A job's own code: Python files of its submitter that travel inside of model.json, to be imported from memory.
+
+`{"own_code": {"sha256": …, "files": {"vae.py": TEXT}}, "model": …}`. No process runs such code unless it has said
+`permit()`: workers that their owner started so, and the processes of the submitter. A file is never written.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import json
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
+from typing import Any
+
+from vcdl.errors import ModelError, VcdlError, one_line
+
+MOST_BYTES, MOST_FILES = 1_000_000, 200
+_KEY = "own_code"
+_FILE = re.compile(r"(?:[A-Za-z_]\w*/)*[A-Za-z_]\w*\.py", re.ASCII)
+_SHOWN = "own_code/"
+"""What stands before a file's name in a traceback."""
+REFUSED = (
+    "the job brings code of its own, and this process runs none: only workers of `vcdl run`, and those of a pool that "
+    "were started by `vcdl worker --allow-code`, do"
+)
+_AGAIN = "fetch the workunit's files again"
+_is_permitted = False
+_loaded: "_Importer | None" = None
+
+
+def permit() -> None:
+    """Let this process run the code that models bring, from now on."""
+    global _is_permitted
+    _is_permitted = True
+
+
+def is_loaded() -> bool:
+    """Whether this process has imported a job's own code."""
+    return _loaded is not None
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """The Python files of a job."""
+
+    files: Mapping[str, str]
+    """Text by path, with `/` between folders."""
+
+    @property
+    def sha256(self) -> str:
+        """The same for the same files, wherever they lay."""
+        return hashlib.sha256(json.dumps(self.files, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def modules(self) -> dict[str, str]:
+        """The path of each module by its name."""
+        names = ((path, path.removesuffix(".py").removesuffix("/__init__")) for path in self.files)
+        return {name.replace("/", "."): path for path, name in names}
+
+    def brings(self, module: object) -> bool:
+        """Whether a module is one of these files."""
+        return module in self.modules
+
+    def with_model(self, model_json: str) -> str:
+        """A model's JSON, with this code."""
+        content = {_KEY: {"sha256": self.sha256, "files": self.files}, "model": json.loads(model_json)}
+        return json.dumps(content, sort_keys=True)
+
+    def objects(self, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """The classes and functions of this code among a model's parts, by the names that Keras asks for.
+
+        Raises ModelError.
+        """
+        self.load()
+        found = {}
+        for one in parts:
+            if self.brings(one.get("module")):
+                name = one["config"] if one["class_name"] == "function" else one["class_name"]
+                found[one.get("registered_name") or name] = found[name] = part(f"{one['module']}:{name}")
+        return found
+
+    def load(self) -> None:
+        """Make its modules importable, in place of those of another job. Raises ModelError when it is not permitted."""
+        global _loaded
+        if not _is_permitted:
+            raise ModelError(REFUSED)
+        if _loaded is not None and _loaded.code.files == self.files:
+            return
+        if _loaded is not None:
+            sys.meta_path.remove(_loaded)
+            for name in [name for name, module in sys.modules.items() if _is_of(module, _loaded)]:
+                del sys.modules[name]
+        _loaded = _Importer(self)
+        sys.meta_path.insert(0, _loaded)
+
+
+def taken_out(model_json: str) -> tuple[str, OwnCode | None]:
+    """A model's JSON without the code that it brings, and that code. Raises ModelError."""
+    if f'"{_KEY}"' not in model_json:
+        return model_json, None
+    try:
+        raw = json.loads(model_json)
+        if not isinstance(raw, dict) or _KEY not in raw:
+            return model_json, None
+        code = OwnCode({str(path): str(text) for path, text in raw[_KEY]["files"].items()})
+        named, model = raw[_KEY]["sha256"], json.dumps(raw["model"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelError(f"the model's JSON is damaged ({one_line(error)}): {_AGAIN}") from error
+    if named != code.sha256 or not all(map(_FILE.fullmatch, code.files)):
+        raise ModelError(f"the job's own code is not what was sent: {_AGAIN}")
+    return model, code
+
+
+def part(reference: str) -> Any:
+    """The class or function `module:name` of the code that was loaded. Raises ModelError."""
+    module, _, name = reference.partition(":")
+    if _loaded is None or not _loaded.code.brings(module):
+        raise ModelError(f"{reference} is in no file that the job sends: set model > code to the folder of {module}.py")
+    return guarded(reference, lambda: getattr(importlib.import_module(module), name))
+
+
+def guarded(what: str, act: Callable[[], Any]) -> Any:
+    """What `act` returns. Raises ModelError for whatever the job's own code raises, with its file and line."""
+    try:
+        return act()
+    except VcdlError:
+        raise
+    except (Exception, SystemExit) as error:  # code of others may raise anything
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(_SHOWN)]
+        where = f"{frames[-1].filename.removeprefix(_SHOWN)}:{frames[-1].lineno}: " if frames else ""
+        if isinstance(error, SyntaxError) and str(error.filename).startswith(_SHOWN):
+            where = f"{str(error.filename).removeprefix(_SHOWN)}:{error.lineno}: "
+        raise ModelError(
+            f"{where}{what} of the job's own code failed: {type(error).__name__}: {one_line(error)}"
+        ) from error
+
+
+class _Importer(MetaPathFinder, InspectLoader):
+    """Finds and loads the modules of one job's code."""
+
+    def __init__(self, code: OwnCode) -> None:
+        self.code = code
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if self.code.brings(fullname):
+            return importlib.util.spec_from_loader(fullname, self, origin=self._shown(fullname))
+        if any(name.startswith(f"{fullname}.") for name in self.code.modules):  # a folder without __init__.py
+            return importlib.util.spec_from_loader(fullname, self, is_package=True)
+        return None
+
+    def is_package(self, fullname: str) -> bool:
+        return self.code.modules.get(fullname, "/__init__.py").endswith("__init__.py")
+
+    def get_source(self, fullname: str) -> str:
+        return self.code.files[self.code.modules[fullname]] if self.code.brings(fullname) else ""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self.get_source(fullname), self._shown(fullname), "exec", dont_inherit=True)
+
+    def _shown(self, fullname: str) -> str:
+        return f"{_SHOWN}{self.code.modules.get(fullname, fullname)}"
+
+
+def _is_of(module: Any, importer: _Importer) -> bool:
+    return getattr(getattr(module, "__spec__", None), "loader", None) is importer

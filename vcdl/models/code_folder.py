@@ -1,0 +1,78 @@
+"""The Python files of a job's folder, as they travel with its model (vcdl.client.own_code)."""
+
+import inspect
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vcdl.client.own_code import MOST_BYTES, MOST_FILES, OwnCode
+from vcdl.errors import ModelError
+
+_OF_EVERY_MODEL = ("self", "args", "kwargs", "name", "trainable", "dtype")
+
+
+def read_code(folder: Path) -> OwnCode:
+    """All modules below a folder: no hidden files, no links and nothing but Python. The same files give the same code.
+
+    Raises ModelError for a folder that is too large to be a job's own, or that cannot be read.
+    """
+    files: dict[str, str] = {}
+    left_bytes = MOST_BYTES
+    for path in _modules(folder):
+        try:
+            with path.open("rb") as file:
+                content = file.read(left_bytes + 1)
+            files[path.relative_to(folder).as_posix()] = content.decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelError(f"model > code: {path} cannot be read ({error}): modules are in UTF-8") from error
+        left_bytes -= len(content)
+        if left_bytes < 0 or len(files) > MOST_FILES:
+            raise ModelError(
+                f"model > code: {folder} holds more than {MOST_FILES} Python files or {MOST_BYTES} bytes of them: "
+                "give the job's modules a folder of their own"
+            )
+    if not files:
+        raise ModelError(f"model > code: {folder} holds no Python file: give the folder of the job's modules")
+    _refuse_names_of_python(folder, files)
+    return OwnCode(files)
+
+
+def _modules(folder: Path) -> Iterator[Path]:
+    """The files that can be imported, in order."""
+    for where, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name.isidentifier() and name != "__pycache__")
+        for name in sorted(names):
+            path = Path(where, name)
+            if path.suffix == ".py" and path.stem.isidentifier() and path.is_file() and not path.is_symlink():
+                yield path
+
+
+def check_arguments(model: Any, code: OwnCode) -> None:
+    """Refuse a subclassed model that Keras would make again with the defaults of its arguments: it keeps those of
+    layers, and not those of models. Raises ModelError.
+    """
+    import keras
+
+    for part in model._flatten_layers():
+        kind = type(part)
+        if not isinstance(part, keras.Model) or not code.brings(kind.__module__):
+            continue
+        arguments = [name for name in inspect.signature(kind.__init__).parameters if name not in _OF_EVERY_MODEL]
+        if "__init__" in vars(kind) and arguments and not any("get_config" in vars(one) for one in _own_classes(kind)):
+            raise ModelError(
+                f"{kind.__name__} takes {', '.join(arguments)}, and without get_config Keras makes it again with their "
+                "defaults: give it get_config, which returns {**super().get_config(), …} with these"
+            )
+
+
+def _own_classes(kind: type) -> Iterator[type]:
+    return (one for one in kind.__mro__ if not one.__module__.startswith("keras.") and one is not object)
+
+
+def _refuse_names_of_python(folder: Path, files: dict[str, str]) -> None:
+    for path in files:
+        top = path.partition("/")[0].removesuffix(".py")
+        if top in sys.stdlib_module_names:
+            raise ModelError(f"model > code: {folder / path} has the name of a module of Python, {top}: rename it")
