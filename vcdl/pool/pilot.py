@@ -22,6 +22,8 @@ from vcdl.files.atomic import atomic_write
 from vcdl.pool.desks import Assignment, Driver, Message, PoolFolder
 from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE, Workunit
 
+_LASTING = frozenset({errno.ENOENT, errno.EPERM, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
+"""Errors of a shared file that do not pass by themselves."""
 _BEATS_A_LEASE = 4
 _DRIVER_LOOK_S = 2.0
 
@@ -229,10 +231,14 @@ class Pilot:
             self._fetch_newest(task, slot)
         except OSError as error:
             self._task = task
-            if error.errno in DISK_FULL and str(error.filename or "").startswith(str(self.scratch)):
+            is_here = str(error.filename or "").startswith(str(self.scratch))
+            if is_here and error.errno in DISK_FULL:
                 self._leave_for_want_of_room()
-            else:
+            elif is_here or error.errno in _LASTING:
                 self._is_over(f"{error.filename}: {error.strerror or error}")
+            else:
+                self._is_over(None)
+                raise  # the shared folder is away for a while, which is no fault of the subtask
             return
         self._task, self._fraction, self._rings_at_s = task, 0.0, 0.0
         self.worker.train(task.workunit, slot)
