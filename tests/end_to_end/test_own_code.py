@@ -38,7 +38,7 @@ def test_a_contrastive_loss_a_metric_and_a_layer_train_from_python(
     x: Any = {name: data[f"x_train_{name}"] / 16 for name in ("first", "second")}
     model = pairs.build({"first": (64,), "second": (64,)}, 1)
     model.compile(keras.optimizers.Adam(0.003), loss=pairs.contrastive, metrics=[pairs.told_apart])
-    arguments = {"epochs": 2, "shards": 2, "workers": 1, "show": False, "data": {"task": "regression"}}
+    arguments: Any = {"epochs": 2, "shards": 2, "workers": 1, "show": False, "data": {"task": "regression"}}
     with pytest.raises(ModelError, match=r"pairs.Distance': a class of its own"):
         vcdl.train(model, x, data["y_train"], **arguments)
     run = vcdl.train(model, x, data["y_train"], **arguments, code=OWN, out=tmp_path / "run").wait(show=False)

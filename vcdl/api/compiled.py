@@ -13,7 +13,7 @@ _NOT_SAID = frozenset({"name", "learning_rate", "dtype"})
 """Settings that the job file has elsewhere, or has no use for."""
 
 
-def training_of(model: Any, code: OwnCode | None) -> dict[str, Any]:
+def training_of(model: Any, code: OwnCode | None = None) -> dict[str, Any]:
     """The keys of the section `training` that the model was compiled with; empty: it was not compiled.
 
     `code`: what the job brings. Raises JobError for what is neither of Keras nor in there.
@@ -78,7 +78,7 @@ def _rate(rate: Any) -> float:
     return float(f"{rate:.7g}")  # Keras keeps it in float32: 0.0010000000474974513
 
 
-def part_of(key: str, given: Any, config: Any, code: OwnCode | None) -> Any:
+def part_of(key: str, given: Any, config: Any, code: OwnCode | None = None) -> Any:
     """A loss or a metric, of which Keras has kept a name, an object's configuration, or a function's name."""
     import keras
 

@@ -10,7 +10,7 @@ from vcdl.client.own_code import OwnCode
 from vcdl.errors import JobError
 
 
-def outputs_of(model: Any, arrays: dict[str, Any], code: OwnCode | None) -> list[dict[str, Any]]:
+def outputs_of(model: Any, arrays: dict[str, Any], code: OwnCode | None = None) -> list[dict[str, Any]]:
     """Each output with its task, loss, metrics and weight; one-hot labels become numbers of classes.
 
     `arrays`: those of the job, by name. `code`: what the job brings. Raises JobError.
