@@ -31,7 +31,3 @@ def test_each_epoch_has_its_losses_and_the_measures_of_its_end(tmp_path: Path) -
 def test_an_epoch_that_is_not_closed_is_not_in_it(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", recorded(FIRST_SESSION), finished=False)
     assert History.of(folder, 2, 2).epoch == [0]
-
-
-def test_a_run_that_has_just_begun_has_an_empty_one(tmp_path: Path) -> None:
-    assert History.of(make_run(tmp_path / "run", (), finished=False), 2, 2).history == {}

@@ -126,14 +126,6 @@ def test_an_instance_that_is_seen_live_after_its_end_has_not_ended(ledger: Ledge
     assert the_instance(ledger).end_s == START_S + 190
 
 
-def test_an_instance_that_did_not_end_when_asked_may_still_vanish(ledger: Ledger) -> None:
-    ledger.record_launched([ended("i-1", START_S + 100, Ending.OURS, InstanceState.STOPPING)], START_S + 100)
-    observe(ledger, START_S + 200, instance())
-    observe(ledger, START_S + 300)
-    life = the_instance(ledger)
-    assert (life.end_s, life.ending, life.latest_end_s) == (START_S + 200, Ending.UNKNOWN, START_S + 300)
-
-
 def test_an_end_before_the_launch_by_another_clock_is_a_lifetime_of_zero(ledger: Ledger) -> None:
     observe(ledger, START_S - 5, ended("i-1", START_S - 3, Ending.OURS))
     assert the_instance(ledger).lifetime_s == 0
@@ -155,14 +147,6 @@ def test_an_instance_without_a_price_gets_one_that_is_known_later(ledger: Ledger
     assert the_instance(ledger).rates == ()
     observe(ledger, START_S + 3600, instance())
     assert the_instance(ledger, START_S + 3600).charge().spot_usd == SPOT
-
-
-def test_an_unchanged_fleet_writes_a_short_line_in_each_pass(ledger: Ledger, tmp_path: Path) -> None:
-    observe(ledger, START_S, *(instance(f"i-{n:017d}") for n in range(50)))
-    path = tmp_path / "fleet" / "ledger.jsonl"
-    before_bytes = path.stat().st_size
-    observe(ledger, START_S + 30, *(instance(f"i-{n:017d}") for n in range(50)))
-    assert path.stat().st_size - before_bytes < 60
 
 
 def test_a_file_cut_anywhere_is_read_and_continued_to_the_same_result(ledger: Ledger, tmp_path: Path) -> None:

@@ -105,10 +105,9 @@ def test_what_counts_already_is_folded_again_without_a_reference_update(tmp_path
     bench = Bench(tmp_path)
     bench.reference.unlink()
     write_weights(tmp_path / "update.h5", bench.base, "{}")
-    files, settings = (
-        UploadFiles(tmp_path / "update.h5", tmp_path / "base.h5"),
-        FoldSettings(LAYOUT, RULE, bench.bounds),
-    )
+    reference = ReferenceFile(bench.reference, LAYOUT)
+    files = UploadFiles(tmp_path / "update.h5", tmp_path / "base.h5", reference)
+    settings = FoldSettings(LAYOUT, RULE, bench.bounds)
     StreamedUpload(files, settings, UploadFacts(1, 0, 10, 1.0), judge=None).close()
 
 

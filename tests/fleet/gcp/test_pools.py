@@ -45,13 +45,6 @@ def test_gpus_can_be_added_to_a_type_that_comes_with_none(open_fleet: OpenFleet)
     }
 
 
-def test_the_cloud_is_asked_once(fleet: GcpProvider, gce: FakeGce) -> None:
-    fleet.pools()
-    asked = len(gce.calls)
-    fleet.pools()
-    assert len(gce.calls) == asked
-
-
 def test_a_region_that_refuses_is_left_out_and_asked_again_and_all_of_them_raise(
     open_fleet: OpenFleet, gce: FakeGce
 ) -> None:
