@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from tests.end_to_end.vcdl_process import applied
+from tests.full_disk import disk_of
+from tests.manual_clock import Clock
 from tests.pool.light_pilots import SIZE, Pool, subtasks
 from tests.served_run import SHARDS, ServedRun
 from vcdl.errors import GridError
@@ -231,3 +233,34 @@ def test_a_message_of_a_pilot_replaces_the_one_before(tmp_path: Path) -> None:
         folder.ring(Message("a", beat))
     assert [message.beat for message in folder.rung()] == [2]
     assert folder.rung() == []
+
+
+def test_pilots_whose_clocks_are_hours_off_train_a_job(pool: Pool) -> None:
+    for name, hours in (("early", 0), ("late", 1)):
+        clock = Clock()
+        pool.fly(name).clock = clock  # nobody's is the run's
+        clock.now_s = pool.clock.now_s + 3600 * hours
+    for _ in range(3000):
+        for pilot in pool.pilots.values():
+            pilot.clock.now_s += pool.tick_s  # type: ignore[attr-defined]
+        pool.step()
+        if pool.loop.ended is not None:
+            break
+    ends_well(pool)
+    assert {update.host for update in applied(pool.served.folder.path)} == {"early", "late"}
+
+
+@pytest.mark.process
+def test_a_pilot_whose_disk_is_full_gives_its_subtask_back_and_leaves_in_words(pool: Pool) -> None:
+    with disk_of(1 << 20, pool.scratch / "disk") as disk:
+        pilot = pool.fly("small")
+        pilot.scratch = disk
+        pool.served.folder.shard(0).write_bytes(b"s" * (2 << 20))
+        for _ in range(100):
+            pool.step()
+            if not pool.pilots:
+                break
+    assert pilot.why_left == f"there is no room in {disk}: free some, or give --scratch"
+    pool.fly("large")
+    pool.run()
+    ends_well(pool)

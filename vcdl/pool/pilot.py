@@ -26,6 +26,8 @@ _LASTING = frozenset({errno.ENOENT, errno.EPERM, errno.EACCES, errno.ENOTDIR, er
 """Errors of a shared file that do not pass by themselves."""
 _BEATS_A_LEASE = 4
 _DRIVER_LOOK_S = 2.0
+_EAGER_S, _EAGER_LOOK_S = 0.5, 0.02
+"""For a while after a subtask a pilot looks for the next one as often as the run looks at the bell."""
 
 
 class Worker(Protocol):
@@ -72,6 +74,7 @@ class Pilot:
     _is_leaving: bool = False
     _beat: int = 0
     _rings_at_s: float = 0.0
+    _is_eager_until_s: float = 0.0
     _looks_at_s: float = 0.0
     _reads_driver_at_s: float = 0.0
     _driver: Driver | None = None
@@ -95,6 +98,8 @@ class Pilot:
 
         Raises GridError when no worker can be started.
         """
+        if self._task is None and self.clock() < self._is_eager_until_s:
+            timeout_s = min(timeout_s, _EAGER_LOOK_S)
         for event in self.worker.wait(timeout_s):
             self._take(event)
         if not self._tries.is_due:
@@ -143,7 +148,8 @@ class Pilot:
         if self._ending is not None:
             self._deliver(self._ending)
         if now_s >= self._looks_at_s:
-            self._looks_at_s = now_s + (0.1 if self._driver is None else self._driver.look_s)
+            look_s = 0.1 if self._driver is None else self._driver.look_s
+            self._looks_at_s = now_s + (min(look_s, _EAGER_LOOK_S) if now_s < self._is_eager_until_s else look_s)
             self._look()
         if now_s >= self._rings_at_s:
             self._ring(now_s)
@@ -204,6 +210,7 @@ class Pilot:
             self.say("the run has given this pilot up: what it trained last is of no use")
         self._ending = None
         self._rings_at_s = self._looks_at_s = 0.0
+        self._is_eager_until_s = self.clock() + _EAGER_S
 
     def _ring(self, now_s: float) -> None:
         self._beat += 1
@@ -231,8 +238,9 @@ class Pilot:
             self._fetch_newest(task, slot)
         except OSError as error:
             self._task = task
-            is_here = str(error.filename or "").startswith(str(self.scratch))
-            if is_here and error.errno in DISK_FULL:
+            # A copy names its source first, also when there is no room for the target.
+            is_here, to_here = (str(name).startswith(str(self.scratch)) for name in (error.filename, error.filename2))
+            if error.errno in DISK_FULL and (is_here or to_here):
                 self._leave_for_want_of_room()
             elif is_here or error.errno in _LASTING:
                 self._is_over(f"{error.filename}: {error.strerror or error}")

@@ -124,9 +124,8 @@ class WebService:
             raise RunFolderError(f"{name} cannot be resumed: {folder.kind.how_to_resume(name)}")
         elif folder.running_pid is not None:
             raise RunFolderError(f"{name} is being run already")
-        elif read_frozen(folder).model.code is not None:
-            raise RunFolderError(f"{name} brings code of its own, and a service runs none: `vcdl resume` does")
         else:
+            _refuse_own_code(folder)
             _resume_in_a_process(folder)
         return f"{name} goes on"
 
@@ -134,7 +133,9 @@ class WebService:
         """Run a command for a caller; its own failure is in the answer. Raises VcdlError for what may not be asked."""
         command, jobs = served_command(request, caller.role)
         for name in jobs:
-            self.folder(name)
+            folder = self.folder(name)
+            if request.name == "export":  # it loads the model
+                _refuse_own_code(folder)
         if command.role is Role.READER:
             return self.commands.run(request, command)
         about = " ".join(jobs or request.arguments)
@@ -168,6 +169,14 @@ class WebService:
         if file not in FILES or not path.is_file():
             raise NoSuchJobError(f"{name} has no file {file[:64]!r}: {', '.join(FILES)} come with its end")
         return FileResponse(path, media_type=FILES[file][1], filename=f"{name}-{file}")
+
+
+def _refuse_own_code(folder: RunFolder) -> None:
+    """Raises RunFolderError for a run whose model brings code, which no process of the service may run."""
+    if read_frozen(folder).model.code is not None:
+        raise RunFolderError(
+            f"{folder.path.name} brings code of its own, and a service runs none: use `vcdl` on its machine"
+        )
 
 
 def _resume_in_a_process(folder: RunFolder) -> None:
