@@ -116,6 +116,7 @@ def refolded(folder: RunFolder) -> Vector:
     return weights[-1]
 
 
+@pytest.mark.nightly
 def test_a_job_on_the_local_grid_learns_with_a_quarter_of_the_bytes(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.create()
