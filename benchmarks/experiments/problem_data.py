@@ -98,8 +98,32 @@ FORMULAS: Mapping[str, Callable[[np.random.Generator, int], _Samples]] = {
 }
 
 
+def bundled(name: str) -> _Samples:
+    """A data set of scikit-learn, whole: one that comes with it, or one that it makes."""
+    from sklearn import datasets
+
+    x, y = {
+        "breast_cancer": lambda: datasets.load_breast_cancer(return_X_y=True),
+        "wine": lambda: datasets.load_wine(return_X_y=True),
+        "diabetes": lambda: datasets.load_diabetes(return_X_y=True),
+        "clusters": lambda: datasets.make_classification(
+            3000, 20, n_informative=8, n_classes=4, flip_y=0.03, random_state=_SEED
+        ),
+        "friedman": lambda: datasets.make_friedman1(3000, noise=1.0, random_state=_SEED),
+        "labels": lambda: datasets.make_multilabel_classification(2000, random_state=_SEED),
+    }[name]()
+    return x.astype(np.float32), y.astype(np.float32) if y.dtype.kind == "f" else y
+
+
 def arrays(name: str) -> dict[str, Array]:
-    """The arrays of a data set's .npz file; its test set is drawn after its training set."""
+    """The arrays of a data set's .npz file. The test set of one that is made is drawn after its training set; of one
+    that comes with scikit-learn it is a fifth.
+    """
     rng = np.random.default_rng(_SEED)
-    (x_train, y_train), (x_test, y_test) = (FORMULAS[name](rng, count) for count in (_TRAIN, _TEST))
+    if name in FORMULAS:
+        (x_train, y_train), (x_test, y_test) = (FORMULAS[name](rng, count) for count in (_TRAIN, _TEST))
+    else:
+        x, y = bundled(name)
+        order, tested = rng.permutation(len(x)), len(x) // 5
+        x_test, x_train, y_test, y_train = x[order[:tested]], x[order[tested:]], y[order[:tested]], y[order[tested:]]
     return {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}

@@ -40,7 +40,7 @@ class Problem:
         text = yaml.safe_dump(self._job(), sort_keys=False)
         with folder_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            if self.name in FORMULAS and not data_file.exists():
+            if self.is_made and not data_file.exists():
                 with atomic_write(data_file) as temporary, temporary.open("wb") as file:
                     np.savez_compressed(file, allow_pickle=False, **arrays(self.name))
             if not job_file.exists() or job_file.read_text(encoding="utf-8") != text:
@@ -48,8 +48,17 @@ class Problem:
                     temporary.write_text(text, encoding="utf-8")
         return job_file
 
+    @property
+    def is_made(self) -> bool:
+        """Whether its data are a file that `write` makes."""
+        return self.name in FORMULAS
+
+    @property
+    def _source(self) -> dict[str, object]:
+        return {"npz": f"{self.name}.npz"} if self.is_made else {"dataset": self.name}
+
     def _job(self) -> dict[str, object]:
-        source = {"npz": f"{self.name}.npz"} if self.name in FORMULAS else {"dataset": self.name}
+        source = self._source
         split = {} if self.concentration is None else {"split": "dirichlet", "concentration": self.concentration}
         rate = {"learning_rate": {"peak": self.rate, "schedule": "linear", "end_factor": 0.05}} if self.rate else {}
         return {
@@ -59,6 +68,28 @@ class Problem:
             "training": {**rate, "local_epochs": _PASSES},
             "validate": {"every": "epoch", "samples": "all"},
         }
+
+
+@dataclass(frozen=True)
+class StrangersProblem(Problem):
+    """A problem as somebody brings it who tunes nothing: data, what they are, and a model."""
+
+    units: tuple[int, ...] = ()
+    """Of VCDL's `mlp`; empty: `model` is used."""
+    task: str = ""
+
+    @property
+    def is_made(self) -> bool:
+        return self.name != "digits"
+
+    def _job(self) -> dict[str, object]:
+        model = (
+            {"builtin": {"name": "mlp", "units": list(self.units)}}
+            if self.units
+            else {"python": f"benchmarks.experiments.problem_models:{self.model}"}
+        )
+        task = {"task": self.task} if self.task else {}
+        return {"name": self.name, "model": model, "data": {**self._source, "normalise": self.normalise, **task}}
 
 
 PROBLEMS = (

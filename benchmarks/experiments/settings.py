@@ -18,7 +18,7 @@ BEST = (
 )
 """A job file's defaults, with the learning rate that they lead to on ten slots over 8 epochs."""
 
-DEFAULT = (*BEST, "training.learning_rate={peak: 0.0017, schedule: linear, end_factor: 0.02, short_job_boost: 3}")
+DEFAULT = (*BEST, "training.learning_rate={peak: 0.0017, schedule: linear, end_factor: 0.02, short_job_boost: auto}")
 """A job file's defaults."""
 
 BEST_SERIAL = (

@@ -80,7 +80,7 @@ def test_a_minimal_job_has_every_default(tmp_path: Path) -> None:
         16,
     )
     assert job.training.learning_rate == LearningRateSettings(
-        peak=0.0017, schedule="linear", end_factor=0.02, short_job_boost=3.0
+        peak=0.0017, schedule="linear", end_factor=0.02, short_job_boost="auto"
     )
     assert job.training.loss == Named("sparse_categorical_crossentropy")
     assert job.training.metrics == (Named("accuracy"),)

@@ -51,7 +51,7 @@ def test_it_follows_the_rate_of_a_workunit_that_is_made_now(tmp_path: Path) -> N
         reference.leave(0, begun)
         return read_weights(folder.reference_update_file, prepared.layout.size)[0]
 
-    scaling = job.training.rate_scaling(prepared.shard_samples, 2)
+    scaling = run.rate_scaling
     assert scaling.steps < LONG_STEPS
     assert scaling.at(1, 1) == 3.0
     alone = left()

@@ -52,8 +52,10 @@ class LearningRateSettings(Section):
     """The rate at the job's end, as a fraction of the peak."""
     scale_with_clients: _Count = 1
     """The rate is multiplied by the number of active clients, up to this number: linear scaling."""
-    short_job_boost: Annotated[float, kinds.at_least(1.0)] = 1.0
-    """The highest factor by which the rate of a short job is raised; see LrScaling."""
+    short_job_boost: Annotated[float | Literal["auto"], kinds.at_least(1.0, "auto")] = 1.0
+    """The highest factor by which the rate of a short job is raised; see LrScaling. `auto`: tried before the job begins
+    (vcdl.models.rate_trial).
+    """
 
     @field_validator("end_factor")
     @classmethod
@@ -66,7 +68,7 @@ class LearningRateSettings(Section):
 def usual_rate(optimizer: Named) -> LearningRateSettings:
     """The rate of a job that names an optimizer and no rate."""
     return LearningRateSettings(
-        peak=facts_of(optimizer.name).peak, schedule="linear", end_factor=0.02, short_job_boost=3.0
+        peak=facts_of(optimizer.name).peak, schedule="linear", end_factor=0.02, short_job_boost="auto"
     )
 
 
@@ -118,10 +120,15 @@ class TrainingSettings(Section):
         return rate.peak if isinstance(rate, LearningRateSettings) else rate
 
     @property
-    def highest_factor(self) -> float:
-        """The highest factor of the peak rate that a workunit may get."""
+    def tries_rates(self) -> bool:
+        """Whether the job leaves it to a trial how far its rate may be raised."""
         rate = self.learning_rate
-        return rate.scale_with_clients * rate.short_job_boost if isinstance(rate, LearningRateSettings) else 1.0
+        return isinstance(rate, LearningRateSettings) and rate.short_job_boost == "auto"
+
+    def highest_factor(self, found_boost: float) -> float:
+        """The highest factor of the peak rate that a workunit may get; `found_boost`: what a trial has shown."""
+        scaling = self.rate_scaling((), 0, found_boost)
+        return scaling.scale_with_clients * scaling.short_job_boost
 
     @property
     def lr_schedule(self) -> LrSchedule:
@@ -131,14 +138,17 @@ class TrainingSettings(Section):
             return LrSchedule(rate.schedule, rate.warmup, rate.end_factor)
         return STEADY
 
-    def rate_scaling(self, shard_samples: Sequence[int], epochs: int) -> LrScaling:
-        """How parallel clients raise the rate, in a job with shards of these sizes."""
+    def rate_scaling(self, shard_samples: Sequence[int], epochs: int, found_boost: float) -> LrScaling:
+        """How parallel clients raise the rate, in a job with shards of these sizes.
+
+        `found_boost`: the highest factor for a short job that a trial has shown.
+        """
         rate = self.learning_rate
         if not isinstance(rate, LearningRateSettings):
             return UNSCALED
         batches = sum(math.ceil(samples / self.batch_size) for samples in shard_samples) * self.local_epochs
-        steps_an_epoch = batches // self.batches_a_step
-        return LrScaling(rate.scale_with_clients, rate.short_job_boost, epochs * steps_an_epoch)
+        boost = found_boost if rate.short_job_boost == "auto" else rate.short_job_boost
+        return LrScaling(rate.scale_with_clients, boost, epochs * (batches // self.batches_a_step))
 
     def to_wire(self, normalisation: Normalisation, rate: float = 1.0) -> Training:
         """The settings as clients get them, with `rate` times the peak learning rate."""

@@ -71,7 +71,7 @@ class Plan:
             patience_epochs=job.stop.patience,
             tries=job.grid.tries,
             rate=job.training.lr_schedule,
-            scaling=job.training.rate_scaling(run.prepared.shard_samples, job.stop.epochs),
+            scaling=run.rate_scaling,
             needs_bases=run.rule.needs_base or job.transport.needs_bases or job.is_for_strangers,
             monitor=job.monitor,
             is_for_strangers=job.is_for_strangers,

@@ -33,7 +33,7 @@ class ReferenceUpdate:
         self._folder = run.folder
         self._job = job
         self._training = run.training
-        self._scaling = job.training.rate_scaling(run.prepared.shard_samples, job.stop.epochs)
+        self._scaling = run.rate_scaling
         self._history = history
         some = np.random.default_rng([job.seed, len(held_out.x)]).permutation(len(held_out.x))[:most]
         self._data = held_out.taken(some).loaded()

@@ -43,16 +43,15 @@ class OwnStep:
     """The row of the table of lengths (vcdl.rules.bounds), at the job's peak rate."""
 
 
-def own_step(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: "Samples") -> OwnStep:
+def own_step(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: "Samples", rate: float) -> OwnStep:
     """Train a subtask of so many `samples` twice: for the moments, and then for the lengths.
 
-    `initial`: weights with fresh moments, shape (n,). `held_out`: samples that are taken as often as it takes. Raises
-    JobError where the training diverges.
+    `initial`: weights with fresh moments, shape (n,). `held_out`: samples that are taken as often as it takes. `rate`:
+    the highest factor of the peak rate that a workunit may get. Raises JobError where the training diverges.
     """
     x, y, sample_weights = held_out.loaded(samples)
     training, begin = job.training, initial.copy()
     weights = trainer.layout.model.size
-    rate = training.highest_factor
     rng = np.random.default_rng([job.seed, len(x)])
     taken = samples * training.local_epochs
     order = np.concatenate([rng.permutation(len(x)) for _ in range(-(-taken // len(x)))])[:taken]

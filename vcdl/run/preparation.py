@@ -39,6 +39,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     from vcdl.data import ensure_files, load_dataset, read_samples
     from vcdl.models import fitted
     from vcdl.models.model_classes import with_model_classes
+    from vcdl.models.rate_trial import USUAL_BOOST, found_boost, is_tried
     from vcdl.models.trial import try_job
     from vcdl.run.own_training import leave_samples, own_step
     from vcdl.wire.frozen import write_frozen
@@ -60,24 +61,33 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
         statistics_samples = leave_samples(folder, job, layout, dataset.x_train)
         folder.model_file.write_text(model.json)
         frozen = write_frozen(folder.frozen_file, model.frozen) if model.frozen.size else None
+        shard_samples, footprint = tuple(shard.samples for shard in shards), footprint_of(trainer.model)
+        steps = job.training.rate_scaling(shard_samples, job.stop.epochs, USUAL_BOOST).steps
+        boost = USUAL_BOOST
+        if is_tried(job.training, steps, footprint):
+            observer.phase("trying learning rates")
+            files = [shard.path for shard in shards]
+            boost = found_boost(trainer, job.training, vector, files, normalisation, job.seed)
         own_lengths: tuple[float, ...] = ()
         if job.is_for_strangers:
             observer.phase("measuring a step of training")
-            most, held_out = max(shard.samples for shard in shards), read_samples(folder.validation_file, normalisation)
-            own = own_step(job, trainer, vector, most, held_out)
+            held_out = read_samples(folder.validation_file, normalisation)
+            rate = job.training.highest_factor(boost)
+            own = own_step(job, trainer, vector, max(shard_samples), held_out, rate)
             vector, own_lengths = own.begin, own.lengths
         settings, store_key = asked_settings(job, folder), f"{job.name}-{secrets.token_hex(16)}"
         if not settings.is_folder or job.keeps_uploads or job.is_for_strangers:
             folder.kept_uploads.mkdir(exist_ok=True)
         prepared = Prepared(
-            shard_samples=tuple(shard.samples for shard in shards),
+            shard_samples=shard_samples,
             has_test=dataset.x_test is not None,
             normalisation=normalisation,
             layout=layout,
             initial_norm=trained_norm(vector, layout),
             store_key=store_key,
-            footprint=footprint_of(trainer.model),
+            footprint=footprint,
             own_step=own_lengths,
+            short_job_boost=boost,
             frozen=frozen,
             store=store_address(settings, folder),
             classes=dataset.classes.names if dataset.classes else (),

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from vcdl.errors import RunFolderError, unreadable
 from vcdl.files.atomic import atomic_write
 from vcdl.models.footprint import Footprint
+from vcdl.models.rate_trial import USUAL_BOOST
 from vcdl.run.folder import RunFolder
 from vcdl.version import __version__
 from vcdl.wire.weights import Layout
@@ -49,6 +50,8 @@ class Prepared:
     """The same of each output that has some, by its name, where there are several."""
     frozen: Frozen | None = None
     """The file of the weights that no training changes; None: there are none."""
+    short_job_boost: float = USUAL_BOOST
+    """The factor by which the rate may be raised if the job is short, where the job leaves it to a trial."""
     statistics_samples: int = 0
     """Samples from which the server computes the statistics of batch normalisation itself (vcdl.run.own_training);
     0: they are averages of the clients'.
@@ -88,6 +91,8 @@ class Prepared:
         sizes = (self.initial_norm, self.footprint.flops_per_sample, self.footprint.bytes_per_sample, *self.own_step)
         if not all(map(math.isfinite, (*scale, *offset, *sizes))) or min(sizes) < 0:
             raise ValueError("a number that is negative or not finite")
+        if not 1 <= self.short_job_boost < math.inf:
+            raise ValueError("a rate that is lowered, or raised without bound")
         if self.statistics_samples < 0:
             raise ValueError("a negative number of samples")
         if not self.shard_samples or min(self.shard_samples) < 1:

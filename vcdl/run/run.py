@@ -9,6 +9,7 @@ from typing import Any, Self
 from vcdl.checks import UploadCheck
 from vcdl.errors import RunFolderError, WeightsFileError
 from vcdl.job import Job
+from vcdl.job.lr_schedule import LrScaling
 from vcdl.job.schema import EVERY_EPOCH
 from vcdl.journal.events import RolledBack
 from vcdl.journal.journal import Journal
@@ -102,6 +103,12 @@ class Run:
         model = load_model(self.folder.read_model_json())
         assign_frozen(model, self.frozen_weights())
         return model
+
+    @property
+    def rate_scaling(self) -> LrScaling:
+        """How parallel clients raise the learning rate."""
+        prepared, job = self.prepared, self.job
+        return job.training.rate_scaling(prepared.shard_samples, job.stop.epochs, prepared.short_job_boost)
 
     @property
     def transport(self) -> Transport:

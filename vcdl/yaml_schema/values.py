@@ -49,9 +49,9 @@ def any_number() -> PlainValidator:
     return _number("a number", lambda value: True)
 
 
-def at_least(limit: float) -> PlainValidator:
-    """A finite number ≥ limit."""
-    return _number(f"a number ≥ {limit:g}", lambda value: value >= limit)
+def at_least(limit: float, *words: str) -> PlainValidator:
+    """A finite number ≥ limit, or one of the words."""
+    return _number(f"a number ≥ {limit:g}", lambda value: value >= limit, *words)
 
 
 def between(least: float, most: float) -> PlainValidator:

@@ -1,0 +1,58 @@
+"""What somebody who tunes nothing gets: our default beside serial training, the paper's settings and FedAvg."""
+
+from benchmarks.experiments.experiment import Experiment, Tuned
+from benchmarks.experiments.problems import StrangersProblem
+from benchmarks.experiments.settings import PAPER, TEN_SLOTS
+
+_RATES = (0.001, 0.002, 0.004, 0.008, 0.016)
+_OWN = ("trust=own", "validate.every=epoch")
+_PROBLEMS = (
+    StrangersProblem("digits", "images of digits", "", units=(128, 64)),
+    StrangersProblem("breast_cancer", "a table, two classes", "", "standardise", units=(32,)),
+    StrangersProblem("wine", "a table, three classes", "", "standardise", units=(32,)),
+    StrangersProblem("diabetes", "a table, a number", "", "standardise", units=(32,), task="regression"),
+    StrangersProblem("clusters", "a table, four classes", "", "standardise", units=(48, 24)),
+    StrangersProblem("friedman", "a table, a number", "", "standardise", units=(64, 32), task="regression"),
+    StrangersProblem("labels", "a table, five labels", "", "standardise", units=(32,), task="multi_label"),
+    StrangersProblem("topics", "texts", "words", "none"),
+    StrangersProblem("waves", "time series", "series", "standardise"),
+)
+_HOW = {
+    "serial, tuned": (_OWN, True, _RATES),
+    "our default": (_OWN, False, ()),
+    "the paper's": ((*PAPER, "validate.every=epoch"), False, ()),
+    "FedAvg, tuned": (
+        (
+            *_OWN,
+            "pacing=epoch",
+            "update={rule: fedbuff, buffer: 10, staleness: constant}",
+            "training.share_optimizer_state=none",
+        ),
+        False,
+        _RATES,
+    ),
+}
+
+EXPERIMENT = Experiment(
+    title="Defaults: what somebody gets who tunes nothing",
+    about=(
+        "Ten slots, test set: accuracy in per cent, or the mean squared error of a regression. Serial training and "
+        "FedAvg (rounds of ten clients, Adam on each) take the best of five rates, tried with another seed; our "
+        "default and the paper's settings name none. The goal is that the default is within 1 % of serial training."
+    ),
+    variants=tuple(
+        Tuned(
+            f"{problem.name} {how}",
+            settings,
+            problem=problem,
+            serial=serial,
+            row=problem.name,
+            column=how,
+            rates=rates,
+        )
+        for problem in _PROBLEMS
+        for how, (settings, serial, rates) in _HOW.items()
+    ),
+    epochs=(10,),
+    fleet=TEN_SLOTS,
+)

@@ -1,0 +1,63 @@
+"""How far a short job may raise its rate is tried once, and only where the job leaves it open."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vcdl.job import Job, save_job
+from vcdl.models.footprint import Footprint
+from vcdl.models.rate_trial import USUAL_BOOST, is_tried
+from vcdl.report.observer import RunObserver
+from vcdl.run.folder import RunFolder
+from vcdl.run.preparation import prepare
+from vcdl.run.run import Run
+
+SMALL = Footprint(flops_per_sample=1e4, bytes_per_sample=1e3, parameters=100)
+
+
+def job(**training: Any) -> Job:
+    return Job.model_validate(
+        {
+            "name": "tried",
+            "model": {"builtin": {"name": "mlp", "units": [32]}},
+            "data": {"dataset": "digits", "shards": 10},
+            "training": training,
+            "stop": {"epochs": 2},
+        }
+    )
+
+
+def prepared(folder: Path, tried: Job) -> Run:
+    run_folder = RunFolder(folder)
+    run_folder.create()
+    save_job(tried, run_folder.job_file)
+    prepare(run_folder, tried, RunObserver())
+    return Run.open(run_folder)
+
+
+@pytest.mark.keras
+def test_a_small_job_finds_the_same_higher_rate_each_time(tmp_path: Path) -> None:
+    first, second = prepared(tmp_path / "a", job()), prepared(tmp_path / "b", job())
+    boost = first.prepared.short_job_boost
+    assert boost > USUAL_BOOST
+    assert first.rate_scaling.at(1, 10) == boost, "a short job takes all of it"
+    assert second.prepared.short_job_boost == boost
+
+
+@pytest.mark.keras
+def test_a_rate_at_which_everything_diverges_is_not_raised(tmp_path: Path) -> None:
+    run = prepared(tmp_path / "run", job(learning_rate={"peak": 1e30, "short_job_boost": "auto"}))
+    assert run.prepared.short_job_boost == 1.0
+
+
+@pytest.mark.parametrize("rate", [0.003, {"peak": 0.003}, {"peak": 0.003, "short_job_boost": 5.0}])
+def test_the_rate_of_a_job_stays_as_it_is(rate: Any) -> None:
+    assert not is_tried(job(learning_rate=rate).training, 1000, SMALL)
+
+
+@pytest.mark.parametrize(
+    ("steps", "flops", "expected"), [(1000, 1e4, True), (1000, 1e8, False), (59, 1e4, False), (60, 1e4, True)]
+)
+def test_a_trial_is_small_against_the_job_and_the_machine(steps: int, flops: float, expected: bool) -> None:
+    assert is_tried(job().training, steps, Footprint(flops, 1e3, 100)) is expected
