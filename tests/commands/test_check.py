@@ -38,6 +38,15 @@ def test_a_run_that_needs_more_memory_than_is_free_is_noted(
     assert "note   a run here needs about 3.0 GiB of memory, and 2.0 GiB are free: set grid > workers" in shown
 
 
+def test_steps_in_a_row_are_told_with_what_they_cost_and_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
+    """1 136 images in 4 shards, ten epochs: 18 steps a subtask."""
+    assert check(DIGITS, ["grid.workers=2"]) is ExitCode.OK
+    shown = capsys.readouterr().out
+    assert "pace   2 at a time: 360 steps in a row, uploads 1 version late; small problems lost 0.3 points" in shown
+    assert "pace   4 at a time: 180 steps in a row, uploads 3 versions late; small problems lost 1.0 points" in shown
+    assert "9 of 10 at most 4.0; stop > epochs: 17 would cure it" in shown
+
+
 def test_more_workers_than_can_work_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(DIGITS, ["grid.workers=12"]) is ExitCode.OK
     assert "note   grid > workers is 12, and this machine has" in capsys.readouterr().out

@@ -3,11 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from vcdl.commands._options import json_option, set_option
 from vcdl.errors import ExitCode, VcdlError
+
+if TYPE_CHECKING:
+    from vcdl.planner.pace import Pace
 
 _EXAMPLES = """\b
 Examples:
@@ -44,6 +48,8 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
     if checked.own_statistics:
         click.echo("norm   for strangers, the server computes the statistics of batch normalisation: no client's count")
     click.echo(f"memory about {size(checked.memory_bytes)} for vcdl run on this machine")
+    for pace in checked.paces:
+        click.echo(f"pace   {_pace_words(pace)}")
     if checked.kept_bytes:
         click.echo(f"disk   retention > uploads: all keeps at most {size(checked.kept_bytes)} of uploads and weights")
     elif checked.rollback_bytes:
@@ -54,6 +60,20 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
     for note in checked.notes:
         click.echo(f"note   {note}")
     return ExitCode.OK
+
+
+def _pace_words(pace: "Pace") -> str:
+    from vcdl.planner.pace import ENOUGH_STEPS
+    from vcdl.report.wording import grouped, plural
+
+    usual, most = pace.lost_points
+    late = f"uploads {plural(pace.staleness, 'version')} late" if pace.staleness else "no upload late"
+    few = pace.sequential_steps < ENOUGH_STEPS
+    return (
+        f"{pace.slots} at a time: {grouped(pace.sequential_steps)} steps in a row, {late}; small problems lost "
+        f"{usual:.1f} points to serial training, 9 of 10 at most {most:.1f}"
+        + (f"; stop > epochs: {pace.epochs_wanted} would cure it" if few else "")
+    )
 
 
 def _trust_words(trust: Mapping[str, str]) -> str:

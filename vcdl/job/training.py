@@ -138,6 +138,11 @@ class TrainingSettings(Section):
             return LrSchedule(rate.schedule, rate.warmup, rate.end_factor)
         return STEADY
 
+    def steps(self, shard_samples: Sequence[int], epochs: int) -> int:
+        """Optimizer steps of a job with shards of these sizes."""
+        batches = sum(math.ceil(samples / self.batch_size) for samples in shard_samples) * self.local_epochs
+        return epochs * (batches // self.batches_a_step)
+
     def rate_scaling(self, shard_samples: Sequence[int], epochs: int, found_boost: float) -> LrScaling:
         """How parallel clients raise the rate, in a job with shards of these sizes.
 
@@ -146,9 +151,8 @@ class TrainingSettings(Section):
         rate = self.learning_rate
         if not isinstance(rate, LearningRateSettings):
             return UNSCALED
-        batches = sum(math.ceil(samples / self.batch_size) for samples in shard_samples) * self.local_epochs
         boost = found_boost if rate.short_job_boost == "auto" else rate.short_job_boost
-        return LrScaling(rate.scale_with_clients, boost, epochs * (batches // self.batches_a_step))
+        return LrScaling(rate.scale_with_clients, boost, self.steps(shard_samples, epochs))
 
     def to_wire(self, normalisation: Normalisation, rate: float = 1.0) -> Training:
         """The settings as clients get them, with `rate` times the peak learning rate."""

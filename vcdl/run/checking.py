@@ -13,6 +13,7 @@ from vcdl.client.unneeded import unneeded_hidden
 from vcdl.job import Job, load_job
 from vcdl.job.training import ACCUMULATION, TrainingSettings
 from vcdl.passwords import split_password
+from vcdl.planner.pace import Pace
 from vcdl.report.wording import plural, size
 from vcdl.run.folder import RunFolder
 from vcdl.run.kind import RunKind, usable_kinds
@@ -25,6 +26,8 @@ from vcdl.wire.inputs import InputShape, Outputs
 _WEIGHT_BYTES = 4
 _DATA_COPIES = 2
 """Copies of the data in the process that loads and cuts them."""
+_SMALL_FLEET = 10
+"""Slots of a fleet for which the pace is told."""
 _EPOCHS_KEPT = 3
 """Epochs whose uploads a rollback may need, while epochs end well: the one that goes on, and the one before until its
 end is measured."""
@@ -53,6 +56,8 @@ class Checked:
     """Whether the server computes the statistics of batch normalisation itself, where `trust` says strangers."""
     memory_bytes: int
     """Memory that `vcdl run` needs here, estimated: its workers, the evaluator, and the process with all data."""
+    paces: tuple[Pace, ...]
+    """How it learns on this machine's workers, and on a small fleet."""
     notes: tuple[str, ...]
     """Warnings: the job can run, but probably not as intended."""
 
@@ -88,6 +93,8 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     kinds = [kind for kind in usable_kinds() if kind.runs_code or job.model.code is None]
     trust = {kind.begun_by: _trust(job, kind) for kind in kinds}
     rolls_back = any(job.trusting(kind.trust).rolls_back for kind in kinds)
+    shards = job.data.shards
+    steps = job.training.steps([len(dataset.x_train) // shards] * shards, job.stop.epochs)
     return Checked(
         job=job.name,
         train_samples=len(dataset.x_train),
@@ -99,6 +106,10 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         parameters=int(model.count_params()),
         trust=trust,
         own_statistics="strangers" in trust.values() and bool(layout.model.statistics),
+        paces=tuple(
+            Pace.of(steps, job.stop.epochs, shards, slots)
+            for slots in sorted({min(slots, shards) for slots in (_workers(job), _SMALL_FLEET)})
+        ),
         notes=(
             *_worker_notes(job),
             *_memory_notes(memory_bytes, available_memory_bytes()),

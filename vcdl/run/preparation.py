@@ -62,7 +62,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
         folder.model_file.write_text(model.json)
         frozen = write_frozen(folder.frozen_file, model.frozen) if model.frozen.size else None
         shard_samples, footprint = tuple(shard.samples for shard in shards), footprint_of(trainer.model)
-        steps = job.training.rate_scaling(shard_samples, job.stop.epochs, USUAL_BOOST).steps
+        steps = job.training.steps(shard_samples, job.stop.epochs)
         boost = USUAL_BOOST
         if is_tried(job.training, steps, footprint):
             observer.phase("trying learning rates")
