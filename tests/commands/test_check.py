@@ -39,7 +39,7 @@ def test_a_run_that_needs_more_memory_than_is_free_is_noted(
 
 
 def test_steps_in_a_row_are_told_with_what_they_cost_and_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
-    """1 136 images in 4 shards, ten epochs: 18 steps a subtask."""
+    """1 150 images in 4 shards, ten epochs: 18 steps a subtask."""
     assert check(DIGITS, ["grid.workers=2"]) is ExitCode.OK
     shown = capsys.readouterr().out
     assert "pace   2 at a time: 360 steps in a row, uploads 1 version late; small problems lost 0.3 points" in shown
