@@ -75,7 +75,7 @@ class StrangersProblem(Problem):
     """A problem as somebody brings it who tunes nothing: data, what they are, and a model."""
 
     units: tuple[int, ...] = ()
-    """Of VCDL's `mlp`; empty: `model` is used."""
+    """Layers of VCDL's `mlp`; empty: `model` is used."""
     task: str = ""
 
     @property
