@@ -143,7 +143,14 @@ def mb(size_bytes: float, seconds: float) -> str:
 
 
 def child(kind: str, folder: Path, deed: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, "-m", "benchmarks.bench_data", kind, "--folder", folder, "--deed", deed])
+    command = [sys.executable, "-m", "benchmarks.bench_data", kind, "--folder", folder, "--deed", deed]
+    return subprocess.Popen(command, env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")})
+
+
+def remove_made(folder: Path) -> None:
+    """Remove the run and the kept survey."""
+    for name in ("run", "cache"):
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def bench(kind: str, folder: Path, size_bytes: int, kills: int) -> None:
@@ -154,11 +161,11 @@ def bench(kind: str, folder: Path, size_bytes: int, kills: int) -> None:
     print(f"{kind}: {size_bytes / 1e9:.1f} GB made in {time.perf_counter() - begin_s:.0f} s", flush=True)
     child(kind, folder, "read").wait()
     begin_s = time.perf_counter()
-    shutil.rmtree(folder / "run", ignore_errors=True)
+    remove_made(folder)
     child(kind, folder, "measure").wait()
     whole_s = time.perf_counter() - begin_s
     if kills:
-        shutil.rmtree(folder / "run", ignore_errors=True)
+        remove_made(folder)
         begin_s = time.perf_counter()
         for kill in range(kills):
             running = child(kind, folder, "measure")
@@ -169,7 +176,7 @@ def bench(kind: str, folder: Path, size_bytes: int, kills: int) -> None:
         print(
             f"{kind}: {kills} kills, {time.perf_counter() - begin_s:.0f} s in all, {whole_s:.0f} s without", flush=True
         )
-    shutil.rmtree(folder / "run", ignore_errors=True)
+    remove_made(folder)
 
 
 def main() -> None:
