@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.full_disk import disk_of, fill
 from vcdl.data import Dataset, ensure_files, load_dataset, read_split
 from vcdl.data import scatter as scatter_module
 from vcdl.data.growing_npz import GrowingNpz
 from vcdl.data.rows import Rows
 from vcdl.data.samples import MappedSamples, read_samples
 from vcdl.data.scatter import Target, scatter
-from vcdl.errors import DataError
+from vcdl.errors import DataError, RunFolderFull
 from vcdl.job.data import DataSettings
 from vcdl.models.meter import KerasMeter, meter_of
 from vcdl.run.folder import RunFolder
@@ -215,3 +216,20 @@ def test_samples_in_a_file_measure_as_those_in_memory(
     assert {name: float(value) for name, value in found.items()} == pytest.approx(
         {name: float(value) for name, value in expected.items()}, rel=1e-6
     )
+
+
+@pytest.mark.process
+def test_a_disk_that_fills_is_one_line_and_the_cut_goes_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = settings(tmp_path)
+    monkeypatch.setattr("vcdl.data.readers.arrays._BLOCK_BYTES", 2000)
+    monkeypatch.setattr(scatter_module, "_BUFFER_BYTES", 10_000)
+    data = load_dataset(how, 1)
+    expected = cut(tmp_path, "whole", data, how)
+    with disk_of(2 << 20, tmp_path / "disk") as disk:
+        filler = fill(disk, but_for_bytes=300_000)
+        with pytest.raises(RunFolderFull, match="No space left on device; free some space"):
+            ensure_files(RunFolder(disk / "runs" / "run"), data, how, seed=1)
+        filler.unlink()
+        assert same(cut(disk / "runs", "run", data, how), expected)

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vcdl.client.unneeded import unneeded_shown
 from vcdl.codecs.choose import down_encoding
 from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.wire.inputs import each, parts_of
+from vcdl.wire.jpeg import ENDS, SHAPE, read_inputs
 from vcdl.wire.normalise import normalise
 from vcdl.wire.npz_form import NpzError, opened_npz
 from vcdl.wire.params import ParamsHeader
@@ -73,9 +75,10 @@ def read_shard(
     """
     try:
         with opened_npz(folder / SHARD_FILE) as file:
-            if not {"x"} <= set(file.names) <= {"x", "y", "weights"}:
+            if not {"x"} <= set(file.names) - {ENDS, SHAPE} <= {"x", "y", "weights"}:
                 raise WorkunitError(f"{SHARD_FILE} holds {str(sorted(file.names))[:200]}, expected x, y and weights")
-            x = file.read("x")
+            with unneeded_shown():  # Pillow
+                x = read_inputs(file)
             y = file.read("y") if "y" in file.names else x
             weights = file.read("weights") if "weights" in file.names else None
     except FileNotFoundError as error:

@@ -34,6 +34,17 @@ def unneeded_hidden() -> Iterator[None]:
         sys.meta_path.remove(hidden)
 
 
+@contextmanager
+def unneeded_shown() -> Iterator[None]:
+    """Let some of them be imported all the same, by a process that did hide them."""
+    hidden = [finder for finder in sys.meta_path if isinstance(finder, _ImportBlocker)]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in hidden]
+    try:
+        yield
+    finally:
+        sys.meta_path[:0] = hidden
+
+
 def hide_unneeded() -> None:
     """Let this process do without them; to be called before Keras is imported."""
     sys.meta_path.insert(0, _ImportBlocker())

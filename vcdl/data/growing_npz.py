@@ -61,7 +61,7 @@ class GrowingNpz:
             if not self._has_begun:
                 file.write(self._head)
             for block in blocks:
-                data = np.ascontiguousarray(block).data.cast("B")
+                data = b"".join(block) if block.dtype == object else np.ascontiguousarray(block).data.cast("B")
                 file.write(data)
                 size, checksum = size + len(data), zlib.crc32(data, checksum)
         self._has_begun, self.state = True, (size, checksum)

@@ -41,6 +41,8 @@ class Survey(NamedTuple):
     numbers: Numbers
     sha256: str
     y: Array | None
+    sizes: Array | None = None
+    """Bytes of each sample as a JPEG file, shape (n,); None: they are numbers."""
 
 
 def kept(reader: "Reader", path: Path, task: Task, moments: str, survey: Callable[[], Survey]) -> Survey:
@@ -81,7 +83,7 @@ def _read(file: Path) -> Survey:
         moments = (held["mean"], held["deviation"]) if "mean" in held else (None, None)
         numbers = Numbers(low, high, whole, *moments)
         y = held.get("y")
-        return Survey(int(held["rows"]), held["sample"], numbers, str(held["sha256"]), y)
+        return Survey(int(held["rows"]), held["sample"], numbers, str(held["sha256"]), y, held.get("sizes"))
 
 
 def _write(file: Path, made: Survey) -> None:
@@ -96,6 +98,7 @@ def _write(file: Path, made: Survey) -> None:
         "mean": numbers.mean,
         "deviation": numbers.deviation,
         "y": made.y,
+        "sizes": made.sizes,
     }
     file.parent.mkdir(parents=True, exist_ok=True)
     for old in file.parent.iterdir():

@@ -25,6 +25,7 @@ from vcdl.data.rows import Array, shape_of
 from vcdl.errors import LOST_CURE, DataError, unreadable
 from vcdl.files.atomic import atomic_write
 from vcdl.wire.inputs import packed, sample_shape, shown_shape
+from vcdl.wire.jpeg import ENDS, SHAPE, JpegSamples, read_inputs
 from vcdl.wire.npz_form import ArrayHeader, NpzError, NpzFile, NpzObjectsError, opened_npz
 from vcdl.wire.task import HAS_CLASSES
 
@@ -90,31 +91,48 @@ def write_split(path: Path, x: Array, y: Array | None, weights: Array | None = N
 
 
 def read_split(path: Path) -> tuple[Array, Array]:
-    """`x` and `y` of a file that `write_split` wrote. Raises DataError, FileUnavailable."""
+    """`x` and `y` of a shard or of held-out samples. Raises DataError, FileUnavailable."""
     with _opened(path, LOST_CURE) as file:
-        x = _array(file, "x", path)
-        y = _array(file, "y", path) if "y" in file.names else x
+        x = _inputs_of(file, path)
+        y = _labels_in(file, path) if "y" in file.names else x
     if x.ndim == 0 or y.ndim == 0 or len(x) != len(y):
         raise DataError(f"{path.name}: x has shape {x.shape} and y {y.shape}: it is damaged, or not a shard")
     return x, y
 
 
-def map_split(path: Path) -> tuple[Array, Array]:
+def map_split(path: Path) -> tuple[Array | JpegSamples, Array | JpegSamples]:
     """`x` and `y` of such a file; `x` is mapped and not read where it is not compressed.
 
     Raises DataError, FileUnavailable.
     """
     with _opened(path) as file:
         try:
-            mapped = file.mapped("x")
+            x = file.mapped("x")
+            if x is None:
+                return read_split(path)
+            is_jpeg = ENDS in file.names
+            mapped = JpegSamples(x, file.read(ENDS), file.read(SHAPE)) if is_jpeg else x
         except NpzError as error:
             raise _damaged("x", path, error) from error
-        if mapped is None:
-            return read_split(path)
-        y = _array(file, "y", path) if "y" in file.names else mapped
+        y = _labels_in(file, path) if "y" in file.names else mapped
     if len(mapped) != len(y):
         raise DataError(f"{path.name}: x has shape {mapped.shape} and y {y.shape}: it is damaged, or not a shard")
     return mapped, y
+
+
+def _labels_in(file: NpzFile, path: Path) -> Array:
+    """Labels, of classes in int32 whatever type they travel in."""
+    y = _array(file, "y", path)
+    return y.astype(np.int32) if y.dtype.kind in "iu" and y.dtype.itemsize < np.dtype(np.int32).itemsize else y
+
+
+def _inputs_of(file: NpzFile, path: Path) -> Array:
+    if ENDS not in file.names:
+        return _array(file, "x", path)
+    try:
+        return read_inputs(file)
+    except NpzError as error:
+        raise _damaged("x", path, error) from error
 
 
 def read_weights_of(path: Path) -> Array | None:

@@ -1,9 +1,9 @@
 """Samples that are read block by block and never all at once, in the place of an array of shape (n, …)."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.intp]
+
+
+class Encoded(NamedTuple):
+    """Samples as JPEG files."""
+
+    read: Callable[[int], Iterator[Sequence[bytes]]]
+    """All of them from a place on."""
+    size_bytes: npt.NDArray[np.int64]
+    """The size of each, shape (n,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +43,9 @@ class Rows:
     """Checksum of the numbers of the whole source."""
     chosen: Indices | None = None
     """Ascending places in the source of these samples; None: all."""
+
+    encoded: Encoded | None = None
+    """The form in which they travel; None: as numbers."""
 
     are_labels: bool = False
     """Whether they are what an autoencoder is to predict."""
@@ -69,6 +81,16 @@ class Rows:
         """All samples of the source from a place on, in the number type of shards."""
         for block in self.read(begin):
             yield block.astype(self.dtype, copy=False)
+
+    def blocks_to_write(self, begin: int) -> Iterator[Array]:
+        """The same in the form in which they travel: JPEG files are objects, `bytes`."""
+        if self.encoded is None:
+            yield from self.source_blocks(begin)
+            return
+        for files in self.encoded.read(begin):
+            block = np.empty(len(files), object)
+            block[:] = files
+            yield block
 
     def only(self, some: Indices) -> "Rows":
         """The samples at these ascending indices, which stay unread."""

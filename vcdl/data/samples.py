@@ -27,7 +27,7 @@ class Sliced(Protocol):
 class MappedSamples:
     """Inputs in a file, shape (n, …): each is read and normalised when it is taken."""
 
-    def __init__(self, x: Array, normalisation: Normalisation) -> None:
+    def __init__(self, x: Sliced, normalisation: Normalisation) -> None:
         self._x = x
         self._normalisation = normalisation
 
@@ -71,6 +71,6 @@ def read_samples(path: Path, normalisation: Normalisation) -> Samples:
     Raises DataError, FileUnavailable.
     """
     x, y = map_split(path)
-    is_large = isinstance(x, np.memmap) and x.nbytes > _IN_MEMORY_BYTES
-    normalised = MappedSamples(x, normalisation) if is_large else normalise(x, normalisation)
+    is_large = not (isinstance(x, np.ndarray) and not isinstance(x, np.memmap)) and x.nbytes > _IN_MEMORY_BYTES
+    normalised = MappedSamples(x, normalisation) if is_large else normalise(np.asarray(x[:]), normalisation)
     return Samples(normalised, normalised if y is x else y, read_weights_of(path))

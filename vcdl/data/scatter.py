@@ -18,6 +18,7 @@ from vcdl.data.growing_npz import GrowingNpz
 from vcdl.data.rows import Array, Indices, Rows
 from vcdl.errors import DataError
 from vcdl.files.atomic import atomic_write
+from vcdl.wire.jpeg import ENDS, SHAPE
 
 _BUFFER_BYTES = 64 * 2**20
 """Samples that wait in memory, of all files together."""
@@ -55,11 +56,11 @@ def scatter(
     owner = np.full(source.source_count, -1, np.int32)
     for number, target in enumerate(targets):
         owner[target.places] = number
-    files = [GrowingNpz(t.path, len(t.places), source.sample_shape, source.dtype) for t in targets]
+    files = [_file_of(source, target) for target in targets]
     place = _resume(files, state_file, fingerprint)
     if place < source.source_count:
         writer = _Writer(files, state_file, fingerprint, save_every_s)
-        for block in _ahead(source.source_blocks(place)):
+        for block in _ahead(source.blocks_to_write(place)):
             writer.add(block, owner[place : place + len(block)])
             place += len(block)
             writer.save_sometimes(place)
@@ -69,7 +70,33 @@ def scatter(
     if place != source.source_count or not all(whole):
         raise DataError("the source of the data has changed while it was cut: leave it as it is, and begin again")
     for file, target in zip(files, targets, strict=True):
-        file.finish({"y": target.y, "weights": target.weights})
+        file.finish(
+            {
+                "y": None if target.y is None else _smallest(target.y),
+                "weights": target.weights,
+                **_places_of(source, target),
+            }
+        )
+
+
+def _file_of(source: Rows, target: Target) -> GrowingNpz:
+    if source.encoded is None:
+        return GrowingNpz(target.path, len(target.places), source.sample_shape, source.dtype)
+    return GrowingNpz(target.path, int(source.encoded.size_bytes[target.places].sum()), (), np.dtype(np.uint8))
+
+
+def _smallest(y: Array) -> Array:
+    """Labels in the smallest whole type that holds them; numbers to predict as they are."""
+    if y.dtype.kind != "i" or not y.size:
+        return y
+    return y.astype(np.result_type(np.min_scalar_type(y.min()), np.min_scalar_type(y.max())))
+
+
+def _places_of(source: Rows, target: Target) -> dict[str, Array]:
+    """The arrays that tell JPEG files apart (vcdl.wire.jpeg); none for numbers."""
+    if source.encoded is None:
+        return {}
+    return {ENDS: source.encoded.size_bytes[target.places].cumsum(), SHAPE: np.array(source.sample_shape)}
 
 
 def _resume(files: Sequence[GrowingNpz], state_file: Path, fingerprint: str) -> int:
@@ -108,7 +135,7 @@ class _Writer:
             if number >= 0:
                 taken = block[some]
                 self._waiting.setdefault(number, []).append(taken)
-                self._waiting_bytes += taken.nbytes
+                self._waiting_bytes += sum(map(len, taken)) if taken.dtype == object else taken.nbytes
         if self._waiting_bytes >= _BUFFER_BYTES:
             self._write()
 

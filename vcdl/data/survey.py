@@ -11,7 +11,7 @@ import numpy as np
 
 from vcdl.data.kept_survey import Survey, kept
 from vcdl.data.numbers import Numbers, NumbersSoFar
-from vcdl.data.rows import Array, Rows
+from vcdl.data.rows import Array, Encoded, Rows
 from vcdl.errors import DataError
 from vcdl.wire.task import Task
 
@@ -46,6 +46,7 @@ def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") ->
         dtype=_type_in_shards(found.sample.dtype, found.numbers),
         numbers=found.numbers,
         sha256=found.sha256,
+        encoded=None if found.sizes is None else Encoded(partial(reader.encoded, path), found.sizes),
     )
     return Surveyed(rows, found.y)
 
@@ -53,8 +54,9 @@ def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") ->
 def _read(reader: "Reader", path: Path, task: Task, normalise: str) -> Survey:
     digest = hashlib.sha256()
     count, labels = 0, []
+    sizes: list[int] = []
     first: Array | None = None
-    for x, y in reader.blocks(path, task):
+    for x, y, encoded in reader.blocks(path, task):
         if first is None:
             first = np.empty((0, *x.shape[1:]), x.dtype)
             numbers = NumbersSoFar(normalise == "standardise" or (normalise == "auto" and x.ndim == 2))
@@ -62,19 +64,22 @@ def _read(reader: "Reader", path: Path, task: Task, normalise: str) -> Survey:
         if x.shape[1:] != first.shape[1:]:
             raise DataError(f"{path.name}: samples of shape {first.shape[1:]} and of {x.shape[1:]}: they must agree")
         numbers.add(x)
-        digest.update(np.ascontiguousarray(x).data)
+        for held in (np.ascontiguousarray(x).data,) if encoded is None else encoded:
+            digest.update(held)
+        sizes += () if encoded is None else map(len, encoded)
         count += len(x)
         if y is not None:
             labels.append(y)
     if first is None:
         raise DataError(f"{path.name} has no samples: it is empty, or holds nothing that can be read")
     y = np.concatenate(labels) if labels else None
-    return Survey(count, first, numbers.numbers, digest.hexdigest(), y)
+    sizes_bytes = np.array(sizes, np.int64) if sizes else None
+    return Survey(count, first, numbers.numbers, digest.hexdigest(), y, sizes_bytes)
 
 
 def _inputs(reader: "Reader", path: Path, task: Task, labels: Array | None, begin: int) -> Iterator[Array]:
     """The samples again. Raises DataError where their labels are others by now: a shuffled source trains nonsense."""
-    for x, y in reader.blocks(path, task, begin):
+    for x, y, _ in reader.blocks(path, task, begin):
         if y is not None and labels is not None and not np.array_equal(y, labels[begin : begin + len(y)]):
             raise DataError(f"{path.name} gives other samples the second time: leave it as it is, and begin again")
         begin += len(x)

@@ -6,7 +6,7 @@ from: module:function
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,6 +44,8 @@ class Block(NamedTuple):
     """Shape (n, …), of the same number type in each block."""
     y: "npt.NDArray[np.generic] | None"
     """Their labels, shape (n, …): text or numbers; None: the source has none."""
+    encoded: "Sequence[bytes] | None" = None
+    """The samples as JPEG files, which travel in the place of x; None: x travels."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,10 @@ class Reader(Section, ABC):
 
         Raises DataError, which names the place and the cure, and FileUnavailable.
         """
+
+    def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:
+        """What the blocks of a part have as `encoded`, alone, from the sample at `begin` on. Raises as `blocks`."""
+        raise NotImplementedError
 
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes, where the source itself numbers them; empty: labels say what they are."""

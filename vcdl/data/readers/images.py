@@ -1,8 +1,9 @@
 """Folders of pictures, one folder a class, or with a table of paths and labels; decoded by Pillow on all cores."""
 
+import io
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -16,6 +17,7 @@ from vcdl.data.readers.table_file import opened_table, table_files
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, one_line
 from vcdl.job.reader import Block, Outline, Reader, as_key
+from vcdl.wire.jpeg import decode_jpeg
 from vcdl.wire.task import Task
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.section import SECTION_AS_YAML
@@ -25,6 +27,8 @@ _ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", 
 _BLOCK_BYTES = 2**24
 _LARGE = 64
 """Pixels of a side above which a first job makes pictures smaller."""
+_ORIENTATION = 0x0112
+"""The tag of a camera's position."""
 _Picture = tuple[Path, str]
 """A file and its label."""
 
@@ -49,6 +53,8 @@ class ImagesReader(Reader):
     colour: Annotated[Colour, kinds.one_of(Colour)] = "rgb"
     crop: Annotated[bool, kinds.true_or_false()] = False
     """Whether pictures of other proportions are cropped around their middle; else they are stretched."""
+    jpeg: Annotated[int, kinds.whole(1, 95)] | None = None
+    """The quality of JPEG files that travel in the place of pixels; one that fits travels as it is. None: pixels do."""
     table: Path | None = None
     """A table with a column of paths, below the folder, and one of labels; None: folders are classes."""
     columns: Annotated[tuple[str, str], PlainValidator(lambda raw: _pair(raw)), SECTION_AS_YAML] = ("file", "label")
@@ -61,19 +67,29 @@ class ImagesReader(Reader):
         return given if len(given) > 1 or self.table is not None else part_folders(self.path) or given
 
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
+        for some in self._samples(path, begin, self._sample):
+            pixels, files, labels = zip(*some, strict=True)
+            yield Block(np.stack(pixels), np.array(labels), files if self.jpeg else None)
+
+    def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:
+        as_file = self._sample if self.skip_unreadable else self._file  # what is skipped shows when it is decoded
+        for some in self._samples(path, begin, as_file):
+            yield [file for _, file, _ in some]
+
+    def _samples(self, path: Path, begin: int, prepare: Callable[[Path, tuple[int, int]], Any]) -> Iterator[Any]:
+        """Lists of (pixels, file, label), prepared on all cores."""
         pictures = self.pictures(path)
         size = self.size or _first_size([file for file, _ in pictures])
-        rows = max(1, _BLOCK_BYTES // (size[0] * size[1] * (3 if self.colour == "rgb" else 1)))
+        rows = max(1, _BLOCK_BYTES // (size[0] * size[1] * self._channels))
         waiting = iter(pictures if self.skip_unreadable else pictures[begin:])
         skips = begin if self.skip_unreadable else 0
-        cores = len(os.sched_getaffinity(0))
-        with ThreadPoolExecutor(cores) as pool:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             while some := list(islice(waiting, rows)):
-                decoded = list(pool.map(lambda picture: self._decoded(picture[0], size), some))
-                kept = [(x, label) for x, (_, label) in zip(decoded, some, strict=True) if x is not None]
+                made = pool.map(lambda picture: self._tried(prepare, picture[0], size), some)
+                kept = [(*sample, label) for sample, (_, label) in zip(made, some, strict=True) if sample is not None]
                 kept, skips = kept[min(skips, len(kept)) :], max(0, skips - len(kept))
                 if kept:
-                    yield Block(np.stack([x for x, _ in kept]), np.array([label for _, label in kept]))
+                    yield kept
 
     def outline(self, label: str | None) -> Outline:
         from PIL import Image
@@ -143,17 +159,16 @@ class ImagesReader(Reader):
             raise DataError(f"{table.name} names {missing[0]}, which is not there ({len(missing)} of {len(found)})")
         return found
 
-    def _decoded(self, file: Path, size: tuple[int, int]) -> Array | None:
-        """Pixels of shape (height, width, channels); None: unreadable, and to be skipped. Raises DataError."""
-        from PIL import Image, ImageOps
+    @property
+    def _channels(self) -> int:
+        return 3 if self.colour == "rgb" else 1
 
-        mode = "RGB" if self.colour == "rgb" else "L"
-        height, width = size
+    def _tried(self, prepare: Callable[[Path, tuple[int, int]], Any], file: Path, size: tuple[int, int]) -> Any:
+        """What `prepare` makes of a file; None: it is unreadable, and to be skipped. Raises DataError."""
         try:
-            with Image.open(file) as opened:
-                if opened.format == "JPEG" and self.size is not None:
-                    opened.draft(mode, (width, height))  # decodes a large one at a fraction of its size
-                picture = ImageOps.exif_transpose(opened).convert(mode)
+            return prepare(file, size)
+        except DataError:
+            raise
         except Exception as error:  # Pillow's readers raise nearly everything for a damaged file
             if self.skip_unreadable:
                 return None
@@ -161,15 +176,46 @@ class ImagesReader(Reader):
                 f"{file} is no whole picture ({one_line(error)[:200]}): mend or remove it, or set data > from > "
                 "skip_unreadable: true"
             ) from error
-        if picture.size != (width, height):
-            if self.size is None:
-                raise DataError(
-                    f"{file} has {picture.height} × {picture.width} pixels, the first one {height} × {width}: say what "
-                    f"all become, data > from > size: [{height}, {width}]"
-                )
-            picture = ImageOps.fit(picture, (width, height)) if self.crop else picture.resize((width, height))
-        pixels = np.asarray(picture)
-        return pixels if pixels.ndim == 3 else pixels[:, :, None]
+
+    def _sample(self, file: Path, size: tuple[int, int]) -> tuple[Array, bytes]:
+        """Pixels of shape (height, width, channels), and the file that travels, if one does."""
+        if self.jpeg is None:
+            pixels = np.asarray(self._picture(file, size))
+            return (pixels if pixels.ndim == 3 else pixels[:, :, None]), b""
+        _, data = self._file(file, size)
+        return decode_jpeg(data, self._channels), data
+
+    def _file(self, file: Path, size: tuple[int, int]) -> tuple[None, bytes]:
+        """The JPEG file of a picture: its own where nothing in it is to be changed."""
+        from PIL import Image
+
+        mode = "RGB" if self.colour == "rgb" else "L"
+        with Image.open(file) as opened:
+            is_plain = opened.format == "JPEG" and opened.mode == mode and opened.size == size[::-1]
+            if is_plain and opened.getexif().get(_ORIENTATION, 1) == 1:
+                return None, file.read_bytes()
+        output = io.BytesIO()
+        self._picture(file, size).save(output, "JPEG", quality=self.jpeg)
+        return None, output.getvalue()
+
+    def _picture(self, file: Path, size: tuple[int, int]) -> Any:
+        """A picture in the size and colour of a sample. Raises DataError, and what Pillow raises."""
+        from PIL import Image, ImageOps
+
+        mode = "RGB" if self.colour == "rgb" else "L"
+        height, width = size
+        with Image.open(file) as opened:
+            if opened.format == "JPEG" and self.size is not None:
+                opened.draft(mode, (width, height))  # decodes a large one at a fraction of its size
+            picture = ImageOps.exif_transpose(opened).convert(mode)
+        if picture.size == (width, height):
+            return picture
+        if self.size is None:
+            raise DataError(
+                f"{file} has {picture.height} × {picture.width} pixels, the first one {height} × {width}: say what "
+                f"all become, data > from > size: [{height}, {width}]"
+            )
+        return ImageOps.fit(picture, (width, height)) if self.crop else picture.resize((width, height))
 
 
 def _pair(raw: Any) -> tuple[str, str]:

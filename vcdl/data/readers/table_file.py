@@ -110,7 +110,7 @@ def opened_table(file: Path) -> Iterator[Table]:
         if file.suffix.lower() == _ARROW:
             opened = _opened_arrow(file)
         elif file.suffix.lower() in _PARQUET:
-            opened = pa.parquet.ParquetFile(file, pre_buffer=False)  # or what was read stays in memory
+            opened = pa.parquet.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
             if not opened.metadata.num_rows:
                 raise DataError(f"{file.name} has no rows: write it again")
         else:

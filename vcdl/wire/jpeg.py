@@ -1,0 +1,94 @@
+"""Pictures that travel as JPEG: `x` has the files one behind the other, `ends` their ends, `shape` that of a sample.
+
+The client imports this file: NumPy, and Pillow or TensorFlow, whichever is there. Both decode by libjpeg-turbo.
+"""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vcdl.wire.npz_form import NpzError, NpzFile
+
+ENDS, SHAPE = "ends", "shape"
+_LONGEST_SIDE = 2**14
+_Pixels = npt.NDArray[np.uint8]
+
+
+class JpegSamples:
+    """Pictures in memory or mapped, as an array of shape (n, height, width, channels) that decodes what is taken."""
+
+    def __init__(self, data: npt.NDArray[Any], ends: npt.NDArray[Any], shape: npt.NDArray[Any]) -> None:
+        """Raises NpzError."""
+        if data.dtype != np.uint8 or data.ndim != 1 or ends.dtype.kind != "i" or shape.shape != (3,):
+            raise NpzError("no pictures as JPEG")
+        begins = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
+        height, width, channels = (int(side) for side in shape)
+        if not len(ends) or ends[-1] != len(data) or (ends <= begins).any() or channels not in (1, 3):
+            raise NpzError("pictures that do not fit their places")
+        if not 0 < min(height, width) <= max(height, width) <= _LONGEST_SIDE:
+            raise NpzError(f"pictures of {height} × {width} pixels")
+        self._data, self._begins, self._ends = data, begins, ends
+        self.shape = len(ends), height, width, channels
+        self.nbytes = len(ends) * height * width * channels
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, some: Any, /) -> _Pixels:
+        """The pictures of a slice, or at some indices. Raises NpzError."""
+        decode, shape = _decoder(self.shape[3]), self.shape[1:]
+        places = np.arange(len(self))[some]
+        pixels = np.empty((len(places), *shape), np.uint8)
+        for at, place in enumerate(places):
+            try:
+                picture = decode(self._data[self._begins[place] : self._ends[place]].tobytes())
+            except Exception as error:  # each library refuses a damaged file in its own way
+                raise NpzError(f"picture {place} is no JPEG ({str(error)[:100]})") from error
+            if picture.shape != shape:
+                raise NpzError(f"picture {place} has the shape {picture.shape}, expected {shape}")
+            pixels[at] = picture
+        return pixels
+
+
+def read_inputs(file: NpzFile) -> npt.NDArray[Any]:
+    """The array `x` of a shard, or the pictures that stand in its place. Raises NpzError, OSError."""
+    x = file.read("x")
+    return JpegSamples(x, file.read(ENDS), file.read(SHAPE))[:] if ENDS in file.names and SHAPE in file.names else x
+
+
+def decode_jpeg(data: bytes, channels: int) -> _Pixels:
+    """The pixels of a JPEG file, shape (height, width, channels). Raises what the library raises."""
+    return _decoder(channels)(data)
+
+
+def _decoder(channels: int) -> Callable[[bytes], _Pixels]:
+    try:
+        from PIL import Image
+    except ImportError:
+        return _of_tensorflow(channels)
+
+    def decode(data: bytes) -> _Pixels:
+        with Image.open(io.BytesIO(data), formats=["JPEG"]) as picture:
+            if max(picture.size) > _LONGEST_SIDE:
+                raise ValueError(f"{picture.size} pixels")
+            pixels = np.asarray(picture.convert("RGB" if channels == 3 else "L"))
+        return pixels if pixels.ndim == 3 else pixels[:, :, None]
+
+    return decode
+
+
+def _of_tensorflow(channels: int) -> Callable[[bytes], _Pixels]:
+    """Raises NpzError."""
+    try:
+        import tensorflow as tf
+    except ImportError as error:
+        raise NpzError("pictures as JPEG, and neither Pillow nor TensorFlow is here: pip install pillow") from error
+
+    def decode(data: bytes) -> _Pixels:
+        pixels: _Pixels = tf.io.decode_jpeg(data, channels, dct_method="INTEGER_ACCURATE").numpy()
+        return pixels
+
+    return decode
