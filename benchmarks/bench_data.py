@@ -143,7 +143,7 @@ def mb(size_bytes: float, seconds: float) -> str:
 
 
 def child(kind: str, folder: Path, deed: str) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "benchmarks.bench_data", kind, "--folder", folder, "--deed", deed]
+    command = [sys.executable, "-m", "benchmarks.bench_data", kind, "--folder", str(folder), "--deed", deed]
     return subprocess.Popen(command, env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")})
 
 

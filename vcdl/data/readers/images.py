@@ -5,7 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -83,13 +83,18 @@ class ImagesReader(Reader):
         rows = max(1, _BLOCK_BYTES // (size[0] * size[1] * self._channels))
         waiting = iter(pictures if self.skip_unreadable else pictures[begin:])
         skips = begin if self.skip_unreadable else 0
+        groups = iter(lambda: list(islice(waiting, rows)), [])
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            while some := list(islice(waiting, rows)):
-                made = pool.map(lambda picture: self._tried(prepare, picture[0], size), some)
-                kept = [(*sample, label) for sample, (_, label) in zip(made, some, strict=True) if sample is not None]
-                kept, skips = kept[min(skips, len(kept)) :], max(0, skips - len(kept))
-                if kept:
-                    yield kept
+            begun: list[tuple[Any, list[_Picture]]] = []
+            for some in chain(groups, (None,)):  # the next ones are prepared while these are used
+                if some is not None:
+                    begun.append((pool.map(lambda picture: self._tried(prepare, picture[0], size), some), some))
+                if begun and (len(begun) > 1 or some is None):
+                    made, of = begun.pop(0)
+                    kept = [(*sample, label) for sample, (_, label) in zip(made, of, strict=True) if sample is not None]
+                    kept, skips = kept[min(skips, len(kept)) :], max(0, skips - len(kept))
+                    if kept:
+                        yield kept
 
     def outline(self, label: str | None) -> Outline:
         from PIL import Image
