@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 # The tests start hundreds of interpreters.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test check format docs nightly soak fuzz test-boinc lock clean
+.PHONY: demo quick test check format docs nightly soak fuzz test-boinc test-server lock clean
 
 demo: $(VENV)/installed
 	@./deploy/system-packages --optional dataset-fashion-mnist
@@ -57,6 +57,10 @@ fuzz: $(VENV)/installed-dev
 # Against a real BOINC server, on its machine and as the project's user: make test-boinc PROJECT_DIR=~/projects/trial
 test-boinc: $(VENV)/installed-dev
 	VCDL_BOINC_PROJECT_DIR=$(PROJECT_DIR) $(BIN)/python -m pytest -p no:cacheprovider tests/boinc/test_real_[!c]*.py
+
+# A server's life on machines of its own (root, debootstrap, systemd-nspawn): make test-server BOINC=/path/to/a/built/tree
+test-server: $(VENV)/installed-dev
+	VCDL_BOINC_TREE=$(BOINC) $(BIN)/python -m pytest -s -p no:cacheprovider tests/boinc/server/test_whole.py
 
 $(VENV)/installed: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)

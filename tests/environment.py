@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-REAL_SERVERS = ("VCDL_BOINC_PROJECT_DIR", "VCDL_AWS_SMOKE_REGION", "VCDL_GCP_SMOKE_PROJECT")
+REAL_SERVERS = ("VCDL_BOINC_PROJECT_DIR", "VCDL_AWS_SMOKE_REGION", "VCDL_GCP_SMOKE_PROJECT", "VCDL_BOINC_TREE")
 """Each asks for tests against somebody's real server, with the logins that lie on this machine."""
 
 _FOLDER = "VCDL_TESTS_FOLDER"

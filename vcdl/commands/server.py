@@ -160,3 +160,33 @@ def upgrade_command(source: str | None, name: str | None, boinc: Path | None, ba
     for line in carry_out(steps, dry_run=dry_run):
         click.echo(line)
     return ExitCode.OK
+
+
+@command.command("uninstall")
+@_name
+@click.option("--delete-project", is_flag=True, help="Delete the project's folder and its database, too.")
+@_dry_run
+def uninstall_command(name: str | None, delete_project: bool, dry_run: bool) -> ExitCode:
+    """Take units, site and settings from this machine; the project stays unless you say so."""
+    from vcdl.boinc.server.removal import removal_steps
+    from vcdl.boinc.server.settings import installed
+    from vcdl.boinc.server.steps import carry_out
+    from vcdl.boinc.server.system import check_root
+
+    check_root()
+    for line in carry_out(removal_steps(installed(name), delete_project=delete_project), dry_run=dry_run):
+        click.echo(line)
+    return ExitCode.OK
+
+
+@command.command("sign")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--key", metavar="FILE", required=True, type=click.Path(path_type=Path), help="The private key.")
+@click.option("--boinc", metavar="TREE", required=True, type=click.Path(path_type=Path), help="BOINC's built tree.")
+def sign_command(folder: Path, key: Path, boinc: Path) -> ExitCode:
+    """Sign the files of app versions below FOLDER, on a machine without network."""
+    from vcdl.boinc.server.signing import sign
+
+    for path in sign(folder, key, boinc):
+        click.echo(f"signed {path}")
+    return ExitCode.OK

@@ -20,14 +20,18 @@ from vcdl.journal.events import Event, Recorded, UpdateApplied
 from vcdl.journal.place import Place, gone
 from vcdl.journal.reading import open_to_read
 from vcdl.journal.rows import decode, encode
+from vcdl.version import __version__
 
 # Readers (status, evaluator) never block the writer in WAL mode. NORMAL loses nothing on kill -9, only the last
 # rows on a power cut.
 _WAL = "PRAGMA journal_mode = WAL"
 _SYNCHRONOUS = "PRAGMA synchronous = NORMAL"
 # Several processes may make a new journal at once: one transaction, as each is a wait for all others.
-_TABLES = """
+_FORMAT = 1
+"""SQLite's user_version; 0 in journals that are older than it, and have the same tables."""
+_TABLES = f"""
 BEGIN IMMEDIATE;
+PRAGMA user_version = {_FORMAT};
 CREATE TABLE IF NOT EXISTS events (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     time_s REAL NOT NULL,
@@ -123,9 +127,10 @@ class Journal:
             try:
                 _switch_to_wal(connection)
                 connection.execute(_SYNCHRONOUS)
+                _check_format(connection, path)
                 if connection.execute(_HAS_ALL).fetchone() != (1,):
                     connection.executescript(_TABLES + TABLE + _STATES)
-            except sqlite3.Error:
+            except (sqlite3.Error, JournalError):
                 connection.close()
                 raise
         return cls(Place.of(path), connection, clock, may_write=True)
@@ -151,6 +156,7 @@ class Journal:
         """
         with _mapped_errors(path):
             connection = open_to_read(path, _BUSY_TIMEOUT_S)
+            _check_format(connection, path)
         return cls(Place.of(path), connection, None, may_write=False)
 
     def append(self, *events: Event, time_s: float | None = None) -> None:
@@ -312,6 +318,16 @@ class Journal:
     def close(self) -> None:
         """Close the file; doing it again is harmless."""
         self._connection.close()
+
+
+def _check_format(connection: sqlite3.Connection, path: Path) -> None:
+    """Raises JournalError for a journal of a later version of vcdl."""
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    if found > _FORMAT:
+        raise JournalError(
+            f"{path} is of format {found}, and this version of vcdl ({__version__}) reads format {_FORMAT}: go on with "
+            "the version that wrote it"
+        )
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:

@@ -94,8 +94,8 @@ def test_another_user_is_seen(made: MadeProject) -> None:
 
 
 def test_a_full_disk_is_seen(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_TOO_LITTLE_BYTES", 1 << 60)
-    assert "free some space" in failure(made, machine.disk_space).cure
+    monkeypatch.setattr(machine, "STOP_BYTES", 1 << 60)
+    assert "free some" in failure(made, machine.disk_space).cure
 
 
 def test_a_disk_of_the_runs_alone_is_looked_at(made: MadeProject) -> None:

@@ -171,6 +171,7 @@ def debian(folder: Path, suite: str = "bookworm") -> Path:
 def network() -> Iterator[None]:
     """A bridge for machines, whose packets leave under this machine's address."""
     before = _FORWARD.read_text()
+    _take_down()  # of a run that was killed
     sh("ip", "link", "add", _BRIDGE, "type", "bridge")
     try:
         sh("ip", "address", "add", f"{_NET}.1/24", "dev", _BRIDGE)
@@ -184,5 +185,9 @@ def network() -> Iterator[None]:
         yield
     finally:
         _FORWARD.write_text(before)
-        subprocess.run(["nft", "delete", "table", "ip", _TABLE], check=False, stderr=subprocess.DEVNULL)
-        subprocess.run(["ip", "link", "delete", _BRIDGE], check=False)
+        _take_down()
+
+
+def _take_down() -> None:
+    for command in (["nft", "delete", "table", "ip", _TABLE], ["ip", "link", "delete", _BRIDGE]):
+        subprocess.run(command, check=False, stderr=subprocess.DEVNULL)

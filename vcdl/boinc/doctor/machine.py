@@ -2,16 +2,15 @@
 
 import os
 import pwd
-import shutil
 import socket
 from collections.abc import Iterator
 
 from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
 from vcdl.boinc.doctor.installation import Installation
+from vcdl.boinc.grid.disk_room import GO_ON_BYTES, STOP_BYTES, free_by_folder
 
 _GIB = 1 << 30
 _LITTLE_BYTES = 5 * _GIB
-_TOO_LITTLE_BYTES = _GIB
 
 
 def user(installation: Installation) -> Iterator[Finding]:
@@ -51,21 +50,11 @@ def host_name(installation: Installation) -> Iterator[Finding]:
 
 def disk_space(installation: Installation) -> Iterator[Finding]:
     """Free space on the disks: a full disk stops everything at once."""
-    seen = set()
-    for folder in (
-        installation.project.download_dir,
-        installation.project.upload_dir,
-        installation.path,
-        installation.project.log_dir,
-        installation.project.runs_folder,
-    ):
-        if not folder.is_dir() or (device := folder.stat().st_dev) in seen:
-            continue
-        seen.add(device)
-        free = shutil.disk_usage(folder).free
+    for folder, free in free_by_folder(installation.project).items():
         what = f"{free / _GIB:.1f} GiB free for {installation.shown(folder)}"
-        if free < _TOO_LITTLE_BYTES:
-            yield failed("disk space", what, "free some space: old jobs in vcdl/runs, logs in log_*/")
+        if free < STOP_BYTES:
+            cure = f"free some: old jobs in vcdl/runs, logs in log_*/; from {GO_ON_BYTES / _GIB:g} GiB on it goes on"
+            yield failed("disk space", f"{what}: no new work is made", cure)
         elif free < _LITTLE_BYTES:
             yield warning("disk space", what, "free some space before it stops the jobs")
         else:

@@ -20,6 +20,7 @@ from vcdl.boinc.grid.create_work import (
     priority_of_new_work,
 )
 from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.disk_room import DiskRoom
 from vcdl.boinc.grid.forget import files_on_hosts
 from vcdl.boinc.grid.manifest import Manifest
 from vcdl.boinc.grid.project_folder import BoincProject
@@ -60,6 +61,7 @@ class BoincGrid(Grid):
         self._copies = SecondCopies(database, settings.job)
         self._staging = Staging(project, settings)
         self._newest = Publication(project, settings, self._staging)
+        self._room = DiskRoom(project)
         self._sent_since_s = sent_since_s
         self._from_result = 0
         self._told: set[int] = set()
@@ -111,6 +113,9 @@ class BoincGrid(Grid):
         return self._wanted
 
     def _look_at_supply(self) -> None:
+        if self._room.is_short():
+            self._wanted = 0
+            return
         job, mine = self._settings.job, JobStock(self._settings.share, self._rows.stock())
         ahead = self._settings.queue_ahead
         if ahead is not None:

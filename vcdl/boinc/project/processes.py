@@ -5,6 +5,7 @@ from pathlib import Path
 
 from vcdl.backoff import wait_until
 from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.disk_room import STOP_BYTES, free_by_folder, shortage
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project import files
 from vcdl.boinc.project.server_config import Daemon, ServerConfig
@@ -55,6 +56,7 @@ def troubles(project_dir: Path) -> list[str]:
         found.append("the project is stopped (bin/start)")
     elif dead:
         found.append(f"{', '.join(dead)} not running (bin/start --cron, which cron should call)")
+    found += [shortage(folder, free) for folder, free in free_by_folder(project).items() if free < STOP_BYTES]
     database = BoincDatabase(project)
     try:
         database.execute("SELECT 1")

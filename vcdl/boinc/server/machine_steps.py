@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vcdl.boinc.project import files
 from vcdl.boinc.server import system, texts
-from vcdl.boinc.server.settings import ETC, ServerSettings, is_address
+from vcdl.boinc.server.settings import ServerSettings, is_address
 from vcdl.boinc.server.steps import ServerStep
 from vcdl.errors import ServerError
 
@@ -86,6 +86,7 @@ def check_python(python: Path) -> None:
 
 
 def _install_packages(wanted: list[str]) -> None:
+    system.run("dpkg", "--configure", "--pending")  # after a kill
     system.run("apt-get", "update", "--quiet")
     names = []
     for each in system.packages_missing(wanted):
@@ -142,8 +143,13 @@ def _grant(settings: ServerSettings) -> None:
 
 
 def _is_redis_set() -> bool:
+    """Whether Redis itself asks for the password: a file that it has not read yet says nothing."""
     included = _REDIS_CONFIG.is_file() and _REDIS_INCLUDE in _REDIS_CONFIG.read_text()
-    return bool(included and redis_password()) and REDIS_FILE.stat().st_mode & 0o007 == 0 and _runs("redis-server")
+    if not included or not (password := redis_password()):
+        return False
+    refused = "NOAUTH" in system.run("redis-cli", "ping", fails=True)
+    said = system.run("redis-cli", "ping", more={"REDISCLI_AUTH": password}, fails=True)
+    return refused and said.strip() == "PONG"
 
 
 def _set_redis() -> None:
@@ -175,10 +181,9 @@ def _has_firewall(rules: str) -> bool:
 
 
 def _set_firewall(rules: str) -> None:
-    ETC.mkdir(exist_ok=True)
-    files.write(_FIREWALL_FILE, rules.encode())
+    system.run("nft", "--file", "-", stdin=rules)
     text = _FIREWALL_CONFIG.read_text() if _FIREWALL_CONFIG.is_file() else "#!/usr/sbin/nft -f\n"
     if _FIREWALL_INCLUDE not in text:
         _FIREWALL_CONFIG.write_text(f"{text.rstrip()}\n{_FIREWALL_INCLUDE}")
     system.run("systemctl", "enable", "--quiet", "nftables")
-    system.run("nft", "--file", _FIREWALL_FILE)
+    files.write(_FIREWALL_FILE, rules.encode())

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from vcdl.backoff import wait_until
+from vcdl.boinc.doctor.asking import NoAnswer, ask
 from vcdl.boinc.project import files
 from vcdl.boinc.server import system, texts
 from vcdl.boinc.server.machine_steps import redis_password
@@ -20,6 +21,7 @@ from vcdl.stores.settings import PASSWORD_VARIABLE
 _SITES = Path("/etc/apache2/sites-enabled")
 _MODULES = ("cgi", "alias", "rewrite", "ssl")
 _TRUSTED = Path("/usr/local/share/ca-certificates")
+_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 _OPERATOR = "operator"
 _STARTING_S = 90.0
 _PASSWORD_TAG = re.compile(r"<db_passwd>[^<]*</db_passwd>|<db_passwd/>")
@@ -237,20 +239,28 @@ def _units(settings: ServerSettings) -> list[str]:
 
 
 def _are_started(settings: ServerSettings) -> bool:
-    wanted = texts.units(settings, with_web=has_web())
-    if any(files.read(path) != text.encode() for path, text in wanted.items()):
-        return False
     names = _units(settings)
+    stale = system.run("systemctl", "show", "--property=NeedDaemonReload", *names, fails=True)
+    if _changed_units(settings) or "=yes" in stale:
+        return False
     return system.succeeds("systemctl", "is-active", "--quiet", *names) and system.succeeds(
         "systemctl", "is-enabled", "--quiet", *names
     )
 
 
 def _start_units(settings: ServerSettings) -> None:
-    for path, text in texts.units(settings, with_web=has_web()).items():
+    changed = _changed_units(settings)
+    for path, text in changed.items():
         files.write(path, text.encode())
     system.run("systemctl", "daemon-reload")
     system.run("systemctl", "enable", "--quiet", "--now", *_units(settings))
+    if restarted := [path.name for path in changed if path.name in _units(settings)]:
+        system.run("systemctl", "restart", *restarted)
+
+
+def _changed_units(settings: ServerSettings) -> dict[Path, str]:
+    wanted = texts.units(settings, with_web=has_web())
+    return {path: text for path, text in wanted.items() if files.read(path) != text.encode()}
 
 
 def restart_units(settings: ServerSettings) -> None:
@@ -263,7 +273,8 @@ def _has_certificate(settings: ServerSettings) -> bool:
     certificate, key = settings.certificate
     return (
         system.is_private(key)
-        and files.read(_TRUSTED / f"vcdl-{settings.name}.crt") == files.read(certificate)
+        and certificate.is_file()
+        and certificate.read_bytes() in (files.read(_BUNDLE) or b"")
         and _is_for(settings, certificate)
     )
 
@@ -308,7 +319,16 @@ def _site(settings: ServerSettings) -> str:
 def _is_served(settings: ServerSettings) -> bool:
     enabled = all((Path("/etc/apache2/mods-enabled") / f"{name}.load").exists() for name in _MODULES if name != "cgi")
     written = files.read(_SITES / f"{settings.name}.conf") == _site(settings).encode()
-    return enabled and written and system.succeeds("systemctl", "is-active", "--quiet", "apache2")
+    return enabled and written and _answers(f"{settings.url}get_project_config.php")
+
+
+def _answers(url: str) -> bool:
+    """Whether Apache has read the site, and not only got it."""
+    try:
+        ask(url)
+    except NoAnswer:
+        return False
+    return True
 
 
 def _wait_for_doctor(settings: ServerSettings) -> None:

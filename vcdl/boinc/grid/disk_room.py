@@ -1,0 +1,61 @@
+"""The room on a project's disks. No new work is made before a disk is full: the database, the journals and uploads of
+what is out need the rest.
+"""
+
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from vcdl.boinc.grid.project_folder import BoincProject
+
+_GIB = 1 << 30
+STOP_BYTES = 2 * _GIB
+"""With less, no work is made. BOINC's upload handler takes nothing below 1 GiB."""
+GO_ON_BYTES = 3 * _GIB
+"""With as much, it is made again."""
+_DATABASE = Path("/var/lib/mysql")
+_log = logging.getLogger("vcdl.loop.work_generator")
+
+
+def free_by_folder(project: BoincProject) -> dict[Path, int]:
+    """Free bytes of each disk that the project fills, by a folder on it; the database's where it is on this machine."""
+    found: dict[int, tuple[Path, int]] = {}
+    local = [_DATABASE] if project.db_host == "localhost" else []
+    for folder in (
+        project.download_dir,
+        project.upload_dir,
+        project.path,
+        project.log_dir,
+        project.runs_folder,
+        *local,
+    ):
+        if os.path.isdir(folder):
+            found.setdefault(folder.stat().st_dev, (folder, shutil.disk_usage(folder).free))
+    return dict(found.values())
+
+
+class DiskRoom:
+    """Whether there is room for new work; it says so in the log when that changes."""
+
+    def __init__(self, project: BoincProject) -> None:
+        self._project = project
+        self._is_short = False
+
+    def is_short(self) -> bool:
+        """Whether no new work may be made now."""
+        least, folder = min((free, folder) for folder, free in free_by_folder(self._project).items())
+        was_short, self._is_short = self._is_short, least < (GO_ON_BYTES if self._is_short else STOP_BYTES)
+        if self._is_short and not was_short:
+            _log.error("%s", shortage(folder, least))
+        elif was_short and not self._is_short:
+            _log.info("there is room on the disk of %s again: new work is made", folder)
+        return self._is_short
+
+
+def shortage(folder: Path, free_bytes: int) -> str:
+    """The sentence for people."""
+    return (
+        f"{free_bytes / _GIB:.1f} GiB are free for {folder}: no new work is made until {GO_ON_BYTES / _GIB:g} are. "
+        "Remove old jobs in vcdl/runs, logs and backups"
+    )

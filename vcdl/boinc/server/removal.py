@@ -1,0 +1,75 @@
+"""Take a server from its machine again; on request with its project."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from vcdl.boinc.server import system, texts
+from vcdl.boinc.server.project_steps import stop_serving
+from vcdl.boinc.server.settings import ETC, ServerSettings
+from vcdl.boinc.server.steps import ServerStep
+
+_UNITS = Path("/etc/systemd/system")
+
+
+def removal_steps(settings: ServerSettings, *, delete_project: bool) -> Iterator[ServerStep]:
+    """The steps; packages stay, as others may use them, and so do VCDL's folders in /opt. The settings go last, so
+    that a killed removal can be run again.
+    """
+    rotation = Path("/etc/logrotate.d") / settings.name
+    site = Path("/etc/apache2/sites-enabled") / f"{settings.name}.conf"
+    yield ServerStep("units stopped and removed", lambda: not _units(settings), lambda: _remove_units(settings))
+    yield ServerStep("Apache serves it no more", lambda: not site.exists(), lambda: stop_serving(settings))
+    yield ServerStep("log rotation removed", lambda: not rotation.exists(), rotation.unlink)
+    if delete_project:
+        yield ServerStep(
+            f"database and database user {settings.user} dropped",
+            lambda: not _has_database(settings),
+            lambda: _drop(settings),
+        )
+        yield ServerStep(
+            f"{settings.project} deleted",
+            lambda: not settings.project.exists(),
+            lambda: shutil.rmtree(settings.project),
+        )
+    yield ServerStep(f"settings in {ETC} removed", lambda: not _kept(settings), lambda: _forget(settings))
+
+
+def _units(settings: ServerSettings) -> list[Path]:
+    wanted = texts.units(settings, with_web=True)
+    named = [_UNITS / f"{settings.name}-backup.{kind}" for kind in ("timer", "service")]
+    return [path for path in dict.fromkeys((*wanted, *named)) if path.exists()]
+
+
+def _remove_units(settings: ServerSettings) -> None:
+    found = _units(settings)
+    system.run("systemctl", "disable", "--quiet", "--now", *(path.name for path in found))
+    for path in found:
+        path.unlink()
+    system.run("systemctl", "daemon-reload")
+
+
+def _has_database(settings: ServerSettings) -> bool:
+    asked = (
+        f"SELECT 1 FROM information_schema.schemata WHERE schema_name = '{settings.name}' "
+        f"UNION SELECT 1 FROM mysql.db WHERE User = '{settings.user}' AND Db = '{settings.name}'"
+    )
+    return bool(system.sql(asked).strip())
+
+
+def _drop(settings: ServerSettings) -> None:
+    """The user of the database goes, too, unless another project of this machine is his."""
+    who = f"'{settings.user}'@localhost"
+    system.sql(f"DROP DATABASE IF EXISTS `{settings.name}`; REVOKE ALL ON `{settings.name}`.* FROM {who};")
+    others = system.sql(f"SELECT COUNT(*) FROM mysql.db WHERE User = '{settings.user}'").strip()
+    if others == "0":
+        system.sql(f"DROP USER {who}")
+
+
+def _kept(settings: ServerSettings) -> list[Path]:
+    return sorted(path for path in ETC.glob(f"{settings.name}.*") if path.stem == settings.name)
+
+
+def _forget(settings: ServerSettings) -> None:
+    for path in sorted(_kept(settings), key=lambda path: path == settings.file):
+        path.unlink()
