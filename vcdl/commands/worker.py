@@ -21,8 +21,10 @@ from vcdl.errors import ExitCode, GridError, VcdlError, folder_errors
 
 if TYPE_CHECKING:
     from vcdl.pool.pilot import Pilot
+    from vcdl.remote.pilot_pool import RemotePool
 
 _STEP_S = 0.1
+_REQUEST_S = 20.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _EXAMPLES = """\b
 Examples:
@@ -35,7 +37,14 @@ trains the subtask."""
 
 
 def worker(
-    folder: Path, for_s: float | None, idle_s: float, threads: int | None, scratch: Path | None, *, allow_code: bool
+    folder: Path,
+    for_s: float | None,
+    idle_s: float,
+    threads: int | None,
+    scratch: Path | None,
+    *,
+    allow_code: bool,
+    server: str | None,
 ) -> ExitCode:
     """Train subtasks of a run until it is over, the time is up, or a signal comes: only the first is OK.
 
@@ -45,8 +54,11 @@ def worker(
     from vcdl.pool.pilot import Pilot
     from vcdl.pool.pilot_worker import PilotWorker
 
-    pool = PoolFolder.of(folder.resolve())
-    driver = pool.read_driver()
+    pool = PoolFolder.of(folder.resolve()) if server is None else _pool_of_service(server, str(folder))
+    try:
+        driver = pool.read_driver()
+    except OSError as error:
+        raise GridError(f"{error.filename or pool.where}: {error.strerror or error}") from error
     if driver is None:
         raise GridError(f"no pool has begun in {folder}: `vcdl pool JOB.yaml --out {folder}` begins one")
     if driver.brings_code and not allow_code:
@@ -65,6 +77,16 @@ def worker(
     if pilot.why_left:
         raise VcdlError(pilot.why_left)
     return ExitCode.OK if pilot.is_over else ExitCode.INTERRUPTED
+
+
+def _pool_of_service(server: str, run: str) -> "RemotePool":
+    """Raises JobError."""
+    from vcdl.remote.connections import connection_of
+    from vcdl.remote.pilot_pool import RemotePool
+    from vcdl.remote.service_client import ServiceClient
+
+    # One try a request, and no long one: the pilot itself tries again, and its lease runs meanwhile.
+    return RemotePool(ServiceClient(connection_of(server), _REQUEST_S, tries=1), run)
 
 
 def _fly(pilot: "Pilot", for_s: float | None) -> None:
@@ -122,9 +144,16 @@ def _say(words: str) -> None:
     "--scratch", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
     help="Folder on this machine for shards and checkpoints [default: one in TMPDIR, removed at the end].",
 )  # fmt: skip
+@click.option("--server", metavar="NAME", help="FOLDER is a job of a service of `vcdl login`.")
 @click.option("--allow-code", is_flag=True, help="Run the code that a job brings (model > code).")
 def command(
-    folder: Path, for_s: float | None, idle_s: float, threads: int | None, scratch: Path | None, allow_code: bool
+    folder: Path,
+    for_s: float | None,
+    idle_s: float,
+    threads: int | None,
+    scratch: Path | None,
+    server: str | None,
+    allow_code: bool,
 ) -> ExitCode:
     """Train subtasks of a pool's run in FOLDER."""
-    return worker(folder, for_s, idle_s, threads, scratch, allow_code=allow_code)
+    return worker(folder, for_s, idle_s, threads, scratch, allow_code=allow_code, server=server)

@@ -139,6 +139,14 @@ class Desk:
 
     # -- the pilot's side; all calls raise OSError, and FileNotFoundError when the run has given the pilot up
 
+    def make(self) -> None:
+        """Make it."""
+        self.path.mkdir()
+
+    def taken(self) -> Assignment | None:
+        """The task that was taken up and not ended; None: there is none."""
+        return _read(self._taken, Assignment)
+
     def take(self) -> Assignment | None:
         """Take the next task up; None: there is none."""
         if self._next.name not in _names_now(self.path) or not _moved(self._next, self._taken):
@@ -161,10 +169,10 @@ class Desk:
         else:
             with atomic_write(self.path / f"{workunit}{'.back' if update is None else '.failed'}") as temporary:
                 temporary.write_text(update or "", encoding="utf-8")
-        self.forget()
+        self.forget(workunit)
 
-    def forget(self) -> None:
-        """Lay the task aside that was trained."""
+    def forget(self, workunit: str) -> None:
+        """Lay the task aside that was trained, `workunit`."""
         for path in (self._taken, self.path / "drop.json"):
             path.unlink(missing_ok=True)
 
@@ -183,6 +191,25 @@ class PoolFolder:
     @property
     def run(self) -> Path:
         return self.path.parent
+
+    @property
+    def where(self) -> str:
+        """The run, for messages."""
+        return str(self.run)
+
+    def state_of(self, path: str) -> tuple[str, int]:
+        """What tells a file's content from another, and its size in bytes. Raises OSError, also for a path that leads
+        out of the run's folder.
+        """
+        source = self.run / path
+        if not source.resolve().is_relative_to(self.run.resolve()):
+            raise OSError(errno.EPERM, "lies outside the run's folder", str(source))
+        found = source.stat()
+        return f"{source}\0{found.st_size}\0{found.st_mtime_ns}", found.st_size
+
+    def copy(self, path: str, target: Path) -> None:
+        """Write a file of the run to `target`. Raises OSError."""
+        shutil.copyfile(self.run / path, target)
 
     @property
     def _bell(self) -> Path:

@@ -19,7 +19,7 @@ from vcdl.client.inputs import PARAMS_FILE
 from vcdl.client.newest import NEWEST_FILE, VERSION_FILE
 from vcdl.errors import DISK_FULL, WorkunitError
 from vcdl.files.atomic import atomic_write
-from vcdl.pool.desks import Assignment, Driver, Message, PoolFolder
+from vcdl.pool.desks import Assignment, Driver, Message
 from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE, Workunit
 
 _LASTING = frozenset({errno.ENOENT, errno.EPERM, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
@@ -51,12 +51,36 @@ class Worker(Protocol):
         ...
 
 
+class PilotDesk(Protocol):
+    """The pilot's side of its desk (vcdl.pool.desks). All calls raise OSError, and FileNotFoundError when the run has
+    given the pilot up.
+    """
+
+    def make(self) -> None: ...
+    def take(self) -> Assignment | None: ...
+    def dropped(self) -> str: ...
+    def end(self, workunit: str, update: Path | str | None) -> None: ...
+    def forget(self, workunit: str) -> None: ...
+
+
+class SharedPool(Protocol):
+    """A pool as a pilot reaches it: a folder, or a service. All calls raise OSError."""
+
+    @property
+    def where(self) -> str: ...
+    def read_driver(self) -> Driver | None: ...
+    def ring(self, message: Message) -> None: ...
+    def desk(self, pilot: str) -> PilotDesk: ...
+    def state_of(self, path: str) -> tuple[str, int]: ...
+    def copy(self, path: str, target: Path) -> None: ...
+
+
 @dataclass
 class Pilot:
     """One pilot of a pool. `step` until it returns False."""
 
     name: str
-    pool: PoolFolder
+    pool: SharedPool
     worker: Worker
     scratch: Path
     """A folder on this machine, for the files of the task and those that are kept for the next ones."""
@@ -107,7 +131,7 @@ class Pilot:
         try:
             goes_on = self._visit(self.clock())
         except OSError as error:
-            self.say(self._tries.failed(f"{error.filename or self.pool.path}: {error.strerror or error}"))
+            self.say(self._tries.failed(f"{error.filename or self.pool.where}: {error.strerror or error}"))
             return self._is_patient(self.clock())
         self._tries.succeeded()
         return goes_on
@@ -174,7 +198,7 @@ class Pilot:
             self._heard_s = now_s
         if now_s - self._heard_s <= self.idle_s:
             return True
-        self.why_left = f"nobody has driven {self.pool.run} for {self.idle_s:g} s: `vcdl resume` there goes on"
+        self.why_left = f"nobody has driven {self.pool.where} for {self.idle_s:g} s: `vcdl resume` there goes on"
         return False
 
     def _look(self) -> None:
@@ -186,7 +210,7 @@ class Pilot:
                     self._begin(task)
             elif self._task is not None and desk.dropped() == self._task.workunit:
                 self._forget("the run does not want it any more")
-                desk.forget()
+                desk.forget(self._task.workunit)
         except FileNotFoundError:
             self._arrive()
 
@@ -194,7 +218,7 @@ class Pilot:
         """Make a desk: at the beginning, and after the run has given this pilot up."""
         if self._task is not None:
             self._forget("the run has given this pilot up, and has the subtask trained by another")
-        self.pool.desk(self.name).path.mkdir()
+        self.pool.desk(self.name).make()
         self._rings_at_s = 0.0
 
     def _forget(self, why: str) -> None:
@@ -253,18 +277,15 @@ class Pilot:
 
     def _fetch(self, path: str, target: Path) -> int:
         """Copy a file of the run, or link the one that is here already; returns the bytes that were copied."""
-        source = self.pool.run / path
-        if not source.resolve().is_relative_to(self.pool.run.resolve()):
-            raise OSError(errno.EPERM, "lies outside the run's folder", str(source))
-        found = source.stat()
-        key = hashlib.sha256(f"{source}\0{found.st_size}\0{found.st_mtime_ns}".encode()).hexdigest()
+        state, size_bytes = self.pool.state_of(path)
+        key = hashlib.sha256(state.encode()).hexdigest()
         kept = self.scratch / "kept" / key
-        size_bytes = 0
-        if not kept.exists():
+        if kept.exists():
+            size_bytes = 0
+        else:
             kept.parent.mkdir(exist_ok=True)
             with atomic_write(kept) as temporary:
-                shutil.copyfile(source, temporary)
-            size_bytes = found.st_size
+                self.pool.copy(path, temporary)
         if target.name == PARAMS_FILE:
             kept.replace(target)  # hardly ever wanted again
         else:
@@ -282,7 +303,7 @@ class Pilot:
             return
         if driver.newest_version > base_version:
             try:
-                shutil.copyfile(self.pool.run / driver.newest_params, slot / NEWEST_FILE)
+                self.pool.copy(driver.newest_params, slot / NEWEST_FILE)
             except FileNotFoundError:  # there are newer ones by now; those that came will do
                 return
             (slot / VERSION_FILE).write_text(str(driver.newest_version))

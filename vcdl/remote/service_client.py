@@ -29,7 +29,7 @@ from vcdl.files.atomic import whole_file
 from vcdl.journal.events import Event
 from vcdl.journal.rows import decode
 from vcdl.remote.connections import ServiceConnection
-from vcdl.remote.parcel import Parcel
+from vcdl.remote.parcel import Parcel, ParcelFile
 
 _TIMEOUT_S = 200.0
 """Longer than the service checks a job."""
@@ -70,7 +70,9 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 class ServiceClient:
     """A service that a token opens. Every call raises VcdlError."""
 
-    def __init__(self, connection: ServiceConnection) -> None:
+    def __init__(self, connection: ServiceConnection, timeout_s: float = _TIMEOUT_S, tries: int = _TRIES) -> None:
+        """`timeout_s`: of a request; `tries`: of one that is safe to ask twice, while the service is away."""
+        self._timeout_s, self._tries = timeout_s, tries
         self.name = connection.name
         self._url = f"{connection.url}/api/v1"
         self._token = connection.token
@@ -146,25 +148,45 @@ class ServiceClient:
             missing |= set(self._json("POST", "/chunks", names[begin : begin + 5000])["missing"])
         sent, whole = 0, sum(file.size_bytes for file in parcel.files)
         for file in parcel.files:
-            for chunk, content in file.read():
-                if chunk in missing:
-                    self._json("PUT", f"/chunks/{chunk}", content)
-                    missing.discard(chunk)
-                sent += len(content)
+            for size_bytes in self._send(file, missing):
+                sent += size_bytes
                 progress(sent, whole)
         body = {"job": parcel.job, "files": [{"name": file.name, "chunks": file.chunks} for file in parcel.files]}
         return str(self._json("POST", "/jobs", body, {"Idempotency-Key": key or uuid.uuid4().hex})["job"])
 
+    def _send(self, file: ParcelFile, missing: set[str]) -> Iterator[int]:
+        """Send those pieces of a file that are missing; yields the size of each, sent or not."""
+        for chunk, content in file.read():
+            if chunk in missing:
+                self._json("PUT", f"/chunks/{chunk}", content)
+                missing.discard(chunk)
+            yield len(content)
+
+    def send_chunks(self, file: ParcelFile) -> list[str]:
+        """Send a file in pieces that the service lacks; returns their names."""
+        missing = set(self._json("POST", "/chunks", list(file.chunks))["missing"])
+        for _ in self._send(file, missing):
+            pass
+        return list(file.chunks)
+
+    def ask_pool(self, method: str, name: str, path: str, body: Any = None) -> dict[str, Any]:
+        """An act of a pilot in the pool of a run."""
+        return self._json(method, f"/pools/{quote(name, safe='')}/{path}", body)
+
+    def fetch_for_pilot(self, name: str, path: str, output: Path) -> None:
+        """Write a file that a subtask needs to `output`, whole or not at all."""
+        self._fetch(f"/pools/{quote(name, safe='')}/files/{path}", output)
+
     def _json(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
         """An answer as JSON. What is safe to ask twice is asked again while the service is away."""
-        for tried in range(1, _TRIES + 1):
+        for tried in range(1, self._tries + 1):
             try:
                 with self._opened(method, path, body, headers) as answer:
                     text = answer.read()
                 found: dict[str, Any] = json.loads(text) if text else {}
                 return found
             except GridUnavailable:
-                if tried == _TRIES or (method == "POST" and path not in ("/chunks", "/jobs")):
+                if tried == self._tries or (method == "POST" and path not in ("/chunks", "/jobs")):
                     raise
                 time.sleep(_WAIT_S * tried)
             except ValueError as error:
@@ -180,7 +202,7 @@ class ServiceClient:
         given = {"Authorization": f"Bearer {self._token}", "Content-Type": kind, **(headers or {})}
         request = urllib.request.Request(self._url + path, data, given, method=method)
         try:
-            return self._opener.open(request, timeout=_TIMEOUT_S)
+            return self._opener.open(request, timeout=self._timeout_s)
         except urllib.error.HTTPError as error:
             raise self._told(error) from None
         except (OSError, http.client.HTTPException) as error:

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from vcdl.errors import ExitCode, GridError, VcdlError
 from vcdl.version import __version__
-from vcdl.web import api, routes
+from vcdl.web import api, pilots, routes
 from vcdl.web.guard import Guard
 from vcdl.web.metrics import CONTENT_TYPE
 from vcdl.web.problems import problem, problem_of, status_of
@@ -37,6 +37,7 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
     app = FastAPI(title="VCDL", version=__version__, docs_url=None, redoc_url=None, openapi_url="/api/v1/openapi.json")
     app.state.service = service
     app.include_router(api.router)
+    app.include_router(pilots.router)
     app.include_router(routes.router)
 
     @app.get("/healthz", tags=["v1"])
