@@ -14,6 +14,7 @@ from tests.served_run import SHARDS, ServedRun
 from tests.tcp_proxy import TcpProxy
 from tests.web.served import Served, served
 from vcdl.errors import GridUnavailable, VcdlError
+from vcdl.pool.desks import Assignment, PoolFolder
 from vcdl.pool.pilot import Pilot
 from vcdl.remote.connections import ServiceConnection
 from vcdl.remote.pilot_pool import RemotePool
@@ -95,6 +96,19 @@ def test_pilots_get_what_a_subtask_needs_and_nothing_else(pool: Pool, service: S
     for role in (Role.READER, Role.SUBMITTER):
         with pytest.raises(VcdlError, match="this needs a token of a operator"):
             remote(pool, service.port, role).client.ask_pool("GET", "served", "driver")
+    desk, of_run = reached.desk("a"), PoolFolder.of(pool.served.folder.path).desk("a")
+    with pytest.raises(FileNotFoundError, match="knows no pilot a"):
+        desk.take()
+    desk.make()
+    task = Assignment("served_e0001_s000_a0_v000000", "{}", {})
+    of_run.give(task)
+    assert desk.take() == desk.take() == task  # the answer of the first was lost
+    of_run.do_without(task.workunit)
+    assert desk.dropped() == task.workunit
+    desk.forget("served_e0001_s001_a0_v000000")  # of an earlier task, and late
+    assert desk.take() == task
+    desk.forget(task.workunit)
+    assert desk.take() is None
     with pytest.raises(OSError, match="no name of a pilot"):
         reached.desk(".hidden").make()
     with pytest.raises(OSError, match="is not the name of a workunit"):

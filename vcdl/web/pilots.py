@@ -108,7 +108,7 @@ def forget(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[st
     desk = _desk(request, name, pilot)
     with folder_errors(desk.path):
         if _is_at_work_on(desk, workunit):
-            desk.forget()
+            desk.forget(workunit)
     return {}
 
 
