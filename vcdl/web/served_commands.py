@@ -67,7 +67,7 @@ class CommandRequest:
 
 @dataclass(frozen=True)
 class CommandAnswer:
-    """What a command said."""
+    """A command's words."""
 
     output: str
     errors: str
@@ -218,7 +218,7 @@ class CommandRunner:
                 folder.rmdir()  # which one with a file in it is not
 
     def _told(self, said: bytes, output: Path | None, request: CommandRequest) -> str:
-        """What a command said, without the paths of the server."""
+        """A command's words, without the paths of the server."""
         text = said[:_MOST_CHARACTERS].decode("utf-8", "replace")
         if output is not None:
             for path in (output, output.relative_to(self._runs)):

@@ -30,7 +30,7 @@ _PROJECT_FILES = (
     "html/user_profile",
     "archives",
 )
-"""What others than make_project wrote there; with all XML files, and vcdl/ without the runs."""
+"""Files that others than make_project wrote there; with all XML files, and vcdl/ without the runs."""
 
 
 def back_up(settings: ServerSettings, place: str, recipient: str = "") -> Iterator[str]:

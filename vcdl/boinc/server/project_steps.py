@@ -93,7 +93,7 @@ def is_healthy(settings: ServerSettings) -> bool:
 
 
 def complaints(settings: ServerSettings) -> list[str]:
-    """What the doctor says of what has failed, each with its cure."""
+    """The doctor's failures, each with its cure."""
     script = f"{texts.COMMAND} project doctor --project-dir {settings.project}; true"
     said = system.run("sh", "-c", script, user=settings.user).splitlines()
     failed = [number for number, line in enumerate(said) if line.startswith("failed")]

@@ -31,7 +31,7 @@ from vcdl.errors import ServerError
 from vcdl.stores.settings import PASSWORD_VARIABLE
 
 _ARCHIVES = ("keys", "project", "staged", "runs")
-"""What goes into the project's folder; each later one may replace files of the earlier ones."""
+"""Archives that go into the project's folder; each later one may replace files of the earlier ones."""
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ def check_root() -> None:
 
 
 def packages_missing(wanted: Sequence[str]) -> list[str]:
-    """Those of the Debian packages that are not installed; of `a|b` one is enough."""
+    """The Debian packages among these that are not installed; of `a|b` one is enough."""
     listed = run("dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n", fails=True)
     there = {line.split()[0] for line in listed.splitlines() if line.endswith(" installed")}
     return [each for each in wanted if there.isdisjoint(each.split("|"))]

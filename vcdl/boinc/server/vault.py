@@ -21,7 +21,7 @@ _NEWEST, _DAYS, _WEEKS, _MONTHS = 3, 7, 5, 12
 
 @dataclass(frozen=True)
 class BackupManifest:
-    """What a backup holds."""
+    """The content of a backup."""
 
     project: str
     made: str
