@@ -99,6 +99,17 @@ def test_what_is_keras_own_is_taken_over(given: Callable[[], dict[str, Any]], ex
     compile_model(compiled(), settings.to_wire(Normalisation()))  # Keras knows all of it by these names
 
 
+def test_a_rate_that_was_chosen_is_not_left_to_a_trial() -> None:
+    import keras
+
+    default, chosen = (
+        training_of(compiled(optimizer=optimizer, loss="mse"))["learning_rate"]
+        for optimizer in ("adam", keras.optimizers.Adam(0.003))
+    )
+    assert (default["peak"], default["short_job_boost"]) == (0.0017, "auto")
+    assert (chosen["peak"], chosen["short_job_boost"]) == (0.003, 3.0)
+
+
 def own() -> dict[str, Any]:
     def mean_squared_error(y: Any, predicted: Any) -> Any:
         return predicted - y

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from vcdl.job import Job, save_job
+from vcdl.job.lr_schedule import USUAL_BOOST
 from vcdl.journal.observer import RunObserver
 from vcdl.models.footprint import Footprint
-from vcdl.models.rate_trial import USUAL_BOOST, is_tried
+from vcdl.models.rate_trial import is_tried
 from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare
 from vcdl.run.run import Run

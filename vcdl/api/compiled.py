@@ -6,6 +6,7 @@ from typing import Any
 from vcdl.client.compile import LOSS_SCALING
 from vcdl.client.own_code import OwnCode
 from vcdl.errors import JobError
+from vcdl.job.lr_schedule import USUAL_BOOST
 from vcdl.job.training import usual_rate
 from vcdl.wire.workunit import Named
 
@@ -60,12 +61,12 @@ def _given_metrics(model: Any, count: int) -> list[Any]:
 def _as_peak(rate: float, optimizer: Any) -> Any:
     """The rate as the peak of a job's default course: many clients come further with it than with a constant rate.
 
-    A rate that is the optimizer's own was hardly chosen: the job's default for it takes its place.
+    A rate that is the optimizer's own was hardly chosen: the job's default for it takes its place. No trial goes far
+    beyond one that was.
     """
     name, own_rate = type(optimizer).__name__, inspect.signature(type(optimizer)).parameters["learning_rate"].default
-    usual = usual_rate(Named(name))
-    peak = usual.peak if rate == own_rate else rate
-    return {**usual.model_dump(mode="json", exclude_none=True), "peak": peak}
+    usual = usual_rate(Named(name)).model_dump(mode="json", exclude_none=True)
+    return usual if rate == own_rate else {**usual, "peak": rate, "short_job_boost": USUAL_BOOST}
 
 
 def _rate(rate: Any) -> float:

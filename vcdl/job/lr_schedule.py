@@ -32,6 +32,8 @@ class LrSchedule:
 STEADY = LrSchedule()
 """One rate for the whole job."""
 
+USUAL_BOOST = 3.0
+"""The highest factor by which a short job's rate is raised where nothing was tried (docs/decisions/019)."""
 LONG_STEPS = 7500
 """Sequential optimizer steps from which on a job counts as long and its rate is not raised (docs/decisions/019)."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from vcdl.job.training import TrainingSettings
     from vcdl.wire.weights import Vector
 
-USUAL_BOOST = 3.0
-"""The factor where nothing was tried."""
 _FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 _STEPS = 60
 _JUDGED = 15

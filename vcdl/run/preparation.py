@@ -10,6 +10,7 @@ from typing import Any
 
 from vcdl.errors import RunFolderError, folder_error
 from vcdl.job import Job
+from vcdl.job.lr_schedule import USUAL_BOOST
 from vcdl.journal.journal import Journal
 from vcdl.journal.observer import RunObserver
 from vcdl.models.footprint import footprint_of
@@ -39,7 +40,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     from vcdl.data import ensure_files, load_dataset, read_samples
     from vcdl.models import fitted
     from vcdl.models.model_classes import with_model_classes
-    from vcdl.models.rate_trial import USUAL_BOOST, found_boost, is_tried
+    from vcdl.models.rate_trial import found_boost, is_tried
     from vcdl.models.trial import try_job
     from vcdl.run.own_training import leave_samples, own_step
     from vcdl.wire.frozen import write_frozen
