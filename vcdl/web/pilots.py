@@ -27,7 +27,7 @@ Name = Annotated[str, Path(max_length=64, description="the job's name")]
 Pilot = Annotated[str, Path(max_length=80, description="the pilot's name")]
 
 
-class Ending(BaseModel):
+class TaskEnding(BaseModel):
     """How a task ended: an update, a reason, or neither."""
 
     chunks: list[str] = Field(default=[], max_length=10_000)
@@ -113,7 +113,7 @@ def forget(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[st
 
 
 @router.put("/desks/{pilot}/endings/{workunit}")
-def end(request: Request, name: Name, pilot: Pilot, workunit: str, ending: Ending) -> dict[str, Any]:
+def end(request: Request, name: Name, pilot: Pilot, workunit: str, ending: TaskEnding) -> dict[str, Any]:
     """Hand in how a task ended; `desk`: whether it was of use."""
     desk = _desk(request, name, pilot)
     with folder_errors(desk.path):
