@@ -158,7 +158,10 @@ def redis_settings(password: str) -> str:
 
 
 def firewall(ssh_port: int) -> str:
-    """Rules of nftables: a table of its own, which lets in ssh and the web."""
+    """Rules of nftables: a table of its own, which lets in ssh, the web and ICMP.
+
+    Its protocols are numbers, 1 and 58: a small Debian does not know their names.
+    """
     ports = ", ".join(str(port) for port in sorted({22, ssh_port, 80, 443}))
     return f"""\
 table inet vcdl
@@ -168,7 +171,7 @@ table inet vcdl {{
         type filter hook input priority 0; policy drop;
         ct state established,related accept
         iif lo accept
-        meta l4proto {{ icmp, ipv6-icmp }} accept
+        meta l4proto {{ 1, 58 }} accept
         tcp dport {{ {ports} }} accept
     }}
 }}
