@@ -69,6 +69,15 @@ def command() -> None:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="BOINC's wrapper for Windows, which its app version needs.  [default: as before]",
 )
+@click.option(
+    "--web",
+    "service_port",
+    type=click.IntRange(0, 65535),
+    is_flag=False,
+    flag_value=8630,
+    metavar="[PORT]",
+    help="Show the jobs in browsers, by a daemon at this port of 127.0.0.1 [default: as before; 8630; 0: no longer]",
+)
 @click.option("--force", is_flag=True, help="Give up tasks of other apps that were made without upload certificates.")
 @_dry_run
 def install_command(
@@ -79,6 +88,7 @@ def install_command(
     runtimes: tuple[Path, ...],
     without_runtimes: tuple[str, ...],
     wrapper: Path | None,
+    service_port: int | None,
     force: bool,
     dry_run: bool,
 ) -> ExitCode:
@@ -86,11 +96,13 @@ def install_command(
     from vcdl.boinc.grid.database import BoincDatabase
     from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.boinc.project.install import install, preview
-    from vcdl.boinc.project.plan import Wishes, password_beside, plan_install
+    from vcdl.boinc.project.plan import Wishes, password_beside, plan_install, service_command
 
     password = password_beside(store_url, os.environ) if store_url else ""
     project = BoincProject.at(project_dir)
-    wishes = Wishes(Path.cwd() / python, store_url, password, threads, runtimes, without_runtimes, wrapper, force)
+    wishes = Wishes(
+        Path.cwd() / python, store_url, password, threads, runtimes, without_runtimes, wrapper, service_port, force
+    )
     database = BoincDatabase(project)
     try:
         plan = plan_install(project, database, wishes)
@@ -101,12 +113,28 @@ def install_command(
             click.echo(line)
     finally:
         database.close()
+    if service_port:
+        _say_how_apache_passes(service_command(plan.config, service_port))
     if not dry_run:
         click.echo(
             f"installed; now, in {project.path}: bin/stop; bin/start "
             f"(daemons read config.xml when they start), then vcdl project doctor --project-dir {project_dir}"
         )
     return ExitCode.OK
+
+
+def _say_how_apache_passes(command: str) -> None:
+    """Print the lines that the web server needs, which belongs to root."""
+    words = command.split()
+    port, path = words[words.index("--port") + 1], words[words.index("--path") + 1]
+    click.echo(
+        f"""for the web server, as root: a2enmod proxy_http, these lines beside the project's own, and a reload
+<Location "{path}/">
+    ProxyPreserveHost On
+    ProxyPass "http://127.0.0.1:{port}{path}/" flushpackets=on timeout=300
+</Location>
+then `vcdl token add NAME --role operator --project-dir PROJECT` makes who may log in at {path}/"""
+    )
 
 
 @command.command("uninstall")

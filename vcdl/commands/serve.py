@@ -1,5 +1,6 @@
 """`vcdl serve`: the runs of a folder in a browser."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -43,6 +44,10 @@ class ServiceOrder:
     fleets: Sequence[Path]
     alert_command: str
     alert_webhook: str
+    base: str
+    """The path that a web server in front gives it."""
+    tokens_only: bool
+    """Whether no address that logs in is printed: a daemon's log has other readers."""
 
 
 def serve(order: ServiceOrder) -> ExitCode:
@@ -55,15 +60,17 @@ def serve(order: ServiceOrder) -> ExitCode:
     from vcdl.run.finding import shown
     from vcdl.web.app import bound, create_app
     from vcdl.web.app import serve as answer
+    from vcdl.web.mounted import Mounted
     from vcdl.web.service import WebService
     from vcdl.web.sessions import service_folder
 
     fleets = [file.resolve() for file in order.fleets]
-    service = WebService.over(order.runs, secure_cookies=order.behind_tls, fleets=fleets)
+    service = WebService.over(order.runs, secure_cookies=order.behind_tls, fleets=fleets, base=order.base)
     listener = bound(order.address, order.port)
     name = f"[{order.address}]" if ":" in order.address else order.address
-    url = f"http://{name}:{listener.getsockname()[1]}/login?code={service.code}"
-    click.echo(f"the runs below {shown(order.runs)} are at\n\n  {url}\n")
+    url = f"http://{name}:{listener.getsockname()[1]}{order.base}/login?code={service.code}"
+    told = url.partition("?")[0] if order.tokens_only else url
+    click.echo(f"the runs below {shown(order.runs)} are at\n\n  {told}\n")
     if order.job is not None:  # by a file, as other users can see the arguments of a browser
         page = service_folder(service.catalogue.runs) / "open.html"
         then = quote(f"/jobs/{quote(order.job)}" if order.job else "/", safe="")
@@ -77,7 +84,8 @@ def serve(order: ServiceOrder) -> ExitCode:
         channel = AlertChannel("", tuple(shlex.split(order.alert_command)), order.alert_webhook)
         Watchman(service.catalogue, channel).begin()
     service.submissions.begin_those_left()
-    answer(create_app(service, describe_error, [*order.host_names, name]), listener, order.behind_tls)
+    app = create_app(service, describe_error, [*order.host_names, name])
+    answer(Mounted(app, order.base) if order.base else app, listener, order.behind_tls or bool(order.base))
     return ExitCode.OK
 
 
@@ -131,6 +139,12 @@ def page_of(run: Path) -> Iterator[None]:
         service.wait()
 
 
+def _path(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if value and not re.fullmatch(r"(/[A-Za-z0-9_-]+)+", value):
+        raise click.BadParameter(f"{value!r} is no path: /lab_vcdl is one")
+    return value
+
+
 @click.command("serve", epilog=_EXAMPLES)
 @click.argument("folder", metavar="[FOLDER]", required=False, type=click.Path(path_type=Path, file_okay=False))
 @click.option("--bind", "address", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
@@ -148,6 +162,8 @@ def page_of(run: Path) -> Iterator[None]:
 )
 @click.option("--alert-command", default="", metavar="COMMAND", help="Is run for each alert, with its message.")
 @click.option("--alert-webhook", default="", metavar="URL", help="Each alert is posted to it as JSON.")
+@click.option("--path", "base", default="", metavar="/PATH", callback=_path, help="The path at a web server in front.")
+@click.option("--tokens-only", is_flag=True, help="Print no address that logs in: for a daemon.")
 @click.option("--behind-tls", is_flag=True, help="Browsers come by https alone, through a web server in front.")
 @click.option(
     "--open",

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp
 
 from vcdl.errors import ExitCode, GridError, VcdlError
 from vcdl.version import __version__
@@ -117,7 +118,7 @@ def bound(address: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(app: FastAPI, listener: socket.socket, behind_proxy: bool = False) -> None:
+def serve(app: ASGIApp, listener: socket.socket, behind_proxy: bool = False) -> None:
     """Answer requests until Ctrl-C or SIGTERM; `behind_proxy`: a web server of this machine says who asks."""
     config = uvicorn.Config(
         app,

@@ -106,10 +106,10 @@ FILES = {
 class Pages:
     """Renders pages."""
 
-    def __init__(self, has_fleets: bool = False) -> None:
+    def __init__(self, has_fleets: bool = False, base: str = "") -> None:
         self._environment = _environment()
         ways = [("/", "Jobs"), ("/hosts", "Hosts"), ("/server", "Server"), *([("/fleets", "Fleets")] * has_fleets)]
-        self._environment.globals |= {"ways": ways, "here": ""}
+        self._environment.globals |= {"ways": ways, "here": "", "base": base}
 
     def page(self, template: str, **words: Any) -> str:
         """A whole page."""

@@ -122,7 +122,7 @@ async def login(request: Request) -> Response:
 async def logout(request: Request) -> Response:
     await _checked_form(request, caller_of(request))
     answer = RedirectResponse("/login", 303)
-    answer.delete_cookie(COOKIE)
+    answer.delete_cookie(COOKIE, path=f"{service_of(request).base}/")
     return answer
 
 
@@ -141,6 +141,7 @@ def _log_in(request: Request, service: WebService, secret: str, then: str) -> Re
         COOKIE,
         service.sessions.begin(subject),
         max_age=int(SESSION_S),
+        path=f"{service.base}/",
         httponly=True,
         samesite="strict",
         secure=service.secure_cookies,

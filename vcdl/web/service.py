@@ -47,6 +47,8 @@ class WebService:
     failed: FailedLogins = field(default_factory=FailedLogins)
     fleets: Sequence[Path] = ()
     """The files of fleets that are shown."""
+    base: str = ""
+    """The path below which a web server has it."""
     pages: Pages = field(init=False)
     live: LivePages = field(default_factory=LivePages)
     data_bytes: int = 50 << 30
@@ -58,17 +60,19 @@ class WebService:
 
     def __post_init__(self) -> None:
         runs = self.catalogue.runs
-        self.pages = Pages(has_fleets=bool(self.fleets))
+        self.pages = Pages(bool(self.fleets), self.base)
         self.metrics = Metrics(self.catalogue)
         self.chunks = ChunkStore(service_folder(runs) / "chunks", self.data_bytes)
         self.submissions = Submissions(runs, self.accounts, self.chunks)
         self.commands = CommandRunner(runs)
 
     @classmethod
-    def over(cls, runs: Path, secure_cookies: bool = False, fleets: Sequence[Path] = ()) -> Self:
+    def over(cls, runs: Path, secure_cookies: bool = False, fleets: Sequence[Path] = (), base: str = "") -> Self:
         """The service over a folder of runs. Raises RunFolderError."""
         code = secrets.token_urlsafe(32)
-        return cls(JobCatalogue(runs), Accounts(runs), Sessions.of(runs), code, secure_cookies, fleets=fleets)
+        return cls(
+            JobCatalogue(runs), Accounts(runs), Sessions.of(runs), code, secure_cookies, fleets=fleets, base=base
+        )
 
     def subject_of(self, secret: str) -> str | None:
         """The subject whose session begins with a code or a token; None: nobody's. Raises RunFolderError."""

@@ -5,6 +5,7 @@ import shlex
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from tests.run_folders import readable_files_with
 from vcdl.boinc.grid.environment import read_environment
 from vcdl.boinc.project import app_version, files, processes
 from vcdl.boinc.project.app_version import ClientFiles
-from vcdl.boinc.project.install import preview
+from vcdl.boinc.project.install import install, preview
 from vcdl.boinc.project.plan import InstallPlan, Wishes, plan_install
+from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.boinc.project.uninstall import plan_removal
 from vcdl.errors import GridError
 from vcdl.files.shipped import shipped
@@ -25,7 +27,7 @@ from vcdl.files.shipped import shipped
 pytestmark = pytest.mark.boinc
 
 WISHES = Wishes(Path(sys.executable))
-WRITES = 24
+WRITES = 25
 """Number of files in a first install."""
 
 
@@ -50,6 +52,18 @@ def versions(made: MadeProject) -> list[tuple[int, str, int]]:
 def new_client(monkeypatch: pytest.MonkeyPatch, client: ClientFiles) -> None:
     """As another version of VCDL has it."""
     monkeypatch.setattr(ClientFiles, "build", classmethod(lambda *_: client))
+
+
+def test_the_service_is_a_daemon_until_it_is_taken_out(made: MadeProject) -> None:
+    made.install()
+    config = made.project.path / "config.xml"
+    without = config.read_bytes()
+    list(install(plan(made, replace(WISHES, service_port=8630)), made.database))
+    (command,) = [one.command for one in ServerConfig.at(made.project.path).daemons if one.program == "vcdl_service"]
+    assert command.startswith("vcdl_service --port 8630 --path /")
+    assert plan(made).changes_nothing
+    list(install(plan(made, replace(WISHES, service_port=0)), made.database))
+    assert config.read_bytes() == without
 
 
 def test_a_second_install_changes_nothing(made: MadeProject) -> None:

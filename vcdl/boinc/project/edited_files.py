@@ -1,5 +1,6 @@
 """The four XML files of a project that install edits, each by a fragment of the same name in boinc_project/."""
 
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from vcdl.boinc.project.xml_document import XmlDocument
 from vcdl.files.shipped import shipped
 
 MT_CLASS = "vcdl_mt"
+SERVICE = "vcdl_service"
+"""The launcher of the daemon that shows the jobs."""
 
 EDITED = ("project.xml", "plan_class_spec.xml", "config_aux.xml", "config.xml")
 """The files in the order of writing: what config.xml starts must exist before."""
@@ -21,13 +24,19 @@ class Fragment:
     content: bytes
 
     @classmethod
-    def shipped(cls, name: str, threads: int) -> "Fragment":
-        """Our fragment, with the number of threads for a multi-threaded task."""
+    def shipped(cls, name: str, threads: int, service: str = "") -> "Fragment":
+        """Our fragment, with the number of threads for a multi-threaded task. `service`: the command of the daemon that
+        shows the jobs; empty: there is none.
+        """
         file = shipped("boinc_project") / name
         document = XmlDocument(file, file.read_bytes())
         for plan_class in document.root.iterfind("plan_class"):
             if plan_class.findtext("name") == MT_CLASS:
                 plan_class.find("max_threads").text = str(max(threads, 2))
+        for daemons in document.root.iterfind("daemons") if service else ():
+            daemon = deepcopy(daemons[0])
+            daemon.find("cmd").text = service
+            daemons.insert(0, daemon)
         return cls(name, document.content())
 
     def added_to(self, path: Path, content: bytes | None) -> bytes:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from vcdl.boinc.grid.boinc_key import BoincKey
 from vcdl.boinc.grid.database import BoincDatabase
@@ -20,7 +21,7 @@ from vcdl.boinc.project.app_version import (
     others_unpublished,
     version_folder,
 )
-from vcdl.boinc.project.edited_files import EDITED, Fragment
+from vcdl.boinc.project.edited_files import EDITED, SERVICE, Fragment
 from vcdl.boinc.project.pages import pages
 from vcdl.boinc.project.record import Edit, Record
 from vcdl.boinc.project.server_config import ServerConfig
@@ -51,6 +52,8 @@ class Wishes:
     """Names of platforms whose runtime is not published any more; with _gpu the one for GPUs."""
     wrapper: Path | None = None
     """BOINC's wrapper for Windows."""
+    service_port: int | None = None
+    """Where the service of the project listens; 0: there is none any more."""
     force: bool = False
     """Whether to install although open tasks of other apps would lose their uploads."""
 
@@ -118,6 +121,7 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
     _check_project(project, config)
     record = Record.of(project.path)
     threads = wishes.threads or record.threads or 1
+    service = service_command(config, wishes.service_port)
     key = WeightsKey.of(project) or WeightsKey.generate()
     client = _client(project, wishes, key)
     app = rows.app_row(database)
@@ -131,7 +135,7 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
         config=config,
         threads=threads,
         record=record,
-        edits=tuple(record.plan(project.path / name, Fragment.shipped(name, threads)) for name in EDITED),
+        edits=tuple(record.plan(project.path / name, Fragment.shipped(name, threads, service)) for name in EDITED),
         new_files=tuple(
             file
             for file in (
@@ -160,6 +164,20 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
             "or move them out of apps/"
         )
     return plan
+
+
+def service_command(config: ServerConfig, port: int | None) -> str:
+    """The command of the daemon that shows the project's jobs at a path of its web server; empty: there is none.
+
+    `port`: where it listens; None: as it is.
+    """
+    if port is None:
+        return next((daemon.command for daemon in config.daemons if daemon.program == SERVICE), "")
+    address = urlsplit(config.master_url)
+    project = address.path.rstrip("/")
+    path = f"{project}_vcdl" if project else "/vcdl"
+    tls = " --behind-tls" if address.scheme == "https" else ""
+    return f"{SERVICE} --port {port} --path {path} --host-name {address.hostname}{tls}" if port else ""
 
 
 def _check_project(project: BoincProject, config: ServerConfig) -> None:

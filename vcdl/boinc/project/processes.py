@@ -8,6 +8,7 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.disk_room import STOP_BYTES, free_by_folder, shortage
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project import files
+from vcdl.boinc.project.edited_files import SERVICE
 from vcdl.boinc.project.server_config import Daemon, ServerConfig
 from vcdl.errors import GridError
 
@@ -28,6 +29,8 @@ def is_running(project: BoincProject, daemon: Daemon) -> bool:
         return False
     # The number may belong to another program by now. Our launchers exec Python, whose arguments name the module.
     names = {word.decode(errors="replace").rpartition("/")[2] for word in words}
+    if daemon.program == SERVICE:
+        return "serve" in names
     return bool(names & {daemon.program, f"vcdl.boinc.daemons.{daemon.program.removeprefix(_OURS)}"})
 
 
