@@ -7,7 +7,7 @@ from vcdl.errors import JobError
 
 NAMES = (
     *("figures-2-3", "figures-4-5", "figure-6"),
-    *("accuracy", "losses", "hostile", "non-iid", "codecs", "optimizers", "muon", "defaults"),
+    *("accuracy", "losses", "hostile", "non-iid", "codecs", "optimizers", "muon", "defaults", "dlion"),
 )
 """The paper's experiments, then ours; each is a module with an EXPERIMENT."""
 

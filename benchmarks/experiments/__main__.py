@@ -108,6 +108,10 @@ def _trained(wanted: Wanted, chosen: "Experiment", files: "ResultFiles") -> list
         chosen = tuned(chosen, tried)
         return write_tuned_results(files, chosen, made(chosen, wanted.seeds), tried, wanted.command)
     results = made(chosen, wanted.seeds)
+    if chosen.is_timed:
+        from benchmarks.experiments.timed_table import write_timed_results
+
+        return write_timed_results(files, chosen, results, wanted.command)
     return (
         _attack_tables(wanted, chosen, files, results)
         if chosen.has_own_problems

@@ -61,6 +61,17 @@ class Tuned(Variant):
 
 
 @dataclass(frozen=True)
+class Timed(Variant):
+    """A way to train a problem on a fleet, judged by the time that it takes."""
+
+    kind: str = ""
+    """The problem in a word."""
+    links: str = ""
+    """The fleet in a word."""
+    way: str = ""
+
+
+@dataclass(frozen=True)
 class Experiment:
     """Variants to compare."""
 
@@ -94,6 +105,11 @@ class Experiment:
     def is_tuned(self) -> bool:
         """Whether its variants are cells, whose rates are tried first."""
         return all(isinstance(variant, Tuned) for variant in self.variants)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its variants are judged by the time that they take."""
+        return all(isinstance(variant, Timed) for variant in self.variants)
 
     @property
     def has_own_problems(self) -> bool:

@@ -32,6 +32,32 @@ def plain_cnn(input_shape: tuple[int, ...], outputs: int) -> Any:
     return _model(inputs, x, outputs, "plain_cnn")
 
 
+def wide_dense(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """Two wide dense layers for images."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(input_shape, name="input")
+    x = layers.Flatten(name="flatten")(inputs)
+    x = layers.Dense(256, activation="relu", name="dense_1")(x)
+    x = layers.Dense(128, activation="relu", name="dense_2")(x)
+    return _model(inputs, x, outputs, "wide_dense")
+
+
+def wide_cnn(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """Two convolutions for images, and a wide dense layer."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(input_shape, name="input")
+    x = layers.Conv2D(16, 3, padding="same", activation="relu", name="conv_1")(inputs)
+    x = layers.MaxPooling2D(2, name="pool_1")(x)
+    x = layers.Conv2D(32, 3, padding="same", activation="relu", name="conv_2")(x)
+    x = layers.MaxPooling2D(2, name="pool_2")(x)
+    x = layers.Dense(256, activation="relu", name="dense")(layers.Flatten(name="flatten")(x))
+    return _model(inputs, x, outputs, "wide_cnn")
+
+
 def words(input_shape: tuple[int, ...], outputs: int) -> Any:
     """The mean of a text's word vectors, and a dense layer."""
     import keras

@@ -11,7 +11,7 @@ from vcdl.errors import folder_errors
 from vcdl.files.atomic import atomic_write
 
 _SHARDS = 15
-_PASSES = 4
+PASSES = 4
 """Over a shard in one subtask: a shard has only some eight batches."""
 
 
@@ -65,7 +65,7 @@ class Problem:
             "name": self.name,
             "model": {"python": f"benchmarks.experiments.problem_models:{self.model}"},
             "data": {**source, "shards": _SHARDS, "validation": 200, "normalise": self.normalise, **split},
-            "training": {**rate, "local_epochs": _PASSES},
+            "training": {**rate, "local_epochs": PASSES},
             "validate": {"every": "epoch", "samples": "all"},
         }
 

@@ -99,6 +99,28 @@ def test_each_local_epoch_sees_each_sample_once_in_an_order_that_the_seed_gives(
     assert first == order_of(WORKUNIT.seed, 0, SAMPLES).tolist() != second
 
 
+def test_a_subtask_ends_by_time_and_a_given_number_of_samples_does_not(tmp_path: Path, trainers: TrainerCache) -> None:
+    """The server trains as many samples again as a client says, however long it takes."""
+    timed, again = (write_workunit(tmp_path / name, with_training(target_s=1e-6)) for name in ("timed", "again"))
+    assert train_workunit(timed, ScriptedSupervisor(), trainers) is Outcome.DONE
+    weights, header = read_update(timed)
+    assert header.samples <= 2 * BATCH_SIZE, "two where the first one compiles, which is no training"
+    assert header.fraction == header.samples / (2 * SAMPLES)
+    train_workunit(again, ScriptedSupervisor(), trainers, TrainingTerms(samples=header.samples))
+    assert np.array_equal(read_update(again)[0], weights)
+
+
+def test_subtasks_that_end_by_time_follow_one_order_of_their_shard(tmp_path: Path) -> None:
+    """Checkpoints are made at batches' ends wherever the order was begun."""
+    workunit, log = replace(with_training(target_s=1e6), begins=7 * SAMPLES + 40), tmp_path / "log"
+    folder = write_workunit(tmp_path / "timed", workunit)
+    assert train_workunit(folder, stop_at(12, Request.QUIT), RecordingCache(log)) is Outcome.QUIT
+    assert train_workunit(folder, ScriptedSupervisor(), RecordingCache(log)) is Outcome.DONE
+    passes = [order_of(WORKUNIT.shard, number, SAMPLES) for number in (7, 8, 9)]
+    expected = np.concatenate([passes[0][40:], passes[1], passes[2][:40]])
+    assert np.concatenate(batches_seen(log)).tolist() == expected.tolist()
+
+
 def test_the_client_trains_what_plain_keras_trains(tmp_path: Path, trainers: TrainerCache) -> None:
     from vcdl.client.compile import compile_model
     from vcdl.client.model import load_model

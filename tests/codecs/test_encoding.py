@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 
 from tests.codecs.encodings import CODECS, LARGE, SHARE, SMALL, WITH_MOMENTS, changes, encoding, layout, same_bits
 from tests.examples import examples
+from vcdl.codecs.base import CHUNK
+from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors import WeightsFileError
 from vcdl.wire.weights import Layout
+from vcdl.wire.workunit import Named, Transport
 
 HEADER = '{"some": "header"}'
 WAYS = [pytest.param(name, compress, id=f"{name}{'+zlib' * compress}") for name in CODECS for compress in (False, True)]
@@ -157,3 +160,24 @@ def test_models_of_any_shape_come_back(tmp_path: Path, sizes: list[int], seed: i
         way.write(tmp_path / "again.h5", once, HEADER)
         twice, _ = way.read(tmp_path / "again.h5")
         np.testing.assert_allclose(once, twice, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_neighbouring_second_moments_travel_as_their_mean(tmp_path: Path, compress: bool) -> None:
+    """Those of a variable's end, and at the end of a chunk, are fewer."""
+    of = layout(700, CHUNK + 600).with_moments([("0_iteration", ()), ("1_velocity", (300, 401))])
+    single, blocks = (
+        up_encoding(Transport(up=Named("int8"), compress=compress, moment_block=block), of) for block in (1, 32)
+    )
+    vector = np.concatenate([changes(of.model.size), [1234.0], np.abs(changes(300 * 401)) + 1e-6]).astype(np.float32)
+    for encoding_, name in ((single, "single"), (blocks, "blocks")):
+        encoding_.write(tmp_path / name, vector, "{}")
+    decoded, _ = blocks.read(tmp_path / "blocks")
+    moments, exact = decoded[of.model.size + 1 :], vector[of.model.size + 1 :]
+    assert moments.mean() == pytest.approx(exact.mean(), rel=0.05)
+    assert np.unique(moments[:16]).size == 1 or np.unique(moments[:32]).size <= 2
+    assert decoded[of.model.size] == pytest.approx(1234, rel=0.2)
+    saved = (tmp_path / "single").stat().st_size - (tmp_path / "blocks").stat().st_size
+    assert saved > 0.8 * 300 * 401 * (0.8 if compress else 1)
+    assert blocks.label != single.label
+    assert blocks.within(0.0).most_bytes <= blocks.most_bytes

@@ -89,7 +89,7 @@ def test_a_workunit_is_open_until_it_comes_to_an_end(end: Event) -> None:
     assert (history.at_work, dict(history.bases)) == ({w(1, 0)}, {0: 1})
     for _ in range(2):  # another word of it changes nothing
         history.follow(Recorded(3, 0.0, end))
-        assert (history.open, history.rates, history.at_work, dict(history.bases)) == ({}, {}, set(), {})
+        assert (history.open, history.created, history.at_work, dict(history.bases)) == ({}, {}, set(), {})
 
 
 def test_an_update_ends_every_attempt_at_its_subtask_and_no_other() -> None:
@@ -114,8 +114,8 @@ def test_the_context_of_a_creation_is_that_of_its_moment() -> None:
 
 def test_an_open_workunit_has_the_rate_that_it_was_created_with() -> None:
     first, second = structs.replace(created(1, 0), rate=0.5), structs.replace(created(1, 1), rate=2.0)
-    assert history_of(first, second).rates == {first.workunit: 0.5, second.workunit: 2.0}
-    assert history_of(first, second, failed(1, 0)).rates == {second.workunit: 2.0}
+    assert history_of(first, second).created == {first.workunit: first, second.workunit: second}
+    assert history_of(first, second, failed(1, 0)).created == {second.workunit: second}
 
 
 def test_all_of_a_closed_epoch_is_applied() -> None:

@@ -132,3 +132,22 @@ def test_without_checkpoints_a_preempted_subtask_is_lost() -> None:
 def test_a_subtask_that_is_never_done_between_two_preemptions_is_given_up() -> None:
     fleet = ClientFleet(preempted_every_s=0.001, away_s=0.001, checkpoint_every_s=1000.0, timeout_s=2.0)
     assert Clients(fleet).outcome(0, name(0), 0.0).heard_of_s == 2.0
+
+
+def test_a_subtask_ends_by_time_with_the_part_that_its_client_trains() -> None:
+    fleet = ClientFleet(clients=10, slots=1, speed_ratio=8.0, jitter=0.0)
+    clients = Clients(fleet)
+    fractions = [clients.outcome(client, name(0), 0.0, target_s=30.0).fraction for client in range(10)]
+    assert fractions == pytest.approx([min(1.0, speed / 2) for speed in clients.speeds])
+    assert {clients.outcome(client, name(0), 0.0, target_s=30.0).train_s for client in range(10)} <= {30.0, *(
+        60.0 / speed for speed in clients.speeds
+    )}  # fmt: skip
+
+
+def test_files_take_their_time_on_a_client_s_link() -> None:
+    fleet = ClientFleet(clients=3, slots=1, jitter=0.0, link_mb_per_s=2.0, link_ratio=100.0)
+    clients = Clients(fleet)
+    assert sorted(clients.link_s(client, 2_000_000) for client in range(3)) == pytest.approx([0.1, 1.0, 10.0])
+    outcome = clients.outcome(0, name(0), 0.0, bytes_down=2_000_000)
+    assert outcome.trained_s == pytest.approx(60 + clients.link_s(0, 2_000_000))
+    assert Clients(FLEET).link_s(0, 10**9) == 0

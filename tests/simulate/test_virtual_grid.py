@@ -120,6 +120,22 @@ def test_an_upload_comes_when_its_client_would_bring_it(world: NewWorld) -> None
     assert [time_s for time_s, _ in came] == sorted(60 / speed + 1 for speed in Clients(w.fleet).speeds)
 
 
+def test_uploads_queue_on_a_link_and_a_slot_goes_on_with_one_of_them_waiting(
+    world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrainedWork, "bytes_down", lambda *_: 0)
+    monkeypatch.setattr(Clients, "link_s", lambda _, __, size_bytes: 500.0 if size_bytes else 0.0)
+    w = world(ClientFleet(clients=1, slots=1, jitter=0.0, link_mb_per_s=1.0, timeout_s=1e6))
+    w.submit(0, 1, 2)
+    begun_s, came_s = [w.time.now_s() for _ in w.grid.sent()], []
+    while w.time.advance(math.inf):
+        begun_s += [w.time.now_s() for _ in w.grid.sent()]
+        for outcome in w.grid.claim():
+            came_s.append(w.time.now_s())
+            w.grid.done(outcome.workunit)
+    assert (begun_s, came_s) == ([0, 60, 560], [560, 1060, 1560])
+
+
 def test_a_free_slot_takes_the_next_subtask_that_waits(world: NewWorld) -> None:
     w = world(ClientFleet(clients=1, slots=2, jitter=0.0))
     names = w.submit(0, 1, 2)

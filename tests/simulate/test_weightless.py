@@ -3,16 +3,19 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.end_to_end.vcdl_process import assert_every_shard_of_every_epoch_was_applied_once
+from vcdl.client.batches import order_of
 from vcdl.errors import ExitCode
 from vcdl.job import Job
 from vcdl.job.data import DataSettings
 from vcdl.job.model import ModelSettings
 from vcdl.job.schema import PacingSettings
 from vcdl.job.stop import StopSettings
-from vcdl.journal.events import Event, UpdateApplied, WorkunitSent
+from vcdl.job.training import TrainingSettings
+from vcdl.journal.events import Event, UpdateApplied, WorkunitCreated, WorkunitSent
 from vcdl.journal.journal import Journal
 from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunFolder
@@ -20,7 +23,8 @@ from vcdl.run.reading import RunState, events_of, read_report, state_of
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.simulation import TIMES_FILE, simulate_times
 from vcdl.simulate.times_report import Spread, TimesReport
-from vcdl.wire.workunit import Named
+from vcdl.simulate.weightless import _SAMPLES
+from vcdl.wire.workunit import Named, WorkunitName
 
 EPOCHS, SHARDS = 3, 40
 
@@ -46,6 +50,25 @@ def rows(path: Path) -> list[tuple[float, Event]]:
     found = [(recorded.time_s, recorded.event) for recorded in journal.read()]
     journal.close()
     return found
+
+
+def test_every_sample_has_its_turn_on_hosts_of_any_speed_and_with_losses(tmp_path: Path) -> None:
+    """The slowest host trains a twentieth of a shard, the fastest nearly all; three of ten subtasks are lost."""
+    of_job = job().model_copy(update={"training": TrainingSettings(target_s=15.0), "stop": StopSettings(epochs=40)})
+    times(tmp_path / "run", ClientFleet(clients=10, slots=1, speed_ratio=16.0, lost=0.3, loss_report_s=5.0), of_job)
+    events = [event for _, event in rows(tmp_path / "run")]
+    begins = {event.workunit: event.begins for event in events if isinstance(event, WorkunitCreated)}
+    orders = [np.concatenate([order_of(shard, turn, _SAMPLES) for turn in range(20)]) for shard in range(SHARDS)]
+    turns = np.zeros((SHARDS, _SAMPLES), int)
+    fractions = set()
+    for update in (event for event in events if isinstance(event, UpdateApplied)):
+        shard, begin = WorkunitName.parse(update.workunit).shard, begins[update.workunit] or 0
+        turns[shard] += np.bincount(orders[shard][begin : begin + update.samples], minlength=_SAMPLES)
+        fractions.add(round(update.fraction, 1))
+    assert (min(fractions) <= 0.1, max(fractions) >= 0.8) == (True, True)
+    mean = turns.mean(axis=1)
+    assert (turns.min(axis=1) > 0.65 * mean).all(), "subtasks of a shard overlap here and there"
+    assert (turns.max(axis=1) < 1.4 * mean).all()
 
 
 LOSSY = ClientFleet(clients=7, slots=2, lost=0.2, loss_report_s=5.0, update_s=1.0, speed_ratio=4.0, usd_per_h=0.5)

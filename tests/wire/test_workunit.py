@@ -57,6 +57,8 @@ def test_a_workunit_survives_its_json() -> None:
     training = replace(TRAINING, normalisation=Normalisation(inputs=of_inputs), outputs=outputs)
     several = replace(WORKUNIT, training=training)
     assert Workunit.from_json(several.to_json()) == several
+    timed = replace(WORKUNIT, training=replace(TRAINING, target_s=90.0), begins=64)
+    assert Workunit.from_json(timed.to_json()) == timed
     bare = replace(WORKUNIT, training=Training(Named("sgd"), 0.1, 1, 1, Named("mse")))
     assert Workunit.from_json(bare.to_json()) == bare
 

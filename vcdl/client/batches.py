@@ -1,4 +1,9 @@
-"""The order in which a shard's samples are trained. The workunit fixes it, so a subtask can be repeated and resumed."""
+"""The order in which a shard's samples are trained. The workunit fixes it, so a subtask can be repeated and resumed.
+
+A subtask has an order of its own, which follows from its seed. Where subtasks end by time, a slow host trains only a
+part of its shard. So all subtasks of a shard follow one endless order, pass after pass, and each begins where those
+before it have come to: every sample has its turn.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,7 +12,7 @@ Order = npt.NDArray[np.intp]
 
 
 def order_of(seed: int, local_epoch: int, samples: int) -> Order:
-    """The permutation of `range(samples)` for one local epoch (counted from 0) of a workunit with `seed`."""
+    """The permutation of `range(samples)` for one pass (counted from 0) in the order of this seed."""
     return np.random.default_rng((seed, local_epoch)).permutation(samples)
 
 
@@ -19,35 +24,39 @@ def steps_of(samples: int, batch_size: int, local_epochs: int = 1) -> int:
 class Batches:
     """The batches of a whole workunit. A position is the number of samples trained so far, over all local epochs."""
 
-    def __init__(self, seed: int, samples: int, batch_size: int, local_epochs: int) -> None:
+    def __init__(self, seed: int, samples: int, batch_size: int, local_epochs: int, begins: int = 0) -> None:
+        """`begins`: the place in the order at which position 0 is."""
         self._seed = seed
         self._samples = samples
         self._batch_size = batch_size
-        self._order = order_of(seed, 0, samples)
-        self._local_epoch = 0
+        self._begins = begins
+        self._pass = begins // samples
+        self._order = order_of(seed, self._pass, samples)
         self.total = samples * local_epochs
         """Samples to train."""
         self.steps = steps_of(samples, batch_size, local_epochs)
-        """Batches to train."""
+        """Batches to train; one or two more where the first pass is begun in its middle."""
 
     def at(self, position: int, count: int = 1) -> Order:
         """Indices of up to `count` batches from `position` on.
 
-        They end with their local epoch, whose last batch may be shorter.
+        They end with their pass, whose last batch may be shorter.
         """
-        local_epoch, offset = divmod(position, self._samples)
-        if local_epoch != self._local_epoch:
-            self._order, self._local_epoch = order_of(self._seed, local_epoch, self._samples), local_epoch
+        number, offset = divmod(self._begins + position, self._samples)
+        if number != self._pass:
+            self._order, self._pass = order_of(self._seed, number, self._samples), number
         return self._order[offset : offset + count * self._batch_size]
 
     def starts_epoch(self, position: int) -> bool:
-        """Whether the batch at `position` is the first of a local epoch."""
-        return position % self._samples == 0
+        """Whether the batch at `position` is the first of a pass, or of the workunit."""
+        return position == 0 or (self._begins + position) % self._samples == 0
 
     def is_boundary(self, position: int) -> bool:
         """Whether a batch begins at `position`, or the workunit ends there."""
-        return 0 <= position <= self.total and position % self._samples % self._batch_size == 0
+        first = self._samples - self._begins % self._samples
+        within = position if position < first else (position - first) % self._samples
+        return 0 <= position <= self.total and (position == self.total or within % self._batch_size == 0)
 
     def samples_of_epoch(self, position: int) -> int:
-        """Samples of the newest local epoch before `position` (> 0)."""
-        return (position - 1) % self._samples + 1
+        """Samples of the newest pass before `position` (> 0)."""
+        return min(position, (self._begins + position - 1) % self._samples + 1)

@@ -15,6 +15,7 @@ from vcdl.client.memory import available_memory_bytes
 from vcdl.client.newest import NewestWeights
 from vcdl.client.process_age import age_s
 from vcdl.client.processors import device_environment, limit_threads, tell_unless_used
+from vcdl.client.residual import HostMemory
 from vcdl.client.resources import check_memory
 from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.soft_links import deliver_output, resolve_stubs
@@ -52,7 +53,7 @@ def train_task(
     newest = (
         NewestWeights.of_app_version(supervisor.may_use_network) if isinstance(supervisor, BoincSupervisor) else None
     )
-    terms = TrainingTerms(period_s, newest, before_s=before_s)
+    terms = TrainingTerms(period_s, newest, before_s=before_s, host=HostMemory.of_boinc(init.project))
     outcome = train_workunit(slot, supervisor, TrainerCache(), terms)
     if outcome is not Outcome.DONE:
         return False

@@ -16,6 +16,7 @@ from vcdl.client.checkpoint import Checkpoint, Position, remove_checkpoint
 from vcdl.client.inputs import Shard, ShardReader, read_model_json, read_shard, read_workunit
 from vcdl.client.newest import NewestWeights, begin
 from vcdl.client.process_age import process_age
+from vcdl.client.residual import HostMemory, write_upload
 from vcdl.client.stage_clock import NETWORK, TRAIN, StageClock
 from vcdl.client.supervisor import Request, Supervisor
 from vcdl.client.trainer import Trainer, TrainerCache
@@ -54,10 +55,12 @@ class TrainingTerms:
     newest: NewestWeights | None = None
     """The source of newer weights to start from; None: it starts from those that were sent."""
     samples: int | None = None
-    """The most samples that are trained; None: all of them."""
+    """Samples to train, however long they take; None: all of them, or those of the workunit's time."""
     before_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds of the stages before the training is called."""
     read_data: ShardReader = read_shard
+    host: HostMemory | None = None
+    """What the host remembers; None: what lies in the folder of the workunit's."""
 
 
 def train_workunit(
@@ -96,7 +99,7 @@ def train_workunit(
         subtask.resume()
         if subtask.train() is Outcome.QUIT:
             return Outcome.QUIT
-        subtask.write_update(up, start.weights)
+        subtask.write_update(up, start.weights, terms.host or HostMemory(folder.absolute().parent))
     remove_checkpoint(folder)
     return Outcome.DONE
 
@@ -131,11 +134,12 @@ class _Subtask:
     clock: StageClock
 
     def __post_init__(self) -> None:
-        training = self.workunit.training
-        self._begun = replace(self.workunit, base_version=self.base_version)
-        self._batches = Batches(self.workunit.seed, len(self.shard), training.batch_size, training.local_epochs)
-        most, total = self.terms.samples, self._batches.total
-        self._until = total if most is None else min(most, total)
+        workunit, training, size = self.workunit, self.workunit.training, len(self.shard)
+        self._begun = replace(workunit, base_version=self.base_version)
+        seed, begins = (workunit.seed, 0) if workunit.begins is None else (workunit.shard, workunit.begins)
+        self._batches = Batches(seed, size, training.batch_size, training.local_epochs, begins)
+        wanted, total = self.terms.samples, self._batches.total
+        self._until = total if wanted is None else min(wanted, total)
         self._position = Position()
         self._has_begun = False
         """Whether this process has trained a batch."""
@@ -165,7 +169,7 @@ class _Subtask:
         """Train to the end, or until the supervisor wishes otherwise; the position tells how far it came."""
         show, save = _Every(_PROGRESS_EVERY_S), _Every(self.terms.checkpoint_every_s)
         self.clock.lap("prepare")
-        while self._position.samples < self._until:
+        while self._position.samples < self._until and not self._time_is_up:
             request = self.supervisor.request()
             if request is Request.PAUSE:
                 self._save()  # a paused machine may be switched off next
@@ -190,7 +194,7 @@ class _Subtask:
             self.clock.lap(TRAIN)
         return Outcome.DONE
 
-    def write_update(self, up: Encoding, base: Vector) -> None:
+    def write_update(self, up: Encoding, base: Vector, host: HostMemory) -> None:
         """Write update.h5; `base`: the initial weights, shape (n,). Raises DivergedError and OSError."""
         _log.info("last batch trained after %s", process_age())
         weights = self.trainer.finish()
@@ -211,7 +215,14 @@ class _Subtask:
             backend=self.trainer.backend,
             times_s=self.clock.times_s,
         )
-        up.write_upload(self.folder / OUTPUT_FILE, weights, base, header.to_json())
+        write_upload(up, self.folder / OUTPUT_FILE, weights, base, header, self.workunit.transport, host)
+
+    @property
+    def _time_is_up(self) -> bool:
+        target_s, position = self.workunit.training.target_s, self._position
+        if target_s is None or self.terms.samples is not None or not position.samples:
+            return False
+        return position.train_s - self.clock.times_s.get("first", 0.0) >= target_s  # compiling is no training
 
     @property
     def _fraction(self) -> float:

@@ -2,7 +2,7 @@
 stdin and stdout.
 
     in   {"do": "allow_code"}              from now on, run the code that a job brings
-         {"do": "train", "folder": PATH}   one at a time
+    in   {"do": "train", "folder": PATH}   one at a time; "samples": N, so many, however long they take
          {"do": "pause"} {"do": "go"}      until the other one comes
          {"do": "quit"}                    the running workunit: checkpoint and stop
          {"do": "finish"}                  the running workunit: upload the part that is trained
@@ -49,7 +49,7 @@ class PipeSupervisor:
     def __init__(self, commands: Iterable[bytes], events: IO[str]) -> None:
         self._commands = commands
         self._events = events
-        self._folders: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[Path, int | None]] = queue.SimpleQueue()
         self._paused = False
         self._ending: Request | None = None
 
@@ -57,9 +57,9 @@ class PipeSupervisor:
         """Read the parent's commands from now on, in a separate thread."""
         threading.Thread(target=self._read, name="commands", daemon=True).start()
 
-    def next_folder(self) -> Path:
-        """Wait for the next workunit."""
-        return self._folders.get()
+    def next_task(self) -> tuple[Path, int | None]:
+        """Wait for the next workunit: its folder, and the samples to train; None: as it says."""
+        return self._tasks.get()
 
     def tell(self, event: str, **facts: Any) -> None:
         """Send one event. Ends the process when the parent is gone."""
@@ -88,11 +88,11 @@ class PipeSupervisor:
                 _log.warning("command not understood (%r): %.200r", error, line)
         os._exit(0)
 
-    def _obey(self, command: dict[str, str]) -> None:
+    def _obey(self, command: dict[str, Any]) -> None:
         what = command["do"]
         if what == "train":
             self._ending = None
-            self._folders.put(Path(command["folder"]))
+            self._tasks.put((Path(command["folder"]), command.get("samples")))
         elif what == "allow_code":
             own_code.permit()
         elif what in _ENDINGS:
@@ -118,13 +118,15 @@ def main(trainers: TrainerCache, read_data: ShardReader = read_shard) -> None:
 
     supervisor.tell("ready")
     while True:
-        _train(supervisor.next_folder(), supervisor, trainers, read_data)
+        _train(*supervisor.next_task(), supervisor, trainers, read_data)
 
 
-def _train(folder: Path, supervisor: PipeSupervisor, trainers: TrainerCache, read_data: ShardReader) -> None:
+def _train(
+    folder: Path, samples: int | None, supervisor: PipeSupervisor, trainers: TrainerCache, read_data: ShardReader
+) -> None:
     """Train one workunit and report its end; the worker survives every failure."""
     try:
-        outcome = train_workunit(folder, supervisor, trainers, TrainingTerms(read_data=read_data))
+        outcome = train_workunit(folder, supervisor, trainers, TrainingTerms(samples=samples, read_data=read_data))
     except VcdlError as error:
         supervisor.tell("failed", reason=error_text(error))
     except Exception as error:  # from Keras, its backend or the system: report it and drop the model

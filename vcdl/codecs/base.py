@@ -38,6 +38,10 @@ class Codec(ABC):
         """A vector of shape (n,) with dropped numbers set to zero; the parts `always`, (begin, end), are kept whole."""
         return vector
 
+    def within(self, size_bytes: float, vector_size: int) -> "Codec":
+        """The codec that takes about so many bytes for a vector, within its bounds, and that this one decodes."""
+        return self
+
     @abstractmethod
     def encode(self, chunk: Vector) -> bytes:
         """Encode finite numbers, shape (n,) with n ≤ CHUNK, into at most `most_bytes`."""

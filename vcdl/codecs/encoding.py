@@ -4,12 +4,13 @@ block.
 The means and variances of batch normalisation follow the data instead of gradients, and keep all their bits.
 Rounded among numbers of another size, a small variance would become 0 or less and the model's output NaN. Where
 weights are rounded, an optimizer's moments travel as logarithms. They never travel as a difference: the sum of
-two roundings could be negative.
+two roundings could be negative. Neighbouring second moments may travel as one, their mean: a step's length then follows
+its block's gradients (as in Adam-mini, Zhang et al. 2024, arXiv 2406.16793).
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -35,6 +36,7 @@ from vcdl.wire.weights import (
 
 _EXACT = Float32()
 _LOGARITHMIC = Logarithmic()
+_NONE = np.zeros(0, np.intp)
 
 
 class BlockSource(Protocol):
@@ -58,11 +60,14 @@ class Encoding:
     codec: Codec
     compress: bool
     layout: Layout
+    moment_block: int = 1
+    """Neighbouring second moments that travel as one, unless the codec is exact."""
 
     @property
     def label(self) -> str:
         """The name of this encoding in an upload's header; an upload with another label is not decoded."""
-        return f"{self.codec.label}+zlib" if self.compress else self.codec.label
+        means = "" if self.codec.is_exact or self.moment_block == 1 else f"/{self.moment_block}"
+        return f"{self.codec.label}{means}+zlib" if self.compress else f"{self.codec.label}{means}"
 
     @property
     def is_plain(self) -> bool:
@@ -95,6 +100,22 @@ class Encoding:
     def most_file_bytes(self) -> int:
         """Upper bound on the size of a file."""
         return self.most_bytes + PREFIX_LIMIT_BYTES
+
+    def within(self, size_bytes: float) -> "Encoding":
+        """The encoding whose files are about so long, within the codec's bounds, and which this one reads."""
+        moments = self.moments_codec.most_bytes(sum(self.moment_counts(0, self.layout.size).shape))
+        return replace(self, codec=self.codec.within(size_bytes - moments, self.model_size))
+
+    def moment_counts(self, begin: int, size: int) -> npt.NDArray[np.intp]:
+        """How many neighbouring moments each of those that travel stands for, in a range of the vector."""
+        counts: list[int] = []
+        for variable in self.layout.variables:
+            first = max(begin, variable.offset, self.model_size)
+            inside = min(begin + size, variable.offset + variable.size) - first
+            if inside > 0:
+                block = self.moment_block if variable.is_nonnegative and not self.codec.is_exact else 1
+                counts += [block] * (inside // block) + [inside % block] * (inside % block > 0)
+        return np.array(counts, np.intp)
 
     def write_upload(self, path: Path, weights: Vector, base: Vector, header: str) -> None:
         """Write a client's trained weights; `weights` and `base` of shape (n,) and finite. Raises OSError."""
@@ -175,6 +196,10 @@ class Encoding:
                 raw = self.codec.encode(chunk)
             else:
                 raw = self.codec.encode(chunk[~exact]) + _EXACT.encode(chunk[exact])
+            if moments.size and self.moment_block > 1:
+                counts = self.moment_counts(begin, whole.size)
+                sums = np.add.reduceat(moments.astype(np.float64), np.cumsum(counts) - counts)
+                moments = (sums / counts).astype(np.float32)
             yield framed(raw + self.moments_codec.encode(moments), compress=self.compress)
 
 
@@ -183,6 +208,7 @@ class _Decoder:
 
     def __init__(self, encoding: Encoding, chunks: ChunkReader, header: str) -> None:
         self.header = header
+        self._encoding = encoding
         self._codec = encoding.codec
         self._moments_codec = encoding.moments_codec
         self._size = encoding.layout.size
@@ -214,11 +240,14 @@ class _Decoder:
         out, moments = whole[:size], whole[size:]
         exact = _mask(self._statistics, self._begin, out.size)
         exact_size = 0 if exact is None else int(np.count_nonzero(exact))
-        exact_bytes, moments_bytes = _EXACT.most_bytes(exact_size), self._moments_codec.most_bytes(moments.size)
+        counts = self._encoding.moment_counts(self._begin, whole.size) if moments.size else _NONE
+        exact_bytes, moments_bytes = _EXACT.most_bytes(exact_size), self._moments_codec.most_bytes(counts.size)
         raw = self._chunks.next(self._codec.most_bytes(out.size - exact_size) + exact_bytes + moments_bytes)
         behind = max(0, len(raw) - moments_bytes)
         split = max(0, behind - exact_bytes)
-        self._moments_codec.decode(raw[behind:], moments)
+        means = np.empty(counts.size, np.float32)
+        self._moments_codec.decode(raw[behind:], means)
+        moments[:] = np.repeat(means, counts)
         if exact is None:
             self._codec.decode(raw[:split], out)
         else:

@@ -1,9 +1,8 @@
 """The largest numbers of a vector, and zero for all others (sparsified updates: Aji and Heafield 2017, Stich et
 al. 2018).
 
-The rest of an update is lost. A BOINC client has no memory between subtasks in which to keep it for the next
-one (the error feedback of those papers). A chunk holds, for each kept number, the gap since the previous one
-and its float16.
+A host may keep the rest for its next update (the error feedback of those papers, vcdl.client.residual); else it is
+lost. A chunk holds, for each kept number, the gap since the previous one and its float16.
 """
 
 import math
@@ -19,18 +18,24 @@ from vcdl.wire.weights import Vector
 _MORE = 255
 """Byte of a gap that continues in the next byte."""
 _COUNT_BYTES = 4
+_KEPT_BYTES = 3
+"""A float16 and a gap."""
+_FEWER = 20
+"""A host with the slowest link sends a twentieth of what others send."""
 _TINIEST = np.float32(2.0**-24)
 """The smallest positive number of float16."""
 
 
 class TopK(Codec):
-    """3 bytes for each kept number, and rarely one more."""
+    """3 bytes for each kept number, and rarely one more. Hosts may send less than the share."""
 
-    def __init__(self, share: float) -> None:
-        """`share` of the numbers to keep, in (0, 1]. Raises ValueError."""
-        if not 0 < share <= 1:
+    def __init__(self, share: float, sent: float | None = None) -> None:
+        """`share` of the numbers to keep, in (0, 1]; `sent`: the share that a host with a slow link keeps, None: as
+        much. Raises ValueError.
+        """
+        if not 0 < (sent or share) <= share <= 1:
             raise ValueError(f"a share of {share}")
-        self._share = share
+        self._share, self._sent = share, sent or share
         self._values = Float16()
 
     @property
@@ -38,15 +43,15 @@ class TopK(Codec):
         return f"top_k({self._share:g})"
 
     def thinned(self, vector: Vector, always: list[tuple[int, int]]) -> Vector:
-        """Keep exactly the share beside the parts `always`, or fewer if the rest is 0; among equal numbers the
-        first.
+        """Keep exactly the share that this host sends beside the parts `always`, or fewer if the rest is 0; among equal
+        numbers the first.
         """
         sizes = np.abs(vector)
         sizes[sizes < _TINIEST] = 0.0
         sizes[np.isnan(sizes)] = np.inf  # NaN must not be lost: the server refuses it
         for begin, end in always:
             sizes[begin:end] = 0.0
-        count = math.ceil(self._share * (vector.size - sum(end - begin for begin, end in always)))
+        count = math.ceil(self._sent * (vector.size - sum(end - begin for begin, end in always)))
         thinned = np.zeros_like(vector)
         if count:
             least = np.partition(sizes, vector.size - count)[vector.size - count]
@@ -56,6 +61,10 @@ class TopK(Codec):
         for begin, end in always:
             thinned[begin:end] = vector[begin:end]
         return thinned
+
+    def within(self, size_bytes: float, vector_size: int) -> Codec:
+        fits = size_bytes / (_KEPT_BYTES * max(1, vector_size))
+        return TopK(self._share, min(self._share, max(self._share / _FEWER, fits)))
 
     def encode(self, chunk: Vector) -> bytes:
         places = np.flatnonzero(~(np.abs(chunk) < _TINIEST))  # NaN among them

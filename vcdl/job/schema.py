@@ -134,7 +134,7 @@ class Job(Section):
     training: TrainingSettings = Field(default=TrainingSettings(), validate_default=True)
     update: Annotated[Rule, UPDATE, SECTION_AS_YAML] = Field(default_factory=lambda: RULES[DEFAULT]())
     transport: TransportSettings = TransportSettings()
-    trust: TrustSettings = TrustSettings()
+    trust: TrustSettings = Field(default=TrustSettings(), validate_default=True)
     pacing: PacingSettings = PacingSettings()
     stop: StopSettings = StopSettings()
     validate_: ValidateSettings = Field(default=ValidateSettings(), alias="validate")
@@ -174,6 +174,22 @@ class Job(Section):
         }
         training = training.model_copy(update=missing)
         return training if data.mask is None else training.masking()
+
+    @field_validator("trust")
+    @classmethod
+    def _compares_what_is_alike(cls, trust: TrustSettings, info: ValidationInfo) -> TrustSettings:
+        training, transport = info.data.get("training"), info.data.get("transport")
+        problems = []
+        if trust.redundancy and training is not None and training.target_s is not None:
+            problem = "two hosts train different parts in training > target_s; remove the one or the other"
+            problems.append(Problem(("redundancy",), problem))
+        if transport is not None and transport.feedback and trust.kind != "own":
+            problem = "an upload with transport > feedback cannot be made again: set {} to 0, or `trust: own`"
+            checks = {"verify": trust.verify, "redundancy": trust.redundancy}
+            problems += [Problem((key,), problem.format(key)) for key, share in checks.items() if share]
+        if problems:
+            raise ProblemsError(problems)
+        return trust
 
     @field_validator("stop")
     @classmethod

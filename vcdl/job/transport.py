@@ -46,6 +46,12 @@ class TransportSettings(Section):
     """The codec of the client's change; `float32` carries the trained weights instead of the change."""
     compress: Annotated[bool, kinds.true_or_false()] = False
     """Lossless compression after the codecs."""
+    feedback: Annotated[bool, kinds.true_or_false()] = False
+    """Whether a host keeps what its codec left out, and sends it with its next upload of the job."""
+    moment_block: Annotated[int, kinds.whole(1, 65536)] = 1
+    """Neighbouring second moments that travel as their mean, in both directions, where a codec rounds."""
+    upload_share: Annotated[float, kinds.fraction(zero=False, one=True)] | None = None
+    """The most time of sending, in that of training: hosts with a slow link send less with `top_k`; None: as much."""
 
     @field_validator("down", mode="plain")
     @classmethod
@@ -59,7 +65,7 @@ class TransportSettings(Section):
 
     def to_wire(self) -> Transport:
         """The settings as clients get them."""
-        return Transport(self.down, self.up, self.compress)
+        return Transport(self.down, self.up, self.compress, self.feedback, self.moment_block, self.upload_share)
 
     @property
     def needs_bases(self) -> bool:

@@ -84,6 +84,8 @@ class WorkunitCreated(Event, frozen=True, tag="workunit_created"):
     """Open workunits at that moment, with all that were created together."""
     rate: float = 1.0
     """Its learning rate, as a factor of the job's peak."""
+    begins: Int | None = None
+    """Samples of its shard that were trained before, where subtasks end by time."""
 
 
 class WeightsPublished(Event, frozen=True, tag="weights_published"):

@@ -99,8 +99,10 @@ class JobHistory:
     """Subtasks that are to be made again, as their update was a lie, and for which that is not begun."""
     open: dict[str, WorkunitName] = field(default_factory=dict)
     """Workunits that were created and have not come to an end."""
-    rates: dict[str, float] = field(default_factory=dict)
-    """The learning rate of each open workunit, as a factor of the job's peak."""
+    created: dict[str, WorkunitCreated] = field(default_factory=dict)
+    """The creation of each open workunit."""
+    trained: Counter[int] = field(default_factory=Counter)
+    """Shard → samples of it in all updates, over all epochs and passes."""
     at_work: set[str] = field(default_factory=set)
     """Open workunits that a client has begun."""
     last_sent_s: float = 0.0
@@ -268,7 +270,7 @@ class JobHistory:
 
     def _create(self, event: WorkunitCreated) -> None:
         name = WorkunitName.parse(event.workunit)
-        self.rates[event.workunit] = event.rate
+        self.created[event.workunit] = event
         self.open[event.workunit] = name
         self.bases[name.base_version] = self.bases.get(name.base_version, 0) + 1
         self._open_attempts.setdefault((name.epoch, name.shard), []).append(event.workunit)
@@ -280,7 +282,7 @@ class JobHistory:
         name = self.open.pop(workunit, None)
         if name is None:
             return
-        del self.rates[workunit]
+        del self.created[workunit]
         self.at_work.discard(workunit)
         self.bases[name.base_version] -= 1
         if not self.bases[name.base_version]:
@@ -298,6 +300,7 @@ class JobHistory:
 
     def _apply(self, event: UpdateApplied) -> None:
         name = self.open.get(event.workunit) or WorkunitName.parse(event.workunit)
+        self.trained[name.shard] += event.samples
         self.version = max(self.version, event.version)
         if not name.turn:  # what is made again was counted before
             self.applied_by_epoch[name.epoch] += 1

@@ -263,7 +263,7 @@ class LocalGrid(FolderGrid):
                     except RunFolderFull as full:
                         self._hold_back(full)
                         return
-                    worker.train(workunit, slot)
+                    worker.train(workunit, slot, staged.samples)
                     self._sent.append(WorkunitSent(workunit, worker.name, self._bytes_down(worker.name, staged)))
                 self._waiting.popleft()
 

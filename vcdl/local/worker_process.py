@@ -51,10 +51,10 @@ class WorkerProcess:
         """Let it run the code that its jobs bring."""
         self.send(do="allow_code")
 
-    def train(self, workunit: str, folder: Path) -> None:
-        """Begin with a workunit whose files lie in `folder`."""
+    def train(self, workunit: str, folder: Path, samples: int | None = None) -> None:
+        """Begin with a workunit whose files lie in `folder`; `samples`: train so many, None: as the workunit says."""
         self.workunit, self.fraction, self.since_s = workunit, 0.0, time.monotonic()
-        self.send(do="train", folder=str(folder))
+        self.send(do="train", folder=str(folder), **({} if samples is None else {"samples": samples}))
 
     def receive(self) -> tuple[list[dict[str, Any]], bool]:
         """Receive the worker's new messages, and whether it is dead."""

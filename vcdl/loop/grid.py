@@ -24,6 +24,8 @@ class Staged:
     shard: Path
     frozen: Path | None = None
     """The weights that no training changes, where there are any."""
+    samples: int | None = None
+    """Train so many samples, however long they take; None: as the workunit says."""
 
     @property
     def inputs(self) -> Mapping[str, Path]:

@@ -7,8 +7,9 @@ from vcdl.run.run import Run
 from vcdl.wire.workunit import Workunit, WorkunitName
 
 
-def staged(run: Run, name: WorkunitName, rate: float) -> Staged:
-    """The workunit of a name, with `rate` times the job's peak learning rate.
+def staged(run: Run, name: WorkunitName, rate: float, begins: int | None = None) -> Staged:
+    """The workunit of a name, with `rate` times the job's peak learning rate. `begins`: samples of its shard that were
+    trained before, where subtasks end by time.
 
     Raises RunFolderError and WeightsFileError for the weights that it starts from.
     """
@@ -24,6 +25,7 @@ def staged(run: Run, name: WorkunitName, rate: float) -> Staged:
         training=run.training_at(rate),
         transport=run.transport,
         frozen=run.prepared.frozen,
+        begins=begins,
     )
     frozen = None if workunit.frozen is None else folder.frozen_file
     params = run.downloads().path(name.base_version)

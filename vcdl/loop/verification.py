@@ -230,10 +230,15 @@ class Verification:
         if self._draws and header.backend != self._backend:
             raise WorkunitError(f"{header.backend} draws other random numbers than {self._backend}")
         created = self._journal.find(WorkunitCreated.key_of(update.workunit))
-        rate = created.event.rate if created and isinstance(created.event, WorkunitCreated) else update.rate
+        if created and isinstance(created.event, WorkunitCreated):
+            rate, begins = created.event.rate, created.event.begins
+        else:
+            rate, begins = update.rate, None
         name = replace(WorkunitName.parse(update.workunit), base_version=update.base_version)
         newest = self._journal.newest_update()
-        return _Check(update, staged(self._run, name, rate), update.version if newest is None else newest.version)
+        return _Check(
+            update, staged(self._run, name, rate, begins), update.version if newest is None else newest.version
+        )
 
     def _verified(self, check: _Check) -> UploadVerified | None:
         """The verdict of training the upload again; None: there is more to train.

@@ -205,9 +205,14 @@ class WorkGenerator:
         """Hand over the open workunits that the grid does not know: their announcer was killed, or could not
         continue.
         """
-        rates = self._coordinator.history.rates
+        created = self._coordinator.history.created
         missing = {workunit: n for workunit, n in self._coordinator.open.items() if not self._grid.has(workunit)}
-        self._grid.submit([staged(self._run, name, rates[workunit]) for workunit, name in missing.items()])
+        self._grid.submit(
+            [
+                staged(self._run, name, created[workunit].rate, created[workunit].begins)
+                for workunit, name in missing.items()
+            ]
+        )
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         self._create([action for action in actions if isinstance(action, Create)])
@@ -264,13 +269,15 @@ class WorkGenerator:
         if not creations:
             return
         newest, context = self._snapshots.keep_newest(), self._coordinator.history.creation_context(len(creations))
+        ends_by_time = self._run.job.training.target_s is not None
         items, events = [], []
         for create in creations:
             base_version = newest if create.base_version is None else create.base_version
             name = WorkunitName(self._run.name, create.epoch, create.shard, create.attempt, base_version)
             rate = self._coordinator.rate(create.epoch, create.shard, context)
-            items.append(staged(self._run, name, rate))
-            events.append(WorkunitCreated(items[-1].workunit.name, context.open, rate))
+            begins = self._coordinator.history.trained[create.shard] if ends_by_time else None
+            items.append(staged(self._run, name, rate, begins))
+            events.append(WorkunitCreated(items[-1].workunit.name, context.open, rate, begins))
         self._journal.append(*events)
         self._grid.submit(items)
 

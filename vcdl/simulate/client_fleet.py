@@ -137,6 +137,10 @@ class ClientFleet(Section):
     download_s: _Seconds = 0.0
     upload_s: _Seconds = 0.0
     """The slot trains the next subtask meanwhile."""
+    link_mb_per_s: _AboveZero | None = None
+    """The middle rate of the clients' links, megabytes a second each way; None: files take no time but the above."""
+    link_ratio: Annotated[float, kinds.at_least(1)] = 1.0
+    """The fastest link's rate divided by the slowest's. Neighbours differ by equal ratios."""
     lost: _Part = 0.0
     """Probability that a subtask is lost, after an evenly drawn fraction of its training."""
     loss_report_s: _Seconds | None = None

@@ -6,23 +6,26 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from vcdl.client.residual import HostMemory, write_upload
+from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
 from vcdl.data.npz_file import read_split
 from vcdl.errors import folder_errors
 from vcdl.loop.grid import Outcome, Staged, Uploaded
 from vcdl.simulate.client_fleet import ClientFleet, Hostile
+from vcdl.simulate.clients import Clients, host_name
 from vcdl.simulate.hostile import HostileClients
 from vcdl.simulate.poisoned_data import PoisonedData
 from vcdl.simulate.training import SubtaskTraining
 from vcdl.wire.weights import Vector
-from vcdl.wire.workunit import UpdateHeader, WorkunitName
+from vcdl.wire.workunit import PLAIN, Transport, UpdateHeader, WorkunitName
 
 
 class ClientWork(Protocol):
     """The work of the clients of a virtual grid. A subtask that was begun is asked for its upload, or cancelled."""
 
-    def begin(self, staged: Staged, client: int, due_s: float) -> None:
-        """A client begins with a subtask, whose upload will be due at a virtual second."""
+    def begin(self, staged: Staged, client: int, due_s: float, fraction: float = 1.0) -> None:
+        """A client begins with a subtask, trains a part of it, and its upload will be due at a virtual second."""
         ...
 
     def upload(self, staged: Staged, client: int, train_s: float) -> Outcome:
@@ -55,10 +58,15 @@ class TrainedWork:
         encodings: tuple[Encoding, Encoding],
         poisoned_data: PoisonedData,
         subtasks: int,
+        memories: Path | None = None,
     ) -> None:
-        """`encodings`: of downloads and of uploads. `subtasks`: those of the whole job."""
+        """`encodings`: of downloads and of uploads. `subtasks`: those of the whole job. `memories`: a folder for what
+        the clients remember, where the job lets them.
+        """
         self._training = training
         self._down, self._up = encodings
+        self._memories = memories
+        self._clients = Clients(fleet)
         self._poisoned_data = poisoned_data
         self._subtasks = subtasks
         self._applied = 0
@@ -66,8 +74,14 @@ class TrainedWork:
         self._hostile_clients = HostileClients(fleet, self._up.layout)
         self._delivered: dict[int, set[Path]] = {}
         self._sizes: dict[Path, int] = {}
+        self._samples: dict[Path, int] = {}
+        """Samples of the shards that were counted."""
 
-    def begin(self, staged: Staged, client: int, due_s: float) -> None:
+    def begin(self, staged: Staged, client: int, due_s: float, fraction: float = 1.0) -> None:
+        if staged.workunit.training.target_s is not None:
+            staged = replace(staged, samples=max(1, int(fraction * self._all_samples(staged))))
+        if self._memories is not None:
+            staged = replace(staged, workunit=replace(staged.workunit, transport=_exact_up(staged.workunit.transport)))
         hostile = self._attacker(client, staged.workunit.name)
         if hostile is not None:
             staged = replace(staged, shard=self._poisoned_data.shard(hostile, staged.shard))
@@ -110,6 +124,7 @@ class TrainedWork:
         path, name = trained.path, WorkunitName.parse(trained.workunit)
         hostile = self._attacker(client, trained.workunit)
         with folder_errors(path.parent):
+            self._send(staged, client, train_s, path)
             self._up.change_header(path, partial(_with_train_s, train_s))
             if hostile is None:
                 if self._hostile:
@@ -124,10 +139,24 @@ class TrainedWork:
                 self._up.write_upload(path, weights, base, self._up.read_header(path))
         return replace(trained, size_bytes=path.stat().st_size)
 
-    @staticmethod
-    def _all_samples(staged: Staged) -> int:
+    def _send(self, staged: Staged, client: int, train_s: float, path: Path) -> None:
+        """Encode trained weights as this client would, by what it remembers and by its link."""
+        if self._memories is None:
+            return
+        memory, transport = self._memories / host_name(client), staged.workunit.transport
+        memory.mkdir(parents=True, exist_ok=True)
+        exact = up_encoding(_exact_up(transport), self._up.layout)
+        weights, header = exact.read(path)
+        base, _ = self._down.read(staged.params)
+        told = replace(UpdateHeader.from_json(header), codec=self._up.label, train_s=train_s)
+        host = HostMemory(memory, self._clients.bytes_per_s(client))
+        write_upload(self._up, path, weights, base, told, transport, host)
+
+    def _all_samples(self, staged: Staged) -> int:
         """The samples that a client sees who trains the whole subtask."""
-        return len(read_split(staged.shard)[0]) * staged.workunit.training.local_epochs
+        if staged.shard not in self._samples:
+            self._samples[staged.shard] = len(read_split(staged.shard)[0])
+        return self._samples[staged.shard] * staged.workunit.training.local_epochs
 
     def _weights(self, staged: Staged, upload: Path) -> tuple[Vector, Vector]:
         """The weights that a client started from, and those that it trained."""
@@ -135,6 +164,10 @@ class TrainedWork:
         weights, _ = self._up.read(upload)
         self._up.add_base(base, weights)
         return base, weights
+
+
+def _exact_up(transport: Transport) -> Transport:
+    return replace(transport, up=PLAIN.up, feedback=False, upload_share=None)
 
 
 def _with_train_s(train_s: float, header: str) -> str:

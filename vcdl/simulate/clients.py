@@ -12,7 +12,7 @@ import numpy as np
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.wire.workunit import WorkunitName
 
-_SPEED, _SUBTASK, _AWAY = range(3)
+_SPEED, _SUBTASK, _AWAY, _LINK = range(4)
 """Streams of random numbers: each kind of draw has its own."""
 
 
@@ -26,8 +26,12 @@ class SubtaskOutcome:
     """The moment at which the server has the upload, or knows that there will be none."""
     train_s: float
     """Training time in the upload."""
+    trained_s: float
+    """The moment at which the training ends."""
     lost: str | None
     """The reason why there will be no upload; None: there will be one."""
+    fraction: float = 1.0
+    """The part of the subtask that is trained in that time."""
 
 
 class Clients:
@@ -37,6 +41,8 @@ class Clients:
         self._fleet = fleet
         self.speeds = _speeds(fleet)
         """The speed of each client; 1 on average, but for those of hostile ones."""
+        self._links = None if fleet.link_mb_per_s is None else _links(fleet, fleet.link_mb_per_s)
+        """The rate of each client's link, megabytes a second."""
         self._renamed_every = {hostile.client: hostile.renamed_every for hostile in fleet.hostile}
         self._taken = [0] * fleet.clients
         """Subtasks that each client has taken."""
@@ -57,8 +63,28 @@ class Clients:
         begin_s, end_s = self._next_away(client, time_s)
         return end_s if begin_s <= time_s else time_s
 
-    def outcome(self, client: int, name: WorkunitName, now_s: float, losses: int = 0) -> SubtaskOutcome:
-        """The outcome of a subtask that the client begins now; `losses`: how often this workunit was lost before."""
+    def bytes_per_s(self, client: int) -> float | None:
+        """The rate of the client's link; None where links are not simulated."""
+        return None if self._links is None else 1e6 * self._links[client]
+
+    def link_s(self, client: int, size_bytes: int) -> float:
+        """Seconds in which the client's link carries so many bytes; 0 where links are not simulated."""
+        rate = self.bytes_per_s(client)
+        return 0.0 if rate is None else size_bytes / rate
+
+    def outcome(
+        self,
+        client: int,
+        name: WorkunitName,
+        now_s: float,
+        losses: int = 0,
+        *,
+        bytes_down: int = 0,
+        target_s: float | None = None,
+    ) -> SubtaskOutcome:
+        """The outcome of a subtask that the client begins now; `losses`: how often this workunit was lost before.
+        `target_s`: the training time after which it ends, however far it has come.
+        """
         fleet, host = self._fleet, self.host(client)
         draw = [fleet.seed, _SUBTASK, client, name.epoch, name.shard, name.attempt]
         rng = np.random.default_rng([*draw, losses] if losses else draw)
@@ -66,22 +92,22 @@ class Clients:
         luck, part = rng.random(2).tolist()
         is_lost = luck < fleet.lost
         alone_s = fleet.subtask_s * training / self.speeds[client]
-        train_s = alone_s * (1 + fleet.core_sharing * (fleet.slots - 1))
+        whole_s = alone_s * (1 + fleet.core_sharing * (fleet.slots - 1))
+        train_s = whole_s if target_s is None else min(whole_s, target_s)
         timeout_s = now_s + fleet.result_timeout_s
-        begin_s = now_s + fleet.download_s * download
+        begin_s = now_s + fleet.download_s * download + self.link_s(client, bytes_down)
         end_s, is_preempted = self._train(client, begin_s, train_s * part if is_lost else train_s, timeout_s)
         slot_free_s = min(self.here_from(client, end_s), self.here_from(client, timeout_s))
         if is_lost or is_preempted:
             heard_of_s = timeout_s if fleet.loss_report_s is None else min(timeout_s, end_s + fleet.loss_report_s)
-            return SubtaskOutcome(
-                slot_free_s, heard_of_s, train_s, f"{host} went away" if is_preempted else f"{host} lost it"
-            )
+            reason = f"{host} went away" if is_preempted else f"{host} lost it"
+            return SubtaskOutcome(slot_free_s, heard_of_s, train_s, end_s, reason)
         arrives_s = end_s + fleet.upload_s * upload
         if arrives_s > timeout_s:
             return SubtaskOutcome(
-                slot_free_s, timeout_s, train_s, f"no result of {host} after {fleet.result_timeout_s:g} s"
+                slot_free_s, timeout_s, train_s, end_s, f"no result of {host} after {fleet.result_timeout_s:g} s"
             )
-        return SubtaskOutcome(slot_free_s, arrives_s, train_s, None)
+        return SubtaskOutcome(slot_free_s, arrives_s, train_s, end_s, None, train_s / whole_s)
 
     def _train(self, client: int, begin_s: float, left_s: float, timeout_s: float) -> tuple[float, bool]:
         """The end of a training that needs `left_s` (or some moment after the timeout); whether a preemption
@@ -125,6 +151,13 @@ def _speeds(fleet: ClientFleet) -> list[float]:
     factors = {hostile.client: hostile.speed for hostile in fleet.hostile}
     drawn = (speeds / speeds.mean())[order]
     return [float(speed) * factors.get(client, 1.0) for client, speed in enumerate(drawn)]
+
+
+def _links(fleet: ClientFleet, middle: float) -> list[float]:
+    """Rates at equal ratios around the middle one, in a drawn order that speeds do not follow."""
+    exponents = np.linspace(-0.5, 0.5, fleet.clients) if fleet.clients > 1 else np.zeros(1)
+    order = np.random.default_rng([fleet.seed, _LINK]).permutation(fleet.clients)
+    return [float(rate) for rate in (middle * fleet.link_ratio**exponents)[order]]
 
 
 def _away_times(fleet: ClientFleet, client: int) -> Iterator[tuple[float, float]]:

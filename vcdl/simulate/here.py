@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Collection
 
 from vcdl.client.resources import error_text
-from vcdl.client.train import train_workunit
+from vcdl.client.train import TrainingTerms, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import VcdlError, folder_error
 from vcdl.loop.grid import GaveUp, Outcome, Staged, Uploaded
@@ -41,7 +41,7 @@ class TrainingHere:
         slot, upload = self._folder.slots / workunit, self._folder.uploads / f"{workunit}.h5"
         try:
             lay_out(slot, staged)
-            train_workunit(slot, Slice(math.inf), self._trainers)
+            train_workunit(slot, Slice(math.inf), self._trainers, TrainingTerms(samples=staged.samples))
             (slot / OUTPUT_FILE).replace(upload)
             return Uploaded(workunit, upload, upload.stat().st_size)
         except VcdlError as error:

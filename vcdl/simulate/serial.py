@@ -18,7 +18,9 @@ from vcdl.wire.workunit import Training
 def serial_job(job: Job) -> Job:
     """The job as serial training: an upload replaces the shared weights, and the next subtask starts from them."""
     settings = {
-        "training": job.training.model_copy(update={"share_optimizer_state": "none"}),  # they never leave the client
+        "training": job.training.model_copy(
+            update={"share_optimizer_state": "none", "target_s": None}  # it never leaves the client
+        ),
         "update": RULES["vc_asgd"].model_validate({"alpha": 0.0}),
         "pacing": PacingSettings(kind="rolling"),
         "transport": TransportSettings(),

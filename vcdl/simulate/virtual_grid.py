@@ -52,6 +52,10 @@ class VirtualGrid(Grid, Results):
         self._idle = deque(client for _ in range(fleet.slots) for client in range(fleet.clients))
         """The client of each free slot; the slot that has waited longest is first."""
         self._servers_free_s = [0.0] * fleet.servers
+        self._links_free_s = [0.0] * fleet.clients
+        """The moment at which each client has sent all that it has to send."""
+        self._on_the_way: dict[str, Outcome] = {}
+        """Workunit → its upload, on its client's link."""
         self._known: dict[str, Staged] = {}
         self._waiting: deque[str] = deque()
         self._losses: Counter[str] = Counter()
@@ -195,26 +199,40 @@ class VirtualGrid(Grid, Results):
         for known in (self._known, self._out, self._had):
             known.pop(workunit, None)
         self._trained.discard(workunit)
+        self._on_the_way.pop(workunit, None)
         if workunit in self._copies:
             self._copies.remove(workunit)
 
     def _begin(self, staged: Staged, client: int) -> None:
         workunit = staged.workunit.name
         name, losses, host = WorkunitName.parse(workunit), self._losses[workunit], self._clients.host(client)
-        planned = self._clients.outcome(client, name, self._time.now_s(), losses)
+        bytes_down = self._work.bytes_down(staged, client)
+        planned = self._clients.outcome(
+            client,
+            name,
+            self._time.now_s(),
+            losses,
+            bytes_down=bytes_down,
+            target_s=staged.workunit.training.target_s,
+        )
         self._clients.takes(client)
         self._out.setdefault(workunit, {})[client] = self._time.now_s()
         self._had[workunit] = self._had.get(workunit, frozenset()) | {host}
-        self._sent.append(WorkunitSent(workunit, host, self._work.bytes_down(staged, client)))
+        self._sent.append(WorkunitSent(workunit, host, bytes_down))
         self.times.began(self._time.now_s(), planned)
-        self._time.at(planned.slot_free_s, partial(self._is_free, client))
+        has_link = self._fleet.link_mb_per_s is not None and planned.lost is None
+        if not has_link:
+            self._time.at(planned.slot_free_s, partial(self._is_free, client))
         if planned.lost is not None:
             self._time.at(planned.heard_of_s, partial(self._is_lost, GaveUp(workunit, planned.lost), client))
             return
         if workunit not in self._trained:
             self._trained.add(workunit)
-            self._work.begin(staged, client, planned.heard_of_s)
-        self._time.at(planned.heard_of_s, partial(self._has_come, workunit, client, host, planned))
+            self._work.begin(staged, client, planned.heard_of_s, planned.fraction)
+        if has_link:
+            self._time.at(planned.trained_s, partial(self._is_trained, workunit, client, host, planned))
+        else:
+            self._time.at(planned.heard_of_s, partial(self._has_come, workunit, client, host, planned))
 
     def _is_free(self, client: int) -> None:
         self._idle.append(client)
@@ -234,6 +252,21 @@ class VirtualGrid(Grid, Results):
         else:
             self._outcomes[workunit] = outcome
 
+    def _is_trained(self, workunit: str, client: int, host: str, planned: SubtaskOutcome) -> None:
+        """The upload waits for those before it on its client's link. The slot goes on when no more than one waits."""
+        now_s = self._time.now_s()
+        begin_s = max(now_s, self._links_free_s[client])
+        self._time.at(max(planned.slot_free_s, begin_s), partial(self._is_free, client))
+        staged = self._known.get(workunit)
+        if staged is None or workunit in self._outcomes or workunit in self._on_the_way:
+            return
+        outcome = self._work.upload(staged, client, planned.train_s)
+        self._on_the_way[workunit] = outcome
+        if isinstance(outcome, Uploaded):
+            self._links_free_s[client] = begin_s + self._clients.link_s(client, outcome.size_bytes)
+        arrives_s = max(begin_s, self._links_free_s[client]) + planned.heard_of_s - planned.trained_s
+        self._time.at(arrives_s, partial(self._has_come, workunit, client, host, planned))
+
     def _has_come(self, workunit: str, client: int, host: str, planned: SubtaskOutcome) -> None:
         """The upload waits for a server, and is folded in when the server has finished with it."""
         begin_s = max(self._time.now_s(), heapq.heappop(self._servers_free_s))
@@ -249,7 +282,7 @@ class VirtualGrid(Grid, Results):
             return
         took_s = self._time.now_s() - self._out[workunit].pop(client, self._time.now_s())
         self._turnarounds.append((host, took_s))
-        outcome = self._work.upload(staged, client, planned.train_s)
+        outcome = self._on_the_way.pop(workunit, None) or self._work.upload(staged, client, planned.train_s)
         if isinstance(outcome, Uploaded):
             outcome = replace(outcome, host=host, received_s=came_s)
         self._outcomes[workunit] = outcome

@@ -127,7 +127,9 @@ class VirtualRun:
             run = prepare(self._folder, load_frozen_job(self._folder.job_file), self._observer)
             encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)
             data = PoisonedData(run.folder.path / POISONED_DATA, run.shard_files)
-            work = TrainedWork(self._fleet, self._training, encodings, data, run.job.subtasks)
+            remembers = run.transport.feedback or run.transport.upload_share is not None
+            memories = run.folder.path / "memories" if remembers else None
+            work = TrainedWork(self._fleet, self._training, encodings, data, run.job.subtasks, memories)
             grid = VirtualGrid(self._fleet, self._time, work, queue_ahead(run.job))
             evaluating = partial(InstantEvaluator, run, subtask_s=self._fleet.subtask_s, time=self._time)
             self._observer.phase("starting the workers")

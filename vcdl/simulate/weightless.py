@@ -7,7 +7,7 @@ epochs, or up to its time limit.
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -42,6 +42,8 @@ from vcdl.wire.weights import Layout, Vector, write_weights
 from vcdl.wire.workunit import Normalisation, UpdateHeader, WorkunitName
 
 _NOTHING = np.empty(0, np.float32)
+_SAMPLES = 1000
+"""Samples of a shard, as if there were any."""
 
 
 class NoWork:
@@ -51,9 +53,11 @@ class NoWork:
         self._upload = upload
         self.train_s: dict[str, float] = {}
         """Training time of the uploads that have come, by workunit."""
+        self.fractions: dict[str, float] = {}
+        """The part of each workunit that its client trains."""
 
-    def begin(self, staged: Staged, client: int, due_s: float) -> None:
-        return
+    def begin(self, staged: Staged, client: int, due_s: float, fraction: float = 1.0) -> None:
+        self.fractions[staged.workunit.name] = fraction
 
     def upload(self, staged: Staged, client: int, train_s: float) -> Outcome:
         self.train_s[staged.workunit.name] = train_s
@@ -64,10 +68,11 @@ class NoWork:
 
     def done(self, workunit: str, version: int | None) -> None:
         self.train_s.pop(workunit, None)
+        self.fractions.pop(workunit, None)
 
     def cancel(self, workunits: Collection[str]) -> None:
         for workunit in workunits:
-            self.train_s.pop(workunit, None)
+            self.done(workunit, None)
 
 
 class NoWeights(WeightStore):
@@ -156,11 +161,14 @@ class NoSnapshots(Snapshots):
 class NoCheck(UploadCheck):
     """Takes every upload, with what its client would have said."""
 
-    train_s: Mapping[str, float] = field(default_factory=dict)
+    work: NoWork | None = None
 
     def read_header(self, path: Path, workunit: str) -> UpdateHeader:
-        base_version = WorkunitName.parse(workunit).base_version
-        return UpdateHeader(self.job, workunit, base_version, "", 0, 1.0, self.train_s[workunit], math.nan)
+        if self.work is None:
+            raise ValueError("nobody says what the clients have done: this is a bug in vcdl")
+        base_version, fraction = WorkunitName.parse(workunit).base_version, self.work.fractions[workunit]
+        samples, train_s = round(fraction * _SAMPLES), self.work.train_s[workunit]
+        return UpdateHeader(self.job, workunit, base_version, "", samples, fraction, train_s, math.nan)
 
 
 @dataclass(frozen=True)
@@ -181,7 +189,7 @@ class WeightlessRun(Run):
             "retention": job.retention.model_copy(update={"uploads": "needed"}),
         }
         prepared = Prepared(
-            shard_samples=(1,) * job.data.shards,
+            shard_samples=(_SAMPLES,) * job.data.shards,
             has_test=False,
             normalisation=Normalisation(),
             layout=Layout(()),
@@ -207,7 +215,7 @@ class WeightlessRun(Run):
 
     def upload_check(self, journal: Journal | None = None, *, is_over: bool = False) -> UploadCheck:
         check = super().upload_check()
-        return NoCheck(check.job, check.layout, check.shard_samples, 1, 0.0, train_s=self.work.train_s)
+        return NoCheck(check.job, check.layout, check.shard_samples, 1, 0.0, work=self.work)
 
 
 @dataclass(frozen=True)

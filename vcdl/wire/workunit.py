@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Literal, Self, cast, get_args
 
 from vcdl.errors import WorkunitError
@@ -89,6 +90,8 @@ class Training:
     """The part of the optimizer's state that travels with the weights; auto: the second moment, if it keeps one."""
     outputs: tuple[Output, ...] = ()
     """The outputs of a model with several; `loss` and `metrics` are not used then."""
+    target_s: float | None = None
+    """Seconds of training after which a subtask ends, with the part that is trained; None: it is trained to its end."""
 
     def without_metrics(self) -> "Training":
         """The same for those who read the loss alone."""
@@ -103,8 +106,16 @@ class Transport:
     up: Named = Named("float32")
     compress: bool = False
     """Whether the codecs' output is also compressed, without loss."""
+    feedback: bool = False
+    """Whether a host keeps what its codec left out, and sends it with its next upload of the job."""
+    moment_block: int = 1
+    """Neighbouring second moments that travel as their mean, where a codec rounds."""
+    upload_share: float | None = None
+    """The most time of sending, in that of training, to which a codec of variable length keeps; None: its own."""
 
 
+_NEWER_TRANSPORT = MappingProxyType({"feedback": False, "moment_block": 1, "upload_share": None})
+"""What clients before November 2026 do."""
 PLAIN = Transport()
 """Every bit, in plain weights files."""
 
@@ -135,6 +146,8 @@ class Workunit:
     """None: training changes all weights, and there is no such file."""
     newest: str | None = None
     """The address of the signed statement of the job's newest weights (vcdl.wire.newest); None: start from the base."""
+    begins: int | None = None
+    """The place in the endless order of its shard (vcdl.client.batches) at which it begins; None: it has its own."""
 
     @property
     def name(self) -> str:
@@ -151,14 +164,19 @@ class Workunit:
 
     @cached_property  # asked for by those who write it and by those who count its bytes
     def _json(self) -> str:
-        return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True) + "\n"
+        raw = {"format": FORMAT, **asdict(self)}
+        for part, key in ((raw, "begins"), (raw["training"], "target_s")):
+            if part[key] is None:  # clients before November 2026 know neither
+                del part[key]
+        raw["transport"] = {key: it for key, it in raw["transport"].items() if it != _NEWER_TRANSPORT.get(key, ())}
+        return json.dumps(raw, sort_keys=True) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Decode workunit.json. Raises WorkunitError."""
-        raw = _object(text, "workunit.json", {"format", *cls.__dataclass_fields__})
-        training = _fields(raw.pop("training"), "training", set(Training.__dataclass_fields__))
-        transport = _fields(raw.pop("transport"), "transport", set(Transport.__dataclass_fields__))
+        raw = _object(text, "workunit.json", {"format", *cls.__dataclass_fields__}, {"begins": None})
+        training = _fields(raw.pop("training"), "training", set(Training.__dataclass_fields__), {"target_s": None})
+        transport = _fields(raw.pop("transport"), "transport", set(Transport.__dataclass_fields__), _NEWER_TRANSPORT)
         try:
             return cls(
                 job=_text(raw, "job"),
@@ -177,10 +195,19 @@ class Workunit:
                     normalisation=_normalisation(training["normalisation"]),
                     share_optimizer_state=_shared_state(training["share_optimizer_state"]),
                     outputs=tuple(_output(output) for output in training["outputs"]),
+                    target_s=None if training["target_s"] is None else _number(training, "target_s"),
                 ),
-                transport=Transport(_named(transport["down"]), _named(transport["up"]), _flag(transport, "compress")),
+                transport=Transport(
+                    down=_named(transport["down"]),
+                    up=_named(transport["up"]),
+                    compress=_flag(transport, "compress"),
+                    feedback=_flag(transport, "feedback"),
+                    moment_block=_count(transport, "moment_block", at_least=1),
+                    upload_share=None if transport["upload_share"] is None else _number(transport, "upload_share"),
+                ),
                 frozen=_frozen(raw["frozen"]),
                 newest=None if raw["newest"] is None else _text(raw, "newest"),
+                begins=None if raw["begins"] is None else _count(raw, "begins"),
             )
         except (TypeError, ValueError) as error:
             raise WorkunitError(f"workunit.json: {error}") from error
@@ -283,8 +310,8 @@ class WorkunitName:
         return cls(job, int(epoch), int(shard), int(attempt), int(base_version))
 
 
-def _object(text: str, what: str, keys: set[str]) -> dict[str, Any]:
-    """The fields of a JSON object."""
+def _object(text: str, what: str, keys: set[str], may_lack: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """The fields of a JSON object; `may_lack`: what keys stand for that older versions do not write."""
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -292,12 +319,13 @@ def _object(text: str, what: str, keys: set[str]) -> dict[str, Any]:
     number = raw.get("format", FORMAT) if isinstance(raw, dict) else FORMAT
     if type(number) is not int or number != FORMAT:  # checked first: another format has other keys
         raise WorkunitError(f"{what} is of another format than {FORMAT}: client and server differ in version")
-    raw = _fields(raw, what, keys)
+    raw = _fields(raw, what, keys, may_lack)
     del raw["format"]
     return raw
 
 
-def _fields(raw: Any, what: str, keys: set[str]) -> dict[str, Any]:
+def _fields(raw: Any, what: str, keys: set[str], may_lack: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    raw = {**may_lack, **raw} if isinstance(raw, dict) else raw
     if not isinstance(raw, dict) or set(raw) != keys:
         got = sorted(raw) if isinstance(raw, dict) else type(raw).__name__
         raise WorkunitError(f"{what}: expected the keys {sorted(keys)}, got {str(got)[:500]}")

@@ -1,0 +1,64 @@
+"""DLion's ideas in our loop: equal-time subtasks and uploads that fit the link, alone and together."""
+
+from benchmarks.experiments.experiment import Experiment, Timed
+from benchmarks.experiments.problems import PASSES, Problem
+from benchmarks.experiments.settings import PAPER
+from benchmarks.experiments.timed_table import DEFAULT, SERIAL
+
+_PROBLEMS = {
+    "dense": Problem("digits", "", "wide_dense", rate=None),
+    "convolutional": Problem("gratings", "", "wide_cnn", rate=None),
+}
+_HOSTS = ("clients=10", "slots=1", "speed_ratio=8", "link_mb_per_s=2", "link_ratio=100", "lost=0.1", "timeout_s=1e5")
+_SUBTASK_S = {"links bind": 0.1, "links do not bind": 60.0}
+"""Mean training time of a subtask, whose files take 0.04 to 4 s by float32 each way."""
+_LONGER = 3
+"""A subtask that ends by time has so many times the passes of the others, at the most."""
+_FITS = (
+    "transport={down: int8, up: {name: top_k, share: 0.05}, compress: true, feedback: true, moment_block: 32, "
+    "upload_share: 0.2}"
+)
+
+
+def _ways(subtask_s: float) -> dict[str, tuple[str, ...]]:
+    equal = (f"training.local_epochs={_LONGER * PASSES}", f"training.target_s={subtask_s:g}")
+    return {
+        SERIAL: (),
+        "the paper's": PAPER,
+        "plain VC-ASGD": ("update={rule: vc_asgd, alpha: 0.5}",),
+        DEFAULT: (),
+        "equal time": equal,
+        "uploads that fit": (_FITS,),
+        "together": (*equal, _FITS),
+    }
+
+
+def _whole_s(subtask_s: float, settings: tuple[str, ...]) -> float:
+    """The time of all passes of a subtask."""
+    return subtask_s * (_LONGER if any("target_s" in setting for setting in settings) else 1)
+
+
+EXPERIMENT = Experiment(
+    title="Hosts of different speed behind different links",
+    about=(
+        "Ten hosts, speeds 1 to 8, links 0.2 to 20 MB/s each way, one subtask in ten lost. *Time* is the virtual time "
+        "until the accuracy on the test set is that of serial training at its end, less one point: the median over the "
+        "seeds, each at the end of an epoch. *Sooner* compares it with today's default. Bytes are those of a subtask."
+    ),
+    variants=tuple(
+        Timed(
+            f"{name}: {kind}, {links}",
+            ("trust=own", *settings),
+            (*_HOSTS, f"subtask_s={_whole_s(subtask_s, settings)}", f"loss_report_s={5 * subtask_s}"),
+            serial=name == SERIAL,
+            problem=problem,
+            kind=kind,
+            links=links,
+            way=name,
+        )
+        for links, subtask_s in _SUBTASK_S.items()
+        for kind, problem in _PROBLEMS.items()
+        for name, settings in _ways(subtask_s).items()
+    ),
+    epochs=(8,),
+)
