@@ -13,7 +13,7 @@ from PIL import Image
 
 from vcdl.client.inputs import read_shard
 from vcdl.client.unneeded import UNNEEDED, hide_unneeded
-from vcdl.data import ensure_files, load_dataset
+from vcdl.data import ensure_files, facts_of, load_dataset
 from vcdl.data.rows import Rows
 from vcdl.data.samples import read_samples
 from vcdl.errors import DataError
@@ -80,6 +80,9 @@ def test_files_travel_as_they_are_and_are_decoded_by_the_client(photos: Path) ->
         with as_a_client():
             found |= pixels(read_shard(shard.parent, PLAIN, {"": SHAPE}).x)
         (shard.parent / "shard.npz").unlink()
+    facts = facts_of(load_job(photos / "job.yaml").data)
+    described = 20 * facts.packed * facts.sample_bytes
+    assert sum(path.stat().st_size for path in shards) == pytest.approx(described, rel=0.2), "vcdl describe's bytes"
     held_out = read_samples(run.validation_file, PLAIN).x[:]
     assert found | pixels(held_out) == expected
     assert len(found) == 20

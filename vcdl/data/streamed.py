@@ -49,6 +49,7 @@ def facts(reader: "Reader", settings: "DataSettings") -> Facts:
         val_samples=counts.get("val", 0),
         test_samples=counts.get("test", 0),
         sample_bytes=x.sample_bytes + (0 if x.are_labels else y[:1].nbytes),
+        packed=1.0 if x.encoded is None else float(x.encoded.size_bytes.mean() / x.sample_bytes),
     )
 
 
