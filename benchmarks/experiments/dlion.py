@@ -41,9 +41,10 @@ def _whole_s(subtask_s: float, settings: tuple[str, ...]) -> float:
 EXPERIMENT = Experiment(
     title="Hosts of different speed behind different links",
     about=(
-        "Ten hosts, speeds 1 to 8, links 0.2 to 20 MB/s each way, one subtask in ten lost. *Time* is the virtual time "
-        "until the accuracy on the test set is that of serial training at its end, less one point: the median over the "
-        "seeds, each at the end of an epoch. *Sooner* compares it with today's default. Bytes are those of a subtask."
+        "Ten hosts, speeds 1 to 8, links 0.2 to 20 MB/s each way, one subtask in ten lost. *Less 1 "
+        "point* is the virtual time until the accuracy on the test set is that of serial training at its end, less one "
+        "point: the median over the seeds, each at the end of an epoch; in brackets, how many times sooner than "
+        "today's default. Bytes are those of a subtask; links from the slowest three to the fastest three."
     ),
     variants=tuple(
         Timed(
