@@ -44,6 +44,7 @@ def test_a_role_may_do_what_it_may(tmp_path: Path) -> None:
     assert [(one.caller, one.deed, one.outcome[:14]) for one in accounts.deeds(9)] == [
         ("operator", "stop", "done"),
         ("submitter", "stop", "submitter did "),
+        ("reader", "stop", "reader may not"),
     ]
 
 

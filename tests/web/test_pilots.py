@@ -94,7 +94,7 @@ def test_pilots_get_what_a_subtask_needs_and_nothing_else(pool: Pool, service: S
         with pytest.raises(OSError, match=r"no file|no such page"):
             reached.copy(path, tmp_path / "stolen")
     for role in (Role.READER, Role.SUBMITTER):
-        with pytest.raises(VcdlError, match="this needs a token of a operator"):
+        with pytest.raises(VcdlError, match="this needs the role operator"):
             remote(pool, service.port, role).client.ask_pool("GET", "served", "driver")
     desk, of_run = reached.desk("a"), PoolFolder.of(pool.served.folder.path).desk("a")
     with pytest.raises(FileNotFoundError, match="knows no pilot a"):

@@ -146,19 +146,20 @@ class WebService:
         with self._noted(caller, request.name, about, command.role):
             if request.name != "resume":
                 return self.commands.run(request, command)
-            settings = request.options.get("--set", ())
+            said, settings = "", request.options.get("--set", ())
             if settings and not isinstance(settings, str | bool):
                 changed = self.commands.run(CommandRequest("set", [*jobs, *settings]), command)
                 if changed.exit_code:
                     return changed
-            return CommandAnswer(f"{self._go_on(jobs[0])}\n", "", 0)
+                said = changed.output
+            return CommandAnswer(f"{said}{self._go_on(jobs[0])}\n", "", 0)
 
     @contextmanager
     def _noted(self, caller: Caller, deed: str, name: str, role: Role = Role.SUBMITTER) -> Iterator[None]:
         """Let a caller do something with a job, if it is theirs, and note what came of it. Raises Forbidden."""
         try:
             if caller.role < role:
-                raise Forbidden(f"{caller.name} may not {deed} here: this needs a token of a {role.name.lower()}")
+                raise Forbidden(f"{caller.name} may not {deed} here: this needs the role {role.name.lower()}")
             if caller.role < Role.OPERATOR and self.accounts.submitter(name) != caller.name:
                 raise Forbidden(f"{caller.name} did not submit {name}: only an operator may {deed} it")
             yield
@@ -215,5 +216,5 @@ def needs(request: Request, role: Role) -> Caller:
     """The caller, if it has a role. Raises Forbidden."""
     caller = caller_of(request)
     if caller.role < role:
-        raise Forbidden(f"{caller.name} may only read here: this needs a token of a {role.name.lower()}")
+        raise Forbidden(f"{caller.name} may only read here: this needs the role {role.name.lower()}")
     return caller
