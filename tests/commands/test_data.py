@@ -70,6 +70,7 @@ def test_samples_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     show_data(str(pictures(tmp_path)), picture=tmp_path / "samples.png")
     told = capsys.readouterr().out
     assert "1 cannot be read, the first" in told
+    assert "jpeg: 90" in told, "photographs travel as files"
     assert Image.open(tmp_path / "samples.png").size == (800, 400)
 
 

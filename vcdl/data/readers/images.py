@@ -27,6 +27,8 @@ _ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", 
 _BLOCK_BYTES = 2**24
 _LARGE = 64
 """Pixels of a side above which a first job makes pictures smaller."""
+_SMALLEST_JPEG, _QUALITY = 32, 90
+"""Pixels of a side from which on a first job lets photographs travel as JPEG, and their quality."""
 _ORIENTATION = 0x0112
 """The tag of a camera's position."""
 _Picture = tuple[Path, str]
@@ -101,11 +103,12 @@ class ImagesReader(Reader):
 
         pictures = self.pictures(self.parts["train"])
         sizes: Counter[tuple[int, int]] = Counter()
-        unreadable = []
+        unreadable, jpegs = [], 0
         for file, _ in pictures:
             try:
                 with Image.open(file) as opened:
                     sizes[opened.height, opened.width] += 1
+                    jpegs += opened.format == "JPEG"
             except Exception:  # Pillow's readers raise nearly everything for a damaged file
                 unreadable.append(file)
         if not sizes:
@@ -115,7 +118,9 @@ class ImagesReader(Reader):
         if unreadable:
             lines.append(f"{len(unreadable)} cannot be read, the first {unreadable[0]}: mend or remove them")
         is_small = len(sizes) == 1 and max(height, width) <= _LARGE
-        keys = {} if is_small else {"size": [min(_LARGE, height), min(_LARGE, width)], "crop": True}
+        keys: dict[str, Any] = {} if is_small else {"size": [min(_LARGE, height), min(_LARGE, width)], "crop": True}
+        if 2 * jpegs > len(pictures) and min(height, width) >= _SMALLEST_JPEG:
+            keys["jpeg"] = _QUALITY
         return Outline(tuple(lines), {**keys, **({"skip_unreadable": True} if unreadable else {})}, model="small_cnn")
 
     def training_samples(self) -> int | None:
