@@ -181,6 +181,15 @@ def test_a_store_s_address_that_is_wrong_is_not_repeated_for_it_may_hold_a_passw
     assert "secret" not in str(refused.value)
 
 
+def test_what_nobody_could_make_again_is_not_compared(tmp_path: Path) -> None:
+    feedback = MINIMAL + "transport: {up: top_k, feedback: true}\n"
+    assert "trust > verify: an upload with transport > feedback cannot be made again" in refusal(tmp_path, feedback)
+    assert load(tmp_path, feedback + "trust: own\n").transport.feedback
+    assert load(tmp_path, feedback + "trust: {kind: strangers, verify: 0}\n").is_for_strangers
+    timed = MINIMAL + "training: {target_s: 60}\ntrust: {redundancy: 0.1}\n"
+    assert "trust > redundancy: two hosts train different parts" in refusal(tmp_path, timed)
+
+
 def test_words_that_yaml_1_1_takes_for_booleans_and_dates_stay_words(tmp_path: Path) -> None:
     job = load(tmp_path, MINIMAL.replace("name: a", "name: on"))
     assert job.name == "on"

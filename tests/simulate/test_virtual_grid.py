@@ -23,7 +23,7 @@ from vcdl.simulate.poisoned_data import PoisonedData
 from vcdl.simulate.virtual_grid import LOSSES, VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
 from vcdl.wire.weights import Layout, Variable, Vector, read_weights, write_weights
-from vcdl.wire.workunit import PLAIN, Named, Training, UpdateHeader, Workunit, WorkunitName
+from vcdl.wire.workunit import PLAIN, Named, Training, Transport, UpdateHeader, Workunit, WorkunitName
 
 SIZE = 1000
 BASE = np.linspace(-1, 1, SIZE, dtype=np.float32)
@@ -118,6 +118,30 @@ def test_an_upload_comes_when_its_client_would_bring_it(world: NewWorld) -> None
     w.submit(0, 1)
     came = w.until_all_is_done()
     assert [time_s for time_s, _ in came] == sorted(60 / speed + 1 for speed in Clients(w.fleet).speeds)
+
+
+def test_a_client_remembers_what_its_upload_left_out(tmp_path: Path) -> None:
+    """By its own memory and its own link; what is trained here is exact."""
+    fleet = ClientFleet(clients=2, slots=1, jitter=0.0, link_mb_per_s=1.0)
+    transport = Transport(up=Named("top_k", {"share": 0.1}), feedback=True)
+    for name in ("model.json", "shard"):
+        (tmp_path / name).write_text("x")
+    write_weights(tmp_path / "params.h5", BASE, "{}")
+    up = up_encoding(transport, LAYOUT)
+    training, memories = StandIn(tmp_path), tmp_path / "memories"
+    data = PoisonedData(tmp_path / "poisoned", [tmp_path / "shard"])
+    work = TrainedWork(fleet, training, (PLAIN_ENCODING, up), data, SUBTASKS, memories)
+    sent = []
+    for shard in range(3):
+        workunit = Workunit("j", 1, shard, 0, 0, 7, TRAINING, transport)
+        staged = Staged(workunit, tmp_path / "model.json", tmp_path / "params.h5", tmp_path / "shard")
+        work.begin(staged, 1, 0.0)
+        outcome = work.upload(staged, 1, 60.0)
+        assert isinstance(outcome, Uploaded)
+        sent.append(up.read(outcome.path)[0])
+    assert [np.count_nonzero(change) for change in sent] == [100, 100, 100]
+    assert np.count_nonzero(sum(sent)) == 300, "each sends what those before it left out"
+    assert [path.name for path in memories.iterdir()] == ["client-01"]
 
 
 def test_uploads_queue_on_a_link_and_a_slot_goes_on_with_one_of_them_waiting(
