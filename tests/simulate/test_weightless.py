@@ -66,9 +66,9 @@ def test_every_sample_has_its_turn_on_hosts_of_any_speed_and_with_losses(tmp_pat
         turns[shard] += np.bincount(orders[shard][begin : begin + update.samples], minlength=_SAMPLES)
         fractions.add(round(update.fraction, 1))
     assert (min(fractions) <= 0.1, max(fractions) >= 0.8) == (True, True)
-    mean = turns.mean(axis=1)
-    assert (turns.min(axis=1) > 0.65 * mean).all(), "subtasks of a shard overlap here and there"
-    assert (turns.max(axis=1) < 1.4 * mean).all()
+    least, most = turns.min(axis=1) / turns.mean(axis=1), turns.max(axis=1) / turns.mean(axis=1)
+    assert (least.min() > 0.5, most.max() < 1.5) == (True, True), "subtasks of a shard overlap here and there"
+    assert (np.median(least) > 0.75, np.median(most) < 1.25) == (True, True), "0.5 and 1.5 for places at random"
 
 
 LOSSY = ClientFleet(clients=7, slots=2, lost=0.2, loss_report_s=5.0, update_s=1.0, speed_ratio=4.0, usd_per_h=0.5)
