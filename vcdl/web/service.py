@@ -12,6 +12,7 @@ from typing import Self
 from fastapi import Request
 from fastapi.responses import FileResponse
 
+from vcdl.backoff import wait_until
 from vcdl.errors import GridError, RunFolderError, VcdlError, folder_errors, start_cure
 from vcdl.run.control import ask_to_pause, release
 from vcdl.run.folder import RunFolder
@@ -27,6 +28,9 @@ from vcdl.web.metrics import Metrics
 from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner, served_command
 from vcdl.web.sessions import OWNER, Caller, Role, Sessions, is_same, service_folder
 from vcdl.web.submissions import SentFile, Submissions
+
+_STARTS_S = 30.0
+"""Longest wait for a process that resumes a run."""
 
 
 class Forbidden(VcdlError):
@@ -185,11 +189,14 @@ def _refuse_own_code(folder: RunFolder) -> None:
 
 
 def _resume_in_a_process(folder: RunFolder) -> None:
-    """`vcdl resume` in a process of its own, which outlives the service; what it prints is in resume.log."""
+    """`vcdl resume` in a process of its own, which outlives the service; what it prints is in resume.log.
+
+    Returns once it runs, so that whoever looks at the state next does not see the pause before. Raises GridError.
+    """
     log: Path = folder.path / "resume.log"
     with folder_errors(folder.path), log.open("ab") as output:
         try:
-            subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "vcdl", "resume", str(folder.path)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -198,6 +205,9 @@ def _resume_in_a_process(folder: RunFolder) -> None:
             )
         except OSError as error:
             raise GridError(f"cannot start a process for {folder.path.name}: {error}; {start_cure(error)}") from error
+    wait_until(lambda: folder.running_pid is not None or process.poll() is not None, _STARTS_S)
+    if process.returncode:
+        raise GridError(f"{folder.path.name} does not go on: resume.log in its folder says why")
 
 
 def service_of(request: Request) -> WebService:
