@@ -244,6 +244,7 @@ def test_the_client_trains_alone_on_every_backend(backend: str, tmp_path: Path) 
         "vcdl.wire.frozen",
         "vcdl.wire.hdf5_form",
         "vcdl.wire.inputs",
+        "vcdl.wire.jpeg",
         "vcdl.wire.newest",
         "vcdl.wire.normalise",
         "vcdl.wire.npz_form",
