@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.fleet_files import AWS
-from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, applied, recorded, workunit
+from tests.recorded_run import BEGAN_S, FIRST_SESSION, WHOLE_RUN, applied, recorded, workunit
 from tests.run_folders import make_run
 from vcdl.commands._options import costs_of
 from vcdl.commands.status import status
@@ -129,7 +129,7 @@ def test_money_to_the_end_is_that_of_the_fleet(here: Path, capsys: pytest.Captur
             [(0, RunStarted(resumed=False)), *((10 * n, applied(workunit(1, n), version=n + 1)) for n in range(8))]
         )
     )
-    assert progress.money_words(goal, report) == "1.00 $ so far, 0.25 $ to 0.28 $ more to the end"
+    assert progress.money_words(goal, report, BEGAN_S + 70) == "1.00 $ so far, 0.25 $ to 0.28 $ more to the end"
     make_run(here / "a")
     status(here / "a", as_json=True, fleet=here / "fleet.yaml")
     shown = json.loads(capsys.readouterr().out)

@@ -2,10 +2,11 @@
 
 import pytest
 
-from tests.recorded_run import BEGAN_S, FIRST_SESSION, recorded
+from tests.recorded_run import BEGAN_S, FIRST_SESSION, applied, recorded, workunit
+from vcdl.journal.events import RunStarted
 from vcdl.journal.monitor import Monitor
 from vcdl.report.measures import Report
-from vcdl.report.progress import RunGoal, measured_words, seconds_left
+from vcdl.report.progress import RunGoal, measured_words, range_left, seconds_left
 from vcdl.report.wording import duration, grouped, plural, printable, size
 
 
@@ -52,3 +53,13 @@ def test_the_time_left_ends_with_the_time_limit() -> None:
     assert seconds_left(RunGoal("demo", 2, 2, wall_time_s=45), report, BEGAN_S + 30) == pytest.approx(15)
     assert seconds_left(RunGoal("demo", 2, 2, wall_time_s=10), report, BEGAN_S + 30) == 0
     assert seconds_left(RunGoal("demo", 2, 2), Report(), BEGAN_S) is None
+
+
+def test_the_range_of_the_time_left_holds_the_time_left_also_where_nothing_comes_for_long() -> None:
+    came = [(10 * n, applied(workunit(1, n), version=n + 1)) for n in range(8)]
+    report = Report.of(recorded([(0, RunStarted(resumed=False)), *came]))
+    for after_s in (70, 7000):
+        low, high = range_left(RunGoal("demo", 20, 2), report, BEGAN_S + after_s) or (0.0, 0.0)
+        left_s = seconds_left(RunGoal("demo", 20, 2), report, BEGAN_S + after_s)
+        assert left_s is not None
+        assert 0 < low <= left_s <= high

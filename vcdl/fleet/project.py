@@ -151,10 +151,10 @@ def _remaining(folder: "RunFolder") -> tuple[int, tuple[float, float] | None]:
     """
     from vcdl.report.progress import RunGoal, range_left
     from vcdl.run.frozen_job import read_frozen
-    from vcdl.run.reading import read_report
+    from vcdl.run.reading import clock_of, read_report
 
     report = read_report(folder)
     if report.stop is not None or folder.stop_request.exists():
         return 0, None
     job = read_frozen(folder)
-    return max(0, job.subtasks - report.totals.applied), range_left(RunGoal.of(job), report)
+    return max(0, job.subtasks - report.totals.applied), range_left(RunGoal.of(job), report, clock_of(folder)())

@@ -236,7 +236,7 @@ class LiveDisplay(EventLines):
         if report.rollbacks:
             figures.add_row("rolled back", progress.rollback_words(report))
         figures.add_row("running for", duration(report.wall_s_at(now_s)))
-        if (money := progress.money_words(self._goal, report)) is not None:
+        if (money := progress.money_words(self._goal, report, now_s)) is not None:
             figures.add_row("money", money)
         whole = Table.grid()
         phase = self._waiting_for or self._phase or ("measuring the last weights" if self._is_trained else "")

@@ -133,7 +133,7 @@ def status_figures(goal: RunGoal, report: Report, now_s: float | None) -> dict[s
     if now_s is not None:
         figures["speed"] = speed_words(report, now_s)
         figures["time left"] = left_words(goal, report, now_s)
-        if (money := money_words(goal, report)) is not None:
+        if (money := money_words(goal, report, now_s)) is not None:
             figures["money"] = money
     return figures
 
@@ -269,17 +269,17 @@ def left_words(goal: RunGoal, report: Report, now_s: float) -> str:
     left_s = seconds_left(goal, report, now_s)
     if left_s is None:
         return "not known yet"
-    between = range_left(goal, report)
+    between = range_left(goal, report, now_s)
     words = f" ({duration(between[0])} to {duration(between[1])})" if between is not None else ""
     return f"about {duration(left_s)}{words}"
 
 
-def money_words(goal: RunGoal, report: Report) -> str | None:
+def money_words(goal: RunGoal, report: Report, now_s: float) -> str | None:
     """`1.23 $ so far, 0.40 $ to 0.52 $ more to the end`; None where no fleet is named."""
     if goal.costs is None:
         return None
     spent_usd, usd_per_h = goal.costs()
-    return f"{spent_usd:.2f} $ so far, {more_words(usd_per_h, range_left(goal, report))}"
+    return f"{spent_usd:.2f} $ so far, {more_words(usd_per_h, range_left(goal, report, now_s))}"
 
 
 def more_words(usd_per_h: float, left_s: tuple[float, float] | None) -> str:
@@ -292,13 +292,18 @@ def more_words(usd_per_h: float, left_s: tuple[float, float] | None) -> str:
     return f"{low_usd:.2f} $ to {high_usd:.2f} $ more to the end"
 
 
-def range_left(goal: RunGoal, report: Report) -> tuple[float, float] | None:
-    """Least and most seconds until the last epoch, in four of five cases; None: not known, or a time limit ends it."""
+def range_left(goal: RunGoal, report: Report, now_s: float) -> tuple[float, float] | None:
+    """Least and most seconds until the last epoch, in four of five cases; None: not known, or a time limit ends it.
+
+    Where nothing has come for long, it reaches to what `seconds_left` makes of that.
+    """
     if goal.wall_time_s is not None:
         return None
     from vcdl.planner.time_left import time_left
 
-    return time_left(max(0, goal.subtasks - report.totals.applied), [one.wall_s for one in report.totals.recent])
+    between = time_left(max(0, goal.subtasks - report.subtasks_done), [one.wall_s for one in report.totals.recent])
+    left_s = seconds_left(goal, report, now_s)
+    return None if between is None or left_s is None else (min(between[0], left_s), max(between[1], left_s))
 
 
 def setback_words(event: WorkunitFailed | UpdateRefused | ResultRefused) -> str:

@@ -61,7 +61,7 @@ class Standing:
     @property
     def range_left(self) -> tuple[float, float] | None:
         """Least and most of them."""
-        return None if self.seconds_left is None else range_left(self.goal, self.report)
+        return None if self.now_s is None else range_left(self.goal, self.report, self.now_s)
 
     def figures(self) -> dict[str, str]:
         """Labels and words."""
