@@ -68,7 +68,7 @@ def trained(
                 ended.append((done_s, WorkunitFailed(workunit, "its host did not report in time")))
                 waiting.append((shard, attempt + 1))
             elif fate < lost + refused:
-                detail = "a step 4.1 times as long as the others'"
+                detail = "it changes the weights 4.1 times as much as the others' uploads: hostile, or faulty"
                 ended.append((done_s, UpdateRefused(workunit, "step_too_long", detail, 88_000, host)))
                 waiting.append((shard, attempt + 1))
             else:

@@ -46,7 +46,7 @@ def test_each_command_does_what_the_tutorial_says(tmp_path: Path) -> None:
     assert "three_machines: job.yaml is in order" in check_and_describe
     assert re.search(r"download +about 45\.\d KiB", check_and_describe)
     assert re.search(r"upload +about 38\.\d KiB", check_and_describe)
-    assert "1 failed" in after_one
+    assert "1 lost" in after_one
     assert "three_machines: killed" in after_all
     assert "all epochs are done" in resumed
     summary = json.loads((tmp_path / "runs" / "three_machines" / "summary.json").read_text())

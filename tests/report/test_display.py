@@ -50,7 +50,7 @@ def live(now_s: float = BEGAN_S) -> tuple[LiveDisplay, Console]:
 
 def test_each_epoch_and_each_setback_is_one_line() -> None:
     assert plain(recorded(FIRST_SESSION)) == [
-        "shard 1 of epoch 1, attempt 1: the worker died (signal 9)",
+        "shard 1 of epoch 1, attempt 1: lost, the worker died (signal 9)",
         "epoch 1/2: accuracy 0.6000 (0.5000 – 0.7000), loss 0.3, in training 0.75, after 20 s",
     ]
 
@@ -103,7 +103,7 @@ def test_a_resumed_run_tells_only_what_is_new() -> None:
     earlier, new = WHOLE_RUN[: len(FIRST_SESSION)], WHOLE_RUN[len(FIRST_SESSION) :]
     assert plain(earlier, new, now_s=BEGAN_S + 900) == [
         "resumed after 2 updates",
-        "shard 1 of epoch 2, attempt 1: upload refused, not_finite: the weights hold NaN",
+        "shard 1 of epoch 2, attempt 1: refused, not_finite: the weights hold NaN",
         "epoch 2/2: accuracy 0.8000 (0.8000 – 0.8000), loss 0.3, in training 0.75, after 50 s",
     ]
 
@@ -208,7 +208,7 @@ def test_the_live_display_shows_the_figures_of_the_run() -> None:
         "worker-2",
         "shard 1 of epoch 2",
         "0.6000 (0.5000 – 0.7000) in epoch 1, best 0.6000 in epoch 1, target 0.95",
-        "1 running, 3 waiting, 2 done, 1 failed, 0 refused, 1 made again",
+        "1 running, 3 waiting, 2 done, 1 lost, 0 refused, 1 made again",
         "0.05 updates/s, 5 samples/s",
         "0.0 on average, 0 at most",
         "running for",

@@ -26,7 +26,7 @@ def test_it_draws_figures_while_the_run_goes_on_and_keeps_its_lines() -> None:
     cell.tasks([RunningTask(workunit(1, 0), "worker-1", 0.5, 0.0)], 1)
     cell.events(recorded(FIRST_SESSION))
     text, html = cell.shown[-1]["text/plain"], cell.shown[-1]["text/html"]
-    assert "shard 1 of epoch 1, attempt 1: the worker died (signal 9)" in text
+    assert "shard 1 of epoch 1, attempt 1: lost, the worker died (signal 9)" in text
     assert "worker-1" in text
     assert "1 running, 1 waiting" in text
     assert html.startswith("<pre style=")

@@ -21,7 +21,9 @@ API = "/api/v1"
 def test_a_job_has_the_keys_of_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = make_run(tmp_path / "demo")
     told = asking(tmp_path).get(f"{API}/jobs/demo").json()
-    assert told.pop("feed")[0]["words"] == "shard 1 of epoch 1, attempt 1: the worker died (signal 9)"
+    assert (
+        told.pop("feed")[0]["words"] == "shard 1 of epoch 1, attempt 1, on worker-2: lost, the worker died (signal 9)"
+    )
     assert told.pop("figures")["staleness"] == "0.5 on average, 2 at most"
     status(folder.path, as_json=True)
     assert told == {

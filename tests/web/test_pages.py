@@ -12,6 +12,7 @@ from vcdl.job import save_job
 from vcdl.journal.events import WorkunitFailed, WorkunitSent
 from vcdl.run.folder import RunFolder
 from vcdl.run.job_rows import JobRow
+from vcdl.run.kind import BOINC
 from vcdl.web.catalogue import PAGE, JobCatalogue
 from vcdl.web.job_view import JobView
 
@@ -47,17 +48,41 @@ def test_a_jobs_page_tells_what_status_tells_and_more(tmp_path: Path) -> None:
     page = asking(tmp_path).get("/jobs/demo").text
     for words in (
         "0.8000 (0.8000 – 0.8000) in epoch 2, best 0.8000 in epoch 2",
-        "4 done, 1 failed, 1 refused, 2 made again",
-        "2 of 6 subtasks failed or were refused",
+        "4 done, 1 lost, 1 refused, 2 made again",
+        "2 of 6 subtasks were lost or refused",
         'aria-label="1 lost"',
-        "upload refused, not_finite: the weights hold NaN",
-        "staleness of the last 4 updates",
+        "attempt 1: refused, not_finite: the weights hold NaN",
+        "staleness of the last 4 updates, how many others came in between",
+        "2 of 2 epochs done",
         "data.shards</th><td>2</td><td>50",
     ):
         assert words in page
     assert "style=" not in page
     assert not re.findall(r"<script(?! src=\"/static/live.js\" defer></script>)", page)
     assert not re.findall(r"(?:href|src|action)=\"(?:https?:)?//", page)
+
+
+def test_setbacks_in_a_row_with_one_cause_are_one_line_with_the_number_of_hosts(tmp_path: Path) -> None:
+    named = [(number, f"demo_e0002_s{number:03d}_a0_v000002") for number in range(3)]
+    sent = [(31.0, WorkunitSent(name, f"host-{number % 2}", 1)) for number, name in named]
+    lost = [(32.0 + number, WorkunitFailed(name, "it did not report in time")) for number, name in named]
+    make_run(tmp_path / "demo", recorded([*FIRST_SESSION, *sent, *lost]), finished=False)
+    words = "shard 2 of epoch 2, attempt 1, on host-0: lost, it did not report in time; 3 such in a row, on 2 hosts"
+    page = asking(tmp_path).get("/jobs/demo").text
+    assert words in page
+    assert page.count("it did not report in time") == 2, "the line and the notice"
+
+
+def test_a_job_that_nobody_works_on_says_since_when_and_what_to_do_first(tmp_path: Path) -> None:
+    make_run(tmp_path / "waiting", recorded(FIRST_SESSION[:-1]), finished=False, host=BOINC)
+    make_run(tmp_path / "killed", recorded(FIRST_SESSION[:-1]), finished=False)
+    for name, action in (("waiting", "start the project&#39;s daemons with <code>bin/start</code>"),
+                         ("killed", "its process died. <code>Resume</code> goes on")):  # fmt: skip
+        page = asking(tmp_path).get(f"/jobs/{name}").text
+        assert re.search(rf"Nobody has worked on it since [-\d :]+, \d+ h \d+ min ago: {action}", page)
+        assert "1 of 2 epochs done; time left: not known while nobody works on it" in page
+        assert re.search(r"<span>last event at [-\d :]+, \d+ h \d+ min ago</span>", page)
+        assert "Told again when the trouble above is mended." in page
 
 
 HOSTILE = '<img src=x onerror="alert(1)">'

@@ -1,5 +1,6 @@
 """The step of a stranger's upload: neither far longer than others lately, nor against all the others."""
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -63,12 +64,16 @@ class StepCheck:
         """Refuse a step that no honest client makes. Raises Refused."""
         if not np.isfinite(step.length):
             return  # refused as such, with all that is not finite
-        lengths = f"its step is {step.length:.4g} long, others lately {step.usual:.4g}"
         if step.length > _LONGEST * step.usual:
-            raise Refused(Refusal.STEP_TOO_LONG, f"{lengths}: hostile, or faulty")
+            times = step.length / step.usual if step.usual else math.inf
+            raise Refused(
+                Refusal.STEP_TOO_LONG,
+                f"it changes the weights {times:.3g} times as much as the others' uploads: hostile, or faulty",
+            )
         if step.furthest > _FURTHEST:
             raise Refused(
-                Refusal.STEP_TOO_LONG, f"a variable moved {step.furthest:.4g} times as far as usual: hostile, or faulty"
+                Refusal.STEP_TOO_LONG,
+                f"it changes one variable {step.furthest:.4g} times as much as is usual: hostile, or faulty",
             )
         cosines = [(step.cosine, self._cosines), (step.reference, self._references)]
         told = [(cosine, known) for cosine, known in cosines if cosine is not None]

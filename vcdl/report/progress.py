@@ -92,11 +92,11 @@ def epoch_words(goal: RunGoal, report: Report, detail: EpochDetail) -> str:
     return f"epoch {detail.epoch}/{goal.epochs}: {', '.join(words)}, after {duration(detail.wall_s)}"
 
 
-def event_words(event: Event, report: Report | None = None) -> str | None:
+def event_words(event: Event, report: Report | None = None, host: str = "") -> str | None:
     """The sentence of an event that a person wants to know of by itself; None for all others.
 
-    `report`: the figures up to the event, where they are known. An epoch's sentence is `epoch_words`, once its versions
-    are measured.
+    `report`: the figures up to the event, where they are known; `host`: the one that had its workunit,
+    likewise. An epoch's sentence is `epoch_words`, once its versions are measured.
     """
     match event:
         case RunStarted(True):
@@ -108,7 +108,7 @@ def event_words(event: Event, report: Report | None = None) -> str | None:
         case StoreRestored() | RowsRewritten() | FilesChecked():
             return mended_words(event)
         case WorkunitFailed() | UpdateRefused() | ResultRefused():
-            return setback_words(event)
+            return setback_words(event, host)
         case _:
             return None
 
@@ -202,9 +202,9 @@ def staleness_words(report: Report) -> str:
 
 
 def count_words(report: Report) -> str:
-    """`137 done, 1 failed, 0 refused, 1 made again`."""
+    """`137 done, 1 lost, 0 refused, 1 made again`."""
     return (
-        f"{grouped(report.totals.applied)} done, {report.totals.failed} failed, {report.totals.refused} refused, "
+        f"{grouped(report.totals.applied)} done, {report.totals.failed} lost, {report.totals.refused} refused, "
         f"{report.retried} made again"
     )
 
@@ -306,11 +306,18 @@ def range_left(goal: RunGoal, report: Report, now_s: float) -> tuple[float, floa
     return None if between is None or left_s is None else (min(between[0], left_s), max(between[1], left_s))
 
 
-def setback_words(event: WorkunitFailed | UpdateRefused | ResultRefused) -> str:
-    """`shard 17 of epoch 3, attempt 1: the worker died (signal 9)`."""
+def setback_words(event: WorkunitFailed | UpdateRefused | ResultRefused, host: str = "") -> str:
+    """`shard 17 of epoch 3, attempt 1, on host-4: lost, the worker died (signal 9)`; without a host that nobody knows.
+
+    `host`: the one that had the workunit, for events that do not name it.
+    """
     name = WorkunitName.parse(event.workunit)
-    reason = event.reason if isinstance(event, WorkunitFailed) else f"upload refused, {event.refusal}: {event.detail}"
-    return f"shard {name.shard} of epoch {name.epoch}, attempt {name.attempt_in_turn + 1}: {reason}"
+    if isinstance(event, WorkunitFailed):
+        what = f"lost, {event.reason}"
+    else:
+        what, host = f"refused, {event.refusal}: {event.detail}", event.host or host
+    on = f", on {host}" if host else ""
+    return f"shard {name.shard} of epoch {name.epoch}, attempt {name.attempt_in_turn + 1}{on}: {what}"
 
 
 def _band(report: Report, detail: EpochDetail) -> str:

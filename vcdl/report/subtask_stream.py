@@ -99,6 +99,10 @@ class SubtaskStream:
         """Hosts that have a subtask."""
         return len({host for hosts in self._out.values() for host in hosts})
 
+    def host_of(self, workunit: str) -> str:
+        """The host that has a workunit, of several the last that got it; empty: not known."""
+        return next(reversed(self._out.get(workunit, {})), "")
+
     def spans(self, now_s: float | None) -> list[Span]:
         """All spans, those at work until `now_s`; None: nobody runs it, and they are left out."""
         at_work = [

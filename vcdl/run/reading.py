@@ -36,6 +36,10 @@ class RunState(StrEnum):
     """Its results are there, but it ended because a shard kept failing; `vcdl resume` tries again."""
 
 
+NOBODY_WORKS = frozenset({RunState.PAUSED, RunState.WAITING, RunState.KILLED})
+"""States of an open run on which nothing works."""
+
+
 def state_of(folder: RunFolder, report: Report) -> RunState:
     """Raises RunFolderError when the folder cannot be looked into."""
     if folder.running_pid is not None:

@@ -11,7 +11,7 @@ from vcdl.report.progress import Costs, RunGoal, range_left, seconds_left, statu
 from vcdl.report.summary import summary_of
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
-from vcdl.run.reading import RunState, clock_of, read_report, state_of
+from vcdl.run.reading import NOBODY_WORKS, RunState, clock_of, read_report, state_of
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,8 @@ class Standing:
         figures = status_figures(self.goal, self.report, self.now_s)
         if self.changes:
             figures["changed"] = self.changes
+        if self.state in NOBODY_WORKS:
+            figures["time left"] = "not known while nobody works on it"
         return figures
 
     def fields(self, **beside: Any) -> dict[str, Any]:

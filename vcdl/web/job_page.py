@@ -1,26 +1,34 @@
 """The pages' words and pictures of a job, and of the list of jobs, as HTML: whole at first, and in parts later."""
 
 import time
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib import resources
+from itertools import groupby, islice
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.project.processes import standstills
+from vcdl.errors import GridError
 from vcdl.report.own_settings import own_settings
 from vcdl.report.progress import epoch_words, setback_words
-from vcdl.report.wording import duration, printable
-from vcdl.run.reading import RunState
+from vcdl.report.wording import duration, plural, printable
+from vcdl.run.reading import NOBODY_WORKS, RunState
+from vcdl.run.standing import Standing
 from vcdl.version import __version__
 from vcdl.web.catalogue import JobCatalogue, JobPage, UnreadableJob
 from vcdl.web.job_view import FeedLine, JobView
 from vcdl.web.overview import PageSection
-from vcdl.web.pictures import loss_chart, measure_chart, sparkline, staleness_chart, stream_picture
+from vcdl.web.pictures import StreamPicture, loss_chart, measure_chart, sparkline, staleness_chart, stream_picture
 
 _FEED = 25
 PARTS = ("head", "trouble", "figures", "curves", "stream", "staleness", "profile", "feed")
 """The parts of a job's page that change while it runs, by the id of their element and the name of their macro."""
+_AFTER_TROUBLE = "told again when the trouble above is mended."
+"""Stands in for the sentence on speed, which would draw the eye from what is to be done first."""
 _CAN_STOP = (RunState.RUNNING, RunState.WAITING)
 _CAN_RESUME = (RunState.PAUSED, RunState.KILLED, RunState.FAILED)
 
@@ -45,7 +53,7 @@ class JobFacts:
     name: str
     trains: str
     state: str
-    epoch: int
+    epochs_done: int
     epochs: int
     done: float
     """The share of its subtasks that is done."""
@@ -69,23 +77,23 @@ class JobFacts:
         standing, row, report = view.standing, view.row(), view.report
         figures = standing.figures()
         left = figures.pop("time left", "")
-        now_s = standing.now_s
+        trouble = _trouble(view, row.state)
         charts = [chart for chart in (measure_chart(report), loss_chart(report)) if chart is not None]
         files = [(name, what) for name, (what, _) in FILES.items() if (view.folder.path / name).is_file()]
         return cls(
             name=view.folder.path.name,
             trains=row.trains,
             state=row.state.value,
-            epoch=row.epoch,
+            epochs_done=len(report.closed),
             epochs=row.epochs,
             done=min(1.0, report.subtasks_done / max(1, standing.goal.subtasks)),
             left=left,
-            trouble=_trouble(view, row.state),
+            trouble=trouble,
             figures=figures,
             charts=charts,
-            stream=stream_picture(view.stream.spans(now_s), view.stream.last_s if now_s is None else now_s),
-            staleness=staleness_chart(view.stream.staleness),
-            sentence=view.sentence(),
+            stream=_stream(view, standing),
+            staleness=staleness_chart(view.stream.staleness, len({span.host for span in view.stream.ended})),
+            sentence=_AFTER_TROUBLE if trouble else view.sentence() or "not known yet.",
             feed=feed_of(view),
             settings=own_settings(view.job),
             files=files,
@@ -138,23 +146,55 @@ def job_parts(pages: Pages, catalogue: JobCatalogue, name: str) -> dict[str, str
         return pages.job_parts(JobFacts.of(view))
 
 
+def _stream(view: JobView, standing: Standing) -> StreamPicture | None:
+    """The subtask stream: up to now, or to the last event and as far as nothing happened since."""
+    if standing.now_s is not None:
+        return stream_picture(view.stream.spans(standing.now_s), standing.now_s)
+    last_s, spans = view.stream.last_s, view.stream.spans(None)
+    if not view.folder.kind.has_wall_clock:
+        return stream_picture(spans, last_s, "the last event")
+    if standing.state not in NOBODY_WORKS:
+        return stream_picture(spans, last_s, f"the end at {_clock(last_s)}")
+    return stream_picture(spans, last_s, f"last event at {_clock(last_s)}, {_ago(last_s)}", is_idle=True)
+
+
+def _ago(time_s: float) -> str:
+    """In whole minutes, so that a page on which nothing happens changes no more often."""
+    minutes = max(0, int(time.time() - time_s)) // 60
+    return f"{duration(60 * minutes).removesuffix(' 00 s')} ago" if minutes else "less than a minute ago"
+
+
+def _nobody_works(view: JobView) -> str:
+    """The cause, as far as it can be told, and what the operator starts."""
+    with suppress(GridError):
+        causes = standstills(BoincProject.at(view.folder.path.resolve().parents[2]))
+        log = "the daemons run, but cannot go on with this job: `log_HOST/vcdl_work_generator.log` says why"
+        return f"{'; '.join(causes) or log}."
+    return (
+        "start the project's daemons with `bin/start`; if they run, `log_HOST/vcdl_work_generator.log` says why they "
+        "cannot go on with this job."
+    )
+
+
 def _trouble(view: JobView, state: RunState) -> list[str]:
     """News that a person should see first, the worst first; empty: all is well."""
-    totals = view.report.totals
+    totals, last_s = view.report.totals, view.report.history.last_s
+    is_known = bool(last_s) and view.folder.kind.has_wall_clock
+    nobody = f"Nobody has worked on it since {_clock(last_s)}, {_ago(last_s)}" if is_known else "Nobody works on it"
     found = []
     if state is RunState.FAILED:
         found.append("The job was given up: a shard was tried in vain.")
     elif state is RunState.KILLED:
-        found.append("Its process died without recording a pause. Nothing that was applied is lost: resume goes on.")
+        found.append(f"{nobody}: its process died. `Resume` goes on, and no applied update is lost.")
     elif state is RunState.WAITING:
-        found.append("Nobody works on it: the project's work generator does not run, or cannot go on with this job.")
+        found.append(f"{nobody}: {_nobody_works(view)}")
     if totals.evaluator_death is not None:
         reason = printable(totals.evaluator_death.reason)
         found.append(f"The evaluator died ({reason}): accuracy is measured later.")
     setbacks = totals.failed + totals.refused
     if setbacks and (state is RunState.FAILED or setbacks >= 0.1 * (totals.applied + setbacks)):
         last = f"; the last: {printable(setback_words(totals.last_setback))}" if totals.last_setback else ""
-        found.append(f"{setbacks} of {totals.applied + setbacks} subtasks failed or were refused{last}.")
+        found.append(f"{setbacks} of {totals.applied + setbacks} subtasks were lost or refused{last}.")
     return found
 
 
@@ -165,7 +205,19 @@ def feed_of(view: JobView) -> list[FeedLine]:
         FeedLine(0, report.closed[one.epoch].time_s, printable(epoch_words(goal, report, one)))
         for one in report.epochs[-_FEED:]
     ]
-    return sorted([*view.feed, *epochs], key=lambda line: line.time_s, reverse=True)[:_FEED]
+    lines = sorted([*view.feed, *epochs], key=lambda line: line.time_s, reverse=True)
+    alike = (list(group) for _, group in groupby(lines, key=lambda line: line.cause or id(line)))
+    return [_together(group) for group in islice(alike, _FEED)]
+
+
+def _together(alike: list[FeedLine]) -> FeedLine:
+    """One line for setbacks in a row, the newest first, that tell the same."""
+    newest = alike[0]
+    if len(alike) == 1:
+        return newest
+    hosts = {line.host for line in alike} - {""}
+    where = f", on {plural(len(hosts), 'host')}" if hosts else ""
+    return replace(newest, words=f"{newest.words}; {len(alike)} such in a row{where}")
 
 
 def _prose(words: str) -> Markup:

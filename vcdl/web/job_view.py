@@ -13,7 +13,7 @@ from typing import Any
 from vcdl.errors import VcdlError
 from vcdl.job import Job
 from vcdl.journal.clock import SteadyClock
-from vcdl.journal.events import Recorded
+from vcdl.journal.events import Recorded, ResultRefused, UpdateRefused, WorkunitFailed
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Clock
 from vcdl.journal.kept_state import KeptState, kept_history, kept_hosts
@@ -48,6 +48,9 @@ class FeedLine:
     time_s: float
     """Unix time."""
     words: str
+    cause: str = ""
+    """Outcome and reason of a setback, which is alike in lines that tell the same; empty: a line of its own."""
+    host: str = ""
 
 
 class JobView:
@@ -134,12 +137,23 @@ class JobView:
             for recorded in journal.stream(self.last_id):
                 for fold in self._folds:
                     fold.follow(recorded)  # which it does not twice
+                if line := _feed_line(recorded, self.stream):
+                    self.feed.append(line)
                 self.stream.follow(recorded)
                 self.recent.append(recorded)
-                words = event_words(recorded.event)
-                if words is not None:
-                    self.feed.append(FeedLine(recorded.id, recorded.time_s, printable(words)))
                 self.last_id = recorded.id
+
+
+def _feed_line(recorded: Recorded, before: SubtaskStream) -> FeedLine | None:
+    """The line of an event, if it has one; `before`: the stream up to it, which knows the host of a lost subtask."""
+    host = cause = ""
+    match event := recorded.event:
+        case UpdateRefused() | ResultRefused():
+            host, cause = event.host or before.host_of(event.workunit), f"refused, {event.refusal}"
+        case WorkunitFailed():
+            host, cause = before.host_of(event.workunit), f"lost, {event.reason}"
+    words = event_words(event, host=host)
+    return None if words is None else FeedLine(recorded.id, recorded.time_s, printable(words), cause, printable(host))
 
 
 class _ProfileReader:

@@ -23,6 +23,8 @@ _HOSTS = 24
 """Most hosts in the stream: the last ones that did anything."""
 _LANES = 4
 """Most subtasks of a host side by side."""
+_IDLE = 0.08
+"""The strip of time in which nothing happened, as a part of the time before it: it may last for days."""
 _BARS = 12
 FATES = (Fate.TRAINED, Fate.AT_WORK, Fate.PAUSED, Fate.SUPERSEDED, Fate.LOST, Fate.REFUSED)
 """In the order in which they are drawn: what matters lies above."""
@@ -56,6 +58,8 @@ class StreamPicture:
 
     rows: list[StreamRow]
     left: str
+    right: str
+    """The ends of its axis."""
     counts: list[tuple[str, str, int]]
     """Class, name and number of each fate that occurs."""
     left_out: int
@@ -166,8 +170,12 @@ def _thinned(points: list[_Point]) -> list[_Point]:
     ]
 
 
-def stream_picture(spans: Sequence[Span], now_s: float) -> StreamPicture | None:
-    """The subtask stream: a row for each host, time to the right up to `now_s`; None: there is none."""
+def stream_picture(
+    spans: Sequence[Span], end_s: float, right: str = "now", is_idle: bool = False
+) -> StreamPicture | None:
+    """The subtask stream: a row for each host, time to the right up to `end_s`, and what `right` says of that moment;
+    None: there is none. `is_idle`: nothing has happened since, which is a strip of a width of its own.
+    """
     if not spans:
         return None
     by_host: defaultdict[str, list[Span]] = defaultdict(list)
@@ -175,17 +183,21 @@ def stream_picture(spans: Sequence[Span], now_s: float) -> StreamPicture | None:
         by_host[span.host].append(span)
     begin_s = min(span.begin_s for span in spans)
     last = sorted(by_host, key=lambda host: max(span.end_s for span in by_host[host]), reverse=True)[:_HOSTS]
-    width_s = max(now_s - begin_s, 1e-3)
+    width_s = max(end_s - begin_s, 1e-3)
+    whole_s = width_s * (1 + _IDLE * is_idle)
     found = {fate: sum(span.fate is fate for span in spans) for fate in Fate}
     return StreamPicture(
-        rows=[StreamRow(printable(host), _stream_row(by_host[host], begin_s, width_s)) for host in sorted(last)],
-        left=f"{duration(width_s)} ago",
+        rows=[
+            StreamRow(printable(host), _stream_row(by_host[host], begin_s, width_s, whole_s)) for host in sorted(last)
+        ],
+        left=f"{duration(width_s)} {'ago' if right == 'now' else 'before'}",
+        right=right,
         counts=[(_class(fate), fate.value, found[fate]) for fate in FATES if found[fate]],
         left_out=len(by_host) - len(last),
     )
 
 
-def _stream_row(spans: list[Span], begin_s: float, width_s: float) -> Markup:
+def _stream_row(spans: list[Span], begin_s: float, width_s: float, whole_s: float) -> Markup:
     ends: list[float] = []
     """The end of the last span of each lane."""
     placed = []
@@ -197,16 +209,19 @@ def _stream_row(spans: list[Span], begin_s: float, width_s: float) -> Markup:
     height = 24 / len(ends)
     shapes: defaultdict[Fate, list[str]] = defaultdict(list)
     for span, lane in placed:
-        x = (span.begin_s - begin_s) / width_s * _WIDTH
-        width = max((span.end_s - span.begin_s) / width_s * _WIDTH - 1, 1.5)
+        x = (span.begin_s - begin_s) / whole_s * _WIDTH
+        width = max((span.end_s - span.begin_s) / whole_s * _WIDTH - 1, 1.5)
         shapes[span.fate].append(f"M{x:.1f} {lane * height:.3g}h{width:.1f}v{height * 0.9:.3g}h-{width:.1f}z")
     paths = "".join(f'<path class="{_class(fate)}" d="{"".join(shapes[fate])}"/>' for fate in FATES if shapes[fate])
+    if whole_s > width_s:
+        x = width_s / whole_s * _WIDTH
+        paths += f'<path class="idle" d="M{x:.1f} 0H{_WIDTH}V24H{x:.1f}z"/>'
     words = ", ".join(f"{len(shapes[fate])} {fate.value}" for fate in FATES if shapes[fate])
     return _svg(paths, _WIDTH, 24, words, "lane")
 
 
-def staleness_chart(staleness: Iterable[int]) -> Chart | None:
-    """How many of the last updates had which staleness, as bars; None before the first."""
+def staleness_chart(staleness: Iterable[int], hosts: int) -> Chart | None:
+    """How many of the last updates, of so many hosts, had which staleness, as bars; None before the first."""
     values = sorted(staleness)
     if not values:
         return None
@@ -222,9 +237,10 @@ def staleness_chart(staleness: Iterable[int]) -> Chart | None:
         for number, count in enumerate(bars)
         if count
     )
+    usual = f", up to {hosts} is usual for {plural(hosts, 'host')}" if hosts else ""
     words = (
-        f"staleness of the last {plural(len(values), 'update')}: half have {values[len(values) // 2]} or less, "
-        f"the largest is {values[-1]}"
+        f"staleness of the last {plural(len(values), 'update')}, how many others came in between: half have "
+        f"{values[len(values) // 2]} or less{usual}; the largest is {values[-1]}"
     )
     return Chart(words, _svg(shapes, _WIDTH, _HEIGHT, words, "chart"), str(most), "0", "0", str(len(bars) * size - 1))
 

@@ -51,15 +51,9 @@ def troubles(project_dir: Path) -> list[str]:
     """The reasons for which the jobs of a project do not go on; none where this user cannot read its configuration."""
     try:
         project = BoincProject.at(project_dir)
-        dead = down(project)
+        found = standstills(project)
     except GridError:
         return []
-    found = []
-    if project.stop_daemons.exists():
-        found.append("the project is stopped (bin/start)")
-    elif dead:
-        found.append(f"{', '.join(dead)} not running (bin/start --cron, which cron should call)")
-    found += [shortage(folder, free) for folder, free in free_by_folder(project).items() if free < STOP_BYTES]
     database = BoincDatabase(project)
     try:
         database.execute("SELECT 1")
@@ -68,6 +62,16 @@ def troubles(project_dir: Path) -> list[str]:
     finally:
         database.close()
     return found
+
+
+def standstills(project: BoincProject) -> list[str]:
+    """The reasons among them that its folder and this machine's disks tell: no database is asked. Raises GridError."""
+    dead, found = down(project), []
+    if project.stop_daemons.exists():
+        found.append("the project is stopped (bin/start)")
+    elif dead:
+        found.append(f"{', '.join(dead)} not running (bin/start --cron, which cron should call)")
+    return found + [shortage(folder, free) for folder, free in free_by_folder(project).items() if free < STOP_BYTES]
 
 
 def wait_for_our_daemons(project: BoincProject) -> list[str]:
