@@ -74,11 +74,11 @@ def test_it_writes_a_folder_that_vcdl_run_could_take(written: Callable[..., dict
 
 def test_sections_go_before_what_follows_from_the_model(written: Callable[..., dict[str, Any]]) -> None:
     made = model(optimizer="adam", loss="sparse_categorical_crossentropy")
-    job = written(made, X, Y, batch_size=4, training={"optimizer": "sgd"}, update={"rule": "easgd"}, out="runs/B c")
+    job = written(made, X, Y, batch_size=4, training={"optimizer": "sgd"}, update={"rule": "vc_asgd"}, out="runs/B c")
     assert job["name"] == "b_c"
     assert (job["training"]["optimizer"], job["training"]["batch_size"]) == ("sgd", 4)
     assert job["training"]["loss"] == "sparse_categorical_crossentropy"
-    assert job["update"] == {"rule": "easgd"}
+    assert job["update"] == {"rule": "vc_asgd"}
 
 
 def test_weights_of_samples_and_classes_are_those_of_fit(written: Callable[..., dict[str, Any]]) -> None:

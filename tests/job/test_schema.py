@@ -27,8 +27,7 @@ from vcdl.job.transport import Int8Arguments, TopKArguments
 from vcdl.job.update import RULES
 from vcdl.rules.base import Rule
 from vcdl.rules.damping import STALENESS, Constant, Hinge, Polynomial
-from vcdl.rules.easgd import Easgd
-from vcdl.rules.fedasync import FedAsync
+from vcdl.rules.fedbuff import FedBuff
 from vcdl.rules.forecast import Forecast
 from vcdl.rules.ramp import Ramp
 from vcdl.rules.vc_asgd import VcAsgd
@@ -62,7 +61,7 @@ def in_section(section: str, line: str) -> str:
         key: [value] for key, value in required.items()
     }
     parts[section].append(line)
-    if line.startswith(("alpha", "moving_rate")):
+    if line.startswith(("alpha", "horizon")):
         parts[section].append("rule: vc_asgd")
     return "name: a\n" + "".join(f"{key}:\n" + "".join(f"  {v}\n" for v in part) for key, part in parts.items())
 
@@ -117,12 +116,12 @@ def test_each_rule_has_keys_of_its_own(tmp_path: Path) -> None:
     assert update("{rule: vc_asgd, alpha: 0.95}") == VcAsgd(alpha=0.95)
     ramp = Ramp.model_validate({"from": 0.3, "to": 0.98, "schedule": "linear"})
     assert update("{rule: vc_asgd, alpha: {from: 0.3, to: 0.98}}") == VcAsgd(alpha=ramp)
-    assert update("easgd") == update("{rule: easgd}") == Easgd(moving_rate=0.001)
+    assert update("fedbuff") == update("{rule: fedbuff}") == FedBuff(buffer=10)
     hinge = Hinge(slope=10.0, threshold=7)
-    assert update("{rule: fedasync, mixing: 0.9, staleness: {name: hinge, threshold: 7}}") == FedAsync(
-        mixing=0.9, staleness=hinge
+    assert update("{rule: fedbuff, buffer: 4, staleness: {name: hinge, threshold: 7}}") == FedBuff(
+        buffer=4, staleness=hinge
     )
-    assert update("{rule: fedasync, staleness: hinge}").staleness == Hinge()
+    assert update("{rule: fedbuff, staleness: hinge}").staleness == Hinge()
 
 
 def test_the_learning_rate_may_be_a_schedule(tmp_path: Path) -> None:
@@ -150,8 +149,8 @@ pacing: rolling
     job = load(tmp_path, MINIMAL.replace("digits}", "digits, shards: 5}") + own)
     assert (job.update, job.pacing.kind, job.data.shards) == (VcAsgd(alpha="var"), "rolling", 5)
     assert (job.training.batch_size, job.training.learning_rate) == (64, 0.001)
-    assert load(tmp_path, MINIMAL + "preset: paper\nupdate: {rule: easgd}\n").update == Easgd()
-    assert load(tmp_path, MINIMAL + "preset: paper\nupdate: easgd\n").update == Easgd()
+    assert load(tmp_path, MINIMAL + "preset: paper\nupdate: {rule: fedbuff}\n").update == FedBuff()
+    assert load(tmp_path, MINIMAL + "preset: paper\nupdate: fedbuff\n").update == FedBuff()
     for same in ("update: vc_asgd", "update: {rule: vc_asgd}", "update: {}", ""):
         assert load(tmp_path, MINIMAL + f"preset: paper\n{same}\n").update == VcAsgd(alpha=0.95)
     with pytest.raises(JobError, match=r"update: expected one of: .*did you mean vc_asgd"):
@@ -159,7 +158,7 @@ pacing: rolling
 
 
 def test_a_frozen_job_shows_what_the_preset_stands_for_and_reads_back_equal(tmp_path: Path) -> None:
-    job = load(tmp_path, MINIMAL + "preset: paper\nupdate: {rule: fedasync, staleness: hinge}\n")
+    job = load(tmp_path, MINIMAL + "preset: paper\nupdate: {rule: fedbuff, staleness: hinge}\n")
     save_job(job, tmp_path / "frozen.yaml")
     frozen = yaml.safe_load((tmp_path / "frozen.yaml").read_text())
     assert (frozen["preset"], frozen["pacing"]["kind"], frozen["validate"]["every"]) == ("paper", "epoch", "update")
@@ -339,7 +338,7 @@ WRONG_VALUES = [
     ("update", "rule: vcasgd", f'update > rule: {RULE_WANTED}; got "vcasgd"; did you mean vc_asgd?{ELSE}'),
     ("update", "rule: 5", f"update > rule: {RULE_WANTED}; got 5{ELSE}"),
     ("update", "rule:", f"update > rule: {RULE_WANTED}; got nothing{ELSE}"),
-    ("update", "moving_rate: 0.1", "update > moving_rate: unknown key; known here: alpha, rule"),
+    ("update", "horizon: 0.1", "update > horizon: unknown key; known here: alpha, rule"),
     ("pacing", "queue_ahead: -1", "pacing > queue_ahead: expected a whole number ≥ 0 or auto, got -1"),
     ("pacing", "kind: epochs", 'pacing > kind: expected one of: rolling, epoch; got "epochs"; did you mean epoch?'),
     ("stop", "target_accuracy: 0", "stop > target_accuracy: expected a number between 0 and 1 (0 excluded), got 0"),
@@ -403,26 +402,21 @@ WRONG_JOBS = [
     ("model: small_cnn", 'model: expected keys indented below it, got "small_cnn"'),
     ("update:", "update: expected keys indented below it, got nothing"),
     ("update: [1]", "update: expected keys indented below it, got a list of 1"),
-    ("update: easdg", f'update: {RULE_WANTED}; got "easdg"; did you mean easgd?{ELSE}'),
-    ("update: {rule: easgd, alpha: 0.5}", "update > alpha: unknown key; known here: moving_rate, rule"),
+    ("update: fedbuf", f'update: {RULE_WANTED}; got "fedbuf"; did you mean fedbuff?{ELSE}'),
     (
-        "update: {rule: fedasync, staleness: {name: hinge, thresh: 1}}",
+        "update: {rule: fedbuff, buffer: 2, alpha: 0.5}",
+        "update > alpha: unknown key; known here: buffer, rule, server_learning_rate, staleness",
+    ),
+    (
+        "update: {rule: fedbuff, staleness: {name: hinge, thresh: 1}}",
         "update > staleness > thresh: unknown key; did you mean threshold?",
     ),
     (
-        "update: {rule: fedasync, staleness: late}",
+        "update: {rule: fedbuff, staleness: late}",
         'update > staleness: expected one of: constant, polynomial, hinge; got "late"',
     ),
-    ("update: {rule: dc_asgd, compensation: -1}", "update > compensation: expected a number ≥ 0, got -1"),
+    ("update: {staleness_damping: -1}", "update > staleness_damping: expected a number ≥ 0, got -1"),
     ("update: {rule: fedbuff, buffer: 0}", "update > buffer: expected a whole number ≥ 1, got 0"),
-    (
-        "update: {rule: outer_nesterov, momentum: 1}",
-        "update > momentum: expected a number between 0 and 1 (1 excluded), got 1",
-    ),
-    (
-        "update: {rule: delayed_nesterov, momentum_share: 0.2}",
-        "update > momentum_share: expected at most 1 / buffer, 0.1, got 0.2",
-    ),
     ("update: {rule: trimmed_mean, trim: 5}", "update > trim: expected less than half of the buffer of 10, got 5"),
     ("update: {rule: trimmed_mean, buffer: 4}", "update > trim: expected less than half of the buffer of 4, got 2"),
     ("preset: papier", 'preset: expected one of: paper; got "papier"; did you mean paper?'),

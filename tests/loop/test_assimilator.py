@@ -25,11 +25,12 @@ from vcdl.journal.events import (
     WorkunitFailed,
 )
 from vcdl.rules.base import Rule
-from vcdl.rules.downpour import Downpour
+from vcdl.rules.trimmed_mean import TrimmedMean
 from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import subtask_name
 
 PLAN = a_plan(shards=12, validate_every=3)
+NEEDS_BASE = TrimmedMean(server_learning_rate=0.5, buffer=1, trim=0)
 
 
 def w(shard: int, attempt: int = 0, base: int = 0) -> str:
@@ -87,7 +88,7 @@ def test_a_refused_upload_is_a_row_and_leaves_the_weights_alone(server: Server) 
 @pytest.mark.parametrize("file", ["upload", "base"])
 def test_an_upload_that_this_machine_cannot_read_is_waited_for(tmp_path: Path, file: str) -> None:
     """Nobody is refused for our disk, rights or limits."""
-    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=EVERY_EPOCH), Downpour(server_learning_rate=0.5)))
+    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=EVERY_EPOCH), NEEDS_BASE))
     folder = server.disk.folder
     server.grid.bring(w(0))
     path = folder.uploads / f"{w(0)}.h5" if file == "upload" else folder.snapshot(0)
@@ -207,7 +208,7 @@ def test_killed_once_between_any_two_steps_each_subtask_still_counts_once(tmp_pa
 
 def test_an_upload_whose_base_is_not_kept_any_more_is_refused_when_the_rule_needs_it(tmp_path: Path) -> None:
     """It came after its subtask was given up: another attempt is out, and begins from weights that are kept."""
-    rules: list[tuple[Rule, bool]] = [(Downpour(server_learning_rate=0.5), True), (RULE, False)]
+    rules: list[tuple[Rule, bool]] = [(NEEDS_BASE, True), (RULE, False)]
     for rule, refused in rules:
         server = Server(Disk.new(tmp_path / type(rule).__name__, replace(PLAN, validate_every=EVERY_EPOCH), rule))
         server.disk.folder.snapshot(0).unlink()
@@ -224,7 +225,7 @@ def test_an_upload_whose_base_is_not_kept_any_more_is_refused_when_the_rule_need
 
 
 def test_a_rule_that_needs_the_base_is_given_the_one_that_each_client_started_from(tmp_path: Path) -> None:
-    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=1), Downpour(server_learning_rate=0.5)))
+    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=1), NEEDS_BASE))
     for shard, base in ((5, 0), (2, 0), (9, 1), (3, 0), (1, 2)):
         server.grid.bring(w(shard, base=base))
         server.assimilator.run_once()
@@ -234,7 +235,7 @@ def test_a_rule_that_needs_the_base_is_given_the_one_that_each_client_started_fr
 
 
 def test_an_upload_that_began_with_newer_weights_than_its_workunits_counts_from_those(tmp_path: Path) -> None:
-    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=1), Downpour(server_learning_rate=0.5)))
+    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=1), NEEDS_BASE))
     for shard in (5, 2):
         server.grid.bring(w(shard))
         server.assimilator.run_once()

@@ -38,8 +38,8 @@ from vcdl.loop.recovery import fold_again
 from vcdl.loop.rollback import roll_back, take_back, without_trust
 from vcdl.rules.base import Rule
 from vcdl.rules.damping import Constant
-from vcdl.rules.downpour import Downpour
 from vcdl.rules.fedbuff import FedBuff
+from vcdl.rules.trimmed_mean import TrimmedMean
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.run.folder import RestoreLock
 from vcdl.wire.weights import Vector
@@ -109,7 +109,7 @@ CASES = pytest.mark.parametrize(
     [
         (True, VcAsgd(alpha=0.7)),
         (False, VcAsgd(alpha=0.7)),
-        (True, Downpour(server_learning_rate=0.3)),
+        (True, TrimmedMean(server_learning_rate=0.3, buffer=1, trim=0)),
         (True, FedBuff(server_learning_rate=0.9, buffer=2, staleness=Constant())),
     ],
     ids=["rolling", "epoch", "base", "state"],

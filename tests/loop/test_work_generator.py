@@ -32,7 +32,7 @@ from vcdl.journal.events import (
     WorkunitSent,
 )
 from vcdl.journal.journal import Journal
-from vcdl.rules.dc_asgd import DcAsgd
+from vcdl.rules.trimmed_mean import TrimmedMean
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import Named, Transport, WorkunitName, subtask_name
@@ -276,7 +276,8 @@ def test_a_job_killed_between_any_two_steps_of_its_server_goes_on(tmp_path: Path
 
 @pytest.mark.parametrize("rolling", [True, False])
 def test_a_rule_that_needs_the_base_always_finds_it(tmp_path: Path, rolling: bool) -> None:
-    plan, rule = replace(PLAN, rolling=rolling, needs_bases=True), DcAsgd(server_learning_rate=0.3, compensation=0.5)
+    plan = replace(PLAN, rolling=rolling, needs_bases=True)
+    rule = TrimmedMean(server_learning_rate=0.3, buffer=1, trim=0)
     steps = life(Disk.new(tmp_path / "undisturbed", plan, rule), None, random.Random(1))
     assert steps is not None
     for kill_at in some(range(1, steps, 7)):

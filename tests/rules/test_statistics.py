@@ -7,20 +7,17 @@ from hypothesis import strategies as st
 
 from vcdl.rules.base import Rule, Update
 from vcdl.rules.damping import Constant
-from vcdl.rules.dc_asgd import DcAsgd
-from vcdl.rules.downpour import Downpour
 from vcdl.rules.fedbuff import FedBuff
 from vcdl.rules.forecast import Forecast
-from vcdl.rules.outer_nesterov import OuterNesterov
 from vcdl.rules.statistics import StatisticsMean, on_statistics
+from vcdl.rules.trimmed_mean import TrimmedMean
 from vcdl.wire.weights import Layout, Variable
 
 RULES: list[Rule] = [
-    Downpour(server_learning_rate=1.0),
-    DcAsgd(server_learning_rate=1.0, compensation=2.0),
+    TrimmedMean(server_learning_rate=1.0, buffer=1, trim=0, staleness=Constant()),
     FedBuff(server_learning_rate=1.0, buffer=3, staleness=Constant()),
     Forecast(staleness_damping=0.25, compensation=0.3, averaging_window=2.0, horizon=1.0),
-    OuterNesterov(server_learning_rate=0.7, momentum=0.9, buffer=3, staleness=Constant()),
+    TrimmedMean(server_learning_rate=1.0, buffer=3, trim=1, staleness=Constant()),
 ]
 
 

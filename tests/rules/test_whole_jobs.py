@@ -46,19 +46,14 @@ def job(update: Any) -> Job:
 
 OF_EACH_KIND = [
     "vc_asgd",
-    {"rule": "dc_asgd", "compensation": 100.0},  # needs the weights that a client began with
+    {"rule": "trimmed_mean", "buffer": 1, "trim": 0},  # needs the weights that a client began with
     {"rule": "fedbuff", "buffer": 4},  # keeps a state
 ]
 ALL_OTHERS = [
     {"rule": "vc_asgd", "alpha": {"from": 0.3, "to": 0.9}},
-    "easgd",
-    {"rule": "fedasync", "staleness": "constant"},
-    {"rule": "fedasync", "staleness": "polynomial"},
-    {"rule": "fedasync", "staleness": {"name": "hinge", "threshold": 0}},
-    "downpour",
+    {"rule": "fedbuff", "buffer": 2, "staleness": "constant"},
+    {"rule": "fedbuff", "buffer": 2, "staleness": {"name": "hinge", "threshold": 0}},
     "forecast",
-    {"rule": "outer_nesterov", "buffer": 2},
-    {"rule": "delayed_nesterov", "buffer": 4},
     {"rule": "trimmed_mean", "buffer": 3, "trim": 1},
 ]
 

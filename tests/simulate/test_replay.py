@@ -69,7 +69,8 @@ def test_the_run_s_own_rule_gives_its_own_weights_to_the_last_bit(kept: RunFolde
 
 
 def test_so_does_a_rule_that_needs_the_weights_that_clients_started_from(tmp_path: Path) -> None:
-    folder = simulated(tmp_path / "run", "retention.uploads=all", "update={rule: downpour, server_learning_rate: 0.4}")
+    rule = "update={rule: trimmed_mean, buffer: 1, trim: 0, server_learning_rate: 0.4}"
+    folder = simulated(tmp_path / "run", "retention.uploads=all", rule)
     assert replayed(folder).is_the_runs_own
 
 
@@ -128,22 +129,23 @@ def test_a_run_that_kept_nothing_is_refused_with_what_to_do(tmp_path: Path) -> N
 
 def test_the_command_leaves_a_summary_beside_the_run_and_the_same_again_replaces_it(kept: RunFolder) -> None:
     for _ in range(2):
-        done = CliRunner().invoke(vcdl, ["replay", str(kept.path), "--rule", "downpour", "--json"])
+        done = CliRunner().invoke(vcdl, ["replay", str(kept.path), "--rule", "fedbuff", "--json"])
         assert done.exit_code == 0, done.output
-    summary = json.loads((kept.path.parent / "kept-replay-downpour" / "summary.json").read_text())
+    summary = json.loads((kept.path.parent / "kept-replay-fedbuff" / "summary.json").read_text())
     assert summary == json.loads(done.stdout)
-    assert summary["update"] == {"rule": "downpour", "server_learning_rate": 0.1}
+    polynomial = {"name": "polynomial", "exponent": 0.5}
+    assert summary["update"] == {
+        "rule": "fedbuff", "server_learning_rate": 1.0, "buffer": 10, "staleness": polynomial,
+    }  # fmt: skip
     assert not summary["is_the_runs_own"]
     assert [one["epoch"] for one in summary["epochs"]] == [1, 2, 3]
     assert summary["final"].keys() == {"validation", "test"}
-    assert not (kept.path.parent / "kept-replay-downpour-2").exists()
-    CliRunner().invoke(
-        vcdl, ["replay", str(kept.path), "--rule", "downpour", "--set", "update.server_learning_rate=0.3"]
-    )
-    assert (kept.path.parent / "kept-replay-downpour-2").exists()
+    assert not (kept.path.parent / "kept-replay-fedbuff-2").exists()
+    CliRunner().invoke(vcdl, ["replay", str(kept.path), "--rule", "fedbuff", "--set", "update.buffer=3"])
+    assert (kept.path.parent / "kept-replay-fedbuff-2").exists()
 
 
 def test_a_rule_that_does_not_exist_is_said_with_those_that_do(kept: RunFolder) -> None:
     done = CliRunner().invoke(vcdl, ["replay", str(kept.path), "--rule", "nosuch"])
     assert done.exit_code == 2
-    assert "there is no rule 'nosuch'; the rules are dc_asgd, delayed_nesterov," in done.output
+    assert "there is no rule 'nosuch'; the rules are fedbuff, forecast," in done.output

@@ -98,7 +98,7 @@ def train(
     A compiled model brings its optimizer, learning rate, loss and metrics; samples are used as they are
     (`data={"normalise": …}` changes that). `simulate`: keys of a clients file, such as `{"clients": 10}`: virtual
     clients train instead of this machine's workers. `code`: the folder whose Python files travel with the model, for
-    classes and functions of one's own. `sections`: sections of a job file, `update={"rule": "easgd"}`,
+    classes and functions of one's own. `sections`: sections of a job file, `update={"rule": "vc_asgd"}`,
     which go before what follows from the arguments. `server`: a service of `vcdl login`, where it is trained instead.
 
     Returns as soon as the job is accepted and prepared. Raises JobError, DataError, ModelError and RunFolderError for

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\b
 Examples:
-  vcdl replay runs/job --rule fedasync --set update.mixing=0.5
+  vcdl replay runs/job --rule trimmed_mean --set update.trim=3
   vcdl replay runs/job --rule vc_asgd --set update.alpha=0.9
-  vcdl replay runs/job --rule downpour --json | jq .final
+  vcdl replay runs/job --rule fedbuff --json | jq .final
 
 Needs a run that was begun with --set retention.uploads=all.
 Trains nothing: with another rule the clients would have started from other weights."""

@@ -14,8 +14,8 @@ from vcdl.wire.weights import Vector
 class FedBuff(Rule):
     """After each K updates `W ← W + η·Σ s(τ)·(C − B)/K`; published: K = 10, s = (1 + τ)^−½.
 
-    In between W stands still, and the sum is the one vector of state. With K = 1 and s = 1 it is Downpour. A
-    partial update counts by its trained fraction: its C − B is multiplied by it.
+    In between W stands still, and the sum is the one vector of state. A partial update counts by its trained
+    fraction: its C − B is multiplied by it.
     """
 
     state: ClassVar[RuleState] = RuleState(vectors=1)
