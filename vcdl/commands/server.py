@@ -17,7 +17,7 @@ Examples:
   vcdl server backup --to /srv/backup
   vcdl server restore --from s3://my-bucket/train --boinc /opt/boinc
   vcdl server restore --from /srv/backup --rehearse
-  vcdl server upgrade /root/vcdl-0.2.0-py3-none-any.whl
+  vcdl server upgrade vcdl-0.2.0-py3-none-any.whl
   vcdl server upgrade --back"""
 _name = click.option("--name", metavar="NAME", help="The project.  [default: the only one here]")
 _dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
