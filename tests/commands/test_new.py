@@ -79,6 +79,12 @@ def test_nothing_is_overwritten(kind: str, here: Path) -> None:
     assert mine.read_text() == "mine"
 
 
+def test_a_folder_is_not_called_like_a_job_file(here: Path) -> None:
+    with pytest.raises(RunFolderError, match="give the folder that is made, as mine"):
+        new("tabular", Path("mine.yaml"))
+    assert not list(here.iterdir())
+
+
 @pytest.mark.parametrize("was_there", [True, False])
 def test_data_that_cannot_be_made_leave_nothing(was_there: bool, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "false")

@@ -85,6 +85,8 @@ def _new_folder(folder: Path) -> Iterator[None]:
     """A folder that is new or empty; nothing is left in it when the block fails. Raises RunFolderError."""
     from vcdl.run.finding import shown
 
+    if folder.suffix in (".yaml", ".yml"):
+        raise RunFolderError(f"{shown(folder)} is a job file's name: give the folder that is made, as {folder.stem}")
     was_there = folder.is_dir()
     with folder_errors(folder):
         if folder.exists() and (not was_there or any(folder.iterdir())):
