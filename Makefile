@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 # The tests start hundreds of interpreters.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick test check format docs nightly soak fuzz test-boinc test-server lock clean
+.PHONY: demo quick quick-tests test check style markdown docstrings types format docs nightly soak fuzz test-boinc test-server lock clean
 
 demo: $(VENV)/installed
 	@./deploy/system-packages --optional dataset-fashion-mnist
@@ -17,8 +17,12 @@ demo: $(VENV)/installed
 # One worker more than there are cores, as tests wait a lot. Their order: tests/conftest.py.
 SPREAD = -n $(shell expr $$(nproc) + 1) --dist worksteal
 
-quick: $(VENV)/installed-dev check
-	$(BIN)/python -m pytest -m quick -n auto --dist worksteal
+# Checks run beside the tests, and files of tests lie in memory where the machine has such a folder.
+quick: $(VENV)/installed-dev
+	@$(MAKE) --no-print-directory --jobs 2 quick-tests check
+
+quick-tests:
+	TMPDIR=/dev/shm $(BIN)/python -m pytest -m quick -n auto --dist worksteal -o tmp_path_retention_policy=none
 
 test: $(VENV)/installed-dev check
 	$(BIN)/python -m pytest -m "not (soak or nightly)" $(SPREAD)
@@ -26,11 +30,19 @@ test: $(VENV)/installed-dev check
 # Written by hand; docs/api/ is read by another parser, and reports in docs/experiments/ are written by `python -m benchmarks.experiments`.
 MARKDOWN = *.md tests/*.md docs/*.md docs/experiments/index.md docs/decisions/*.md docs/measured/*.md
 
-check: $(VENV)/installed-dev
+check: $(VENV)/installed-dev style markdown docstrings types
+
+style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+markdown:
 	$(BIN)/mdformat --check $(MARKDOWN)
+
+docstrings:
 	$(BIN)/python .ci/docstrings.py vcdl tests benchmarks fuzz
+
+types:
 	$(BIN)/mypy
 
 # Code and prose in their one form: what `make check` asks of both.

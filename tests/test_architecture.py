@@ -4,12 +4,11 @@ import ast
 import pkgutil
 import re
 from collections.abc import Iterable
-from functools import cache
-from pathlib import Path
 
 import pytest
 
 from tests.places import DOCS, ROOT
+from tests.statements import statements
 from vcdl.run.kind import RUN_KINDS
 
 
@@ -37,18 +36,12 @@ def folder_of(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
 
-@cache
-def nodes(file: Path) -> list[ast.AST]:
-    """The syntax of a file, flat."""
-    return list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
-
-
 def imports() -> set[tuple[str, str, str]]:
     """(file, its folder, a folder that it imports from), wherever in the file the import stands."""
     found = set()
     for file in sorted((ROOT / "vcdl").rglob("*.py")):
         path = file.relative_to(ROOT).with_suffix("")
-        for node in nodes(file):
+        for node in statements(file):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "vcdl":
                 found.add((str(path), folder_of(".".join(path.parts)), folder_of(node.module)))
     return found
@@ -77,7 +70,7 @@ def test_the_floors_of_a_large_folder_hold_too(top: str) -> None:
     up = []
     for file in sorted(folder.rglob("*.py")):
         own = file.relative_to(folder).with_suffix("").parts[0]
-        for node in nodes(file):
+        for node in statements(file):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"vcdl.{top}."):
                 imported = node.module.split(".")[2]
                 if own not in ABOVE_ALL and imported != own and floor[imported] >= floor[own]:
@@ -106,7 +99,7 @@ def test_a_public_class_has_its_name_alone() -> None:
     classes = [
         (node.name, str(file.relative_to(ROOT)))
         for file in sorted((ROOT / "vcdl").rglob("*.py"))
-        for node in nodes(file)
+        for node in statements(file)
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
     assert len(classes) > 300

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.experiments import NAMES as EXPERIMENTS
 from tests.places import ROOT
+from tests.statements import statements
 from vcdl.cli import COMMANDS
 from vcdl.codecs.choose import _CODECS
 from vcdl.job.data import SOURCES
@@ -70,7 +71,7 @@ def imports() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for path in (ROOT / "vcdl").rglob("*.py"):
         names = found.setdefault(str(path.relative_to(ROOT)), set())
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in statements(path):
             if isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):

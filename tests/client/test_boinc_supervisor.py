@@ -86,6 +86,7 @@ def test_a_suspended_training_pauses_and_goes_on_when_resumed(client: ClientSide
     assert supervisor.request() is Request.GO
 
 
+@pytest.mark.slow
 def test_a_throttled_training_waits_without_a_pause_and_so_without_a_checkpoint(
     client: ClientSide, supervisor: BoincSupervisor
 ) -> None:
@@ -100,6 +101,7 @@ def resume_after(client: ClientSide, delay_s: float) -> None:
     threading.Timer(delay_s, client.put, (CONTROL, "<resume/>")).start()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [[], ["<suspend/>"]])
 def test_a_quit_reaches_the_training_suspended_or_not(
     client: ClientSide, supervisor: BoincSupervisor, before: list[str]
@@ -111,6 +113,7 @@ def test_a_quit_reaches_the_training_suspended_or_not(
     assert supervisor.request() is Request.QUIT
 
 
+@pytest.mark.slow
 def test_the_client_hears_progress_and_processor_time_over_all_processes(
     client: ClientSide, supervisor: BoincSupervisor
 ) -> None:
@@ -122,6 +125,7 @@ def test_the_client_hears_progress_and_processor_time_over_all_processes(
     assert client.told[-1]["checkpoint_cpu_time"] <= client.told[-1]["current_cpu_time"]
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_progress_before_the_batches_tell_how_long_the_rest_will_take(
     client: ClientSide, init: InitData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +140,7 @@ def test_nothing_is_said_of_progress_before_the_batches_tell_how_long_the_rest_w
     assert 0 < client.told[-1]["fraction_done"] < 1
 
 
+@pytest.mark.slow
 def test_a_start_is_suspended_wherever_it_is(client: ClientSide, init: InitData, tmp_path: Path) -> None:
     """Nobody asks for the client's wish while Keras is imported."""
     steps, stood_still, over = [0], threading.Event(), threading.Event()
@@ -238,6 +243,7 @@ def test_a_file_in_the_slot_or_the_projects_folder_asks_to_finish_now(
     wait_for(lambda: supervisor.request() is Request.FINISH)
 
 
+@pytest.mark.slow
 def test_under_the_wrapper_files_and_a_signal_are_all_there_is(tmp_path: Path, init: InitData) -> None:
     supervisor = WrapperSupervisor(tmp_path, init)
     assert supervisor.request() is Request.GO

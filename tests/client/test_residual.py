@@ -35,6 +35,7 @@ def sent(host: HostMemory, trained: Vector, transport: Transport = TRANSPORT) ->
     return UP.read(path)[0][:MODEL]
 
 
+@pytest.mark.slow
 def test_what_an_upload_leaves_out_comes_with_the_next_ones(host: HostMemory) -> None:
     once = sent(host, CHANGE)
     rest = CHANGE[:MODEL] - once

@@ -90,12 +90,14 @@ def lived(path: Path, is_there: Sequence[bool], step_s: float, work_s: float, de
     return outcome
 
 
+@pytest.mark.slow
 def test_without_spot_capacity_all_is_on_demand_and_in_time(tmp_path: Path) -> None:
     outcome = lived(tmp_path, [False] * 100, 300.0, 4 * HOUR_S, 6 * HOUR_S)
     assert outcome.wall_s <= 6 * HOUR_S
     assert outcome.spot_s == 0.0
 
 
+@pytest.mark.slow
 def test_with_spot_capacity_nothing_is_on_demand(tmp_path: Path) -> None:
     outcome = lived(tmp_path, [True] * 100, 300.0, 4 * HOUR_S, 6 * HOUR_S)
     assert outcome.on_demand_s == 0.0

@@ -37,6 +37,7 @@ def test_spot_only_may_never_end_and_on_demand_only_costs_its_hours() -> None:
     assert follow(on_demand_only, [False] * 200, SHORT, SPOT_PRICE).cost == pytest.approx(6060 / 3600)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [1.25, 1.5])
 def test_real_capacity(room: float) -> None:
     """The deadline is kept in every start; the cost lies within 10 % of the cheapest policy that keeps it, chosen for

@@ -14,6 +14,7 @@ def cost(is_there: list[bool], step_s: float, work_s: float) -> float:
     return follow(uniform_progress, is_there, DeadlineTask(work_s, 1.5 * work_s, 360.0, step_s), 0.3).cost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hours", [8, 24])
 def test_ranges_hold_what_they_say(hours: int) -> None:
     rng, work_s = np.random.default_rng(1), hours * HOUR_S

@@ -71,6 +71,7 @@ def ends_well(pool: Pool) -> None:
     assert np.array_equal(pool.loop.snapshots.store.read()[1], pool.replayed())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["pilot", "driver"])
 def test_either_side_may_be_killed_before_each_of_its_acts(
     side: str, pool: Pool, monkeypatch: pytest.MonkeyPatch

@@ -32,6 +32,7 @@ def ends_well(pool: Pool) -> None:
     assert np.array_equal(pool.loop.snapshots.store.read()[1], pool.replayed())
 
 
+@pytest.mark.slow
 def test_pilots_train_a_job_and_leave_at_its_end(pool: Pool) -> None:
     for name in "abc":
         pool.fly(name)
@@ -71,6 +72,7 @@ def test_a_hundred_pilots_half_of_which_vanish_each_hour(pool: Pool, seed: int) 
     ends_well(pool)
 
 
+@pytest.mark.slow
 def test_a_pilot_that_comes_back_after_its_lease_is_superseded(pool: Pool) -> None:
     late = pool.fly("late", busy=True)
     while "late" not in {task.host for task in pool.grid.running()}:
@@ -88,6 +90,7 @@ def test_a_pilot_that_comes_back_after_its_lease_is_superseded(pool: Pool) -> No
     assert any("given this pilot up" in words for words in pool.said)
 
 
+@pytest.mark.slow
 def test_what_a_pilot_hands_in_while_nobody_drives_counts(pool: Pool) -> None:
     pilot = pool.fly("a", busy=True)
     while not pool.grid.running():
@@ -157,6 +160,7 @@ def test_a_failure_has_the_workers_words(pool: Pool) -> None:
     assert failed[0].reason == "the shard is damaged"
 
 
+@pytest.mark.slow
 def test_a_subtask_has_a_time_limit(pool: Pool) -> None:
     pilot = pool.fly("a", busy=True)
     pool.tick_s = 50
@@ -170,6 +174,7 @@ def test_a_subtask_has_a_time_limit(pool: Pool) -> None:
     ends_well(pool)
 
 
+@pytest.mark.slow
 def test_hostile_names_and_messages_are_passed_over(pool: Pool) -> None:
     folder = PoolFolder.of(pool.served.folder.path)
     bell = folder.path / "bell"
@@ -185,6 +190,7 @@ def test_hostile_names_and_messages_are_passed_over(pool: Pool) -> None:
     assert not list(bell.glob("[!.]*"))
 
 
+@pytest.mark.slow
 def test_the_tasks_of_a_pilot_that_waits_start_from_the_newest_weights(pool: Pool) -> None:
     for name in "abcd":
         pool.fly(name)
@@ -235,6 +241,7 @@ def test_a_message_of_a_pilot_replaces_the_one_before(tmp_path: Path) -> None:
     assert folder.rung() == []
 
 
+@pytest.mark.slow
 def test_pilots_whose_clocks_are_hours_off_train_a_job(pool: Pool) -> None:
     for name, hours in (("early", 0), ("late", 1)):
         clock = Clock()

@@ -4,11 +4,14 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from vcdl.run.folder import RestoreLock, RunFolder
 
 _BLOCKED_S = 0.3
 
 
+@pytest.mark.slow
 def test_servers_that_fold_all_the_time_let_a_restore_in(tmp_path: Path) -> None:
     """Each holds the lock until the next one has it, or cannot have it: without a gate it is never free."""
     lock, restored = RestoreLock(RunFolder(tmp_path)), threading.Event()

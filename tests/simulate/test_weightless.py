@@ -52,6 +52,7 @@ def rows(path: Path) -> list[tuple[float, Event]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_sample_has_its_turn_on_hosts_of_any_speed_and_with_losses(tmp_path: Path) -> None:
     """The slowest host trains a twentieth of a shard, the fastest nearly all; three of ten subtasks are lost."""
     of_job = job().model_copy(update={"training": TrainingSettings(target_s=15.0), "stop": StopSettings(epochs=40)})

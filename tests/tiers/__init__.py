@@ -5,7 +5,7 @@ TIERS = {
     "process": "starts a process",
     "server": "starts a Redis or a MariaDB, or opens a server's socket",
     "boinc": "needs BOINC's real client, or the stand-in of its server",
-    "slow": "takes a second or more of a processor, or waits as long",
+    "slow": "takes 0.3 s or more of a processor, or waits as long",
     "soak": "long runs under fire (make soak)",
     "nightly": "proves again what a cheaper test proves (make nightly)",
 }

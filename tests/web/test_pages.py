@@ -29,6 +29,7 @@ def test_the_list_shows_each_job_the_open_ones_first(tmp_path: Path) -> None:
     assert "unreadable" in page
 
 
+@pytest.mark.slow
 def test_a_list_of_many_jobs_comes_in_pages_below_100_kb(tmp_path: Path) -> None:
     for number in range(PAGE + 3):
         make_run(tmp_path / f"j{number:03d}", WHOLE_RUN if number < 2 else recorded(FIRST_SESSION[:3]), number < 2)

@@ -116,6 +116,7 @@ def test_a_signal_ends_it_at_once_whatever_it_does(folder: Path) -> None:
         assert daemon.wait(30) == -signal.SIGHUP
 
 
+@pytest.mark.slow
 def test_it_waits_longer_each_time_and_ends_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = signal.signal(signal.SIGALRM, lambda *_: (folder / "stop_daemons").touch())
     begin_s = time.monotonic()
