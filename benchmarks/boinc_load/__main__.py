@@ -4,7 +4,7 @@
     python -m benchmarks.boinc_load --project-dir ~/projects/trial --hosts 100 --train-s 5 --minutes 2 --json
 
 Simulated hosts ask its scheduler for work, download with MD5, wait for as long as a training, upload with the
-certificate, and report. docs/scale.md explains the figures. Rows of hosts and results stay in its database: take a
+certificate, and report. docs/measured/scale.md explains the figures. Rows stay in its database: take a
 project that is for nothing else, with VCDL installed, daemons and web server running, and one account.
 """
 

@@ -1,7 +1,6 @@
 """What many hosts need of a BOINC server, from what one subtask costs each part of it.
 
-The costs are measured (docs/scale.md); everything else follows from them by arithmetic, and no server of this size
-was ever built with VCDL.
+The costs are measured (docs/measured/scale.md); all else follows by arithmetic. No server of this size was ever built.
 """
 
 import math
@@ -110,7 +109,7 @@ def _several(load: float) -> int:
 
 
 def table(fleets: tuple[Fleet, ...], costs: Costs = Costs()) -> Iterator[str]:
-    """The lines of the table in docs/scale.md, a column a fleet."""
+    """The lines of the table in docs/measured/scale.md, a column a fleet."""
     needs = [need_of(fleet, costs) for fleet in fleets]
     yield _row("", (f"{fleet.hosts:,} hosts".replace(",", " ") for fleet in fleets))
     yield _row("--", ("--" for _ in fleets))
