@@ -12,14 +12,13 @@ from tests.uploads import read_upload
 from vcdl.client.trainer import TrainerCache
 from vcdl.codecs.choose import up_encoding
 from vcdl.job import Job, load_frozen_job, save_job
-from vcdl.journal.events import StopReason, UpdateApplied
+from vcdl.journal.events import StopReason
 from vcdl.journal.observer import RunObserver
-from vcdl.local.run import run_locally
 from vcdl.models import initial_weights
 from vcdl.rules.base import Update
-from vcdl.run.folder import RunFolder, RunLock
+from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
-from vcdl.run.reading import events_of, read_report
+from vcdl.run.reading import read_report
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.virtual_run import VirtualRun
@@ -116,21 +115,3 @@ def refolded(folder: RunFolder) -> Vector:
         weights.append(weights[-1].copy())
         settings.update.apply(weights[-1], Update(client, *facts, weights[row.base_version]))
     return weights[-1]
-
-
-@pytest.mark.nightly
-def test_a_job_on_the_local_grid_learns_with_a_quarter_of_the_bytes(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.create()
-    transport = {"down": "int8", "up": {"name": "int8", "levels": 31}, "compress": True}
-    save_job(job(transport, {"rule": "vc_asgd", "alpha": 0.5}, epochs=2), folder.job_file)
-    with RunLock(folder):
-        assert run_locally(folder, RunObserver()) == StopReason.EPOCHS
-    report = read_report(folder)
-    assert report.totals.refused == report.totals.failed == 0
-    assert report.final_test is not None
-    assert report.final_test.accuracy is not None
-    assert report.final_test.accuracy > 0.8
-    up = [update.bytes_up for update in events_of(folder, UpdateApplied)]
-    assert max(up) < 0.25 * PLAIN_BYTES + 600
-    assert list(folder.downloads.iterdir()) == [], "nobody needs them any more"

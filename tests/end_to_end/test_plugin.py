@@ -45,19 +45,10 @@ def vcdl(python: Path, *arguments: object, cwd: Path = ROOT) -> subprocess.Compl
     return subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=cwd)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_its_own_tests_pass(python: Path, tmp_path: Path) -> None:
-    command = [
-        str(python),
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        str(PACKAGE),
-        str(PACKAGE / "tests"),
-    ]
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", PACKAGE, PACKAGE / "tests"]
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     )

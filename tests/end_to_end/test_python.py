@@ -90,33 +90,6 @@ def test_a_model_with_masks_and_operations_reaches_what_fit_reaches(tmp_path: Pa
 
 
 @pytest.mark.nightly
-def test_a_simulated_run_is_the_same_object(tmp_path: Path) -> None:
-    run = vcdl.train(**given(), simulate={"clients": 4, "slots": 1}, out=tmp_path / "run")  # type: ignore[call-overload]
-    run.wait(show=False)
-    assert run.status is RunState.FINISHED
-    assert run.history.epoch == [0, 1, 2]
-    assert isinstance(list(run.events())[-1], vcdl.events.RunFinished)
-    assert (run.folder / "clients.yaml").is_file()
-    assert run.model().predict(np.zeros((1, 6)), verbose=0).shape == (1, 2)
-
-
-@pytest.mark.nightly
-def test_a_run_stops_is_looked_at_and_goes_on(tmp_path: Path) -> None:
-    run = vcdl.train(**{**given(), "epochs": 500}, out=tmp_path / "run")  # type: ignore[call-overload]
-    for event in run.events():
-        if isinstance(event, vcdl.events.EpochClosed):
-            break
-    assert run.stop().status is RunState.PAUSED
-    assert run.model().built
-    again = vcdl.open(tmp_path / "run")
-    before = len(applied(tmp_path / "run"))
-    again.resume(show=False)
-    wait_until(lambda: len(applied(tmp_path / "run")) > before, "the run goes on")
-    assert run.status is RunState.RUNNING
-    assert again.stop().status is RunState.PAUSED
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "ended"])
 def test_a_program_that_ends_leaves_a_run_that_is_paused(tmp_path: Path, is_killed: bool) -> None:
     program = PROGRAM if is_killed else PROGRAM.replace("run.wait()", "")

@@ -21,7 +21,6 @@ from tests.places import EXAMPLES
 from tests.run_folders import readable_files_with
 from tests.store_servers import start_mariadb, start_redis
 from tests.stores.conftest import redis_client, sql
-from tests.tcp_proxy import TcpProxy
 
 pytestmark = pytest.mark.server
 
@@ -94,17 +93,6 @@ def test_a_redis_with_its_append_only_file_is_killed_and_comes_back_with_everyth
         client = redis_client(redis.url)
         lasting = [key for key in client.keys("*") if client.ttl(key) < 0]  # a write that was cut off expires by itself
         assert lasting == [], "the weights of a finished run are dropped"
-
-
-@pytest.mark.nightly
-def test_a_network_that_is_cut_is_waited_for(short_folder: Path, tmp_path: Path) -> None:
-    with start_redis(short_folder) as redis, TcpProxy(redis.socket) as network:
-        url = f"redis://127.0.0.1:{network.port}/0"
-        with started(*run_arguments(tmp_path / "run", url), *ONE_WORKER) as run:
-            interrupt(run, tmp_path / "run", network.cut, network.mend)
-            output = ends_whole(run, tmp_path / "run")
-        assert "cannot be reached" in output
-        assert "restored" not in output
 
 
 def test_a_mariadb_is_killed_while_two_servers_beside_the_run_fold_into_it(short_folder: Path, tmp_path: Path) -> None:

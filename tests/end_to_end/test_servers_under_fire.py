@@ -13,7 +13,7 @@ import pytest
 from benchmarks.private_servers import PrivateServer
 from tests.end_to_end.vcdl_process import applied
 from tests.served_run import ServedRun, noise, servers, start_server
-from tests.store_servers import start_mariadb, start_redis
+from tests.store_servers import start_redis
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.wire.weights import Vector
 
@@ -134,14 +134,6 @@ def test_lost_updates_of_an_eventual_redis_that_forgets_are_counted(
     the job's start, and then not missing any more."""
     with start_redis(short_folder) as redis:
         _check_eventual(redis, tmp_path / "run", updates)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(900)
-def test_lost_updates_of_an_eventual_mariadb_that_is_killed_are_counted(short_folder: Path, tmp_path: Path) -> None:
-    """It forgets nothing, and what was overwritten stays so."""
-    with start_mariadb(short_folder) as mariadb:
-        _check_eventual(mariadb, tmp_path / "run", 2000)
 
 
 def _check_eventual(service: PrivateServer, folder: Path, updates: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.end_to_end.vcdl_process import vcdl, vcdl_in_background, wait_until
 from tests.places import EXAMPLES
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
 
 MODULE = "benchmarks.experiments"
 SETTINGS = ("figure-6", EXAMPLES / "digits.yaml", "--seeds", "1", "--epochs", "1", "--processes", "1")

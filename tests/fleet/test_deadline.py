@@ -1,6 +1,5 @@
-"""A fleet with a deadline: real passes over traces of spot capacity, in virtual time."""
+"""A fleet with a deadline: real passes over spot capacity, in virtual time."""
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,7 +9,6 @@ import pytest
 
 from tests.fleet.fake_cloud import Clock, FakeCloud
 from tests.fleet.fleet_files import AWS, settings_of
-from tests.planner.spot_traces import traces
 from vcdl.errors import GridError
 from vcdl.fleet.controller import Controller
 from vcdl.fleet.deadline import Progress, Units, follow_deadline
@@ -19,7 +17,7 @@ from vcdl.fleet.instance import Ending, InstanceState, Pool
 from vcdl.fleet.project import Queue
 from vcdl.fleet.run import scaled, up
 from vcdl.fleet.settings import CapacitySettings
-from vcdl.planner.deadline import DeadlineTask, Use, follow, uniform_progress
+from vcdl.planner.deadline import Use
 
 HOUR_S = 3600.0
 TASK_S = 60.0
@@ -102,23 +100,6 @@ def test_with_spot_capacity_nothing_is_on_demand(tmp_path: Path) -> None:
     outcome = lived(tmp_path, [True] * 100, 300.0, 4 * HOUR_S, 6 * HOUR_S)
     assert outcome.on_demand_s == 0.0
     assert outcome.wall_s <= 4.2 * HOUR_S
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("room", [1.25, 1.5])
-def test_a_fleet_keeps_its_deadline_over_real_capacity_at_the_policys_price(tmp_path: Path, room: float) -> None:
-    dice, work_s, paid, policy = random.Random(2), 4 * HOUR_S, 0.0, 0.0
-    for number, (step_s, is_there) in enumerate(traces()[::3]):
-        steps = int(room * work_s / step_s) + 2
-        first = dice.randrange(len(is_there) - steps)
-        window = is_there[first : first + steps]
-        (tmp_path / str(number)).mkdir()
-        outcome = lived(tmp_path / str(number), window, step_s, work_s, room * work_s)
-        assert outcome.wall_s <= room * work_s
-        paid += outcome.cost
-        task = DeadlineTask(work_s, room * work_s, 240.0, step_s)
-        policy += follow(uniform_progress, window, task, SPOT_PRICE).cost
-    assert paid == pytest.approx(policy, rel=0.1)
 
 
 DEADLINE = datetime(2026, 12, 1, tzinfo=UTC)

@@ -1,20 +1,18 @@
-"""Simulated days on which money could run on: the keeper is gone, a budget, a crash loop, and all of it at once.
+"""Simulated days on which money could run on: the keeper is gone, a budget, a crash loop.
 
 The cloud is in memory, the clock virtual; its instances do what the agent does (tests/fleet/machine/test_agent.py).
 """
 
-import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.fleet.fake_fleet import FakeFleet
 from vcdl.fleet.controller import Controller
-from vcdl.fleet.instance import Ending, InstanceState
+from vcdl.fleet.instance import Ending
 from vcdl.fleet.instance_history import InstanceHistory
 from vcdl.fleet.ledger import Ledger
-from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.run import up
 
 pytestmark = pytest.mark.process
@@ -32,12 +30,6 @@ class Day:
     has_keeper: bool = True
     idle_s: float = 1e9
     """When an instance without work ends itself; never, as all have some."""
-    hourly_risk: float = 0.0
-    throttled: float = 0.0
-    """The share of passes whose launches are throttled."""
-    chance: random.Random = field(default_factory=lambda: random.Random(20))
-    preempted: int = 0
-    most_live: int = 0
     ended_s: float = 0.0
     """When the last instance was there."""
 
@@ -45,19 +37,10 @@ class Day:
         cloud = self.fleet.cloud
         for _ in range(round(hours * HOUR_S / every_s)):
             if self.has_keeper:
-                cloud.refuses = (ProblemKind.THROTTLED, "RequestLimitExceeded") if self._is(self.throttled) else None
                 self.fleet.controller.reconcile_once()
             self.fleet.later(every_s)
             cloud.agents_act(DRAIN_S, self.idle_s)
-            for one in cloud.live:
-                if self._is(self.hourly_risk * every_s / HOUR_S):
-                    cloud.end(one.id)
-                    self.preempted += 1
-            self.most_live = max(self.most_live, len(cloud.live))
             self.ended_s = cloud.clock.now_s if cloud.live else self.ended_s
-
-    def _is(self, probability: float) -> bool:
-        return self.chance.random() < probability
 
     @property
     def spent_usd(self) -> float:
@@ -217,40 +200,3 @@ def test_instances_that_never_work_are_probed_one_at_a_time(fleet: FakeFleet) ->
     day.idle_s = 1e9  # mended
     day.live(2)
     assert len(fleet.cloud.live) == 5, "a probe worked"
-
-
-_DAY = """\
-name: day
-cloud: aws
-project: {url: https://boinc.example.org/mine/, account_key_env: VCDL_TEST_KEY}
-capacity: {unit: instance, target: 200}
-instances: {types: [t3.2xlarge]}
-places: [{region: us-east-1}, {region: us-west-2}]
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("count", [20, 200])
-def test_the_day_on_which_everything_goes_wrong(tmp_path: Path, count: int) -> None:
-    """10 % an hour, throttled, a region away for 6 h, a budget for 15 h, no keeper from noon on."""
-    usd_per_h = count * (0.09984 + 0.007192)
-    budget_usd = round(15 * usd_per_h)
-    fleet = FakeFleet.make(tmp_path, f"budget_usd={budget_usd}", f"capacity.target={count}", text=_DAY)
-    fleet.controller.change(up)
-    day = Day(fleet, hourly_risk=0.1, throttled=0.3)
-    day.live(4)
-    fleet.cloud.away_regions = {"us-west-2"}
-    day.live(6)
-    fleet.cloud.away_regions = set()
-    day.live(2)
-    at_noon = len(fleet.cloud.live)
-    day.has_keeper = False
-    day.live(12)
-    print(
-        f"{day.preempted} preempted, {day.most_live} live at most, {at_noon} at noon, {len(fleet.cloud.live)} at "
-        f"midnight; {day.spent_usd:.2f} $ of {budget_usd} $"
-    )
-    assert at_noon > 0.7 * count
-    assert fleet.cloud.live == []
-    assert day.spent_usd <= budget_usd + usd_per_h * 120 / HOUR_S
-    assert all(one.state is InstanceState.GONE for one in fleet.cloud.instances.values())

@@ -286,7 +286,7 @@ def output_tensors(model: Any) -> dict[str, Any]:
 
 
 def last_layers(model: Any) -> set[int]:
-    """The layers that a model ends in, with all that is in them; of what has no weights, its inputs, too."""
+    """The last layers of a model that have weights, with all layers inside them; those without weights are passed."""
     import keras
 
     last: set[int] = set()

@@ -110,8 +110,9 @@ class Clients:
         return SubtaskOutcome(slot_free_s, arrives_s, train_s, end_s, None, train_s / whole_s)
 
     def _train(self, client: int, begin_s: float, left_s: float, timeout_s: float) -> tuple[float, bool]:
-        """The end of a training that needs `left_s` (or some moment after the timeout); whether a preemption
-        ended it.
+        """The time at which a training that needs `left_s` ends, and whether a preemption ended it.
+
+        A training that would pass its timeout ends at some moment after it.
         """
         checkpoint_s = self._fleet.checkpoint_every_s
         now_s = self.here_from(client, begin_s)

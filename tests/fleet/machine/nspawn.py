@@ -26,7 +26,6 @@ CACHE = Path("/var/cache/vcdl-boot")
 TIMEOUT_S = 1800.0
 _RELEASES = {
     "bookworm": ("http://deb.debian.org/debian",),
-    "noble": ("http://archive.ubuntu.com/ubuntu", "gutsy"),  # debootstrap's script for all of Ubuntu
 }
 _PACKAGES = "systemd,systemd-sysv,dbus,udev,iproute2,ca-certificates,python3,openssh-server,lsb-release,libpam-systemd"
 _PACKAGES += ",dbus-user-session"
@@ -77,14 +76,6 @@ def _finish(root: Path) -> None:
     for given in Path("/usr/local/share/ca-certificates").glob("*.crt"):
         shutil.copy(given, root / "usr/local/share/ca-certificates")
     _run("chroot", root, "update-ca-certificates")
-
-
-def forget(*layers: Path) -> None:
-    """Have nothing of their files in memory: a new machine reads all from its disk."""
-    for path in (path for layer in layers for path in layer.rglob("*")):
-        if path.is_file() and not path.is_symlink():
-            with path.open("rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _run(*command: str | Path) -> None:

@@ -1,6 +1,5 @@
 """The agent beside a real BOINC client with real training subtasks: updates are uploaded before the machine goes."""
 
-import os
 import re
 import shutil
 import signal
@@ -115,23 +114,6 @@ def test_on_notice_a_partial_update_is_written_uploaded_and_reported_and_what_wa
 
 
 @pytest.mark.nightly
-def test_an_agent_that_is_killed_while_leaving_continues_where_it_was(tmp_path: Path) -> None:
-    with world(tmp_path, AwsMetadata()) as here:
-        trained, _ = here.trained_beside_one_that_waits()
-        finish_now = here.client.project_folder / "vcdl_finish_now"
-        here.metadata.notify()
-        here.machine.wait_until(finish_now.exists, "the subtask must finish")
-        here.machine.kill()
-        here.machine.start()
-        here.client.wait_until(lambda: is_ready(here.project, trained), "the update is with the project")
-        here.reported_after_s()
-        here.machine.kill()
-        here.machine.start()
-        here.reported_after_s()
-        assert finish_now.exists()
-
-
-@pytest.mark.nightly
 def test_gcp_preempts_with_a_shutdown_and_the_agent_ends_when_all_is_reported(tmp_path: Path) -> None:
     with world(tmp_path, GcpMetadata()) as here:
         trained, _ = here.trained_beside_one_that_waits()
@@ -153,16 +135,3 @@ def test_a_drained_machine_trains_to_its_time_uploads_and_is_powered_off(tmp_pat
         here.machine.wait_until(lambda: here.machine.is_powered_off, "it is powered off")
         (row,) = here.project.rows("SELECT assimilate_state FROM workunit WHERE name = %s", trained.name)
         assert row["assimilate_state"] == Assimilate.READY
-
-
-@pytest.mark.nightly
-def test_a_subtask_that_cannot_be_uploaded_in_time_is_given_back(tmp_path: Path) -> None:
-    with world(tmp_path, GcpMetadata()) as here:
-        trained, _ = here.trained_beside_one_that_waits()
-        for pid in here.client.task_pids():
-            os.kill(pid, signal.SIGSTOP)  # like a batch that takes minutes
-        here.metadata.notify()
-        here.reported_after_s()
-        here.client.wait_until(
-            lambda: len(here.tries_of(trained)) == 2, "another machine may have it, before its deadline"
-        )

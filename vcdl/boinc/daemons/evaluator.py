@@ -49,7 +49,7 @@ class Evaluation:
         self._journal.close()
 
     def _drop_weights(self, stopped: StopDecided) -> None:
-        """Now that the results are there, no daemon looks into the store any more."""
+        """Empty the store: the results are written, and no daemon needs its weights any more."""
         with closing(self._run.store()) as store:
             drop_weights(store, self._run.snapshots(store), stopped)
 

@@ -1,4 +1,4 @@
-"""One service of AWS in one region: the only place that calls boto3 and knows what its refusals mean; filters and tags.
+"""One service of AWS in one region, with its filters and tags. Nothing else calls boto3 or reads its refusals.
 
 The codes are those of https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html
 """
