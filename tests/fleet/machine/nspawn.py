@@ -24,9 +24,7 @@ import pytest
 CACHE = Path("/var/cache/vcdl-boot")
 """Bare trees, one for each release. Remove it to have them made again."""
 TIMEOUT_S = 1800.0
-_RELEASES = {
-    "bookworm": ("http://deb.debian.org/debian",),
-}
+_RELEASES = {"bookworm": "http://deb.debian.org/debian"}
 _PACKAGES = "systemd,systemd-sysv,dbus,udev,iproute2,ca-certificates,python3,openssh-server,lsb-release,libpam-systemd"
 _PACKAGES += ",dbus-user-session"
 _ALONE = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -47,7 +45,7 @@ def base(release: str) -> Path:
     """A tree of a release as a cloud's image has it, with cloud-init. Skips the test where none can be made."""
     if os.geteuid() != 0 or not shutil.which("debootstrap") or not shutil.which("systemd-nspawn"):
         pytest.skip("needs root, debootstrap and systemd-nspawn")
-    mirror, *script = _RELEASES[release]
+    mirror = _RELEASES[release]
     try:
         urllib.request.urlopen(f"{mirror}/dists/{release}/InRelease", timeout=30).close()
     except OSError as error:
@@ -56,9 +54,8 @@ def base(release: str) -> Path:
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
             root = Path(folder, release)
-            components = "main" if release == "bookworm" else "main,universe"
-            options = ["--variant=minbase", f"--include={_PACKAGES}", f"--components={components}"]
-            _run("debootstrap", *options, release, root, mirror, *script)
+            options = ["--variant=minbase", f"--include={_PACKAGES}"]
+            _run("debootstrap", *options, release, root, mirror)
             _finish(root)
             root.rename(tree)
     return tree
