@@ -27,7 +27,7 @@ def test_attached_clients_take_a_new_signing_key_and_lose_no_task(real: RealProj
     (tmp_path / "job.yaml").write_text(JOB)
     run = real.submit(tmp_path / "job.yaml")
     section = (ROOT / "docs" / "operator.md").read_text().partition("#### A new signing key")[2]
-    (commands,) = re.findall(r"```sh\n(.*?)```", section.partition("\n### ")[0], re.DOTALL)
+    _, commands = re.findall(r"```sh\n(.*?)```", section.partition("\n### ")[0], re.DOTALL)
     with real.client(tmp_path / "client") as client:
         client.wait_until(lambda: read_report(run).totals.applied >= 4, "updates are applied", timeout_s=TIMEOUT_S)
         script = "set -e\n" + commands.replace("~/projects/mine", str(real.path))

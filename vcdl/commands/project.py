@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from vcdl.commands._options import json_option
 from vcdl.errors import ExitCode
 
 _EXAMPLES = """\b
@@ -135,6 +136,36 @@ def _say_how_apache_passes(command: str) -> None:
 </Location>
 then `vcdl token add NAME --role operator --project-dir PROJECT` makes who may log in at {path}/"""
     )
+
+
+@command.command("disk")
+@_project_dir
+@json_option
+def disk_command(project_dir: Path, as_json: bool) -> ExitCode:
+    """Show the bytes that each job holds on the server's disks, and what is free."""
+    from vcdl.boinc.grid.disk_room import free_by_folder
+    from vcdl.boinc.grid.job_bytes import JobBytes, quota_bytes
+    from vcdl.boinc.grid.project_folder import BoincProject
+    from vcdl.report.summary import as_json as json_text
+    from vcdl.report.wording import aligned, size
+
+    project = BoincProject.at(project_dir)
+    quota, free = quota_bytes(project), free_by_folder(project)
+    jobs = {path.parent.name: JobBytes.of(project, path.parent.name) for path in project.runs_folder.glob("*/job.yaml")}
+    if as_json:
+        fields = {name: {**vars(job), "total": job.total} for name, job in sorted(jobs.items())}
+        there = {str(folder): size_bytes for folder, size_bytes in free.items()}
+        click.echo(json_text({"jobs": fields, "quota": quota, "free": there}), nl=False)
+        return ExitCode.OK
+    table = [("job", *vars(JobBytes()), "total")]
+    for name, job in sorted(jobs.items(), key=lambda item: -item[1].total):
+        over = " (over its quota)" if quota is not None and job.total > quota else ""
+        table.append((name, *(size(part) if part else "–" for part in vars(job).values()), f"{size(job.total)}{over}"))
+    for line in aligned(table):
+        click.echo(line)
+    for folder, size_bytes in free.items():
+        click.echo(f"{size(size_bytes)} free for {folder}")
+    return ExitCode.OK
 
 
 @command.command("uninstall")

@@ -1,5 +1,6 @@
 """`vcdl server`: a whole BOINC server with VCDL, on a machine of its own."""
 
+import getpass
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,8 @@ Examples:
   vcdl server restore --from s3://my-bucket/train --boinc /opt/boinc
   vcdl server restore --from /srv/backup --rehearse
   vcdl server upgrade vcdl-0.2.0-py3-none-any.whl
-  vcdl server upgrade --back"""
+  vcdl server upgrade --back
+  vcdl server rotate-keys"""
 _name = click.option("--name", metavar="NAME", help="The project.  [default: the only one here]")
 _dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 
@@ -41,7 +43,7 @@ def _wishes(function: F) -> F:
             click.option("--title", metavar="TEXT", help="The project's long name."),
             click.option("--user", metavar="USER", help="The project's user.  [default: boincadm]"),
             click.option("--backup-to", metavar="PLACE", help="Back up every night: a folder, or s3://BUCKET/PREFIX."),
-            click.option("--backup-for", metavar="KEY", help="Encrypt backups for this key of age or gpg."),
+            click.option("--backup-for", metavar="KEY", help="Encrypt backups for this key of age or gpg, or KEY,KEY."),
             click.option("--redis/--no-redis", default=None, help="Keep weights in a Redis on this machine."),
             click.option("--firewall/--no-firewall", default=None, help="Let only ssh and the web in."),
         )
@@ -83,7 +85,7 @@ def install_command(name: str, dry_run: bool, **wishes: Any) -> ExitCode:
 @command.command("backup")
 @_name
 @click.option("--to", "place", metavar="PLACE", help="A folder, or s3://BUCKET/PREFIX.  [default: install's]")
-@click.option("--for", "key", metavar="KEY", help="Encrypt it for this key of age or gpg.  [default: install's]")
+@click.option("--for", "key", metavar="KEY", help="Encrypt it for this key, or KEY,KEY.  [default: install's]")
 def backup_command(name: str | None, place: str | None, key: str | None) -> ExitCode:
     """Back up database, jobs, files and keys while jobs run, and thin older backups."""
     from vcdl.boinc.server.backup import back_up
@@ -147,17 +149,19 @@ def upgrade_command(source: str | None, name: str | None, boinc: Path | None, ba
     from vcdl.boinc.server.settings import installed
     from vcdl.boinc.server.steps import carry_out
     from vcdl.boinc.server.system import check_root
-    from vcdl.boinc.server.upgrade import back_steps, upgrade_steps
+    from vcdl.boinc.server.upgrade import back_steps, upgrade_steps, upgraded
 
     if bool(source) == back:
         raise click.UsageError("give a wheel or a checkout, or --back")
     check_root()
     settings = installed(name)
-    if source:
-        steps = upgrade_steps(settings, str(Path(source).resolve()), boinc.resolve() if boinc else None)
+    tree = boinc.resolve() if boinc else None
+    if source and not dry_run:
+        lines = upgraded(settings, str(Path(source).resolve()), tree)
     else:
-        steps = back_steps(settings)
-    for line in carry_out(steps, dry_run=dry_run):
+        steps = upgrade_steps(settings, str(Path(source).resolve()), tree) if source else back_steps(settings)
+        lines = carry_out(steps, dry_run=dry_run)
+    for line in lines:
         click.echo(line)
     return ExitCode.OK
 
@@ -175,6 +179,56 @@ def uninstall_command(name: str | None, delete_project: bool, dry_run: bool) -> 
 
     check_root()
     for line in carry_out(removal_steps(installed(name), delete_project=delete_project), dry_run=dry_run):
+        click.echo(line)
+    return ExitCode.OK
+
+
+@command.command("rotate-keys")
+@_name
+@click.option("--tls", is_flag=True, help="Change a certificate signed by itself: first make it, then use it.")
+@click.option("--forget", is_flag=True, help="Delete older private keys: hosts that slept since then must attach anew.")
+@click.option(
+    "--keys",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Keys of a folder, such as on a machine without network.",
+)
+@click.option(
+    "--boinc",
+    metavar="TREE",
+    type=click.Path(path_type=Path),
+    help="BOINC's tree, for --keys.  [default: DIR/../bin]",
+)
+def rotate_keys_command(name: str | None, tls: bool, forget: bool, keys: Path | None, boinc: Path | None) -> ExitCode:
+    """Change the code signing key; clients take the new one from any older one."""
+    from vcdl.boinc.server import rotation
+    from vcdl.boinc.server.settings import installed
+    from vcdl.boinc.server.steps import carry_out
+    from vcdl.boinc.server.system import check_root
+
+    if keys:
+        program = boinc.resolve() / "lib/crypt_prog" if boinc else keys.resolve().parent / "bin/crypt_prog"
+        pairs = rotation.SigningKeys(keys.resolve(), program, getpass.getuser())
+        if forget:
+            click.echo(f"deleted {pairs.forget()} older private keys")
+            return ExitCode.OK
+        rotation.change_here(pairs)
+        click.echo(f"{keys}: code_sign_public, old_key_* and signature_* belong in the project's keys/")
+        return ExitCode.OK
+    check_root()
+    settings = installed(name)
+    if tls:
+        waiting = rotation.next_certificate(settings)
+        click.echo(
+            f"Apache serves {settings.certificate[0]}" if waiting is None else
+            f"made {waiting}: add it to each client's ca-bundle.crt beside the old one, then run this again"
+        )  # fmt: skip
+        return ExitCode.OK
+    click.echo(f"{rotation.not_asked_since(settings)} hosts of the last 30 days have a key before the one in use")
+    if forget:
+        click.echo(f"deleted {rotation.keys_of(settings).forget()} older private keys")
+        return ExitCode.OK
+    for line in carry_out(rotation.signing_steps(settings)):
         click.echo(line)
     return ExitCode.OK
 

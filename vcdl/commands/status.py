@@ -1,6 +1,6 @@
 """`vcdl status`: a run's progress, read from its journal during the run or afterwards."""
 
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,9 +63,15 @@ def _troubles(folder: "RunFolder") -> list[str]:
     """The reasons for which a BOINC project's daemons do not go on with its job."""
     if not folder.kind.has_daemons:
         return []
+    from vcdl.boinc.grid.job_bytes import over_quota
+    from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.boinc.project.processes import troubles
 
-    return troubles(_project_dir(folder))
+    project_dir = _project_dir(folder)
+    found = troubles(project_dir)
+    with suppress(GridError):  # another user, who is told nothing
+        found += [large] if (large := over_quota(BoincProject.at(project_dir), folder.path.name)) else []
+    return found
 
 
 def _failed_tasks(folder: "RunFolder") -> dict[str, int]:

@@ -20,7 +20,7 @@ def test_work_stops_below_two_and_goes_on_from_three_gib(
     free = SimpleNamespace(free=0)
     monkeypatch.setattr("shutil.disk_usage", lambda _: free)
     monkeypatch.setattr(disk_room, "_DATABASE", Path("/nowhere"))
-    room = DiskRoom(project)
+    room = DiskRoom(project, "digits")
     with caplog.at_level(logging.INFO):
         shorts = []
         for gib in (2.5, 1.9, 2.5, 1.0, 3.1, 2.5):

@@ -21,7 +21,7 @@ def test_a_job_whose_project_lacks_a_daemon_or_the_database_waits(
     made: MadeProject, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run(made.project.run_folder("demo").path, recorded(FIRST_SESSION)[:-1], finished=False, host=BOINC)
-    dead = "feeder, transitioner, script_validator not running (bin/start --cron, which cron should call)"
+    dead = "feeder, transitioner, script_validator not running (bin/start; cron must call bin/start --cron)"
     with RunLock(run):  # the work generator's
         assert status(run.path) is ExitCode.OK
         state, *figures = capsys.readouterr().out.splitlines()
@@ -33,7 +33,7 @@ def test_a_job_whose_project_lacks_a_daemon_or_the_database_waits(
     made.edit("config.xml", f"<db_name>{made.project.db_name}</db_name>", "<db_name>nowhere</db_name>")
     assert "nowhere" in troubles(made.path)[1]
     made.project.stop_daemons.touch()
-    assert troubles(made.path)[0] == "the project is stopped (bin/start)"
+    assert troubles(made.path)[0] == "the project is stopped (bin/start; cron must call bin/start --cron)"
     (made.path / "config.xml").unlink()
     assert troubles(made.path) == [], "another user's, perhaps"
 

@@ -1,13 +1,16 @@
 """The plan of a server: steps that are done once, and the files that they write. No machine is needed."""
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from vcdl.boinc.server import texts
+from tests.places import ROOT
+from tests.store_servers import needs
+from vcdl.boinc.server import texts, upgrade
 from vcdl.boinc.server.settings import ServerSettings
-from vcdl.boinc.server.steps import ServerStep, carry_out
+from vcdl.boinc.server.steps import ServerStep, always, carry_out
 from vcdl.errors import ServerError
 
 SETTINGS = ServerSettings("lab", "train.example.org", "ada@example.org", Path("/opt/boinc"), tls="self-signed")
@@ -34,7 +37,7 @@ def test_a_killed_run_is_completed_by_the_next(kill_in: str) -> None:
         list(carry_out(steps(done, kill_in)))
     lines = list(carry_out(steps(done)))
     assert done == set("abc")
-    assert lines == [f"{'is so  ' if name < kill_in else 'made so'}   {name}" for name in "abc"]
+    assert lines == [f"is so     {name}" if name < kill_in else f"made so   {name} (0 s)" for name in "abc"]
 
 
 def test_a_dry_run_changes_nothing_and_a_step_that_is_not_so_afterwards_is_an_error() -> None:
@@ -80,3 +83,48 @@ def test_a_backup_has_a_timer_and_is_not_made_at_once() -> None:
     assert "lab-backup.timer" in texts.to_start(settings, with_web=True)
     assert "lab-backup.service" not in texts.to_start(settings, with_web=True)
     assert "lab-backup.timer" not in texts.to_start(SETTINGS, with_web=True)
+
+
+@pytest.mark.process
+def test_cloud_init_finds_no_fault_with_the_user_data() -> None:
+    needs("cloud-init")
+    command = ["cloud-init", "schema", "--config-file", str(ROOT / "deploy/cloud-init.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Valid" in done.stdout, done.stdout + done.stderr
+
+
+def test_keys_of_age_and_of_gpg_are_not_mixed() -> None:
+    assert texts.packages(replace(SETTINGS, backup_for="age1a,age1b"), with_web=True)[-1] == "age"
+    with pytest.raises(ServerError, match="of age, or of gpg"):
+        replace(SETTINGS, backup_for="age1a,ada@example.org").check()
+
+
+def test_a_killed_upgrade_that_had_switched_keeps_the_version_before() -> None:
+    new = Path("/opt/vcdl-2/bin/python")
+    once = upgrade.switched(SETTINGS, new, SETTINGS.boinc)
+    assert once.python_before == SETTINGS.python
+    assert upgrade.switched(once, new, SETTINGS.boinc) == once
+
+
+@pytest.mark.parametrize("switches", [True, False])
+def test_an_upgrade_that_does_not_come_up_is_taken_back_once_it_has_switched(
+    monkeypatch: pytest.MonkeyPatch, switches: bool
+) -> None:
+    now = [SETTINGS]
+
+    def switch() -> None:
+        now[0] = upgrade.switched(SETTINGS, Path("/opt/vcdl-2/bin/python"), SETTINGS.boinc)
+
+    def red() -> None:
+        raise ServerError("the doctor is not content")
+
+    def back(settings: ServerSettings) -> list[ServerStep]:
+        return [always("back", lambda: now.__setitem__(0, upgrade.switched(settings, SETTINGS.python, SETTINGS.boinc)))]
+
+    steps = [always("switch", switch)] * switches + [always("doctor", red)]
+    monkeypatch.setattr(upgrade, "installed", lambda _: now[0])
+    monkeypatch.setattr(upgrade, "upgrade_steps", lambda *_: steps)
+    monkeypatch.setattr(upgrade, "back_steps", back)
+    with pytest.raises(ServerError, match="taken back.*not content" if switches else "^the doctor is not content"):
+        list(upgrade.upgraded(SETTINGS, "x.whl", None))
+    assert now[0].python == SETTINGS.python

@@ -10,29 +10,39 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.boinc.server.machine import Machine, debian, network, sh
-from tests.places import ROOT
+from tests.boinc.server.machine import Machine
+from tests.boinc.server.stage import BOINC, RED, STAGE, small_disk, staged, wheel
 
-BOINC = os.environ.get("VCDL_BOINC_TREE", "")
-STAGE = Path(os.environ.get("VCDL_STAGE", "/var/tmp/vcdl-stage"))
 HOST = "train.example.org"
 PROJECT = Path("/home/boincadm/projects/vcdl")
 JOB = """\
 name: digits
 model: {builtin: {name: mlp, units: [64]}}
-data: {dataset: digits, shards: 4, validation: 0.2}
+data: {dataset: digits, shards: 8, validation: 0.2}
 training: {learning_rate: 0.003, batch_size: 16, local_epochs: 5}
-stop: {epochs: 40}
+stop: {epochs: 400}
 """
-INSTALL = ["/opt/vcdl/bin/vcdl", "server", "install", "--boinc", BOINC, "--host", HOST, "--email", "a@example.org"]
+INSTALL: list[str | Path] = [
+    "/opt/vcdl/bin/vcdl",
+    "server",
+    "install",
+    "--boinc",
+    BOINC,
+    "--host",
+    HOST,
+    "--email",
+    "a@example.org",
+]
 INSTALL += ["--tls", "self-signed", "--redis"]
+DOCTOR: list[str | Path] = ["vcdl", "project", "doctor", "--project-dir", PROJECT]
+VOLUNTEERS = 4
 KILLED_AFTER_S, IN_PACKAGES_S = 0.3, 15.0
 _APPLIED = """
 import json, sqlite3, sys
@@ -41,6 +51,8 @@ rows = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True).execute(
     " WHERE kind = 'update_applied'")
 print(json.dumps(rows.fetchall()))
 """
+
+_SOON = "[Timer]\nOnActiveSec=2s\nRandomizedDelaySec=0\nAccuracySec=1s\n"
 
 pytestmark = [
     pytest.mark.boinc,
@@ -61,66 +73,11 @@ class Transcript:
         self._last_s = now_s
 
 
-def wheel(folder: Path, version: str = "") -> Path:
-    """A wheel of this checkout; with a version, one whose client differs."""
-    source = folder / "source"
-    shutil.rmtree(source, ignore_errors=True)
-    source.mkdir(parents=True)
-    subprocess.run(f"git -C {ROOT} archive HEAD | tar -x -C {source}", shell=True, check=True)
-    if version:
-        (source / "vcdl/version.py").write_text(f'"""Another one."""\n\n__version__ = "{version}"\n')
-        project = source / "pyproject.toml"
-        project.write_text(re.sub(r'^version = ".*"', f'version = "{version}"', project.read_text(), flags=re.M))
-        with (source / "vcdl/client/worker.py").open("a") as client:
-            client.write("# changed\n")
-    sh(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, source)
-    return next(iter(folder.glob(f"vcdl-{version}*.whl")))
-
-
-def with_vcdl(base: Path) -> Path:
-    """A layer over Debian with VCDL in /opt/vcdl, made once; the checkout's own code is put in each time."""
-    layer = Machine("layer", 9, STAGE, [base])
-    if not (STAGE / "layer/upper/opt/vcdl/bin/vcdl").exists():
-        layer.boot()
-        layer.run("apt-get", "update", "-qq")
-        packages = ("python3-venv", "python3-dev", "libmariadb-dev", "pkg-config", "gcc", "libc6-dev")
-        layer.run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages)
-        layer.run("python3", "-m", "venv", "/opt/vcdl")
-        put_vcdl(layer, wheel(STAGE / "wheel"), "[cpu,server,web]")
-        layer.run("systemctl", "poweroff")
-        layer.kill()
-        sh("umount", layer.root)
-    return STAGE / "layer/upper"
-
-
-def put_vcdl(machine: Machine, path: Path, extras: str = "") -> None:
-    shutil.copy(path, machine.root / "root" / path.name)
-    options = ["--quiet"] if extras else ["--quiet", "--no-deps", "--force-reinstall"]
-    pip = f"PIP_CERT=/etc/ssl/certs/ca-certificates.crt /opt/vcdl/bin/pip install {' '.join(options)}"
-    machine.run("sh", "-c", f"{pip} '/root/{path.name}{extras}'")
-
-
 @pytest.fixture
-def stage() -> Iterator[Callable[[str, int], Machine]]:
-    """Makes machines with VCDL; all are gone at the end, and the layers stay for the next time."""
-    made: list[Machine] = []
-    with network():
-        layers = [with_vcdl(base := debian(STAGE / "debian")), base]
-        ours = wheel(STAGE / "wheel")
-
-        def make(name: str, number: int) -> Machine:
-            machine = Machine(name, number, STAGE, layers, (BOINC,))
-            machine.remove()
-            machine.boot()
-            made.append(machine)
-            put_vcdl(machine, ours)
-            return machine
-
-        try:
-            yield make
-        finally:
-            for machine in made:
-                machine.remove()
+def stage() -> Iterator[Callable[..., Machine]]:
+    """Makes machines with VCDL."""
+    with staged() as make:
+        yield make
 
 
 def killed_install(server: Machine, number: int) -> bool:
@@ -150,6 +107,36 @@ def applied(server: Machine) -> list[tuple[str, int]]:
     return [(name.rsplit("_a", 1)[0], version) for name, version in json.loads(said or "[]")]
 
 
+def hosts_that_brought(server: Machine) -> dict[str, int]:
+    """The hosts whose tasks succeeded, with how many."""
+    rows = server.run(
+        "mariadb", "-BN", "-e", "SELECT hostid, COUNT(*) FROM result WHERE outcome = 1 GROUP BY hostid", "vcdl"
+    )
+    return {host: int(count) for host, count in (line.split() for line in rows.splitlines())}
+
+
+def tasks(server: Machine, which: str) -> list[str]:
+    return server.run("mariadb", "-BN", "-e", f"SELECT id FROM result WHERE {which}", "vcdl").split()
+
+
+def succeeded(server: Machine, from_version: int = 0) -> int:
+    """Tasks that succeeded, of this app version and later ones."""
+    return len(tasks(server, f"outcome = 1 AND app_version_id >= {from_version}"))
+
+
+def newest_version_used(server: Machine) -> int:
+    return max(map(int, server.run("mariadb", "-BN", "-e", "SELECT app_version_id FROM result", "vcdl").split()))
+
+
+def signing_key(machine: Machine) -> str:
+    """The project's key on its server, or as a client has it."""
+    state = machine.root / "var/lib/boinc-client/client_state.xml"
+    if state.exists():
+        found = re.findall(r"<code_sign_key>(.*?)</code_sign_key>", state.read_text(), re.DOTALL)
+        return "".join(found[0].split()) if found else ""
+    return "".join((machine.root / f".{PROJECT}/keys/code_sign_public").read_text().split())
+
+
 def wait(condition: Callable[[], object], what: str, timeout_s: float = 900.0) -> None:
     give_up_s = time.monotonic() + timeout_s
     while not condition():
@@ -157,12 +144,16 @@ def wait(condition: Callable[[], object], what: str, timeout_s: float = 900.0) -
         time.sleep(2)
 
 
-def attach(server: Machine, volunteer: Machine) -> None:
-    """Make an account, and the machine its client."""
+def make_account(server: Machine) -> str:
+    """The key of an account."""
     digest = hashlib.md5(b"secret" + b"a@example.org", usedforsecurity=False).hexdigest()
     url = f"https://{HOST}/vcdl/create_account.php?email_addr=a@example.org&passwd_hash={digest}&user_name=ada"
     said = server.run("python3", "-c", f"import urllib.request as u; print(u.urlopen('{url}').read().decode())")
-    key = re.findall(r"<authenticator>(\w+)<", said)[0]
+    return str(re.findall(r"<authenticator>(\w+)<", said)[0])
+
+
+def attach(server: Machine, volunteer: Machine, key: str, cores: int = 2) -> None:
+    """Make a machine a client of the account, which works on so many cores."""
     (volunteer.root / "etc/vcdl").mkdir(exist_ok=True)
     (volunteer.root / "etc/vcdl/key").write_text(key)
     lead(volunteer, server)
@@ -173,6 +164,8 @@ def attach(server: Machine, volunteer: Machine) -> None:
     drop.write_text("[Service]\nEnvironment=VCDL_PYTHON=/opt/vcdl/bin/python\n")
     script = server.run("vcdl", "client", "attach-script", f"https://{HOST}/vcdl/", "--key-file", "/etc/vcdl/key")
     volunteer.run("sh", "-s", stdin=script)
+    ncpus = f"s|<options>|<options><ncpus>{cores}</ncpus>|"
+    volunteer.run("sed", "-i", "--follow-symlinks", ncpus, "/var/lib/boinc-client/cc_config.xml")
     volunteer.run("systemctl", "daemon-reload")
     volunteer.run("systemctl", "restart", "boinc-client")
 
@@ -184,7 +177,7 @@ def lead(volunteer: Machine, server: Machine) -> None:
     hosts.write_text("\n".join([*lines, f"{server.address} {HOST}", ""]))
 
 
-def test_a_server_lives(stage: Callable[[str, int], Machine]) -> None:
+def test_a_server_lives(stage: Callable[..., Machine]) -> None:
     told = Transcript()
     first, volunteer = stage("first", 10), stage("volunteer", 20)
     told.say("two machines with VCDL are up")
@@ -202,7 +195,8 @@ def test_a_server_lives(stage: Callable[[str, int], Machine]) -> None:
     leaks = first.ask("grep", "-rlF", password, "/var/log", f"{PROJECT}/log_first", "/etc/vcdl", "/root")
     assert not leaks, leaks
 
-    attach(first, volunteer)
+    key = make_account(first)
+    attach(first, volunteer, key)
     (first.root / "home/boincadm/job.yaml").write_text(JOB)
     first.run("vcdl", "submit", "/home/boincadm/job.yaml", "--project-dir", PROJECT, user="boincadm")
     told.say("the volunteer's machine is attached, and a job submitted")
@@ -212,11 +206,44 @@ def test_a_server_lives(stage: Callable[[str, int], Machine]) -> None:
     before = len(applied(first))
     first.reboot()
     wait(lambda: len(applied(first)) > before, "training goes on after the reboot")
-    first.run("vcdl", "project", "doctor", "--project-dir", PROJECT, user="boincadm")
+    first.run(*DOCTOR, user="boincadm")
     told.say("rebooted; training goes on, and the doctor is content")
 
+    used = newest_version_used(first)
+    volunteer.run("systemctl", "stop", "boinc-client")
+    for _ in range(2):
+        first.run("vcdl", "server", "rotate-keys")
+    told.say("two new signing keys, while the client slept")
+    volunteer.run("systemctl", "start", "boinc-client")
+    wait(lambda: signing_key(volunteer) == signing_key(first), "the client takes the newest key")
+    wait(lambda: succeeded(first, used + 1) > 0, "the client trains with what the newest key has signed")
+    assert not tasks(first, "outcome IN (3, 6)")
+    told.say("the client has the newest, and trained with what it has signed")
+
+    first.run(*INSTALL, "--backup-to", "/srv/backup")
+    for hour in range(3):  # of an earlier day, of which one is kept, and the newest three
+        old = first.root / f"srv/backup/vcdl-20260203T0{hour}0000Z"
+        old.mkdir(parents=True)
+        (old / "manifest.json").write_text(
+            f'{{"project": "vcdl", "made": "2026-02-03T0{hour}:00:00+00:00", "vcdl": "0"}}'
+        )
+    drop = first.root / "etc/systemd/system/vcdl-backup.timer.d/soon.conf"
+    drop.parent.mkdir(parents=True)
+    drop.write_text(_SOON)
+    first.run("systemctl", "daemon-reload")
+    first.run("systemctl", "restart", "vcdl-backup.timer")
+    assert "vcdl-backup.service" in first.run("systemctl", "list-timers", "--no-pager")
+    wait(lambda: len(list((first.root / "srv/backup").glob("vcdl-2026[!0]*/manifest.json"))) > 0, "the timer fires")
+    drop.unlink()
+    first.run("systemctl", "daemon-reload")
+    first.run("systemctl", "restart", "vcdl-backup.timer")
+    told.say("backed up by the timer")
     first.run("vcdl", "server", "backup", "--to", "/srv/backup")
-    told.say("backed up")
+    first.run("vcdl", "server", "backup", "--to", "/srv/backup")
+    left = sorted(path.name for path in (first.root / "srv/backup").iterdir())
+    assert len(left) == 4, left
+    assert left[0] == "vcdl-20260203T020000Z"
+    told.say("backed up twice more; of the old ones one is left")
     assert first.run("vcdl", "server", "restore", "--from", "/srv/backup", "--rehearse").endswith("would come up\n")
     told.say("rehearsed")
 
@@ -224,15 +251,30 @@ def test_a_server_lives(stage: Callable[[str, int], Machine]) -> None:
     shutil.copy(newer, first.root / "root" / newer.name)
     out = "SELECT COUNT(*) FROM result WHERE server_state = 4"
     wait(lambda: int(first.run("mariadb", "-BN", "-e", out, "vcdl")) > 0, "tasks are out")
+    used = newest_version_used(first)
     counts = [int(first.run("mariadb", "-BN", "-e", out, "vcdl")), len(applied(first))]
-    first.run("env", "PIP_CERT=/etc/ssl/certs/ca-certificates.crt", "vcdl", "server", "upgrade", f"/root/{newer.name}")
+    upgrade = ["env", "PIP_CERT=/etc/ssl/certs/ca-certificates.crt", "vcdl", "server", "upgrade", f"/root/{newer.name}"]
+    (first.root / str(RED)[1:]).touch()
+    said = subprocess.run(first.command(*upgrade), capture_output=True, text=True, check=False)
+    assert said.returncode != 0
+    assert "the upgrade was taken back" in said.stderr, said
+    assert "99.1" not in first.run("vcdl", "--version")
+    first.run(*DOCTOR, user="boincadm")
+    (first.root / str(RED)[1:]).unlink()
+    told.say("an upgrade whose doctor saw red was taken back, and the doctor is content")
+    first.run(*upgrade)
     told.say(f"upgraded, with {counts[0]} tasks out and {counts[1]} updates")
-    of_new = "SELECT COUNT(DISTINCT app_version_id) FROM result WHERE outcome = 1"
-    wait(lambda: int(first.run("mariadb", "-BN", "-e", of_new, "vcdl")) == 2, "the new client brings something")
+    wait(lambda: succeeded(first, used + 1) > 0, "the new client brings something")
     assert first.run("mariadb", "-BN", "-e", "SELECT COUNT(*) FROM result WHERE outcome = 3", "vcdl").strip() == "0"
     told.say(f"both clients' uploads count: {len(applied(first))} updates")
     first.run("vcdl", "server", "upgrade", "--back")
     told.say("and back")
+
+    others = [stage(f"volunteer{number}", 20 + number) for number in range(1, VOLUNTEERS)]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda other: attach(first, other, key, cores=1), others))
+    wait(lambda: len(hosts_that_brought(first)) == VOLUNTEERS, "each client has brought an update")
+    told.say(f"{VOLUNTEERS} clients train")
 
     first.run("vcdl", "server", "backup", "--to", "/srv/backup")
     kept = applied(first)
@@ -244,15 +286,71 @@ def test_a_server_lives(stage: Callable[[str, int], Machine]) -> None:
     told.say("a third machine with VCDL is up")
     second.run("apt-get", "update", "-qq")
     second.run("/opt/vcdl/bin/vcdl", "server", "restore", "--from", "/srv/backup", "--boinc", BOINC)
-    lead(volunteer, second)
+    for each in (volunteer, *others):
+        lead(each, second)
     told.say("restored")
     wait(lambda: len(applied(second)) > len(kept), "training goes on elsewhere")
     told.say("training goes on")
+    brought = hosts_that_brought(second)
+    wait(lambda: all(hosts_that_brought(second).get(host, 0) > n for host, n in brought.items()), "each client is back")
+    told.say("each client has brought an update since")
     after = applied(second)
     assert {subtask for subtask, _ in kept} <= {subtask for subtask, _ in after}
     assert len({subtask for subtask, _ in after}) == len(after)
     assert sorted(version for _, version in after) == list(range(1, len(after) + 1))
     hosts = int(second.run("mariadb", "-BN", "-e", "SELECT COUNT(*) FROM host", "vcdl"))
-    assert hosts == 1
-    second.run("vcdl", "project", "doctor", "--project-dir", PROJECT, user="boincadm")
+    assert hosts == VOLUNTEERS
+    second.run(*DOCTOR, user="boincadm")
     told.say(f"{len(after)} updates, each once; the doctor is content")
+
+
+def test_a_full_disk_stops_new_work_before_the_database(stage: Callable[..., Machine]) -> None:
+    with small_disk() as disk:
+        fill(stage, disk)
+
+
+def fill(stage: Callable[..., Machine], disk: Path) -> None:
+    told = Transcript()
+    server, volunteer = stage("small", 12, disk), stage("reader", 21)
+    print("".join(f"{line}\n" for line in server.run(*INSTALL).splitlines() if line.startswith("made so")))
+    told.say("installed on a disk of 6 GB")
+    attach(server, volunteer, make_account(server))
+    (server.root / "home/boincadm/job.yaml").write_text(JOB)
+    server.run("vcdl", "submit", "/home/boincadm/job.yaml", "--project-dir", PROJECT, user="boincadm")
+    wait(lambda: len(applied(server)) >= 4, "updates are applied")
+    told.say(server.run("vcdl", "project", "disk", "--project-dir", PROJECT, user="boincadm"))
+
+    def free() -> int:
+        return shutil.disk_usage(disk).free
+
+    def said() -> str:
+        return server.ask("cat", f"{PROJECT}/log_small/vcdl_work_generator.log")
+
+    def made() -> int:
+        return int(server.run("mariadb", "-BN", "-e", "SELECT COUNT(*) FROM workunit", "vcdl"))
+
+    server.run("fallocate", "--length", str(free() - 3 * 2**29), "/var/filler")
+    wait(lambda: "no new work is made" in said(), "the work generator says that it stops")
+    workunits, before = made(), len(applied(server))
+    told.say(f"{free() / 2**30:.1f} GiB free: no new work")
+    wait(lambda: not tasks(server, "server_state IN (2, 4)"), "what is out comes in")
+    assert len(applied(server)) > before or workunits == before
+    assert made() == workunits
+    shown = server.ask("vcdl", "status", "digits", "--project-dir", PROJECT, user="boincadm")
+    assert "no new work is made" in shown, shown
+    told.say(f"{len(applied(server)) - before} uploads of what was out came in and count; status says why it waits")
+
+    server.ask("sh", "-c", "cat /dev/zero > /var/filler2")
+    time.sleep(60)
+    state = [server.ask("systemctl", "is-active", unit) for unit in ("mariadb", "redis-server", "apache2", "vcdl")]
+    told.say(f"{free()} bytes free for a minute: MariaDB, Redis, Apache, the daemons are {', '.join(state)}")
+    (server.root / "var/filler").unlink()
+    (server.root / "var/filler2").unlink()
+    before = len(applied(server))
+    wait(lambda: "new work is made" in said().rpartition("no new work is made")[2], "the work generator goes on")
+    wait(lambda: len(applied(server)) > before + 4, "training goes on")
+    after = applied(server)
+    assert len({subtask for subtask, _ in after}) == len(after)
+    assert not tasks(server, "outcome IN (3, 6)")
+    wait(lambda: not server.ask(*DOCTOR, user="boincadm").count("\nfailed"), "the doctor is content")
+    told.say(f"freed; training went on by itself, {len(after)} updates, each once; the doctor is content")

@@ -7,7 +7,7 @@ from pathlib import Path
 from vcdl.boinc.daemons.checker import connect
 from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
 from vcdl.boinc.doctor.installation import Installation
-from vcdl.boinc.project.processes import is_running
+from vcdl.boinc.project.processes import how_to_start, is_running
 
 _SEGMENTS = Path("/proc/sysvipc/shm")
 _ANSWERS_WITHIN_S = 10.0
@@ -35,8 +35,8 @@ def daemons(installation: Installation) -> Iterator[Finding]:
         yield failed(
             "daemons",
             f"{', '.join(down)} not running",
-            f"bin/start; if it ends again, read {installation.shown(installation.project.log_dir)}/{down[0]}.log; "
-            "cron must call bin/start --cron",
+            f"{how_to_start(installation.project)}. If it ends again, read "
+            f"{installation.shown(installation.project.log_dir)}/{down[0]}.log",
         )
     elif running:
         yield ok("daemons", f"{len(running)} run: {', '.join(running)}")

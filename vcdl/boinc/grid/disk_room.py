@@ -3,10 +3,13 @@ what is out need the rest.
 """
 
 import logging
+import math
 import os
 import shutil
+import time
 from pathlib import Path
 
+from vcdl.boinc.grid.job_bytes import over_quota
 from vcdl.boinc.grid.project_folder import BoincProject
 
 _GIB = 1 << 30
@@ -15,6 +18,7 @@ STOP_BYTES = 2 * _GIB
 GO_ON_BYTES = 3 * _GIB
 """With as much, it is made again."""
 _DATABASE = Path("/var/lib/mysql")
+_QUOTA_EVERY_S = 60.0
 _log = logging.getLogger("vcdl.loop.work_generator")
 
 
@@ -36,14 +40,30 @@ def free_by_folder(project: BoincProject) -> dict[Path, int]:
 
 
 class DiskRoom:
-    """Whether there is room for new work; it says so in the log when that changes."""
+    """Whether there is room for new work of a job; it says so in the log when that changes."""
 
-    def __init__(self, project: BoincProject) -> None:
+    def __init__(self, project: BoincProject, job: str) -> None:
         self._project = project
+        self._job = job
         self._is_short = False
+        self._over_quota = ""
+        self._look_at_s = -math.inf
 
     def is_short(self) -> bool:
-        """Whether no new work may be made now."""
+        """Whether no new work of the job may be made now. Raises GridError."""
+        return self._is_disk_short() or self._is_job_large()
+
+    def _is_job_large(self) -> bool:
+        if (now_s := time.monotonic()) >= self._look_at_s:  # it is read from the disk, file by file
+            before, self._over_quota = self._over_quota, over_quota(self._project, self._job)
+            self._look_at_s = now_s + _QUOTA_EVERY_S
+            if self._over_quota and not before:
+                _log.error("%s", self._over_quota)
+            elif before and not self._over_quota:
+                _log.info("%s is within its quota again: new work of it is made", self._job)
+        return bool(self._over_quota)
+
+    def _is_disk_short(self) -> bool:
         least, folder = min((free, folder) for folder, free in free_by_folder(self._project).items())
         was_short, self._is_short = self._is_short, least < (GO_ON_BYTES if self._is_short else STOP_BYTES)
         if self._is_short and not was_short:

@@ -61,7 +61,7 @@ class BoincGrid(Grid):
         self._copies = SecondCopies(database, settings.job)
         self._staging = Staging(project, settings)
         self._newest = Publication(project, settings, self._staging)
-        self._room = DiskRoom(project)
+        self._room = DiskRoom(project, settings.job)
         self._sent_since_s = sent_since_s
         self._from_result = 0
         self._told: set[int] = set()

@@ -18,6 +18,7 @@ _ENDING_S = 90.0
 thousand checks.
 """
 _REREAD = "reread_db"
+_UNITS = Path("/etc/systemd/system")
 
 
 def is_running(project: BoincProject, daemon: Daemon) -> bool:
@@ -68,10 +69,18 @@ def standstills(project: BoincProject) -> list[str]:
     """The reasons among them that its folder and this machine's disks tell: no database is asked. Raises GridError."""
     dead, found = down(project), []
     if project.stop_daemons.exists():
-        found.append("the project is stopped (bin/start)")
+        found.append(f"the project is stopped ({how_to_start(project)})")
     elif dead:
-        found.append(f"{', '.join(dead)} not running (bin/start --cron, which cron should call)")
+        found.append(f"{', '.join(dead)} not running ({how_to_start(project)})")
     return found + [shortage(folder, free) for folder, free in free_by_folder(project).items() if free < STOP_BYTES]
+
+
+def how_to_start(project: BoincProject) -> str:
+    """The command that starts the daemons, and what must call it from then on."""
+    unit = f"{project.path.name}.service"
+    if (_UNITS / unit).is_file():  # of vcdl server install; it looks every minute
+        return f"as root: systemctl restart {unit}"
+    return "bin/start; cron must call bin/start --cron"
 
 
 def wait_for_our_daemons(project: BoincProject) -> list[str]:

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from vcdl.boinc.server import system
 from vcdl.boinc.server.cut import CUT
-from vcdl.boinc.server.settings import ETC, LETS_ENCRYPT, ServerSettings
+from vcdl.boinc.server.settings import ETC, LETS_ENCRYPT, ServerSettings, is_of_age
 from vcdl.boinc.server.vault import MANIFEST, BackupManifest, backup_name, to_remove, vault_at
 from vcdl.version import __version__
 
 WORK = Path("/var/lib/vcdl")
 _DUMP = ("mariadb-dump", "--single-transaction", "--quick", "--skip-lock-tables", "--default-character-set=utf8mb4")
+_GPG = ("gpg", "--batch", "--trust-model", "always", "--encrypt")
 _PROJECT_FILES = (
     "apps",
     "templates",
@@ -110,16 +111,16 @@ def _pipe(command: list[str], target: Path, recipient: str) -> None:
     """The output of a command in a file, compressed, and encrypted for a recipient. Raises ServerError."""
     chain = [command, ["gzip", "--fast"]]
     if recipient:
-        target = target.with_name(f"{target.name}.{'age' if recipient.startswith('age1') else 'gpg'}")
+        target = target.with_name(f"{target.name}.{'age' if is_of_age(recipient) else 'gpg'}")
         chain.append(_encrypting(recipient))
     target.touch(0o600)
     pipe(chain, out=target)
 
 
-def _encrypting(recipient: str) -> list[str]:
-    if recipient.startswith("age1"):
-        return ["age", "--encrypt", "--recipient", recipient]
-    return ["gpg", "--batch", "--trust-model", "always", "--encrypt", "--recipient", recipient]
+def _encrypting(recipients: str) -> list[str]:
+    """The command; each of several keys reads the backup, such as an old one and its successor."""
+    each = [word for key in recipients.split(",") for word in ("--recipient", key)]
+    return ["age", "--encrypt", *each] if is_of_age(recipients) else [*_GPG, *each]
 
 
 def pipe(chain: list[list[str]], out: Path | None = None) -> None:

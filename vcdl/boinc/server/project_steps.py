@@ -282,8 +282,13 @@ def _has_certificate(settings: ServerSettings) -> bool:
 def _sign_certificate(settings: ServerSettings) -> None:
     certificate, key = settings.certificate
     if not (system.is_private(key) and _is_for(settings, certificate)):  # else it came with a backup
-        _make_certificate(settings, certificate, key)
-    files.write(_TRUSTED / f"vcdl-{settings.name}.crt", certificate.read_bytes())  # the doctor asks as a client does
+        make_certificate(settings, certificate, key)
+    trust(settings)
+
+
+def trust(settings: ServerSettings) -> None:
+    """Have this machine trust the certificate: the doctor asks as a client does."""
+    files.write(_TRUSTED / f"vcdl-{settings.name}.crt", settings.certificate[0].read_bytes())
     system.run("update-ca-certificates")
 
 
@@ -292,7 +297,8 @@ def _is_for(settings: ServerSettings, certificate: Path) -> bool:
     return settings.host in names
 
 
-def _make_certificate(settings: ServerSettings, certificate: Path, key: Path) -> None:
+def make_certificate(settings: ServerSettings, certificate: Path, key: Path) -> None:
+    """Make a certificate signed by itself; it is written last. Raises ServerError."""
     kind = "IP" if settings.host.replace(".", "").isdigit() or ":" in settings.host else "DNS"
     files.write(key, system.run("openssl", "genrsa", "2048").encode(), files.SECRET_MODE)
     made = system.run(

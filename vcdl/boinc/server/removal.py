@@ -67,7 +67,7 @@ def _drop(settings: ServerSettings) -> None:
 
 
 def _kept(settings: ServerSettings) -> list[Path]:
-    return sorted(path for path in ETC.glob(f"{settings.name}.*") if path.stem == settings.name)
+    return sorted(path for path in ETC.glob(f"{settings.name}.*") if path.name.partition(".")[0] == settings.name)
 
 
 def _forget(settings: ServerSettings) -> None:

@@ -33,6 +33,8 @@ from vcdl.stores.settings import PASSWORD_VARIABLE
 _ARCHIVES = ("keys", "project", "staged", "runs")
 """Archives that go into the project's folder; each later one may replace files of the earlier ones."""
 
+_EXTRACT = ["tar", "--extract", "--preserve-permissions", "--same-owner", "--numeric-owner", "--directory"]
+
 
 @dataclass(frozen=True)
 class Fetched:
@@ -59,15 +61,7 @@ class Fetched:
 
     def unpack(self, name: str, target: Path) -> None:
         """Unpack an archive of the backup into a folder. Raises ServerError."""
-        into = [
-            "tar",
-            "--extract",
-            "--preserve-permissions",
-            "--same-owner",
-            "--numeric-owner",
-            "--directory",
-            str(target),
-        ]
+        into = [*_EXTRACT, str(target)]
         pipe([*self.reader(name), into])
 
 

@@ -39,7 +39,7 @@ class ServerSettings:
     backup_to: str = ""
     """A folder, or s3://BUCKET/PREFIX; empty: no timer makes backups."""
     backup_for: str = ""
-    """A recipient of age or gpg; empty: backups are not encrypted."""
+    """Recipients of age or gpg, with commas; empty: backups are not encrypted."""
     python: Path = Path(sys.executable)
     """The Python of VCDL that the project uses."""
     python_before: Path | None = None
@@ -59,6 +59,8 @@ class ServerSettings:
             raise ServerError("--tls letsencrypt: certificates are made for names, and --host is an address")
         if self.tls not in (NO_TLS, LETS_ENCRYPT, SELF_SIGNED) and self.tls.count(",") != 1:
             raise ServerError(f"--tls {self.tls}: give letsencrypt, self-signed, or CERTIFICATE,KEY")
+        if is_of_age(self.backup_for) != all(is_of_age(key) for key in self.backup_for.split(",")):
+            raise ServerError(f"--backup-for {self.backup_for}: give keys of age, or of gpg")
         if not re.fullmatch(r"[^<>&\"'\\\n]{1,60}", self.title):
             raise ServerError(f"--title {self.title}: give up to 60 characters without quotes and markup")
 
@@ -117,6 +119,11 @@ class ServerSettings:
 
 def settings_file(name: str) -> Path:
     return ETC / f"{name}.json"
+
+
+def is_of_age(recipients: str) -> bool:
+    """Whether they are keys of age; else of gpg."""
+    return recipients.startswith("age1")
 
 
 def is_address(host: str) -> bool:

@@ -3,6 +3,7 @@
 A step that was killed half way is not done, and is done again; so any run may be killed, and the next completes it.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -26,7 +27,19 @@ def carry_out(steps: Iterable[ServerStep], *, dry_run: bool = False) -> Iterator
         elif dry_run:
             yield f"to do     {step.what}"
         else:
+            begun_s = time.monotonic()
             step.make_so()
             if not step.is_so():
                 raise ServerError(f"{step.what}: done, and still not so; look at the machine, and run this again")
-            yield f"made so   {step.what}"
+            yield f"made so   {step.what} ({time.monotonic() - begun_s:.0f} s)"
+
+
+def always(what: str, do: Callable[[], object]) -> ServerStep:
+    """A step that each run takes once: it is cheap, or nothing tells whether it is so."""
+    done: list[bool] = []
+
+    def make_so() -> None:
+        do()
+        done.append(True)
+
+    return ServerStep(what, lambda: bool(done), make_so)

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from vcdl.boinc.server.settings import LETS_ENCRYPT, ServerSettings
+from vcdl.boinc.server.settings import LETS_ENCRYPT, ServerSettings, is_of_age
 from vcdl.errors import ServerError
 
 WEB_USER = "www-data"
@@ -15,46 +15,46 @@ ACME_FOLDER = Path("/var/www/html")
 
 def project_unit(settings: ServerSettings) -> str:
     """The daemons: bin/start watches them every minute, as cron would, and runs BOINC's periodic tasks."""
-    bin_ = settings.project / "bin"
-    return f"""\
-[Unit]
-Description=BOINC project {settings.name}: its daemons
-After=network-online.target mariadb.service redis-server.service
-Wants=network-online.target mariadb.service
-
-[Service]
-User={settings.user}
+    needs = "network-online.target mariadb.service"
+    return _lasting(
+        settings,
+        f"BOINC project {settings.name}: its daemons\nAfter={needs} redis-server.service\nWants={needs}",
+        f"""\
 Environment=USER={settings.user}
-WorkingDirectory={settings.project}
-ExecStartPre={bin_}/start
+ExecStartPre={settings.project}/bin/start
 ExecStart=/bin/sh -c 'while sleep 60; do bin/start --cron; done'
-ExecStop={bin_}/stop
+ExecStop={settings.project}/bin/stop
 ExecStop=/bin/sh -c 'for i in $(seq 60); do pgrep -u {settings.user} -f "^[^ ]*(vcdl_|vcdl.boinc.daemons)" \
 >/dev/null || exit 0; sleep 1; done'
 TimeoutStopSec=150
 KillMode=mixed
-Restart=always
-RestartSec=15
-
-[Install]
-WantedBy=multi-user.target
-"""
+""",
+    )
 
 
 def web_unit(settings: ServerSettings) -> str:
     """The service; what it prints has a code to log in with, which no log may hold."""
     tls = " --behind-tls" if settings.tls else ""
+    return _lasting(
+        settings,
+        f"VCDL's service over the jobs of {settings.name}\nAfter={settings.name}.service",
+        f"""\
+ExecStart={COMMAND} serve --project-dir {settings.project} --host-name {settings.host}{tls}
+StandardOutput=null
+""",
+    )
+
+
+def _lasting(settings: ServerSettings, description: str, service: str) -> str:
+    """A unit of the project's user that is started again whenever it ends."""
     return f"""\
 [Unit]
-Description=VCDL's service over the jobs of {settings.name}
-After={settings.name}.service
+Description={description}
 
 [Service]
 User={settings.user}
 WorkingDirectory={settings.project}
-ExecStart={COMMAND} serve --project-dir {settings.project} --host-name {settings.host}{tls}
-StandardOutput=null
-Restart=always
+{service}Restart=always
 RestartSec=15
 
 [Install]
@@ -182,19 +182,11 @@ def packages(settings: ServerSettings, *, with_web: bool) -> list[str]:
     """The Debian packages; `a|b`: one of them, as they are called in this or that release."""
     wanted = [
         *("apache2", "libapache2-mod-php", "apache2-utils", "php-cli", "php-gd", "php-mysql", "php-xml"),
-        *(
-            "mariadb-server",
-            "python-is-python3",
-            "python3-mysqldb",
-            "logrotate",
-            "openssl",
-            "procps",
-            "ca-certificates",
-        ),
-        *("libcurl4t64|libcurl4", "libzip5|libzip4t64|libzip4", "libmariadb3"),
+        *("mariadb-server", "python-is-python3", "python3-mysqldb", "logrotate", "openssl", "procps"),
+        *("ca-certificates", "libcurl4t64|libcurl4", "libzip5|libzip4t64|libzip4", "libmariadb3"),
     ]
     wanted += ["redis-server"] * settings.redis + ["nftables"] * settings.firewall
     wanted += ["certbot"] * (settings.tls == LETS_ENCRYPT)
     if settings.backup_for:
-        wanted.append("age" if settings.backup_for.startswith("age1") else "gnupg")
+        wanted.append("age" if is_of_age(settings.backup_for) else "gnupg")
     return wanted

@@ -6,7 +6,7 @@ some seconds.
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,8 +16,8 @@ from vcdl.boinc.server import system
 from vcdl.boinc.server.backup import WORK, back_up
 from vcdl.boinc.server.machine_steps import link_command
 from vcdl.boinc.server.project_steps import doctor_step, install_step, restart_units
-from vcdl.boinc.server.settings import ServerSettings
-from vcdl.boinc.server.steps import ServerStep
+from vcdl.boinc.server.settings import ServerSettings, installed
+from vcdl.boinc.server.steps import ServerStep, always, carry_out
 from vcdl.errors import ServerError
 
 BEFORE = WORK / "before-upgrade"
@@ -25,18 +25,40 @@ BEFORE = WORK / "before-upgrade"
 _MARK = "vcdl-is-complete"
 
 
+def upgraded(settings: ServerSettings, source: str, boinc: Path | None) -> Iterator[str]:
+    """Upgrade, and go back by itself when what was switched does not come up, such as when the doctor is not content.
+
+    Yields lines. Raises ServerError, also when it went back.
+    """
+    try:
+        yield from carry_out(upgrade_steps(settings, source, boinc))
+    except ServerError as error:
+        now = installed(settings.name)
+        if now.python == settings.python:  # nothing was switched
+            raise
+        yield f"went wrong: {error}"
+        yield "going back"
+        yield from carry_out(back_steps(now))
+        kept = f"; BOINC and its database stay as they are now, and the backup in {BEFORE} leads back" if boinc else ""
+        raise ServerError(f"the upgrade was taken back{kept}. It went wrong by this: {error}") from None
+
+
 def upgrade_steps(settings: ServerSettings, source: str, boinc: Path | None) -> Iterator[ServerStep]:
     """The steps to the VCDL of a wheel or a checkout, and to a newer tree of BOINC."""
     folder = _folder(source)
-    new = replace(
-        settings, python=folder / "bin" / "python", python_before=settings.python, boinc=boinc or settings.boinc
-    )
+    new = switched(settings, folder / "bin" / "python", boinc or settings.boinc)
     yield ServerStep(f"VCDL in {folder}", (folder / _MARK).exists, lambda: _make(folder, source))
-    yield _always("each open job opens with it", lambda: _check_jobs(new))
-    yield _always(f"backup in {BEFORE}", lambda: _back_up(settings))
+    yield always("each open job opens with it", lambda: _check_jobs(new))
+    yield always(f"backup in {BEFORE}", lambda: _back_up(settings))
     if boinc:
-        yield _always(f"BOINC of {boinc}, and its database", lambda: _upgrade_boinc(new))
+        yield always(f"BOINC of {boinc}, and its database", lambda: _upgrade_boinc(new))
     yield from switch_steps(new)
+
+
+def switched(settings: ServerSettings, python: Path, boinc: Path) -> ServerSettings:
+    """The settings with another VCDL; those of an upgrade that was killed after it had switched keep the one before."""
+    before = settings.python_before if settings.python == python else settings.python
+    return replace(settings, python=python, python_before=before, boinc=boinc)
 
 
 def back_steps(settings: ServerSettings) -> Iterator[ServerStep]:
@@ -55,22 +77,11 @@ def switch_steps(settings: ServerSettings) -> Iterator[ServerStep]:
         lambda: files.read(settings.file) == text,
         lambda: files.write(settings.file, text),
     )
-    yield _always(f"command leads to {settings.python.parent}", lambda: link_command(settings.python))
-    yield _always("project stopped", lambda: _stop(settings))
+    yield always(f"command leads to {settings.python.parent}", lambda: link_command(settings.python))
+    yield always("project stopped", lambda: _stop(settings))
     yield install_step(settings)
-    yield _always("daemons and service started again", lambda: restart_units(settings))
+    yield always("daemons and service started again", lambda: restart_units(settings))
     yield doctor_step(settings)
-
-
-def _always(what: str, do: Callable[[], None]) -> ServerStep:
-    """A step that each run takes once: it is cheap, or nothing tells whether it is so."""
-    done: list[bool] = []
-
-    def make_so() -> None:
-        do()
-        done.append(True)
-
-    return ServerStep(what, lambda: bool(done), make_so)
 
 
 def _folder(source: str) -> Path:

@@ -1,0 +1,105 @@
+"""The machines of test_whole.py: layers over Debian with this checkout's VCDL, and a disk of its own."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.boinc.server.machine import Machine, debian, network, sh
+from tests.places import ROOT
+
+BOINC = os.environ.get("VCDL_BOINC_TREE", "")
+STAGE = Path(os.environ.get("VCDL_STAGE", "/var/tmp/vcdl-stage"))
+RED = Path("/etc/vcdl/red")
+_RED_CHECK = f"""
+
+def red(installation: Installation) -> Iterator[Finding]:
+    if Path("{RED}").exists():
+        yield failed("red", "this version does not come up", "none")
+
+
+CHECKS = (*CHECKS, red)
+"""
+
+
+def wheel(folder: Path, version: str = "") -> Path:
+    """A wheel of this checkout; with a version, one whose client differs, and whose doctor sees red where RED is."""
+    source = folder / "source"
+    shutil.rmtree(source, ignore_errors=True)
+    source.mkdir(parents=True)
+    subprocess.run(f"git -C {ROOT} archive HEAD | tar -x -C {source}", shell=True, check=True)
+    if version:
+        (source / "vcdl/version.py").write_text(f'"""Another one."""\n\n__version__ = "{version}"\n')
+        project = source / "pyproject.toml"
+        project.write_text(re.sub(r'^version = ".*"', f'version = "{version}"', project.read_text(), flags=re.M))
+        with (source / "vcdl/client/worker.py").open("a") as client:
+            client.write("# changed\n")
+        with (source / "vcdl/boinc/doctor/machine.py").open("a") as doctor:
+            doctor.write(_RED_CHECK)
+    sh(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, source)
+    return next(iter(folder.glob(f"vcdl-{version}*.whl")))
+
+
+def with_vcdl(base: Path) -> Path:
+    """A layer over Debian with VCDL in /opt/vcdl, made once; the checkout's own code is put in each time."""
+    layer = Machine("layer", 9, STAGE, [base])
+    if not (STAGE / "layer/upper/opt/vcdl/bin/vcdl").exists():
+        layer.boot()
+        layer.run("apt-get", "update", "-qq")
+        packages = ("python3-venv", "python3-dev", "libmariadb-dev", "pkg-config", "gcc", "libc6-dev")
+        layer.run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages)
+        layer.run("python3", "-m", "venv", "/opt/vcdl")
+        put_vcdl(layer, wheel(STAGE / "wheel"), "[cpu,server,web]")
+        layer.run("systemctl", "poweroff")
+        layer.kill()
+        sh("umount", layer.root)
+    return STAGE / "layer/upper"
+
+
+def put_vcdl(machine: Machine, path: Path, extras: str = "") -> None:
+    shutil.copy(path, machine.root / "root" / path.name)
+    options = ["--quiet"] if extras else ["--quiet", "--no-deps", "--force-reinstall"]
+    pip = f"PIP_CERT=/etc/ssl/certs/ca-certificates.crt /opt/vcdl/bin/pip install {' '.join(options)}"
+    machine.run("sh", "-c", f"{pip} '/root/{path.name}{extras}'")
+
+
+@contextmanager
+def staged() -> Iterator[Callable[..., Machine]]:
+    """Makes machines with VCDL; all are gone at the end, and the layers stay for the next time."""
+    made: list[Machine] = []
+    with network():
+        layers = [with_vcdl(base := debian(STAGE / "debian")), base]
+        ours = wheel(STAGE / "wheel")
+
+        def make(name: str, number: int, folder: Path = STAGE) -> Machine:
+            machine = Machine(name, number, folder, layers, (BOINC,))
+            machine.remove()
+            machine.boot()
+            made.append(machine)
+            put_vcdl(machine, ours)
+            return machine
+
+        try:
+            yield make
+        finally:
+            for machine in made:
+                machine.remove()
+
+
+@contextmanager
+def small_disk() -> Iterator[Path]:
+    """A disk of its own."""
+    image, folder = STAGE / "small.img", STAGE / "small"
+    folder.mkdir(parents=True, exist_ok=True)
+    sh("truncate", "--size=6G", image)
+    sh("mkfs.ext4", "-q", "-F", image)
+    sh("mount", "-o", "loop", image, folder)
+    try:
+        yield folder
+    finally:
+        sh("umount", folder)
+        image.unlink()

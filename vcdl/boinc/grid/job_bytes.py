@@ -1,0 +1,91 @@
+"""The bytes that a job holds on the server's disks, and its quota.
+
+VCDL_JOB_QUOTA_GB   a line of PROJECT/vcdl/environment: with more, no new work of a job is made
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Self
+
+from vcdl.boinc.grid.environment import read_environment
+from vcdl.boinc.grid.manifest import Manifests
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.results import workunit_and_result
+from vcdl.errors import GridError, WorkunitError
+from vcdl.wire.workunit import WorkunitName
+
+QUOTA_VARIABLE = "VCDL_JOB_QUOTA_GB"
+_PARTS = {"data": "data", "store": "weights", "snapshots": "weights", "downloads": "weights", "kept": "kept"}
+"""The part that a folder of a run belongs to; files of no such folder, and not of the journal, are `other`."""
+
+
+@dataclass(frozen=True)
+class JobBytes:
+    """The bytes of one job, by what they are; a file with two names counts once."""
+
+    data: int = 0
+    """Shards and validation data."""
+    weights: int = 0
+    """The store, where it is a folder; snapshots, and what clients get of them."""
+    journal: int = 0
+    kept: int = 0
+    """Uploads that were folded in."""
+    waiting: int = 0
+    """Uploads that wait in upload/."""
+    staged: int = 0
+    """Copies in download/ that the run's folder does not share: other file systems, and compressed files."""
+    other: int = 0
+
+    @classmethod
+    def of(cls, project: BoincProject, job: str) -> Self:
+        """Raises GridError; a file that goes meanwhile does not count."""
+        found = dict.fromkeys((field.name for field in fields(cls)), 0)
+        folder = project.run_folder(job).path
+        for path, size_bytes in _files(folder):
+            first = path.relative_to(folder).parts[0]
+            found["journal" if first.startswith("journal.") else _PARTS.get(first, "other")] += size_bytes
+        for path, size_bytes in _files(project.upload_dir):
+            with suppress(WorkunitError):
+                found["waiting"] += size_bytes * (WorkunitName.parse(workunit_and_result(path)[0]).job == job)
+        manifest = Manifests(project).read(job)
+        for name in manifest.names if manifest else ():
+            path = project.download_path(name)
+            for each in (path, path.with_name(f"{name}.gz")):
+                with suppress(FileNotFoundError):
+                    status = each.stat()
+                    found["staged"] += status.st_size * (status.st_nlink == 1)
+        return cls(**found)
+
+    @property
+    def total(self) -> int:
+        return sum(vars(self).values())
+
+
+def quota_bytes(project: BoincProject) -> int | None:
+    """The quota of each job; None without one. Raises GridError."""
+    text = read_environment(project.path).get(QUOTA_VARIABLE, "")
+    try:
+        return int(float(text) * 1e9) if text else None
+    except ValueError:
+        raise GridError(f"{QUOTA_VARIABLE}={text} in vcdl/environment: give a number of gigabytes") from None
+
+
+def over_quota(project: BoincProject, job: str) -> str:
+    """The sentence for people where a job holds more than its quota, else nothing. Raises GridError."""
+    quota = quota_bytes(project)
+    if quota is None or (held := JobBytes.of(project, job).total) <= quota:
+        return ""
+    return (
+        f"{job} holds {held / 1e9:.2f} GB, and its quota is {quota / 1e9:g} ({QUOTA_VARIABLE} in vcdl/environment): no "
+        f"new work of it is made until it holds less; `vcdl project disk --project-dir {project.path}` shows of what"
+    )
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, int]]:
+    for top, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                yield Path(top) / name, (Path(top) / name).lstat().st_size

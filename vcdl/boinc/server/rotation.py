@@ -1,0 +1,185 @@
+"""Change keys while clients have the old ones: BOINC's code signing key, and a certificate signed by itself.
+
+    keys/code_sign_private, code_sign_public          the pair in use
+    keys/old_key_N, signature_N, signature_stripped_N an older public key, and the one in use signed with it
+    keys/retired/NN/                                  the older pairs, so that the next key is signed with each of them
+    keys/next/                                        a change that is under way, and goes on from it when it is killed
+
+A client takes a key that the one it has has signed, and no other: the scheduler sends it the key in use, never one in
+between. So a client that slept through two changes needs the newest key signed with its own. See decision 096.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcdl.boinc.project import files
+from vcdl.boinc.server import system
+from vcdl.boinc.server.project_steps import doctor_step, install_step, make_certificate, restart_units, serve, trust
+from vcdl.boinc.server.settings import SELF_SIGNED, ServerSettings
+from vcdl.boinc.server.steps import ServerStep, always
+from vcdl.errors import ServerError
+
+_PRIVATE, _PUBLIC = "code_sign_private", "code_sign_public"
+_BITS = 1024
+"""What BOINC's programs have room for."""
+_OLD = re.compile(r"(old_key|signature|signature_stripped)_\d+")
+
+
+@dataclass(frozen=True)
+class SigningKeys:
+    """A folder with a project's code signing keys. Calls raise ServerError."""
+
+    folder: Path
+    program: Path
+    """BOINC's crypt_prog."""
+    user: str
+
+    @property
+    def next(self) -> Path:
+        return self.folder / "next"
+
+    @property
+    def retired(self) -> Path:
+        return self.folder / "retired"
+
+    def is_ready(self) -> bool:
+        """Whether a whole change lies there: its public key is written last."""
+        return (self.next / _PUBLIC).is_file()
+
+    def make_ready(self) -> None:
+        """Make a pair, and sign it with the one in use and with each retired one. Nothing in use is changed."""
+        if not system.is_private(self.folder / _PRIVATE):
+            raise ServerError(
+                f"{self.folder / _PRIVATE} is not there, or not for its owner alone; a key on a machine without "
+                "network is changed there, with --keys and --boinc"
+            )
+        self._remove(self.next)
+        retired = self.next / "retired"
+        self._folder(retired)
+        pairs = [*sorted(self.retired.glob("*")), self.folder]
+        for number, pair in enumerate(pairs):
+            self._folder(retired / f"{number:02d}")
+            for name in (_PRIVATE, _PUBLIC):
+                self._write(retired / f"{number:02d}" / name, (pair / name).read_text())
+        self._crypt("-genkey", str(_BITS), self.next / _PRIVATE, self.next / "public")
+        (self.next / _PRIVATE).chmod(files.SECRET_MODE)
+        public = (self.next / "public").read_text()
+        self._write(self.next / "stripped", public.strip())  # as clients from 7.0 on know it
+        for number in range(len(pairs)):
+            private, old = (retired / f"{number:02d}" / name for name in (_PRIVATE, _PUBLIC))
+            self._write(self.next / f"old_key_{number}", old.read_text())
+            for kind, what in (("signature", "public"), ("signature_stripped", "stripped")):
+                self._write(self.next / f"{kind}_{number}", self._crypt("-sign", self.next / what, private))
+        os.replace(self.next / "public", self.next / _PUBLIC)
+
+    def is_in_use(self) -> bool:
+        return self.is_ready() and files.read(self.folder / _PUBLIC) == files.read(self.next / _PUBLIC)
+
+    def put_in_use(self) -> None:
+        """The older keys with their signatures first, else a client would be told to leave and come again."""
+        found = sorted(path.name for path in self.next.iterdir() if _OLD.fullmatch(path.name))
+        for name in found:
+            self._write(self.folder / name, (self.next / name).read_text())
+        for path in self.folder.iterdir():
+            if _OLD.fullmatch(path.name) and path.name not in found:  # nothing signs the new key with its private half
+                path.unlink()
+        for name in (_PRIVATE, _PUBLIC):
+            self._write(self.folder / name, (self.next / name).read_text())
+
+    def end(self) -> None:
+        """Keep the older pairs; the change is over."""
+        if (self.next / "retired").is_dir():
+            self._remove(self.retired)
+            os.rename(self.next / "retired", self.retired)
+        self._remove(self.next)
+
+    def forget(self) -> int:
+        """Delete the private halves of the retired keys; returns their number."""
+        found = sorted(self.retired.glob(f"*/{_PRIVATE}"))
+        for path in found:
+            system.run("shred", "--remove", path)
+        self._remove(self.retired)
+        return len(found)
+
+    def _crypt(self, *arguments: str | Path) -> str:
+        return system.run(self.program, *arguments, user=self.user)
+
+    def _folder(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        for each in (path, *path.parents):
+            if each == self.folder:
+                break
+            system.own(each, self.user, 0o700)
+
+    def _write(self, path: Path, text: str) -> None:
+        """Only the private keys are secrets: the web server's user reads the others."""
+        secret = path.name == _PRIVATE
+        files.write(path, text.encode(), files.SECRET_MODE if secret else 0o644)
+        system.own(path, self.user, files.SECRET_MODE if secret else 0o644)
+
+    def _remove(self, folder: Path) -> None:
+        for path in folder.rglob(_PRIVATE):
+            system.run("shred", "--remove", path)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def keys_of(settings: ServerSettings) -> SigningKeys:
+    """The keys of a project on this machine."""
+    return SigningKeys(settings.project / "keys", settings.project / "bin" / "crypt_prog", settings.user)
+
+
+def signing_steps(settings: ServerSettings) -> Iterator[ServerStep]:
+    """The steps to another code signing key. The project is stopped meanwhile: a client with the new key takes no file
+    that the old one has signed, and install publishes the client anew.
+    """
+    keys = keys_of(settings)
+    yield ServerStep("new code signing key, signed with each older one", keys.is_ready, keys.make_ready)
+    stopped = always("project stopped", lambda: system.run("systemctl", "stop", f"{settings.name}.service"))
+    yield stopped
+    yield ServerStep("new key in use", keys.is_in_use, keys.put_in_use)
+    yield install_step(settings)
+    yield always("daemons and service started again", lambda: restart_units(settings))
+    yield doctor_step(settings)
+    yield always(f"older keys in {keys.retired}, for the next change", keys.end)
+
+
+def change_here(keys: SigningKeys) -> None:
+    """Change the keys of a folder that no project uses. Raises ServerError."""
+    if not keys.is_ready():
+        keys.make_ready()
+    keys.put_in_use()
+    keys.end()
+
+
+def not_asked_since(settings: ServerSettings) -> int:
+    """The hosts of the last 30 days that have not asked since the key in use was made: they have an older one."""
+    made_s = (settings.project / "keys" / _PUBLIC).stat().st_mtime
+    asked = f"rpc_time < {int(made_s)} AND rpc_time > UNIX_TIMESTAMP() - 30 * 86400"
+    return int(system.sql(f"SELECT COUNT(*) FROM host WHERE {asked}", settings.name).strip() or 0)
+
+
+def next_certificate(settings: ServerSettings) -> Path | None:
+    """Another certificate: made beside the one in use at first, and put in its place by the next call.
+
+    Returns the new one's file while clients must be given it, None when it is in use. Raises ServerError.
+    """
+    if settings.tls != SELF_SIGNED:
+        raise ServerError(
+            "--tls changes a certificate that is signed by itself; certbot renews those of Let's Encrypt, and your "
+            "own files you replace, and run `systemctl reload apache2`"
+        )
+    certificate, key = settings.certificate
+    after, after_key = (path.with_name(f"{path.name}.next") for path in (certificate, key))
+    if not after.exists():
+        make_certificate(settings, after, after_key)
+        return after
+    if after_key.exists():
+        os.replace(after_key, key)
+    os.replace(after, certificate)
+    trust(settings)
+    serve(settings)
+    return None
