@@ -2,7 +2,7 @@
 
 import getpass
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +23,12 @@ Examples:
   vcdl server rotate-keys"""
 _name = click.option("--name", metavar="NAME", help="The project.  [default: the only one here]")
 _dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
+
+
+def _say(lines: Iterable[str]) -> ExitCode:
+    for line in lines:
+        click.echo(line)
+    return ExitCode.OK
 
 
 @click.group("server", epilog=_EXAMPLES)
@@ -74,8 +80,7 @@ def install_command(name: str, dry_run: bool, **wishes: Any) -> ExitCode:
         settings = ServerSettings(name=name, python=Path(sys.executable), **given)
     if not dry_run:
         check_root()
-    for line in carry_out(install_steps(settings), dry_run=dry_run):
-        click.echo(line)
+    _say(carry_out(install_steps(settings), dry_run=dry_run))
     if not dry_run:
         click.echo(f"clients attach to {settings.url}")
         click.echo(f"submit jobs as {settings.user}: vcdl submit JOB.yaml --project-dir {settings.project}")
@@ -96,9 +101,7 @@ def backup_command(name: str | None, place: str | None, key: str | None) -> Exit
     settings = installed(name)
     if not (place or settings.backup_to):
         raise click.UsageError("say where: --to PLACE, or once for all `vcdl server install --backup-to PLACE`")
-    for line in back_up(settings, place or settings.backup_to, settings.backup_for if key is None else key):
-        click.echo(line)
-    return ExitCode.OK
+    return _say(back_up(settings, place or settings.backup_to, settings.backup_for if key is None else key))
 
 
 @command.command("restore")
@@ -132,8 +135,7 @@ def restore_command(
         raise click.UsageError("say where BOINC's built tree is: --boinc TREE")
     fetched = restoring.fetch(vault, backup, WORK / "restore" / backup, identity)
     settings = restoring.kept_settings(fetched, boinc.resolve(), Path(sys.executable))
-    for line in carry_out(restoring.restore_steps(settings, fetched)):
-        click.echo(line)
+    _say(carry_out(restoring.restore_steps(settings, fetched)))
     click.echo(f"let the name {settings.host} lead to this machine: clients follow it")
     return ExitCode.OK
 
@@ -161,9 +163,7 @@ def upgrade_command(source: str | None, name: str | None, boinc: Path | None, ba
     else:
         steps = upgrade_steps(settings, str(Path(source).resolve()), tree) if source else back_steps(settings)
         lines = carry_out(steps, dry_run=dry_run)
-    for line in lines:
-        click.echo(line)
-    return ExitCode.OK
+    return _say(lines)
 
 
 @command.command("uninstall")
@@ -178,9 +178,7 @@ def uninstall_command(name: str | None, delete_project: bool, dry_run: bool) -> 
     from vcdl.boinc.server.system import check_root
 
     check_root()
-    for line in carry_out(removal_steps(installed(name), delete_project=delete_project), dry_run=dry_run):
-        click.echo(line)
-    return ExitCode.OK
+    return _say(carry_out(removal_steps(installed(name), delete_project=delete_project), dry_run=dry_run))
 
 
 @command.command("rotate-keys")
@@ -228,9 +226,7 @@ def rotate_keys_command(name: str | None, tls: bool, forget: bool, keys: Path | 
     if forget:
         click.echo(f"deleted {rotation.keys_of(settings).forget()} older private keys")
         return ExitCode.OK
-    for line in carry_out(rotation.signing_steps(settings)):
-        click.echo(line)
-    return ExitCode.OK
+    return _say(carry_out(rotation.signing_steps(settings)))
 
 
 @command.command("sign")
