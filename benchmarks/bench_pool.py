@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.pool.light_pilots import SIZE, TIMEOUT_S, LightWorker
+from tests.pool.light_pilots import SIZE, LightWorker
 from tests.served_run import SHARDS, ServedRun
+from vcdl.job.schema import GridSettings
 from vcdl.loop.staging import staged
 from vcdl.pool.desks import PoolFolder
 from vcdl.pool.grid import PoolGrid
@@ -31,7 +32,7 @@ def measure(pilots: int, subtasks: int) -> None:
         folder.shards.mkdir(parents=True)
         for shard in range(SHARDS):
             folder.shard(shard).write_bytes(b"samples")
-        grid = PoolGrid(folder, TIMEOUT_S)
+        grid = PoolGrid(folder, served.run.job.model_copy(update={"grid": GridSettings(servers=1)}))
         grid.start()
         pool = PoolFolder.of(folder.path)
         flying = []

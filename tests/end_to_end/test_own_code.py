@@ -15,8 +15,12 @@ from tests.end_to_end.vcdl_process import (
 )
 from tests.end_to_end.vcdl_process import vcdl as vcdl_command
 from tests.places import EXAMPLES
+from tests.web.served import served
 from vcdl.client import own_code
 from vcdl.errors import ExitCode, ModelError
+from vcdl.remote.connections import ServiceConnection, keep_connection
+from vcdl.web.accounts import Accounts
+from vcdl.web.sessions import Role
 
 OWN = EXAMPLES / "own_code"
 pytestmark = [pytest.mark.process, pytest.mark.keras]
@@ -52,14 +56,21 @@ def test_a_contrastive_loss_a_metric_and_a_layer_train_from_python(
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
-def test_a_vae_trains_over_a_pool_whose_pilots_were_told_to_run_its_code(tmp_path: Path) -> None:
-    run = tmp_path / "run"
+def test_a_vae_trains_over_a_pool_whose_pilots_were_told_to_run_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    run = tmp_path / "runs" / "vae"
     settings = ["--set", "stop.epochs=2", "--set", "data.shards=2"]
     driver = vcdl_in_background("pool", OWN / "vae.yaml", "--out", run, *settings)
     wait_until((run / "pool" / "driver.json").exists, "the pool has begun")
-    refused = vcdl_command("worker", run)
-    assert refused.returncode == ExitCode.SERVICE
-    assert "brings code of its own (model > code), which would run here with your rights" in refused.stderr
-    assert vcdl_command("worker", run, "--allow-code").returncode == 0
+    with served(run.parent) as service:
+        keep_connection(ServiceConnection("lab", service.url, Accounts(run.parent).add("lab", Role.WORKER, 1, "vae")))
+        for where in ((run,), ("vae", "--server", "lab")):
+            refused = vcdl_command("worker", *where)
+            assert refused.returncode == ExitCode.SERVICE
+            assert "brings code of its own (model > code), which would run here with your rights" in refused.stderr
+        done = vcdl_command("worker", "vae", "--server", "lab", "--allow-code")
+        assert done.returncode == 0, done.stderr
     assert driver.wait(60) == 0
     assert_every_shard_of_every_epoch_was_applied_once(run, 2, 2)

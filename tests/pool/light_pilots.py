@@ -89,7 +89,9 @@ class Pool:
 
     def start(self) -> None:
         """Begin, or go on after the process was killed: nothing of it is left but files."""
-        self.grid = PoolGrid(self.served.folder, TIMEOUT_S, clock=self.clock)
+        job = self.served.run.job
+        limited = job.model_copy(update={"grid": job.grid.model_copy(update={"timeout_s": TIMEOUT_S, "servers": 1})})
+        self.grid = PoolGrid(self.served.folder, limited, self.clock)
         self.grid.start()
         plan = replace(Plan.of(self.served.run), epochs=self.epochs, publishing=Publishing(0.0, 1e9))
         self.loop = Loop.of(self.served.run, self.grid, self.grid, plan=plan)

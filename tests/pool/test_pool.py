@@ -1,6 +1,7 @@
 """A job over pilots that come, go and vanish: each subtask counts once, to the last bit."""
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest
 from tests.end_to_end.vcdl_process import applied
 from tests.full_disk import disk_of
 from tests.manual_clock import Clock
-from tests.pool.light_pilots import SIZE, Pool, subtasks
+from tests.pool.light_pilots import SIZE, LightWorker, Pool, subtasks
 from tests.served_run import SHARDS, ServedRun
 from vcdl.errors import GridError
 from vcdl.journal.events import StopReason, WorkunitFailed, WorkunitSent
 from vcdl.pool.desks import Driver, Message, PoolFolder
 from vcdl.pool.grid import LEASE_S, PoolGrid
+from vcdl.run.reading import read_hosts
+from vcdl.wire.workunit import OUTPUT_FILE
 
 EACH_ONCE = [(epoch, shard) for epoch in (1, 2) for shard in range(SHARDS)]
 
@@ -220,7 +223,7 @@ def test_a_run_that_another_machine_drives_is_refused(pool: Pool, monkeypatch: p
     beat(0)
     monkeypatch.setattr("vcdl.pool.grid.time.sleep", beat)
     with pytest.raises(GridError, match="driven by process 7 on elsewhere: end it there"):
-        PoolGrid(pool.served.folder, 60.0).start()
+        PoolGrid(pool.served.folder, pool.served.run.job).start()
 
 
 def test_a_pilot_leaves_when_nobody_drives_the_run(pool: Pool) -> None:
@@ -271,3 +274,32 @@ def test_a_pilot_whose_disk_is_full_gives_its_subtask_back_and_leaves_in_words(p
     pool.fly("large")
     pool.run()
     ends_well(pool)
+
+
+class HostileWorker(LightWorker):
+    """Hands in what is no update."""
+
+    def wait(self, timeout_s: float) -> Sequence[dict[str, Any]]:
+        folder, events = self.folder, super().wait(timeout_s)
+        if folder is not None and {"event": "done"} in events:
+            (folder / OUTPUT_FILE).write_bytes(b"no update")
+        return events
+
+
+def test_a_stranger_whose_uploads_are_refused_is_given_nothing_when_it_starts_again(tmp_path: Path) -> None:
+    pool = Pool(ServedRun.new(tmp_path / "run", np.ones(SIZE, np.float32), "", trust="strangers"), tmp_path, epochs=1)
+    bad = HostileWorker(pool.served.prepared.layout.fingerprint)
+    for number in range(200):
+        if number % 10 == 0:
+            pool.pilots.pop(f"3f.bad-{number - 10}-0", None)
+            pool.fly(f"3f.bad-{number}-0").worker = bad
+        if number == 50:
+            pool.fly("3f.good-1-2")
+        pool.step()
+        if number == 100:
+            sent = read_hosts(pool.served.folder).hosts["3f.bad"].sent
+    history = read_hosts(pool.served.folder)
+    assert set(history.hosts) == {"3f.bad", "3f.good"}
+    assert history.is_out("3f.bad")
+    assert history.hosts["3f.bad"].sent == sent
+    assert {update.host for update in applied(pool.served.folder.path)} == {"3f.good"}

@@ -1,13 +1,16 @@
 """A client of the service in this process, logged in as its owner."""
 
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import uvicorn
 from fastapi.testclient import TestClient
 
 from vcdl.commands.failure import describe_error
-from vcdl.web.app import create_app
+from vcdl.web.app import bound, create_app
 from vcdl.web.service import WebService
 
 ADDRESS = "http://127.0.0.1:8630"
@@ -21,6 +24,21 @@ def asking(runs: Path, hosts: Sequence[str] = (), logged_in: bool = True, fleets
     if logged_in:
         assert client.get("/login", params={"code": service.code}).status_code == 200
     return client
+
+
+@contextmanager
+def answering(runs: Path) -> Iterator[int]:
+    """A service over a folder of runs in a thread of this process; yields its port."""
+    app = create_app(WebService.over(runs), describe_error)
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
+    listener = bound("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def csrf_of(page: str) -> str:

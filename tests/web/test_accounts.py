@@ -34,7 +34,7 @@ def test_a_token_is_kept_as_a_hash_alone(tmp_path: Path, capsys: pytest.CaptureF
 def test_a_role_may_do_what_it_may(tmp_path: Path) -> None:
     run = make_run(tmp_path / "demo", recorded(FIRST_SESSION[:-1]), finished=False, host=BOINC)
     accounts, client = Accounts(tmp_path), asking(tmp_path, logged_in=False)
-    for role in Role:
+    for role in (Role.READER, Role.SUBMITTER, Role.OPERATOR):
         headers = bearer(accounts.add(role.name.lower(), role, 1))
         assert client.get("/api/v1/jobs/demo", headers=headers).status_code == 200
         assert client.get("/metrics", headers=headers).status_code == 200

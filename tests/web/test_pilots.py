@@ -12,9 +12,10 @@ from tests.end_to_end.vcdl_process import applied
 from tests.pool.light_pilots import SIZE, LightWorker, Pool, subtasks
 from tests.served_run import SHARDS, ServedRun
 from tests.tcp_proxy import TcpProxy
-from tests.web.served import Served, served
+from tests.web.asking import answering, asking
+from tests.web.served import served
 from vcdl.errors import GridUnavailable, VcdlError
-from vcdl.pool.desks import Assignment, PoolFolder
+from vcdl.pool.desks import Assignment, Message, PoolFolder
 from vcdl.pool.pilot import Pilot
 from vcdl.remote.connections import ServiceConnection
 from vcdl.remote.pilot_pool import RemotePool
@@ -22,9 +23,11 @@ from vcdl.remote.service_client import ServiceClient
 from vcdl.run.frozen_job import freeze
 from vcdl.run.kind import POOL
 from vcdl.web.accounts import Accounts
+from vcdl.web.routes import router
 from vcdl.web.sessions import Role
 
-pytestmark = [pytest.mark.process, pytest.mark.server, pytest.mark.slow]
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+WORKUNIT, LATER = "served_e0001_s000_a0_v000000", "served_e0001_s001_a0_v000000"
 
 
 class BadNetwork(ServiceClient):
@@ -52,9 +55,9 @@ def pool(tmp_path: Path) -> Pool:
 
 
 @pytest.fixture
-def service(pool: Pool) -> Iterator[Served]:
-    with served(pool.served.folder.path.parent) as service:
-        yield service
+def port(pool: Pool) -> Iterator[int]:
+    with answering(pool.served.folder.path.parent) as port:
+        yield port
 
 
 def remote(pool: Pool, port: int, role: Role, kind: type[ServiceClient] = ServiceClient) -> RemotePool:
@@ -62,16 +65,27 @@ def remote(pool: Pool, port: int, role: Role, kind: type[ServiceClient] = Servic
     return RemotePool(kind(ServiceConnection("lab", f"http://127.0.0.1:{port}", token), 5.0, tries=1), "served")
 
 
+def id_of(reached: RemotePool) -> str:
+    return reached.client._token.split("_")[1]
+
+
+def fly(pool: Pool, reached: RemotePool, name: str, worker: LightWorker | None = None) -> None:
+    """A pilot comes by the service, under a name of its token's."""
+    name = f"{id_of(reached)}.{name}"
+    scratch = pool.scratch / name
+    scratch.mkdir()
+    light = worker or LightWorker(pool.served.prepared.layout.fingerprint)
+    pool.pilots[name] = Pilot(name, reached, light, scratch, 600.0, pool.said.append, pool.clock)
+
+
+@pytest.mark.process
 @pytest.mark.nightly
-def test_pilots_train_a_job_through_a_bad_network(pool: Pool, service: Served) -> None:
-    dice = random.Random(2)
-    with TcpProxy(("127.0.0.1", service.port)) as proxy:
-        reached = remote(pool, proxy.port, Role.OPERATOR, BadNetwork)
+def test_pilots_train_a_job_through_a_bad_network(pool: Pool) -> None:
+    dice, runs = random.Random(2), pool.served.folder.path.parent
+    with served(runs) as service, TcpProxy(("127.0.0.1", service.port), delay_s=0.005) as proxy:
+        reached = remote(pool, proxy.port, Role.WORKER, BadNetwork)
         for name in ("a", "b"):
-            scratch = pool.scratch / name
-            scratch.mkdir()
-            light = LightWorker(pool.served.prepared.layout.fingerprint)
-            pool.pilots[name] = Pilot(name, reached, light, scratch, 600.0, pool.said.append, pool.clock)
+            fly(pool, reached, name)
         for _ in range(2000):
             if dice.random() < 0.1:
                 proxy.cut()
@@ -86,26 +100,28 @@ def test_pilots_train_a_job_through_a_bad_network(pool: Pool, service: Served) -
     assert any("trying again" in words for words in pool.said)
 
 
-def test_pilots_get_what_a_subtask_needs_and_nothing_else(pool: Pool, service: Served, tmp_path: Path) -> None:
-    reached = remote(pool, service.port, Role.OPERATOR)
-    reached.copy("data/shards/shard_000.npz", tmp_path / "shard")
+def test_pilots_get_what_a_subtask_needs_and_nothing_else(pool: Pool, port: int, tmp_path: Path) -> None:
+    reached = remote(pool, port, Role.OPERATOR)
+    assert reached.copy("data/shards/shard_000.npz", tmp_path / "shard")
+    assert (tmp_path / "shard").read_bytes() == b"samples"
+    assert reached.copy("data/shards/shard_000.npz", tmp_path / "shard")  # it is whole
     assert (tmp_path / "shard").read_bytes() == b"samples"
     for path in ("job.yaml", "journal.db", "prepared.json", "../../etc/passwd", "data/shards/../../job.yaml"):
         with pytest.raises(OSError, match=r"no file|no such page"):
             reached.copy(path, tmp_path / "stolen")
     for role in (Role.READER, Role.SUBMITTER):
         with pytest.raises(VcdlError, match="this needs the role operator"):
-            remote(pool, service.port, role).client.ask_pool("GET", "served", "driver")
+            remote(pool, port, role).read_driver()
     desk, of_run = reached.desk("a"), PoolFolder.of(pool.served.folder.path).desk("a")
     with pytest.raises(FileNotFoundError, match="knows no pilot a"):
         desk.take()
     desk.make()
-    task = Assignment("served_e0001_s000_a0_v000000", "{}", {})
+    task = Assignment(WORKUNIT, "{}", {})
     of_run.give(task)
     assert desk.take() == desk.take() == task  # the answer of the first was lost
     of_run.do_without(task.workunit)
     assert desk.dropped() == task.workunit
-    desk.forget("served_e0001_s001_a0_v000000")  # of an earlier task, and late
+    desk.forget(LATER)  # of an earlier task, and late
     assert desk.take() == task
     desk.forget(task.workunit)
     assert desk.take() is None
@@ -113,3 +129,109 @@ def test_pilots_get_what_a_subtask_needs_and_nothing_else(pool: Pool, service: S
         reached.desk(".hidden").make()
     with pytest.raises(OSError, match="is not the name of a workunit"):
         reached.desk("a").end("nothing", None)
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_a_large_file_goes_on_at_its_byte_after_a_cut(
+    far: bool, pool: Pool, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vcdl.pool.desks._POUR_S", 0.0)  # a block a call, as over a slow line
+    content = random.Random(1).randbytes(5 << 20)
+    pool.served.folder.shard(0).write_bytes(content)
+    name, part = str(pool.served.folder.shard(0).relative_to(pool.served.folder.path)), tmp_path / "part"
+    if not far:
+        folder = PoolFolder.of(pool.served.folder.path)
+        assert [folder.copy(name, part) for _ in range(6)] == [False] * 5 + [True]
+        assert part.read_bytes() == content
+        return
+    with TcpProxy(("127.0.0.1", port), delay_s=0.005) as proxy:
+        reached = remote(pool, proxy.port, Role.WORKER)
+        assert not reached.copy(name, part)
+        begun = part.stat().st_size
+        assert 0 < begun < len(content)
+        proxy.cut()
+        with pytest.raises(OSError, match="does not answer"):
+            reached.copy(name, part)
+        assert part.stat().st_size == begun
+        proxy.mend()
+        while not reached.copy(name, part):
+            assert part.stat().st_size > begun
+        assert part.read_bytes() == content
+
+
+def test_an_update_goes_up_in_pieces_and_on_where_it_broke_off(pool: Pool, port: int, tmp_path: Path) -> None:
+    update = tmp_path / "update"
+    update.write_bytes(content := random.Random(1).randbytes((1 << 20) + 500))
+    with TcpProxy(("127.0.0.1", port)) as proxy:
+        reached = remote(pool, proxy.port, Role.WORKER)
+        pilot = f"{id_of(reached)}.a"
+        desk, of_run = reached.desk(pilot), PoolFolder.of(pool.served.folder.path).desk(pilot)
+        desk.make()
+        of_run.give(Assignment(WORKUNIT, "{}", {}))
+        assert desk.take() is not None
+        place = f"desks/{pilot}/updates/{WORKUNIT}"
+        for _ in range(2):  # the answer to the first was lost
+            answer = reached.ask("PUT", f"{place}?offset=0", content[: 1 << 20])
+            assert answer == {"desk": True, "size_bytes": 1 << 20}
+        assert reached.ask("PUT", f"{place}?offset={(1 << 20) + 9}", b"late")["size_bytes"] == 1 << 20
+        with pytest.raises(OSError, match="no update of this job is as large"):
+            reached.ask("PUT", f"{place}?offset={1 << 30}", b"x")
+        proxy.cut()
+        with pytest.raises(OSError, match="does not answer"):
+            desk.end(WORKUNIT, update)
+        proxy.mend()
+        assert desk.end(WORKUNIT, update)
+        assert (of_run.path / f"{WORKUNIT}.h5").read_bytes() == content
+        assert desk.end(WORKUNIT, update)  # the answer was lost
+        assert of_run.endings() == [of_run.path / f"{WORKUNIT}.h5"]
+        of_run.give(Assignment(LATER, "{}", {}))
+        assert desk.take() is not None
+        reached.ask("PUT", f"desks/{pilot}/updates/{LATER}?offset=0", b"damaged")
+        with pytest.raises(OSError, match="damaged on its way"):
+            desk.end(LATER, update)
+        assert desk.end(LATER, update)
+
+
+def test_a_worker_of_one_job_enters_no_other_and_writes_on_no_desk_but_its_own(pool: Pool, port: int) -> None:
+    accounts = Accounts(pool.served.folder.path.parent)
+    other = accounts.add("elsewhere", Role.WORKER, None, job="another")
+    client = ServiceClient(ServiceConnection("lab", f"http://127.0.0.1:{port}", other), 5.0, tries=1)
+    with pytest.raises(VcdlError, match="elsewhere may only train for the job another"):
+        RemotePool(client, "served").read_driver()
+    reached = remote(pool, port, Role.WORKER)
+    reached.read_driver()
+    for name in ("a", f"{id_of(RemotePool(client, 'served'))}.a", id_of(reached)):
+        with pytest.raises(VcdlError, match="is no pilot of lab"):
+            reached.desk(name).make()
+    for number in range(64):
+        reached.desk(f"{id_of(reached)}.{number}").make()
+    with pytest.raises(OSError, match="has 64 pilots in served"):
+        reached.desk(f"{id_of(reached)}.65").make()
+    reached.desk(f"{id_of(reached)}.63").make()  # it had not heard the answer
+    reached.ring(Message(f"{id_of(reached)}.none", 1))  # without a desk
+    rung = {message.pilot for message in PoolFolder.of(pool.served.folder.path).rung()}
+    assert rung == {f"{id_of(reached)}.{number}" for number in range(64)}
+    for odd in ({"fraction": 2.0}, {"bytes_down": -1}, {"beat": "x"}):
+        with pytest.raises(OSError, match="no message of a pilot"):
+            reached.ask("PUT", f"bell/{id_of(reached)}.1", {"beat": 1, **odd})
+
+
+def test_a_workers_token_opens_pools_and_nothing_else(tmp_path: Path) -> None:
+    program, browser = asking(tmp_path, logged_in=False), asking(tmp_path, logged_in=False)
+    token = Accounts(tmp_path).add("lab", Role.WORKER, 1)
+    assert browser.post("/login", data={"token": token}).status_code == 200
+    program.headers["authorization"] = f"Bearer {token}"
+    app: Any = program.app
+    asked = {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
+    asked |= {(method, route.path) for route in router.routes for method in route.methods}  # type: ignore[attr-defined]
+    assert {("POST", "/api/v1/jobs"), ("GET", "/metrics"), ("GET", "/jobs/{name}")} <= asked
+    opened = set()
+    for method, path in asked:
+        for client in (program, browser):
+            answer = client.request(method, path.replace("{", "").replace("}", ""))
+            if "lab may only train for pools: this token is of the role worker" not in answer.text:
+                opened.add(path)
+            elif answer.status_code != 403:
+                raise AssertionError(f"{method} {path} answers {answer.status_code}")
+    others = {path for path in opened if not path.startswith("/api/v1/pools/{name}/")}
+    assert others == {"/healthz", "/login", "/api/v1/version"}

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from fastapi.testclient import TestClient
 
 from tests.recorded_run import FIRST_SESSION, recorded
@@ -119,6 +120,26 @@ def test_each_command_needs_its_role_and_is_logged(tmp_path: Path) -> None:
     assert ask(client, "hosts%20ban", "host-1")[0] == 403
     deeds = [f"{one.caller} {one.deed} {one.job}" for one in Accounts(tmp_path).deeds(9)]
     assert deeds == ["ada hosts ban host-1", "ada set one", "bob stop one", "bob set one"]
+
+
+def test_a_job_with_code_of_its_own_is_neither_resumed_nor_exported_here(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "demo", recorded(FIRST_SESSION), finished=False)
+    (tmp_path / "mine").mkdir()
+    keys = yaml.safe_load(folder.job_file.read_text())
+    keys["model"] = {"python": "mine:build", "code": str(tmp_path / "mine")}
+    folder.job_file.write_text(yaml.safe_dump(keys))
+    client = of_role(tmp_path, asking(tmp_path, logged_in=False), "op", Role.OPERATOR)
+    asked = {"arguments": ["demo"], "options": {}}
+    for answer in (
+        client.post("/api/v1/jobs/demo/resume"),
+        client.post(f"{API}/resume", json=asked),
+        client.post(f"{API}/export", json=asked | {"output": "model.keras"}),
+    ):
+        assert answer.status_code == 409
+        assert answer.json()["detail"] == (
+            "demo brings code of its own, and a service runs none: use `vcdl` on its machine"
+        )
+    assert not (folder.path / "resume.log").exists()
 
 
 @pytest.mark.process

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from vcdl.web.accounts import Accounts
 
 F = TypeVar("F", bound=Callable[..., Any])
-_ROLES = ("reader", "submitter", "operator")
+_ROLES = ("reader", "submitter", "operator", "worker")
 _DEEDS = 50
 _EXAMPLES = """\b
 Examples:
@@ -51,12 +51,15 @@ def command() -> None:
 @click.option(
     "--days", type=click.FloatRange(min=0, min_open=True), default=90.0, show_default=True, help="How long it lasts."
 )
+@click.option("--job", metavar="NAME", help="The only job for which a worker may train [default: all].")
 @_where
-def add(name: str, role: str, days: float, runs: Path) -> ExitCode:
+def add(name: str, role: str, days: float, job: str | None, runs: Path) -> ExitCode:
     """Make a token, and show it this once."""
     from vcdl.web.sessions import Role
 
-    click.echo(_accounts(runs).add(name, Role[role.upper()], days))
+    if job is not None and role != "worker":
+        raise click.UsageError("--job is for workers: all other roles see every job")
+    click.echo(_accounts(runs).add(name, Role[role.upper()], days, job))
     return ExitCode.OK
 
 
@@ -69,7 +72,8 @@ def list_(runs: Path) -> ExitCode:
     rows = [("id", "name", "role", "expires", "last used", "")]
     for one in _accounts(runs).tokens():
         state = "revoked" if one.revoked_s is not None else "" if one.is_valid else "expired"
-        rows.append((one.id, printable(one.name), one.role.name.lower(), _day(one.expires_s), _day(one.used_s), state))
+        role = one.role.name.lower() if one.job is None else f"worker of {printable(one.job)}"
+        rows.append((one.id, printable(one.name), role, _day(one.expires_s), _day(one.used_s), state))
     for line in aligned(rows, left=range(6)):
         click.echo(line)
     return ExitCode.OK

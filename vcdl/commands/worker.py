@@ -21,7 +21,6 @@ from vcdl.errors import ExitCode, GridError, VcdlError, folder_errors
 
 if TYPE_CHECKING:
     from vcdl.pool.pilot import Pilot
-    from vcdl.remote.pilot_pool import RemotePool
 
 _STEP_S = 0.1
 _REQUEST_S = 20.0
@@ -51,10 +50,20 @@ def worker(
     Raises VcdlError.
     """
     from vcdl.pool.desks import PoolFolder
-    from vcdl.pool.pilot import Pilot
+    from vcdl.pool.pilot import Pilot, SharedPool
     from vcdl.pool.pilot_worker import PilotWorker
+    from vcdl.remote.connections import connection_of
+    from vcdl.remote.pilot_pool import RemotePool
+    from vcdl.remote.service_client import ServiceClient
 
-    pool = PoolFolder.of(folder.resolve()) if server is None else _pool_of_service(server, str(folder))
+    name = _name()
+    if server is None:
+        pool: SharedPool = PoolFolder.of(folder.resolve())
+    else:
+        connection = connection_of(server)
+        # One try a request, and no long one: the pilot itself tries again, and its lease runs meanwhile.
+        pool = RemotePool(ServiceClient(connection, _REQUEST_S, tries=1), str(folder))
+        name = f"{connection.token.split('_')[1]}.{name}"
     try:
         driver = pool.read_driver()
     except OSError as error:
@@ -68,7 +77,7 @@ def worker(
         )
     with _scratch(scratch) as own:
         processes = PilotWorker(threads or len(os.sched_getaffinity(0)), own / "worker.log", allows_code=allow_code)
-        pilot = Pilot(_name(), pool, processes, own, idle_s, _say)
+        pilot = Pilot(name, pool, processes, own, idle_s, _say)
         _leave_on_signals(pilot)
         try:
             _fly(pilot, for_s)
@@ -77,16 +86,6 @@ def worker(
     if pilot.why_left:
         raise VcdlError(pilot.why_left)
     return ExitCode.OK if pilot.is_over else ExitCode.INTERRUPTED
-
-
-def _pool_of_service(server: str, run: str) -> "RemotePool":
-    """Raises JobError."""
-    from vcdl.remote.connections import connection_of
-    from vcdl.remote.pilot_pool import RemotePool
-    from vcdl.remote.service_client import ServiceClient
-
-    # One try a request, and no long one: the pilot itself tries again, and its lease runs meanwhile.
-    return RemotePool(ServiceClient(connection_of(server), _REQUEST_S, tries=1), run)
 
 
 def _fly(pilot: "Pilot", for_s: float | None) -> None:

@@ -20,10 +20,11 @@ import errno
 import os
 import re
 import shutil
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import IO, Literal, TypeVar
 
 import msgspec
 
@@ -34,6 +35,8 @@ _MOST_BYTES = 1 << 20
 """The longest message: a workunit's description is the largest part of one."""
 _ENDING = re.compile(r"[^.].*\.(?:h5|failed|back)")
 _DRIVER_BYTES = 1024
+_POUR_S, _BLOCK_BYTES = 5.0, 1 << 20
+"""A pilot must say within its lease that it is there, however large a file is, and however slow the network."""
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -75,6 +78,8 @@ class Message(msgspec.Struct, frozen=True):
     training: str = ""
     """The workunit that it trains; empty: it waits for one."""
     fraction: float = 0.0
+    is_fetching: bool = False
+    """Whether it still fetches that task's files."""
     bytes_down: int = 0
     """Bytes that it copied for that task."""
     is_leaving: bool = False
@@ -160,9 +165,9 @@ class Desk:
         drop = _read(self.path / "drop.json", Drop)
         return "" if drop is None else drop.workunit
 
-    def end(self, workunit: str, update: Path | str | None) -> None:
+    def end(self, workunit: str, update: Path | str | None) -> bool:
         """Lay down how a task ended, by its update, the reason of its failure, or None: another pilot shall train
-        it.
+        it. Always True: all of it lies there.
         """
         if isinstance(update, Path):
             _deliver(update, self.path / f"{workunit}.h5")
@@ -170,6 +175,7 @@ class Desk:
             with atomic_write(self.path / f"{workunit}{'.back' if update is None else '.failed'}") as temporary:
                 temporary.write_text(update or "", encoding="utf-8")
         self.forget(workunit)
+        return True
 
     def forget(self, workunit: str) -> None:
         """Lay the task aside that was trained, `workunit`."""
@@ -182,6 +188,7 @@ class PoolFolder:
     """The folder of a pool."""
 
     path: Path
+    shortest_look_s = 0.02
 
     @classmethod
     def of(cls, run: Path) -> "PoolFolder":
@@ -197,19 +204,21 @@ class PoolFolder:
         """The run, for messages."""
         return str(self.run)
 
-    def state_of(self, path: str) -> tuple[str, int]:
-        """What tells a file's content from another, and its size in bytes. Raises OSError, also for a path that leads
-        out of the run's folder.
+    def state_of(self, path: str) -> str:
+        """What tells a file's content from another. Raises OSError, also for a path that leads out of the run's
+        folder.
         """
         source = self.run / path
         if not source.resolve().is_relative_to(self.run.resolve()):
             raise OSError(errno.EPERM, "lies outside the run's folder", str(source))
         found = source.stat()
-        return f"{source}\0{found.st_size}\0{found.st_mtime_ns}", found.st_size
+        return f"{source}\0{found.st_size}\0{found.st_mtime_ns}"
 
-    def copy(self, path: str, target: Path) -> None:
-        """Write a file of the run to `target`. Raises OSError."""
-        shutil.copyfile(self.run / path, target)
+    def copy(self, path: str, part: Path) -> bool:
+        """Go on with the copy of a file of the run; whether `part` is whole now. Raises OSError."""
+        with (self.run / path).open("rb") as source:
+            source.seek(part.stat().st_size if part.exists() else 0)
+            return pour(source, part)
 
     @property
     def _bell(self) -> Path:
@@ -266,6 +275,21 @@ class PoolFolder:
             if message is not None and message.pilot == pilot:
                 messages.append(message)
         return messages
+
+
+def pour(source: IO[bytes], part: Path) -> bool:
+    """Add to a file for some seconds what a source has; whether that was all. Raises OSError."""
+    until_s = time.monotonic() + _POUR_S
+    with part.open("ab", buffering=0) as sink:
+        while block := source.read(_BLOCK_BYTES):
+            try:
+                sink.write(block)
+            except OSError as error:
+                error.filename = str(part)  # which says on whose disk there is no room
+                raise
+            if time.monotonic() >= until_s:
+                return False
+    return True
 
 
 def _names_now(folder: Path) -> list[str]:

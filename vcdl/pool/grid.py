@@ -18,18 +18,20 @@ from typing import Any
 import msgspec
 
 from vcdl.errors import GridError, GridUnavailable, JournalError
+from vcdl.job import Job
 from vcdl.journal.events import WorkunitSent
 from vcdl.journal.observer import RunningTask
 from vcdl.local.folder_grid import FolderGrid
 from vcdl.loop.grid import GaveUp, Staged, Uploaded
 from vcdl.pool.desks import Assignment, Desk, Driver, Message, PoolFolder, is_pilot
 from vcdl.run.folder import RunFolder
-from vcdl.run.reading import read_report
+from vcdl.run.reading import read_hosts, read_report
 
 LEASE_S = 60.0
 _BEAT_S = 2.0
 _POLL_S = 0.02
 _SHORTEST_LOOK_S = 0.1
+_JUDGES_EVERY_S = 10.0
 _LOOKS_PER_S = 1000.0
 """Looks of all waiting pilots together."""
 _VANISHED = 3
@@ -50,14 +52,17 @@ def _errors_of(pool: PoolFolder) -> Iterator[None]:
 class _Pilot:
     name: str
     desk: Desk
+    host: str
+    """What the journal calls it."""
     heard_s: float
+    since_s: float
+    """When it began to train what it trains, or was given its first task."""
     tasks: list[str] = field(default_factory=list)
     """The workunits that it has, the one that it trains first."""
     training: str = ""
     begun: set[str] = field(default_factory=set)
     """Its tasks that it is noted to have begun."""
     fraction: float = 0.0
-    since_s: float = 0.0
 
     @property
     def has_next(self) -> bool:
@@ -71,27 +76,24 @@ class PoolGrid(FolderGrid):
     def __init__(
         self,
         folder: RunFolder,
-        timeout_s: float,
-        *,
-        hands_out_uploads: bool = True,
-        brings_code: bool = False,
+        job: Job,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`timeout_s`: time limit of a subtask. `hands_out_uploads`: False when parameter servers take uploads.
-        `brings_code`: whether only pilots that run the job's own code may come.
-        `clock`: stands still while the machine sleeps, as the pilots' messages wait unread.
-        """
-        super().__init__(folder, hands_out_uploads=hands_out_uploads)
+        """`clock`: stands still while the machine sleeps, as the pilots' messages wait unread."""
+        super().__init__(folder, hands_out_uploads=job.grid.servers == 1)
         self._pool = PoolFolder.of(folder.path)
-        self._timeout_s = timeout_s
+        self._job = job
         self._clock = clock
         self._driver = Driver(
             id=secrets.token_hex(8), machine=socket.gethostname(), pid=os.getpid(), beat=0, state="running",
-            lease_s=LEASE_S, look_s=_SHORTEST_LOOK_S, brings_code=brings_code,
+            lease_s=LEASE_S, look_s=_SHORTEST_LOOK_S, brings_code=job.model.code is not None,
         )  # fmt: skip
         self._beaten_s = -math.inf
         self._pilots: dict[str, _Pilot] = {}
         self._vanished: Counter[str] = Counter()
+        self._out: frozenset[str] = frozenset()
+        """Hosts that are given nothing now."""
+        self._judged_s = -math.inf
 
     def start(self) -> None:
         """Take up what an earlier process left on the desks and among the uploads.
@@ -173,7 +175,7 @@ class PoolGrid(FolderGrid):
 
     def running(self) -> list[RunningTask]:
         return [
-            RunningTask(pilot.training, pilot.name, pilot.fraction, pilot.since_s)
+            RunningTask(pilot.training, pilot.host, pilot.fraction, pilot.since_s)
             for pilot in self._pilots.values()
             if pilot.training
         ]
@@ -193,9 +195,10 @@ class PoolGrid(FolderGrid):
         for pilot in list(self._pilots.values()):
             if now_s - pilot.heard_s > LEASE_S:
                 self._let_go(pilot, f"it was not heard of for {LEASE_S:g} s")
-            elif pilot.training in pilot.tasks and now_s - pilot.since_s > self._timeout_s:
-                self._give_up(pilot.training, f"no result after {self._timeout_s:g} s (grid > timeout_s)")
-                self._do_without(pilot, pilot.training)
+            elif pilot.tasks and now_s - pilot.since_s > self._job.grid.timeout_s:
+                self._give_up(pilot.tasks[0], f"no result after {self._job.grid.timeout_s:g} s (grid > timeout_s)")
+                self._do_without(pilot, pilot.tasks[0])
+        self._judge(now_s)
         self._hand_out()
         self._beat()
         return bool(messages)
@@ -203,20 +206,21 @@ class PoolGrid(FolderGrid):
     def _hear(self, message: Message, now_s: float) -> None:
         pilot = self._pilots.get(message.pilot)
         if pilot is None:
-            pilot = self._pilots[message.pilot] = _Pilot(message.pilot, self._pool.desk(message.pilot), now_s)
+            pilot = self._pilots[message.pilot] = self._new(message.pilot, now_s)
         pilot.heard_s, pilot.fraction = now_s, message.fraction
         self._take_endings(pilot)
-        if message.training != pilot.training:
-            pilot.training, pilot.since_s = message.training, now_s
-            if message.training in pilot.tasks:
-                self._note_sent(pilot, message.training, message.bytes_down)
+        training = message.training if message.training in pilot.tasks else ""
+        if training != pilot.training:
+            pilot.training, pilot.since_s = training, now_s
+        if training and not message.is_fetching:
+            self._note_sent(pilot, training, message.bytes_down)
         if message.is_leaving:
             self._let_go(pilot, None)
 
     def _note_sent(self, pilot: _Pilot, workunit: str, bytes_down: int) -> None:
         if workunit not in pilot.begun:
             pilot.begun.add(workunit)
-            self._sent.append(WorkunitSent(workunit, pilot.name, bytes_down))
+            self._sent.append(WorkunitSent(workunit, pilot.host, bytes_down))
 
     def _take_endings(self, pilot: _Pilot) -> None:
         for ending in pilot.desk.endings():
@@ -243,7 +247,7 @@ class PoolGrid(FolderGrid):
         self._folder.uploads.mkdir(exist_ok=True)  # somebody may have deleted it
         size_bytes = update.stat().st_size
         update.replace(upload)
-        self._has_come(Uploaded(update.stem, upload, size_bytes, pilot.name, time.time()))
+        self._has_come(Uploaded(update.stem, upload, size_bytes, pilot.host, time.time()))
 
     def _at_clients(self) -> set[str]:
         return {workunit for pilot in self._pilots.values() for workunit in pilot.tasks}
@@ -276,13 +280,13 @@ class PoolGrid(FolderGrid):
     # -- what pilots are given
 
     def _hand_out(self) -> None:
-        idle = [pilot for pilot in self._pilots.values() if not pilot.tasks]
-        for pilot in idle:
+        welcome = [pilot for pilot in self._pilots.values() if pilot.host not in self._out]
+        for pilot in [pilot for pilot in welcome if not pilot.tasks]:
             if not self._waiting:
                 self._take_from_another()
             if self._waiting and not self._give(pilot):
                 continue
-        for pilot in self._pilots.values():
+        for pilot in welcome:
             if self._waiting and len(pilot.tasks) == 1 and not pilot.has_next:
                 self._give(pilot)
 
@@ -306,6 +310,8 @@ class PoolGrid(FolderGrid):
             pilot.desk.give(Assignment(workunit, staged.workunit.to_json(), files))
         except FileNotFoundError:  # it has gone, and its lease will show that
             return False
+        if not pilot.tasks:
+            pilot.since_s = self._clock()
         pilot.tasks.append(self._waiting.popleft())
         return True
 
@@ -321,9 +327,22 @@ class PoolGrid(FolderGrid):
 
     # -- the run's own word
 
+    def _new(self, name: str, now_s: float) -> _Pilot:
+        """A pilot that comes. Strangers are judged by machine, so that none is new again when it starts again."""
+        host = name.rsplit("-", 2)[0] if self._job.is_for_strangers else name
+        return _Pilot(name, self._pool.desk(name), host, heard_s=now_s, since_s=now_s)
+
+    def _judge(self, now_s: float) -> None:
+        """Look which strangers' uploads are refused now: they are given nothing."""
+        if self._job.is_for_strangers and now_s - self._judged_s > _JUDGES_EVERY_S:
+            self._judged_s = now_s
+            with suppress(JournalError):  # the loop says what is wrong with it
+                history = read_hosts(self._folder)
+                self._out = frozenset(host for host in history.hosts if history.is_out(host))
+
     def _adopt(self, name: str) -> None:
         """Take up a pilot of an earlier process, with what lies on its desk."""
-        pilot = _Pilot(name, self._pool.desk(name), self._clock())
+        pilot = self._new(name, self._clock())
         pilot.tasks = pilot.desk.tasks()
         pilot.tasks += [path.stem for path in pilot.desk.endings() if path.stem not in pilot.tasks]
         self._known.update(dict.fromkeys(pilot.tasks))

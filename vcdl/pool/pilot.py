@@ -18,7 +18,6 @@ from vcdl.backoff import Attempts, Backoff
 from vcdl.client.inputs import PARAMS_FILE
 from vcdl.client.newest import NEWEST_FILE, VERSION_FILE
 from vcdl.errors import DISK_FULL, WorkunitError
-from vcdl.files.atomic import atomic_write
 from vcdl.pool.desks import Assignment, Driver, Message
 from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE, Workunit
 
@@ -26,7 +25,7 @@ _LASTING = frozenset({errno.ENOENT, errno.EPERM, errno.EACCES, errno.ENOTDIR, er
 """Errors of a shared file that do not pass by themselves."""
 _BEATS_A_LEASE = 4
 _DRIVER_LOOK_S = 2.0
-_EAGER_S, _EAGER_LOOK_S = 0.5, 0.02
+_EAGER_S = 0.5
 """For a while after a subtask a pilot looks for the next one as often as the run looks at the bell."""
 
 
@@ -59,20 +58,23 @@ class PilotDesk(Protocol):
     def make(self) -> None: ...
     def take(self) -> Assignment | None: ...
     def dropped(self) -> str: ...
-    def end(self, workunit: str, update: Path | str | None) -> None: ...
+    def end(self, workunit: str, update: Path | str | None) -> bool: ...
     def forget(self, workunit: str) -> None: ...
 
 
 class SharedPool(Protocol):
     """A pool as a pilot reaches it: a folder, or a service. All calls raise OSError."""
 
+    shortest_look_s: float
+    """Time between two looks at a desk soon after a subtask."""
+
     @property
     def where(self) -> str: ...
     def read_driver(self) -> Driver | None: ...
     def ring(self, message: Message) -> None: ...
     def desk(self, pilot: str) -> PilotDesk: ...
-    def state_of(self, path: str) -> tuple[str, int]: ...
-    def copy(self, path: str, target: Path) -> None: ...
+    def state_of(self, path: str) -> str: ...
+    def copy(self, path: str, part: Path) -> bool: ...
 
 
 @dataclass
@@ -93,6 +95,10 @@ class Pilot:
     is_over: bool = False
     """Whether the job is."""
     _task: Assignment | None = None
+    _lacks: dict[str, str] | None = None
+    """Files of the task that are still to be fetched, as in `Assignment.files`; None: its worker has it."""
+    _newest: Driver | None = None
+    """What the run offered when all of the task's files were there."""
     _fraction: float = 0.0
     _bytes_down: int = 0
     _is_leaving: bool = False
@@ -104,7 +110,7 @@ class Pilot:
     _driver: Driver | None = None
     _heard_s: float | None = None
     """When the run was last heard of; None: it was not looked for yet."""
-    _ending: Callable[[], None] | None = None
+    _ending: Callable[[], bool] | None = None
     """The rest of a task that is over, to be done when the shared folder can be written."""
     _tries: Attempts = field(init=False)
 
@@ -114,7 +120,9 @@ class Pilot:
     def leave(self) -> None:
         """Hand in what is trained, and go."""
         self._is_leaving = True
-        if self._task is not None:
+        if self._lacks is not None:
+            self._is_over(None)
+        elif self._task is not None:
             self.worker.send(do="finish")
 
     def step(self, timeout_s: float) -> bool:
@@ -122,8 +130,10 @@ class Pilot:
 
         Raises GridError when no worker can be started.
         """
-        if self._task is None and self.clock() < self._is_eager_until_s:
-            timeout_s = min(timeout_s, _EAGER_LOOK_S)
+        if (self._lacks is not None or self._ending is not None) and self._tries.why is None:
+            timeout_s = 0.0
+        elif self._task is None and self.clock() < self._is_eager_until_s:
+            timeout_s = min(timeout_s, self.pool.shortest_look_s)
         for event in self.worker.wait(timeout_s):
             self._take(event)
         if not self._tries.is_due:
@@ -153,8 +163,15 @@ class Pilot:
             case {"event": "quit"}:
                 self._task = None
 
+    def _stop(self) -> None:
+        """Do without the task."""
+        if self._lacks is not None:
+            self._task = self._lacks = None
+        else:
+            self.worker.send(do="quit")
+
     def _is_over(self, update: Path | str | None) -> None:
-        task, self._task = self._task, None
+        task, self._task, self._lacks = self._task, None, None
         if task is not None:
             self._ending = lambda: self.pool.desk(self.name).end(task.workunit, update)
 
@@ -172,9 +189,12 @@ class Pilot:
         if self._ending is not None:
             self._deliver(self._ending)
         if now_s >= self._looks_at_s:
-            look_s = 0.1 if self._driver is None else self._driver.look_s
-            self._looks_at_s = now_s + (min(look_s, _EAGER_LOOK_S) if now_s < self._is_eager_until_s else look_s)
+            is_eager = now_s < self._is_eager_until_s
+            look_s = 0.0 if is_eager or self._driver is None else self._driver.look_s
+            self._looks_at_s = now_s + max(self.pool.shortest_look_s, look_s)
             self._look()
+        if self._task is not None and self._lacks is not None:
+            self._fetch(self._task, self._lacks)
         if now_s >= self._rings_at_s:
             self._ring(now_s)
         return not self._is_leaving or self._task is not None or self._ending is not None or self._farewell()
@@ -189,7 +209,7 @@ class Pilot:
             self.say("the job is over")
             self._is_leaving = self.is_over = True
             if self._task is not None:  # nobody waits for it
-                self.worker.send(do="quit")
+                self._stop()
         if driver.state == "running" and (before is None or (before.id, before.beat) != (driver.id, driver.beat)):
             self._heard_s = now_s
 
@@ -224,12 +244,13 @@ class Pilot:
     def _forget(self, why: str) -> None:
         if self._task is not None:
             self.say(f"{self._task.workunit}: {why}")
-        self.worker.send(do="quit")
+        self._stop()
         self._rings_at_s = 0.0
 
-    def _deliver(self, ending: Callable[[], None]) -> None:
+    def _deliver(self, ending: Callable[[], bool]) -> None:
         try:
-            ending()
+            if not ending():
+                return
         except FileNotFoundError:
             self.say("the run has given this pilot up: what it trained last is of no use")
         self._ending = None
@@ -241,7 +262,13 @@ class Pilot:
         training = "" if self._task is None else self._task.workunit
         self.pool.ring(
             Message(
-                self.name, self._beat, training, self._fraction, self._bytes_down, self._is_leaving and not training
+                self.name,
+                self._beat,
+                training,
+                self._fraction,
+                is_fetching=self._lacks is not None,
+                bytes_down=self._bytes_down,
+                is_leaving=self._is_leaving and not training,
             )
         )
         self._rings_at_s = now_s + (60.0 if self._driver is None else self._driver.lease_s) / _BEATS_A_LEASE
@@ -254,56 +281,81 @@ class Pilot:
 
     def _begin(self, task: Assignment) -> None:
         slot = self.scratch / "slot"
+        shutil.rmtree(slot, ignore_errors=True)
+        self._task, self._lacks, self._newest = task, dict(task.files), None
+        self._fraction, self._bytes_down, self._rings_at_s = 0.0, 0, 0.0
+
+    def _fetch(self, task: Assignment, lacks: dict[str, str]) -> None:
+        """Fetch what the task still lacks, for some seconds, and have it trained when nothing is missing."""
+        slot = self.scratch / "slot"
         try:
-            shutil.rmtree(slot, ignore_errors=True)
-            slot.mkdir(parents=True)
-            self._bytes_down = sum(self._fetch(path, slot / name) for name, path in task.files.items())
+            slot.mkdir(exist_ok=True)
+            while lacks:
+                name, path = next(iter(lacks.items()))
+                if not self._fetch_file(path, slot / name):
+                    return
+                del lacks[name]
             (slot / DESCRIPTION_FILE).write_text(task.description)
-            self._fetch_newest(task, slot)
+            if not self._fetch_newest(task, slot):
+                return
         except OSError as error:
-            self._task = task
-            # A copy names its source first, also when there is no room for the target.
-            is_here, to_here = (str(name).startswith(str(self.scratch)) for name in (error.filename, error.filename2))
-            if error.errno in DISK_FULL and (is_here or to_here):
+            is_here = str(error.filename).startswith(str(self.scratch))
+            if error.errno in DISK_FULL and (is_here or error.filename is None):
                 self._leave_for_want_of_room()
             elif is_here or error.errno in _LASTING:
                 self._is_over(f"{error.filename}: {error.strerror or error}")
             else:
-                self._is_over(None)
-                raise  # the shared folder is away for a while, which is no fault of the subtask
+                raise  # the shared folder is away for a while: the task goes on when it is there
             return
-        self._task, self._fraction, self._rings_at_s = task, 0.0, 0.0
+        self._lacks, self._rings_at_s = None, 0.0
         self.worker.train(task.workunit, slot)
 
-    def _fetch(self, path: str, target: Path) -> int:
-        """Copy a file of the run, or link the one that is here already; returns the bytes that were copied."""
-        state, size_bytes = self.pool.state_of(path)
-        key = hashlib.sha256(state.encode()).hexdigest()
-        kept = self.scratch / "kept" / key
-        if kept.exists():
-            size_bytes = 0
-        else:
-            kept.parent.mkdir(exist_ok=True)
-            with atomic_write(kept) as temporary:
-                self.pool.copy(path, temporary)
+    def _fetch_file(self, path: str, target: Path) -> bool:
+        """Go on with a file of the run, or link the one that is here already; whether it is whole."""
+        kept = self.scratch / "kept" / hashlib.sha256(self.pool.state_of(path).encode()).hexdigest()
+        if not kept.exists():
+            if not self._copy(path, kept.with_suffix(".part")):
+                return False
+            kept.with_suffix(".part").replace(kept)
         if target.name == PARAMS_FILE:
             kept.replace(target)  # hardly ever wanted again
         else:
             os.link(kept, target)
-        return size_bytes
+        return True
 
-    def _fetch_newest(self, task: Assignment, slot: Path) -> None:
-        """Have the worker start from the newest weights, where the run offers any: the task may be older."""
-        driver = self.pool.read_driver()
+    def _copy(self, path: str, part: Path) -> bool:
+        """Go on with the copy of a file, from the byte at which it broke off; the parts of others are removed."""
+        part.parent.mkdir(exist_ok=True)
+        if not part.exists():
+            for other in part.parent.glob("*.part"):
+                other.unlink()
+            part.touch()
+        before_bytes = part.stat().st_size
+        try:
+            return self.pool.copy(path, part)
+        finally:
+            self._bytes_down += part.stat().st_size - before_bytes
+
+    def _fetch_newest(self, task: Assignment, slot: Path) -> bool:
+        """Have the worker start from the newest weights, where the run offers any: the task may be older.
+
+        Returns whether they are whole, or none are needed.
+        """
+        driver = self._newest = self._newest or self.pool.read_driver()
         if driver is None or not driver.newest_params:
-            return
+            return True
         try:
             base_version = Workunit.from_json(task.description).base_version
         except WorkunitError:  # the worker refuses it, in words
-            return
-        if driver.newest_version > base_version:
-            try:
-                self.pool.copy(driver.newest_params, slot / NEWEST_FILE)
-            except FileNotFoundError:  # there are newer ones by now; those that came will do
-                return
-            (slot / VERSION_FILE).write_text(str(driver.newest_version))
+            return True
+        if driver.newest_version <= base_version:
+            return True
+        part = slot / "newest.part"
+        try:
+            if not self.pool.copy(driver.newest_params, part):
+                return False
+        except FileNotFoundError:  # there are newer ones by now; those that came will do
+            return True
+        part.replace(slot / NEWEST_FILE)
+        (slot / VERSION_FILE).write_text(str(driver.newest_version))
+        return True

@@ -1,6 +1,5 @@
 """The driver of a run over a pool: the same loop as on this machine, over pilots that come by themselves."""
 
-from vcdl.job import Job
 from vcdl.journal.events import StopReason
 from vcdl.journal.observer import RunObserver
 from vcdl.local.run import run_over
@@ -16,9 +15,4 @@ def run_over_pilots(folder: RunFolder, observer: RunObserver) -> StopReason | No
     """Run the job of a folder with pilots, as `run_over` does."""
     # A task waits on a desk, and is trained, for less than a time limit each.
     keeps_s = 2 * read_frozen(folder).grid.timeout_s
-    return run_over(folder, observer, _pool, Publishing(_PUBLISHED_EVERY_S, keeps_s))
-
-
-def _pool(folder: RunFolder, job: Job) -> PoolGrid:
-    brings_code = job.model.code is not None
-    return PoolGrid(folder, job.grid.timeout_s, hands_out_uploads=job.grid.servers == 1, brings_code=brings_code)
+    return run_over(folder, observer, PoolGrid, Publishing(_PUBLISHED_EVERY_S, keeps_s))

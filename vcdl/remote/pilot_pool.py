@@ -3,16 +3,26 @@
 A service that is away is an OSError, as a shared folder that is: the pilot waits, and asks again.
 """
 
+import errno
+import hashlib
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
-from vcdl.errors import VcdlError
-from vcdl.pool.desks import Assignment, Driver, Message
-from vcdl.remote.parcel import ParcelFile
-from vcdl.remote.service_client import ServiceClient
+from vcdl.errors import DataError, GridUnavailable, VcdlError
+from vcdl.pool.desks import Assignment, Driver, Message, pour
+from vcdl.remote.service_client import ServiceClient, ServiceRefuses
+
+_PIECE_BYTES = 1 << 20
+"""A body is as large at most (vcdl.web.guard)."""
+_SEND_S = 5.0
 
 
 class ServiceAway(OSError):
@@ -21,11 +31,12 @@ class ServiceAway(OSError):
 
 @dataclass(frozen=True)
 class RemotePool:
-    """The pool of a service's run. All calls raise OSError."""
+    """The pool of a service's run. All calls raise OSError, and VcdlError for a token that opens nothing here."""
 
     client: ServiceClient
     run: str
     """The job's name there."""
+    shortest_look_s = 0.5
 
     @property
     def where(self) -> str:
@@ -43,30 +54,48 @@ class RemotePool:
     def desk(self, pilot: str) -> "RemoteDesk":
         return RemoteDesk(self, pilot)
 
-    def state_of(self, path: str) -> tuple[str, int]:
-        """What tells a file's content from another, and its size in bytes, 0: not known; files of a run stay."""
-        return path, 0
+    def state_of(self, path: str) -> str:
+        """What tells a file's content from another."""
+        with self._opened(path, "0-0") as answer:
+            return f"{self.where}\0{path}\0{answer.headers['etag']}"
 
-    def copy(self, path: str, target: Path) -> None:
-        """Write a file of the run to `target`."""
+    def copy(self, path: str, part: Path) -> bool:
+        """Go on with the copy of a file of the run; whether `part` is whole now."""
+        begin = part.stat().st_size if part.exists() else 0
+        # One byte of those that are here comes again: so a file that is whole has an answer, too.
+        with self._opened(path, f"{max(0, begin - 1)}-") as answer:
+            if answer.status != HTTPStatus.PARTIAL_CONTENT:
+                part.unlink(missing_ok=True)
+            elif begin:
+                answer.read(1)
+            if not pour(answer, part):
+                return False
+            size = answer.headers.get("content-range", "").rpartition("/")[2] or answer.headers["content-length"]
+        if part.stat().st_size != int(size):
+            raise ServiceAway(f"the connection to {self.client.name} broke off")
+        return True
+
+    @contextmanager
+    def _opened(self, path: str, span: str) -> Iterator[Any]:
         try:
-            self.client.fetch_for_pilot(self.run, path, target)
-        except VcdlError as error:
+            with self.client.opened(self._path(f"files/{path}"), span) as answer:
+                yield answer
+        except DataError as error:
+            raise FileNotFoundError(errno.ENOENT, str(error), path) from error
+        except GridUnavailable as error:
             raise ServiceAway(str(error)) from error
 
     def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """One act, and its answer."""
         try:
-            return self.client.ask_pool(method, self.run, path, body)
+            return self.client.ask(method, self._path(path), body)
+        except ServiceRefuses:
+            raise
         except VcdlError as error:
             raise ServiceAway(str(error)) from error
 
-    def send(self, update: Path) -> list[str]:
-        """Send an update in pieces, those that the service lacks; returns their names."""
-        try:
-            return self.client.send_chunks(ParcelFile.of(update.name, update))
-        except VcdlError as error:
-            raise ServiceAway(str(error)) from error
+    def _path(self, path: str) -> str:
+        return f"/pools/{quote(self.run, safe='')}/{path}"
 
 
 @dataclass(frozen=True)
@@ -78,27 +107,39 @@ class RemoteDesk:
 
     def make(self) -> None:
         """Make it."""
-        self.pool.ask("PUT", f"desks/{self.pilot}")
+        self._ask("PUT", "")
 
     def take(self) -> Assignment | None:
         """Take the next task up; None: there is none."""
-        raw = self._known(self.pool.ask("POST", f"desks/{self.pilot}/task"))["task"]
+        raw = self._ask("POST", "/task")["task"]
         return None if raw is None else msgspec.convert(raw, Assignment)
 
     def dropped(self) -> str:
         """The workunit that is not wanted any more; empty: none is."""
-        return str(self._known(self.pool.ask("GET", f"desks/{self.pilot}/dropped"))["workunit"])
+        return str(self._ask("GET", "/dropped")["workunit"])
 
-    def end(self, workunit: str, update: Path | str | None) -> None:
-        """Hand in how a task ended, as `Desk.end` does."""
-        ending = {"chunks": self.pool.send(update)} if isinstance(update, Path) else {"reason": update or ""}
-        self._known(self.pool.ask("PUT", f"desks/{self.pilot}/endings/{workunit}", ending))
+    def end(self, workunit: str, update: Path | str | None) -> bool:
+        """Hand in how a task ended, as `Desk.end` does; False: pieces of the update are still to be sent."""
+        if isinstance(update, Path):
+            content, place = update.read_bytes(), f"/updates/{workunit}"
+            until_s, sent = time.monotonic() + _SEND_S, self._ask("GET", place)["size_bytes"]
+            while sent is not None and sent < len(content):
+                if time.monotonic() >= until_s:
+                    return False
+                piece = content[sent : sent + _PIECE_BYTES]
+                sent = self._ask("PUT", f"{place}?offset={sent}", piece)["size_bytes"]
+            ending = {"sha256": hashlib.sha256(content).hexdigest()}
+        else:
+            ending = {"reason": update or ""}
+        self._ask("PUT", f"/endings/{workunit}", ending)
+        return True
 
     def forget(self, workunit: str) -> None:
         """Lay a task aside."""
-        self.pool.ask("DELETE", f"desks/{self.pilot}/task/{workunit}")
+        self._ask("DELETE", f"/task/{workunit}")
 
-    def _known(self, answer: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        answer = self.pool.ask(method, f"desks/{self.pilot}{path}", body)
         if not answer["desk"]:
             raise FileNotFoundError(f"{self.pool.where} knows no pilot {self.pilot}")
         return answer

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -40,6 +41,11 @@ _KINDS: dict[int, type[VcdlError]] = {
     ExitCode.BAD_MODEL: ModelError,
     ExitCode.BAD_FOLDER: RunFolderError,
 }
+
+
+class ServiceRefuses(GridError):
+    """The token does not open what was asked for, or it is not there."""
+
 
 Progress = Callable[[int, int], None]
 """Is told the bytes that are sent, and all."""
@@ -162,20 +168,18 @@ class ServiceClient:
                 missing.discard(chunk)
             yield len(content)
 
-    def send_chunks(self, file: ParcelFile) -> list[str]:
-        """Send a file in pieces that the service lacks; returns their names."""
-        missing = set(self._json("POST", "/chunks", list(file.chunks))["missing"])
-        for _ in self._send(file, missing):
-            pass
-        return list(file.chunks)
+    @contextmanager
+    def opened(self, path: str, span: str) -> Iterator[Any]:
+        """The answer with a part of a file, such as `100-`, if its status is 206; else with all of it."""
+        with self._opened("GET", path, headers={"Range": f"bytes={span}"}) as answer:
+            try:
+                yield answer
+            except http.client.HTTPException as error:
+                raise GridUnavailable(f"the connection to {self.name} broke off: try again") from error
 
-    def ask_pool(self, method: str, name: str, path: str, body: Any = None) -> dict[str, Any]:
-        """An act of a pilot in the pool of a run."""
-        return self._json(method, f"/pools/{quote(name, safe='')}/{path}", body)
-
-    def fetch_for_pilot(self, name: str, path: str, output: Path) -> None:
-        """Write a file that a subtask needs to `output`, whole or not at all."""
-        self._fetch(f"/pools/{quote(name, safe='')}/files/{path}", output)
+    def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        """A request, and its answer."""
+        return self._json(method, path, body)
 
     def _json(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
         """An answer as JSON. What is safe to ask twice is asked again while the service is away."""
@@ -214,8 +218,10 @@ class ServiceClient:
         try:
             told = json.loads(error.read(100_000))
             words, code = str(told["detail"]), told.get("exit_code")
-        except (ValueError, KeyError, TypeError, OSError):
-            return GridError(f"{self.name} answers {error.code}: look at its URL")
+        except (ValueError, KeyError, TypeError, OSError):  # a web server in front of it says so
+            words, code = f"{self.name} answers {error.code}: look at its URL", None
         if error.code in (429, 502, 503, 504):
             return GridUnavailable(words)
+        if error.code in (401, 403, 404):
+            return ServiceRefuses(words)
         return _KINDS.get(code, GridError)(words)

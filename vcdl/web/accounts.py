@@ -7,10 +7,11 @@ import hashlib
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vcdl.errors import JobError, RunFolderError
 from vcdl.files.atomic import PRIVATE_MODE
@@ -20,7 +21,7 @@ _FILE = "accounts.db"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS tokens (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, hash TEXT NOT NULL, role INTEGER NOT NULL, created_s REAL NOT NULL,
-    expires_s REAL, revoked_s REAL, used_s REAL
+    expires_s REAL, revoked_s REAL, used_s REAL, job TEXT
 );
 CREATE TABLE IF NOT EXISTS audit (
     id INTEGER PRIMARY KEY AUTOINCREMENT, time_s REAL NOT NULL, caller TEXT NOT NULL, deed TEXT NOT NULL,
@@ -47,6 +48,8 @@ class Token:
     expires_s: float | None
     revoked_s: float | None
     used_s: float | None
+    job: str | None
+    """The only job that a worker may train for; None: all."""
 
     @property
     def is_valid(self) -> bool:
@@ -73,10 +76,15 @@ class Accounts:
         self._path = service_folder(runs) / _FILE
         with self._opened() as database:
             database.executescript(_TABLES)
+            if "job" not in {column[1] for column in database.execute("PRAGMA table_info(tokens)")}:
+                database.execute("ALTER TABLE tokens ADD COLUMN job TEXT")  # of before December 2026
         self._path.chmod(PRIVATE_MODE)
 
-    def add(self, name: str, role: Role, days: float | None) -> str:
-        """Make a token, which nobody can be told again. Raises JobError for the owner's name, RunFolderError."""
+    def add(self, name: str, role: Role, days: float | None, job: str | None = None) -> str:
+        """Make a token, which nobody can be told again. `job`: the only one that a worker may train for.
+
+        Raises JobError for the owner's name, RunFolderError.
+        """
         if name == OWNER:
             raise JobError(f"{name} is whoever runs the service: choose another name")
         number, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
@@ -84,8 +92,8 @@ class Accounts:
         expires_s = None if days is None else now_s + days * 86400
         with self._opened() as database:
             database.execute(
-                "INSERT INTO tokens (id, name, hash, role, created_s, expires_s) VALUES (?, ?, ?, ?, ?, ?)",
-                (number, name, _hash(secret), int(role), now_s, expires_s),
+                "INSERT INTO tokens (id, name, hash, role, created_s, expires_s, job) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (number, name, _hash(secret), int(role), now_s, expires_s, job),
             )
         return f"vcdl_{number}_{secret}"
 
@@ -126,7 +134,7 @@ class Accounts:
         with self._opened() as database:
             rows = database.execute(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", (number,)).fetchall()
         token = _token(rows[0]) if rows else None
-        return Caller(token.name, token.role) if token is not None and token.is_valid else None
+        return Caller(token.name, token.role, token.id, token.job) if token is not None and token.is_valid else None
 
     def note(self, caller: Caller, deed: str, job: str, outcome: str = "done") -> None:
         """Add a line to the log of deeds. Raises RunFolderError."""
@@ -180,12 +188,12 @@ class Accounts:
             raise RunFolderError(f"{self._path} cannot be used ({error}): mend its disk or its rights") from error
 
 
-_COLUMNS = "id, name, role, created_s, expires_s, revoked_s, used_s"
+_COLUMNS = "id, name, role, created_s, expires_s, revoked_s, used_s, job"
 
 
-def _token(row: tuple[str, str, int, float, float | None, float | None, float | None]) -> Token:
-    number, name, role, created_s, expires_s, revoked_s, used_s = row
-    return Token(number, name, Role(role), created_s, expires_s, revoked_s, used_s)
+def _token(row: Sequence[Any]) -> Token:
+    number, name, role, *rest = row
+    return Token(number, name, Role(role), *rest)
 
 
 def _hash(secret: str) -> str:

@@ -8,6 +8,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from urllib.parse import quote
 
 from starlette.requests import HTTPConnection
@@ -15,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vcdl.web.problems import problem
-from vcdl.web.sessions import COOKIE, Caller, Sessions, is_same
+from vcdl.web.sessions import COOKIE, Caller, Role, Sessions, is_same
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Names under which this machine knows itself: `ssh -L` ends at one of them, with any port."""
@@ -28,6 +29,8 @@ _HEADERS = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]  # fmt: skip
+_OF_WORKERS = re.compile(r"/api/v1/(pools/.*|version)")
+"""All that a token of the role worker opens; `vcdl login` tries a token by asking for the version."""
 _FRESH = (b"cache-control", b"no-store")
 _PUBLIC = re.compile(r"/login|/healthz|/static/[a-z]+\.(css|js|svg)")
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -137,6 +140,8 @@ class Guard:
         asked.scope.setdefault("state", {})["caller"] = caller
         if caller is None or is_public:
             return None if is_public else why
+        if caller.role is Role.WORKER and not _OF_WORKERS.fullmatch(asked.url.path):
+            return problem(403, f"{caller.name} may only train for pools: this token is of the role worker")
         if self._rate.is_too_high(caller.name):
             return problem(429, f"{caller.name} asks too often: {_STEADY:g} requests a second are answered")
         if asked.scope["method"] in _SAFE or not caller.csrf:
@@ -165,7 +170,7 @@ class Guard:
         subject = self._sessions.subject(cookie) if cookie else None
         caller = None if subject is None else self._of_subject(subject)
         if caller is not None:
-            return Caller(caller.name, caller.role, self._sessions.csrf(cookie)), Response()
+            return replace(caller, csrf=self._sessions.csrf(cookie)), Response()
         path = asked.url.path
         if path.startswith("/api/") or path == "/metrics":
             return None, problem(401, "a token is needed: `Authorization: Bearer vcdl_…`, as `vcdl login` keeps one")

@@ -3,19 +3,24 @@
 Every act may come twice, late, or with its answer lost: it names the workunit that it means.
 """
 
+import hashlib
+import os
 import re
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Body, Path, Request
+from fastapi import APIRouter, Body, Path, Query, Request
 from fastapi.responses import FileResponse
 from pydantic import BaseModel, Field
 
-from vcdl.errors import DataError, RunFolderError, WorkunitError, folder_errors
-from vcdl.files.atomic import temporary_name
+from vcdl.codecs.choose import up_encoding
+from vcdl.errors import DataError, WorkunitError, folder_errors
 from vcdl.pool.desks import Desk, Message, PoolFolder, is_pilot
-from vcdl.run.frozen_job import read_frozen
-from vcdl.web.service import needs, service_of
+from vcdl.run.folder import RunFolder
+from vcdl.run.run import Run
+from vcdl.web.served_commands import ServiceBusy
+from vcdl.web.service import Forbidden, caller_of, needs, service_of
 from vcdl.web.sessions import Role
 from vcdl.wire.workunit import WorkunitName
 
@@ -23,31 +28,44 @@ router = APIRouter(prefix="/api/v1/pools/{name}", tags=["v1"])
 _FETCHED = re.compile(r"model\.json|frozen\.h5|data/shards/shard_\d+\.npz|(?:snapshots|downloads)/params_v\d+\.h5")
 """What a subtask needs of a run's folder, and nothing else in it."""
 _REASON_CHARACTERS = 2000
+_MOST_PILOTS = 64
+"""Pilots of a token that are in a pool at once."""
+_HEADER_BYTES = 1 << 20
 Name = Annotated[str, Path(max_length=64, description="the job's name")]
+Piece = Annotated[bytes, Body(media_type="application/octet-stream", max_length=1 << 20)]
 Pilot = Annotated[str, Path(max_length=80, description="the pilot's name")]
 
 
 class TaskEnding(BaseModel):
     """How a task ended: an update, a reason, or neither."""
 
-    chunks: list[str] = Field(default=[], max_length=10_000)
-    """The update, by the SHA-256 of its pieces."""
+    sha256: str = Field(default="", max_length=64)
+    """SHA-256 of the update, whose pieces are here."""
     reason: str = Field(default="", max_length=_REASON_CHARACTERS)
 
 
+def _run(request: Request, name: str) -> RunFolder:
+    """The folder of a run whose pool the caller may enter. Raises Forbidden, NoSuchJobError, RunFolderError."""
+    caller = caller_of(request)
+    if caller.role is not Role.WORKER:
+        needs(request, Role.OPERATOR)
+    elif caller.job not in (None, name):
+        raise Forbidden(f"{caller.name} may only train for the job {caller.job}")
+    return service_of(request).folder(name)
+
+
 def _pool(request: Request, name: str) -> PoolFolder:
-    """The pool of a run; pilots are the operator's own machines. Raises Forbidden, RunFolderError."""
-    needs(request, Role.OPERATOR)
-    folder = service_of(request).folder(name)
-    if read_frozen(folder).model.code is not None:
-        raise RunFolderError(f"{name} brings code of its own, which a service sends to no pilot: use its folder")
-    return PoolFolder.of(folder.path)
+    return PoolFolder.of(_run(request, name).path)
 
 
 def _desk(request: Request, name: str, pilot: str) -> Desk:
+    """The desk of a pilot of the caller's: nobody writes on another's desk. Raises Forbidden, DataError."""
+    pool, caller = _pool(request, name), caller_of(request)
     if not is_pilot(pilot):
         raise DataError(f"{pilot[:80]!r} is no name of a pilot")
-    return _pool(request, name).desk(pilot)
+    if caller.role is Role.WORKER and not pilot.startswith(f"{caller.id}."):
+        raise Forbidden(f"{pilot} is no pilot of {caller.name}: their names begin with {caller.id} and a full stop")
+    return pool.desk(pilot)
 
 
 @router.get("/driver")
@@ -60,24 +78,31 @@ def driver(request: Request, name: Name) -> dict[str, Any]:
 
 @router.put("/bell/{pilot}")
 def ring(request: Request, name: Name, pilot: Pilot, message: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
-    """Leave a pilot's message. One that comes late says what was, and the next one mends it."""
+    """Leave a pilot's message. One that comes late says what was, and the next one mends it. `desk`: as elsewhere."""
     desk = _desk(request, name, pilot)
     try:
         said = msgspec.convert({**message, "pilot": pilot}, Message)
     except msgspec.ValidationError as error:
         raise DataError(f"this is no message of a pilot: {error}") from error
+    if said.bytes_down < 0 or not 0 <= said.fraction <= 1:
+        raise DataError("this is no message of a pilot: bytes are 0 or more, and a fraction is one of 1")
     with folder_errors(desk.path):
-        _pool(request, name).ring(said)
-    return {}
+        if is_there := desk.path.is_dir():
+            _pool(request, name).ring(said)
+    return {"desk": is_there}
 
 
 @router.put("/desks/{pilot}")
 def arrive(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
-    """Make the pilot's desk."""
-    desk = _desk(request, name, pilot)
+    """Make the pilot's desk, and say that it has come."""
+    desk, number = _desk(request, name, pilot), caller_of(request).id
     with folder_errors(desk.path):
+        of_caller = [other for other in os.listdir(desk.path.parent) if other.startswith(f"{number}.")]
+        if len(of_caller) >= _MOST_PILOTS and pilot not in of_caller:
+            raise ServiceBusy(f"{caller_of(request).name} has {_MOST_PILOTS} pilots in {name}: no more may come")
         desk.path.mkdir(exist_ok=True)
-    return {}
+        _pool(request, name).ring(Message(pilot, 0))
+    return {"desk": True}
 
 
 @router.post("/desks/{pilot}/task")
@@ -109,7 +134,40 @@ def forget(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[st
     with folder_errors(desk.path):
         if _is_at_work_on(desk, workunit):
             desk.forget(workunit)
-    return {}
+    return {"desk": True}
+
+
+@router.get("/desks/{pilot}/updates/{workunit}")
+def has_come(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[str, Any]:
+    """The bytes of an update that are here, where its pieces go on; null: it was handed in, or nobody wants it."""
+    desk = _desk(request, name, pilot)
+    with folder_errors(desk.path):
+        part = _part(desk, workunit)
+        size_bytes = part.stat().st_size if part.exists() else 0
+        return {"desk": desk.path.is_dir(), "size_bytes": size_bytes if _is_at_work_on(desk, workunit) else None}
+
+
+@router.put("/desks/{pilot}/updates/{workunit}")
+def add_piece(
+    request: Request, name: Name, pilot: Pilot, workunit: str, offset: Annotated[int, Query(ge=0)], piece: Piece
+) -> dict[str, Any]:
+    """Add a piece of at most 1 MiB to an update; its answer is that of GET. One that comes twice changes nothing."""
+    desk = _desk(request, name, pilot)
+    with folder_errors(desk.path):
+        part = _part(desk, workunit)
+        if _is_at_work_on(desk, workunit):
+            run = Run.open(_run(request, name))
+            if offset + len(piece) > up_encoding(run.transport, run.layout).most_file_bytes + _HEADER_BYTES:
+                raise DataError(f"{workunit}: no update of this job is as large")
+            for old in desk.path.glob(".*.part"):
+                if old != part:
+                    old.unlink(missing_ok=True)
+            part.touch()
+            with part.open("r+b") as file:  # at its place: the same piece may come twice at once
+                if offset <= part.stat().st_size:
+                    file.seek(offset)
+                    file.write(piece)
+    return has_come(request, name, pilot, workunit)
 
 
 @router.put("/desks/{pilot}/endings/{workunit}")
@@ -119,16 +177,14 @@ def end(request: Request, name: Name, pilot: Pilot, workunit: str, ending: TaskE
     with folder_errors(desk.path):
         if not _is_at_work_on(desk, workunit):  # this has come twice, or the run has given the pilot up
             return {"desk": desk.path.is_dir()}
-        if not ending.chunks:
+        update = _part(desk, workunit)
+        if not ending.sha256:
             desk.end(workunit, ending.reason or None)
-            return {"desk": True}
-        update = temporary_name(desk.path / f"{workunit}.h5")
-        try:
-            with update.open("wb") as file:
-                file.writelines(service_of(request).chunks.read(ending.chunks))
+        elif update.is_file() and _sha256(update) == ending.sha256:
             desk.end(workunit, update)
-        finally:
+        else:
             update.unlink(missing_ok=True)
+            raise DataError(f"the update of {workunit} was damaged on its way: send it again")
     return {"desk": True}
 
 
@@ -142,11 +198,22 @@ def file(request: Request, name: Name, path: str) -> FileResponse:
     return FileResponse(found, media_type="application/octet-stream")
 
 
-def _is_at_work_on(desk: Desk, workunit: str) -> bool:
-    """Whether it is the desk's task. Raises DataError for what names no workunit."""
+def _part(desk: Desk, workunit: str) -> FilePath:
+    """The file in which an update grows. Raises DataError for what names no workunit."""
     try:
         WorkunitName.parse(workunit)
     except WorkunitError as error:
         raise DataError(str(error)) from error
+    return desk.path / f".{workunit}.part"
+
+
+def _sha256(path: FilePath) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_at_work_on(desk: Desk, workunit: str) -> bool:
+    """Whether it is the desk's task. Raises DataError for what names no workunit."""
+    _part(desk, workunit)
     task = desk.taken()
     return task is not None and task.workunit == workunit

@@ -25,8 +25,10 @@ _KEY_BYTES = 32
 
 
 class Role(IntEnum):
-    """A caller's rights; each role has those of the roles before it."""
+    """A caller's rights; each role has those of the roles before it, but for a worker's."""
 
+    WORKER = 0
+    """Pilots' acts in a pool, and nothing else."""
     READER = 1
     SUBMITTER = 2
     OPERATOR = 3
@@ -38,6 +40,10 @@ class Caller:
 
     name: str
     role: Role
+    id: str = ""
+    """The token's id; empty: it is the owner."""
+    job: str | None = None
+    """The only job whose pool a worker may enter; None: all jobs'."""
     csrf: str = ""
     """The secret that a form of this session must bring; empty: the caller has no session, but a token."""
 
