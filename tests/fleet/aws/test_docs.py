@@ -1,4 +1,4 @@
-"""docs/fleet-aws.md agrees with the code: its fleet file, its policy, its error codes."""
+"""docs/fleet-aws.md and deploy/aws agree with the code: fleet file, policies, error codes."""
 
 import ast
 import json
@@ -13,13 +13,14 @@ import pytest
 import vcdl.fleet.aws
 from tests.fleet.aws.moto_cloud import MotoCloud
 from tests.fleet.fleet_files import fleet_file
-from tests.places import DOCS
+from tests.places import DOCS, ROOT
 from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.aws.region import kind_of
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import load_fleet_settings
 
 DOCUMENT = (DOCS / "fleet-aws.md").read_text(encoding="utf-8")
+POLICIES = ROOT / "deploy" / "aws"
 SOURCES = Path(vcdl.fleet.aws.__file__).parent
 ASKED_BY_AWS_ITSELF = {"ec2:RunInstances", "iam:CreateServiceLinkedRole"}
 """Actions that `create_fleet` performs in the caller's name."""
@@ -39,9 +40,8 @@ def test_the_fleet_file_of_the_documentation_has_pools(cloud: MotoCloud, tmp_pat
 
 def statements() -> list[dict[str, Any]]:
     """The policy's, and those that baking needs besides."""
-    policy, baking = re.findall(r"```json\n(.*?)```", DOCUMENT, re.DOTALL)
-    listed: list[dict[str, Any]] = [*json.loads(policy)["Statement"], *json.loads(baking)]
-    return listed
+    policies = [json.loads((POLICIES / f"{name}-policy.json").read_text()) for name in ("fleet", "bake")]
+    return [statement for policy in policies for statement in policy["Statement"]]
 
 
 def actions(statement: dict[str, Any]) -> list[str]:
