@@ -301,6 +301,7 @@ def _autoencoder() -> Any:
 
 PROBLEMS = (
     Problem("wine", lambda: _tables(13, 3), lambda rng: _bundled("wine", rng)),
+    Problem("iris", lambda: _tables(4, 3), lambda rng: _bundled("iris", rng)),
     Problem("breast cancer, one output", _yes_or_no, lambda rng: _bundled("breast_cancer", rng)),
     Problem("diabetes, regression", _numbers, _regression, measure="mean_absolute_error"),
     Problem("diabetes, prices", _numbers, _prices, measure="mean_absolute_error"),

@@ -19,6 +19,8 @@ EXPERIMENT = Experiment(
         Variant("ours, batches of 8", (*DEFAULT, "training.batch_size=8"), epochs=(8,)),
         Variant("ours, weight decay", (*DEFAULT, DECAY), epochs=(26,)),
         Variant("the paper's", PAPER),
+        Variant("ours, twenty slots", DEFAULT, ("clients=20",), epochs=(8,), is_extra=True),
+        Variant("ours, forty slots", DEFAULT, ("clients=40",), epochs=(8,), is_extra=True),
     ),
     epochs=(8, 20),
     fleet=TEN_SLOTS,

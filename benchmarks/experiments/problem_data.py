@@ -1,12 +1,18 @@
 """Small data sets that are made, not downloaded: each from its formula and one seed, the same on every machine."""
 
+import subprocess
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from vcdl.data.rows import Array
+from vcdl.errors import DataError
 
 _TRAIN, _TEST = 2_400, 1_000
+_LONGER = {"characters": 4_800}
+"""Samples to train on of sets that need more."""
+_FREQUENT = 100
+"""A character that is rarer becomes a space."""
 _SEED = 15
 _Samples = tuple[Array, Array]
 
@@ -88,6 +94,42 @@ def pulses(rng: np.random.Generator, count: int) -> _Samples:
     return x.astype(np.float32), y
 
 
+def blots(rng: np.random.Generator, count: int) -> _Samples:
+    """Images of 24 × 24 pixels with a disc and a square in noise, one over the other: the class of each pixel."""
+    rows, columns = np.mgrid[:24, :24]
+    y = np.zeros((count, 24, 24), np.int32)
+    for image in y:
+        for kind in rng.permutation(2):
+            (row, column), size = rng.uniform(4, 20, 2), rng.uniform(3, 6)
+            far = np.hypot(rows - row, columns - column) if kind else np.maximum(abs(rows - row), abs(columns - column))
+            image[far < size] = kind + 1
+    x = np.array([0.0, 0.6, 1.0])[y] + rng.normal(0, 0.5, y.shape)
+    return x[..., None].astype(np.float32), y
+
+
+def tilted(rng: np.random.Generator, count: int) -> _Samples:
+    """The stripes of `gratings` in three classes: flat, steep, between."""
+    x, y = gratings(rng, count)
+    return x, np.array([0, 1, 2, 2, 2, 1])[y]
+
+
+def characters(rng: np.random.Generator, count: int) -> _Samples:
+    """Pieces of 32 characters of the King James Bible, and for each the character that follows.
+
+    The text is that of Debian's package bible-kjv, and no longer under copyright. Raises DataError.
+    """
+    try:
+        text = subprocess.run(["bible", "gen1:1-ex40:38"], capture_output=True, check=True).stdout
+    except OSError as error:
+        raise DataError("the characters come from Debian's package bible-kjv: apt-get install bible-kjv") from error
+    found, places, counts = np.unique(np.frombuffer(text, np.uint8), return_inverse=True, return_counts=True)
+    codes = np.unique(np.where(counts >= _FREQUENT, found, ord(" "))[places], return_inverse=True)[1]
+    half = len(codes) * 3 // 4
+    begin, end = (0, half) if count > _TEST else (half, len(codes))
+    at = rng.integers(begin, end - 33, count)[:, None] + np.arange(33)
+    return codes[at[:, :-1]].astype(np.uint8), codes[at[:, 1:]].astype(np.int32)
+
+
 FORMULAS: Mapping[str, Callable[[np.random.Generator, int], _Samples]] = {
     "gratings": gratings,
     "topics": topics,
@@ -95,6 +137,9 @@ FORMULAS: Mapping[str, Callable[[np.random.Generator, int], _Samples]] = {
     "waves": waves,
     "phrases": phrases,
     "pulses": pulses,
+    "blots": blots,
+    "tilted": tilted,
+    "characters": characters,
 }
 
 
@@ -121,7 +166,8 @@ def arrays(name: str) -> dict[str, Array]:
     """
     rng = np.random.default_rng(_SEED)
     if name in FORMULAS:
-        (x_train, y_train), (x_test, y_test) = (FORMULAS[name](rng, count) for count in (_TRAIN, _TEST))
+        counts = _LONGER.get(name, _TRAIN), _TEST
+        (x_train, y_train), (x_test, y_test) = (FORMULAS[name](rng, count) for count in counts)
     else:
         x, y = bundled(name)
         order, tested = rng.permutation(len(x)), len(x) // 5

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 
 def normalised_cnn(input_shape: tuple[int, ...], outputs: int) -> Any:
     """Two convolutions for images, each with batch normalisation."""
@@ -129,6 +131,57 @@ def attention(input_shape: tuple[int, ...], outputs: int) -> Any:
     y = layers.Dense(48, activation="relu", name="dense_1")(layers.LayerNormalization(name="norm_2")(x))
     x = layers.Add(name="add_2")([x, layers.Dense(24, name="dense_2")(y)])
     return _model(inputs, layers.GlobalAveragePooling1D(name="mean")(x), outputs, "attention")
+
+
+def characters(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """A small Transformer that names the next character at each place, from those up to it."""
+    import keras
+    from keras import layers, ops
+
+    inputs = keras.Input(input_shape, name="input")
+    places = layers.Embedding(input_shape[0], 32, name="places")(ops.cumsum(ops.ones_like(inputs), axis=1) - 1)
+    x = layers.Add(name="both")([layers.Embedding(outputs, 32, name="embedding")(inputs), places])
+    for block in (1, 2):
+        y = layers.LayerNormalization(name=f"norm_{block}a")(x)
+        y = layers.MultiHeadAttention(2, 16, name=f"attention_{block}")(y, y, use_causal_mask=True)
+        x = layers.Add(name=f"add_{block}a")([x, y])
+        y = layers.LayerNormalization(name=f"norm_{block}b")(x)
+        y = layers.Dense(96, activation="gelu", name=f"dense_{block}a")(y)
+        x = layers.Add(name=f"add_{block}b")([x, layers.Dense(32, name=f"dense_{block}b")(y)])
+    return _model(inputs, layers.LayerNormalization(name="norm")(x), outputs, "characters")
+
+
+def small_unet(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """A U-Net of three sizes: a class for each pixel."""
+    import keras
+    from keras import layers
+
+    def convolved(x: Any, filters: int, name: str) -> Any:
+        return layers.Conv2D(filters, 3, padding="same", activation="relu", name=name)(x)
+
+    inputs = keras.Input(input_shape, name="input")
+    fine = convolved(inputs, 8, "down_1")
+    middle = convolved(layers.MaxPooling2D(2, name="pool_1")(fine), 16, "down_2")
+    x = convolved(layers.MaxPooling2D(2, name="pool_2")(middle), 32, "down_3")
+    for name, filters, beside in (("up_2", 16, middle), ("up_1", 8, fine)):
+        x = layers.Conv2DTranspose(filters, 2, strides=2, name=name)(x)
+        x = convolved(layers.Concatenate(name=f"{name}_both")([x, beside]), filters, f"{name}_conv")
+    return _model(inputs, x, outputs, "small_unet")
+
+
+def pretrained(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """A net that has learnt six directions of stripes, with a new output."""
+    import keras
+
+    from benchmarks.experiments.problem_data import gratings
+
+    keras.utils.set_random_seed(1)
+    body = plain_cnn(input_shape, 6)
+    x, y = gratings(np.random.default_rng(1), 1_500)
+    body.compile("adam", "sparse_categorical_crossentropy")
+    body.fit(x, y, epochs=4, verbose=0)
+    keras.utils.set_random_seed(2)
+    return _model(body.input, body.get_layer("dense").output, outputs, "pretrained")
 
 
 def _model(inputs: Any, x: Any, outputs: int, name: str) -> Any:

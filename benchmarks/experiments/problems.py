@@ -77,17 +77,21 @@ class StrangersProblem(Problem):
     units: tuple[int, ...] = ()
     """Layers of VCDL's `mlp`; empty: `model` is used."""
     task: str = ""
+    train: tuple[str, ...] = ()
+    """The layers that are trained; empty: all."""
 
     @property
     def is_made(self) -> bool:
         return self.name != "digits"
 
     def _job(self) -> dict[str, object]:
-        model = (
+        model: dict[str, object] = (
             {"builtin": {"name": "mlp", "units": list(self.units)}}
             if self.units
             else {"python": f"benchmarks.experiments.problem_models:{self.model}"}
         )
+        if self.train:
+            model["train"] = list(self.train)
         task = {"task": self.task} if self.task else {}
         return {"name": self.name, "model": model, "data": {**self._source, "normalise": self.normalise, **task}}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.experiments.experiment import Experiment, Tuned
 from benchmarks.experiments.measured import RunFigures
+from benchmarks.experiments.tuning import TUNING_SEEDS
 from benchmarks.experiments.written import ResultFiles, write_report
 from vcdl.errors import folder_errors
 from vcdl.files.atomic import atomic_write
@@ -44,7 +45,8 @@ def lines_of(cells: Sequence[Tuned], runs: Sequence[RunFigures]) -> Iterator[str
     seeds = len({run.run.seed for run in runs})
     yield "One seed each." if seeds == 1 else f"Mean ± sample standard deviation over {seeds} seeds."
     if any(cell.rate is not None for cell in cells):
-        yield "In brackets the rate that was best with another seed."
+        which = "this seed" if {run.run.seed for run in runs} <= set(TUNING_SEEDS) else "another seed"
+        yield f"In brackets the rate that was best with {which}."
 
 
 def _words(cell: Tuned, runs: Sequence[RunFigures]) -> str:

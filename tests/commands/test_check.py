@@ -125,3 +125,9 @@ def _note(capsys: pytest.CaptureFixture[str]) -> str:
     said = capsys.readouterr().out
     assert "hunter2" not in said
     return said.partition("note   ")[2]
+
+
+@pytest.mark.parametrize(("optimizer", "cure"), [("ftrl", "take adagrad"), ("schedule_free_adamw", "take adamw")])
+def test_an_optimizer_that_does_not_learn_in_subtasks_is_refused_by_name(optimizer: str, cure: str) -> None:
+    with pytest.raises(JobError, match=rf"training > optimizer: {optimizer}\b.*{cure}"):
+        check(DIGITS, [f"training.optimizer={optimizer}"])
