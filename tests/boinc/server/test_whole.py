@@ -1,7 +1,8 @@
 """A server's life on machines of its own: `make test-server BOINC=TREE`, as root (machine.py says what it needs).
 
-Installed and killed in each step, trained on by a volunteer's machine, rebooted, backed up, upgraded with tasks out,
-lost, and restored elsewhere. Prints what happened when; the figures go to docs/measured/server.md.
+Installed and killed in each step, trained on by a volunteer's machine, rebooted, given new keys, backed up, upgraded
+with tasks out; another one lost, and restored elsewhere; a third one on a disk that fills. Prints what happened when;
+the figures go to docs/measured/server.md.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -197,8 +198,7 @@ def test_a_server_lives(stage: Callable[..., Machine]) -> None:
 
     key = make_account(first)
     attach(first, volunteer, key)
-    (first.root / "home/boincadm/job.yaml").write_text(JOB)
-    first.run("vcdl", "submit", "/home/boincadm/job.yaml", "--project-dir", PROJECT, user="boincadm")
+    submit(first)
     told.say("the volunteer's machine is attached, and a job submitted")
     wait(lambda: applied(first), "an update is applied")
     told.say("the first subtask counts")
@@ -270,12 +270,30 @@ def test_a_server_lives(stage: Callable[..., Machine]) -> None:
     first.run("vcdl", "server", "upgrade", "--back")
     told.say("and back")
 
-    others = [stage(f"volunteer{number}", 20 + number) for number in range(1, VOLUNTEERS)]
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda other: attach(first, other, key, cores=1), others))
-    wait(lambda: len(hosts_that_brought(first)) == VOLUNTEERS, "each client has brought an update")
-    told.say(f"{VOLUNTEERS} clients train")
 
+def began(stage: Callable[..., Machine], server: Machine, names: Sequence[str]) -> list[Machine]:
+    """Installs a server and submits a job to it; returns its clients' machines, each of which has brought updates."""
+    lines = server.run(*INSTALL).splitlines()
+    print("".join(f"{line}\n" for line in lines if line.startswith("made so")))
+    key = make_account(server)
+    volunteers = [stage(name, 20 + number) for number, name in enumerate(names)]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda volunteer: attach(server, volunteer, key, cores=1), volunteers))
+    submit(server)
+    wait(lambda: len(hosts_that_brought(server)) == len(names), "each client has brought an update")
+    return volunteers
+
+
+def submit(server: Machine) -> None:
+    (server.root / "home/boincadm/job.yaml").write_text(JOB)
+    server.run("vcdl", "submit", "/home/boincadm/job.yaml", "--project-dir", PROJECT, user="boincadm")
+
+
+def test_a_lost_server_with_four_clients(stage: Callable[..., Machine]) -> None:
+    told = Transcript()
+    first = stage("first", 10)
+    volunteers = began(stage, first, [f"volunteer{number}" for number in range(VOLUNTEERS)])
+    told.say(f"installed; {VOLUNTEERS} clients train")
     first.run("vcdl", "server", "backup", "--to", "/srv/backup")
     kept = applied(first)
     shutil.copytree(first.root / "srv/backup", STAGE / "backup", dirs_exist_ok=True)
@@ -286,7 +304,7 @@ def test_a_server_lives(stage: Callable[..., Machine]) -> None:
     told.say("a third machine with VCDL is up")
     second.run("apt-get", "update", "-qq")
     second.run("/opt/vcdl/bin/vcdl", "server", "restore", "--from", "/srv/backup", "--boinc", BOINC)
-    for each in (volunteer, *others):
+    for each in volunteers:
         lead(each, second)
     told.say("restored")
     wait(lambda: len(applied(second)) > len(kept), "training goes on elsewhere")
@@ -311,13 +329,9 @@ def test_a_full_disk_stops_new_work_before_the_database(stage: Callable[..., Mac
 
 def fill(stage: Callable[..., Machine], disk: Path) -> None:
     told = Transcript()
-    server, volunteer = stage("small", 12, disk), stage("reader", 21)
-    print("".join(f"{line}\n" for line in server.run(*INSTALL).splitlines() if line.startswith("made so")))
-    told.say("installed on a disk of 6 GB")
-    attach(server, volunteer, make_account(server))
-    (server.root / "home/boincadm/job.yaml").write_text(JOB)
-    server.run("vcdl", "submit", "/home/boincadm/job.yaml", "--project-dir", PROJECT, user="boincadm")
-    wait(lambda: len(applied(server)) >= 4, "updates are applied")
+    server = stage("small", 12, disk)
+    began(stage, server, ["volunteer"])
+    told.say("installed on a disk of 6 GB, and training")
     told.say(server.run("vcdl", "project", "disk", "--project-dir", PROJECT, user="boincadm"))
 
     def free() -> int:
