@@ -18,7 +18,7 @@ RED = Path("/etc/vcdl/red")
 _RED_CHECK = f"""
 
 def red(installation: Installation) -> Iterator[Finding]:
-    if Path("{RED}").exists():
+    if os.path.exists("{RED}"):
         yield failed("red", "this version does not come up", "none")
 
 

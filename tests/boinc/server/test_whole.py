@@ -258,6 +258,7 @@ def test_a_server_lives(stage: Callable[..., Machine]) -> None:
     said = subprocess.run(first.command(*upgrade), capture_output=True, text=True, check=False)
     assert said.returncode != 0
     assert "the upgrade was taken back" in said.stderr, said
+    assert "this version does not come up" in said.stderr, said
     assert "99.1" not in first.run("vcdl", "--version")
     first.run(*DOCTOR, user="boincadm")
     (first.root / str(RED)[1:]).unlink()

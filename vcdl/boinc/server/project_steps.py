@@ -11,6 +11,7 @@ from pathlib import Path
 from vcdl.backoff import wait_until
 from vcdl.boinc.doctor.asking import NoAnswer, ask
 from vcdl.boinc.project import files
+from vcdl.boinc.project.tools import last_words
 from vcdl.boinc.server import system, texts
 from vcdl.boinc.server.machine_steps import redis_password
 from vcdl.boinc.server.settings import ETC, LETS_ENCRYPT, NO_TLS, SELF_SIGNED, ServerSettings
@@ -94,10 +95,12 @@ def is_healthy(settings: ServerSettings) -> bool:
 
 def complaints(settings: ServerSettings) -> list[str]:
     """The doctor's failures, each with its cure."""
-    script = f"{texts.COMMAND} project doctor --project-dir {settings.project}; true"
+    script = f"{texts.COMMAND} project doctor --project-dir {settings.project} 2>&1; true"
     said = system.run("sh", "-c", script, user=settings.user).splitlines()
     failed = [number for number, line in enumerate(said) if line.startswith("failed")]
-    return [line.strip() for number in failed for line in said[number : number + 2]] or ["the doctor did not run"]
+    return [line.strip() for number in failed for line in said[number : number + 2]] or [
+        f"the doctor did not run: {last_words(' '.join(said))}"
+    ]
 
 
 def serve(settings: ServerSettings) -> None:
