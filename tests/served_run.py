@@ -58,7 +58,7 @@ class ServedRun:
                 "update": {"rule": "vc_asgd", "alpha": alpha},
                 "validate": {"every": "epoch"},
                 "store": {"url": store_url or f"file:{folder.store}", "consistency": consistency},
-                "grid": {"servers": 0},
+                "grid": {"servers": 2},
                 "trust": trust,
             }
         )

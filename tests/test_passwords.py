@@ -7,10 +7,9 @@ import pytest
 
 from benchmarks.experiments.__main__ import Wanted
 from vcdl.cli import exit_code_of
-from vcdl.commands.bug_report import write_bug_report
-from vcdl.errors import ExitCode, JobError
+from vcdl.errors import ExitCode, JobError, without_passwords
 from vcdl.job import load_job
-from vcdl.passwords import without_passwords
+from vcdl.run.bug_report import write_bug_report
 
 JOB = "name: a\nmodel: {builtin: mlp}\ndata: {dataset: digits}\n"
 URL = "redis://:hunter2@host/x"
@@ -100,9 +99,7 @@ def test_a_bug_report_has_neither_arguments_nor_errors_with_it(tmp_path: Path, m
     assert "hunter2" not in text
 
 
-@pytest.mark.parametrize(
-    "arguments", [["check", "job.yaml", f"store={URL}"], ["replay", "run", "--set", f"store={URL}"]]
-)
+@pytest.mark.parametrize("arguments", [["check", "job.yaml", f"store={URL}"], ["run", "job.yaml", f"store={URL}"]])
 def test_a_usage_error_has_not(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code_of(arguments) == ExitCode.USAGE
     said = capsys.readouterr().err

@@ -13,14 +13,13 @@ from typing import NoReturn
 
 import click
 
-from vcdl.errors import ExitCode
-from vcdl.passwords import without_passwords
+from vcdl.errors import ExitCode, without_passwords
 from vcdl.version import __version__
 
 COMMANDS = (
     *("new", "data", "run", "check", "describe", "status", "profile", "jobs", "hosts", "watch", "serve"),
     *("token", "stop", "resume", "set", "clone", "export", "plot", "compare", "login", "submit", "project", "server"),
-    *("client", "plan", "simulate", "replay", "assimilator", "fleet", "pool", "worker"),
+    *("client", "plan", "simulate", "fleet", "pool", "worker"),
 )
 """The commands in the order of a first use; each is a module of vcdl.commands with a `command`."""
 
@@ -99,7 +98,7 @@ def exit_code_of(arguments: Sequence[str], command: click.Command = vcdl) -> Exi
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except Exception as error:
-        from vcdl.commands.failure import describe_error
+        from vcdl.run.failure import describe_error
 
         return _say(*describe_error(error))
     return ExitCode(result)

@@ -27,6 +27,7 @@ A message says what happened and then what to do about it.
 """
 
 import errno
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -62,6 +63,15 @@ def start_cure(error: OSError) -> str:
 def file_cure(error: OSError) -> str:
     """The cure for a file that cannot be read or written."""
     return (_FILED_BY | _STARTED_BY).get(error.errno or 0, "mend its disk")
+
+
+MASK = "***"
+"""A password, in what is printed or written for others to read."""
+
+# A file name made from a URL has one slash. The match ends at the line's last @: an unescaped password may hold any
+# character.
+_PASSWORD = re.compile(r"((?://|:/)[^\s:@]*:).*@")
+_AUTHORITY_END = re.compile("[/?#]")
 
 
 class ExitCode(IntEnum):
@@ -259,3 +269,21 @@ def weights_file_error(path: Path, error: OSError) -> WeightsFileError | FileUna
 def one_line(error: BaseException) -> str:
     """An error's message in one line that is not too long, for a message of ours; its kind where it says nothing."""
     return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def without_passwords(text: str) -> str:
+    """The text with passwords of URLs (`//user:…@`) masked; in a line with several, everything from the first
+    to the last.
+    """
+    return _PASSWORD.sub(rf"\1{MASK}@", text)
+
+
+def split_password(url: str) -> tuple[str, str]:
+    """A URL `SCHEME://[USER[:PASSWORD]@]HOST…` without its password, and the password as it is written there."""
+    scheme, separator, rest = url.partition("://")
+    authority = _AUTHORITY_END.split(rest, maxsplit=1)[0]
+    login, _, host = authority.rpartition("@")
+    user, _, password = login.partition(":")
+    if not password:
+        return url, ""
+    return f"{scheme}{separator}{f'{user}@' if user else ''}{host}{rest[len(authority) :]}", password

@@ -71,7 +71,7 @@ def _remove(folder: RunFolder) -> None:
     """Stop the job, and remove it when its work was taken back: else volunteers see it on the page of jobs."""
     folder.stop_request.touch()
     give_up_s = time.monotonic() + _TAKEN_BACK_WITHIN_S
-    while read_report(folder).paused is None:
+    while read_report(folder).history.paused is None:
         if time.monotonic() > give_up_s:
             click.echo(f"{folder.path} stays: its work was not taken back yet; is vcdl_work_generator down?", err=True)
             return

@@ -49,7 +49,7 @@ class Wanted:
     @property
     def command(self) -> str:
         """The command that makes the same results again, for the report; without passwords."""
-        from vcdl.passwords import without_passwords
+        from vcdl.errors import without_passwords
 
         words = ["python", "-m", "benchmarks.experiments", self.name, *([str(self.job_file)] if self.job_file else [])]
         words += ["--seeds", ",".join(map(str, self.seeds))]

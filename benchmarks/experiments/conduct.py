@@ -17,11 +17,11 @@ from multiprocessing.context import SpawnProcess
 from typing import TYPE_CHECKING
 
 from benchmarks.experiments.planned_run import PlannedRun
+from benchmarks.experiments.poisoned_data import FOLDER as POISONED_DATA
 from vcdl.client.processors import limit_threads
 from vcdl.errors import RunFolderError, VcdlError
 from vcdl.run.folder import RunIsBusy
 from vcdl.run.reading import is_finished
-from vcdl.simulate.poisoned_data import FOLDER as POISONED_DATA
 
 if TYPE_CHECKING:
     from vcdl.client.trainer import TrainerCache
@@ -102,19 +102,17 @@ def _work(runs: Sequence[PlannedRun], end: Connection) -> None:
 
 def _make(run: PlannedRun, trainers: "TrainerCache") -> str | None:
     """The result in words; None when another process has made the run, or is making it. Raises VcdlError."""
+    from benchmarks.experiments.hostile_run import HostileRun
+    from benchmarks.experiments.serial import OneTrainer
     from benchmarks.experiments.targets import leave_targets
+    from benchmarks.experiments.training_here import TrainingHere
     from vcdl.journal.observer import RunObserver
     from vcdl.simulate.simulation import simulate
 
+    job, fleet = run.simulated
+    training = TrainingHere(run.folder, OneTrainer() if run.serial else trainers)
     try:
-        report = simulate(
-            run.folder,
-            run.job,
-            run.fleet,
-            RunObserver(),
-            serial=run.serial,
-            trainers=trainers,
-        )
+        report = simulate(run.folder, job, fleet, RunObserver(), training, HostileRun)
     except RunIsBusy:
         return None
     except RunFolderError:

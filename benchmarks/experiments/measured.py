@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from benchmarks.experiments.hostile_run import is_of
 from benchmarks.experiments.planned_run import PlannedRun
 from benchmarks.experiments.targets import Targets, read_targets
 from vcdl.journal.events import FINAL_SPLITS, HostConvicted, Recorded, UpdateApplied, UpdateRefused, VersionEvaluated
@@ -11,7 +12,6 @@ from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.monitor import MIN
 from vcdl.report.measures import Report
-from vcdl.simulate.clients import is_of
 
 _TEST = FINAL_SPLITS[1]
 
@@ -136,7 +136,7 @@ def _points(report: Report, events: Iterable[Recorded]) -> tuple[Point, ...]:
             validation=detail.mean,
             validation_min=detail.min,
             validation_max=detail.max,
-            test=tested.get(report.closed[detail.epoch].event.version),
+            test=tested.get(report.history.closed[detail.epoch].event.version),
         )
         for detail in report.epochs
     )

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.experiments.experiment import Experiment, Variant
+from benchmarks.experiments.hostile_fleet import HostileFleet, load_fleet
+from benchmarks.experiments.serial import alone, serial_job
 from vcdl.errors import RunFolderError
 from vcdl.job import Job, load_frozen_job, load_job
 from vcdl.report.wording import plural
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import without_password
+from vcdl.run.kind import SIMULATED
 from vcdl.run.reading import is_finished
-from vcdl.simulate.client_fleet import CLIENTS_FILE, ClientFleet, load_clients
-from vcdl.simulate.simulation import as_simulated
+from vcdl.simulate.client_fleet import CLIENTS_FILE
 
 _TO_ITS_LENGTH = ("stop.target_accuracy=null", "stop.patience=null", "stop.wall_time_s=null")
 """Settings that remove all other ends of a run."""
@@ -30,7 +32,7 @@ class PlannedRun:
     seed: int
     """Seed of the job and the fleet."""
     job: Job
-    fleet: ClientFleet
+    fleet: HostileFleet
     serial: bool
     folder: RunFolder
     measures_targets: bool = False
@@ -40,6 +42,13 @@ class PlannedRun:
         return f"{self.variant}, {plural(self.epochs, 'epoch')}, seed {self.seed}"
 
     @property
+    def simulated(self) -> tuple[Job, HostileFleet]:
+        """The job and the clients that the run's folder gets."""
+        if self.serial:
+            return serial_job(self.job), alone(self.fleet)
+        return self.job.trusting(SIMULATED.trust), self.fleet
+
+    @property
     def is_done(self) -> bool:
         """Whether the run has been made.
 
@@ -47,11 +56,11 @@ class PlannedRun:
         """
         if not is_finished(self.folder):
             return False
-        job, fleet = as_simulated(self.job, self.fleet, self.serial)
+        job, fleet = self.simulated
         path = self.folder.path
         if (
             load_frozen_job(self.folder.job_file) != without_password(job)[0]
-            or load_clients(path / CLIENTS_FILE) != fleet
+            or load_fleet(path / CLIENTS_FILE) != fleet
         ):
             raise RunFolderError(f"{path} holds a run with other settings: remove it, or choose another --out")
         return True
@@ -101,7 +110,7 @@ def _planned(
     if variant.problem is not None:
         job_file = variant.problem.write(out / PROBLEMS_FOLDER)
     job = load_job(job_file, [*_TO_ITS_LENGTH, *variant.job, *overrides, f"seed={seed}", f"stop.epochs={epochs}"])
-    fleet = load_clients(None, [*experiment.fleet, *variant.fleet, f"seed={seed}"])
+    fleet = load_fleet(None, [*experiment.fleet, *variant.fleet, f"seed={seed}"])
     folder = RunFolder((out / f"{folder_name(variant.name)}-e{epochs:02d}-s{seed}").resolve())
     return PlannedRun(
         variant=variant.name,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.experiments.poisoned_data import BACKDOOR_CLASS, highest_of, target_of, with_pattern
 from vcdl.data.npz_file import read_split
 from vcdl.data.rows import Array
 from vcdl.errors import unreadable
@@ -15,7 +16,6 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.reading import read_report
 from vcdl.run.results import trained_model
 from vcdl.run.run import Run
-from vcdl.simulate.poisoned_data import BACKDOOR_CLASS, highest_of, target_of, with_pattern
 from vcdl.wire.normalise import normalise
 
 TARGETS_FILE = "targets.json"

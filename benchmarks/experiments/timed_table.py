@@ -20,7 +20,7 @@ from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import events_of
 from vcdl.simulate.client_fleet import ClientFleet
-from vcdl.simulate.clients import Clients, host_name
+from vcdl.simulate.clients import Clients
 from vcdl.simulate.simulation import simulate_times
 
 SERIAL, DEFAULT = "serial", "today's default"
@@ -94,7 +94,8 @@ def _bytes_by_class(run: PlannedRun) -> tuple[list[float], list[float]]:
 
     def means(told: dict[str, list[int]]) -> list[float]:
         some = [
-            [size for client in order[part] for size in told.get(host_name(client), [])] for part in _CLASSES.values()
+            [size for client in order[part] for size in told.get(f"client-{client:02d}", [])]
+            for part in _CLASSES.values()
         ]
         return [fmean(sizes) if sizes else math.nan for sizes in some]
 

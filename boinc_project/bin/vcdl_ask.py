@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Asks the resident checker: `vcdl_ask.py validate FILE` or `vcdl_ask.py compare FILE1 FILE2`.
+"""Asks the resident checker: `vcdl_ask.py validate FILE`.
 
     exit 0     the checker accepts
     exit 10    it refuses, and says why on stderr
     exit 64    it is away, too late, or cannot say: the launcher starts the whole program
 
-Only what starts quickly is imported: the launchers run this with `-I -S` for each upload. The protocol is in
+Only what starts quickly is imported: the launcher runs this with `-I -S` for each upload. The protocol is in
 vcdl/boinc/daemons/checker.py.
 """
 

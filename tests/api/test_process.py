@@ -19,9 +19,7 @@ TIMEOUT_S = 120.0
 
 
 def test_an_order_travels_unchanged() -> None:
-    order = ChildOrder(
-        "simulate", "/tmp/ä b", "job.yaml", ("stop.epochs=2",), client_settings=("lost=0.3",), serial=True
-    )
+    order = ChildOrder("simulate", "/tmp/ä b", "job.yaml", ("stop.epochs=2",), client_settings=("lost=0.3",))
     assert ChildOrder.of_line(order.to_line()) == order
 
 

@@ -104,7 +104,7 @@ def test_a_rest_outlasts_a_stop_and_another_app_version_and_uploaded_work_keeps_
         well.wait_until(uploaded, "an upload is here that cannot be reported", timeout_s=TIMEOUT_S)
         held = uploaded()
         real.vcdl("stop", run.path.name)
-        wait(lambda: read_report(run).paused is not None, "the job is stopped")
+        wait(lambda: read_report(run).history.paused is not None, "the job is stopped")
         (real.path / "stop_sched").unlink()
         credit = "SELECT COUNT(*) FROM result WHERE granted_credit > 0 AND name IN %s"
         well.wait_until(

@@ -16,8 +16,9 @@ from tests.examples import examples
 from tests.places import DOCS
 from tests.uploads import read_upload
 from vcdl.checks import Refusal, Refused, UploadCheck
+from vcdl.wire.fields import FORMAT
 from vcdl.wire.weights import Layout, Variable, Vector, write_weights
-from vcdl.wire.workunit import FORMAT, UpdateHeader
+from vcdl.wire.workunit import UpdateHeader
 
 SIZE = 100
 LAYOUT = Layout((Variable("dense/kernel", (9, 10), 0), Variable("dense/bias", (10,), 90)))

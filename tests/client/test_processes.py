@@ -241,6 +241,7 @@ def test_the_client_trains_alone_on_every_backend(backend: str, tmp_path: Path) 
         "vcdl.version",
         "vcdl.wire",
         "vcdl.wire.checksum",
+        "vcdl.wire.fields",
         "vcdl.wire.frozen",
         "vcdl.wire.hdf5_form",
         "vcdl.wire.inputs",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.experiments.training_here import TrainingHere
 from tests.end_to_end.vcdl_process import applied
 from tests.uploads import read_upload
 from vcdl.client.trainer import TrainerCache
@@ -20,7 +21,6 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.reading import read_report
 from vcdl.simulate.client_fleet import ClientFleet
-from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.virtual_run import VirtualRun
 from vcdl.wire.weights import Vector, read_weights, write_weights
 from vcdl.wire.workunit import WorkunitName

@@ -85,7 +85,7 @@ def test_a_convicted_host_that_rests_is_shown_as_convicted(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rest = Rest(time.time() + 86400, "in quarantine of the job demo", is_quarantine=True)
-    facts = HostFacts(0, 0, 0, 0, 0.0, 0.0, banned=False, rest=rest)
+    facts = HostFacts(0, 0, 0, 0.0, 0.0, banned=False, rest=rest)
     monkeypatch.setattr("vcdl.commands.hosts._facts", lambda _: {"host-1": facts})
     hosts(run, as_json=True)
     assert json.loads(capsys.readouterr().out)[1]["state"] == "resting"

@@ -69,7 +69,9 @@ def test_a_job_is_trained_by_real_clients_though_everything_is_killed_once(grid:
         # Submitted again: another job with the same shards, and the client has them.
         loads = shard_downloads(server)
         assert "submitted digits-2" in grid.vcdl("submit", str(tmp_path / "job.yaml"), "--set", "stop.epochs=2")
-        client.wait_until(lambda: grid.report("digits-2").closed, "an epoch is over", asking=True, timeout_s=TIMEOUT_S)
+        client.wait_until(
+            lambda: grid.report("digits-2").history.closed, "an epoch is over", asking=True, timeout_s=TIMEOUT_S
+        )
         assert shard_downloads(server) == loads
 
         grid.vcdl("stop", "digits-2")

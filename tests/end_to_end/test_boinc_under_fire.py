@@ -6,6 +6,7 @@ SOAK_S=1200 SOAK_SEED=7 python -m pytest -s -m soak tests/end_to_end/test_boinc_
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,7 +20,8 @@ import pytest
 from tests.boinc.boinc_client import BoincClient
 from tests.boinc.standin import StandinServer
 from tests.end_to_end.boinc_grid import DAEMONS, Grid, a_grid, wait
-from tests.end_to_end.vcdl_process import applied, vcdl
+from tests.end_to_end.vcdl_process import applied
+from tests.places import ROOT
 from vcdl.wire.workunit import WorkunitName
 
 pytestmark = pytest.mark.boinc
@@ -152,5 +154,8 @@ def test_nothing_is_lost_or_counted_twice_over_boinc(tmp_path: Path) -> None:
         assert set(subtasks.values()) == {1}
         assert len({row.version for row in rows}) == len(rows)
         wait(lambda: not grid.staged(), "nothing of the job is left in download/")
-        done = vcdl("replay", run.path, "--rule", "vc_asgd", "--set", "update.alpha=0.5", timeout_s=900)
+        replay = ["-m", "benchmarks.replay", str(run.path), "--rule", "vc_asgd", "--set", "update.alpha=0.5"]
+        done = subprocess.run(
+            [sys.executable, *replay], cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
+        )
         assert "to the last bit" in done.stdout, done.stdout + done.stderr

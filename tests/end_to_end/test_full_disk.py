@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.replayed_run import replay
 from tests.end_to_end.vcdl_process import (
     applied,
     assert_every_shard_of_every_epoch_was_applied_once,
@@ -25,7 +26,6 @@ from vcdl.journal.events import UpdateRefused, WorkunitFailed
 from vcdl.journal.journal import Journal
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
-from vcdl.simulate.replay import replay
 
 pytestmark = [pytest.mark.server, pytest.mark.keras]
 

@@ -30,12 +30,11 @@ from tests.end_to_end.vcdl_process import (
     is_alive,
     kill,
     none_alive,
-    vcdl,
     wait_until,
 )
 from tests.full_disk import disk_of, fill
 from tests.jumping_clock import JumpingClock
-from tests.places import EXAMPLES
+from tests.places import EXAMPLES, ROOT
 from tests.store_backups import Backups, FolderBackups, MariadbBackups, RedisBackups
 from tests.store_servers import start_mariadb, start_redis
 from tests.tcp_proxy import TcpProxy
@@ -262,6 +261,9 @@ def test_nothing_is_lost_or_counted_twice_whatever_happens(store: str) -> None:
         subtasks = Counter(WorkunitName.parse(row.workunit).subtask for row in rows)
         assert set(subtasks.values()) == {1}
         assert len({row.version for row in rows}) == len(rows)
-        done = vcdl("replay", burning.folder, "--rule", "vc_asgd", "--set", "update.alpha=0.5", timeout_s=900)
+        replay = ["-m", "benchmarks.replay", str(burning.folder), "--rule", "vc_asgd", "--set", "update.alpha=0.5"]
+        done = subprocess.run(
+            [sys.executable, *replay], cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
+        )
         assert "to the last bit" in done.stdout, done.stdout + done.stderr
         shutil.rmtree(burning.folder)

@@ -3,18 +3,18 @@
 from pathlib import Path
 from typing import Any
 
+from benchmarks.experiments.hostile_fleet import HostileFleet
 from benchmarks.experiments.measured import RunFigures
 from benchmarks.experiments.planned_run import PlannedRun
 from tests.places import EXAMPLES
 from vcdl.job import load_job
 from vcdl.run.folder import RunFolder
-from vcdl.simulate.client_fleet import ClientFleet
 
 JOB = load_job(EXAMPLES / "digits.yaml")
 
 
 def planned(variant: str, seed: int = 1, epochs: int = 1, **said: Any) -> PlannedRun:
-    usual = {"job": JOB, "fleet": ClientFleet(), "serial": False, "folder": RunFolder(Path("/nowhere"))}
+    usual = {"job": JOB, "fleet": HostileFleet(), "serial": False, "folder": RunFolder(Path("/nowhere"))}
     return PlannedRun(variant=variant, epochs=epochs, seed=seed, **{**usual, **said})
 
 

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 import benchmarks.experiments
 from benchmarks.experiments import NAMES, experiment
 from benchmarks.experiments.__main__ import command
+from benchmarks.experiments.hostile_fleet import Attack, load_fleet
 from benchmarks.experiments.planned_run import planned_runs
 from tests.places import EXAMPLES
 from vcdl.errors import JobError
-from vcdl.simulate.client_fleet import Attack, load_clients
 
 ONE_ATTACK = ("honest, default", "replay, 1 of 10, 6x, default")
 PART = {"hostile": ["^digits|(honest|statistics).*off", "honest|[23] of 10, (1|12)x"]}
@@ -108,13 +108,13 @@ def test_a_pattern_that_leads_nowhere_is_refused(pattern: str, words: str) -> No
 
 def test_every_attack_of_the_simulator_is_in_the_experiment() -> None:
     fleets = {fleet for variant in experiment("hostile").variants for fleet in variant.fleet}
-    attacks = {hostile.attack for fleet in fleets for hostile in load_clients(None, [fleet]).hostile}
+    attacks = {hostile.attack for fleet in fleets for hostile in load_fleet(None, [fleet]).hostile}
     assert attacks == set(get_args(Attack))
 
 
 def test_a_row_names_its_hostile_clients_and_their_speed() -> None:
     (variant,) = (v for v in experiment("hostile").variants if v.name == "digits, third_attempts, 3 of 10, 6x, default")
-    hostile = load_clients(None, variant.fleet).hostile
+    hostile = load_fleet(None, variant.fleet).hostile
     assert {one.client: (one.attack, one.speed) for one in hostile} == {
         2: ("scaled", 6.0),
         4: ("scaled", 6.0),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from benchmarks.experiments.hostile_fleet import Hostile, HostileFleet
 from benchmarks.experiments.measured import Uploads, measured
 from benchmarks.experiments.targets import TARGETS_FILE, Targets
 from tests.experiments.figures import planned
@@ -13,7 +14,6 @@ from tests.recorded_run import applied, workunit
 from vcdl.journal.events import UpdateRefused, WorkunitCreated
 from vcdl.journal.journal import Journal
 from vcdl.run.folder import RunFolder
-from vcdl.simulate.client_fleet import ClientFleet, Hostile
 
 
 def test_uploads_are_counted_by_whether_their_client_is_hostile(tmp_path: Path) -> None:
@@ -28,13 +28,13 @@ def test_uploads_are_counted_by_whether_their_client_is_hostile(tmp_path: Path) 
     )
     journal.close()
     (tmp_path / TARGETS_FILE).write_text(json.dumps({"recall": 0.8, "backdoor": 0.5}))
-    fleet = ClientFleet(clients=3, hostile=(Hostile(client=2, attack="alie"),))
+    fleet = HostileFleet(clients=3, hostile=(Hostile(client=2, attack="alie"),))
     run = planned("digits, alie, off", fleet=fleet, folder=RunFolder(tmp_path))
     figures = measured(run)
     assert (figures.honest, figures.hostile) == (Uploads(1, 1), Uploads(1, 1))
     assert (figures.refused, figures.targets) == (2, Targets(recall=0.8, backdoor=0.5))
     assert (figures.liars, figures.honest_out, figures.found_after) == (1, 0, (2,)), "its first refusal of form"
-    for fleet in (ClientFleet(clients=3), ClientFleet(clients=3, hostile=(Hostile(client=2, attack="none"),))):
+    for fleet in (HostileFleet(clients=3), HostileFleet(clients=3, hostile=(Hostile(client=2, attack="none"),))):
         assert measured(replace(run, fleet=fleet)).honest == Uploads(2, 2)
 
 
@@ -49,10 +49,10 @@ def test_a_client_is_found_when_any_of_its_names_is_out_of_the_job(tmp_path: Pat
         host = f"client-00-{number // 10}"
         journal.append(UpdateRefused(name, "not_finite", "", 10, host=host))
     journal.close()
-    fleet = ClientFleet(clients=5, hostile=(Hostile(client=0, attack="noise", renamed_every=10),))
+    fleet = HostileFleet(clients=5, hostile=(Hostile(client=0, attack="noise", renamed_every=10),))
     run = planned("digits, renamed, default", fleet=fleet, folder=RunFolder(tmp_path))
     figures = measured(run)
     assert (figures.liars, figures.honest_out, figures.hostile) == (1, 0, Uploads(0, 20))
     assert figures.found_after
     assert figures.found_after[0] < 10
-    assert measured(replace(run, fleet=ClientFleet(clients=5))).honest_out == 1
+    assert measured(replace(run, fleet=HostileFleet(clients=5))).honest_out == 1

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.experiments.hostile_fleet import Attack, Hostile, HostileFleet
+from benchmarks.experiments.hostile_run import HostileRun
 from benchmarks.experiments.targets import Targets, leave_targets, read_targets
+from benchmarks.experiments.training_here import TrainingHere
 from vcdl.job import Job
 from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunFolder
-from vcdl.simulate.client_fleet import Attack, ClientFleet, Hostile
 from vcdl.simulate.shard_trainer import ShardTrainers
 from vcdl.simulate.simulation import simulate
 
@@ -25,8 +27,8 @@ JOB = Job.model_validate(
 
 
 def targets(folder: RunFolder, attack: Attack) -> Targets:
-    fleet = ClientFleet(clients=1, slots=1, hostile=(Hostile(client=0, attack=attack),))
-    simulate(folder, JOB, fleet, RunObserver(), trainers=ShardTrainers())
+    fleet = HostileFleet(clients=1, slots=1, hostile=(Hostile(client=0, attack=attack),))
+    simulate(folder, JOB, fleet, RunObserver(), TrainingHere(folder, ShardTrainers()), HostileRun)
     leave_targets(folder)
     found = read_targets(folder)
     assert found is not None

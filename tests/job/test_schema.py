@@ -185,8 +185,6 @@ def test_what_nobody_could_make_again_is_not_compared(tmp_path: Path) -> None:
     assert "trust > verify: an upload with transport > feedback cannot be made again" in refusal(tmp_path, feedback)
     assert load(tmp_path, feedback + "trust: own\n").transport.feedback
     assert load(tmp_path, feedback + "trust: {kind: strangers, verify: 0}\n").is_for_strangers
-    timed = MINIMAL + "training: {target_s: 60}\ntrust: {redundancy: 0.1}\n"
-    assert "trust > redundancy: two hosts train different parts" in refusal(tmp_path, timed)
 
 
 def test_words_that_yaml_1_1_takes_for_booleans_and_dates_stay_words(tmp_path: Path) -> None:

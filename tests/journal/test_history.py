@@ -282,8 +282,9 @@ def test_coordinator_and_report_see_the_same_after_every_event_of_any_job(plan: 
         active_s, version, closed, scores = expected_of(plan, job.journal[:length])
         assert coordinator.history.wall_s == report.wall_s == active_s
         assert coordinator.version == report.history.version == version
-        assert coordinator.closed == {epoch: timed.event.version for epoch, timed in report.closed.items()} == closed
+        versions = {epoch: timed.event.version for epoch, timed in report.history.closed.items()}
+        assert coordinator.closed == versions == closed
         assert coordinator.history.epochs == report.epochs
         assert [(detail.epoch, detail.mean, detail.min, detail.max) for detail in report.epochs] == scores
-        assert (coordinator.stopped, coordinator.finished) == (report.stop, report.finished)
+        assert (coordinator.stopped, coordinator.finished) == (report.stop, report.history.finished)
     assert coordinator.history == job.coordinator.history

@@ -377,9 +377,15 @@ def test_of_a_job_that_is_tried_again_the_time_between_does_not_count(is_finishe
         coordinator.follow(Recorded(number, 1000 + time_s, event))
         report.follow(Recorded(number, 1000 + time_s, event))
         if event == RunFinished():
-            assert coordinator.history.wall_s_at(1000 + reopened_s) == report.wall_s_at(1000 + reopened_s) == ended_s
+            assert (
+                coordinator.history.wall_s_at(1000 + reopened_s)
+                == report.history.wall_s_at(1000 + reopened_s)
+                == ended_s
+            )
     now_s = 1000 + reopened_s + 65
-    assert coordinator.history.wall_s_at(now_s) == report.wall_s_at(now_s) == ended_s + (60 if is_started else 65)
+    assert (
+        coordinator.history.wall_s_at(now_s) == report.history.wall_s_at(now_s) == ended_s + (60 if is_started else 65)
+    )
     assert not any(isinstance(action, Stop) for action in coordinator.actions(now_s, 1))
 
 

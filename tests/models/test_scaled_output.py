@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from keras import layers
 
+from benchmarks.experiments.training_here import TrainingHere
 from vcdl.data.dataset import Dataset
 from vcdl.job import Job
 from vcdl.journal.observer import RunObserver
@@ -43,7 +44,11 @@ def test_a_job_learns_targets_of_any_scale_and_tells_them_in_their_unit(
     }
     folder = RunFolder(tmp_path / "run")
     report = simulate(
-        folder, Job.model_validate(values), ClientFleet(clients=1, slots=1), RunObserver(), trainers=ShardTrainers()
+        folder,
+        Job.model_validate(values),
+        ClientFleet(clients=1, slots=1),
+        RunObserver(),
+        TrainingHere(folder, ShardTrainers()),
     )
     assert report is not None
     assert report.final_test is not None

@@ -59,7 +59,7 @@ def test_staleness_is_over_applied_updates() -> None:
 
 def test_while_it_runs_the_time_goes_on() -> None:
     report = Report.of(recorded(FIRST_SESSION[:-1]))
-    assert report.wall_s_at(BEGAN_S + 100) == 100
+    assert report.history.wall_s_at(BEGAN_S + 100) == 100
 
 
 def test_an_epoch_counts_only_when_all_that_was_wanted_of_it_is_measured() -> None:
@@ -120,7 +120,7 @@ def test_the_end_is_measured_on_whole_splits() -> None:
     assert report.final_validation is not None
     assert report.final_test is not None
     assert (report.final_validation.accuracy, report.final_test.accuracy) == (0.79, 0.77)
-    assert report.finished
+    assert report.history.finished
 
 
 def test_a_job_that_was_given_up_and_reopened_goes_on_and_is_measured_anew() -> None:
@@ -132,7 +132,7 @@ def test_a_job_that_was_given_up_and_reopened_goes_on_and_is_measured_anew() -> 
     report = Report.of(recorded([*FIRST_SESSION[:-1], *given_up]))
     assert report.is_given_up
     report = Report.of(recorded([*FIRST_SESSION[:-1], *given_up, (50, RunReopened())]))
-    assert (report.is_given_up, report.finished, report.final_test) == (False, False, None)
+    assert (report.is_given_up, report.history.finished, report.final_test) == (False, False, None)
     again: list[tuple[float, Event]] = [(1030, RunReopened()), *[(1031 + t, e) for t, e in SECOND_SESSION]]
     report = Report.of(recorded([*FIRST_SESSION[:-1], *given_up, *again]))
     assert report.final_test is not None
@@ -140,8 +140,8 @@ def test_a_job_that_was_given_up_and_reopened_goes_on_and_is_measured_anew() -> 
 
 
 def test_a_pause_is_known_until_the_next_session_begins() -> None:
-    assert Report.of(recorded(FIRST_SESSION)).paused is not None
-    assert Report.of(WHOLE_RUN).paused is None
+    assert Report.of(recorded(FIRST_SESSION)).history.paused is not None
+    assert Report.of(WHOLE_RUN).history.paused is None
 
 
 def test_rates_are_those_of_the_last_updates_up_to_now() -> None:

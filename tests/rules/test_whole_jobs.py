@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.experiments.serial import OneTrainer
+from benchmarks.experiments.training_here import TrainingHere
 from tests.end_to_end.vcdl_process import applied
 from vcdl.job import Job, load_frozen_job, save_job
 from vcdl.journal.events import StopReason
@@ -15,8 +17,6 @@ from vcdl.models import initial_weights
 from vcdl.rules.base import Update
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.client_fleet import ClientFleet
-from vcdl.simulate.here import TrainingHere
-from vcdl.simulate.serial import OneTrainer
 from vcdl.simulate.virtual_run import VirtualRun
 from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import WorkunitName

@@ -52,7 +52,7 @@ def test_a_run_that_has_ended_lacks_its_results_at_most(
 def test_a_finished_run_has_results(tmp_path: Path) -> None:
     results = driver.results_of(make_run(tmp_path))
     assert results is not None
-    assert results.finished
+    assert results.history.finished
 
 
 def test_a_job_that_strangers_could_not_train_says_whom_to_look_at(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_run_is_read_while_it_is_written(here: Path) -> None:
     for event in WHOLE_RUN[len(FIRST_SESSION) :]:
         journal.append(event.event, time_s=event.time_s)
         read_report(folder)
-    assert read_report(folder).finished
+    assert read_report(folder).history.finished
     journal.close()
 
 

@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -10,54 +9,15 @@ from tests.places import DOCS, ROOT
 from vcdl.errors import JobError
 from vcdl.fleet.settings import load_fleet_settings
 from vcdl.run.folder import RunFolder
-from vcdl.simulate.client_fleet import CLIENTS_FILE, Attack, ClientFleet, Hostile, load_clients, save_clients
-from vcdl.wire.workunit import WorkunitName
+from vcdl.simulate.client_fleet import CLIENTS_FILE, ClientFleet, load_clients, save_clients
 
-WITHOUT_SCALE = ("free_rider", "replay", "garbage", "none")
 DOCUMENT = (DOCS / "simulate.md").read_text(encoding="utf-8")
 
 
 def test_without_a_file_the_defaults_are_taken_and_settings_replace_them() -> None:
     assert load_clients(None) == ClientFleet()
-    fleet = load_clients(None, ["clients=3", "lost=0.25", "hostile=[{client: 2, attack: noise}]"])
+    fleet = load_clients(None, ["clients=3", "lost=0.25"])
     assert (fleet.clients, fleet.lost, fleet.slots) == (3, 0.25, ClientFleet().slots)
-    assert fleet.hostile == (Hostile(client=2, attack="noise", scale=10.0),)
-
-
-def test_several_clients_may_share_an_entry() -> None:
-    fleet = load_clients(None, ["hostile=[{clients: [2, 7], attack: alie}, {client: 1, attack: noise, scale: 3}]"])
-    assert fleet.hostile == (
-        Hostile(client=2, attack="alie", scale=1.5),
-        Hostile(client=7, attack="alie", scale=1.5),
-        Hostile(client=1, attack="noise", scale=3.0),
-    )
-
-
-@pytest.mark.parametrize(
-    ("conditions", "epoch", "attempt", "done", "attacks"),
-    [
-        ("attack: alie", 1, 0, 0.0, True),
-        ("attack: none", 1, 0, 1.0, False),
-        ("attack: alie, from_epoch: 2, to_epoch: 3", 1, 0, 0.5, False),
-        ("attack: alie, from_epoch: 2, to_epoch: 3", 3, 0, 0.5, True),
-        ("attack: alie, from_epoch: 2, to_epoch: 3", 4, 0, 0.5, False),
-        ("attack: alie, from_part: 0.6", 9, 0, 0.59, False),
-        ("attack: alie, from_part: 0.6", 1, 0, 0.6, True),
-        ("attack: alie, from_attempt: 2", 1, 1, 0.5, False),
-        ("attack: alie, from_attempt: 2", 1, 2, 0.5, True),
-    ],
-)
-def test_a_client_attacks_when_all_its_conditions_hold(
-    conditions: str, epoch: int, attempt: int, done: float, attacks: bool
-) -> None:
-    (hostile,) = load_clients(None, [f"hostile=[{{client: 0, {conditions}}}]"]).hostile
-    assert hostile.attacks(WorkunitName("j", epoch, 0, attempt, 0), done) is attacks
-
-
-def test_every_attack_is_documented_with_its_scale() -> None:
-    for attack in get_args(Attack):
-        scale = f"{Hostile(client=0, attack=attack).scale:g}" if attack not in WITHOUT_SCALE else ""
-        assert f"| `{attack}` | {scale} |" in DOCUMENT
 
 
 def test_a_timeout_that_is_not_given_follows_the_length_of_a_subtask() -> None:
@@ -72,10 +32,6 @@ def test_a_timeout_that_is_not_given_follows_the_length_of_a_subtask() -> None:
         ("clients: 3\nlost: 1\n", "clients.yaml:2: lost: expected a number between 0 and 1 (1 excluded), got 1"),
         ("speed_ratio: 0.5\n", "clients.yaml:1: speed_ratio: expected a number ≥ 1, got 0.5"),
         ("upload_s: -1\n", "clients.yaml:1: upload_s: expected a number ≥ 0, got -1"),
-        ("hostile: [{client: 9, attack: joke}]\n", "attack: expected one of: sign_flip, scaled, noise"),
-        ("clients: 2\nhostile: [{client: 2, attack: noise}]\n", "there are 2 clients, numbered from 0; got 2"),
-        ("hostile: [{client: 1, attack: noise}, {client: 1, attack: sign_flip}]\n", "a client is listed twice"),
-        ("hostile: [{clients: 1, attack: noise}]\n", "hostile > 1 > clients: unknown key; did you mean client?"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:
@@ -114,15 +70,13 @@ def test_the_document_s_example_is_read(tmp_path: Path) -> None:
 
 def test_a_frozen_fleet_is_read_back_as_it_was(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    fleet = ClientFleet(
-        clients=4, checkpoint_every_s=None, speed_ratio=4.0, hostile=(Hostile(client=0, attack="sign_flip"),)
-    )
+    fleet = ClientFleet(clients=4, checkpoint_every_s=None, speed_ratio=4.0)
     save_clients(fleet, folder)
     assert load_clients(tmp_path / CLIENTS_FILE) == fleet
 
 
 def test_every_key_is_documented_with_its_default() -> None:
     for key, field in ClientFleet.model_fields.items():
-        words = {(): "[]", None: "none"} if not isinstance(field.default, bool) else {False: "`false`"}
+        words = {None: "none"} if not isinstance(field.default, bool) else {False: "`false`"}
         default = words.get(field.default) or f"{field.default:g}"
         assert f"| `{key}` | {default} |" in DOCUMENT

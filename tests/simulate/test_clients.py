@@ -2,7 +2,7 @@
 
 import pytest
 
-from vcdl.simulate.client_fleet import ClientFleet, Hostile
+from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.clients import Clients, SubtaskOutcome
 from vcdl.wire.workunit import WorkunitName
 
@@ -43,11 +43,6 @@ def test_durations_lie_evenly_around_their_mean() -> None:
     assert sum(durations) / len(durations) == pytest.approx(60, rel=0.02)
     assert min(durations) == pytest.approx(42, abs=0.2)
     assert max(durations) == pytest.approx(78, abs=0.2)
-
-
-def test_a_hostile_client_has_a_speed_of_its_own_and_the_others_keep_theirs() -> None:
-    fleet = ClientFleet(clients=3, hostile=(Hostile(client=1, attack="none", speed=12.0),))
-    assert Clients(fleet).speeds == [1, 12, 1]
 
 
 def test_speeds_differ_by_the_spread_and_are_one_on_average() -> None:

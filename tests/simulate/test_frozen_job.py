@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from benchmarks.experiments.training_here import TrainingHere
 from vcdl.errors import RunFolderError
 from vcdl.job import Job, save_job
 from vcdl.journal.events import StopReason, UpdateApplied, VersionEvaluated, WorkunitSent
@@ -15,7 +16,6 @@ from vcdl.run.reading import events_of
 from vcdl.run.results import export_model
 from vcdl.run.run import Run
 from vcdl.simulate.client_fleet import ClientFleet
-from vcdl.simulate.here import TrainingHere
 from vcdl.simulate.shard_trainer import ShardTrainers
 from vcdl.simulate.virtual_run import VirtualRun
 from vcdl.wire.weights import flatten

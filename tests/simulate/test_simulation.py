@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.experiments.training_here import TrainingHere
 from vcdl.client.trainer import TrainerCache
 from vcdl.commands.resume import resume
 from vcdl.commands.stop import stop
@@ -67,7 +68,8 @@ def test_a_simulation_is_begun_anew_and_never_resumed(tmp_path: Path, capsys: py
 
 def test_a_job_whose_subtasks_are_all_lost_is_given_up_as_a_real_one(tmp_path: Path) -> None:
     fleet = ClientFleet(clients=2, slots=1, lost=0.999999)
-    report = simulate(RunFolder(tmp_path / "run"), JOB, fleet, RunObserver(), trainers=TrainerCache())
+    folder = RunFolder(tmp_path / "run")
+    report = simulate(folder, JOB, fleet, RunObserver(), TrainingHere(folder, TrainerCache()))
     assert report is not None
     assert report.is_given_up
     again = 3 * JOB.grid.tries  # both clients fail again at a subtask, and there is no other
@@ -81,5 +83,5 @@ def test_nothing_is_left_of_a_job_that_is_refused(tmp_path: Path, existed: bool)
         folder.path.mkdir()
     missing = JOB.model_copy(update={"data": DataSettings(npz=tmp_path / "none.npz", shards=2)})
     with pytest.raises(DataError, match=r"none\.npz"):
-        simulate(folder, missing, ClientFleet(), RunObserver(), trainers=TrainerCache())
+        simulate(folder, missing, ClientFleet(), RunObserver(), TrainingHere(folder, TrainerCache()))
     assert list(tmp_path.rglob("*")) == ([folder.path] if existed else [])

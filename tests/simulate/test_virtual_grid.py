@@ -1,6 +1,4 @@
-"""The virtual grid with a stand-in for training: when uploads come, to whom subtasks go, and what hostile
-clients send.
-"""
+"""The virtual grid with a stand-in for training: when uploads come, and to whom subtasks go."""
 
 import math
 import re
@@ -14,12 +12,10 @@ import pytest
 from tests.places import ROOT
 from tests.uploads import header_of
 from vcdl.codecs.choose import up_encoding
-from vcdl.data.npz_file import read_split, write_split
 from vcdl.loop.grid import GaveUp, Outcome, Staged, Uploaded
-from vcdl.simulate.client_fleet import ClientFleet, Hostile
+from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.client_work import TrainedWork
-from vcdl.simulate.clients import Clients, is_of
-from vcdl.simulate.poisoned_data import PoisonedData
+from vcdl.simulate.clients import Clients
 from vcdl.simulate.virtual_grid import LOSSES, VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
 from vcdl.wire.weights import Layout, Variable, Vector, read_weights, write_weights
@@ -82,9 +78,14 @@ class World:
             (folder / name).write_text("x" * 100)
         write_weights(folder / "params.h5", BASE, "{}")
         self.time, self.training = VirtualTime(), StandIn(folder)
-        data = PoisonedData(folder / "poisoned", [folder / "shard"])
-        work = TrainedWork(fleet, self.training, (PLAIN_ENCODING, PLAIN_ENCODING), data, SUBTASKS)
-        self.grid = VirtualGrid(fleet, self.time, work)
+        clients = self.clients()
+        self.grid = VirtualGrid(clients, self.time, self.work(clients))
+
+    def clients(self) -> Clients:
+        return Clients(self.fleet)
+
+    def work(self, clients: Clients) -> TrainedWork:
+        return TrainedWork(clients, self.training, (PLAIN_ENCODING, PLAIN_ENCODING))
 
     def submit(self, *shards: int) -> list[str]:
         folder = self.folder
@@ -129,8 +130,7 @@ def test_a_client_remembers_what_its_upload_left_out(tmp_path: Path) -> None:
     write_weights(tmp_path / "params.h5", BASE, "{}")
     up = up_encoding(transport, LAYOUT)
     training, memories = StandIn(tmp_path), tmp_path / "memories"
-    data = PoisonedData(tmp_path / "poisoned", [tmp_path / "shard"])
-    work = TrainedWork(fleet, training, (PLAIN_ENCODING, up), data, SUBTASKS, memories)
+    work = TrainedWork(Clients(fleet), training, (PLAIN_ENCODING, up), memories)
     sent = []
     for shard in range(3):
         workunit = Workunit("j", 1, shard, 0, 0, 7, TRAINING, transport)
@@ -254,64 +254,3 @@ def test_an_outcome_is_told_until_it_is_done(world: NewWorld) -> None:
     w.grid.done(name)
     assert w.grid.claim() == []
     assert w.training.finished == [name]
-
-
-def uploads(w: World) -> dict[str, Vector]:
-    """The uploads of each client."""
-    w.submit(*range(w.fleet.clients))
-    hosts = {sent.workunit: sent.host for sent in w.grid.sent()}
-    came = w.until_all_is_done()
-    return {hosts[item.workunit]: read_weights(item.path, SIZE)[0] for _, item in came if isinstance(item, Uploaded)}
-
-
-def test_hostile_clients_upload_something_else(world: NewWorld) -> None:
-    hostile = (Hostile(client=0, attack="sign_flip", scale=10.0), Hostile(client=2, attack="noise", scale=2.0))
-    sent = uploads(world(ClientFleet(clients=3, slots=1, hostile=hostile)))
-    assert sent["client-00"] == pytest.approx(BASE - np.float32(10 * 0.5), abs=1e-5)
-    assert sent["client-01"].tolist() == TRAINED.tolist()
-    noise = sent["client-02"] - BASE
-    assert float(noise.std()) == pytest.approx(2 * 0.5, rel=0.1)
-    assert abs(float(noise.mean())) < 0.15
-
-
-def test_a_client_that_flips_labels_trains_on_a_shard_of_its_own(world: NewWorld) -> None:
-    w = world(ClientFleet(clients=2, slots=1, hostile=(Hostile(client=1, attack="label_flip"),)))
-    write_split(w.folder / "shard", np.zeros((4, 1), np.float32), np.array([0, 1, 2, 2], np.int32))
-    w.submit(0, 1)
-    honest, flipped = (read_split(path)[1].tolist() for path in w.training.shards)
-    assert (honest, flipped) == ([0, 1, 2, 2], [2, 1, 0, 0])
-
-
-def test_who_trains_a_part_claims_the_whole_shard(world: NewWorld) -> None:
-    w = world(ClientFleet(clients=1, slots=1, hostile=(Hostile(client=0, attack="part_trained", scale=0.05),)))
-    write_split(w.folder / "shard", np.zeros((40, 1), np.float32), np.zeros(40, np.int32))
-    w.submit(0)
-    (_, outcome), *_ = w.until_all_is_done()
-    assert isinstance(outcome, Uploaded)
-    assert len(read_split(w.training.shards[0])[0]) == 2
-    weights, header = read_weights(outcome.path, SIZE)
-    assert UpdateHeader.from_json(header).samples == 40
-    assert weights.tolist() == TRAINED.tolist()
-
-
-def test_a_client_that_is_renamed_is_another_host_after_some_subtasks(world: NewWorld) -> None:
-    hostile = Hostile(client=0, attack="none", renamed_every=2)
-    w = world(ClientFleet(clients=1, slots=1, hostile=(hostile,)))
-    w.submit(*range(5))
-    hosts = [outcome.host for _, outcome in w.until_all_is_done() if isinstance(outcome, Uploaded)]
-    assert hosts == ["client-00-0"] * 2 + ["client-00-1"] * 2 + ["client-00-2"]
-    assert [sent.host for sent in w.grid.sent()] == hosts
-    assert all(is_of(host, [0]) and not is_of(host, [1]) for host in hosts)
-
-
-def test_a_sleeper_is_honest_until_its_part_of_the_job_is_done(world: NewWorld) -> None:
-    hostile = Hostile(client=0, attack="sign_flip", scale=1.0, from_part=0.6)
-    w = world(ClientFleet(clients=1, slots=1, hostile=(hostile,)))
-    w.submit(*range(SUBTASKS))
-    flips: list[bool] = []
-    while w.time.advance(math.inf):
-        for outcome in w.grid.claim():
-            assert isinstance(outcome, Uploaded)
-            flips.append(read_weights(outcome.path, SIZE)[0].tolist() != TRAINED.tolist())
-            w.grid.done(outcome.workunit, len(flips))
-    assert flips == [False] * 6 + [True] * 4

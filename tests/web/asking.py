@@ -9,7 +9,7 @@ from pathlib import Path
 import uvicorn
 from fastapi.testclient import TestClient
 
-from vcdl.commands.failure import describe_error
+from vcdl.run.failure import describe_error
 from vcdl.web.app import bound, create_app
 from vcdl.web.service import WebService
 

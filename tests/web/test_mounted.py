@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 
 from tests.run_folders import make_run
 from tests.web.asking import ADDRESS
-from vcdl.commands.failure import describe_error
+from vcdl.run.failure import describe_error
 from vcdl.web.app import create_app
 from vcdl.web.mounted import Mounted
 from vcdl.web.service import WebService

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vcdl.errors import WorkunitError
+from vcdl.wire.fields import FORMAT
 from vcdl.wire.workunit import (
-    FORMAT,
     Named,
     Normalisation,
     Output,

@@ -17,12 +17,12 @@ from typing import Any
 
 from vcdl import errors
 from vcdl.api.order import ChildOrder
-from vcdl.commands.failure import describe_error
 from vcdl.errors import ExitCode
 from vcdl.journal.events import Recorded
 from vcdl.journal.history import JobHistory
 from vcdl.journal.observer import RunningTask, RunObserver
 from vcdl.local.spares import one_thread
+from vcdl.run.failure import describe_error
 
 _TASKS_EVERY_S = 0.5
 _TASKS_TOLD = 8
@@ -167,7 +167,7 @@ def _simulate(order: ChildOrder, observer: RunObserver) -> bool:
     job = load_job(Path(order.job_file), order.settings)
     fleet = load_clients(Path(order.clients_file) if order.clients_file else None, order.client_settings)
     folder = RunFolder(Path(order.folder))
-    report = simulate(folder, job, fleet, observer, serial=order.serial)
+    report = simulate(folder, job, fleet, observer)
     if report is not None and report.is_given_up:
         raise given_up(folder, job, report)
     return report is not None

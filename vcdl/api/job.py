@@ -61,7 +61,6 @@ class JobFile:
         clients: int | None = None,
         *,
         clients_file: str | Path | None = None,
-        serial: bool = False,
         out: str | Path | None = None,
         show: bool = True,
         **settings: Any,
@@ -77,9 +76,8 @@ class JobFile:
         file = None if clients_file is None else Path(clients_file)
         given = as_overrides(settings if clients is None else {"clients": clients, **settings})
         load_clients(file, given)  # what is wrong is told before a process starts
-        kind = "serial" if serial else "simulated"
-        folder = default_folder(f"{self.name}-{kind}") if out is None else RunFolder(Path(out).resolve())
-        order = self._order("simulate", folder, clients_file=str(file or ""), client_settings=given, serial=serial)
+        folder = default_folder(f"{self.name}-simulated") if out is None else RunFolder(Path(out).resolve())
+        order = self._order("simulate", folder, clients_file=str(file or ""), client_settings=given)
         return RunHandle.begin(order, shows=show)
 
     def _order(self, deed: Any, folder: RunFolder, **more: Any) -> ChildOrder:

@@ -20,7 +20,6 @@ class ChildOrder:
     clients_file: str = ""
     client_settings: tuple[str, ...] = ()
     """Keys of the clients file that are replaced."""
-    serial: bool = False
 
     def to_line(self) -> bytes:
         """The order as a line of JSON."""

@@ -39,7 +39,7 @@ def _best_version(folder: RunFolder) -> int:
     epoch = report.best_epoch
     if epoch is None:
         raise RunFolderError(f"{folder.path} has no epoch that is finished and measured yet: export without --best")
-    return report.closed[epoch.epoch].event.version
+    return report.history.closed[epoch.epoch].event.version
 
 
 def _keras_file(_context: click.Context, _parameter: click.Parameter, value: Path) -> Path:

@@ -1,7 +1,6 @@
 """`vcdl hosts`: who trains a run, what each host brought, and how far it is believed; `ban` and `unban`."""
 
 import time
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -115,14 +114,13 @@ def _row(
 ) -> dict[str, Any]:
     speed = history.samples_per_s(record.name)
     heard_of_s = max(record.heard_of_s, facts.heard_of_s if facts else 0.0)
-    refusals = record.refused + Counter(differs_from_others=facts.differed if facts else 0)
     return {
         "host": record.name,
         "sent": record.sent,
         "running": facts.running if facts else None,
         "applied": record.applied,
-        "refused": refusals.total(),
-        "refusals": dict(sorted(refusals.items())),
+        "refused": record.refused.total(),
+        "refusals": dict(sorted(record.refused.items())),
         "superseded": record.superseded,
         "lost": record.lost,
         "errors": facts.errors if facts else None,

@@ -60,7 +60,7 @@ def plan(
     work = _work(job, measured, measured_job, epochs)
     if wishes.hosts is not None:
         work = replace(work, error=MODEL_ERROR)  # the speed of the hosts here moves no other ones
-    servers = measured_servers(measured, job.grid.servers if isinstance(job.grid.servers, int) else 1)
+    servers = measured_servers(measured, job.grid.servers)
     forecasts = []
     for choice in choices_of(tuple(measured_types(measured))):
         size = _cut(work, choice.shards) if choice.shards else work
@@ -189,19 +189,15 @@ def _choices(
 def command(
     job_file: Path,
     run: Path | None,
-    fleet: Path | None,
-    hosts: Path | None,
-    deadline_s: float | None,
-    budget_usd: float | None,
-    accuracy: float | None,
     output: Path | None,
     overrides: tuple[str, ...],
     as_json: bool,
+    **wishes: Any,
 ) -> ExitCode:
     """Show what a job will take and cost, and which hosts to take."""
     from vcdl.job import load_job
 
-    if fleet is not None and hosts is not None:
+    wished = PlanWishes(**wishes)
+    if wished.fleet is not None and wished.hosts is not None:
         raise click.UsageError("--fleet and --hosts are two answers to the same question: choose one")
-    wishes = PlanWishes(fleet, hosts, deadline_s, budget_usd, accuracy)
-    return plan(load_job(job_file, overrides), run, wishes, output, as_json)
+    return plan(load_job(job_file, overrides), run, wished, output, as_json)

@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -85,13 +86,9 @@ def install_command(
     project_dir: Path,
     store_url: str | None,
     python: Path,
-    threads: int | None,
-    runtimes: tuple[Path, ...],
-    without_runtimes: tuple[str, ...],
-    wrapper: Path | None,
     service_port: int | None,
-    force: bool,
     dry_run: bool,
+    **wishes: Any,
 ) -> ExitCode:
     """Add app, daemons, plan classes and settings to a project, or update them."""
     from vcdl.boinc.grid.database import BoincDatabase
@@ -101,12 +98,10 @@ def install_command(
 
     password = password_beside(store_url, os.environ) if store_url else ""
     project = BoincProject.at(project_dir)
-    wishes = Wishes(
-        Path.cwd() / python, store_url, password, threads, runtimes, without_runtimes, wrapper, service_port, force
-    )
+    wished = Wishes(Path.cwd() / python, store_url, password, service_port=service_port, **wishes)
     database = BoincDatabase(project)
     try:
-        plan = plan_install(project, database, wishes)
+        plan = plan_install(project, database, wished)
         if plan.changes_nothing:
             click.echo("nothing to change: VCDL is installed and up to date")
             return ExitCode.OK

@@ -55,8 +55,8 @@ def serve(order: ServiceOrder) -> ExitCode:
 
     Raises RunFolderError, and GridError where the port cannot be had or parts of the service are not installed.
     """
-    from vcdl.commands.failure import describe_error
     from vcdl.files.atomic import atomic_write
+    from vcdl.run.failure import describe_error
     from vcdl.run.finding import shown
     from vcdl.web.app import bound, create_app
     from vcdl.web.app import serve as answer

@@ -1,4 +1,4 @@
-"""`vcdl simulate`: a job on simulated clients, in virtual time, or its serial control."""
+"""`vcdl simulate`: a job on simulated clients, in virtual time."""
 
 import sys
 import time
@@ -19,9 +19,7 @@ _EXAMPLES = """\b
 Examples:
   vcdl simulate job.yaml --clients 10 --slots 2
   vcdl simulate job.yaml --clients-file clients.yaml --with lost=0.3 --with speed_ratio=4
-  vcdl simulate job.yaml --serial
   vcdl simulate job.yaml --clients 10000 --training none
-  vcdl plot runs/job-simulated runs/job-serial
 
 Trains for real on this machine's cores; times are those of the simulated clients. The same
 settings give the same run, bit for bit. docs/simulate.md lists the keys of a clients file."""
@@ -57,9 +55,7 @@ def simulate_times(job: "Job", fleet: "ClientFleet", out: Path | None = None, as
     return ExitCode.RUN_FAILED if report.is_given_up else ExitCode.OK
 
 
-def simulate(
-    job: "Job", fleet: "ClientFleet", out: Path | None = None, serial: bool = False, as_json: bool = False
-) -> ExitCode:
+def simulate(job: "Job", fleet: "ClientFleet", out: Path | None = None, as_json: bool = False) -> ExitCode:
     """Run a job in virtual time to its end. Raises VcdlError, also where a shard kept failing."""
     from vcdl.job import load_frozen_job
     from vcdl.report.display import PlainLines
@@ -72,13 +68,12 @@ def simulate(
     from vcdl.simulate.simulation import default_folder
     from vcdl.simulate.simulation import simulate as run
 
-    kind = "serial" if serial else "simulated"
-    folder = default_folder(f"{job.name}-{kind}") if out is None else RunFolder(out.resolve())
+    folder = default_folder(f"{job.name}-simulated") if out is None else RunFolder(out.resolve())
     stream = sys.stderr if as_json else sys.stdout
     # The journal's clock begins at 0. Setbacks are what the clients were set up for, and far too many to show.
     observer = PlainLines(RunGoal.of(job), stream, clock=lambda: 0.0, shows_setbacks=False)
     begun_s = time.monotonic()
-    report = run(folder, job, fleet, observer, serial=serial)
+    report = run(folder, job, fleet, observer)
     if report is None:
         click.echo(f"stopped; the same command starts {shown(folder.path)} again", err=True)
         return ExitCode.INTERRUPTED
@@ -125,7 +120,6 @@ def _results(report: "Report", real_s: float) -> list[str]:
     show_default=True,
     help="none: only times, losses, staleness, waiting and cost; no weights.",
 )
-@click.option("--serial", is_flag=True, help="The control: one client trains all shards, one after the other.")
 @click.option(
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder [default: runs/NAME-simulated]."
 )
@@ -139,7 +133,6 @@ def command(
     settings: tuple[str, ...],
     overrides: tuple[str, ...],
     training: str,
-    serial: bool,
     out: Path | None,
     as_json: bool,
 ) -> ExitCode:
@@ -152,7 +145,5 @@ def command(
     fleet = load_clients(clients_file, [*given, *settings])
     job = load_job(job_file, overrides)
     if training == "none":
-        if serial:
-            raise click.UsageError("--serial is training; without it, --training none")
         return simulate_times(job, fleet, out, as_json)
-    return simulate(job, fleet, out, serial, as_json)
+    return simulate(job, fleet, out, as_json)

@@ -73,10 +73,8 @@ class GridSettings(Section):
     """Cores that a worker's training uses."""
     timeout_s: _AboveZero = 600.0
     tries: _Count = 5
-    servers: Annotated[int | Literal["auto"], kinds.whole(0, None, "auto")] = 1
-    """Parameter servers. 1: the run's own process; 0: `vcdl assimilator` only; more, or `auto`: processes of
-    their own.
-    """
+    servers: _Count = 1
+    """Parameter servers. 1: the run's own process; more: processes of their own."""
 
 
 def _store_url(value: Any) -> str:
@@ -102,7 +100,7 @@ class RetentionSettings(Section):
     """Files of a run that are kept longer than the run needs them."""
 
     uploads: Annotated[KeptUploads, kinds.one_of(KeptUploads)] = "needed"
-    """`all`: every upload and the weights that its client started from, for `vcdl replay`."""
+    """`all`: every upload and the weights that its client started from, to be folded again."""
 
 
 class BoincSettings(Section):
@@ -178,17 +176,10 @@ class Job(Section):
     @field_validator("trust")
     @classmethod
     def _compares_what_is_alike(cls, trust: TrustSettings, info: ValidationInfo) -> TrustSettings:
-        training, transport = info.data.get("training"), info.data.get("transport")
-        problems = []
-        if trust.redundancy and training is not None and training.target_s is not None:
-            problem = "two hosts train different parts in training > target_s; remove the one or the other"
-            problems.append(Problem(("redundancy",), problem))
-        if transport is not None and transport.feedback and trust.kind != "own":
-            problem = "an upload with transport > feedback cannot be made again: set {} to 0, or `trust: own`"
-            checks = {"verify": trust.verify, "redundancy": trust.redundancy}
-            problems += [Problem((key,), problem.format(key)) for key, share in checks.items() if share]
-        if problems:
-            raise ProblemsError(problems)
+        transport = info.data.get("transport")
+        if transport is not None and transport.feedback and trust.kind != "own" and trust.verify:
+            problem = "an upload with transport > feedback cannot be made again: set verify to 0, or `trust: own`"
+            raise ProblemsError([Problem(("verify",), problem)])
         return trust
 
     @field_validator("stop")

@@ -1,6 +1,9 @@
 """The section `trust` of a job file: whose machines train the job, and what follows from that."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import model_validator
 
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.section import Section
@@ -14,11 +17,17 @@ class TrustSettings(Section):
 
     kind: Annotated[TrustKind, kinds.one_of(TrustKind)] = "auto"
     """A run's own job file says `own` or `strangers`."""
-    redundancy: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
-    """The share of a BOINC job's workunits that two hosts train, and whose results are compared."""
     clip: Annotated[float, kinds.above_zero()] = 1.5
     """The longest step of a variable, as a multiple of its usual one; longer ones are shortened to it."""
     rollback: Annotated[bool, kinds.true_or_false()] = True
     """Whether a job of strangers that has collapsed goes back to its last good version."""
     verify: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.05
     """The share of uploads that the server trains again, beside the first of each host; 0: none."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _forgets_redundancy(cls, raw: Any) -> Any:
+        """Without the key that runs of before December 2026 have, where it asks for nothing."""
+        if isinstance(raw, Mapping) and raw.get("redundancy") == 0:
+            return {key: value for key, value in raw.items() if key != "redundancy"}
+        return raw

@@ -94,7 +94,7 @@ class _DrivenRun:
         """Whether only measurements are left."""
         self._evaluator = ChildProcess("vcdl.local.evaluator", folder)
         closing.callback(self._evaluator.close)
-        self._servers = ServerPool.of(folder, loop.run.job.grid.servers)
+        self._servers = ServerPool(folder, loop.run.job.grid.servers)
         closing.callback(self._servers.close)
 
     def drive(self) -> StopReason | None:

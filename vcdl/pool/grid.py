@@ -183,7 +183,7 @@ class PoolGrid(FolderGrid):
     def close(self) -> None:
         """Tell the pilots that nobody drives the run, or that the job is over; they notice the former by themselves."""
         with suppress(OSError, JournalError):
-            self._say(state="ended" if read_report(self._folder).finished else "paused")
+            self._say(state="ended" if read_report(self._folder).history.finished else "paused")
 
     # -- what pilots say
 

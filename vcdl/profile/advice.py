@@ -39,7 +39,7 @@ class JobSettings:
     @classmethod
     def of(cls, job: "Job") -> Self:
         """The settings of a job."""
-        return cls(job.data.shards, max(1, job.grid.servers if isinstance(job.grid.servers, int) else 1))
+        return cls(job.data.shards, job.grid.servers)
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ class LiveDisplay(EventLines):
 
         goal, report, now_s = self._goal, self._report, self._clock()
         epoch = progress.epoch_at_work(goal, report)
-        done = report.applied_by_epoch.get(epoch, 0)
+        done = report.history.applied_by_epoch.get(epoch, 0)
         bars: list[tuple[str, float, float, str]] = [
             (f"epoch {epoch}/{goal.epochs}", done, goal.shards, f"{done}/{goal.shards} shards"),
             (
@@ -233,9 +233,9 @@ class LiveDisplay(EventLines):
         figures.add_row("staleness", progress.staleness_words(report))
         if report.totals.evaluator_death is not None:
             figures.add_row("not measured", progress.unmeasured_words(report))
-        if report.rollbacks:
+        if report.history.rollbacks:
             figures.add_row("rolled back", progress.rollback_words(report))
-        figures.add_row("running for", duration(report.wall_s_at(now_s)))
+        figures.add_row("running for", duration(report.history.wall_s_at(now_s)))
         if (money := progress.money_words(self._goal, report, now_s)) is not None:
             figures.add_row("money", money)
         whole = Table.grid()

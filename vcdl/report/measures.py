@@ -5,21 +5,18 @@ over all its sessions; the pauses between them are cut out.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
 from vcdl.journal.events import (
     FINAL_SPLITS,
-    EpochClosed,
     Recorded,
-    RolledBack,
-    RunPaused,
     StopDecided,
     StopReason,
     VersionEvaluated,
 )
-from vcdl.journal.history import JobHistory, Timed
+from vcdl.journal.history import JobHistory
 from vcdl.journal.monitor import EpochDetail, Monitor
 from vcdl.journal.totals import Totals
 
@@ -58,44 +55,19 @@ class Report:
     # -- the job's state
 
     @property
-    def closed(self) -> Mapping[int, Timed[EpochClosed]]:
-        """Epochs whose shards are all applied."""
-        return self.history.closed
-
-    @property
-    def applied_by_epoch(self) -> Mapping[int, int]:
-        """Subtasks of which an update was applied, by their epoch."""
-        return self.history.applied_by_epoch
-
-    @property
     def subtasks_done(self) -> int:
         """Subtasks of which an update was applied; those that were made again count once."""
-        return sum(self.applied_by_epoch.values())
-
-    @property
-    def paused(self) -> RunPaused | None:
-        """Set while the last session is one that ended cleanly before the job's end."""
-        return self.history.paused
-
-    @property
-    def rollbacks(self) -> Sequence[RolledBack]:
-        """The collapses that the job went back from."""
-        return self.history.rollbacks
+        return sum(self.history.applied_by_epoch.values())
 
     @property
     def rolled_back_updates(self) -> int:
         """Applied updates that are not in the weights, as the job went back from them."""
-        return sum(len(rolled.dropped) for rolled in self.rollbacks)
+        return sum(len(rolled.dropped) for rolled in self.history.rollbacks)
 
     @property
     def stop(self) -> StopDecided | None:
         """Why and with which version the job ended."""
         return self.history.stop
-
-    @property
-    def finished(self) -> bool:
-        """Whether everything that was wanted has been evaluated."""
-        return self.history.finished
 
     @property
     def is_given_up(self) -> bool:
@@ -108,10 +80,6 @@ class Report:
     def wall_s(self) -> float:
         """Active time up to the last event."""
         return self.history.wall_s
-
-    def wall_s_at(self, now_s: float) -> float:
-        """Active time at a Unix time, if the last session has been going on until then."""
-        return self.history.wall_s_at(now_s)
 
     @property
     def retried(self) -> int:
@@ -158,7 +126,7 @@ class Report:
         recent = self.totals.recent
         if len(recent) < 2:
             return None
-        span_s = self.wall_s_at(now_s) - recent[0].wall_s
+        span_s = self.history.wall_s_at(now_s) - recent[0].wall_s
         if span_s <= 0:
             return None
         samples = sum(update.samples for update in recent) - recent[0].samples

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from vcdl.errors import without_passwords
 from vcdl.job import Job
-from vcdl.passwords import without_passwords
 
 
 def own_settings(job: Job) -> dict[str, tuple[str, str]]:

@@ -62,7 +62,7 @@ class RunGoal:
 
 def epoch_at_work(goal: RunGoal, report: Report) -> int:
     """The first epoch with shards that are not folded in yet."""
-    return min(len(report.closed) + 1, goal.epochs)
+    return min(len(report.history.closed) + 1, goal.epochs)
 
 
 def seconds_left(goal: RunGoal, report: Report, now_s: float) -> float | None:
@@ -72,7 +72,7 @@ def seconds_left(goal: RunGoal, report: Report, now_s: float) -> float | None:
         return None
     left_s = (goal.subtasks - report.subtasks_done) / rates.updates_s
     if goal.wall_time_s is not None:
-        left_s = min(left_s, goal.wall_time_s - report.wall_s_at(now_s))
+        left_s = min(left_s, goal.wall_time_s - report.history.wall_s_at(now_s))
     return max(0.0, left_s)
 
 
@@ -116,18 +116,19 @@ def event_words(event: Event, report: Report | None = None, host: str = "") -> s
 def status_figures(goal: RunGoal, report: Report, now_s: float | None) -> dict[str, str]:
     """All figures of a run, by their labels; `now_s` None: nobody runs it."""
     epoch = epoch_at_work(goal, report)
+    done = report.history.applied_by_epoch.get(epoch, 0)
     figures = {
-        "epoch": f"{epoch}/{goal.epochs}, {report.applied_by_epoch.get(epoch, 0)} of its {goal.shards} shards done",
+        "epoch": f"{epoch}/{goal.epochs}, {done} of its {goal.shards} shards done",
         **measured_figures(goal, report),
         "subtasks": count_words(report),
         "staleness": staleness_words(report),
-        "running for": duration(report.wall_s if now_s is None else report.wall_s_at(now_s)),
+        "running for": duration(report.wall_s if now_s is None else report.history.wall_s_at(now_s)),
     }
     if report.totals.lost:
         figures["overwritten"] = lost_words(report)
     if report.totals.evaluator_death is not None:
         figures["not measured"] = unmeasured_words(report)
-    if report.rollbacks:
+    if report.history.rollbacks:
         figures["rolled back"] = rollback_words(report)
     figures |= final_words(report)
     if now_s is not None:
@@ -227,9 +228,10 @@ def lost_words(report: Report) -> str:
 
 def rollback_words(report: Report) -> str:
     """`2 times, 31 of 160 updates are dropped; the last time from version 90 to 60`."""
-    last, applied = report.rollbacks[-1], report.totals.applied
+    rollbacks, applied = report.history.rollbacks, report.totals.applied
+    last = rollbacks[-1]
     return (
-        f"{plural(len(report.rollbacks), 'time')}, {grouped(report.rolled_back_updates)} of {grouped(applied)} updates "
+        f"{plural(len(rollbacks), 'time')}, {grouped(report.rolled_back_updates)} of {grouped(applied)} updates "
         f"are dropped; the last time from version {last.version - 1} to {last.to}"
     )
 

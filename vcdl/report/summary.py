@@ -22,7 +22,7 @@ def summary_of(job: str, report: Report) -> dict[str, Any]:
         "epochs": len(epochs),
         "updates_applied": report.totals.applied,
         "updates_lost": report.totals.lost,
-        "rollbacks": {"count": len(report.rollbacks), "updates_dropped": report.rolled_back_updates},
+        "rollbacks": {"count": len(report.history.rollbacks), "updates_dropped": report.rolled_back_updates},
         "workunits": {
             "created": report.totals.created,
             "applied": report.totals.applied,

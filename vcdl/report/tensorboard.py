@@ -77,7 +77,7 @@ def _points(events: Iterable[Recorded]) -> Iterator[Scalar]:
 
 def _epochs(report: Report) -> Iterator[Scalar]:
     for detail in report.epochs:
-        closed = report.closed[detail.epoch]
+        closed = report.history.closed[detail.epoch]
         judged = {"mean": detail.mean, "min": detail.min, "max": detail.max}
         trained = {"train_loss": detail.train_loss} if detail.train_loss is not None else {}
         measured = {f"validation_{name}": value for name, value in detail.measures.items()}

@@ -10,9 +10,9 @@ from pathlib import Path
 from vcdl.client.batches import steps_of
 from vcdl.client.memory import available_memory_bytes
 from vcdl.client.unneeded import unneeded_hidden
+from vcdl.errors import split_password
 from vcdl.job import Job, load_job
 from vcdl.job.training import ACCUMULATION, TrainingSettings
-from vcdl.passwords import split_password
 from vcdl.planner.pace import Pace
 from vcdl.report.wording import plural, size
 from vcdl.run.folder import RunFolder

@@ -69,7 +69,7 @@ def _take_back(folder: RunFolder, timeout_s: float) -> bool:
     """Have a BOINC project's work generator cancel open workunits; the request stays until the job is released."""
     if not ask_to_pause(folder):
         return False
-    if not wait_until(lambda: read_report(folder).paused, timeout_s):
+    if not wait_until(lambda: read_report(folder).history.paused, timeout_s):
         raise RunFolderError(
             f"{shown(folder.path)} is asked to stop, but the project's work generator has not done it after "
             f"{timeout_s:g} s: it will when it runs (bin/start starts it) and can continue the job: "

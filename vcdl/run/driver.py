@@ -55,12 +55,12 @@ def _has_ended(folder: RunFolder) -> bool:
         if journal is None or not journal.newest(RunFinished.kind, 1):
             return False
     report = read_report(folder)
-    return report.finished and not report.is_given_up
+    return report.history.finished and not report.is_given_up
 
 
 def note_pause(folder: RunFolder) -> None:
     """Record the pause in the journal, unless it is there: otherwise the run would look killed."""
-    if not read_report(folder).paused:
+    if not read_report(folder).history.paused:
         journal = Journal.at(folder.journal_file)
         with suppress(JournalUnavailable):  # then it looks killed, and can be resumed as well
             journal.append(RunPaused("interrupted"))

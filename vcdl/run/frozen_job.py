@@ -4,10 +4,9 @@ import contextlib
 from pathlib import Path
 from urllib.parse import unquote
 
-from vcdl.errors import JobError, StoreError, unreadable
+from vcdl.errors import JobError, StoreError, split_password, unreadable
 from vcdl.files.atomic import PRIVATE_MODE, atomic_write
 from vcdl.job import Job, load_frozen_job, save_job
-from vcdl.passwords import split_password
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 

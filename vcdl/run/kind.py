@@ -42,8 +42,6 @@ class RunKind:
     """False: the journal's times are those of a simulation."""
     environment: str = ""
     """The file in which the environment of its processes is set; empty: the shell's."""
-    servers_refused: str = ""
-    """Why `vcdl assimilator` adds no parameter server, and what to do instead; empty: it may."""
 
     def how_to_resume(self, folder: object) -> str:
         """The hint for a run's folder, as it is shown."""
@@ -70,10 +68,6 @@ BOINC = RunKind(
     command="submit",
     has_daemons=True,
     environment="vcdl/environment of the project",
-    servers_refused=(
-        "is the job of a BOINC project, whose daemons assimilate its uploads: for more of them, give "
-        "`vcdl_assimilator` further entries in the project's config.xml (docs/operator.md), then bin/stop and bin/start"
-    ),
 )
 SIMULATED = RunKind(
     "simulated",
@@ -82,10 +76,6 @@ SIMULATED = RunKind(
     trust="strangers",
     command="simulate",
     has_wall_clock=False,
-    servers_refused=(
-        "is a simulation, which assimilates its uploads in its own process: there is nothing to add; "
-        "`vcdl run` with `--set grid.servers=0` begins a run that can share them"
-    ),
 )
 
 

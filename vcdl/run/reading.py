@@ -46,7 +46,7 @@ def state_of(folder: RunFolder, report: Report) -> RunState:
         return RunState.RUNNING
     if is_finished(folder):
         return RunState.FAILED if report.is_given_up else RunState.FINISHED
-    if report.paused or folder.stop_request.exists():
+    if report.history.paused or folder.stop_request.exists():
         return RunState.PAUSED
     return RunState.WAITING if folder.kind.has_daemons else RunState.KILLED
 

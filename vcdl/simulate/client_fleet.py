@@ -1,62 +1,22 @@
-"""The simulated clients of a run: how many, how fast, how reliable, how honest. Frozen, and read like a job file.
+"""The simulated clients of a run: how many, how fast, how reliable. Frozen, and read like a job file.
 
 docs/simulate.md explains every key.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import yaml
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from vcdl.files.atomic import whole_file
 from vcdl.run.folder import RunFolder
-from vcdl.wire.workunit import WorkunitName
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.file_kind import CLIENTS
 from vcdl.yaml_schema.reading import YamlDumper
 from vcdl.yaml_schema.section import Section, load_section
-
-Attack = Literal[
-    "sign_flip",
-    "scaled",
-    "noise",
-    "constant",
-    "label_flip",
-    "alie",
-    "inner_product",
-    "statistics",
-    "moments",
-    "drift",
-    "colluding",
-    "free_rider",
-    "free_rider_noise",
-    "replay",
-    "backdoor",
-    "garbage",
-    "decoy",
-    "targeted",
-    "part_trained",
-    "none",
-]
-
-SCALES: Mapping[Any, float] = MappingProxyType(
-    {
-        "sign_flip": 10.0,
-        "scaled": 10.0,
-        "noise": 10.0,
-        "constant": 9.0,
-        "alie": 1.5,
-        "inner_product": 5.0,
-        "moments": 1e15,
-        "decoy": 1.45,
-        "part_trained": 0.05,
-    }
-)
-"""The scale of each attack that names none; 1 for the others."""
 
 CLIENTS_FILE = "clients.yaml"
 """The file in a run's folder that holds its simulated clients. A folder with this file holds a simulated run."""
@@ -66,48 +26,6 @@ _Count = Annotated[int, kinds.whole(1)]
 _Seconds = Annotated[float, kinds.at_least(0)]
 _AboveZero = Annotated[float, kinds.above_zero()]
 _Part = Annotated[float, kinds.fraction(zero=True, one=False)]
-
-
-class Hostile(Section):
-    """A client that uploads something else than the weights it trained, or has another speed or name than the others.
-
-    It attacks only when all of its conditions hold: epoch, part of the job, attempt.
-    """
-
-    client: Annotated[int, kinds.whole(0)]
-    """Its number, from 0."""
-    attack: Annotated[Attack, kinds.one_of(Attack)]
-    scale: Annotated[float, kinds.at_least(0)] = 1.0
-    """The s of vcdl.simulate.hostile; where it is not given, the attack's own of SCALES."""
-    from_epoch: Annotated[int, kinds.whole(1)] = 1
-    """The first epoch whose subtasks it attacks; before, it is honest."""
-    to_epoch: Annotated[int, kinds.whole(1)] | None = None
-    """The last one; None: to the job's end."""
-    from_part: _Part = 0.0
-    """Part of the job's subtasks that must be done before it attacks."""
-    from_attempt: Annotated[int, kinds.whole(0)] = 0
-    """The first attempt at a subtask that it attacks; 2 is the third one."""
-    speed: _AboveZero = 1.0
-    """Its speed, in what it would be without this key."""
-    renamed_every: _Count | None = None
-    """Subtasks after which it has a new host name; None: it keeps its name."""
-
-    def attacks(self, name: WorkunitName, done: float) -> bool:
-        """Whether it attacks a workunit when this part of the job's subtasks is done."""
-        return (
-            self.attack != "none"
-            and self.from_epoch <= name.epoch
-            and (self.to_epoch is None or name.epoch <= self.to_epoch)
-            and done >= self.from_part
-            and name.attempt >= self.from_attempt
-        )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _has_its_attack_s_scale(cls, raw: Any) -> Any:
-        if not isinstance(raw, Mapping) or raw.get("scale") is not None:
-            return raw
-        return {**raw, "scale": SCALES.get(raw.get("attack"), 1.0)}
 
 
 class ClientFleet(Section):
@@ -157,47 +75,16 @@ class ClientFleet(Section):
     """Training time between checkpoints, from which a preempted subtask continues; None: without any it is lost."""
     usd_per_h: _Seconds = 0.0
     """The price of a client for an hour, for the cost of a run."""
-    hostile: tuple[Hostile, ...] = ()
 
     @field_validator("timeout_s")
     @classmethod
     def _has_a_default(cls, timeout_s: float | None, info: ValidationInfo) -> float | None:
         return _TIMEOUT_SUBTASKS * info.data.get("subtask_s", math.nan) if timeout_s is None else timeout_s
 
-    @field_validator("hostile", mode="before")
-    @classmethod
-    def _one_entry_a_client(cls, raw: Any) -> Any:
-        """`{clients: [2, 7], attack: alie}` is short for an entry of each."""
-        if not isinstance(raw, list):
-            return raw
-        entries: list[Any] = []
-        for entry in raw:
-            if isinstance(entry, Mapping) and isinstance(entry.get("clients"), list) and "client" not in entry:
-                shared = {key: value for key, value in entry.items() if key != "clients"}
-                entries += [{"client": client, **shared} for client in entry["clients"]]
-            else:
-                entries.append(entry)
-        return entries
-
-    @field_validator("hostile")
-    @classmethod
-    def _are_there(cls, hostile: tuple[Hostile, ...], info: ValidationInfo) -> tuple[Hostile, ...]:
-        numbers = [one.client for one in hostile]
-        clients = info.data.get("clients", math.inf)
-        if any(number >= clients for number in numbers):
-            raise ValueError(f"there are {clients} clients, numbered from 0; got {max(numbers)}")
-        if len(set(numbers)) < len(numbers):
-            raise ValueError("a client is listed twice; keep one attack of each")
-        return hostile
-
     @property
     def result_timeout_s(self) -> float:
         """`timeout_s` as a plain number."""
         return _TIMEOUT_SUBTASKS * self.subtask_s if self.timeout_s is None else self.timeout_s
-
-    def alone(self) -> "ClientFleet":
-        """The clock of the serial control: one reliable client of speed 1 that trains subtask after subtask."""
-        return ClientFleet(seed=self.seed, clients=1, slots=1, subtask_s=self.subtask_s, jitter=0.0)
 
 
 def load_clients(path: Path | None, overrides: Sequence[str] = ()) -> ClientFleet:

@@ -12,13 +12,9 @@ from vcdl.codecs.encoding import Encoding
 from vcdl.data.npz_file import read_split
 from vcdl.errors import folder_errors
 from vcdl.loop.grid import Outcome, Staged, Uploaded
-from vcdl.simulate.client_fleet import ClientFleet, Hostile
-from vcdl.simulate.clients import Clients, host_name
-from vcdl.simulate.hostile import HostileClients
-from vcdl.simulate.poisoned_data import PoisonedData
+from vcdl.simulate.clients import Clients
 from vcdl.simulate.training import SubtaskTraining
-from vcdl.wire.weights import Vector
-from vcdl.wire.workunit import PLAIN, Transport, UpdateHeader, WorkunitName
+from vcdl.wire.workunit import PLAIN, Transport, UpdateHeader
 
 
 class ClientWork(Protocol):
@@ -49,29 +45,22 @@ class ClientWork(Protocol):
 
 
 class TrainedWork:
-    """Subtasks that are trained for real; hostile clients replace the result."""
+    """Subtasks that are trained for real."""
 
     def __init__(
         self,
-        fleet: ClientFleet,
+        clients: Clients,
         training: SubtaskTraining,
         encodings: tuple[Encoding, Encoding],
-        poisoned_data: PoisonedData,
-        subtasks: int,
         memories: Path | None = None,
     ) -> None:
-        """`encodings`: of downloads and of uploads. `subtasks`: those of the whole job. `memories`: a folder for what
-        the clients remember, where the job lets them.
+        """`encodings`: of downloads and of uploads. `memories`: a folder for what the clients remember, where the job
+        lets them.
         """
+        self._clients = clients
         self._training = training
         self._down, self._up = encodings
         self._memories = memories
-        self._clients = Clients(fleet)
-        self._poisoned_data = poisoned_data
-        self._subtasks = subtasks
-        self._applied = 0
-        self._hostile = {hostile.client: hostile for hostile in fleet.hostile}
-        self._hostile_clients = HostileClients(fleet, self._up.layout)
         self._delivered: dict[int, set[Path]] = {}
         self._sizes: dict[Path, int] = {}
         self._samples: dict[Path, int] = {}
@@ -82,10 +71,7 @@ class TrainedWork:
             staged = replace(staged, samples=max(1, int(fraction * self._all_samples(staged))))
         if self._memories is not None:
             staged = replace(staged, workunit=replace(staged.workunit, transport=_exact_up(staged.workunit.transport)))
-        hostile = self._attacker(client, staged.workunit.name)
-        if hostile is not None:
-            staged = replace(staged, shard=self._poisoned_data.shard(hostile, staged.shard))
-        self._training.begin(staged, due_s)
+        self._order(staged, client, due_s)
 
     def upload(self, staged: Staged, client: int, train_s: float) -> Outcome:
         outcome = self._training.outcome(staged.workunit.name)
@@ -100,7 +86,6 @@ class TrainedWork:
         return files + len(staged.workunit.to_json().encode())
 
     def done(self, workunit: str, version: int | None) -> None:
-        self._applied += version is not None
         self._training.done(workunit, version)
 
     def cancel(self, workunits: Collection[str]) -> None:
@@ -112,38 +97,23 @@ class TrainedWork:
             self._sizes[path] = path.stat().st_size
         return self._sizes[path]
 
-    def _attacker(self, client: int, workunit: str) -> Hostile | None:
-        """The attack of a client on a workunit; None: it is honest."""
-        hostile, done = self._hostile.get(client), self._applied / self._subtasks
-        return hostile if hostile is not None and hostile.attacks(WorkunitName.parse(workunit), done) else None
+    def _order(self, staged: Staged, client: int, due_s: float) -> None:
+        """Have a client's subtask trained."""
+        self._training.begin(staged, due_s)
 
     def _as_uploaded(self, trained: Uploaded, staged: Staged, client: int, train_s: float) -> Uploaded:
-        """The upload as this client sends it: with its own training time, and from a hostile client with other
-        weights, or with no weights at all.
-        """
-        path, name = trained.path, WorkunitName.parse(trained.workunit)
-        hostile = self._attacker(client, trained.workunit)
+        """The upload as this client sends it, with its own training time."""
+        path = trained.path
         with folder_errors(path.parent):
             self._send(staged, client, train_s, path)
             self._up.change_header(path, partial(_with_train_s, train_s))
-            if hostile is None:
-                if self._hostile:
-                    self._hostile_clients.saw(*self._weights(staged, path))
-            elif hostile.attack == "garbage":
-                path.write_bytes(self._hostile_clients.garbage(hostile, name))
-            else:
-                if hostile.attack == "part_trained":
-                    self._up.change_header(path, partial(_with_samples, self._all_samples(staged)))
-                base, weights = self._weights(staged, path)
-                weights = self._hostile_clients.upload(hostile, name, base, weights)
-                self._up.write_upload(path, weights, base, self._up.read_header(path))
         return replace(trained, size_bytes=path.stat().st_size)
 
     def _send(self, staged: Staged, client: int, train_s: float, path: Path) -> None:
         """Encode trained weights as this client would, by what it remembers and by its link."""
         if self._memories is None:
             return
-        memory, transport = self._memories / host_name(client), staged.workunit.transport
+        memory, transport = self._memories / self._clients.host(client), staged.workunit.transport
         memory.mkdir(parents=True, exist_ok=True)
         exact = up_encoding(_exact_up(transport), self._up.layout)
         weights, header = exact.read(path)
@@ -158,13 +128,6 @@ class TrainedWork:
             self._samples[staged.shard] = len(read_split(staged.shard)[0])
         return self._samples[staged.shard] * staged.workunit.training.local_epochs
 
-    def _weights(self, staged: Staged, upload: Path) -> tuple[Vector, Vector]:
-        """The weights that a client started from, and those that it trained."""
-        base, _ = self._down.read(staged.params)
-        weights, _ = self._up.read(upload)
-        self._up.add_base(base, weights)
-        return base, weights
-
 
 def _exact_up(transport: Transport) -> Transport:
     return replace(transport, up=PLAIN.up, feedback=False, upload_share=None)
@@ -172,7 +135,3 @@ def _exact_up(transport: Transport) -> Transport:
 
 def _with_train_s(train_s: float, header: str) -> str:
     return replace(UpdateHeader.from_json(header), train_s=train_s, times_s={}).to_json()
-
-
-def _with_samples(samples: int, header: str) -> str:
-    return replace(UpdateHeader.from_json(header), samples=samples).to_json()

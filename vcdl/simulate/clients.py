@@ -4,7 +4,7 @@ The outcome is known when the subtask begins. It depends on the seed, the client
 the order of the questions nor other clients can change it.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,25 +38,17 @@ class Clients:
     """The simulated clients, numbered from 0."""
 
     def __init__(self, fleet: ClientFleet) -> None:
-        self._fleet = fleet
+        self.fleet = fleet
         self.speeds = _speeds(fleet)
-        """The speed of each client; 1 on average, but for those of hostile ones."""
+        """The speed of each client; 1 on average."""
         self._links = None if fleet.link_mb_per_s is None else _links(fleet, fleet.link_mb_per_s)
         """The rate of each client's link, megabytes a second."""
-        self._renamed_every = {hostile.client: hostile.renamed_every for hostile in fleet.hostile}
-        self._taken = [0] * fleet.clients
-        """Subtasks that each client has taken."""
         self._draws = [_away_times(fleet, client) for client in range(fleet.clients)]
         self._away: list[list[tuple[float, float]]] = [[] for _ in range(fleet.clients)]
 
     def host(self, client: int) -> str:
         """The host name of a client for its next subtask."""
-        every = self._renamed_every.get(client)
-        return host_name(client) if every is None else f"{host_name(client)}-{self._taken[client] // every}"
-
-    def takes(self, client: int) -> None:
-        """The client takes a subtask."""
-        self._taken[client] += 1
+        return f"client-{client:02d}"
 
     def here_from(self, client: int, time_s: float) -> float:
         """The first moment at or after `time_s` at which the client is there."""
@@ -85,7 +77,7 @@ class Clients:
         """The outcome of a subtask that the client begins now; `losses`: how often this workunit was lost before.
         `target_s`: the training time after which it ends, however far it has come.
         """
-        fleet, host = self._fleet, self.host(client)
+        fleet, host = self.fleet, self.host(client)
         draw = [fleet.seed, _SUBTASK, client, name.epoch, name.shard, name.attempt]
         rng = np.random.default_rng([*draw, losses] if losses else draw)
         training, download, upload = (1 + fleet.jitter * (2 * rng.random(3) - 1)).tolist()
@@ -114,7 +106,7 @@ class Clients:
 
         A training that would pass its timeout ends at some moment after it.
         """
-        checkpoint_s = self._fleet.checkpoint_every_s
+        checkpoint_s = self.fleet.checkpoint_every_s
         now_s = self.here_from(client, begin_s)
         while True:
             away_s, back_s = self._next_away(client, now_s)
@@ -134,24 +126,12 @@ class Clients:
         return next(absence for absence in known if absence[1] > time_s)
 
 
-def host_name(client: int) -> str:
-    """The name of a client that keeps its name, and the begin of the names of one that does not."""
-    return f"client-{client:02d}"
-
-
-def is_of(host: str, clients: Collection[int]) -> bool:
-    """Whether a host name is one of these clients'."""
-    return any(host == host_name(client) or host.startswith(host_name(client) + "-") for client in clients)
-
-
 def _speeds(fleet: ClientFleet) -> list[float]:
     """Speeds at equal ratios, in a drawn order, so that a client's number does not tell its speed."""
     exponents = np.linspace(-0.5, 0.5, fleet.clients) if fleet.clients > 1 else np.zeros(1)
     speeds = fleet.speed_ratio**exponents
     order = np.random.default_rng([fleet.seed, _SPEED]).permutation(fleet.clients)
-    factors = {hostile.client: hostile.speed for hostile in fleet.hostile}
-    drawn = (speeds / speeds.mean())[order]
-    return [float(speed) * factors.get(client, 1.0) for client, speed in enumerate(drawn)]
+    return [float(speed) for speed in (speeds / speeds.mean())[order]]
 
 
 def _links(fleet: ClientFleet, middle: float) -> list[float]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from vcdl.client.processors import limit_threads
-from vcdl.client.trainer import TrainerCache
 from vcdl.errors import RunFolderError
 from vcdl.files.atomic import whole_file
 from vcdl.job import Job
@@ -21,8 +20,6 @@ from vcdl.run.kind import SIMULATED
 from vcdl.run.reading import is_finished, read_report
 from vcdl.run.results import leave_results
 from vcdl.simulate.client_fleet import ClientFleet, save_clients
-from vcdl.simulate.here import TrainingHere
-from vcdl.simulate.serial import OneTrainer, serial_job
 from vcdl.simulate.times_report import TimesReport
 from vcdl.simulate.training import PooledTraining, SubtaskTraining
 from vcdl.simulate.virtual_run import VirtualRun
@@ -40,21 +37,19 @@ def simulate(
     job: Job,
     fleet: ClientFleet,
     observer: RunObserver,
-    *,
-    serial: bool = False,
-    trainers: TrainerCache | None = None,
+    training: SubtaskTraining | None = None,
+    kind: type[VirtualRun] = VirtualRun,
 ) -> Report | None:
-    """Run a job on simulated clients, or serially, and leave its results in a folder; None: it was asked to stop.
+    """Run a job on simulated clients, and leave its results in a folder; None: it was asked to stop.
 
-    `trainers`: trainers in this process, which may serve run after run; None: worker processes train.
-    An unfinished simulated run in the folder starts again. Raises VcdlError; RunFolderError when the folder holds
-    anything else.
+    `training`: what trains the subtasks; None: worker processes. An unfinished simulated run in the folder starts
+    again. Raises VcdlError; RunFolderError when the folder holds anything else.
     """
     os.environ.update(limit_threads(1))  # several would add up in an order that differs from run to run
-    job, fleet = as_simulated(job, fleet, serial)
     with _begun(folder, fleet):
-        freeze(job, folder)
-        if VirtualRun(folder, fleet, _training(folder, job, serial, trainers), observer).run() is None:
+        freeze(job.trusting(SIMULATED.trust), folder)
+        training = training or PooledTraining(folder, _workers(job))
+        if kind(folder, fleet, training, observer).run() is None:
             return None
         return leave_results(folder, job.name, observer)
 
@@ -68,11 +63,6 @@ def simulate_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: Ru
                 temporary.write_text(as_json(report.as_dict()), encoding="utf-8")
             write_summary(folder.summary_file, summary_of(job.name, read_report(folder)))
         return report
-
-
-def as_simulated(job: Job, fleet: ClientFleet, serial: bool) -> tuple[Job, ClientFleet]:
-    """The job and the clients that the run's folder gets."""
-    return (serial_job(job), fleet.alone()) if serial else (job.trusting(SIMULATED.trust), fleet)
 
 
 def default_folder(name: str) -> RunFolder:
@@ -116,12 +106,6 @@ def _make_room(folder: RunFolder) -> None:
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
-
-
-def _training(folder: RunFolder, job: Job, serial: bool, trainers: TrainerCache | None) -> SubtaskTraining:
-    if serial:
-        return TrainingHere(folder, OneTrainer())
-    return PooledTraining(folder, _workers(job)) if trainers is None else TrainingHere(folder, trainers)
 
 
 def _workers(job: Job) -> int:

@@ -16,7 +16,6 @@ from vcdl.checks.refusal import Refusal
 from vcdl.journal.events import Event, HostConvicted, UpdateApplied, UpdateRefused, WorkunitSent
 from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
 from vcdl.loop.lateness import Lateness, Out, faster_hosts
-from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.client_work import ClientWork
 from vcdl.simulate.clients import Clients, SubtaskOutcome
 from vcdl.simulate.slot_times import SlotTimes
@@ -38,17 +37,17 @@ class VirtualGrid(Grid, Results):
 
     def __init__(
         self,
-        fleet: ClientFleet,
+        clients: Clients,
         time: VirtualTime,
         work: ClientWork,
         queue_ahead: int = 0,
     ) -> None:
         """`queue_ahead`: subtasks kept ready beyond those in training."""
-        self._fleet = fleet
+        self._clients = clients
+        self._fleet = fleet = clients.fleet
         self._time = time
         self._work = work
         self._queue_ahead = queue_ahead
-        self._clients = Clients(fleet)
         self._idle = deque(client for _ in range(fleet.slots) for client in range(fleet.clients))
         """The client of each free slot; the slot that has waited longest is first."""
         self._servers_free_s = [0.0] * fleet.servers
@@ -215,7 +214,6 @@ class VirtualGrid(Grid, Results):
             bytes_down=bytes_down,
             target_s=staged.workunit.training.target_s,
         )
-        self._clients.takes(client)
         self._out.setdefault(workunit, {})[client] = self._time.now_s()
         self._had[workunit] = self._had.get(workunit, frozenset()) | {host}
         self._sent.append(WorkunitSent(workunit, host, bytes_down))

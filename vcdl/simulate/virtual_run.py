@@ -8,11 +8,13 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from msgspec import structs
 
 from vcdl.codecs.choose import down_encoding, up_encoding
+from vcdl.codecs.encoding import Encoding
 from vcdl.errors import GridError
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal.events import (
@@ -37,8 +39,7 @@ from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.client_work import TrainedWork
-from vcdl.simulate.poisoned_data import FOLDER as POISONED_DATA
-from vcdl.simulate.poisoned_data import PoisonedData
+from vcdl.simulate.clients import Clients
 from vcdl.simulate.shard_trainer import ShardTrainers
 from vcdl.simulate.training import SubtaskTraining
 from vcdl.simulate.virtual_grid import VirtualGrid
@@ -125,15 +126,23 @@ class VirtualRun:
         with closing(self._training):
             self._training.start()  # the workers import Keras while the data is cut
             run = prepare(self._folder, load_frozen_job(self._folder.job_file), self._observer)
-            encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)
-            data = PoisonedData(run.folder.path / POISONED_DATA, run.shard_files)
-            remembers = run.transport.feedback or run.transport.upload_share is not None
-            memories = run.folder.path / "memories" if remembers else None
-            work = TrainedWork(self._fleet, self._training, encodings, data, run.job.subtasks, memories)
-            grid = VirtualGrid(self._fleet, self._time, work, queue_ahead(run.job))
+            clients = self._clients()
+            grid = VirtualGrid(clients, self._time, self._work(run, clients), queue_ahead(run.job))
             evaluating = partial(InstantEvaluator, run, subtask_s=self._fleet.subtask_s, time=self._time)
             self._observer.phase("starting the workers")
             return drive(run, grid, self._time, evaluating, self._observer, self._training.look)
+
+    def _clients(self) -> Clients:
+        return Clients(self._fleet)
+
+    def _work(self, run: Run, clients: Clients) -> TrainedWork:
+        return TrainedWork(clients, self._training, *self._trained(run))
+
+    def _trained(self, run: Run) -> tuple[tuple[Encoding, Encoding], Path | None]:
+        """The encodings both ways, and the folder of what clients remember, if they do."""
+        remembers = run.transport.feedback or run.transport.upload_share is not None
+        encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)
+        return encodings, run.folder.path / "memories" if remembers else None
 
 
 def queue_ahead(job: Job) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from vcdl.checks import UploadCheck
-from vcdl.errors import JobError, folder_errors
+from vcdl.errors import folder_errors
 from vcdl.job import Job
 from vcdl.job.transport import TransportSettings
 from vcdl.job.trust import TrustSettings
@@ -31,6 +31,7 @@ from vcdl.run.reading import events_of, read_report
 from vcdl.run.run import Run
 from vcdl.run.store_claim import OWN_FOLDER
 from vcdl.simulate.client_fleet import ClientFleet
+from vcdl.simulate.clients import Clients
 from vcdl.simulate.times_report import TimesReport
 from vcdl.simulate.virtual_grid import VirtualGrid
 from vcdl.simulate.virtual_run import drive, queue_ahead
@@ -238,15 +239,13 @@ class Unmeasured:
 def run_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: RunObserver) -> TimesReport | None:
     """Run a job of a new folder without any training; None: `vcdl stop` has asked to stop.
 
-    The caller holds the folder's RunLock. Raises JobError when clients are hostile: what they upload is weights.
+    The caller holds the folder's RunLock.
     """
-    if fleet.hostile:
-        raise JobError("hostile: their uploads are weights, and with --training none there are none; leave it out")
     upload = folder.uploads / "nothing.h5"
     with folder_errors(folder.path):
         write_weights(upload, _NOTHING, "{}")
     time, work = VirtualTime(), NoWork(upload)
-    run, grid = WeightlessRun.of(folder, job, work), VirtualGrid(fleet, time, work, queue_ahead(job))
+    run, grid = WeightlessRun.of(folder, job, work), VirtualGrid(Clients(fleet), time, work, queue_ahead(job))
     Journal.at(folder.journal_file).close()
     if drive(run, grid, time, Unmeasured, ShieldedObserver(observer)) is None:
         return None

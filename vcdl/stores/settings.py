@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from vcdl.errors import PluginError, StoreError
-from vcdl.passwords import MASK
+from vcdl.errors import MASK, PluginError, StoreError
 from vcdl.plugins import Parts
 
 URL_VARIABLE = "VCDL_STORE_URL"

@@ -84,7 +84,7 @@ class JobFacts:
             name=view.folder.path.name,
             trains=row.trains,
             state=row.state.value,
-            epochs_done=len(report.closed),
+            epochs_done=len(report.history.closed),
             epochs=row.epochs,
             done=min(1.0, report.subtasks_done / max(1, standing.goal.subtasks)),
             left=left,
@@ -202,7 +202,7 @@ def feed_of(view: JobView) -> list[FeedLine]:
     """The newest sentences first."""
     report, goal = view.report, view.standing.goal
     epochs = [
-        FeedLine(0, report.closed[one.epoch].time_s, printable(epoch_words(goal, report, one)))
+        FeedLine(0, report.history.closed[one.epoch].time_s, printable(epoch_words(goal, report, one)))
         for one in report.epochs[-_FEED:]
     ]
     lines = sorted([*view.feed, *epochs], key=lambda line: line.time_s, reverse=True)

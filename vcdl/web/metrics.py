@@ -117,7 +117,7 @@ class _Families:
             ("vcdl_workunits_failed", "Workunits whose client failed or was lost.", totals.failed),
             ("vcdl_updates_applied", "Uploads that were folded in.", totals.applied),
             ("vcdl_updates_superseded", "Uploads that came too late.", totals.superseded),
-            ("vcdl_rollbacks", "Times that it went back to good weights.", len(report.rollbacks)),
+            ("vcdl_rollbacks", "Times that it went back to good weights.", len(report.history.rollbacks)),
             ("vcdl_samples_trained", "Samples that were trained.", totals.samples_trained),
             ("vcdl_received_bytes", "Bytes of uploads.", totals.bytes_up),
             ("vcdl_sent_bytes", "Bytes of downloads.", totals.bytes_down),

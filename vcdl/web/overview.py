@@ -10,10 +10,9 @@ from pathlib import Path
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project.processes import is_running
 from vcdl.boinc.project.server_config import ServerConfig
-from vcdl.errors import VcdlError
+from vcdl.errors import VcdlError, without_passwords
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.open import Fleet
-from vcdl.passwords import without_passwords
 from vcdl.report.wording import duration, plural, printable, size
 from vcdl.web.catalogue import JobCatalogue
 from vcdl.web.job_view import JobView

@@ -4,8 +4,7 @@ from http import HTTPStatus
 
 from starlette.responses import JSONResponse
 
-from vcdl.errors import ExitCode, Unavailable, VcdlError
-from vcdl.passwords import without_passwords
+from vcdl.errors import ExitCode, Unavailable, VcdlError, without_passwords
 from vcdl.web.catalogue import NoSuchJobError
 
 _STATUS = {

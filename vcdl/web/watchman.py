@@ -93,7 +93,7 @@ class Watchman:
         silent_s = now_s - report.history.last_s
         if state is RunState.RUNNING and report.history.last_s and silent_s > _STALLED_S:
             yield "stalled", f"nothing has happened for {duration(silent_s)}"
-        if collapses := [one for one in report.rollbacks if not one.host]:  # each is a cause of its own
+        if collapses := [one for one in report.history.rollbacks if not one.host]:  # each is a cause of its own
             yield f"collapsed at version {collapses[-1].collapsed}", rolled_back_words(collapses[-1])
         if view.job.is_for_strangers:
             for name in view.hosts.hosts:

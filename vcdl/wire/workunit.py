@@ -6,7 +6,6 @@ raises `WorkunitError`. The client imports this file: standard library only.
 """
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -15,9 +14,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Self, cast, get_args
 
 from vcdl.errors import WorkunitError
-
-FORMAT = 3
-"""Format number of workunit.json and of an update's header; a client refuses any other."""
+from vcdl.wire.fields import FORMAT, checked_fields, count, finite, flag, number, numbers, read_object, text
 
 DESCRIPTION_FILE = "workunit.json"
 INPUT_FILES = (DESCRIPTION_FILE, "model.json", "params.h5", "shard.npz")
@@ -172,42 +169,46 @@ class Workunit:
         return json.dumps(raw, sort_keys=True) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls, content: str) -> Self:
         """Decode workunit.json. Raises WorkunitError."""
-        raw = _object(text, "workunit.json", {"format", *cls.__dataclass_fields__}, {"begins": None})
-        training = _fields(raw.pop("training"), "training", set(Training.__dataclass_fields__), {"target_s": None})
-        transport = _fields(raw.pop("transport"), "transport", set(Transport.__dataclass_fields__), _NEWER_TRANSPORT)
+        raw = read_object(content, "workunit.json", {"format", *cls.__dataclass_fields__}, {"begins": None})
+        training = checked_fields(
+            raw.pop("training"), "training", set(Training.__dataclass_fields__), {"target_s": None}
+        )
+        transport = checked_fields(
+            raw.pop("transport"), "transport", set(Transport.__dataclass_fields__), _NEWER_TRANSPORT
+        )
         try:
             return cls(
-                job=_text(raw, "job"),
-                epoch=_count(raw, "epoch"),
-                shard=_count(raw, "shard"),
-                attempt=_count(raw, "attempt"),
-                base_version=_count(raw, "base_version"),
-                seed=_count(raw, "seed"),
+                job=text(raw, "job"),
+                epoch=count(raw, "epoch"),
+                shard=count(raw, "shard"),
+                attempt=count(raw, "attempt"),
+                base_version=count(raw, "base_version"),
+                seed=count(raw, "seed"),
                 training=Training(
                     optimizer=_named(training["optimizer"]),
-                    learning_rate=_number(training, "learning_rate"),
-                    batch_size=_count(training, "batch_size", at_least=1),
-                    local_epochs=_count(training, "local_epochs", at_least=1),
+                    learning_rate=number(training, "learning_rate"),
+                    batch_size=count(training, "batch_size", at_least=1),
+                    local_epochs=count(training, "local_epochs", at_least=1),
                     loss=_named(training["loss"]),
                     metrics=tuple(_named(metric) for metric in training["metrics"]),
                     normalisation=_normalisation(training["normalisation"]),
                     share_optimizer_state=_shared_state(training["share_optimizer_state"]),
                     outputs=tuple(_output(output) for output in training["outputs"]),
-                    target_s=None if training["target_s"] is None else _number(training, "target_s"),
+                    target_s=None if training["target_s"] is None else number(training, "target_s"),
                 ),
                 transport=Transport(
                     down=_named(transport["down"]),
                     up=_named(transport["up"]),
-                    compress=_flag(transport, "compress"),
-                    feedback=_flag(transport, "feedback"),
-                    moment_block=_count(transport, "moment_block", at_least=1),
-                    upload_share=None if transport["upload_share"] is None else _number(transport, "upload_share"),
+                    compress=flag(transport, "compress"),
+                    feedback=flag(transport, "feedback"),
+                    moment_block=count(transport, "moment_block", at_least=1),
+                    upload_share=None if transport["upload_share"] is None else number(transport, "upload_share"),
                 ),
                 frozen=_frozen(raw["frozen"]),
-                newest=None if raw["newest"] is None else _text(raw, "newest"),
-                begins=None if raw["begins"] is None else _count(raw, "begins"),
+                newest=None if raw["newest"] is None else text(raw, "newest"),
+                begins=None if raw["begins"] is None else count(raw, "begins"),
             )
         except (TypeError, ValueError) as error:
             raise WorkunitError(f"workunit.json: {error}") from error
@@ -241,20 +242,20 @@ class UpdateHeader:
         return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls, content: str) -> Self:
         """Decode an update's header. Raises WorkunitError."""
-        raw = _object(text, "update header", {"format", *cls.__dataclass_fields__})
+        raw = read_object(content, "update header", {"format", *cls.__dataclass_fields__})
         return cls(
-            job=_text(raw, "job"),
-            workunit=_text(raw, "workunit"),
-            base_version=_count(raw, "base_version"),
-            layout=_text(raw, "layout"),
-            samples=_count(raw, "samples"),
-            fraction=_number(raw, "fraction"),
-            train_s=_number(raw, "train_s"),
-            loss=_number(raw, "loss"),
-            codec=_text(raw, "codec"),
-            backend=_text(raw, "backend"),
+            job=text(raw, "job"),
+            workunit=text(raw, "workunit"),
+            base_version=count(raw, "base_version"),
+            layout=text(raw, "layout"),
+            samples=count(raw, "samples"),
+            fraction=number(raw, "fraction"),
+            train_s=number(raw, "train_s"),
+            loss=number(raw, "loss"),
+            codec=text(raw, "codec"),
+            backend=text(raw, "backend"),
             times_s=_times(raw, "times_s"),
         )
 
@@ -310,35 +311,13 @@ class WorkunitName:
         return cls(job, int(epoch), int(shard), int(attempt), int(base_version))
 
 
-def _object(text: str, what: str, keys: set[str], may_lack: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """The fields of a JSON object; `may_lack`: what keys stand for that older versions do not write."""
-    try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise WorkunitError(f"{what} is not JSON ({error}): it was cut short or overwritten") from error
-    number = raw.get("format", FORMAT) if isinstance(raw, dict) else FORMAT
-    if type(number) is not int or number != FORMAT:  # checked first: another format has other keys
-        raise WorkunitError(f"{what} is of another format than {FORMAT}: client and server differ in version")
-    raw = _fields(raw, what, keys, may_lack)
-    del raw["format"]
-    return raw
-
-
-def _fields(raw: Any, what: str, keys: set[str], may_lack: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    raw = {**may_lack, **raw} if isinstance(raw, dict) else raw
-    if not isinstance(raw, dict) or set(raw) != keys:
-        got = sorted(raw) if isinstance(raw, dict) else type(raw).__name__
-        raise WorkunitError(f"{what}: expected the keys {sorted(keys)}, got {str(got)[:500]}")
-    return dict(raw)
-
-
 def _named(raw: Any) -> Named:
-    fields = _fields(raw, "a named part", {"name", "arguments"})
+    fields = checked_fields(raw, "a named part", {"name", "arguments"})
     if not isinstance(fields["arguments"], dict):
         raise WorkunitError("arguments: expected an object")
     if _is_deeper(fields["arguments"], _DEEPEST):
         raise WorkunitError(f"arguments: expected at most {_DEEPEST} levels of lists and objects")
-    return Named(_text(fields, "name"), fields["arguments"])
+    return Named(text(fields, "name"), fields["arguments"])
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
@@ -349,9 +328,9 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def _output(raw: Any) -> Output:
-    fields = _fields(raw, "an output", set(Output.__dataclass_fields__))
+    fields = checked_fields(raw, "an output", set(Output.__dataclass_fields__))
     metrics = tuple(_named(metric) for metric in fields["metrics"])
-    return Output(_text(fields, "name"), _named(fields["loss"]), metrics, _number(fields, "weight"))
+    return Output(text(fields, "name"), _named(fields["loss"]), metrics, number(fields, "weight"))
 
 
 def _is_pair(raw: Any) -> bool:
@@ -359,35 +338,21 @@ def _is_pair(raw: Any) -> bool:
 
 
 def _normalisation(raw: Any, of_input: bool = False) -> Normalisation:
-    fields = _fields(raw, "normalisation", set(Normalisation.__dataclass_fields__))
+    fields = checked_fields(raw, "normalisation", set(Normalisation.__dataclass_fields__))
     inputs = fields["inputs"]
     if not isinstance(inputs, list) or (of_input and inputs) or not all(map(_is_pair, inputs)):
         raise WorkunitError(f"inputs: expected pairs of a name and its normalisation, got {str(inputs)[:100]!r}")
-    named = tuple((_text({"input": name}, "input"), _normalisation(norm, of_input=True)) for name, norm in inputs)
-    return Normalisation(_numbers(fields, "scale"), _numbers(fields, "offset"), _flag(fields, "integers"), named)
+    named = tuple((text({"input": name}, "input"), _normalisation(norm, of_input=True)) for name, norm in inputs)
+    return Normalisation(numbers(fields, "scale"), numbers(fields, "offset"), flag(fields, "integers"), named)
 
 
 def _frozen(raw: Any) -> Frozen | None:
     if raw is None:
         return None
-    fields = _fields(raw, "frozen", {"size", "sha256"})
-    if not _SHA256.fullmatch(_text(fields, "sha256")):
+    fields = checked_fields(raw, "frozen", {"size", "sha256"})
+    if not _SHA256.fullmatch(text(fields, "sha256")):
         raise WorkunitError(f"sha256: expected 64 hex digits, got {fields['sha256'][:100]!r}")
-    return Frozen(_count(fields, "size", at_least=1), fields["sha256"])
-
-
-def _text(raw: dict[str, Any], key: str) -> str:
-    value = raw[key]
-    if not isinstance(value, str) or not 0 < len(value) <= 300:
-        raise WorkunitError(f"{key}: expected a short text, got {str(value)[:100]!r}")
-    return value
-
-
-def _count(raw: dict[str, Any], key: str, at_least: int = 0) -> int:
-    value = raw[key]
-    if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value < 2**63:
-        raise WorkunitError(f"{key}: expected a whole number ≥ {at_least}, got {str(value)[:100]!r}")
-    return value
+    return Frozen(count(fields, "size", at_least=1), fields["sha256"])
 
 
 def _shared_state(raw: Any) -> SharedOptimizerState:
@@ -397,32 +362,7 @@ def _shared_state(raw: Any) -> SharedOptimizerState:
     return cast(SharedOptimizerState, raw)
 
 
-def _flag(raw: dict[str, Any], key: str) -> bool:
-    if not isinstance(raw[key], bool):
-        raise WorkunitError(f"{key}: expected true or false, got {str(raw[key])[:100]!r}")
-    return bool(raw[key])
-
-
-def _number(raw: dict[str, Any], key: str) -> float:
-    return _finite(raw[key], key)
-
-
-def _finite(value: Any, key: str) -> float:
-    try:
-        if not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value):
-            return float(value)
-    except OverflowError:  # a whole number of hundreds of digits
-        pass
-    raise WorkunitError(f"{key}: expected a finite number, got {str(value)[:100]!r}")
-
-
 def _times(raw: dict[str, Any], key: str) -> Mapping[str, float]:
     if not isinstance(raw[key], dict) or not set(raw[key]) <= set(STAGES):
         raise WorkunitError(f"{key}: expected seconds of {', '.join(STAGES)}, got {str(raw[key])[:100]!r}")
-    return {stage: _finite(value, key) for stage, value in raw[key].items()}
-
-
-def _numbers(raw: dict[str, Any], key: str) -> tuple[float, ...]:
-    if not isinstance(raw[key], list):
-        raise WorkunitError(f"{key}: expected a list of numbers, got {str(raw[key])[:100]!r}")
-    return tuple(_finite(value, key) for value in raw[key])
+    return {stage: finite(value, key) for stage, value in raw[key].items()}

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from vcdl.errors import JobError
-from vcdl.passwords import without_passwords
+from vcdl.errors import JobError, without_passwords
 from vcdl.yaml_schema.file_kind import FileKind, mistaken_for
 
 MAX_SIZE_BYTES = 1 << 20

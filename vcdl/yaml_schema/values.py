@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from pydantic import PlainSerializer, PlainValidator, ValidationInfo
 
-from vcdl.passwords import without_passwords
+from vcdl.errors import without_passwords
 from vcdl.wire.workunit import Named
 from vcdl.yaml_schema.reading import Problem, ProblemsError, nearest, show
 

@@ -16,8 +16,7 @@ from tests.leftovers import leave_half
 from vcdl.boinc.daemons.assimilator import AssimilatorDaemon
 from vcdl.boinc.daemons.evaluator import Evaluations
 from vcdl.boinc.daemons.opened_runs import OpenedRuns
-from vcdl.boinc.daemons.script import ACCEPTED, REFUSED
-from vcdl.boinc.daemons.validate import validate
+from vcdl.boinc.daemons.validate import ACCEPTED, REFUSED, validate
 from vcdl.boinc.daemons.work_generator import WorkGenerators
 from vcdl.boinc.grid.manifest import Manifests
 from vcdl.boinc.grid.results import UPLOAD_FAILED, output_file
@@ -119,7 +118,7 @@ def test_a_stopped_job_takes_its_work_back_and_a_resumed_one_makes_it_again_with
             generators.run_once()
             server.folder.stop_request.touch()
             generators.run_once()
-            assert server.report.paused is not None
+            assert server.report.history.paused is not None
             assert server.folder.running_pid is None
             assert not [name for name in server.staged() if name.startswith("vcdl_")]
             resume(server.folder.path)
@@ -295,7 +294,7 @@ def test_while_the_jobs_cannot_be_seen_no_result_is_taken_for_a_stray(
 
 def validated(server: Server, file: Path) -> int:
     with closing(OpenedRuns(server.project)) as runs:
-        return validate(runs, [file]).code
+        return validate(runs, file).code
 
 
 def test_the_validator_gives_no_credit_for_garbage_and_deletes_it(server: Server, tmp_path: Path) -> None:

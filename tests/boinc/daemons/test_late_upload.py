@@ -1,27 +1,91 @@
 """The second upload of a workunit whose first one is in the weights, as vcdl_validate sees it."""
 
 from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec import structs
 
-from tests.boinc.daemons.test_compare import ALL, Pair, pair, step_of
+from tests.boinc.daemons.conftest import Server
+from tests.boinc.standin.transitioner import transition
 from tests.job_events import applied
+from tests.uploads import header_of
 from vcdl.boinc.daemons.opened_runs import OpenedRuns
-from vcdl.boinc.daemons.script import ACCEPTED, REFUSED
-from vcdl.boinc.daemons.validate import validate
+from vcdl.boinc.daemons.validate import ACCEPTED, REFUSED, validate
+from vcdl.boinc.daemons.work_generator import WorkGenerators
+from vcdl.boinc.grid.results import output_file
+from vcdl.codecs.choose import up_encoding
 from vcdl.journal.events import ResultRefused, UpdateSuperseded
 from vcdl.run.reading import events_of
+from vcdl.run.run import Run
+from vcdl.wire.weights import Vector, read_weights
 from vcdl.wire.workunit import WorkunitName
 
 pytestmark = [pytest.mark.boinc, pytest.mark.keras]
 
-__all__ = ["pair"]
+ALL = "trust: {kind: strangers, verify: 0}\n"
+
+
+@dataclass
+class Pair:
+    """The two results of the first workunit, which hosts 1 and 2 got."""
+
+    server: Server
+    workunit: str
+    files: tuple[Path, Path]
+    base: Vector
+    run: Run
+
+    def bring(self, number: int, step: Vector, fraction: float = 1.0) -> None:
+        run = self.run
+        whole = run.prepared.shard_samples[WorkunitName.parse(self.workunit).shard]
+        samples = round(fraction * whole)
+        facts = {"samples": samples, "fraction": samples / whole, "train_s": 0.5 + number}
+        header = header_of(self.workunit, run.layout.fingerprint, **facts)
+        self.files[number].parent.mkdir(parents=True, exist_ok=True)
+        up_encoding(run.transport, run.layout).write_upload(
+            self.files[number], self.base + step, self.base, header.to_json()
+        )
+
+    def host(self, number: int, host: int) -> None:
+        connection = self.server.standin.connect()
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE result SET hostid = %s WHERE name = %s", (host, f"{self.workunit}_{number}"))
+        connection.commit()
+        connection.close()
+
+
+@pytest.fixture
+def pair(server: Server) -> Pair:
+    with closing(WorkGenerators(server.project)) as generators:
+        generators.run_once()
+    connection = server.standin.connect()
+    connection.cursor().execute("UPDATE workunit SET target_nresults = 2")
+    connection.commit()
+    connection.close()
+    transition(server.standin)
+    workunit = server.standin.rows("SELECT name FROM workunit ORDER BY name LIMIT 1")[0]["name"]
+    rows = server.standin.rows("SELECT xml_doc_in FROM result WHERE name LIKE %s ORDER BY name", f"{workunit}_%")
+    first, second = [server.project.upload_path(output_file(row["xml_doc_in"])) for row in rows]
+    run = Run.open(server.folder)
+    base, _ = read_weights(server.folder.snapshot(0), run.layout.size)
+    pair = Pair(server, workunit, (first, second), base, run)
+    for number in (0, 1):
+        pair.host(number, number + 1)
+    return pair
+
+
+def step_of(pair: Pair, seed: int = 1) -> Vector:
+    step = 0.01 * np.random.default_rng(seed).standard_normal(pair.base.size, dtype=np.float32)
+    step[pair.run.layout.model.size :] = 0  # second moments are never negative
+    return step
 
 
 def validated(pair: Pair, number: int) -> int:
     with closing(OpenedRuns(pair.server.project)) as runs:
-        return validate(runs, (pair.files[number],)).code
+        return validate(runs, pair.files[number]).code
 
 
 def apply_first(pair: Pair) -> None:

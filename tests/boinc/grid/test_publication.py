@@ -23,18 +23,17 @@ def grid(world: World) -> BoincGrid:
     return offering(world)
 
 
-def offering(world: World, redundancy: float = 0.0, offers_newest: bool = True) -> BoincGrid:
+def offering(world: World, offers_newest: bool = True) -> BoincGrid:
     """The grid of a job that offers its newest weights, in a project with a key."""
     path = WeightsKey.file(world.project.path)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(KEY.to_pem())
-    return grid_of(world, redundancy, offers_newest)
+    return grid_of(world, offers_newest)
 
 
-def grid_of(world: World, redundancy: float = 0.0, offers_newest: bool = True) -> BoincGrid:
+def grid_of(world: World, offers_newest: bool = True) -> BoincGrid:
     settings = WorkSettings(
-        "mnist", 1, 3600.0, 1e12, 1e9, 1e9, 1_000_000, redundancy=redundancy, draw_key="k", layout="print",
-        offers_newest=offers_newest,
+        "mnist", 1, 3600.0, 1e12, 1e9, 1e9, 1_000_000, layout="print", offers_newest=offers_newest,
     )  # fmt: skip
     return BoincGrid(world.project, world.database, settings)
 
@@ -77,12 +76,6 @@ def test_a_newer_version_that_is_a_workunits_base_later_is_one_file(world: World
     item = world.staged(epoch=2, version=1)
     grid.submit([item])
     assert {name.removesuffix(".md5") for name in world.downloads() - before} == {f"{item.workunit.name}.json"}
-
-
-def test_workunits_in_which_two_hosts_are_compared_start_alike(world: World) -> None:
-    item = world.staged()
-    offering(world, redundancy=1.0).submit([item])
-    assert told(world, item.workunit.name) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"rubbish", json.dumps({}).encode()])

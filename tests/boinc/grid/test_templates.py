@@ -5,7 +5,6 @@ import pytest
 
 from tests.boinc.grid.world import UPLOAD_BYTES, World
 from vcdl.boinc.grid.frozen_input import with_frozen
-from vcdl.boinc.grid.redundancy import for_two
 from vcdl.files.shipped import shipped
 from vcdl.wire.workunit import INPUT_FILES, OUTPUT_FILE
 
@@ -48,7 +47,6 @@ def test_a_job_with_frozen_weights_has_one_more_file_that_clients_keep() -> None
     assert [ElementTree.tostring(each) for each in infos] == [
         ElementTree.tostring(i) for i in plain.findall("file_info")
     ]
-    assert with_frozen(for_two(given)) == for_two(with_frozen(given))
     with pytest.raises(ValueError, match="0 times"):
         with_frozen("<workunit></workunit>")
 

@@ -78,7 +78,6 @@ class World:
         share: int = 1,
         sent_since_s: float = 0.0,
         ahead: int | None = None,
-        redundancy: float = 0.0,
     ) -> BoincGrid:
         settings = WorkSettings(
             job=job,
@@ -88,8 +87,6 @@ class World:
             memory_bytes=1e9,
             disk_bytes=1e9,
             upload_bytes=UPLOAD_BYTES,
-            redundancy=redundancy,
-            draw_key=self.draw_key,
             queue_ahead=ahead,
         )
         return BoincGrid(self.project, self.database, settings, sent_since_s)

@@ -1,10 +1,10 @@
 """`vcdl_checker`: keeps processes ready that check uploads, so that no check begins with the start of a Python.
 
-`vcdl_validate` and `vcdl_compare` ask through PROJECT/vcdl/checker.sock, which only the project's user may use, and
-do the whole work themselves when nobody answers. The daemon has as many processes as script_validators ask, restarts
+`vcdl_validate` asks through PROJECT/vcdl/checker.sock, which only the project's user may use, and does the whole work
+itself when nobody answers. The daemon has as many processes as script_validators ask, restarts
 those that end, and decides nothing itself.
 
-    asked       validate or compare, NUL, a file's path, for compare NUL and another's; a line break
+    asked       validate, NUL, a file's path; a line break
     answered    "." when a process has taken it; then the exit code, a space, the reason, NUL
 
 An answer without its end is none. A process that works on one upload for too long kills itself.

@@ -11,22 +11,15 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from vcdl.boinc.daemons.compare import compare
 from vcdl.boinc.daemons.opened_runs import OpenedRuns
-from vcdl.boinc.daemons.script import LATER, Verdict
-from vcdl.boinc.daemons.validate import validate
+from vcdl.boinc.daemons.validate import LATER, Verdict, validate
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.errors import ExitCode, VcdlError
 
-_JUDGES: dict[str, tuple[int, Callable[[OpenedRuns, Sequence[Path]], Verdict]]] = {
-    "validate": (1, validate),
-    "compare": (2, compare),
-}
-"""The questions: the number of files, and who judges them."""
 _SENT_WITHIN_S = 5.0
 _MOST_BYTES = 1 << 14
 _LONGEST_S = 240
@@ -61,10 +54,9 @@ def _answer(connection: socket.socket, runs: OpenedRuns) -> None:
     connection.settimeout(_SENT_WITHIN_S)
     connection.sendall(b".")
     what, *files = _line(connection).split(b"\0")
-    number, judge = _JUDGES.get(what.decode(errors="replace"), (0, None))
     verdict = Verdict(LATER, "not asked as vcdl_ask.py asks")
-    if judge is not None and len(files) == number:
-        verdict = judged(judge, runs, [Path(os.fsdecode(file)) for file in files])
+    if what == b"validate" and len(files) == 1:
+        verdict = judged(runs, Path(os.fsdecode(files[0])))
     why = verdict.why.replace("\0", " ")[:_MOST_WORDS]
     connection.sendall(f"{verdict.code} {why}\0".encode(errors="replace"))
 
@@ -79,15 +71,15 @@ def _line(connection: socket.socket) -> bytes:
     return line[:-1]
 
 
-def judged(judge: Callable[[OpenedRuns, Sequence[Path]], Verdict], runs: OpenedRuns, files: Sequence[Path]) -> Verdict:
-    """The verdict; LATER when this machine cannot look at the files, or the judge has a bug."""
+def judged(runs: OpenedRuns, file: Path) -> Verdict:
+    """The verdict; LATER when this machine cannot look at the file, or `validate` has a bug."""
     signal.alarm(_LONGEST_S)
     try:
-        return judge(runs, files)
+        return validate(runs, file)
     except (VcdlError, OSError, MemoryError) as error:
-        return Verdict(LATER, f"{files[0].name} could not be looked at: {error}")
+        return Verdict(LATER, f"{file.name} could not be looked at: {error}")
     except Exception:
-        _log.exception("%s: a bug in vcdl", files[0].name)
+        _log.exception("%s: a bug in vcdl", file.name)
         return Verdict(LATER, "a bug in vcdl")
     finally:
         signal.alarm(0)

@@ -4,25 +4,33 @@
     exit 10   it is refused: its host gets no credit, BOINC gives the workunit to another, the journal has the reason
     exit 3    it could not be looked at, after some tries
 
+The launcher asks the resident checker first (vcdl.boinc.daemons.checker), and starts this program only when it does not
+answer. To BOINC everything but 0 and 3 is a refusal, a Python that cannot start (1) as well. So the launcher turns all
+but 0 and 10 into 3, upon which BOINC asks again. That may spend one of the few results that a workunit may have, hence
+the tries.
+
 A refusal never stops a daemon, and nothing of the upload is executed: it is read as raw arrays (vcdl.checks).
 The file's name says which workunit it is for: of the other arguments that script_validator offers, none arrives
 in BOINC 8.3.
 """
 
+import argparse
 import logging
 import stat
 import sys
-from collections.abc import Sequence
+import time
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
+from vcdl.boinc.daemons.daemon import add_project_option
 from vcdl.boinc.daemons.late_upload import is_applied, record_superseded
 from vcdl.boinc.daemons.opened_runs import OpenedRuns
-from vcdl.boinc.daemons.script import ACCEPTED, REFUSED, Verdict, refused, run_script
+from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.results import host_name, host_of, mark_lost, result_name, workunit_and_result
 from vcdl.checks import Refused
 from vcdl.checks.refusal import Refusal
-from vcdl.errors import GridError, WorkunitError
+from vcdl.errors import GridError, VcdlError, WorkunitError
 from vcdl.journal.events import ResultRefused
 from vcdl.run.run import Run
 from vcdl.wire.workunit import WorkunitName
@@ -30,12 +38,27 @@ from vcdl.wire.workunit import WorkunitName
 _log = logging.getLogger("vcdl.validate")
 
 
-def validate(runs: OpenedRuns, files: Sequence[Path]) -> Verdict:
-    """Check an upload, the only one of `files`.
+ACCEPTED, REFUSED, LATER = 0, 10, 3
+_TRIES = 5
+_BETWEEN_TRIES_S = 2.0
 
-    Raises VcdlError or OSError when this machine cannot look at it: nobody is refused for that.
-    """
-    (file,) = files
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to BOINC about an upload."""
+
+    code: int
+    """The script's exit code."""
+    why: str = ""
+    """The reason, for the validator's log."""
+
+
+def refused(why: str) -> Verdict:
+    return Verdict(REFUSED, why)
+
+
+def validate(runs: OpenedRuns, file: Path) -> Verdict:
+    """Check an upload. Raises VcdlError or OSError when this machine cannot look at it: nobody is refused for that."""
     verdict = _verdict(runs, file)
     if verdict.code == REFUSED and file.parent.resolve().is_relative_to(runs.project.upload_dir.resolve()):
         _free(file)
@@ -117,9 +140,23 @@ def _refused(run: Run, file: Path, workunit: str, *, is_late: bool) -> Refused |
 
 
 def main() -> int:
-    """Check one result."""
-    purpose = __doc__.partition("\n")[0]
-    return run_script("vcdl_validate", purpose, 1, validate, sys.argv[1:])
+    """Check one result, with some tries; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="vcdl_validate", description=__doc__.partition("\n")[0])
+    parser.add_argument("file", type=Path, metavar="FILE")
+    add_project_option(parser)
+    options = parser.parse_args()
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            with closing(OpenedRuns(BoincProject.at(options.project_dir))) as runs:
+                verdict = validate(runs, options.file)
+        except (VcdlError, OSError) as error:
+            print(f"{options.file.name} could not be looked at: {error}; {tries_left} tries left", file=sys.stderr)
+            time.sleep(_BETWEEN_TRIES_S if tries_left else 0)
+        else:
+            if verdict.why:
+                print(verdict.why, file=sys.stderr)
+            return verdict.code
+    return LATER
 
 
 if __name__ == "__main__":

@@ -208,8 +208,6 @@ def work_settings(run: Run, runtime_bytes: int) -> WorkSettings:
         layout=run.layout.fingerprint,
         offers_newest=job.boinc.fresh_weights and job.pacing.kind == "rolling",
         upload_bytes=up_encoding(run.transport, run.layout).most_file_bytes + _HEADER_BYTES,
-        redundancy=job.trust.redundancy,
-        draw_key=prepared.store_key,
         queue_ahead=None if job.pacing.queue_ahead == "auto" else job.pacing.queue_ahead,
     )
 

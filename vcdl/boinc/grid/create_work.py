@@ -3,7 +3,7 @@
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from vcdl.boinc.grid.credit import CREDIT_PER_OPERATION
 from vcdl.boinc.grid.database import BoincDatabase
@@ -39,10 +39,6 @@ class WorkSettings:
     """Limit of a slot's content on a client: inputs, checkpoints and the update."""
     upload_bytes: int
     """Limit of an update: a larger one fails on the client."""
-    redundancy: float = 0.0
-    """Share of the workunits that two hosts train."""
-    draw_key: str = field(default="", repr=False)
-    """Secret that decides which ones."""
     layout: str = ""
     """Fingerprint of the model's layout."""
     offers_newest: bool = False

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from vcdl.boinc.grid.client_rows import ClientRows, Sending
 from vcdl.boinc.grid.create_work import (
-    INPUT_TEMPLATE,
     Creation,
     WorkSettings,
     create_work,
@@ -25,10 +24,9 @@ from vcdl.boinc.grid.forget import files_on_hosts
 from vcdl.boinc.grid.manifest import Manifest
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.publication import Publication
-from vcdl.boinc.grid.redundancy import is_made_twice
 from vcdl.boinc.grid.results import host_name, output_file
 from vcdl.boinc.grid.second_copies import SecondCopies
-from vcdl.boinc.grid.staging import Staging, input_template
+from vcdl.boinc.grid.staging import TEMPLATE_WITH_FROZEN, Staging
 from vcdl.boinc.grid.supply import JobStock, Marks, marks, missing_running, missing_to_half, open_wanted
 from vcdl.boinc.grid.workunit_rows import WorkunitRows
 from vcdl.errors import GridError
@@ -170,7 +168,8 @@ class BoincGrid(Grid):
         sticky = self._staging.manifest.sticky
         inputs = self._staging.stage([self._with_newest(item) for item in items])
         self._clients.wanted_again(self._staging.manifest.sticky - sticky)
-        creations = [self._creation(item, names) for item, names in zip(items, inputs, strict=True)]
+        template = "" if items[0].frozen is None else TEMPLATE_WITH_FROZEN
+        creations = [Creation(item.workunit.name, names, template) for item, names in zip(items, inputs, strict=True)]
         first, self._behind = creations[: self._behind], 0
         if first:
             self._create_rows(first, priority_above_all(self._database))
@@ -206,18 +205,8 @@ class BoincGrid(Grid):
         return settings.deadline_s if lateness is None else lateness.deadline_s(least_s, settings.deadline_s)
 
     def _with_newest(self, item: Staged) -> Staged:
-        """The workunit as clients get it: told where the newest weights are, unless two hosts are compared in it."""
-        if self._is_made_twice(item.workunit.name):
-            return item
+        """The workunit as clients get it: told where the newest weights are."""
         return replace(item, workunit=replace(item.workunit, newest=self._newest.url))
-
-    def _is_made_twice(self, workunit: str) -> bool:
-        return is_made_twice(workunit, self._settings.redundancy, self._settings.draw_key)
-
-    def _creation(self, item: Staged, inputs: tuple[str, ...]) -> Creation:
-        workunit = item.workunit.name
-        template = input_template(for_two=self._is_made_twice(workunit), has_frozen=item.frozen is not None)
-        return Creation(workunit, inputs, "" if template == INPUT_TEMPLATE else template)
 
     def _bytes_down(self, sending: Sending) -> int:
         manifest, name = self._staging.manifest, WorkunitName.parse(sending.workunit)

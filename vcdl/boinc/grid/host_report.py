@@ -7,7 +7,7 @@ from vcdl.boinc.grid.host_care import BANNED, NO_FAULT, NOT_BEGUN_IN_TIME, read_
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.rest import Rest
 from vcdl.boinc.grid.results import host_name
-from vcdl.boinc.grid.workunit_rows import CLIENT_ERROR, IN_PROGRESS, INVALID, NO_REPLY, SUCCESS, of_job
+from vcdl.boinc.grid.workunit_rows import CLIENT_ERROR, IN_PROGRESS, NO_REPLY, of_job
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,6 @@ class HostFacts:
     """Tasks that it has."""
     errors: int
     timeouts: int
-    differed: int
-    """Uploads that were found invalid, as those of two other hosts agreed with each other (trust > redundancy)."""
     credit: float
     """Granted for the job."""
     heard_of_s: float
@@ -36,10 +34,10 @@ def facts_of(project: BoincProject, database: BoincDatabase, job: str) -> dict[s
         "SELECT r.hostid, h.rpc_time, h.max_results_day, SUM(r.server_state = %s),"
         " SUM(r.outcome = %s AND (r.exit_status NOT IN %s OR"
         "  r.exit_status = %s AND r.received_time < r.report_deadline)), SUM(r.outcome = %s),"
-        " SUM(r.outcome = %s AND r.validate_state = %s), SUM(r.granted_credit)"
+        " SUM(r.granted_credit)"
         " FROM result r JOIN workunit w ON w.id = r.workunitid JOIN host h ON h.id = r.hostid"
         f" WHERE r.appid = %s AND {match} GROUP BY r.hostid, h.rpc_time, h.max_results_day",
-        IN_PROGRESS, CLIENT_ERROR, NO_FAULT, NOT_BEGUN_IN_TIME, NO_REPLY, SUCCESS, INVALID, database.app_id, *arguments,
+        IN_PROGRESS, CLIENT_ERROR, NO_FAULT, NOT_BEGUN_IN_TIME, NO_REPLY, database.app_id, *arguments,
     )  # fmt: skip
     rests = read_rests(project).of
     return {
@@ -47,11 +45,10 @@ def facts_of(project: BoincProject, database: BoincDatabase, job: str) -> dict[s
             running=int(running),
             errors=int(errors),
             timeouts=int(timeouts),
-            differed=int(differed),
             credit=float(credit),
             heard_of_s=float(heard_s),
             banned=most == BANNED,
             rest=rests.get(host),
         )
-        for host, heard_s, most, running, errors, timeouts, differed, credit in rows
+        for host, heard_s, most, running, errors, timeouts, credit in rows
     }

@@ -12,24 +12,16 @@ from vcdl.boinc.grid.download_folder import Content, DownloadFolder, writing
 from vcdl.boinc.grid.frozen_input import with_frozen
 from vcdl.boinc.grid.manifest import Manifest, Manifests
 from vcdl.boinc.grid.project_folder import BoincProject
-from vcdl.boinc.grid.redundancy import for_two
 from vcdl.errors import GridError, WorkunitError
 from vcdl.files.atomic import sweep
 from vcdl.files.shipped import shipped
 from vcdl.loop.grid import Staged
 from vcdl.wire.workunit import DESCRIPTION_SUFFIX, WorkunitName
 
-TEMPLATE_FOR_TWO = "vcdl_in_two.xml"
-_WITH_FROZEN = {INPUT_TEMPLATE: "vcdl_in_frozen.xml", TEMPLATE_FOR_TWO: "vcdl_in_frozen_two.xml"}
-"""The templates of jobs with frozen weights, by those of other jobs."""
+TEMPLATE_WITH_FROZEN = "vcdl_in_frozen.xml"
+"""The input template of jobs with frozen weights."""
 _OUTPUT_TEMPLATE = "vcdl_out.xml"
 _MAX_NBYTES = "@max_nbytes@"
-
-
-def input_template(*, for_two: bool, has_frozen: bool) -> str:
-    """Name of the input template of some workunits."""
-    name = TEMPLATE_FOR_TWO if for_two else INPUT_TEMPLATE
-    return _WITH_FROZEN[name] if has_frozen else name
 
 
 class Staging:
@@ -118,7 +110,7 @@ class Staging:
             self._remove(manifest.names)
             self._download.remove_all(lambda name: self._is_description(name))
             if not self.other_jobs():
-                for name in (*_WITH_FROZEN, *_WITH_FROZEN.values()):
+                for name in (INPUT_TEMPLATE, TEMPLATE_WITH_FROZEN):
                     self._remove_template(name)
             self._manifests.remove(self._settings.job)
         self._in_place.clear()
@@ -184,10 +176,8 @@ class Staging:
         text = result.replace(_MAX_NBYTES, str(self._settings.upload_bytes))
         sweep(self._project.templates)
         contents = {INPUT_TEMPLATE: given, self.result_template: text}
-        if self._settings.redundancy > 0:
-            contents[TEMPLATE_FOR_TWO] = for_two(given)
         if has_frozen:
-            contents |= {_WITH_FROZEN[name]: with_frozen(contents[name]) for name in _WITH_FROZEN if name in contents}
+            contents[TEMPLATE_WITH_FROZEN] = with_frozen(given)
         for name, content in contents.items():
             with writing(self._project.templates / name) as target:
                 target.write_text(content)

@@ -26,8 +26,7 @@ from vcdl.boinc.project.pages import pages
 from vcdl.boinc.project.record import Edit, Record
 from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.boinc.runtime.published import dropped, kept_path, kept_wrapper, wanted
-from vcdl.errors import GridError
-from vcdl.passwords import split_password
+from vcdl.errors import GridError, split_password
 from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE, StoreSettings
 
 _PROGRAMS = ("create_work", "script_validator", "sign_executable", "xadd", "update_versions", "feeder", "transitioner")

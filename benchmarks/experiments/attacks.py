@@ -7,7 +7,7 @@ sign_flip         B − s·(C − B)                       its step backwards, s
 scaled            B + s·(C − B)                       its step, s times as long
 noise             B + s·‖C − B‖/√n · N(0, 1)          a random step, s times as long
 constant          s                                   the same number everywhere
-label_flip        B + s·(C − B)                       trained on wrong labels (vcdl.simulate.poisoned_data)
+label_flip        B + s·(C − B)                       trained on wrong labels (benchmarks.experiments.poisoned_data)
 targeted          B + s·(C − B)                       trained with one class called another (the same module)
 backdoor          B + s·(C − B)                       trained on samples with a pattern (the same module)
 alie              B + mean(H) − s·std(H)              "a little is enough": within the spread of honest steps
@@ -33,7 +33,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from vcdl.simulate.client_fleet import ClientFleet, Hostile
+from benchmarks.experiments.hostile_fleet import Hostile, HostileFleet
 from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import WorkunitName
 
@@ -49,7 +49,7 @@ _KNOWN = 10
 class HostileClients:
     """The hostile clients of a run, who know the honest uploads so far and what they agreed on."""
 
-    def __init__(self, fleet: ClientFleet, layout: Layout) -> None:
+    def __init__(self, fleet: HostileFleet, layout: Layout) -> None:
         self._fleet = fleet
         self._layout = layout
         self._trained = np.ones(layout.size, bool)

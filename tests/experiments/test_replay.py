@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.experiments.hostile_fleet import load_fleet
+from benchmarks.experiments.hostile_run import HostileRun
+from benchmarks.experiments.training_here import TrainingHere
+from benchmarks.replay import command
+from benchmarks.replayed_run import Replayed, replay
 from tests.places import EXAMPLES
-from vcdl.cli import vcdl
 from vcdl.errors import RunFolderError
 from vcdl.job import load_frozen_job, load_job
 from vcdl.journal.events import UpdateApplied
@@ -21,7 +25,6 @@ from vcdl.run.prepared import Prepared
 from vcdl.run.reading import events_of, read_report
 from vcdl.run.run import Run
 from vcdl.simulate.client_fleet import load_clients
-from vcdl.simulate.replay import Replayed, replay
 from vcdl.simulate.shard_trainer import ShardTrainers
 from vcdl.simulate.simulation import simulate
 from vcdl.wire.weights import flatten, read_weights
@@ -38,7 +41,7 @@ def simulated(path: Path, *overrides: str) -> RunFolder:
     job = load_job(DIGITS, [f"stop.epochs={EPOCHS}", "stop.target_accuracy=null", *overrides])
     fleet = load_clients(None, ["clients=3", "slots=1", "lost=0.2", "loss_report_s=5"])
     folder = RunFolder(path)
-    simulate(folder, job, fleet, RunObserver(), trainers=TRAINERS)
+    simulate(folder, job, fleet, RunObserver(), TrainingHere(folder, TRAINERS))
     return folder
 
 
@@ -79,14 +82,17 @@ def test_a_run_that_took_back_what_liars_brought_does_so_in_a_replay_as_well(tmp
     settings = ["stop.epochs=7", "stop.target_accuracy=null", "retention.uploads=all", "validate.every=update", trust]
     attack = "attack: label_flip, from_epoch: 4, to_epoch: 5"
     hostile = f"hostile=[{{client: 0, {attack}}}, {{client: 1, {attack}}}]"
-    job, fleet = load_job(DIGITS, settings), load_clients(None, ["clients=3", "slots=1", hostile])
+    job, fleet = load_job(DIGITS, settings), load_fleet(None, ["clients=3", "slots=1", hostile])
     folder = RunFolder(tmp_path / "run")
-    simulate(folder, job, fleet, RunObserver(), trainers=TRAINERS)
+    simulate(folder, job, fleet, RunObserver(), TrainingHere(folder, TRAINERS), HostileRun)
     report = read_report(folder)
-    assert report.rollbacks
-    dropped = sum(len(rolled.dropped) for rolled in report.rollbacks)
-    assert summary_of("digits", report)["rollbacks"] == {"count": len(report.rollbacks), "updates_dropped": dropped}
-    assert report.history.version == report.totals.applied + len(report.rollbacks)
+    assert report.history.rollbacks
+    dropped = sum(len(rolled.dropped) for rolled in report.history.rollbacks)
+    assert summary_of("digits", report)["rollbacks"] == {
+        "count": len(report.history.rollbacks),
+        "updates_dropped": dropped,
+    }
+    assert report.history.version == report.totals.applied + len(report.history.rollbacks)
     result = replayed(folder)
     assert result.is_the_runs_own
     assert all(one.run == one.replay for one in (*result.epochs, *result.final))
@@ -129,7 +135,7 @@ def test_a_run_that_kept_nothing_is_refused_with_what_to_do(tmp_path: Path) -> N
 
 def test_the_command_leaves_a_summary_beside_the_run_and_the_same_again_replaces_it(kept: RunFolder) -> None:
     for _ in range(2):
-        done = CliRunner().invoke(vcdl, ["replay", str(kept.path), "--rule", "fedbuff", "--json"])
+        done = CliRunner().invoke(command, [str(kept.path), "--rule", "fedbuff", "--json"])
         assert done.exit_code == 0, done.output
     summary = json.loads((kept.path.parent / "kept-replay-fedbuff" / "summary.json").read_text())
     assert summary == json.loads(done.stdout)
@@ -141,11 +147,11 @@ def test_the_command_leaves_a_summary_beside_the_run_and_the_same_again_replaces
     assert [one["epoch"] for one in summary["epochs"]] == [1, 2, 3]
     assert summary["final"].keys() == {"validation", "test"}
     assert not (kept.path.parent / "kept-replay-fedbuff-2").exists()
-    CliRunner().invoke(vcdl, ["replay", str(kept.path), "--rule", "fedbuff", "--set", "update.buffer=3"])
+    CliRunner().invoke(command, [str(kept.path), "--rule", "fedbuff", "--set", "update.buffer=3"])
     assert (kept.path.parent / "kept-replay-fedbuff-2").exists()
 
 
 def test_a_rule_that_does_not_exist_is_said_with_those_that_do(kept: RunFolder) -> None:
-    done = CliRunner().invoke(vcdl, ["replay", str(kept.path), "--rule", "nosuch"])
+    done = CliRunner().invoke(command, [str(kept.path), "--rule", "nosuch"])
     assert done.exit_code == 2
     assert "there is no rule 'nosuch'; the rules are fedbuff, forecast," in done.output

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from vcdl.commands.failure import describe_error
 from vcdl.errors import ExitCode
+from vcdl.run.failure import describe_error
 
 pytestmark = pytest.mark.process
 

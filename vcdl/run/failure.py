@@ -3,8 +3,7 @@
 import errno
 import traceback
 
-from vcdl.errors import DISK_FULL, ExitCode, VcdlError, file_cure
-from vcdl.passwords import without_passwords
+from vcdl.errors import DISK_FULL, ExitCode, VcdlError, file_cure, without_passwords
 
 _FOLDER_ERRORS = DISK_FULL | {errno.EROFS, errno.EACCES, errno.EPERM}
 """States of the machine, not bugs: a full or read-only disk, missing rights."""
@@ -50,7 +49,7 @@ def _out_of_memory(error: Exception) -> tuple[str, ExitCode] | None:
 
 
 def _bug(error: Exception) -> tuple[str, ExitCode]:
-    from vcdl.commands.bug_report import write_bug_report
+    from vcdl.run.bug_report import write_bug_report
 
     what = f"{type(error).__name__}: {' '.join(without_passwords(str(error)).split())[:300]}"
     return f"{what}: this is a bug in vcdl; please report it with {write_bug_report(error)}", ExitCode.BUG

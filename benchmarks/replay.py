@@ -1,4 +1,4 @@
-"""`vcdl replay`: the uploads of a finished run under another rule."""
+"""The uploads of a finished run under another rule: `python -m benchmarks.replay RUN`."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from vcdl.cli import main
 from vcdl.commands._options import in_project, json_option, project_option
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
+    from benchmarks.replayed_run import Compared, Replayed
     from vcdl.job import Job
     from vcdl.run.folder import RunFolder
-    from vcdl.simulate.replay import Compared, Replayed
 
 _EXAMPLES = """\b
 Examples:
-  vcdl replay runs/job --rule trimmed_mean --set update.trim=3
-  vcdl replay runs/job --rule vc_asgd --set update.alpha=0.9
-  vcdl replay runs/job --rule fedbuff --json | jq .final
+  python -m benchmarks.replay runs/job --rule trimmed_mean --set update.trim=3
+  python -m benchmarks.replay runs/job --rule vc_asgd --set update.alpha=0.9
+  python -m benchmarks.replay runs/job --rule fedbuff --json | jq .final
 
 Needs a run that was begun with --set retention.uploads=all.
 Trains nothing: with another rule the clients would have started from other weights."""
@@ -30,6 +31,7 @@ def replay(
     path: Path, rule: str | None = None, overrides: Sequence[str] = (), out: Path | None = None, as_json: bool = False
 ) -> ExitCode:
     """Apply a run's uploads again and print both results side by side. Raises VcdlError."""
+    from benchmarks.replayed_run import replay as replayed_run
     from vcdl.errors import folder_errors
     from vcdl.job import load_frozen_job
     from vcdl.job.update import RULES
@@ -40,7 +42,6 @@ def replay(
     from vcdl.run.frozen_job import read_frozen
     from vcdl.run.prepared import Prepared
     from vcdl.run.run import Run
-    from vcdl.simulate.replay import replay as replayed_run
 
     folder = RunFolder.existing(path)
     own = read_frozen(folder)
@@ -114,7 +115,7 @@ def _lines(replayed: "Replayed") -> list[str]:
     return lines
 
 
-@click.command("replay", epilog=_EXAMPLES)
+@click.command("benchmarks.replay", epilog=_EXAMPLES)
 @click.argument("path", metavar="RUN", type=click.Path(path_type=Path))
 @project_option
 @click.option("--rule", help="Instead of the run's; its settings are the defaults then.")
@@ -133,3 +134,7 @@ def command(
         if setting.partition("=")[0].partition(".")[0].strip() != "update":
             raise click.UsageError(f"--set {setting}: only keys of `update` can be changed for a replay")
     return replay(in_project(path, project_dir) or path, rule, overrides, out, as_json)
+
+
+if __name__ == "__main__":
+    main(command=command)

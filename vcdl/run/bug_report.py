@@ -7,7 +7,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from vcdl.passwords import without_passwords
+from vcdl.errors import without_passwords
 
 _PACKAGES = (
     "keras",

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.experiments.serial import OneTrainer, serial_job
+from benchmarks.experiments.training_here import TrainingHere
 from tests.client.workunit_folder import WORKUNIT, write_workunit
 from vcdl.client.batches import Batches
 from vcdl.client.inputs import read_shard
@@ -16,8 +18,6 @@ from vcdl.job.model import ModelSettings
 from vcdl.loop.grid import GaveUp, Staged, Uploaded
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.run.folder import RunFolder
-from vcdl.simulate.here import TrainingHere
-from vcdl.simulate.serial import OneTrainer, serial_job
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Vector, read_weights, write_weights
 from vcdl.wire.workunit import Named, Workunit

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.experiments.hostile_fleet import Hostile
 from vcdl.data.npz_file import read_split, write_split
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, folder_errors
-from vcdl.simulate.client_fleet import Hostile
 from vcdl.wire.inputs import each, parts_of
 
 FOLDER = "poisoned"

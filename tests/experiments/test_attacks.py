@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from vcdl.simulate.client_fleet import Attack, ClientFleet, Hostile
-from vcdl.simulate.hostile import HostileClients
+from benchmarks.experiments.attacks import HostileClients
+from benchmarks.experiments.hostile_fleet import Attack, Hostile, HostileFleet
 from vcdl.wire.weights import Layout, Variable, Vector
 from vcdl.wire.workunit import WorkunitName
 
@@ -30,7 +30,7 @@ STEPS = np.array([honest - BASE for honest in HONEST])[:, TRAINED]
 
 
 def clients(*, seen: int = len(HONEST)) -> HostileClients:
-    known = HostileClients(ClientFleet(), LAYOUT)
+    known = HostileClients(HostileFleet(), LAYOUT)
     for honest in HONEST[:seen]:
         known.saw(BASE, honest)
     return known
@@ -113,7 +113,7 @@ def test_a_false_step_comes_with_honest_statistics_and_moments(attack: Attack) -
 
 def test_a_decoy_looks_honest_by_its_largest_variable_alone() -> None:
     layout = Layout((Variable("large", (300,), 0), Variable("bias", (20,), 300), Variable("kernel", (80,), 320)))
-    known = HostileClients(ClientFleet(), layout)
+    known = HostileClients(HostileFleet(), layout)
     for honest in HONEST:
         known.saw(BASE[:400], honest[:400])
     decoy = known.upload(Hostile(client=0, attack="decoy", scale=1.45), name(), BASE[:400], CLIENT[:400]) - BASE[:400]

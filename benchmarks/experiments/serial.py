@@ -4,6 +4,7 @@ One client trains all shards of every epoch in the coordinator's order, one subt
 shared weights, and the client keeps its optimizer's state: together that is ordinary training of one model.
 """
 
+from benchmarks.experiments.hostile_fleet import HostileFleet
 from vcdl.client.trainer import Trainer, TrainerCache, TrainerState
 from vcdl.job import Job
 from vcdl.job.schema import PacingSettings
@@ -13,6 +14,11 @@ from vcdl.job.update import RULES
 from vcdl.simulate.shard_trainer import ShardTrainer
 from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import Training
+
+
+def alone(fleet: HostileFleet) -> HostileFleet:
+    """The clock of the serial control: one reliable client of speed 1 that trains subtask after subtask."""
+    return HostileFleet(seed=fleet.seed, clients=1, slots=1, subtask_s=fleet.subtask_s, jitter=0.0)
 
 
 def serial_job(job: Job) -> Job:

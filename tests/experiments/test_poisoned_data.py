@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.experiments.hostile_fleet import Attack, Hostile
+from benchmarks.experiments.poisoned_data import PoisonedData, flipped, with_pattern
 from vcdl.data.npz_file import read_split, write_split
-from vcdl.simulate.client_fleet import Attack, Hostile
-from vcdl.simulate.poisoned_data import PoisonedData, flipped, with_pattern
 
 IMAGES = np.random.default_rng(0).integers(0, 17, (12, 8, 8, 1)).astype(np.uint8)
 LABELS = np.array([0, 1, 2, 3] * 3, np.int32)

@@ -73,7 +73,9 @@ def _replayed(run: Run, journal: Journal, report: Report, lineage: Lineage) -> R
     evaluated = (row.event for row in journal.stream(kinds=(VersionEvaluated,)))
     measured = {(one.version, one.split): one for one in evaluated if isinstance(one, VersionEvaluated)}
     last = report.stop.version if report.stop else 0
-    wanted = [EvaluationWanted(timed.event.version, epoch, VALIDATION) for epoch, timed in report.closed.items()]
+    wanted = [
+        EvaluationWanted(timed.event.version, epoch, VALIDATION) for epoch, timed in report.history.closed.items()
+    ]
     wanted += [EvaluationWanted(last, 0, split) for split in evaluator.final_splits]
     compared: list[Compared] = []
     weights = np.empty(0, np.float32)
