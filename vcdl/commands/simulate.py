@@ -3,7 +3,7 @@
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -125,25 +125,18 @@ def _results(report: "Report", real_s: float) -> list[str]:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; progress is shown on stderr.")
 def command(
-    job_file: Path,
-    clients_file: Path | None,
-    clients: int | None,
-    slots: int | None,
-    servers: int | None,
-    settings: tuple[str, ...],
-    overrides: tuple[str, ...],
-    training: str,
-    out: Path | None,
-    as_json: bool,
+    job_file: Path, overrides: tuple[str, ...], training: str, out: Path | None, as_json: bool, **clients: Any
 ) -> ExitCode:
     """Train a job on simulated clients, in virtual time."""
     from vcdl.job import load_job
+
+    fleet, job = _fleet(**clients), load_job(job_file, overrides)
+    return (simulate_times if training == "none" else simulate)(job, fleet, out, as_json)
+
+
+def _fleet(clients_file: Path | None, settings: tuple[str, ...], **counts: int | None) -> "ClientFleet":
+    """The simulated clients that the options name. Raises JobError."""
     from vcdl.simulate.client_fleet import load_clients
 
-    counts = {"clients": clients, "slots": slots, "servers": servers}
     given = [f"{key}={count}" for key, count in counts.items() if count is not None]
-    fleet = load_clients(clients_file, [*given, *settings])
-    job = load_job(job_file, overrides)
-    if training == "none":
-        return simulate_times(job, fleet, out, as_json)
-    return simulate(job, fleet, out, as_json)
+    return load_clients(clients_file, [*given, *settings])

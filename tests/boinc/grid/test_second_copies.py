@@ -57,19 +57,6 @@ def test_a_late_subtask_is_offered_once_to_the_hosts_that_would_be_through_by_no
         assert world.row(out)["target_nresults"] == 2
 
 
-def test_a_late_one_of_two_hosts_gets_another_beside_the_upload_that_has_come(world: World, out: str) -> None:
-    world.update("workunit", world.row(out)["id"], min_quorum=2, target_nresults=2, transition_time=int(time.time()))
-    world.transition()
-    first, second = world.rows("SELECT * FROM result WHERE workunitid = %s ORDER BY id", world.row(out)["id"])
-    world.update(
-        "result", second["id"], server_state=int(Server.OVER), outcome=int(Outcome.SUCCESS), hostid=world.host(SLOW)
-    )
-    world.update("workunit", first["workunitid"], transition_time=first["report_deadline"])
-    look(world)
-    assert assigned(world) == [(QUICK, out)]
-    assert world.row(out)["target_nresults"] == 3
-
-
 def test_a_banned_host_s_subtask_is_offered_at_once(world: World, out: str) -> None:
     world.update("result", world.result_of(out)["id"], sent_time=int(time.time()) - 1)
     world.update("host", world.host(GONE), max_results_day=BANNED)

@@ -40,8 +40,6 @@ class _Workunit:
 
     id: int
     name: str
-    target: int
-    quorum: int
     most: int
     results: int = 0
     unsent: int = 0
@@ -68,7 +66,7 @@ class _Workunit:
     @property
     def waits_for_hosts(self) -> bool:
         """Whether only hosts that have it can bring it on, and one more may be asked."""
-        return bool(self.running) and not self.unsent and self.come < self.quorum and self.results < self.most
+        return bool(self.running) and not self.unsent and not self.come and self.results < self.most
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ class SecondCopies:
         """The workunits that some host has had, or has, and that wait for an upload."""
         match, arguments = of_job(self._job)
         rows = self._database.execute(
-            "SELECT w.id, w.name, w.target_nresults, w.min_quorum, w.max_total_results, r.server_state, r.outcome,"
+            "SELECT w.id, w.name, w.max_total_results, r.server_state, r.outcome,"
             " r.validate_state, r.hostid, r.sent_time, r.create_time"
             " FROM workunit w JOIN result r ON r.workunitid = w.id"
             " WHERE w.appid = %s AND w.assimilate_state = %s AND w.error_mask = 0 AND w.canonical_resultid = 0"
@@ -140,8 +138,8 @@ class SecondCopies:
             self._database.app_id, INIT, *arguments,
         )  # fmt: skip
         found: dict[int, _Workunit] = {}
-        for number, name, target, quorum, most, *result in rows:
-            found.setdefault(number, _Workunit(number, name, target, quorum, most)).add(*map(int, result))
+        for number, name, most, *result in rows:
+            found.setdefault(number, _Workunit(number, name, most)).add(*map(int, result))
         return [workunit for workunit in found.values() if workunit.hosts]
 
     def _hosts(self, turnarounds: Iterable[tuple[int, float]], now: int) -> _Hosts:
@@ -189,7 +187,7 @@ class SecondCopies:
             self._database.execute(
                 "UPDATE workunit SET target_nresults = %s"
                 " WHERE id = %s AND assimilate_state = %s AND canonical_resultid = 0",
-                len(workunit.running) + workunit.come + 1, workunit.id, INIT,
+                len(workunit.running) + 1, workunit.id, INIT,
             )  # fmt: skip
             self._database.insert(
                 "INSERT INTO assignment (create_time, target_id, target_type, multi, workunitid, resultid)"
@@ -200,8 +198,7 @@ class SecondCopies:
     def _withdraw(self) -> None:
         """Withdraw assignments that are followed, or of workunits that are over.
 
-        The workunit then wants one result again, or BOINC would replace the late one when its deadline has passed. One
-        that needs two that agree is left alone: BOINC itself may have asked for a third.
+        The workunit then wants one result again, or BOINC would replace the late one when its deadline has passed.
         """
         match, arguments = of_job(self._job)
         rows = self._database.execute(
@@ -218,7 +215,7 @@ class SecondCopies:
             self._database.execute("DELETE FROM assignment WHERE target_type = %s AND workunitid IN %s", _HOST, ids)
             self._database.execute(
                 "UPDATE workunit SET target_nresults = 1"
-                " WHERE id IN %s AND assimilate_state = %s AND canonical_resultid = 0 AND min_quorum = 1",
+                " WHERE id IN %s AND assimilate_state = %s AND canonical_resultid = 0",
                 ids, INIT,
             )  # fmt: skip
 
