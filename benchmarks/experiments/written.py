@@ -12,11 +12,11 @@ from benchmarks.experiments.experiment import Experiment
 from benchmarks.experiments.measured import RunFigures
 from vcdl.errors import folder_errors
 from vcdl.files.atomic import atomic_write
-from vcdl.journal.events import ACCURACY, LOSS
 from vcdl.journal.monitor import EpochDetail
 from vcdl.report.plot import Curve, plot_curves
 from vcdl.report.summary import as_json
 from vcdl.report.wording import plural, size
+from vcdl.wire.task import ACCURACY, LOSS
 
 _COLUMNS = (
     *("variant", "epochs", "seed", "epoch", "virtual_s"),

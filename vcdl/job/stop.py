@@ -7,9 +7,8 @@ from vcdl.client.metrics import metric_name, metric_names
 from vcdl.job.data import DataSettings
 from vcdl.job.outputs import OutputSettings
 from vcdl.job.training import MOST_EPOCHS, TrainingSettings
-from vcdl.journal.events import ACCURACY, LOSS
 from vcdl.journal.monitor import MAX, MIN, Monitor
-from vcdl.wire.task import HAS_CLASSES, PREDICTS_NUMBERS, Task
+from vcdl.wire.task import ACCURACY, HAS_CLASSES, LOSS, PREDICTS_NUMBERS, Task
 from vcdl.wire.workunit import Named
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.reading import Problem, nearest

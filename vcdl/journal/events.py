@@ -9,12 +9,10 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
+from vcdl.wire.task import ACCURACY, LOSS
 from vcdl.wire.workunit import WorkunitName
 
 VALIDATION = "validation"
-LOSS = "loss"
-"""The name of the loss among the measures."""
-ACCURACY = "accuracy"
 FINAL_SPLITS = ("final_validation", "test")
 
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]

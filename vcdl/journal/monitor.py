@@ -7,7 +7,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
-from vcdl.journal.events import ACCURACY, LOSS, RunStarted, VersionEvaluated
+from vcdl.journal.events import RunStarted, VersionEvaluated
+from vcdl.wire.task import ACCURACY, LOSS
 
 MAX: Final = "max"
 MIN: Final = "min"

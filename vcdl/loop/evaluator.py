@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vcdl.data.samples import Samples, read_samples
-from vcdl.journal.events import FINAL_SPLITS, LOSS, VALIDATION, EvaluationWanted, VersionEvaluated
+from vcdl.journal.events import FINAL_SPLITS, VALIDATION, EvaluationWanted, VersionEvaluated
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import kept_history, kept_hosts
 from vcdl.loop.reference_update import ReferenceUpdate
@@ -22,6 +22,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.own_training import OwnStatistics
 from vcdl.run.run import Run
 from vcdl.wire.params import ParamsHeader
+from vcdl.wire.task import LOSS
 from vcdl.wire.weights import Vector, read_weights
 
 

@@ -8,9 +8,8 @@ from vcdl.client.metrics import metric_names
 from vcdl.client.model import output_tensors
 from vcdl.data.rows import Array
 from vcdl.data.samples import Sliced
-from vcdl.journal.events import ACCURACY
 from vcdl.wire.inputs import as_keras_takes, each
-from vcdl.wire.task import HAS_CLASSES, Task
+from vcdl.wire.task import ACCURACY, HAS_CLASSES, Task
 from vcdl.wire.workunit import Named, Normalisation, Training
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from vcdl.client.compile import compile_model
 from vcdl.client.loops import BatchLoop
 from vcdl.data.rows import Array, first_of
 from vcdl.errors import JobError, one_line
-from vcdl.journal.events import LOSS
 from vcdl.models.fitted import Fitted
 from vcdl.models.measuring import as_compared, measuring
 from vcdl.models.meter import KerasMeter
 from vcdl.wire.normalise import normalise
+from vcdl.wire.task import LOSS
 from vcdl.wire.weights import Vector
 
 if TYPE_CHECKING:

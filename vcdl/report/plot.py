@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcdl.files.atomic import whole_file
-from vcdl.journal.events import ACCURACY, LOSS
 from vcdl.journal.monitor import EpochDetail
 from vcdl.report.measures import Report
+from vcdl.wire.task import ACCURACY, LOSS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from vcdl.journal.events import (
     FINAL_SPLITS,
-    LOSS,
     EvaluatorDied,
     Event,
     FilesChecked,
@@ -23,6 +22,7 @@ from vcdl.journal.events import (
 from vcdl.journal.monitor import MIN, EpochDetail, Monitor
 from vcdl.report.measures import Report
 from vcdl.report.wording import duration, grouped, plural, printable
+from vcdl.wire.task import LOSS
 from vcdl.wire.workunit import WorkunitName
 
 if TYPE_CHECKING:

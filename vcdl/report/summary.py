@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from vcdl.files.atomic import whole_file
-from vcdl.journal.events import ACCURACY, VersionEvaluated
+from vcdl.journal.events import VersionEvaluated
 from vcdl.journal.monitor import EpochDetail
 from vcdl.report.measures import Report
+from vcdl.wire.task import ACCURACY
 
 
 def summary_of(job: str, report: Report) -> dict[str, Any]:

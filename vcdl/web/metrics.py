@@ -19,10 +19,10 @@ from prometheus_client.core import (
 )
 
 from vcdl.errors import VcdlError
-from vcdl.journal.events import ACCURACY, LOSS
 from vcdl.version import __version__
 from vcdl.web.catalogue import JobCatalogue
 from vcdl.web.job_view import JobView
+from vcdl.wire.task import ACCURACY, LOSS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _CACHE_S = 10.0

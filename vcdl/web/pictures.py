@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from vcdl.journal.events import LOSS
 from vcdl.report.measures import Report
 from vcdl.report.progress import measured_words
 from vcdl.report.subtask_stream import Fate, Span
 from vcdl.report.wording import duration, plural, printable
+from vcdl.wire.task import LOSS
 
 _WIDTH, _HEIGHT = 1000, 200
 """Units of a chart; a picture is stretched to the room that it gets."""

@@ -17,6 +17,9 @@ MASKABLE: frozenset[Task] = frozenset({"sequence", "segmentation"})
 """Tasks with labels that may not count: padding, or pixels of nothing."""
 LABEL_AXES: Mapping[Task, int] = {"classification": 1, "sequence": 2, "segmentation": 3}
 """Axes of the labels of a task with classes."""
+LOSS = "loss"
+"""The name of the loss among the measures."""
+ACCURACY = "accuracy"
 MASKED = -1
 """The label of what does not count, in shards and held-out data, whatever the user's file has in its place."""
 MASKABLE_LOSS = "sparse_categorical_crossentropy"

@@ -23,7 +23,6 @@ from vcdl.boinc.grid.project_folder import BoincProject, not_readable
 from vcdl.boinc.grid.results import host_number
 from vcdl.boinc.project.jobs_page import JobsPage
 from vcdl.boinc.runtime.published import most_bytes
-from vcdl.codecs.choose import up_encoding
 from vcdl.errors import ExitCode, GridError, JournalError
 from vcdl.files.atomic import sweep
 from vcdl.journal.events import (
@@ -207,7 +206,7 @@ def work_settings(run: Run, runtime_bytes: int) -> WorkSettings:
         disk_bytes=_DISK_VECTORS * weights_bytes + frozen_bytes + shard_bytes + _SCRATCH_BYTES + runtime_bytes,
         layout=run.layout.fingerprint,
         offers_newest=job.boinc.fresh_weights and job.pacing.kind == "rolling",
-        upload_bytes=up_encoding(run.transport, run.layout).most_file_bytes + _HEADER_BYTES,
+        upload_bytes=run.upload_check().up.most_file_bytes + _HEADER_BYTES,
         queue_ahead=None if job.pacing.queue_ahead == "auto" else job.pacing.queue_ahead,
     )
 
