@@ -213,6 +213,7 @@ def _our_uploads(project: BoincProject) -> Iterator[Path]:
 def _our_files(project: BoincProject, *, delete_runs: bool, delete_rows: bool) -> Iterator[Path]:
     for launcher in files.launchers():
         yield project.bin / launcher.name
+    yield project.bin / "vcdl_compare"  # of an install before December 2026
     folders = our_version_folders(project.path / "apps")
     for name in sorted({name for folder in folders for name in published_names(folder)}):
         yield project.download_dir / name
