@@ -323,8 +323,8 @@ def test_a_lost_server_with_four_clients(stage: Callable[..., Machine]) -> None:
     told.say(f"{len(after)} updates, each once; the doctor is content")
 
 
-def test_a_full_disk_stops_new_work_before_the_database(stage: Callable[..., Machine]) -> None:
-    with small_disk() as disk:
+def test_a_full_disk_stops_new_work_before_the_database() -> None:
+    with small_disk() as disk, staged() as stage:  # its machine ends before its disk
         fill(stage, disk)
 
 
