@@ -4,6 +4,7 @@ Tasks that are out end with the client that they began with, and their uploads c
 some seconds.
 """
 
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from vcdl.boinc.project import files
+from vcdl.boinc.project.tools import last_words
 from vcdl.boinc.server import system
 from vcdl.boinc.server.backup import WORK, back_up
 from vcdl.boinc.server.machine_steps import link_command
@@ -23,6 +25,12 @@ from vcdl.errors import ServerError
 BEFORE = WORK / "before-upgrade"
 """A backup is made there first."""
 _MARK = "vcdl-is-complete"
+_FOLLOW = r"""sed -i -E -e '/^\$config = get_config\(\);$/d' \
+    -e 's/parse_config\((get_config\(\)|\$config) *, *"<([a-z_]+)>"\)/project_config_val("\2")/g' \
+    -e 's/parse_bool\(\$config *, *"([a-z_]+)"\)/project_config_bool("\1")/g' project/*.inc user/index.php"""
+"""After server release 1.6.2 BOINC took get_config away. A project's own pages, which its upgrade leaves, call it: the
+start page, at which clients attach, each other page and upgrade_db.php die of that.
+"""
 
 
 def upgraded(settings: ServerSettings, source: str, boinc: Path | None) -> Iterator[str]:
@@ -134,7 +142,13 @@ def _upgrade_boinc(settings: ServerSettings) -> None:
     _stop(settings)
     tools = settings.boinc / "tools"
     system.run("./upgrade", settings.project, user=settings.user, cwd=tools, stdin="y\n")
-    system.run("php", "upgrade_db.php", user=settings.user, cwd=settings.project / "html/ops", stdin="y\n")
+    if "function parse_config" not in (settings.project / "html/inc/util_basic.inc").read_text():
+        system.run("sh", "-c", _FOLLOW, user=settings.user, cwd=settings.project / "html")
+    ops = settings.project / "html/ops"
+    said = system.run("php", "upgrade_db.php", user=settings.user, cwd=ops, stdin="y\n")
+    newest = max(map(int, re.findall(r"array\((\d+), *\"update_", (ops / "db_update.php").read_text())), default=0)
+    if int(files.read(settings.project / "db_revision") or 0) < newest:  # it ends with 0 when it dies
+        raise ServerError(f"BOINC's upgrade_db.php did not reach {newest}: {last_words(said)}")
     for name, mode in (("keys/code_sign_private", 0o600), ("keys/upload_private", 0o640)):
         if (path := settings.project / name).exists():
             system.own(path, settings.user, mode)
