@@ -3,6 +3,7 @@
 import errno
 import random
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,8 +35,12 @@ class Fate:
     acts_left = -1
     folder = ""
     error: BaseException | None = None
+    seen: Counter[tuple[str, str]] | None = None
+    """The acts so far, where they are counted."""
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.seen is not None and event in _ACTS and str(arguments[0]).startswith(self.folder):
+            self.seen[event, str(arguments[0])] += 1
         if self.acts_left < 0 or event not in _ACTS or not str(arguments[0]).startswith(self.folder):
             return
         self.acts_left -= 1
@@ -134,3 +139,29 @@ def pool_steps(pool: Pool) -> None:
         pool.step()
     finally:
         pool.pilots = pilots
+
+
+def test_what_a_waiting_pilot_asks_of_the_folder_does_not_depend_on_the_others(pool: Pool) -> None:
+    asked = {}
+    for others in (0, 1000):
+        for number in range(others):
+            PoolFolder.of(pool.served.folder.path).desk(f"other{number}").make()
+        pilot = pool.fly(f"alone{others}")
+        for _ in range(3):
+            pilot.step(0)
+        counted = acts_of(pilot)
+        asked[others] = counted
+        assert sum(counted.values()) <= 60 * 4
+        assert not [path for act, path in counted if act == "os.listdir" and not path.endswith(pilot.name)]
+    assert sum(asked[0].values()) == sum(asked[1000].values())
+
+
+def acts_of(pilot: Any) -> Counter[tuple[str, str]]:
+    """A pilot's acts in the shared folder in a minute without work, by what and where."""
+    seen: Counter[tuple[str, str]] = Counter()
+    FATE.seen = seen
+    for _ in range(60):
+        pilot.clock.now_s += 1
+        assert pilot.step(0)
+    FATE.seen = None
+    return seen

@@ -1,13 +1,14 @@
 """Pilots in batch queues: the scripts, and commands of a queue that is not here, played by shell scripts."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-from vcdl.errors import GridError, GridUnavailable
+from vcdl.errors import GridError, GridUnavailable, RunFolderError
 from vcdl.pool.queues import HTCONDOR, QUEUES, SCRIPTS, SLURM, queue_name, script
 
 RUN = Path("/shared/runs/it's mine")
@@ -71,6 +72,21 @@ def test_the_manifest_of_kubernetes_is_yaml_of_an_indexed_job() -> None:
     pod = manifest["spec"]["template"]["spec"]
     assert pod["containers"][0]["command"][:3] == ["vcdl", "worker", "/runs/digits"]
     assert pod["restartPolicy"] == "OnFailure"
+
+
+@pytest.mark.parametrize("name", ["Été: #1", "a, b]", 'it\'s "mine" $(HOME)', "-x"])
+def test_a_hostile_name_of_a_run_stays_a_name(name: str) -> None:
+    run = Path("/shared/runs") / name
+    manifest = yaml.safe_load(script("kubernetes", run))
+    assert manifest["spec"]["template"]["spec"]["containers"][0]["command"][2] == f"/runs/{name}"
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", manifest["metadata"]["name"])
+    arguments = re.search(r"^arguments = \"worker '(.*)'\"$", script("htcondor", run), re.MULTILINE)
+    assert arguments is not None
+    assert arguments[1].replace("$(DOLLAR)", "$").replace('""', '"').replace("''", "'") == str(run)
+    assert "'" not in arguments[1].replace("''", "")
+    for kind in SCRIPTS:
+        with pytest.raises(RunFolderError, match="no script can hold"):
+            script(kind, run / "a\nrm -rf ~")
 
 
 def test_a_runs_pilots_have_a_name_that_no_other_runs_have() -> None:

@@ -63,7 +63,7 @@ def worker(
         connection = connection_of(server)
         # One try a request, and no long one: the pilot itself tries again, and its lease runs meanwhile.
         pool = RemotePool(ServiceClient(connection, _REQUEST_S, tries=1), str(folder))
-        name = f"{connection.token.split('_')[1]}.{name}"
+        name = f"{connection.token.removeprefix('vcdl_').partition('_')[0]}.{name}"
     try:
         driver = pool.read_driver()
     except OSError as error:

@@ -6,6 +6,8 @@ when `keep` itself is killed.
 """
 
 import hashlib
+import json
+import re
 import shlex
 import subprocess
 import sys
@@ -13,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcdl.errors import GridError, GridUnavailable
+from vcdl.errors import GridError, GridUnavailable, RunFolderError
 
 _TIMEOUT_S = 60.0
 _NOTICE_S = 120
@@ -78,16 +80,21 @@ QUEUES = {queue.name: queue for queue in (SLURM, HTCONDOR)}
 def queue_name(run: Path) -> str:
     """The name of a run's pilots in a queue."""
     digest = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:8]
-    plain = "".join(character if character.isalnum() else "-" for character in run.name)[:40]
+    plain = re.sub(r"[^a-z0-9]+", "-", run.name.lower())[:40].strip("-")
     return f"vcdl-{plain}-{digest}"
 
 
 def script(kind: str, run: Path) -> str:
-    """The script of a kind of queue, for the pilots of a run."""
+    """The script of a kind of queue, for the pilots of a run. Raises RunFolderError for a path that none can hold."""
     run = run.resolve()
+    if not str(run).isprintable():
+        raise RunFolderError(f"{str(run)!r} has a character that no script can hold: rename it")
+    in_condor = str(run).replace("'", "''").replace('"', '""').replace("$", "$(DOLLAR)")
     return _SCRIPTS[kind].format(
         name=queue_name(run),
         run=run,
+        condor_run=in_condor,
+        json_run=json.dumps(f"/runs/{run.name}"),
         quoted_run=shlex.quote(str(run)),
         vcdl=shlex.quote(str(Path(sys.executable).with_name("vcdl"))),
         vcdl_plain=Path(sys.executable).with_name("vcdl"),
@@ -130,7 +137,7 @@ _HTCONDOR = """\
 universe = vanilla
 batch_name = {name}
 executable = {vcdl_plain}
-arguments = "worker '{run}'"
+arguments = "worker '{condor_run}'"
 request_cpus = 4
 request_memory = 4GB
 should_transfer_files = NO
@@ -162,7 +169,7 @@ spec:
       containers:
         - name: pilot
           image: your-registry/vcdl:latest
-          command: [vcdl, worker, /runs/{run.name}, --scratch, /scratch]
+          command: [vcdl, worker, {json_run}, --scratch, /scratch]
           resources:
             requests: {{cpu: "4", memory: 4Gi}}
           volumeMounts:

@@ -140,7 +140,7 @@ class Guard:
         asked.scope.setdefault("state", {})["caller"] = caller
         if caller is None or is_public:
             return None if is_public else why
-        if caller.role is Role.WORKER and not _OF_WORKERS.fullmatch(asked.url.path):
+        if caller.role is Role.WORKER and not _OF_WORKERS.fullmatch(asked.scope["path"]):
             return problem(403, f"{caller.name} may only train for pools: this token is of the role worker")
         if self._rate.is_too_high(caller.name):
             return problem(429, f"{caller.name} asks too often: {_STEADY:g} requests a second are answered")
