@@ -85,10 +85,14 @@ def test_a_host_with_a_slow_link_sends_less_within_the_job_s_bounds(host: HostMe
     assert counts[0] < counts[1] < counts[2]
 
 
-def test_boinc_knows_how_fast_its_host_uploads(tmp_path: Path) -> None:
-    project = tmp_path / "projects" / "example.org"
-    project.mkdir(parents=True)
-    assert HostMemory.of_boinc(project).upload_bytes_per_s is None
+def test_boinc_knows_how_fast_its_host_uploads_and_may(tmp_path: Path) -> None:
+    project, slot = tmp_path / "projects" / "example.org", tmp_path / "slots" / "0"
+    for folder in (project, slot):
+        folder.mkdir(parents=True)
+    assert HostMemory.of_boinc(project, slot).upload_bytes_per_s is None
     state = "<client_state>\n<net_stats>\n    <bwup>24831.5</bwup>\n</net_stats>\n</client_state>\n"
     (tmp_path / "client_state.xml").write_text(state)
-    assert HostMemory.of_boinc(project) == HostMemory(project, 24831.5)
+    for limit, rate in (("", 24831.5), ("0.000000", 24831.5), ("4000.000000", 4000.0), ("90000.0", 24831.5)):
+        told = f"   <max_bytes_sec_up>{limit}</max_bytes_sec_up>\n"
+        (slot / "init_data.xml").write_text(f"<app_init_data>\n<global_preferences>\n{told}</global_preferences>\n")
+        assert HostMemory.of_boinc(project, slot) == HostMemory(project, rate)

@@ -77,6 +77,21 @@ def test_so_does_a_rule_that_needs_the_weights_that_clients_started_from(tmp_pat
     assert replayed(folder).is_the_runs_own
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("training.local_epochs=3", "training.target_s=20"),
+        ("trust=own", "transport={down: int8, up: top_k, feedback: true, moment_block: 32}"),
+    ],
+    ids=["subtasks that end by time", "feedback"],
+)
+def test_so_do_uploads_that_hold_a_part_of_a_change(tmp_path: Path, settings: tuple[str, ...]) -> None:
+    folder = simulated(tmp_path / "run", "retention.uploads=all", "stop.epochs=2", *settings)
+    fractions = {update.fraction for update in events_of(folder, UpdateApplied)}
+    assert (fractions == {1.0}) is ("trust=own" in settings)
+    assert replayed(folder).is_the_runs_own
+
+
 def test_a_run_that_took_back_what_liars_brought_does_so_in_a_replay_as_well(tmp_path: Path) -> None:
     trust = "trust={kind: strangers, verify: 0.5}"
     settings = ["stop.epochs=7", "stop.target_accuracy=null", "retention.uploads=all", "validate.every=update", trust]

@@ -1,6 +1,7 @@
 """Uploads that bounds measure before they are folded in, from their files into a store."""
 
 import json
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from tests.rules.updates import noise
 from vcdl.checks import Refusal, UploadCheck
+from vcdl.client.residual import HostMemory, write_upload
+from vcdl.codecs.choose import up_encoding
 from vcdl.errors import FileUnavailable
 from vcdl.loop.reference_file import ReferenceFile
 from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, UploadFacts, UploadFiles
@@ -16,19 +19,24 @@ from vcdl.rules.bounds import Bounds
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores import FileStore, Fold, Unfit
 from vcdl.stores.change import FOLD_BLOCK
-from vcdl.wire.weights import Layout, Variable, Vector, write_weights
+from vcdl.wire.hdf5_form import ENCODED
+from vcdl.wire.weights import Layout, Variable, Vector, write_dataset, write_weights
+from vcdl.wire.workunit import PLAIN, Named, Transport, UpdateHeader
 
 SIZE = FOLD_BLOCK + 7
 LAYOUT = Layout((Variable("dense/kernel", (FOLD_BLOCK,), 0), Variable("norm/moving_variance", (7,), FOLD_BLOCK)))
 RULE = VcAsgd(alpha=0.5)
 CLIP = 1.5
+FEEDBACK = Transport(up=Named("top_k", {"share": 0.05}), feedback=True)
+UP = up_encoding(FEEDBACK, LAYOUT)
 
 
 class Bench:
     """A bounded store and the files of uploads that all began with version 0."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, transport: Transport = PLAIN, passes: int = 1, fraction: float = 1.0) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder, self.transport, self.passes, self.fraction = folder, transport, passes, fraction
         self.base, self.reference = noise(0, SIZE), folder / "reference_update.h5"
         self.base[FOLD_BLOCK:] = 1.0  # variances
         self.bounds = Bounds(
@@ -42,8 +50,12 @@ class Bench:
 
     def fold(self, step: Vector) -> float:
         """The upload B + step; returns the weight given."""
-        number = self.store.version() + 1
         write_weights(self.folder / "update.h5", self.base + step, json.dumps({}))
+        return self.fold_file()
+
+    def fold_file(self) -> float:
+        """The upload that lies there; returns the weight given."""
+        number = self.store.version() + 1
         (record,) = self.store.fold([Fold(f"s{number}", f"w{number}", 0, self.upload)])
         return record.weight
 
@@ -51,8 +63,8 @@ class Bench:
         reference = ReferenceFile(self.reference, LAYOUT)
         return kind(
             UploadFiles(self.folder / "update.h5", self.folder / "base.h5", reference),
-            FoldSettings(LAYOUT, RULE, self.bounds),
-            UploadFacts(epoch=1, staleness=staleness, samples=10, fraction=1.0),
+            FoldSettings(LAYOUT, RULE, self.bounds, self.transport, self.passes),
+            UploadFacts(epoch=1, staleness=staleness, samples=10, fraction=self.fraction),
             judge=UploadCheck("j", LAYOUT, (10,), 1, SIZE**0.5),
         )
 
@@ -152,3 +164,63 @@ def test_a_client_that_learned_nothing_changes_no_measure(tmp_path: Path) -> Non
     assert bench.fold(np.zeros(SIZE, np.float32)) == 0.5
     assert bench.fold(step(1)) == 0.5
     np.testing.assert_allclose(bench.store.read()[1] - bench.base, 0.5 * step(1), rtol=0.01, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("number", "length", "first"),
+    [
+        (0.0, 1.0, 0.5),
+        (0.0, 3.0, 0.5),
+        (0.0, 100.0, [Refusal.STEP_TOO_LONG]),
+        (60_000.0, 1.0, [Refusal.STEP_TOO_LONG]),
+        (np.inf, 1.0, [Refusal.STEP_TOO_LONG]),
+        (np.nan, 1.0, [Refusal.NOT_FINITE]),
+    ],
+    ids=["honest", "long", "far too long", "one huge number", "infinite", "not a number"],
+)
+def test_uploads_with_feedback_are_bounded_like_plain_ones(
+    tmp_path: Path, number: float, length: float, first: list[Refusal] | float
+) -> None:
+    plain, encoded = Bench(tmp_path / "plain"), Bench(tmp_path / "encoded", FEEDBACK)
+    host = HostMemory(tmp_path / "host")
+    host.folder.mkdir()
+    header = UpdateHeader("j", "j_e0001_s000_a0_v000000", 0, LAYOUT.fingerprint, 10, 1.0, 60.0, 0.5, codec=UP.label)
+    for turn in range(3):  # each time a host that lies sends what it kept back before, too
+        lie = step(1, length)
+        lie[5] += number
+        update = encoded.folder / "update.h5"
+        with np.errstate(over="ignore", invalid="ignore"):
+            write_upload(UP, update, encoded.base + lie, encoded.base, header, FEEDBACK, host)
+        sent = UP.read(update)[0]
+        outcomes = [outcome(encoded.fold_file), outcome(lambda sent=sent: plain.fold(sent))]  # type: ignore[misc]
+        assert outcomes[0] == outcomes[1]
+        assert turn or outcomes[0] == first
+        assert encoded.store.read()[1].tobytes() == plain.store.read()[1].tobytes()
+
+
+def outcome(fold: Callable[[], float]) -> list[Refusal] | float:
+    """The weight given, or the refusals."""
+    try:
+        return fold()
+    except Unfit as unfit:
+        return [refused.refusal for refused in unfit.refused.values()]
+
+
+@pytest.mark.parametrize(
+    "gaps", [b"\xff" * 300 + b"\x00", b"\xff", b"", b"\x01\x01"], ids=["far away", "no end", "none", "too many"]
+)
+def test_numbers_for_places_that_the_model_has_not_are_refused(tmp_path: Path, gaps: bytes) -> None:
+    bench = Bench(tmp_path, FEEDBACK)
+    chunk = (1).to_bytes(4, "little") + np.float16(1.0).tobytes() + gaps
+    write_dataset(tmp_path / "update.h5", ENCODED, [len(chunk).to_bytes(4, "little") + chunk], "{}")
+    assert outcome(bench.fold_file) == [Refusal.UNREADABLE]
+    assert bench.store.read()[1].tobytes() == bench.base.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("passes", "fraction", "weight"), [(1, 0.1, 0.05), (10, 0.05, 0.25), (10, 0.1, 0.5), (10, 0.9, 0.5)]
+)
+def test_a_subtask_that_ends_by_time_counts_whole_from_a_pass_on(
+    tmp_path: Path, passes: int, fraction: float, weight: float
+) -> None:
+    assert Bench(tmp_path, passes=passes, fraction=fraction).fold(step(1)) == pytest.approx(weight)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vcdl.client.init_data import INIT_DATA_FILE
 from vcdl.codecs.encoding import Encoding
 from vcdl.files.atomic import atomic_write
 from vcdl.wire.weights import Vector
@@ -27,7 +28,11 @@ _DECAY = np.float32(0.95)
 _PREFIX = "vcdl_residual_"
 _FORGOTTEN_S = 30 * 86400.0
 """The age at which the rest of any job is removed."""
-_BOINC_RATE = re.compile(r"<bwup>([0-9.eE+-]{1,30})</bwup>")
+_BOINC_RATES = {
+    "client_state.xml": re.compile(r"<bwup>([0-9.eE+-]{1,30})</bwup>"),
+    INIT_DATA_FILE: re.compile(r"<max_bytes_sec_up>([0-9.eE+-]{1,30})</max_bytes_sec_up>"),
+}
+"""The measured rate, in which a client leaves out its volunteer's own limit, and that limit; 0 for none."""
 _log = logging.getLogger(__name__)
 
 
@@ -41,13 +46,14 @@ class HostMemory:
     """The measured rate of its link; None: not known."""
 
     @classmethod
-    def of_boinc(cls, project: Path) -> "HostMemory":
+    def of_boinc(cls, project: Path, slot: Path) -> "HostMemory":
         """The memory of a BOINC client, which measures its uploads, in its project's folder."""
-        rate = None
-        with suppress(OSError, ValueError):
-            text = (project.resolve().parents[1] / "client_state.xml").read_text(encoding="utf-8", errors="replace")
-            rate = float(match[1]) if (match := _BOINC_RATE.search(text)) else None
-        return cls(project, rate or None)
+        rates = []
+        for folder, (name, pattern) in zip((project.resolve().parents[1], slot), _BOINC_RATES.items(), strict=True):
+            with suppress(OSError, ValueError):
+                text = (folder / name).read_text(encoding="utf-8", errors="replace")
+                rates += [float(match[1]) for match in pattern.finditer(text)]
+        return cls(project, min(filter(None, rates), default=None))
 
 
 def write_upload(

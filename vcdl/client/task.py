@@ -53,7 +53,7 @@ def train_task(
     newest = (
         NewestWeights.of_app_version(supervisor.may_use_network) if isinstance(supervisor, BoincSupervisor) else None
     )
-    terms = TrainingTerms(period_s, newest, before_s=before_s, host=HostMemory.of_boinc(init.project))
+    terms = TrainingTerms(period_s, newest, before_s=before_s, host=HostMemory.of_boinc(init.project, slot))
     outcome = train_workunit(slot, supervisor, TrainerCache(), terms)
     if outcome is not Outcome.DONE:
         return False

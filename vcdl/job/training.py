@@ -140,9 +140,16 @@ class TrainingSettings(Section):
             return LrSchedule(rate.schedule, rate.warmup, rate.end_factor)
         return STEADY
 
+    @property
+    def passes(self) -> int:
+        """Passes over its shard after which a subtask counts whole: one where it ends by time, however many it may
+        make.
+        """
+        return self.local_epochs if self.target_s is None else 1
+
     def steps(self, shard_samples: Sequence[int], epochs: int) -> int:
         """Optimizer steps of a job with shards of these sizes."""
-        batches = sum(math.ceil(samples / self.batch_size) for samples in shard_samples) * self.local_epochs
+        batches = sum(math.ceil(samples / self.batch_size) for samples in shard_samples) * self.passes
         return epochs * (batches // self.batches_a_step)
 
     def rate_scaling(self, shard_samples: Sequence[int], epochs: int, found_boost: float) -> LrScaling:

@@ -114,10 +114,17 @@ class FoldSettings:
     bounds: Bounds | None = None
     """For uploads of strangers."""
     transport: Transport = PLAIN
+    most: int = 1
+    """The most that a subtask may train, in what counts whole."""
 
     @classmethod
     def of(cls, run: Run) -> Self:
-        return cls(run.layout, run.rule, run.bounds, run.transport)
+        training = run.job.training
+        return cls(run.layout, run.rule, run.bounds, run.transport, training.local_epochs // training.passes)
+
+    def counted(self, fraction: float) -> float:
+        """The part of a subtask that a rule counts an upload by: one that ends by time is whole from a pass on."""
+        return min(1.0, self.most * fraction)
 
 
 @dataclass(frozen=True)
@@ -154,6 +161,7 @@ class StreamedUpload(Change):
         self._facts = facts
         self._layout = layout
         self._rule = rule
+        self._fraction = settings.counted(facts.fraction)
         self._keeps = bounds is not None and layout.size <= KEPT_NUMBERS
         """Whether the first pass keeps what it has read for the second one."""
         width = layout.size if self._keeps else min(FOLD_BLOCK, layout.size)
@@ -329,7 +337,7 @@ class StreamedUpload(Change):
             epoch=facts.epoch,
             staleness=facts.staleness,
             samples=facts.samples,
-            fraction=facts.fraction * facts.trust,
+            fraction=self._fraction * facts.trust,
             number=facts.number,
             updates=facts.updates,
             base=base if has_base else None,
