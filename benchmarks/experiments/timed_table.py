@@ -54,11 +54,11 @@ def lines_of(variants: Sequence[Timed], runs: Sequence[RunFigures]) -> list[Line
     """The experiment's figures, in the order of its variants."""
     by_name = {variant.name: [run for run in runs if run.run.variant == variant.name] for variant in variants}
     goals = {
-        (variant.kind, variant.links): fmean(run.final or 0.0 for run in by_name[variant.name])
+        variant.kind: fmean(run.final or 0.0 for run in by_name[variant.name])
         for variant in variants
         if variant.way == SERIAL
     }
-    return [_line(one, by_name[one.name], goals[one.kind, one.links]) for one in variants if by_name[one.name]]
+    return [_line(one, by_name[one.name], goals.get(one.kind, math.inf)) for one in variants if by_name[one.name]]
 
 
 def _line(variant: Timed, runs: Sequence[RunFigures], goal: float) -> Line:

@@ -18,6 +18,7 @@ CODECS: dict[str, Named] = {
     "int8": Named("int8"),
     "int8 of few levels": Named("int8", {"levels": 15}),
     "top_k": Named("top_k", {"share": SHARE}),
+    "top_k in two bits": Named("top_k", {"share": SHARE, "two_bits": True}),
 }
 
 

@@ -151,7 +151,8 @@ def test_a_bomb_takes_no_more_memory_than_an_honest_upload(tmp_path: Path, name:
     path, way = tmp_path / "update.h5", encoding(CODECS[name], True, LARGE)
     write_dataset(path, ENCODED, [bomb(20_000_000)], HEADER)
     tracemalloc.start()
-    with way.opened(path) as source, pytest.raises(WeightsFileError, match="of another length than it says"):
+    words = r"of another length than it says|is not a plain file of at most"
+    with pytest.raises(WeightsFileError, match=words), way.opened(path) as source:
         source.read(0, np.empty(1000, np.float32))
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -3,6 +3,7 @@
 import pytest
 
 from vcdl.job.lr_schedule import LONG_STEPS, STEADY, LrScaling, LrSchedule
+from vcdl.job.training import TrainingSettings
 from vcdl.rules.ramp import Ramp, Shape
 
 
@@ -55,3 +56,11 @@ def test_the_pilots_best_setting() -> None:
 )
 def test_a_short_job_takes_longer_steps(steps: int, open_workunits: int, factor: float) -> None:
     assert LrScaling(short_job_boost=3, steps=steps).at(1, open_workunits) == pytest.approx(factor)
+
+
+def test_the_most_passes_of_a_subtask_that_ends_by_time_change_no_rate() -> None:
+    def steps(**settings: float) -> int:
+        return TrainingSettings.model_validate({"batch_size": 10, **settings}).steps([100, 200], epochs=3)
+
+    assert steps(local_epochs=4) == 360
+    assert steps(local_epochs=4, target_s=5.0) == steps(local_epochs=400, target_s=5.0) == 90

@@ -2,7 +2,7 @@
 al. 2018).
 
 A host may keep the rest for its next update (the error feedback of those papers, vcdl.client.residual); else it is
-lost. A chunk holds, for each kept number, the gap since the previous one and its float16.
+lost. A chunk holds, for each kept number, the gap since the previous one and its value.
 """
 
 import math
@@ -10,16 +10,15 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from vcdl.codecs.base import CHUNK, Codec, from_planes
+from vcdl.codecs.base import CHUNK, SCALE_BLOCK, Codec
 from vcdl.codecs.float16 import Float16
+from vcdl.codecs.two_bits import TwoBits
 from vcdl.errors import WeightsFileError
 from vcdl.wire.weights import Vector
 
 _MORE = 255
 """Byte of a gap that continues in the next byte."""
 _COUNT_BYTES = 4
-_KEPT_BYTES = 3
-"""A float16 and a gap."""
 _FEWER = 20
 """A host with the slowest link sends a twentieth of what others send."""
 _TINIEST = np.float32(2.0**-24)
@@ -27,20 +26,20 @@ _TINIEST = np.float32(2.0**-24)
 
 
 class TopK(Codec):
-    """3 bytes for each kept number, and rarely one more. Hosts may send less than the share."""
+    """A byte for each kept number, rarely one more, and its value. Hosts may send less than the share."""
 
-    def __init__(self, share: float, sent: float | None = None) -> None:
-        """`share` of the numbers to keep, in (0, 1]; `sent`: the share that a host with a slow link keeps, None: as
-        much. Raises ValueError.
+    def __init__(self, share: float, two_bits: bool = False, sent: float | None = None) -> None:
+        """`share` of the numbers to keep, in (0, 1]; `two_bits`: whether 2 bits of each travel; `sent`: the share that
+        a host with a slow link keeps, None: as much. Raises ValueError.
         """
         if not 0 < (sent or share) <= share <= 1:
             raise ValueError(f"a share of {share}")
-        self._share, self._sent = share, sent or share
-        self._values = Float16()
+        self._share, self._sent, self._two_bits = share, sent or share, two_bits
+        self._values: Codec = TwoBits() if two_bits else Float16()
 
     @property
     def label(self) -> str:
-        return f"top_k({self._share:g})"
+        return f"top_k({self._share:g},2)" if self._two_bits else f"top_k({self._share:g})"
 
     def thinned(self, vector: Vector, always: list[tuple[int, int]]) -> Vector:
         """Keep exactly the share that this host sends beside the parts `always`, or fewer if the rest is 0; among equal
@@ -63,8 +62,9 @@ class TopK(Codec):
         return thinned
 
     def within(self, size_bytes: float, vector_size: int) -> Codec:
-        fits = size_bytes / (_KEPT_BYTES * max(1, vector_size))
-        return TopK(self._share, min(self._share, max(self._share / _FEWER, fits)))
+        kept_bytes = 1 + self._values.most_bytes(SCALE_BLOCK) / SCALE_BLOCK
+        fits = size_bytes / (kept_bytes * max(1, vector_size))
+        return TopK(self._share, self._two_bits, min(self._share, max(self._share / _FEWER, fits)))
 
     def encode(self, chunk: Vector) -> bytes:
         places = np.flatnonzero(~(np.abs(chunk) < _TINIEST))  # NaN among them
@@ -73,22 +73,25 @@ class TopK(Codec):
 
     def decode(self, data: memoryview, out: Vector) -> None:
         count = int.from_bytes(data[:_COUNT_BYTES], "little")
-        gaps_at = _COUNT_BYTES + 2 * count
+        gaps_at = _COUNT_BYTES + self._values.most_bytes(count)
         if count > out.size or len(data) < gaps_at:
             raise WeightsFileError(f"a chunk of {out.size} numbers says that it has {count}: damaged")
         places = _places(data[gaps_at:])
         if places.size != count or (count and places[-1] >= out.size):
             raise WeightsFileError(f"a chunk does not say where its {count} numbers belong: damaged")
+        values = np.empty(count, np.float32)
+        self._values.decode(data[_COUNT_BYTES:gaps_at], values)
         out[:] = 0.0
-        out[places] = from_planes(data[_COUNT_BYTES:gaps_at], "<f2", count)
+        out[places] = values
 
     def most_bytes(self, size: int) -> int:
-        return _COUNT_BYTES + 3 * size
+        return _COUNT_BYTES + self._values.most_bytes(size) + size
 
     def most_bytes_of(self, vector_size: int) -> int:
         chunks = -(-vector_size // CHUNK)
         kept = min(vector_size, math.ceil(self._share * vector_size))
-        return chunks * _COUNT_BYTES + 3 * kept + vector_size // _MORE + chunks
+        values = self._values.most_bytes(kept) + chunks * self._values.most_bytes(1)
+        return chunks * _COUNT_BYTES + values + kept + vector_size // _MORE + chunks
 
 
 def _gap_bytes(gaps: npt.NDArray[np.intp]) -> bytes:

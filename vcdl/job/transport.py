@@ -26,6 +26,8 @@ class TopKArguments(Section):
 
     share: Annotated[float, kinds.fraction(zero=False, one=True)] = 0.05
     """The fraction of the differences that travels."""
+    two_bits: Annotated[bool, kinds.true_or_false()] = False
+    """Whether each travels as a sign and one of two sizes; what that rounds away needs `feedback`."""
 
 
 _DOWN: Mapping[str, type[Section]] = {
