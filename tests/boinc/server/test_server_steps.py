@@ -128,3 +128,20 @@ def test_an_upgrade_that_does_not_come_up_is_taken_back_once_it_has_switched(
     with pytest.raises(ServerError, match="taken back.*not content" if switches else "^the doctor is not content"):
         list(upgrade.upgraded(SETTINGS, "x.whl", None))
     assert now[0].python == SETTINGS.python
+
+
+@pytest.mark.process
+def test_pages_of_an_older_boinc_call_the_functions_of_today(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "user").mkdir()
+    page, start = tmp_path / "project/project.inc", tmp_path / "user/index.php"
+    page.write_text('$master_url = parse_config(get_config(), "<master_url>");\n')
+    start.write_text(
+        '$config = get_config();\n$no = parse_bool($config, "no_web_account_creation");\n'
+        '$id = parse_config($config, "<project_id>");\n'
+    )
+    subprocess.run(["sh", "-c", upgrade.FOLLOW], cwd=tmp_path, check=True)
+    assert page.read_text() == '$master_url = project_config_val("master_url");\n'
+    assert start.read_text() == (
+        '$no = project_config_bool("no_web_account_creation");\n$id = project_config_val("project_id");\n'
+    )

@@ -25,7 +25,7 @@ from vcdl.errors import ServerError
 BEFORE = WORK / "before-upgrade"
 """A backup is made there first."""
 _MARK = "vcdl-is-complete"
-_FOLLOW = r"""sed -i -E -e '/^\$config = get_config\(\);$/d' \
+FOLLOW = r"""sed -i -E -e '/^\$config = get_config\(\);$/d' \
     -e 's/parse_config\((get_config\(\)|\$config) *, *"<([a-z_]+)>"\)/project_config_val("\2")/g' \
     -e 's/parse_bool\(\$config *, *"([a-z_]+)"\)/project_config_bool("\1")/g' project/*.inc user/index.php"""
 """After server release 1.6.2 BOINC took get_config away. A project's own pages, which its upgrade leaves, call it: the
@@ -143,7 +143,7 @@ def _upgrade_boinc(settings: ServerSettings) -> None:
     tools = settings.boinc / "tools"
     system.run("./upgrade", settings.project, user=settings.user, cwd=tools, stdin="y\n")
     if "function parse_config" not in (settings.project / "html/inc/util_basic.inc").read_text():
-        system.run("sh", "-c", _FOLLOW, user=settings.user, cwd=settings.project / "html")
+        system.run("sh", "-c", FOLLOW, user=settings.user, cwd=settings.project / "html")
     ops = settings.project / "html/ops"
     said = system.run("php", "upgrade_db.php", user=settings.user, cwd=ops, stdin="y\n")
     newest = max(map(int, re.findall(r"array\((\d+), *\"update_", (ops / "db_update.php").read_text())), default=0)
