@@ -3,18 +3,19 @@
     python -m benchmarks.bench_data npy parquet --gb 20 --folder /data --kills 2
     python -m benchmarks.bench_data images --gb 1 --folder /data
 
-The data are made, and kept for the next call. Each measurement is a process of its own; memory is its peak above what
-it had after its imports. MB/s count the bytes of decoded samples: rows of 1024 float32 numbers, sorted by class; of
-images JPEG files of 256 × 256 pixels.
+The data are made, and kept for the next call. Each measurement is a process of its own; memory is the peak of its own
+(RssAnon, looked at every 20 ms) above what it had after its imports. MB/s count the bytes of decoded samples: rows of
+1024 float32 numbers, sorted by class; of images and `jpeg` JPEG files of 256 × 256 pixels, which `jpeg` lets travel as
+they are. A disk may be slower than the cut: `written alone` is one file of as many bytes, and a synchronisation.
 """
 
 import argparse
 import os
-import resource
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ CLASSES = 10
 _BLOCK_ROWS = 4096
 _GROUP_ROWS = 8192
 SHARDS = 100
-KINDS = ("npy", "parquet", "images")
+KINDS = ("npy", "parquet", "images", "jpeg")
 
 
 def make(kind: str, folder: Path, size_bytes: int) -> None:
@@ -38,7 +39,9 @@ def make(kind: str, folder: Path, size_bytes: int) -> None:
         return
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "source").mkdir(parents=True)
-    {"npy": make_npy, "parquet": make_parquet, "images": make_images}[kind](folder / "source", size_bytes)
+    {"npy": make_npy, "parquet": make_parquet, "images": make_images, "jpeg": make_images}[kind](
+        folder / "source", size_bytes
+    )
     (folder / "made").write_text(str(size_bytes))
 
 
@@ -118,10 +121,12 @@ def measured(kind: str, folder: Path) -> None:
 
     del pyarrow, Image
     source = folder / "source"
-    path = {"npy": source, "parquet": source / "t.parquet", "images": source}[kind]
-    keys = {"path": str(path), **({"label": "y"} if kind == "parquet" else {})}
+    path = source / "t.parquet" if kind == "parquet" else source
+    of_kind: dict[str, dict[str, Any]] = {"parquet": {"label": "y"}, "jpeg": {"jpeg": 90}}
+    keys = {"path": str(path), **of_kind.get(kind, {})}
     settings = DataSettings.model_validate({"from": keys, "shards": SHARDS}, context=folder)
-    begin_kib = peak_kib()
+    begin_kib, peaks_kib = own_kib(), [0]
+    threading.Thread(target=watch_memory, args=[peaks_kib], daemon=True).start()
     begin_s = time.perf_counter()
     data = load_dataset(settings, 1)
     surveyed_s = time.perf_counter() - begin_s
@@ -131,11 +136,30 @@ def measured(kind: str, folder: Path) -> None:
     ensure_files(RunFolder(folder / "run"), data, settings, 1)
     cut_s = time.perf_counter() - begin_s
     print(f"{kind}: survey {mb(size_bytes, surveyed_s)}, cut {mb(size_bytes, cut_s)}", end=", ")
-    print(f"{(peak_kib() - begin_kib) / 1024:.0f} MiB above the imports", flush=True)
+    print(f"{(max(peaks_kib) - begin_kib) / 1024:.0f} MiB of its own above the imports", flush=True)
 
 
-def peak_kib() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def own_kib() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+
+def watch_memory(peaks_kib: list[int]) -> None:
+    while True:
+        peaks_kib[0] = max(peaks_kib[0], own_kib())
+        time.sleep(0.02)
+
+
+def write_alone(folder: Path, size_bytes: int) -> None:
+    """Write as much as a cut does into one file, and print how fast."""
+    block, file = os.urandom(2**24), folder / "alone"
+    begin_s = time.perf_counter()
+    with file.open("wb") as opened:
+        for _ in range(size_bytes // len(block)):
+            opened.write(block)
+        os.fsync(opened.fileno())
+    print(f"{folder.name}: written alone {mb(size_bytes, time.perf_counter() - begin_s)}", flush=True)
+    file.unlink()
 
 
 def mb(size_bytes: float, seconds: float) -> str:
@@ -160,6 +184,8 @@ def bench(kind: str, folder: Path, size_bytes: int, kills: int) -> None:
     make(kind, folder, size_bytes)
     print(f"{kind}: {size_bytes / 1e9:.1f} GB made in {time.perf_counter() - begin_s:.0f} s", flush=True)
     child(kind, folder, "read").wait()
+    if kind != "jpeg":
+        write_alone(folder, size_bytes)
     begin_s = time.perf_counter()
     remove_made(folder)
     child(kind, folder, "measure").wait()

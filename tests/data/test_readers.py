@@ -313,6 +313,34 @@ def test_a_folder_of_hugging_face(tmp_path: Path) -> None:
     assert whole(loaded(tmp_path, "from: {path: t.arrow, label: y}").x_train)[:2].tolist() == [[5], [4]]
 
 
+@pytest.mark.parametrize("form", ["arrow", "parquet"])
+def test_pictures_inside_of_a_table_of_hugging_face(tmp_path: Path, form: str) -> None:
+    pictures(tmp_path / "files")
+    files = [*sorted((tmp_path / "files" / "dog").iterdir()), *sorted((tmp_path / "files" / "cat").iterdir())]
+    told = json.dumps({"info": {"features": {"kind": {"names": ["dog", "cat"], "_type": "ClassLabel"}}}})
+    held = [{"bytes": file.read_bytes(), "path": file.name} for file in files]
+    table = pa.table({"image": held, "kind": [0] * 12 + [1] * 12}).replace_schema_metadata({"huggingface": told})
+    (tmp_path / "set" / "train").mkdir(parents=True)
+    if form == "parquet":
+        pa.parquet.write_table(table, tmp_path / "set" / "train" / "0.parquet", row_group_size=7)
+    else:
+        with pa.ipc.new_stream(tmp_path / "set" / "train" / "0.arrow", table.schema) as writer:
+            writer.write_table(table, max_chunksize=7)
+    assert "for pictures set data > from > as: images" in refusal(tmp_path, "from: {path: set, label: kind}")
+    data = loaded(tmp_path, "from: {path: set, as: images, columns: [image, kind]}")
+    expected = loaded(tmp_path, "from: files, classes: [dog, cat]")
+    assert data.classes is not None
+    assert data.classes.names == ("dog", "cat")
+    np.testing.assert_array_equal(whole(data.x_train), np.roll(whole(expected.x_train), 12, axis=0))
+    np.testing.assert_array_equal(whole(data.x_train, 9), whole(data.x_train)[9:])
+    assert "has no column file: say which hold path or picture" in refusal(tmp_path, "from: {path: set, as: images}")
+    empty = pa.table({"image": [{"bytes": None, "path": "a.png"}] * 4, "kind": [0, 1, 0, 1]})
+    (tmp_path / "paths").mkdir()
+    pa.parquet.write_table(empty, tmp_path / "paths" / "0.parquet")
+    said = refusal(tmp_path, "from: {path: paths, as: images, columns: [image, kind]}")
+    assert "0.parquet: column image holds no picture in row 0: save the set by save_to_disk" in said
+
+
 def pictures(folder: Path, *, sizes: tuple[tuple[int, int], ...] = ((12, 10),)) -> None:
     for kind, shade in (("cat", 40), ("dog", 200)):
         (folder / kind).mkdir(parents=True)
@@ -395,6 +423,11 @@ def test_the_documents_sources_are_read(example: str, tmp_path: Path, monkeypatc
     (tmp_path / "reviews.txt").write_text("good\tfine\nbad\train\n" * 9)
     hugging_face(tmp_path / "animals")
     (tmp_path / "samples.py").write_text(GENERATOR)
+    if "tokenizer" in example:
+        pytest.importorskip("tokenizers")
+        from tests.data.test_tokens import written
+
+        written(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for url in re.findall(r"\S+#sha256=\w+", example):  # it was fetched before
         address = address_of(url)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -92,7 +93,7 @@ def killed_at(step: int) -> None:
 
         return called
 
-    for owner, names in ((scatter_module._Writer, ("save", "_write")), (GrowingNpz, ("append", "sync"))):
+    for owner, names in ((scatter_module._Writer, ("save", "_write", "_sync")), (GrowingNpz, ("append", "sync"))):
         for name in names:
             setattr(owner, name, fused(getattr(owner, name)))
 
@@ -178,6 +179,20 @@ def test_two_jobs_on_one_set_share_their_files(tmp_path: Path) -> None:
     other = load_dataset(how, 2)
     ensure_files(RunFolder(tmp_path / "three"), other, how, seed=2)
     assert not one.shard(0).samefile(RunFolder(tmp_path / "three").shard(0))
+
+
+def test_two_cuts_give_the_same_bytes(tmp_path: Path) -> None:
+    """So shards of two jobs have one name at a BOINC project, wherever and whenever they were cut."""
+    how = settings(tmp_path)
+    data = load_dataset(how, 1)
+    runs = [RunFolder(tmp_path / name / "run") for name in ("here", "there")]
+    for run in runs:
+        ensure_files(run, data, how, seed=1)
+    one, two = (run.shard(3) for run in runs)
+    assert not one.samefile(two)
+    assert one.read_bytes() == two.read_bytes()
+    with zipfile.ZipFile(one) as archive:
+        assert {member.date_time[0] for member in archive.infolist()} == {1980}
 
 
 def test_held_out_samples_are_read_when_they_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def _key(reader: "Reader", path: Path, task: Task, moments: str) -> str | None:
         return None
     digest = hashlib.sha256(repr((__version__, reader.model_dump_json(), str(path), task, moments)).encode())
     newest_s = 0.0
-    for place in dict.fromkeys(filter(None, (reader.path, reader.validation, reader.test, path))):
+    for place in dict.fromkeys((*reader.files, path)):
         for file in (place, *sorted(place.rglob("*"))):
             facts = file.stat()
             digest.update(repr((str(file), facts.st_size, facts.st_mtime_ns, facts.st_ino)).encode())

@@ -133,11 +133,3 @@ def in_memory(x: Inputs) -> Array:
 def shape_of(x: Inputs) -> InputShape:
     """The shape of one sample."""
     return x.sample_shape if isinstance(x, Rows) else sample_shape(x)
-
-
-def skipped(blocks: Iterator[Array], begin: int) -> Iterator[Array]:
-    """Blocks without their first samples: for a source that can only be read from its beginning."""
-    for block in blocks:
-        if begin < len(block):
-            yield block[begin:] if begin else block
-        begin = max(0, begin - len(block))

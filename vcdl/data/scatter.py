@@ -5,15 +5,15 @@ shuffled one. A process that was killed goes on at the last place that is on the
 """
 
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Queue
 
 import numpy as np
 
+from vcdl.data.ahead import ahead
 from vcdl.data.growing_npz import GrowingNpz
 from vcdl.data.rows import Array, Indices, Rows
 from vcdl.errors import DataError
@@ -24,8 +24,6 @@ _BUFFER_BYTES = 64 * 2**20
 """Samples that wait in memory, of all files together."""
 SAVE_EVERY_S = 20.0
 """Seconds of work that a kill may lose."""
-_AHEAD = 1
-"""Blocks that are read ahead while others are written."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +57,14 @@ def scatter(
     files = [_file_of(source, target) for target in targets]
     place = _resume(files, state_file, fingerprint)
     if place < source.source_count:
-        writer = _Writer(files, state_file, fingerprint, save_every_s)
-        for block in _ahead(source.blocks_to_write(place)):
-            writer.add(block, owner[place : place + len(block)])
-            place += len(block)
-            writer.save_sometimes(place)
-            tell(place / source.source_count)
-        writer.save(place)
+        with ThreadPoolExecutor(1) as saver:
+            writer = _Writer(files, state_file, fingerprint, save_every_s, saver)
+            for block in ahead(source.blocks_to_write(place)):
+                writer.add(block, owner[place : place + len(block)])
+                place += len(block)
+                writer.save_sometimes(place)
+                tell(place / source.source_count)
+            writer.save(place).result()
     whole = [file.is_done or file.state[0] == file.whole_bytes for file in files]
     if place != source.source_count or not all(whole):
         raise DataError("the source of the data has changed while it was cut: leave it as it is, and begin again")
@@ -118,7 +117,14 @@ def _resume(files: Sequence[GrowingNpz], state_file: Path, fingerprint: str) -> 
 class _Writer:
     """Collects samples by file, and writes many at once."""
 
-    def __init__(self, files: Sequence[GrowingNpz], state_file: Path, fingerprint: str, save_every_s: float) -> None:
+    def __init__(
+        self,
+        files: Sequence[GrowingNpz],
+        state_file: Path,
+        fingerprint: str,
+        save_every_s: float,
+        saver: ThreadPoolExecutor,
+    ) -> None:
         self._files = files
         self._state_file = state_file
         self._fingerprint = fingerprint
@@ -126,62 +132,44 @@ class _Writer:
         self._waiting: dict[int, list[Array]] = {}
         self._waiting_bytes = 0
         self._saved_s = time.monotonic()
+        self._saver = saver
+        self._saving: Future[None] | None = None
 
     def add(self, block: Array, owner: Array) -> None:
         """Take a block, shape (n, …), with the number of the file of each sample; −1: it belongs to none."""
         order = np.argsort(owner, kind="stable")
+        order = order[np.count_nonzero(owner < 0) :]
         owners, begins = np.unique(owner[order], return_index=True)
-        for number, some in zip(owners.tolist(), np.split(order, begins[1:]), strict=True):
-            if number >= 0:
-                taken = block[some]
-                self._waiting.setdefault(number, []).append(taken)
-                self._waiting_bytes += sum(map(len, taken)) if taken.dtype == object else taken.nbytes
+        for number, taken in zip(owners.tolist(), np.split(block[order], begins[1:]), strict=False):
+            self._waiting.setdefault(number, []).append(taken)
+            self._waiting_bytes += sum(map(len, taken)) if taken.dtype == object else taken.nbytes
         if self._waiting_bytes >= _BUFFER_BYTES:
             self._write()
 
     def save_sometimes(self, place: int) -> None:
         """Save when it is time."""
-        if time.monotonic() - self._saved_s >= self._save_every_s:
+        if time.monotonic() - self._saved_s >= self._save_every_s and (self._saving is None or self._saving.done()):
             self.save(place)
 
-    def save(self, place: int) -> None:
-        """Have all samples before `place` on the disk, and write down that they are."""
+    def save(self, place: int) -> "Future[None]":
+        """Begin to have all samples before `place` on the disk, and to write down that they are. More may be added
+        meanwhile. Raises the error of the save before.
+        """
+        if self._saving is not None:
+            self._saving.result()
         self._write()
+        state = {"fingerprint": self._fingerprint, "place": place, "files": [file.state for file in self._files]}
+        self._saved_s = time.monotonic()
+        self._saving = self._saver.submit(self._sync, json.dumps(state))
+        return self._saving
+
+    def _sync(self, state: str) -> None:
         for file in self._files:
             file.sync()
-        state = {"fingerprint": self._fingerprint, "place": place, "files": [file.state for file in self._files]}
         with atomic_write(self._state_file, durable=True) as temporary:
-            temporary.write_text(json.dumps(state))
-        self._saved_s = time.monotonic()
+            temporary.write_text(state)
 
     def _write(self) -> None:
         for number, blocks in self._waiting.items():
             self._files[number].append(blocks)
         self._waiting, self._waiting_bytes = {}, 0
-
-
-def _ahead(blocks: Iterator[Array]) -> Iterator[Array]:
-    """The blocks, read by a thread of its own."""
-    queue: Queue[Array | BaseException | None] = Queue(_AHEAD)
-    is_over = threading.Event()
-
-    def read() -> None:
-        try:
-            for block in blocks:
-                queue.put(block)
-                if is_over.is_set():
-                    return
-            queue.put(None)
-        except BaseException as error:
-            queue.put(error)
-
-    threading.Thread(target=read, daemon=True).start()
-    try:
-        while (block := queue.get()) is not None:
-            if isinstance(block, BaseException):
-                raise block
-            yield block
-    finally:
-        is_over.set()
-        while not queue.empty():
-            queue.get_nowait()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vcdl.data.ahead import ahead
 from vcdl.data.kept_survey import Survey, kept
 from vcdl.data.numbers import Numbers, NumbersSoFar
 from vcdl.data.rows import Array, Encoded, Rows
@@ -56,7 +57,7 @@ def _read(reader: "Reader", path: Path, task: Task, normalise: str) -> Survey:
     count, labels = 0, []
     sizes: list[int] = []
     first: Array | None = None
-    for x, y, encoded in reader.blocks(path, task):
+    for x, y, encoded in ahead(reader.blocks(path, task)):
         if first is None:
             first = np.empty((0, *x.shape[1:]), x.dtype)
             numbers = NumbersSoFar(normalise == "standardise" or (normalise == "auto" and x.ndim == 2))

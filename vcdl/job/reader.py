@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-_PATHS = ("path", "validation", "test")
+_PATHS = ("path", "validation", "test", "tokenizer")
+"""Keys of readers that name a file or a folder."""
 _ENDINGS = {
     ".csv": "table",
     ".tsv": "table",
@@ -79,6 +80,11 @@ class Reader(Section, ABC):
     def addresses(self) -> tuple[Address, ...]:
         """Remote sources, whose paths here are those of their copies."""
         return self._addresses
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Files and folders that its keys name."""
+        return tuple(getattr(self, key) for key in _PATHS if getattr(self, key, None) is not None)
 
     @property
     def parts(self) -> Mapping[str, Path]:

@@ -182,6 +182,20 @@ def test_a_host_downloads_shared_files_once_and_weights_while_a_task_needs_them(
         assert (event.workunit, event.bytes_down) == (name, size_bytes)
 
 
+def test_a_shard_of_two_jobs_lies_on_the_server_once_and_comes_to_a_host_once(world: World) -> None:
+    items = [world.staged(job=job) for job in ("a", "b")]
+    for item in items:
+        world.grid(item.workunit.job).submit([item])
+    world.transition()
+    assert len({inputs_of(world, item.workunit.name)[3] for item in items}) == 1
+    assert len([name for name in world.downloads() if name.endswith(".npz")]) == 1
+    for item in items:
+        world.send(item.workunit.name, host=1)
+    (event,) = world.grid("b").sent()
+    own = items[1]
+    assert event.bytes_down == len(own.workunit.to_json()) + own.params.stat().st_size
+
+
 def test_weights_are_downloaded_again_when_no_task_needed_them_any_more(world: World) -> None:
     first, second = world.submitted(2)
     grid = world.grid()

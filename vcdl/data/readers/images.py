@@ -1,19 +1,20 @@
-"""Folders of pictures, one folder a class, or with a table of paths and labels; decoded by Pillow on all cores."""
+"""Pictures in folders of classes, with a table of paths and labels, or inside of tables; decoded by Pillow."""
 
 import io
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import PlainValidator
 
 from vcdl.data.readers.part_folders import part_folders
-from vcdl.data.readers.table_file import opened_table, table_files
+from vcdl.data.readers.table_file import Table, opened_table, table_files
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, one_line
 from vcdl.job.reader import Block, Outline, Reader, as_key
@@ -31,8 +32,23 @@ _SMALLEST_JPEG, _QUALITY = 32, 90
 """Pixels of a side from which on a first job lets photographs travel as JPEG, and their quality."""
 _ORIENTATION = 0x0112
 """The tag of a camera's position."""
-_Picture = tuple[Path, str]
+
+
+class _Embedded(NamedTuple):
+    """A picture's file inside of a table."""
+
+    place: str
+    data: bytes
+
+    def __str__(self) -> str:
+        return self.place
+
+
+_File = Path | _Embedded
+_Picture = tuple[_File, str]
 """A file and its label."""
+_Prepare = Callable[[_File, Array], bytes]
+"""A function of a file and the place of its pixels, which returns the file that travels."""
 
 
 def _size(raw: Any) -> tuple[int, int]:
@@ -60,7 +76,7 @@ class ImagesReader(Reader):
     table: Path | None = None
     """A table with a column of paths, below the folder, and one of labels; None: folders are classes."""
     columns: Annotated[tuple[str, str], PlainValidator(lambda raw: _pair(raw)), SECTION_AS_YAML] = ("file", "label")
-    """The two columns of the table."""
+    """The two columns of the table, or of a folder of tables that hold the pictures."""
     skip_unreadable: Annotated[bool, kinds.true_or_false()] = False
 
     @property
@@ -69,34 +85,35 @@ class ImagesReader(Reader):
         return given if len(given) > 1 or self.table is not None else part_folders(self.path) or given
 
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
-        for some in self._samples(path, begin, self._sample):
-            pixels, files, labels = zip(*some, strict=True)
-            yield Block(np.stack(pixels), np.array(labels), files if self.jpeg else None)
+        for pixels, files, labels in self._samples(path, begin, self._sample):
+            yield Block(pixels, np.array(labels), files if self.jpeg else None)
 
     def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:
         as_file = self._sample if self.skip_unreadable else self._file  # what is skipped shows when it is decoded
-        for some in self._samples(path, begin, as_file):
-            yield [file for _, file, _ in some]
+        for _, files, _ in self._samples(path, begin, as_file):
+            yield files
 
-    def _samples(self, path: Path, begin: int, prepare: Callable[[Path, tuple[int, int]], Any]) -> Iterator[Any]:
-        """Lists of (pixels, file, label), prepared on all cores."""
-        pictures = self.pictures(path)
-        size = self.size or _first_size([file for file, _ in pictures])
+    def _samples(self, path: Path, begin: int, prepare: _Prepare) -> Iterator[tuple[Array, list[bytes], list[str]]]:
+        """Pixels, files and labels of some pictures at a time, prepared on all cores."""
+        size = self.size or _first_size(path, (file for file, _ in self._each(path)))
         rows = max(1, _BLOCK_BYTES // (size[0] * size[1] * self._channels))
-        waiting = iter(pictures if self.skip_unreadable else pictures[begin:])
+        waiting = islice(self._each(path), 0 if self.skip_unreadable else begin, None)
         skips = begin if self.skip_unreadable else 0
         groups = iter(lambda: list(islice(waiting, rows)), [])
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            begun: list[tuple[Any, list[_Picture]]] = []
+            begun: list[tuple[Array, Iterator[bytes | None], list[_Picture]]] = []
             for some in chain(groups, (None,)):  # the next ones are prepared while these are used
                 if some is not None:
-                    begun.append((pool.map(lambda picture: self._tried(prepare, picture[0], size), some), some))
+                    pixels = np.empty((len(some), *size, self._channels), np.uint8)
+                    begun.append((pixels, pool.map(partial(self._tried, prepare), some, pixels), some))
                 if begun and (len(begun) > 1 or some is None):
-                    made, of = begun.pop(0)
-                    kept = [(*sample, label) for sample, (_, label) in zip(made, of, strict=True) if sample is not None]
-                    kept, skips = kept[min(skips, len(kept)) :], max(0, skips - len(kept))
+                    pixels, made, of = begun.pop(0)
+                    files = list(made)
+                    kept = [place for place, file in enumerate(files) if file is not None]
+                    kept, skips = kept[skips:], max(0, skips - len(kept))
                     if kept:
-                        yield kept
+                        pixels = pixels if len(kept) == len(of) else pixels[kept]
+                        yield pixels, [files[place] or b"" for place in kept], [of[place][1] for place in kept]
 
     def outline(self, label: str | None) -> Outline:
         from PIL import Image
@@ -106,7 +123,7 @@ class ImagesReader(Reader):
         unreadable, jpegs = [], 0
         for file, _ in pictures:
             try:
-                with Image.open(file) as opened:
+                with Image.open(_opened(file)) as opened:
                     sizes[opened.height, opened.width] += 1
                     jpegs += opened.format == "JPEG"
             except Exception:  # Pillow's readers raise nearly everything for a damaged file
@@ -136,7 +153,7 @@ class ImagesReader(Reader):
         if self.table is not None:
             return self._in_table(self.table, path)
         classes = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
-        found = [
+        found: list[_Picture] = [
             (file, folder.name)
             for folder in classes
             for file in sorted(folder.rglob("*"))
@@ -150,33 +167,66 @@ class ImagesReader(Reader):
             raise DataError(f"{path.name} holds no pictures in folders of classes: {cure}")
         return found
 
+    def class_names(self) -> tuple[str, ...]:
+        files = self._tables(self.parts["train"])
+        if not files:
+            return ()
+        with opened_table(files[0]) as opened:
+            return opened.class_names(self.columns[1])
+
+    def _each(self, path: Path) -> Iterator[_Picture]:
+        files = self._tables(path)
+        return self._embedded(files) if files else iter(self.pictures(path))
+
+    def _tables(self, path: Path) -> list[Path]:
+        """The tables in a folder that hold pictures, as those of Hugging Face's datasets do; usually none."""
+        is_asked = self.table is None and path.is_dir()
+        return sorted(file for file in path.iterdir() if file.suffix in (".arrow", ".parquet")) if is_asked else []
+
+    def _embedded(self, files: list[Path]) -> Iterator[_Picture]:
+        for file in files:
+            with opened_table(file) as opened:
+                names = opened.class_names(self.columns[1])
+                for number, (picture, label) in enumerate(self._rows(file, opened)):
+                    data = picture.get("bytes") if isinstance(picture, dict) else picture
+                    if not isinstance(data, bytes):
+                        raise DataError(
+                            f"{file.name}: column {self.columns[0]} holds no picture in row {number}: save the set by "
+                            "save_to_disk, or name the folder of the pictures"
+                        )
+                    yield _Embedded(f"{file}, row {number}", data), names[label] if names else str(label)
+
+    def _rows(self, file: Path, opened: Table) -> Iterator[tuple[Any, Any]]:
+        """The values of the two columns. Raises DataError."""
+        for column in self.columns:
+            if column not in opened.schema.names:
+                raise DataError(
+                    f"{file.name} has no column {column}: say which hold path or picture, and label, "
+                    f"data > from > columns: [{', '.join(opened.schema.names[:2])}]"
+                )
+        for batch in opened.batches(self.columns, {}):
+            yield from zip(*(batch.column(column).to_pylist() for column in self.columns), strict=True)
+
     def _in_table(self, name: Path, folder: Path) -> list[_Picture]:
         table = folder / name
-        found: list[_Picture] = []
+        found: list[tuple[Path, str]] = []
         for file in table_files(table):
             with opened_table(file) as opened:
-                for column in self.columns:
-                    if column not in opened.schema.names:
-                        raise DataError(
-                            f"{file.name} has no column {column}: say which hold path and label, "
-                            f"data > from > columns: [{', '.join(opened.schema.names[:2])}]"
-                        )
-                for batch in opened.batches(self.columns, {}):
-                    paths, labels = (batch.column(column).to_pylist() for column in self.columns)
-                    found += [(folder / str(path), str(label)) for path, label in zip(paths, labels, strict=True)]
+                found += [(folder / str(path), str(label)) for path, label in self._rows(file, opened)]
         missing = [path for path, _ in found if not path.is_file()]
         if missing:
             raise DataError(f"{table.name} names {missing[0]}, which is not there ({len(missing)} of {len(found)})")
-        return found
+        return list(found)
 
     @property
     def _channels(self) -> int:
         return 3 if self.colour == "rgb" else 1
 
-    def _tried(self, prepare: Callable[[Path, tuple[int, int]], Any], file: Path, size: tuple[int, int]) -> Any:
+    def _tried(self, prepare: _Prepare, picture: _Picture, pixels: Array) -> bytes | None:
         """What `prepare` makes of a file; None: it is unreadable, and to be skipped. Raises DataError."""
+        file = picture[0]
         try:
-            return prepare(file, size)
+            return prepare(file, pixels)
         except DataError:
             raise
         except Exception as error:  # Pillow's readers raise nearly everything for a damaged file
@@ -187,37 +237,41 @@ class ImagesReader(Reader):
                 "skip_unreadable: true"
             ) from error
 
-    def _sample(self, file: Path, size: tuple[int, int]) -> tuple[Array, bytes]:
-        """Pixels of shape (height, width, channels), and the file that travels, if one does."""
+    def _sample(self, file: _File, pixels: Array) -> bytes:
+        """Fill in the pixels, shape (height, width, channels); returns the file that travels, if one does."""
         if self.jpeg is None:
-            pixels = np.asarray(self._picture(file, size))
-            return (pixels if pixels.ndim == 3 else pixels[:, :, None]), b""
-        _, data = self._file(file, size)
-        return decode_jpeg(data, self._channels), data
+            pixels[...] = np.asarray(self._picture(file, pixels.shape[:2])).reshape(pixels.shape)
+            return b""
+        data = self._file(file, pixels)
+        pixels[...] = decode_jpeg(data, self._channels)
+        return data
 
-    def _file(self, file: Path, size: tuple[int, int]) -> tuple[None, bytes]:
-        """The JPEG file of a picture: its own where nothing in it is to be changed."""
+    def _file(self, file: _File, pixels: Array) -> bytes:
+        """The JPEG file of a picture, whose pixels have such a shape: its own where nothing in it is to be changed."""
         from PIL import Image
 
         mode = "RGB" if self.colour == "rgb" else "L"
-        with Image.open(file) as opened:
-            is_plain = opened.format == "JPEG" and opened.mode == mode and opened.size == size[::-1]
+        content = _opened(file)
+        with Image.open(content) as opened:
+            is_plain = opened.format == "JPEG" and opened.mode == mode and opened.size == pixels.shape[1::-1]
             if is_plain and opened.getexif().get(_ORIENTATION, 1) == 1:
-                return None, file.read_bytes()
+                return content.getvalue()
         output = io.BytesIO()
-        self._picture(file, size).save(output, "JPEG", quality=self.jpeg)
-        return None, output.getvalue()
+        self._picture(file, pixels.shape[:2]).save(output, "JPEG", quality=self.jpeg)
+        return output.getvalue()
 
-    def _picture(self, file: Path, size: tuple[int, int]) -> Any:
+    def _picture(self, file: _File, size: tuple[int, ...]) -> Any:
         """A picture in the size and colour of a sample. Raises DataError, and what Pillow raises."""
         from PIL import Image, ImageOps
 
         mode = "RGB" if self.colour == "rgb" else "L"
         height, width = size
-        with Image.open(file) as opened:
+        with Image.open(_opened(file)) as opened:
             if opened.format == "JPEG" and self.size is not None:
                 opened.draft(mode, (width, height))  # decodes a large one at a fraction of its size
-            picture = ImageOps.exif_transpose(opened).convert(mode)
+            ImageOps.exif_transpose(opened, in_place=True)
+            picture = opened if opened.mode == mode else opened.convert(mode)
+            picture.load()
         if picture.size == (width, height):
             return picture
         if self.size is None:
@@ -234,15 +288,19 @@ def _pair(raw: Any) -> tuple[str, str]:
     return raw[0], raw[1]
 
 
-def _first_size(files: list[Path]) -> tuple[int, int]:
+def _opened(file: _File) -> io.BytesIO:
+    return io.BytesIO(file.data if isinstance(file, _Embedded) else file.read_bytes())
+
+
+def _first_size(path: Path, files: Iterator[_File]) -> tuple[int, int]:
     """Height and width of the first picture that can be read."""
     from PIL import Image, ImageOps
 
     for file in files:
         try:
-            with Image.open(file) as opened:
+            with Image.open(_opened(file)) as opened:
                 picture = ImageOps.exif_transpose(opened)
                 return picture.height, picture.width
         except Exception:  # whoever decodes it says what is wrong
             continue
-    raise DataError(f"none of {len(files)} pictures can be read, such as {files[0]}: check the folder")
+    raise DataError(f"none of the pictures in {path} can be read: check the folder")

@@ -25,6 +25,8 @@ _INDEX_NAMES = frozenset({"", "index", "unnamed: 0", "__index_level_0__"})
 _FEWEST_OF_INDEX = 10
 """Rows that must count up before a column is taken for an index."""
 _DROP = "drop"
+_COLUMNS = 16
+"""Columns of a matrix that are written at a time: those of a line of the processor's cache."""
 
 
 def _names(raw: Any) -> tuple[str, ...]:
@@ -179,17 +181,22 @@ class _Columns:
                 raise DataError(f"{self._name}: column {column} holds lists: a list is a whole sample, name it alone")
         elif not any(is_kind(kind) for is_kind in _numbers_of(pa)):
             raise DataError(
-                f"{self._name}: column {column} holds {kind}: write it as numbers, or leave it out by "
-                "data > from > leave_out"
+                f"{self._name}: column {column} holds {kind}: write it as numbers, leave it out by "
+                "data > from > leave_out, or for pictures set data > from > as: images"
             )
 
     def block(self, batch: Any, *, is_first: bool) -> Block:
         """The samples of a record batch. Raises DataError."""
         if is_first and self._reader.columns is None:
             self._refuse_index(batch)
+        if not any(column.null_count for column in batch.columns):
+            block = self._block(batch)
+            if not (_has_nan(block.x) or _has_nan(block.y)):  # else it is looked at column by column
+                return block
         kept = self._kept(batch)
-        if kept is not None:
-            batch = batch.filter(kept)
+        return self._block(batch if kept is None else batch.filter(kept))
+
+    def _block(self, batch: Any) -> Block:
         if _list_width(self._arrow_types[self.features[0]]) is not None:
             x = self._lists(batch.column(self.features[0]))
         else:
@@ -222,8 +229,9 @@ class _Columns:
             parts = [part.astype(wide, copy=False) for part in parts]
         if all(part.ndim == 1 for part in parts):
             x = np.empty((len(batch), len(parts)), parts[0].dtype)
-            for place, part in enumerate(parts):
-                x[:, place] = part
+            for first in range(0, len(parts), _COLUMNS):
+                some = slice(first, first + _COLUMNS)
+                x[:, some] = np.stack(parts[some], axis=1)
             return x
         return np.concatenate([part.reshape(len(batch), -1) for part in parts], axis=1)
 
@@ -286,6 +294,10 @@ class _Columns:
                     f"{self._name}: column {column or '(without a name)'} only counts the rows: leave it out, "
                     f"data > from > leave_out: [{column!r}], or list all columns in data > from > columns"
                 )
+
+
+def _has_nan(numbers: Array | None) -> bool:
+    return numbers is not None and numbers.dtype.kind == "f" and bool(np.isnan(numbers).any())
 
 
 def counts_up(values: Array, rows_before: int) -> bool:

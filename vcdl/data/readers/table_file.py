@@ -1,11 +1,14 @@
 """Files of tables, CSV, TSV, Parquet and Arrow, opened by pyarrow and read in pieces of some MB."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import math
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from vcdl.data.ahead import ahead
 from vcdl.errors import DataError, one_line, unreadable
 
 _PARQUET = (".parquet", ".pq")
@@ -46,6 +49,12 @@ class Table:
         """Columns and types, of text as its first MB says."""
         self.rows: int | None = opened.metadata.num_rows if is_parquet else None
         """None: unknown before it is read."""
+        self._ahead: Generator[Any, None, None] | None = None
+
+    def close(self) -> None:
+        """Let nobody read the file any more."""
+        if self._ahead is not None:
+            self._ahead.close()
 
     @property
     def largest_group_bytes(self) -> int:
@@ -71,14 +80,14 @@ class Table:
         with _errors(self._file):
             if self.rows is not None:
                 batches, skips = self._of_parquet(columns, skips)
+                self._ahead = batches = ahead(batches)
             elif self._file.suffix.lower() == _ARROW:
-                batches = (batch.select(columns) for batch in self._opened)
+                batches = (piece for batch in self._opened for piece in _pieces(batch.select(columns)))
             else:
                 batches = _opened_csv(self._file, types, columns)
             for batch in batches:
-                for piece in _pieces(batch):
-                    yield piece.slice(min(skips, len(piece)))
-                    skips = max(0, skips - len(piece))
+                yield batch.slice(min(skips, len(batch))) if skips else batch
+                skips = max(0, skips - len(batch))
 
     def _of_parquet(self, columns: Sequence[str], skips: int) -> tuple[Iterator[Any], int]:
         """The batches from the row group on in which row `skips` lies, and how many of its rows are to be skipped."""
@@ -87,10 +96,14 @@ class Table:
         while first < facts.num_row_groups and skips >= facts.row_group(first).num_rows:
             skips -= facts.row_group(first).num_rows
             first += 1
-        size_bytes = sum(facts.row_group(g).total_byte_size for g in range(facts.num_row_groups))
-        rows = max(1, min(2**16, _BLOCK_BYTES // max(1, size_bytes // facts.num_rows)))
         groups = range(first, facts.num_row_groups)
-        return self._opened.iter_batches(rows, row_groups=groups, columns=columns), skips
+        of_groups = [facts.row_group(group) for group in range(facts.num_row_groups)]
+        most_rows = max(group.num_rows for group in of_groups)
+        size_bytes = sum(group.total_byte_size for group in of_groups) * most_rows // facts.num_rows
+        pieces = max(round(size_bytes / _BLOCK_BYTES), math.ceil(most_rows / 2**16))
+        rows = math.ceil(most_rows / pieces)  # the last of a group is as large as the others
+        # Two threads of pyarrow take twice the processor time of one for the small columns of wide tables.
+        return self._opened.iter_batches(rows, groups, columns, use_threads=False), skips
 
 
 def _pieces(batch: Any) -> Iterator[Any]:
@@ -115,8 +128,8 @@ def opened_table(file: Path) -> Iterator[Table]:
                 raise DataError(f"{file.name} has no rows: write it again")
         else:
             opened = _opened_csv(file, {}, None)
-    with opened:
-        yield Table(file, opened)
+    with opened, closing(Table(file, opened)) as table:
+        yield table
 
 
 def _opened_arrow(file: Path) -> Any:
@@ -139,6 +152,7 @@ def _opened_csv(file: Path, types: Mapping[str, Any], columns: Sequence[str] | N
     )
 
 
+@cache
 def arrow() -> Any:
     """The package pyarrow. Raises DataError where it is not installed."""
     try:

@@ -1,12 +1,14 @@
-"""Text files: windows of characters or bytes, each to be continued by one; or lines with a label in front."""
+"""Text files: windows of characters, bytes or tokens, each continued by one; or lines with a label in front."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TextIO, TypeVar
 
 import numpy as np
 
+from vcdl.data.readers.tokens import Tokens
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, unreadable
 from vcdl.job.reader import Block, Outline, Reader, as_key
@@ -16,6 +18,7 @@ from vcdl.yaml_schema import values as kinds
 Unit = Literal["characters", "bytes"]
 _READ_BYTES = 2**20
 _BYTES = 256
+_Some = TypeVar("_Some")
 _MANY = 1000
 """Characters of a text that is better taken byte by byte."""
 _LINES = 4096
@@ -32,6 +35,8 @@ class TextReader(Reader):
     """`characters` are numbered as they are sorted, from 0; `bytes` are those of UTF-8."""
     lines: Annotated[bool, kinds.true_or_false()] = False
     """Each line is a sample, `label<TAB>text`: its first bytes, each + 1, and 0 behind its end."""
+    tokenizer: Path | None = None
+    """A `tokenizer.json`, whose tokens are the units; None: `unit` says them."""
 
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
         if self.lines:
@@ -42,11 +47,10 @@ class TextReader(Reader):
                 f"{path.name}: a window is continued unit by unit: set data > task: sequence, or for lines with a "
                 "label in front data > from > lines: true"
             )
-        known = None if self.unit == "bytes" else _characters(self.path)
-        units = self._units(path, known)
-        left, number = np.empty(0, np.uint8 if known is None else np.int32), 0
-        for some in units:
-            left = np.concatenate([left, some])
+        left: Array | None = None
+        number = 0
+        for some in self._units(path):
+            left = some if left is None else np.concatenate([left, some])
             count = (len(left) - 1) // self.window
             if count <= 0:
                 continue
@@ -71,6 +75,8 @@ class TextReader(Reader):
     def class_names(self) -> tuple[str, ...]:
         if self.lines:
             return ()
+        if self.tokenizer is not None:
+            return Tokens(self.tokenizer, None).names
         return tuple(map(str, range(_BYTES))) if self.unit == "bytes" else _characters(self.path)
 
     def training_samples(self) -> int | None:
@@ -84,11 +90,17 @@ class TextReader(Reader):
             return None
         return max(1, round(begin.count(b"\n") * size_bytes / max(1, len(begin))))
 
-    def _units(self, path: Path, known: tuple[str, ...] | None) -> Iterator[Array]:
-        if known is None:
+    def _units(self, path: Path) -> Iterator[Array]:
+        if self.tokenizer is not None:
+            tokens = Tokens(self.tokenizer, None)
+            for lines in _lines(path):
+                yield np.concatenate(tokens.of(lines))
+            return
+        if self.unit == "bytes":
             for some in _pieces(path):
                 yield np.frombuffer(some, np.uint8)
             return
+        known = _characters(self.path)
         codes = np.array([ord(character) for character in known])
         for text in _texts(path):
             found = np.frombuffer(text.encode("utf-32-le"), np.uint32)
@@ -101,34 +113,34 @@ class TextReader(Reader):
             yield places.astype(np.int32)
 
     def _labelled_lines(self, path: Path, begin: int) -> Iterator[Block]:
-        labels: list[str] = []
-        rows: list[bytes] = []
-        try:
-            with path.open(encoding="utf-8", newline="\n") as file:
-                for number, line in enumerate(line for line in file if line.strip()):
-                    label, tab, text = line.rstrip("\r\n").partition("\t")
-                    if not tab or not label.strip():
-                        raise DataError(f"{path.name}:{number + 1}: no label before a tab: write label<TAB>text")
-                    if number < begin:
-                        continue
+        number = 0
+        tokens = None if self.tokenizer is None else Tokens(self.tokenizer, self.window)
+        for lines in _lines(path):
+            labels: list[str] = []
+            texts: list[str] = []
+            for line in filter(str.strip, lines):
+                number += 1
+                label, tab, text = line.rstrip("\r\n").partition("\t")
+                if not tab or not label.strip():
+                    raise DataError(f"{path.name}:{number}: no label before a tab: write label<TAB>text")
+                if number > begin:
                     labels.append(label.strip())
-                    rows.append(text.encode()[: self.window])
-                    if len(rows) == _LINES:
-                        yield self._block(rows, labels)
-                        rows, labels = [], []
-        except UnicodeDecodeError as error:
-            raise _no_text(path, error) from error
-        except OSError as error:
-            raise unreadable(path, error) from error
-        if rows:
-            yield self._block(rows, labels)
+                    texts.append(text)
+            if texts:
+                yield Block(self._padded(texts, tokens), np.array(labels))
 
-    def _block(self, rows: list[bytes], labels: list[str]) -> Block:
-        x = np.zeros((len(rows), self.window), np.int32)
+    def _padded(self, texts: list[str], tokens: Tokens | None) -> Array:
+        """The begins of texts, shape (n, window)."""
+        padding = 0 if tokens is None else tokens.padding
+        rows: list[Array]
+        if tokens is None:
+            rows = [np.frombuffer(text.encode()[: self.window], np.uint8).astype(np.int32) + 1 for text in texts]
+        else:
+            rows = tokens.of(texts)
+        x = np.full((len(rows), self.window), padding, np.int32)
         for place, row in enumerate(rows):
-            x[place, : len(row)] = np.frombuffer(row, np.uint8).astype(np.int32) + 1
-
-        return Block(x, np.array(labels))
+            x[place, : len(row)] = row
+        return x
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
@@ -141,9 +153,18 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 
 def _texts(path: Path) -> Iterator[str]:
+    return _read(path, lambda file: file.read(_READ_BYTES))
+
+
+def _lines(path: Path) -> Iterator[list[str]]:
+    """Some lines at a time, with their ends."""
+    return _read(path, lambda file: list(islice(file, _LINES)))
+
+
+def _read(path: Path, read: Callable[[TextIO], _Some]) -> Iterator[_Some]:
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            while some := file.read(_READ_BYTES):
+        with path.open(encoding="utf-8", newline="\n") as file:
+            while some := read(file):
                 yield some
     except UnicodeDecodeError as error:
         raise _no_text(path, error) from error

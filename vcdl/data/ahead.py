@@ -1,0 +1,44 @@
+"""Blocks that a thread of its own makes while others are used."""
+
+import threading
+from collections.abc import Generator, Iterator
+from queue import Queue
+from typing import TypeVar
+
+_Block = TypeVar("_Block")
+_HANGS_S = 10.0
+
+
+def ahead(blocks: Iterator[_Block]) -> Generator[_Block, None, None]:
+    """The blocks in their order, one of them made ahead. Raises what making one raises.
+
+    When it is closed, nobody reads their source any more; one that hangs is left after some seconds.
+    """
+    queue: Queue[tuple[_Block | None, BaseException | None]] = Queue(1)
+    is_over = threading.Event()
+
+    def make() -> None:
+        try:
+            for block in blocks:
+                queue.put((block, None))
+                if is_over.is_set():
+                    return
+            queue.put((None, None))
+        except BaseException as error:
+            queue.put((None, error))
+
+    maker = threading.Thread(target=make, daemon=True)
+    maker.start()
+    try:
+        while True:
+            block, error = queue.get()
+            if error is not None:
+                raise error
+            if block is None:
+                return
+            yield block
+    finally:
+        is_over.set()
+        while not queue.empty():
+            queue.get_nowait()
+        maker.join(_HANGS_S)

@@ -1,0 +1,53 @@
+"""Texts as tokens, by a tokenizer file: `tokenizer.json` of Hugging Face's package tokenizers, which reads it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vcdl.data.rows import Array
+from vcdl.errors import DataError, one_line
+
+
+class Tokens:
+    """A tokenizer. With `most` it marks begin and end of a text as its file says, and gives up to so many tokens."""
+
+    def __init__(self, path: Path, most: int | None) -> None:
+        """Raises DataError."""
+        self._name, self._marks = path.name, most is not None
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise DataError(
+                f"{path.name} is read by the package tokenizers, which is not here: pip install 'vcdl[text]'"
+            ) from error
+        try:
+            self._tokenizer: Any = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library's own has no other kind
+            raise DataError(
+                f"{path.name} is no file of a tokenizer ({one_line(error)[:200]}): write it by tokenizer.save()"
+            ) from error
+        self._padding = self._tokenizer.padding
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        if most is not None:
+            self._tokenizer.enable_truncation(most)
+
+    @property
+    def padding(self) -> int:
+        """The number behind a text's end. Raises DataError."""
+        if self._padding is None:
+            raise DataError(f"{self._name} does not say what stands behind a text's end: call tokenizer.enable_padding")
+        return int(self._padding["pad_id"])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tokens in the order of their numbers."""
+        size = self._tokenizer.get_vocab_size()
+        return tuple(self._tokenizer.id_to_token(number) or f"#{number}" for number in range(size))
+
+    def of(self, texts: Sequence[str]) -> list[Array]:
+        """The numbers of each text's tokens, int32."""
+        found = self._tokenizer.encode_batch(list(texts), add_special_tokens=self._marks)
+        return [np.array(one.ids, np.int32) for one in found]
