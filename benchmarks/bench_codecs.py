@@ -161,7 +161,7 @@ def train(model: str, warm_up: int, samples: int, moments: bool) -> Trained:
     from vcdl.data.rows import in_memory
     from vcdl.job.data import DataSettings
     from vcdl.job.model import ModelSettings
-    from vcdl.models import build_model_json, initial_weights
+    from vcdl.models.build import build_model_json, initial_weights
 
     dataset = load_dataset(DataSettings.model_validate({"dataset": "fashion-mnist"}), 1)
     count = warm_up * BATCH_SIZE + samples

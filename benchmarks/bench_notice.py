@@ -34,7 +34,7 @@ from vcdl.boinc.runtime.platforms import LINUX
 from vcdl.client.model import load_model
 from vcdl.files.shipped import shipped
 from vcdl.job.model import ModelSettings
-from vcdl.models import build_model_json, initial_weights
+from vcdl.models.build import build_model_json, initial_weights
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Layout, write_weights
 from vcdl.wire.workunit import Named, Normalisation, Training, Workunit

@@ -15,7 +15,7 @@ from vcdl.client.model import load_model
 from vcdl.data import load_dataset, normalisation_of
 from vcdl.data.rows import in_memory
 from vcdl.job import load_job
-from vcdl.models import build_model
+from vcdl.models.build import build_model
 from vcdl.wire.normalise import normalise
 from vcdl.wire.weights import assign, assign_frozen
 

@@ -15,7 +15,7 @@ from vcdl.codecs.choose import up_encoding
 from vcdl.job import Job, load_frozen_job, save_job
 from vcdl.journal.events import StopReason
 from vcdl.journal.observer import RunObserver
-from vcdl.models import initial_weights
+from vcdl.models.build import initial_weights
 from vcdl.rules.base import Update
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared

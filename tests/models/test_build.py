@@ -9,7 +9,7 @@ import pytest
 from vcdl.client.model import load_model
 from vcdl.errors import ModelError
 from vcdl.job.model import ModelSettings
-from vcdl.models import build_model_json, initial_weights
+from vcdl.models.build import build_model_json, initial_weights
 from vcdl.wire.workunit import Named
 
 pytestmark = pytest.mark.keras

@@ -9,7 +9,7 @@ import pytest
 from keras import layers
 
 from vcdl.errors import JobError, ModelError, VcdlError
-from vcdl.models import check_model
+from vcdl.models.check import check_model
 from vcdl.wire.workunit import Named, Training
 
 pytestmark = pytest.mark.keras

@@ -11,7 +11,7 @@ from keras import layers
 from vcdl.data import load_dataset
 from vcdl.errors import JobError
 from vcdl.job import load_job
-from vcdl.models import Fitted, fitted
+from vcdl.models.fitted import Fitted, fitted
 
 pytestmark = pytest.mark.keras
 

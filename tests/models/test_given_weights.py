@@ -12,7 +12,7 @@ import pytest
 from vcdl.client.model import load_model
 from vcdl.errors import ModelError
 from vcdl.job.model import ModelSettings
-from vcdl.models import build_model
+from vcdl.models.build import build_model
 from vcdl.wire.workunit import Named
 
 pytestmark = pytest.mark.keras

@@ -11,7 +11,7 @@ from keras import layers
 from vcdl.client.model import load_model
 from vcdl.errors import ModelError
 from vcdl.job.model import LoraSettings, ModelSettings
-from vcdl.models import BuiltModel, build_model
+from vcdl.models.build import BuiltModel, build_model
 from vcdl.models.lora import has_lora, merged
 from vcdl.wire.weights import assign, assign_frozen
 

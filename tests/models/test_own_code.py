@@ -18,7 +18,7 @@ from vcdl.client.trainer import Trainer
 from vcdl.errors import JobError, ModelError
 from vcdl.job import load_job
 from vcdl.job.model import ModelSettings
-from vcdl.models import build_model
+from vcdl.models.build import build_model
 from vcdl.models.code_folder import read_code
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze

@@ -10,7 +10,7 @@ from keras import layers
 from vcdl.client.model import load_model
 from vcdl.errors import ModelError
 from vcdl.job.model import ModelSettings
-from vcdl.models import BuiltModel, build_model
+from vcdl.models.build import BuiltModel, build_model
 
 pytestmark = pytest.mark.keras
 

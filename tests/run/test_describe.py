@@ -12,7 +12,7 @@ from vcdl.data import ensure_shards, load_dataset
 from vcdl.errors import DataError
 from vcdl.job import Job
 from vcdl.job.model import ModelSettings
-from vcdl.models import build_model_json, initial_weights
+from vcdl.models.build import build_model_json, initial_weights
 from vcdl.run.describe import describe_job
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import write_weights

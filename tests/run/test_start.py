@@ -10,7 +10,7 @@ from vcdl.data import load_dataset
 from vcdl.errors import ModelError, RunFolderError
 from vcdl.job import Job, save_job
 from vcdl.journal.observer import RunObserver
-from vcdl.models import fitted
+from vcdl.models.fitted import fitted
 from vcdl.models.lora import has_lora
 from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare, start_of

@@ -34,7 +34,7 @@ def profile_run(path: Path | None = None, output: Path | None = None, as_json: b
     job = read_frozen(folder)
     with journal_of(folder) as journal:
         profile = RunProfile() if journal is None else kept_profile(journal).read()
-    if not profile.sums:
+    if not profile.by_host:
         raise RunFolderError(
             f"{shown(folder.path)} has no upload that was folded in yet: `vcdl status` shows how far it is"
         )

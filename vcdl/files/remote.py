@@ -5,8 +5,6 @@ Credentials are those that the machine has for its cloud: none is taken from an 
 
 import os
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -85,14 +83,17 @@ class Web:
         return [self.opened(RemoteFile("", None, ""), 0).file]
 
     def opened(self, file: RemoteFile, begin: int) -> Opened:
+        from urllib import error as errors
+        from urllib import request
+
         headers = {
             "User-Agent": "vcdl",
             "Accept-Encoding": "identity",
             **({"Range": f"bytes={begin}-"} if begin else {}),
         }
         try:
-            got = urllib.request.urlopen(urllib.request.Request(self._url, headers=headers), timeout=SILENCE_S)
-        except urllib.error.HTTPError as error:
+            got = request.urlopen(request.Request(self._url, headers=headers), timeout=SILENCE_S)
+        except errors.HTTPError as error:
             answer = f"answers {error.code} {error.reason}"
             if error.code in (416, 429) or error.code >= 500:
                 raise AwayError(f"it {answer}") from error

@@ -41,7 +41,7 @@ def measured_run(folder: RunFolder) -> RunProfile:
     """The profile of a run, also while it runs. Raises RunFolderError when it has no update."""
     with journal_of(folder) as journal:
         profile = RunProfile.of(() if journal is None else journal.stream())
-    if not profile.sums:
+    if not profile.by_host:
         raise RunFolderError(
             f"{shown(folder.path)} has no upload that was folded in: leave it out, and some subtasks are measured here"
         )
@@ -66,7 +66,7 @@ def measured_here(job: Job) -> RunProfile:
     steady = RunProfile(since_s=profile.first_measured_s or 0.0)
     for recorded in events:
         steady.follow(recorded)
-    if not profile.sums:
+    if not profile.by_host:
         raise RunFolderError(
             f"no subtask came to its end within {MOST_S:g} s here: plan with a run's measurements, `vcdl plan JOB RUN`"
         )

@@ -112,9 +112,8 @@ def _drift(profile: RunProfile) -> float:
     A new value lies about the mean of n with the deviation σ · √(1 + 1/n). 0 where no host has two epochs.
     """
     ratios = []
-    for host in profile.hosts:
-        sums = [one for (of, _), one in profile.sums.items() if of == host and one.subtasks]
-        busy_s = [one.mean_s(*(stage for stage in OF_HOST if stage not in ONCE)) for one in sums]
+    for epochs in profile.steady.values():
+        busy_s = [seconds / count for count, seconds in epochs.values()]
         if len(busy_s) > 1 and (mean_s := statistics.fmean(busy_s)) > 0:
             ratios += [each / mean_s for each in busy_s]
     return statistics.stdev(ratios) * (1.0 + 1.0 / len(ratios)) ** 0.5 if ratios else 0.0

@@ -33,7 +33,7 @@ def profile_lines(profile: RunProfile, advice: Advice | None) -> list[str]:
         columns += [(_named(one), profile.total(one.hosts)) for one in classes[:_COLUMNS]]
     epochs = profile.epochs
     if len(epochs) > 1:
-        columns += [(f"epoch {epoch}", profile.total(epoch=epoch)) for epoch in _ends(epochs)]
+        columns += [(f"epoch {epoch}", profile.by_epoch[epoch]) for epoch in _ends(epochs)]
     lines += _table(columns)
     lines.append("")
     lines += _beside(profile, whole)
@@ -50,7 +50,7 @@ def profile_json(profile: RunProfile, advice: Advice | None) -> dict[str, Any]:
         "idle_s": round(profile.idle_s, 3),
         "all": _figures(profile.total()),
         "host_classes": classes,
-        "epochs": {str(epoch): _figures(profile.total(epoch=epoch)) for epoch in profile.epochs},
+        "epochs": {str(epoch): _figures(profile.by_epoch[epoch]) for epoch in profile.epochs},
         "wasted": {name: {"subtasks": n, "seconds": round(s, 3)} for name, (n, s) in sorted(profile.wasted.items())},
     }
 
@@ -67,7 +67,7 @@ def draw_profile(profile: RunProfile, output: Path, title: str) -> None:
     FigureCanvasAgg(figure)
     classes = host_classes(profile)
     above, *below = figure.subplots(1 + (len(classes) > 1), 1, squeeze=False).flat
-    _draw(above, [(str(epoch), profile.total(epoch=epoch)) for epoch in profile.epochs])
+    _draw(above, [(str(epoch), profile.by_epoch[epoch]) for epoch in profile.epochs])
     above.set_xlabel("epoch")
     above.set_title(title)
     for axes in below:

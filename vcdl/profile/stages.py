@@ -151,8 +151,10 @@ class HostUse:
 class RunProfile:
     """The stages of a run's subtasks; `follow` each event in the order of the journal, then read."""
 
-    sums: dict[tuple[str, int], StageSums] = field(default_factory=dict)
-    """Host and epoch → sums."""
+    by_host: dict[str, StageSums] = field(default_factory=dict)
+    by_epoch: dict[int, StageSums] = field(default_factory=dict)
+    steady: dict[str, dict[int, tuple[int, float]]] = field(default_factory=dict)
+    """Host → epoch → its subtasks, and the seconds that they occupied it, without what a process does once."""
     hosts: dict[str, HostUse] = field(default_factory=dict)
     wasted: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Reason → number of subtasks, and the seconds that a host had them."""
@@ -208,18 +210,18 @@ class RunProfile:
             case _:
                 pass
 
-    def total(self, hosts: Iterable[str] | None = None, epoch: int | None = None) -> StageSums:
-        """The sums over some hosts and an epoch; None: all."""
+    def total(self, hosts: Iterable[str] | None = None) -> StageSums:
+        """The sums over some hosts; None: all."""
         chosen, wanted = StageSums(), None if hosts is None else set(hosts)
-        for (host, of_epoch), sums in self.sums.items():
-            if (wanted is None or host in wanted) and epoch in (None, of_epoch):
+        for host, sums in self.by_host.items():
+            if wanted is None or host in wanted:
                 chosen.add(sums)
         return chosen
 
     @property
     def epochs(self) -> list[int]:
         """The epochs of which something was folded in."""
-        return sorted({epoch for _, epoch in self.sums})
+        return sorted(self.by_epoch)
 
     @property
     def idle_s(self) -> float:
@@ -236,13 +238,18 @@ class RunProfile:
         if created_s is None:
             return
         sent_s, bytes_down = sendings.get(host, (created_s, 0))
-        sums = self.sums.setdefault((host, WorkunitName.parse(event.workunit).epoch), StageSums())
+        epoch = WorkunitName.parse(event.workunit).epoch
         stages = stages_of(event, now_s - created_s, now_s - sent_s)
         if sent_s < self.since_s:
             once = {stage: stages[stage] for stage in ONCE} if "first" in event.times_s else {}
-            sums.add(StageSums(compiled=len(once) > 0, seconds=once))
+            self._add(host, epoch, StageSums(compiled=len(once) > 0, seconds=once))
             return
-        sums.add(
+        steady = self.steady.setdefault(host, {})
+        count, seconds = steady.get(epoch, (0, 0.0))
+        steady[epoch] = count + 1, seconds + sum(stages[stage] for stage in OF_HOST if stage not in ONCE)
+        self._add(
+            host,
+            epoch,
             StageSums(
                 subtasks=1,
                 samples=event.samples,
@@ -251,8 +258,12 @@ class RunProfile:
                 told=bool(event.times_s),
                 compiled="first" in event.times_s,
                 seconds=stages,
-            )
+            ),
         )
+
+    def _add(self, host: str, epoch: int, sums: StageSums) -> None:
+        self.by_host.setdefault(host, StageSums()).add(sums)
+        self.by_epoch.setdefault(epoch, StageSums()).add(sums)
 
     def _waste(self, reason: str, event: _Ended, host: str, now_s: float) -> None:
         workunit: str = event.workunit

@@ -74,7 +74,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.client.trainer import Trainer
     from vcdl.codecs.choose import up_encoding
     from vcdl.data import load_dataset
-    from vcdl.models import fitted
+    from vcdl.models.fitted import fitted
     from vcdl.models.footprint import footprint_of
     from vcdl.models.model_classes import with_model_classes
     from vcdl.models.trial import try_job

@@ -99,7 +99,7 @@ def describe_job(job: "Job", start: Any = None) -> Description:
     from vcdl.client.model import load_model
     from vcdl.client.trainer import Trainer
     from vcdl.codecs.choose import down_encoding, up_encoding
-    from vcdl.models import build_model_json
+    from vcdl.models.build import build_model_json
     from vcdl.models.model_classes import with_model_classes
 
     facts = with_model_classes(job, facts_of)

@@ -38,7 +38,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     from vcdl.checks import trained_norm
     from vcdl.client.trainer import Trainer
     from vcdl.data import ensure_files, load_dataset, read_samples
-    from vcdl.models import fitted
+    from vcdl.models.fitted import fitted
     from vcdl.models.model_classes import with_model_classes
     from vcdl.models.rate_trial import found_boost, is_tried
     from vcdl.models.trial import try_job

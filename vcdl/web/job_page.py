@@ -10,8 +10,6 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from vcdl.boinc.grid.project_folder import BoincProject
-from vcdl.boinc.project.processes import standstills
 from vcdl.errors import GridError
 from vcdl.report.own_settings import own_settings
 from vcdl.report.progress import epoch_words, setback_words
@@ -166,6 +164,9 @@ def _ago(time_s: float) -> str:
 
 def _nobody_works(view: JobView) -> str:
     """The cause, as far as it can be told, and what the operator starts."""
+    from vcdl.boinc.grid.project_folder import BoincProject
+    from vcdl.boinc.project.processes import standstills
+
     with suppress(GridError):
         causes = standstills(BoincProject.at(view.folder.path.resolve().parents[2]))
         log = "the daemons run, but cannot go on with this job: `log_HOST/vcdl_work_generator.log` says why"

@@ -7,12 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vcdl.boinc.grid.project_folder import BoincProject
-from vcdl.boinc.project.processes import is_running
-from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.errors import VcdlError, without_passwords
-from vcdl.fleet.ledger import Ledger
-from vcdl.fleet.open import Fleet
 from vcdl.report.wording import duration, plural, printable, size
 from vcdl.web.catalogue import JobCatalogue
 from vcdl.web.job_view import JobView
@@ -118,6 +113,10 @@ def _daemons(runs: Path) -> Iterator[PageSection]:
     """The daemons of a BOINC project, if the runs are one's."""
     if not (runs.parents[1] / "config.xml").is_file():
         return
+    from vcdl.boinc.grid.project_folder import BoincProject
+    from vcdl.boinc.project.processes import is_running
+    from vcdl.boinc.project.server_config import ServerConfig
+
     section = PageSection("Daemons", "", ("daemon", "state", "#last line of its log"))
     try:
         project = BoincProject.at(runs.parents[1])
@@ -142,6 +141,9 @@ def fleets_page(files: Sequence[Path]) -> list[PageSection]:
 
 
 def _fleet(file: Path) -> PageSection:
+    from vcdl.fleet.ledger import Ledger
+    from vcdl.fleet.open import Fleet
+
     try:
         fleet, now_s = Fleet.of_file(file), time.time()
         state, known = fleet.folder.read(), Ledger(fleet.folder.ledger_file).history().until(now_s)
