@@ -86,7 +86,7 @@ def _trained(momentum: float, slots: int, rate: float, seed: int, out: Path) -> 
     from vcdl.data import load_dataset, normalisation_of
     from vcdl.data.rows import in_memory
     from vcdl.data.shards import cut_into_shards
-    from vcdl.models import build_model
+    from vcdl.models.build import build_model
     from vcdl.wire.normalise import normalise
 
     job = planned_runs(_OURS, Path(), out, [seed])[0].job

@@ -17,7 +17,7 @@ from vcdl.errors import ExitCode, without_passwords
 from vcdl.version import __version__
 
 COMMANDS = (
-    *("new", "data", "run", "check", "describe", "status", "profile", "jobs", "hosts", "watch", "serve"),
+    *("new", "data", "run", "check", "describe", "status", "profile", "jobs", "hosts", "watch", "serve", "sweep"),
     *("token", "stop", "resume", "set", "clone", "export", "plot", "compare", "login", "submit", "project", "server"),
     *("client", "plan", "simulate", "fleet", "pool", "worker"),
 )

@@ -1,0 +1,210 @@
+"""`vcdl sweep`: many runs of a job with other settings, chosen by Optuna, which ends those that fall behind early."""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vcdl.commands._options import set_option
+from vcdl.errors import ExitCode, GridError, JobError, RunFolderError, folder_errors
+
+if TYPE_CHECKING:
+    import optuna
+
+    from vcdl.run.folder import RunFolder
+
+_EXAMPLES = """\b
+Examples:
+  vcdl sweep job.yaml --over training.lr=1e-4..1e-1
+  vcdl sweep job.yaml --trials 40 --over training.batch_size=16,32,64 --over update.alpha=0.5..0.99
+  optuna-dashboard sqlite:///runs/NAME-sweep/sweep.db
+
+Ctrl-C pauses it; the same command goes on."""
+_LOOK_S = 0.5
+_FOLDER = "folder"
+"""The attribute of a trial that names its folder."""
+_RANGE = re.compile(r"([^.,]\S*?)\.\.(\S+)")
+_BY_FACTORS = 100
+"""A range is searched by factors instead of by steps, when its ends differ by so many."""
+
+
+class SearchKey:
+    """A key of the job file and the values to try: `LOW..HIGH`, or `A,B,C`."""
+
+    def __init__(self, text: str) -> None:
+        """Raises JobError."""
+        self.key, _, values = text.partition("=")
+        found = _RANGE.fullmatch(values)
+        self.choices = [] if found else [value for value in values.split(",") if value]
+        if not self.key or (not found and len(self.choices) < 2):
+            raise JobError(f"--over {text}: give KEY=LOW..HIGH or KEY=A,B,C")
+        if found:
+            try:
+                low, high = float(found[1]), float(found[2])
+            except ValueError:
+                raise JobError(f"--over {text}: LOW and HIGH are numbers") from None
+            if not low < high < float("inf"):
+                raise JobError(f"--over {text}: LOW must be below HIGH")
+            self.low, self.high = low, high
+            self.is_whole = all(re.fullmatch(r"-?\d+", end) for end in found.groups())
+            self.by_factors = low > 0 and high / low >= _BY_FACTORS
+
+    @property
+    def ends(self) -> list[str]:
+        """Settings that tell whether the job takes such values."""
+        return [f"{self.key}={value}" for value in self.choices or [self._shown(self.low), self._shown(self.high)]]
+
+    def setting(self, trial: "optuna.Trial") -> str:
+        """The setting of a trial."""
+        value: Any
+        if self.choices:
+            value = trial.suggest_categorical(self.key, self.choices)
+        elif self.is_whole:
+            value = trial.suggest_int(self.key, int(self.low), int(self.high), log=self.by_factors)
+        else:
+            value = trial.suggest_float(self.key, self.low, self.high, log=self.by_factors)
+        return f"{self.key}={value}"
+
+    def _shown(self, value: float) -> str:
+        return str(int(value)) if self.is_whole else repr(value)
+
+
+def sweep(job_file: Path, over: Sequence[str], trials: int, overrides: Sequence[str] = ()) -> ExitCode:
+    """Run trials until so many are complete or pruned, and print the best. Raises VcdlError."""
+    if find_spec("optuna") is None:
+        raise GridError("optuna is not installed: `pip install 'vcdl[sweep]'` brings it")
+    import optuna
+
+    from vcdl.files.lock import FileLock
+    from vcdl.job import load_job
+    from vcdl.journal.monitor import MAX
+    from vcdl.run.finding import RUNS, shown
+
+    keys = [SearchKey(text) for text in over]
+    job = load_job(job_file, overrides)
+    for key in keys:
+        for setting in key.ends:
+            load_job(job_file, [*overrides, setting])
+    folder = (RUNS / f"{job.name}-sweep").resolve()
+    with folder_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with closing(FileLock(folder / "sweep.lock")) as lock:
+        if not lock.acquire(wait_s=0):
+            raise RunFolderError(f"another process sweeps {shown(folder)}: wait for its end, or end it")
+        study = optuna.create_study(
+            storage=f"sqlite:///{folder / 'sweep.db'}",
+            study_name=job.name,
+            direction="maximize" if job.monitor.mode == MAX else "minimize",
+            load_if_exists=True,
+        )
+        _take_up(study)
+        click.echo(f"watch it: optuna-dashboard sqlite:///{shown(folder / 'sweep.db')}")
+        while len(_ended(study)) < trials:
+            trial = study.ask()
+            settings = [key.setting(trial) for key in keys]
+            path = folder / trial.user_attrs.get(_FOLDER, f"trial-{trial.number:04d}")
+            trial.set_user_attr(_FOLDER, path.name)
+            arguments = [word for setting in (*overrides, *settings) for word in ("--set", setting)]
+            click.echo(f"trial {trial.number}: {' '.join(settings)}")
+            click.echo(f"trial {trial.number}: {_trained(study, trial, path, [str(job_file), *arguments])}")
+    best = study.best_trial
+    click.echo(
+        f"best {job.monitor.name} {best.value:.4f}, trial {best.number}: {shown(folder / best.user_attrs[_FOLDER])}"
+    )
+    for name, value in best.params.items():
+        click.echo(f"  --set {name}={value}")
+    return ExitCode.OK
+
+
+def _ended(study: "optuna.Study") -> list[Any]:
+    from optuna.trial import TrialState
+
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+
+
+def _take_up(study: "optuna.Study") -> None:
+    """Trials of a process that ended go on as new ones, with their settings and folders."""
+    from optuna.trial import TrialState
+
+    for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        if _FOLDER in left.user_attrs:
+            study.enqueue_trial(left.params, user_attrs={_FOLDER: left.user_attrs[_FOLDER]})
+        study.tell(left.number, state=TrialState.FAIL)
+
+
+def _trained(study: "optuna.Study", trial: "optuna.Trial", path: Path, arguments: list[str]) -> str:
+    """Train a trial in a process of its own; returns how it ended. Raises RunFolderError when it cannot be trained."""
+    from optuna.trial import TrialState
+
+    from vcdl.run.control import pause
+    from vcdl.run.finding import shown
+    from vcdl.run.folder import RunFolder
+
+    folder = RunFolder(path)
+    if folder.running_pid is not None:  # the process of a sweep that was killed
+        pause(folder)
+    begins = ["run", *arguments, "--out", str(path)]
+    command = ["resume", str(path)] if folder.prepared_file.is_file() else begins
+    log = path.with_suffix(".log")
+    with folder_errors(path), log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vcdl", *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+        try:
+            is_pruned = _watched(trial, folder, process)
+        except BaseException:
+            process.terminate()  # it pauses, as by Ctrl-C
+            process.wait()
+            raise
+    report = _report(folder)
+    if is_pruned:
+        study.tell(trial, state=TrialState.PRUNED)
+        return f"pruned after epoch {report.epochs[-1].epoch}"
+    if process.returncode or report.best_epoch is None:
+        if process.returncode == ExitCode.INTERRUPTED:
+            raise KeyboardInterrupt
+        study.tell(trial, state=TrialState.FAIL)
+        raise RunFolderError(f"trial {trial.number} failed: {shown(log)} says why; the same command goes on without it")
+    study.tell(trial, report.best_epoch.mean)
+    return f"{report.monitor.name} {report.best_epoch.mean:.4f} in epoch {report.best_epoch.epoch}"
+
+
+def _watched(trial: "optuna.Trial", folder: "RunFolder", process: "subprocess.Popen[bytes]") -> bool:
+    """Tell Optuna of each epoch until the process ends; returns whether it was ended for falling behind."""
+    from vcdl.run.control import ask_to_pause
+
+    told = 0
+    is_pruned = False
+    while process.poll() is None:
+        time.sleep(_LOOK_S)
+        for epoch in _report(folder).epochs:
+            if epoch.epoch > told:
+                trial.report(epoch.mean, told := epoch.epoch)
+        if told and (is_pruned or trial.should_prune()):
+            is_pruned = ask_to_pause(folder) or is_pruned  # again where its process looked too early
+    return is_pruned and process.returncode == ExitCode.INTERRUPTED
+
+
+def _report(folder: "RunFolder") -> Any:
+    from vcdl.report.measures import Report
+    from vcdl.run.reading import read_report
+
+    return read_report(folder) if folder.journal_file.is_file() else Report()
+
+
+@click.command("sweep", epilog=_EXAMPLES)
+@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.option("--over", metavar="KEY=VALUES", multiple=True, required=True, help="LOW..HIGH or A,B,C; repeatable.")
+@click.option("--trials", type=click.IntRange(1), default=20, show_default=True, help="Trials in all.")
+@set_option
+def command(job_file: Path, over: tuple[str, ...], trials: int, overrides: tuple[str, ...]) -> ExitCode:
+    """Search the best settings of a job by many runs."""
+    return sweep(job_file, over, trials, overrides)
