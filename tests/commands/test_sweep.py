@@ -66,7 +66,7 @@ def test_a_sweep_that_was_killed_goes_on_and_ends_what_falls_behind(
     study = optuna.load_study(study_name="demo", storage=f"sqlite:///{trial.with_name('sweep.db')}")
     assert [one.state.name for one in study.trials] == ["FAIL", "COMPLETE"]
     for _ in range(5):  # what the pruner wants before it judges
-        study.add_trial(optuna.create_trial(value=0.9, intermediate_values={epoch: 0.9 for epoch in range(1, 13)}))
+        study.add_trial(optuna.create_trial(value=0.9, intermediate_values=dict.fromkeys(range(1, 13), 0.9)))
     done = vcdl(*arguments, "--trials", "7")
     assert "pruned after epoch" in done.stdout, done.stdout + done.stderr
     pruned = trial.with_name("trial-0007")

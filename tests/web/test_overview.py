@@ -15,6 +15,7 @@ from vcdl.fleet.ledger_rows import PricedRow
 from vcdl.fleet.open import Fleet
 from vcdl.fleet.state import FleetGoal, FleetState
 from vcdl.journal.events import WorkunitSent
+from vcdl.web.catalogue import project_of
 
 HOSTILE = '<img src=x onerror="alert(1)">'
 POOL = Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a", "subnet-1")
@@ -62,6 +63,7 @@ def test_the_server_shows_backlog_and_machine(tmp_path: Path) -> None:
         assert part in words
     (tmp_path / "project" / "vcdl" / "runs").mkdir(parents=True)
     (tmp_path / "project" / "config.xml").write_text("<boinc")
+    assert project_of(Path("/runs")) is project_of(Path("/")) is None
     assert "Daemons" in words_of(asking(tmp_path / "project" / "vcdl" / "runs").get("/server").text)
 
 
@@ -70,7 +72,9 @@ def test_a_fleet_shows_its_instances_and_its_money(tmp_path: Path) -> None:
     runs.mkdir()
     assert 'href="/fleets"' not in asking(runs).get("/").text
     client = asking(runs, fleets=[fleet_with_ledger(tmp_path)])
-    assert 'href="/fleets"' in client.get("/").text
+    page = client.get("/").text
+    assert 'href="/fleets"' in page
+    assert "0.10 $/h now, 0.30 $ so far" in page
     words = words_of(client.get("/fleets").text)
     assert "1 instance, 0.10 $/h, 0.30 $ spent; up; alert: budget 50%; last pass 30 s ago" in words
     assert re.search(r"i-live t3.2xlarge us-east-1a preemptible live 2 h \S+ \S+ 0.100 0.20", words), words

@@ -1,10 +1,12 @@
 """The service as an ASGI application, and the server that runs it."""
 
+import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from importlib import resources
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -13,6 +15,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vcdl.errors import ExitCode, GridError, VcdlError
 from vcdl.version import __version__
@@ -118,10 +121,34 @@ def bound(address: str, port: int) -> socket.socket:
     return listener
 
 
+class TimedConnection(H11Protocol):
+    """A connection that ends when no request comes, or none comes to the end of its head."""
+
+    head_s = 15.0
+    """Half of the longest time for it; more than uvicorn keeps an idle connection."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._look(object())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._next_look.cancel()
+        super().connection_lost(exc)
+
+    def _look(self, before: object) -> None:
+        """End a connection that waits for the same request as at the look before."""
+        cycle: Any = self.cycle
+        if cycle is before and (cycle is None or cycle.response_complete):
+            self.transport.close()
+            return
+        self._next_look = self.loop.call_later(self.head_s, self._look, cycle)
+
+
 def serve(app: ASGIApp, listener: socket.socket, behind_proxy: bool = False) -> None:
     """Answer requests until Ctrl-C or SIGTERM; `behind_proxy`: a web server of this machine says who asks."""
     config = uvicorn.Config(
         app,
+        http=TimedConnection,
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -144,6 +144,12 @@ class JobCatalogue:
             return UnreadableJob(name, str(error))
 
 
+def project_of(runs: Path) -> Path | None:
+    """The BOINC project whose jobs are in a folder; None: there is none."""
+    path = Path(*runs.parts[:-2])
+    return path if len(runs.parts) > 2 and (path / "config.xml").is_file() else None
+
+
 def _cursor(listed: tuple[bool, str]) -> str:
     is_over, name = listed
     return f"{int(is_over)}.{name}"

@@ -40,6 +40,8 @@ CHUNK_BYTES = 8 << 20
 """The size of the chunks in which data travel."""
 _BODY_WAIT_S = 30.0
 """The longest that a body may stand still."""
+_BODY_S = 600.0
+"""The longest that it may take."""
 _TRIES, _PER_S = 10, 60.0
 """Failed logins of an address in so many seconds."""
 _ADDRESSES = 10_000
@@ -191,14 +193,14 @@ def _limit(path: str) -> int:
 
 def _limited(receive: Receive, most: int) -> Receive:
     """A body that is larger than it said, or stands still, ends the connection."""
-    got, is_whole = 0, False
+    got, is_whole, end_s = 0, False, time.monotonic() + _BODY_S
 
     async def limited() -> Message:
         nonlocal got, is_whole
         if is_whole:
             return await receive()
         try:
-            message = await asyncio.wait_for(receive(), _BODY_WAIT_S)
+            message = await asyncio.wait_for(receive(), min(_BODY_WAIT_S, end_s - time.monotonic()))
         except TimeoutError:
             return {"type": "http.disconnect"}
         got += len(message.get("body", b""))

@@ -4,18 +4,22 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from vcdl.errors import VcdlError, without_passwords
 from vcdl.report.wording import duration, plural, printable, size
-from vcdl.web.catalogue import JobCatalogue
+from vcdl.web.catalogue import JobCatalogue, project_of
 from vcdl.web.job_view import JobView
 
 _MOST_JOBS, _MOST_HOSTS = 200, 200
 _ENDED = 20
 """Ended instances that are shown, the last ones."""
 _UNKNOWN = "–"
+_BAD = ("quarantined", "convicted", "doubtful", "banned")
+"""States of hosts that stand out."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,8 @@ class PageCell:
     """`good`, `bad` or `number`; empty: plain words."""
     job: str = ""
     """The job to whose page it leads."""
+    deed: str = ""
+    """The path to which its button posts."""
 
 
 @dataclass(frozen=True)
@@ -42,32 +48,56 @@ class PageSection:
 def hosts_page(catalogue: JobCatalogue) -> list[PageSection]:
     """The hosts of all open jobs, those with trouble first. Raises RunFolderError."""
     found: list[tuple[tuple[float, float], Sequence[PageCell]]] = []
+    banned = banned_hosts(catalogue.runs)
     for view in _open_views(catalogue):
         judges, now_s = view.job.is_for_strangers, time.time()
         for host in view.hosts.hosts.values():
             refused, weight = host.refused.total(), view.hosts.weight(host.name) if judges else None
             speed = view.hosts.samples_per_s(host.name)
-            state = view.hosts.state(host.name).value if judges else ""
+            is_banned = banned is not None and host.name in banned
+            state = "banned" if is_banned else view.hosts.state(host.name).value if judges else ""
             tried = max(1, host.applied + refused + host.lost)
             trouble = (1.0 if weight is None else weight, -(refused + host.lost) / tried)
             cells = (
                 PageCell(printable(host.name)),
                 PageCell(view.folder.path.name, job=view.folder.path.name),
-                PageCell(state or _UNKNOWN, "bad" if state in ("quarantined", "convicted", "doubtful") else ""),
+                PageCell(state or _UNKNOWN, "bad" if state in _BAD else ""),
                 _number(host.applied),
                 _trouble(refused, tried),
                 _trouble(host.lost, tried),
                 _number(None if speed is None else f"{speed:.1f}"),
                 _number(f"{host.staleness / host.applied:.1f}" if host.applied else None),
                 _number(duration(max(0.0, now_s - host.heard_of_s)) if host.heard_of_s else None),
+                *([] if banned is None else [_ban(host.name, is_banned)]),
             )
             found.append((trouble, cells))
     found.sort(key=lambda one: one[0])
     words = f"{plural(len(found), 'host')} with work of open jobs, those with trouble first"
     if len(found) > _MOST_HOSTS:
         words += f"; {_MOST_HOSTS} are shown, `vcdl hosts JOB --json` has all"
-    columns = ("host", "job", "state", "#applied", "#refused", "#lost", "#samples/s", "#staleness", "#silent for")
+    columns: tuple[str, ...] = ("host", "job", "state", "#applied", "#refused", "#lost", "#samples/s")
+    columns += ("#staleness", "#silent for", *(() if banned is None else ("",)))
     return [PageSection("", words, columns, [cells for _, cells in found[:_MOST_HOSTS]])]
+
+
+def banned_hosts(runs: Path) -> frozenset[str] | None:
+    """The hosts that the BOINC project of these runs turns away; None: there is none, or its database is away."""
+    if (path := project_of(runs)) is None:
+        return None
+    from vcdl.boinc.grid import host_care
+    from vcdl.boinc.grid.database import BoincDatabase
+    from vcdl.boinc.grid.project_folder import BoincProject
+
+    try:
+        with closing(BoincDatabase(BoincProject.at(path))) as database:
+            return frozenset(f"host-{number}" for number in host_care.banned_hosts(database))
+    except VcdlError:
+        return None
+
+
+def _ban(host: str, is_banned: bool) -> PageCell:
+    deed = "unban" if is_banned else "ban"
+    return PageCell(deed, deed=f"/hosts/{quote(host, safe='')}/{deed}")
 
 
 def server_page(catalogue: JobCatalogue, watchers: int) -> list[PageSection]:
@@ -111,7 +141,7 @@ def server_page(catalogue: JobCatalogue, watchers: int) -> list[PageSection]:
 
 def _daemons(runs: Path) -> Iterator[PageSection]:
     """The daemons of a BOINC project, if the runs are one's."""
-    if not (runs.parents[1] / "config.xml").is_file():
+    if (path := project_of(runs)) is None:
         return
     from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.boinc.project.processes import is_running
@@ -119,7 +149,7 @@ def _daemons(runs: Path) -> Iterator[PageSection]:
 
     section = PageSection("Daemons", "", ("daemon", "state", "#last line of its log"))
     try:
-        project = BoincProject.at(runs.parents[1])
+        project = BoincProject.at(path)
         logs = project.path / f"log_{project.host}"
         for daemon in ServerConfig.at(project.path).daemons:
             log = logs / f"{daemon.name}.log"
@@ -138,6 +168,20 @@ def _daemons(runs: Path) -> Iterator[PageSection]:
 def fleets_page(files: Sequence[Path]) -> list[PageSection]:
     """The fleets of these files: instances, money, notices."""
     return [_fleet(file) for file in files]
+
+
+def money_words(files: Sequence[Path]) -> str:
+    """The dollars of all these fleets, now and so far; empty without any that can be read."""
+    from vcdl.fleet.cost import present_cost
+    from vcdl.fleet.ledger import Ledger
+    from vcdl.fleet.open import Fleet
+
+    costs = []
+    for file in files:
+        with suppress(VcdlError):  # the page of fleets shows it
+            costs.append(present_cost(Ledger(Fleet.of_file(file).folder.ledger_file), time.time()))
+    spent_usd, usd_per_h = (sum(one) for one in zip(*costs, strict=True)) if costs else (0.0, 0.0)
+    return f"{usd_per_h:.2f} $/h now, {spent_usd:.2f} $ so far" if costs else ""
 
 
 def _fleet(file: Path) -> PageSection:

@@ -13,7 +13,8 @@ from vcdl.web.catalogue import PAGE
 from vcdl.web.guard import too_many
 from vcdl.web.job_page import JobFacts, job_parts
 from vcdl.web.live import Parts
-from vcdl.web.overview import fleets_page, hosts_page, server_page
+from vcdl.web.overview import fleets_page, hosts_page, money_words, server_page
+from vcdl.web.served_commands import CommandRequest
 from vcdl.web.service import Forbidden, WebService, caller_of, needs, service_of
 from vcdl.web.sessions import COOKIE, SESSION_S, Caller, Role, is_same
 
@@ -27,8 +28,18 @@ def jobs(request: Request, after: After = "", state: State = "") -> HTMLResponse
     service = service_of(request)
     page = service.catalogue.page(after, PAGE, state)
     live = f"/live?{urlencode({'after': after, 'state': state})}"
-    parts = service.pages.list_parts(page)
-    return _page(request, "jobs.html", here="/", page=page, parts=parts, after=after, state=state, live=live)
+    parts, money = service.pages.list_parts(page), money_words(service.fleets)
+    return _page(
+        request,
+        "jobs.html",
+        here="/",
+        page=page,
+        parts=parts,
+        after=after,
+        state=state,
+        live=live,
+        money=money,
+    )
 
 
 @router.get("/live")
@@ -102,6 +113,19 @@ async def control(request: Request, name: str, deed: str) -> Response:
         return Response(status_code=404)
     await run_in_threadpool(deeds[deed], caller, name)
     return RedirectResponse(f"/jobs/{quote(name)}?notice={deed}", 303)
+
+
+@router.post("/hosts/{host}/{deed}")
+async def control_host(request: Request, host: str, deed: str) -> Response:
+    service = service_of(request)
+    caller = needs(request, Role.OPERATOR)
+    await _checked_form(request, caller)
+    if deed not in ("ban", "unban"):
+        return Response(status_code=404)
+    done = await run_in_threadpool(service.run_command, caller, CommandRequest(f"hosts {deed}", [host]))
+    if done.exit_code:
+        return error_page(request, 409, f"{host[:64]} is not changed", done.errors)
+    return RedirectResponse("/hosts", 303)
 
 
 @router.get("/login")

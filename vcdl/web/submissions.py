@@ -25,6 +25,7 @@ from vcdl.errors import JobError, folder_errors
 from vcdl.job import load_job, save_job
 from vcdl.run.folder import RunFolder
 from vcdl.web.accounts import Accounts
+from vcdl.web.catalogue import project_of
 from vcdl.web.chunks import ChunkStore
 from vcdl.web.sessions import Caller, Role, service_folder
 
@@ -61,8 +62,7 @@ class Submissions:
         self._accounts = accounts
         self._chunks = chunks
         self._lock = threading.Lock()
-        project = runs.parents[1]
-        self._project = project if (project / "config.xml").is_file() else None
+        self._project = project_of(runs)
 
     def submit(self, caller: Caller, key: str, text: str, files: list[SentFile]) -> str:
         """Take a job and begin it; returns its name, the same one for the same key.

@@ -19,6 +19,7 @@ from vcdl.run.store_claim import asked_settings
 from vcdl.stores.open import open_store
 from vcdl.web.catalogue import JobCatalogue
 from vcdl.web.job_view import JobView
+from vcdl.web.overview import banned_hosts
 from vcdl.web.sessions import service_folder
 
 _EVERY_S = 15.0
@@ -60,6 +61,11 @@ class Watchman:
         for name in sorted(are_open):
             with suppress(VcdlError), self._catalogue.view(name).current() as view:
                 causes |= {f"job {name}: {what}": words for what, words in self._causes(view, now_s)}
+        banned = banned_hosts(self._catalogue.runs)
+        if banned is None:  # nothing is known: what was told stays told
+            causes |= {name: "" for name in sent if name.startswith("host ")}
+        else:
+            causes |= {f"host {name}: banned": "BOINC's scheduler turns it away" for name in sorted(banned)}
         told, failed = self._channel.news(causes, sent)
         untold = {name for name, what, _ in ends if f"job {name}: {what}" not in told}
         state = {"open": sorted(are_open | untold), "told": sorted(told)}

@@ -215,6 +215,11 @@ def ban(database: BoincDatabase, hosts: Collection[int], *, banned: bool = True)
     database.execute("UPDATE host SET max_results_day = %s WHERE id IN %s", BANNED if banned else 0, tuple(hosts))
 
 
+def banned_hosts(database: BoincDatabase) -> frozenset[int]:
+    """The hosts that BOINC's scheduler turns away. Raises GridError."""
+    return frozenset(int(row[0]) for row in database.execute("SELECT id FROM host WHERE max_results_day = %s", BANNED))
+
+
 def _end(outcome: int, status: int, checked: int, *, in_time: bool) -> End | None:
     """The end of a task; None: it says nothing of its host."""
     is_refused = outcome == VALIDATE_ERROR or (checked == INVALID and outcome == SUCCESS)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from statistics import mean
 
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.host_care import BANNED
+from vcdl.boinc.grid.host_care import BANNED, banned_hosts
 from vcdl.boinc.grid.workunit_rows import COULDNT_SEND, IN_PROGRESS, INIT, INVALID, OVER, SUCCESS, UNSENT, of_job
 from vcdl.loop.lateness import Lateness, Out, faster_hosts
 
@@ -144,12 +144,11 @@ class SecondCopies:
 
     def _hosts(self, turnarounds: Iterable[tuple[int, float]], now: int) -> _Hosts:
         rows = self._database.execute("SELECT id, max_results_day FROM host WHERE rpc_time > %s", now - _ACTIVE_S)
-        banned = self._database.execute("SELECT id FROM host WHERE max_results_day = %s", BANNED)
         took_s: dict[int, list[float]] = defaultdict(list)
         for host, seconds in turnarounds:
             took_s[host].append(seconds)
         usual_s = {int(host): mean(took_s[host]) if host in took_s else None for host, most in rows if most != BANNED}
-        return _Hosts(usual_s, frozenset(int(row[0]) for row in banned))
+        return _Hosts(usual_s, banned_hosts(self._database))
 
     # -- changing
 
