@@ -9,7 +9,7 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -24,6 +24,9 @@ from vcdl.web import guard
 from vcdl.web.accounts import Accounts
 from vcdl.web.app import TimedConnection, bound
 from vcdl.web.sessions import Role
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Dialog
 
 PATHS = (
     "/jobs/..%2f..%2fetc%2fpasswd", "/jobs/%2e%2e/files/summary.json", "/jobs/demo/files/..%2fjob.yaml",
@@ -82,7 +85,7 @@ def test_a_body_that_stands_still_or_trickles_is_given_up(monkeypatch: pytest.Mo
 
     async def types(pause_s: float) -> list[str]:
         receive = guard._limited(lambda: message(pause_s), 1 << 20)
-        found = []
+        found: list[str] = []
         while not found or found[-1] != "http.disconnect":
             found.append((await receive())["type"])
         return found
@@ -180,7 +183,12 @@ def test_names_with_markup_run_nothing_in_a_browser(tmp_path: Path) -> None:
     text = folder.job_file.read_text().replace("data:", 'data:\n  classes: ["<svg onload=alert(3)>", "b"]', 1)
     with chromium() as browser, served(folder.path.parent) as service, looking(browser, service) as page:
         said: list[str] = []
-        page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+
+        def seen(dialog: "Dialog") -> None:
+            said.append(dialog.message)
+            dialog.dismiss()
+
+        page.on("dialog", seen)
         for path in ("/", "/jobs/%3Cimg%20src=x%20onerror=alert(1)%3E", "/hosts", "/server"):
             answer = page.goto(f"{service.url}{path}")
             assert answer is not None

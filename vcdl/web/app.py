@@ -138,7 +138,8 @@ class TimedConnection(H11Protocol):
     def _look(self, before: object) -> None:
         """End a connection that waits for the same request as at the look before."""
         cycle: Any = self.cycle
-        if cycle is before and (cycle is None or cycle.response_complete):
+        waits: bool = cycle is None or cycle.response_complete
+        if waits and before is cycle:
             self.transport.close()
             return
         self._next_look = self.loop.call_later(self.head_s, self._look, cycle)
