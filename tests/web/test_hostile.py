@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import io
 import json
+import socket
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -76,6 +77,25 @@ def test_a_connection_whose_request_does_not_come_is_ended(said: bytes, monkeypa
 
     monkeypatch.setattr(TimedConnection, "head_s", 0.3)
     assert asyncio.run(ended()) < 8
+
+
+@pytest.mark.server
+def test_answers_of_several_parts_do_not_wait_for_the_client() -> None:
+    async def is_at_once() -> bool:
+        at_once = asyncio.get_running_loop().create_future()
+
+        def accepted(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            option = writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            at_once.set_result(bool(option))
+            writer.close()
+
+        listener = bound("127.0.0.1", 0)
+        async with await asyncio.start_server(accepted, sock=listener):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.close()
+            return await asyncio.wait_for(at_once, 10)
+
+    assert asyncio.run(is_at_once())
 
 
 def test_a_body_that_stands_still_or_trickles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

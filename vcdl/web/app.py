@@ -110,7 +110,8 @@ def _answer(request: Request, status: int, words: str, as_json: JSONResponse) ->
 def bound(address: str, port: int) -> socket.socket:
     """A socket that listens; `port` 0: any free one. Raises GridError."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends small answers at once only for sockets that say their protocol: others wait 40 ms for the client.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((address, port))
