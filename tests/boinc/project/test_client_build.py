@@ -22,9 +22,9 @@ pytestmark = pytest.mark.process
 _MODULES = """
     vcdl vcdl.backoff vcdl.codecs vcdl.codecs.base vcdl.codecs.bfloat16 vcdl.codecs.choose vcdl.codecs.encoded_file
     vcdl.codecs.encoding vcdl.codecs.float16 vcdl.codecs.float32 vcdl.codecs.int8 vcdl.codecs.logarithmic
-    vcdl.codecs.top_k vcdl.errors vcdl.files vcdl.files.atomic vcdl.files.lock vcdl.wire vcdl.wire.hdf5_form
-    vcdl.wire.fields vcdl.wire.frozen vcdl.wire.inputs vcdl.wire.normalise vcdl.wire.newest vcdl.wire.npz_form
-    vcdl.wire.weights vcdl.wire.workunit vcdl.wire.checksum vcdl.wire.params vcdl.version
+    vcdl.codecs.top_k vcdl.codecs.two_bits vcdl.errors vcdl.files vcdl.files.atomic vcdl.files.lock vcdl.wire
+    vcdl.wire.hdf5_form vcdl.wire.fields vcdl.wire.frozen vcdl.wire.inputs vcdl.wire.normalise vcdl.wire.newest
+    vcdl.wire.npz_form vcdl.wire.weights vcdl.wire.workunit vcdl.wire.checksum vcdl.wire.params vcdl.version
     vcdl.client vcdl.client.__main__ vcdl.client.allowed vcdl.client.batches vcdl.client.boinc
     vcdl.client.boinc_supervisor vcdl.client.channels vcdl.client.checkpoint vcdl.client.compile
     vcdl.client.supervisor vcdl.client.init_data

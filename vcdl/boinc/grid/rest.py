@@ -105,7 +105,7 @@ class Rests:
         there: Collection[int],
         now_s: float,
     ) -> "Rests":
-        """The rests of hosts after these tasks. `quarantined` has the reason by host, `there` the hosts that asked lately.
+        """The rests of hosts after these tasks. `quarantined` has the reason by host, `there` who asked lately.
 
         When more than half of those there would rest, the job or the server is at fault: nobody does.
         """
