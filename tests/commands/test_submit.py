@@ -44,6 +44,12 @@ def test_names_are_new_for_ever_and_a_refused_job_leaves_nothing(
             submit(job_file, standin.path, ["name=my-nodelete-job"])
         with pytest.raises(DataError):
             submit(job_file, standin.path, ["data.shards=100000"])
+        environment = standin.path / "vcdl" / "environment"
+        environment.parent.mkdir(exist_ok=True)
+        environment.write_text("VCDL_JOB_QUOTA_GB=0.0001\n")
+        with pytest.raises(GridError, match=r"tiny needs at least 0\.\d+ GB .*, and a job may hold 0\.0001 "):
+            submit(job_file, standin.path)
+        environment.unlink()
         assert not runs.exists() or not list(runs.iterdir())
         submit(job_file, standin.path)
         submit(job_file, standin.path)

@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> 
 def submitted(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
     """A job as a BOINC project trains it from now on, and its folder. Raises as `submit`."""
     from vcdl.boinc.grid.environment import use_environment
+    from vcdl.boinc.grid.job_bytes import check_room
     from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.report.display import display
     from vcdl.report.progress import RunGoal
@@ -57,7 +59,7 @@ def submitted(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
         folder.create(BOINC)
         job = freeze(job, folder)
         with display(RunGoal.of(job), sys.stderr) as observer:
-            prepare(folder, job, observer)
+            prepare(folder, job, observer, partial(check_room, project, job.name))
     except (VcdlError, OSError, KeyboardInterrupt):
         if not folder.prepared_file.exists():
             shutil.rmtree(folder.path, ignore_errors=True)

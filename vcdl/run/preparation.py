@@ -27,10 +27,15 @@ _TOLD_PERCENT = 5
 """Steps in which a long cut is told."""
 
 
-def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
-    """Make everything a job needs before its first subtask, unless it is there.
+def _any_room(_: float) -> None:
+    """Check nothing."""
 
-    Raises DataError, ModelError, JobError, RunFolderError, StoreError.
+
+def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Callable[[float], None] = _any_room) -> Run:
+    """Make everything a job needs before its first subtask, unless it is there. `check_room` may refuse what lies in
+    the folder; it gets the fraction of the data that is cut, and 1 when all is made and nobody may begin yet.
+
+    Raises DataError, ModelError, JobError, RunFolderError, StoreError, and what `check_room` raises.
     """
     if folder.prepared_file.exists():
         return Run.open(folder)
@@ -58,7 +63,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
     cutting = f"cutting {len(dataset.x_train)} samples into {job.data.shards} shards"
     observer.phase(cutting)
     try:
-        shards = ensure_files(folder, dataset, job.data, job.seed, _told(cutting, observer))
+        shards = ensure_files(folder, dataset, job.data, job.seed, _told(cutting, observer, check_room))
         statistics_samples = leave_samples(folder, job, layout, dataset.x_train)
         folder.model_file.write_text(model.json)
         frozen = write_frozen(folder.frozen_file, model.frozen) if model.frozen.size else None
@@ -102,20 +107,22 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver) -> Run:
         store.close()
         run.snapshots(store).keep(0, vector, durable=True)
         Journal.at(folder.journal_file).close()  # from here on, a run without one has lost it
+        check_room(1.0)
         prepared.write(folder)
     except OSError as error:
         raise folder_error(folder.path, error) from error
     return run
 
 
-def _told(what: str, observer: RunObserver) -> Callable[[float], None]:
-    """A function that tells the observer how far something is, now and then."""
+def _told(what: str, observer: RunObserver, check_room: Callable[[float], None]) -> Callable[[float], None]:
+    """A function that tells the observer how far something is, now and then, and asks for room."""
     told = 0
 
     def progress(fraction: float) -> None:
         nonlocal told
         if (percent := int(100 * fraction)) >= told + _TOLD_PERCENT:
             observer.phase(f"{what}: {percent} %")
+            check_room(fraction)
             told = percent
 
     return progress

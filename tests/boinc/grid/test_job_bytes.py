@@ -9,7 +9,7 @@ import pytest
 from vcdl.boinc.grid import disk_room
 from vcdl.boinc.grid.disk_room import DiskRoom
 from vcdl.boinc.grid.download_folder import Content
-from vcdl.boinc.grid.job_bytes import JobBytes, over_quota
+from vcdl.boinc.grid.job_bytes import JobBytes, check_room, over_quota
 from vcdl.boinc.grid.manifest import Manifest, Manifests
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.errors import GridError
@@ -51,6 +51,16 @@ def test_each_byte_counts_once_and_under_its_name(project: BoincProject) -> None
     found = JobBytes.of(project, "digits")
     assert found == JobBytes(data=1000, weights=330, journal=220, kept=4000, waiting=50_000, staged=600_000, other=10)
     assert found.total == 655_560
+
+
+def test_a_job_in_the_making_is_refused_with_what_it_would_need(project: BoincProject) -> None:
+    check_room(project, "digits", 0.1)
+    environment = project.path / "vcdl/environment"
+    environment.write_text("VCDL_JOB_QUOTA_GB=0.001\n")
+    check_room(project, "digits", 0.1)
+    environment.write_text("VCDL_JOB_QUOTA_GB=0.0006\n")
+    with pytest.raises(GridError, match=r"digits needs at least 0\.000665 GB of .* \(1e-05 for its data\)"):
+        check_room(project, "digits", 0.1)
 
 
 def test_a_job_over_its_quota_gets_no_new_work_until_it_holds_less(

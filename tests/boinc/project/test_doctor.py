@@ -94,7 +94,7 @@ def test_another_user_is_seen(made: MadeProject) -> None:
 
 
 def test_a_full_disk_is_seen(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "STOP_BYTES", 1 << 60)
+    monkeypatch.setattr(machine, "least_bytes", lambda _: 1 << 60)
     assert "free some" in failure(made, machine.disk_space).cure
 
 

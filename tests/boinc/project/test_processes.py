@@ -1,12 +1,14 @@
 """The project's processes, as `vcdl status` tells of them."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from tests.boinc.project.made_project import MadeProject
 from tests.recorded_run import FIRST_SESSION, recorded
 from tests.run_folders import make_run
+from vcdl.boinc.grid.disk_room import DiskRoom
 from vcdl.boinc.grid.workunit_rows import CLIENT_ERROR, NO_REPLY
 from vcdl.boinc.project.processes import troubles
 from vcdl.commands.status import status
@@ -36,6 +38,23 @@ def test_a_job_whose_project_lacks_a_daemon_or_the_database_waits(
     assert troubles(made.path)[0] == "the project is stopped (bin/start; cron must call bin/start --cron)"
     (made.path / "config.xml").unlink()
     assert troubles(made.path) == [], "another user's, perhaps"
+
+
+def test_a_shortage_is_told_until_new_work_is_made_again(
+    made: MadeProject, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(made.project.run_folder("demo").path, recorded(FIRST_SESSION)[:-1], finished=False, host=BOINC)
+    free = SimpleNamespace(free=0)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: free)
+
+    def told(gib: float) -> bool:
+        free.free = int(gib * (1 << 30))
+        DiskRoom(made.project, "demo").is_short()
+        status(run.path)
+        return f"{gib:.1f} GiB are free for" in capsys.readouterr().out
+
+    with RunLock(run):
+        assert [told(gib) for gib in (2.5, 1.5, 2.5, 3.5, 2.5)] == [False, True, True, False, False]
 
 
 def test_tasks_that_boinc_makes_up_for_are_told(made: MadeProject, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
 from vcdl.boinc.doctor.installation import Installation
-from vcdl.boinc.grid.disk_room import GO_ON_BYTES, STOP_BYTES, free_by_folder
+from vcdl.boinc.grid.disk_room import GO_ON_BYTES, free_by_folder, least_bytes
 
 _GIB = 1 << 30
 _LITTLE_BYTES = 5 * _GIB
@@ -50,9 +50,10 @@ def host_name(installation: Installation) -> Iterator[Finding]:
 
 def disk_space(installation: Installation) -> Iterator[Finding]:
     """Free space on the disks: a full disk stops everything at once."""
+    least = least_bytes(installation.project)
     for folder, free in free_by_folder(installation.project).items():
         what = f"{free / _GIB:.1f} GiB free for {installation.shown(folder)}"
-        if free < STOP_BYTES:
+        if free < least:
             cure = f"free some: old jobs in vcdl/runs, logs in log_*/; from {GO_ON_BYTES / _GIB:g} GiB on it goes on"
             yield failed("disk space", f"{what}: no new work is made", cure)
         elif free < _LITTLE_BYTES:

@@ -1,5 +1,7 @@
 """The room on a project's disks. No new work is made before a disk is full: the database, the journals and uploads of
 what is out need the rest.
+
+PROJECT/vcdl/no_new_work   is there from such a shortage until it is over, so that others see that nothing is made
 """
 
 import logging
@@ -7,6 +9,7 @@ import math
 import os
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from vcdl.boinc.grid.job_bytes import over_quota
@@ -16,7 +19,7 @@ _GIB = 1 << 30
 STOP_BYTES = 2 * _GIB
 """With less, no work is made. BOINC's upload handler takes nothing below 1 GiB."""
 GO_ON_BYTES = 3 * _GIB
-"""With as much, it is made again."""
+"""With as much on each disk, it is made again."""
 _DATABASE = Path("/var/lib/mysql")
 _QUOTA_EVERY_S = 60.0
 _log = logging.getLogger("vcdl.loop.work_generator")
@@ -37,6 +40,16 @@ def free_by_folder(project: BoincProject) -> dict[Path, int]:
         if os.path.isdir(folder):
             found.setdefault(folder.stat().st_dev, (folder, shutil.disk_usage(folder).free))
     return dict(found.values())
+
+
+def shortage_mark(project: BoincProject) -> Path:
+    """The file that is there during a shortage."""
+    return project.path / "vcdl" / "no_new_work"
+
+
+def least_bytes(project: BoincProject) -> int:
+    """Free bytes that each disk must have for new work: more during a shortage, which ends with them."""
+    return GO_ON_BYTES if os.path.exists(shortage_mark(project)) else STOP_BYTES
 
 
 class DiskRoom:
@@ -64,10 +77,16 @@ class DiskRoom:
         return bool(self._over_quota)
 
     def _is_disk_short(self) -> bool:
-        least, folder = min((free, folder) for folder, free in free_by_folder(self._project).items())
-        was_short, self._is_short = self._is_short, least < (GO_ON_BYTES if self._is_short else STOP_BYTES)
+        free, folder = min((free, folder) for folder, free in free_by_folder(self._project).items())
+        was_short, self._is_short = self._is_short, free < least_bytes(self._project)
+        mark = shortage_mark(self._project)
+        with suppress(OSError):  # a disk without a byte, or one that cannot be written
+            if not self._is_short:
+                mark.unlink(missing_ok=True)
+            elif not mark.exists():
+                mark.touch()
         if self._is_short and not was_short:
-            _log.error("%s", shortage(folder, least))
+            _log.error("%s", shortage(folder, free))
         elif was_short and not self._is_short:
             _log.info("there is room on the disk of %s again: new work is made", folder)
         return self._is_short

@@ -1,6 +1,6 @@
 """The bytes that a job holds on the server's disks, and its quota.
 
-VCDL_JOB_QUOTA_GB   a line of PROJECT/vcdl/environment: with more, no new work of a job is made
+VCDL_JOB_QUOTA_GB   a line of PROJECT/vcdl/environment: with more, no new work of a job is made, and none is submitted
 """
 
 import os
@@ -81,6 +81,22 @@ def over_quota(project: BoincProject, job: str) -> str:
     return (
         f"{job} holds {held / 1e9:.2f} GB, and its quota is {quota / 1e9:g} ({QUOTA_VARIABLE} in vcdl/environment): no "
         f"new work of it is made until it holds less; `vcdl project disk --project-dir {project.path}` shows of what"
+    )
+
+
+def check_room(project: BoincProject, job: str, cut: float) -> None:
+    """Refuse a job in the making that holds more than its quota; `cut`: the fraction of its data that is there.
+
+    Raises GridError.
+    """
+    quota = quota_bytes(project)
+    if quota is None or (held := JobBytes.of(project, job)).total <= quota:
+        return
+    data = held.data / cut
+    needed = data + held.total - held.data
+    raise GridError(
+        f"{job} needs at least {needed / 1e9:.3g} GB of the server's disks ({data / 1e9:.3g} for its data), and a job "
+        f"may hold {quota / 1e9:g} ({QUOTA_VARIABLE} in vcdl/environment): raise that, or take fewer or smaller samples"
     )
 
 

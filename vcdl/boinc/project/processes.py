@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vcdl.backoff import wait_until
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.disk_room import STOP_BYTES, free_by_folder, shortage
+from vcdl.boinc.grid.disk_room import free_by_folder, least_bytes, shortage
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project import files
 from vcdl.boinc.project.edited_files import SERVICE
@@ -72,7 +72,8 @@ def standstills(project: BoincProject) -> list[str]:
         found.append(f"the project is stopped ({how_to_start(project)})")
     elif dead:
         found.append(f"{', '.join(dead)} not running ({how_to_start(project)})")
-    return found + [shortage(folder, free) for folder, free in free_by_folder(project).items() if free < STOP_BYTES]
+    least = least_bytes(project)
+    return found + [shortage(folder, free) for folder, free in free_by_folder(project).items() if free < least]
 
 
 def how_to_start(project: BoincProject) -> str:

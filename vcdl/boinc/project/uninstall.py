@@ -15,6 +15,7 @@ from pathlib import Path
 
 from vcdl.boinc.grid.client_rows import ClientRows
 from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.disk_room import shortage_mark
 from vcdl.boinc.grid.forget import kept_on_clients
 from vcdl.boinc.grid.grid import clear_job
 from vcdl.boinc.grid.host_care import read_rests, rests_file
@@ -225,6 +226,7 @@ def _our_files(project: BoincProject, *, delete_runs: bool, delete_rows: bool) -
     yield from sorted(project.templates.glob("vcdl_out_*.xml"))
     yield project.manifests
     yield project.checker_socket  # of a checker that was killed
+    yield shortage_mark(project)
     yield project.path / "vcdl" / "environment"
     yield WeightsKey.file(project.path)
     yield kept_folder(project.path)
