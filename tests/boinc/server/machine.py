@@ -120,12 +120,16 @@ class Machine:
             self.process.wait()
             self.process = None
 
-    def reboot(self) -> None:
-        """Shut it down as `poweroff` does, and start it again."""
+    def power_off(self) -> None:
+        """Shut it down as a person does."""
         self.ask("systemctl", "poweroff")
         assert self.process is not None
         self.process.wait(180)
         self.process = None
+
+    def reboot(self) -> None:
+        """Shut it down, and start it again."""
+        self.power_off()
         self.boot()
 
     def remove(self) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from tests.boinc.server.machine import Machine, debian, network, sh
 from tests.places import ROOT
+from vcdl.boinc.server import texts
+from vcdl.boinc.server.settings import ServerSettings
 
 BOINC = os.environ.get("VCDL_BOINC_TREE", "")
 STAGE = Path(os.environ.get("VCDL_STAGE", "/var/tmp/vcdl-stage"))
@@ -44,20 +46,37 @@ def wheel(folder: Path, version: str = "") -> Path:
     return next(iter(folder.glob(f"vcdl-{version}*.whl")))
 
 
-def with_vcdl(base: Path) -> Path:
-    """A layer over Debian with VCDL in /opt/vcdl, made once; the checkout's own code is put in each time."""
-    layer = Machine("layer", 9, STAGE, [base])
-    if not (STAGE / "layer/upper/opt/vcdl/bin/vcdl").exists():
-        layer.boot()
-        layer.run("apt-get", "update", "-qq")
-        packages = ("python3-venv", "python3-dev", "libmariadb-dev", "pkg-config", "gcc", "libc6-dev")
-        layer.run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages)
-        layer.run("python3", "-m", "venv", "/opt/vcdl")
-        put_vcdl(layer, wheel(STAGE / "wheel"), "[cpu,server,web]")
-        layer.run("systemctl", "poweroff")
-        layer.kill()
-        sh("umount", layer.root)
-    return STAGE / "layer/upper"
+def _layer(name: str, lower: list[Path], fill: Callable[[Machine], None]) -> list[Path]:
+    """Layers with another one on top, which is filled once."""
+    machine, made = Machine(name, 9, STAGE, lower), STAGE / name / "made"
+    if not made.exists():
+        machine.remove()
+        machine.boot()
+        fill(machine)
+        machine.power_off()
+        sh("umount", machine.root)
+        made.touch()
+    return [STAGE / name / "upper", *lower]
+
+
+def _install_packages(machine: Machine, *packages: str) -> None:
+    machine.run("apt-get", "update", "-qq")
+    machine.run(
+        "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages
+    )
+
+
+def _make_vcdl(machine: Machine) -> None:
+    packages = ("python3-venv", "python3-dev", "libmariadb-dev", "pkg-config", "gcc", "libc6-dev")
+    _install_packages(machine, *packages)
+    machine.run("python3", "-m", "venv", "/opt/vcdl")
+    put_vcdl(machine, wheel(STAGE / "wheel"), "[cpu,server,web]")
+
+
+def _server_packages() -> list[str]:
+    """As `vcdl server install` takes them on this Debian."""
+    settings = ServerSettings("vcdl", "train.example.org", "a@example.org", Path(BOINC), redis=True)
+    return [each.split("|")[-1] for each in texts.packages(settings, with_web=True)]
 
 
 def put_vcdl(machine: Machine, path: Path, extras: str = "") -> None:
@@ -69,13 +88,20 @@ def put_vcdl(machine: Machine, path: Path, extras: str = "") -> None:
 
 @contextmanager
 def staged() -> Iterator[Callable[..., Machine]]:
-    """Makes machines with VCDL; all are gone at the end, and the layers stay for the next time."""
+    """Makes machines with VCDL; all are gone at the end, and the layers stay for the next time.
+
+    `packaged`: "server" or "client" has the packages of one already, which test_a_server_lives installs itself.
+    """
     made: list[Machine] = []
     with network():
-        layers = [with_vcdl(base := debian(STAGE / "debian")), base]
+        bare = _layer("layer", [debian(STAGE / "debian")], _make_vcdl)
         ours = wheel(STAGE / "wheel")
+        packages = {"server": _server_packages(), "client": ["boinc-client"]}
 
-        def make(name: str, number: int, folder: Path = STAGE) -> Machine:
+        def make(name: str, number: int, folder: Path = STAGE, packaged: str = "") -> Machine:
+            layers = bare
+            if packaged:
+                layers = _layer(packaged, bare, lambda machine: _install_packages(machine, *packages[packaged]))
             machine = Machine(name, number, folder, layers, (BOINC,))
             machine.remove()
             machine.boot()

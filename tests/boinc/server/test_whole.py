@@ -158,8 +158,7 @@ def attach(server: Machine, volunteer: Machine, key: str, cores: int = 2) -> Non
     (volunteer.root / "etc/vcdl").mkdir(exist_ok=True)
     (volunteer.root / "etc/vcdl/key").write_text(key)
     lead(volunteer, server)
-    shutil.copy(server.root / "etc/vcdl/vcdl.crt", volunteer.root / "usr/local/share/ca-certificates/vcdl.crt")
-    volunteer.run("update-ca-certificates")
+    trust(server, volunteer, "vcdl.crt")
     drop = volunteer.root / "etc/systemd/system/boinc-client.service.d/python.conf"
     drop.parent.mkdir(parents=True)
     drop.write_text("[Service]\nEnvironment=VCDL_PYTHON=/opt/vcdl/bin/python\n")
@@ -169,6 +168,13 @@ def attach(server: Machine, volunteer: Machine, key: str, cores: int = 2) -> Non
     volunteer.run("sed", "-i", "--follow-symlinks", ncpus, "/var/lib/boinc-client/cc_config.xml")
     volunteer.run("systemctl", "daemon-reload")
     volunteer.run("systemctl", "restart", "boinc-client")
+
+
+def trust(server: Machine, volunteer: Machine, certificate: str) -> None:
+    """Have a client's machine trust a certificate of a server, beside others."""
+    trusted = volunteer.root / f"usr/local/share/ca-certificates/{certificate}.crt"
+    shutil.copy(server.root / "etc/vcdl" / certificate, trusted)
+    volunteer.run("update-ca-certificates")
 
 
 def lead(volunteer: Machine, server: Machine) -> None:
@@ -219,6 +225,14 @@ def test_a_server_lives(stage: Callable[..., Machine]) -> None:
     wait(lambda: succeeded(first, used + 1) > 0, "the client trains with what the newest key has signed")
     assert not tasks(first, "outcome IN (3, 6)")
     told.say("the client has the newest, and trained with what it has signed")
+
+    first.run("vcdl", "server", "rotate-keys", "--tls")
+    trust(first, volunteer, "vcdl.crt.next")
+    first.run("vcdl", "server", "rotate-keys", "--tls")
+    before = succeeded(first)
+    wait(lambda: succeeded(first) > before + 4, "training goes on behind another certificate")
+    first.run(*DOCTOR, user="boincadm")
+    told.say("another certificate, which the client knew before; training goes on, and the doctor is content")
 
     first.run(*INSTALL, "--backup-to", "/srv/backup")
     for hour in range(3):  # of an earlier day, of which one is kept, and the newest three
@@ -277,7 +291,7 @@ def began(stage: Callable[..., Machine], server: Machine, names: Sequence[str]) 
     lines = server.run(*INSTALL).splitlines()
     print("".join(f"{line}\n" for line in lines if line.startswith("made so")))
     key = make_account(server)
-    volunteers = [stage(name, 20 + number) for number, name in enumerate(names)]
+    volunteers = [stage(name, 20 + number, packaged="client") for number, name in enumerate(names)]
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda volunteer: attach(server, volunteer, key, cores=1), volunteers))
     submit(server)
@@ -292,7 +306,7 @@ def submit(server: Machine) -> None:
 
 def test_a_lost_server_with_four_clients(stage: Callable[..., Machine]) -> None:
     told = Transcript()
-    first = stage("first", 10)
+    first = stage("first", 10, packaged="server")
     volunteers = began(stage, first, [f"volunteer{number}" for number in range(VOLUNTEERS)])
     told.say(f"installed; {VOLUNTEERS} clients train")
     first.run("vcdl", "server", "backup", "--to", "/srv/backup")
@@ -330,7 +344,7 @@ def test_a_full_disk_stops_new_work_before_the_database() -> None:
 
 def fill(stage: Callable[..., Machine], disk: Path) -> None:
     told = Transcript()
-    server = stage("small", 12, disk)
+    server = stage("small", 12, disk, "server")
     began(stage, server, ["volunteer"])
     told.say("installed on a disk of 6 GB, and training")
     told.say(server.run("vcdl", "project", "disk", "--project-dir", PROJECT, user="boincadm"))
