@@ -65,6 +65,17 @@ def test_a_run_of_another_model_is_refused(job: Path, capsys: pytest.CaptureFixt
     assert "trained another model" in capsys.readouterr().err
 
 
+def test_a_file_is_the_same_by_what_is_in_it(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for place, weights in ((job, "job.weights.h5"), (job.parent / "run" / "job.yaml", "run.weights.h5")):
+        (job.parent / weights).write_bytes(b"the same")
+        model = DEMO.model.model_copy(update={"weights": job.parent / weights})
+        save_job(DEMO.model_copy(update={"model": model}), place)
+    assert planned(job)["why"] == "the cheapest"
+    (job.parent / "job.weights.h5").write_bytes(b"others..")
+    assert exit_code_of(["plan", str(job), str(job.parent / "run")]) != 0
+    assert "trained another model" in capsys.readouterr().err
+
+
 def test_a_deadline_that_nothing_keeps_names_the_nearest(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code_of(["plan", str(job), str(job.parent / "run"), "--deadline", "1s"]) == 1
     assert "nothing here keeps 1 s; the nearest is" in capsys.readouterr().out

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from fastapi.testclient import TestClient
 
+from tests.fleet.fleet_files import fleet_file
 from tests.recorded_run import FIRST_SESSION, recorded
 from tests.run_folders import make_run
 from tests.web.asking import asking
@@ -21,6 +22,12 @@ from vcdl.web.served_commands import CommandRequest, served_command
 from vcdl.web.sessions import Role
 
 API = "/api/v1/commands"
+NEW = """
+name: demo
+model: {builtin: {name: mlp, units: [4]}}
+data: {dataset: digits, shards: 2}
+stop: {epochs: 2}
+"""
 
 
 def ask(client: TestClient, command: str, *jobs: str, **options: Any) -> tuple[int, dict[str, Any]]:
@@ -44,7 +51,9 @@ def test_commands_are_the_same_at_a_service(
     paused = make_run(runs / "paused", recorded(FIRST_SESSION), finished=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
-    with served(runs) as service:
+    (tmp_path / "job.yaml").write_text(NEW)
+    fleet = fleet_file(tmp_path)
+    with served(runs, "--fleet", str(fleet)) as service:
         keep_connection(ServiceConnection("lab", service.url, Accounts(runs).add("ada", Role.OPERATOR, 1)))
 
         def said(*words: str) -> tuple[int, str, str]:
@@ -59,6 +68,15 @@ def test_commands_are_the_same_at_a_service(
 
         for words in (("status", "one"), ("compare", "one", "two", "--csv"), ("profile", "paused")):
             assert said(*words) == said_there(*words)
+        new = str(tmp_path / "job.yaml")
+        for words in ((new, "one", "--set", "stop.epochs=9"), (new, "one", "--deadline", "1s")):
+            assert said("plan", *words)[:2] == said_there("plan", *words)[:2]
+        with_fleet = said_there("plan", new, "one", "--fleet", str(fleet))
+        assert "t3.2xlarge" in with_fleet[1]
+        assert said("plan", new, "one", "--fleet", "fleet")[:2] == with_fleet[:2]
+        assert "there is no fleet 'other' at this service, only fleet" in said("plan", "one", "--fleet", "other")[2]
+        assert "compare at a service takes no job file" in said("compare", new)[2]
+        assert not list((runs / ".service").glob("looked-at-*"))
         assert json.loads(said("jobs", "--json")[1])[0]["job"] == "paused"
         assert said("jobs")[1].splitlines()[1].split()[:3] == ["paused", "paused", "2/2"]
         assert said("set", "paused", "stop.patience=3")[:2] == (0, "paused: stop.patience is 3, was not set\n")
@@ -96,6 +114,20 @@ def test_commands_are_the_same_at_a_service(
 def test_what_is_not_in_the_table_is_refused(request_: CommandRequest) -> None:
     with pytest.raises(Exception, match=r"at a service|a service runs no|may be|writes no|cannot be|the server's"):
         served_command(request_, Role.SUBMITTER)
+
+
+def test_a_new_job_is_planned_for_a_submitter_alone_and_as_one_that_is_sent(tmp_path: Path) -> None:
+    make_run(tmp_path / "one")
+    client = asking(tmp_path, logged_in=False)
+    new = {"job": json.dumps({"name": "away", "model": {"builtin": "mlp"}, "data": {"from": "/etc/passwd"}})}
+    for role, status, words in (
+        (Role.READER, 403, "may not send a job"),
+        (Role.SUBMITTER, 422, "leads out of the job"),
+    ):
+        of_role(tmp_path, client, "ada", role)
+        answer = client.post(f"{API}/plan", json={"arguments": ["one"], "new": new})
+        assert answer.status_code == status
+        assert words in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("name", ["--help", "-", "../runs/one", "/etc", "one/../one", ".service", "one\n"])

@@ -2,16 +2,19 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.fleet.fleet_files import fleet_file
 from tests.run_folders import make_run
 from tests.web.asking import asking
 from vcdl.job import load_frozen_job
 from vcdl.web.accounts import Accounts
+from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner
 from vcdl.web.sessions import FOLDER, Caller, Role
 from vcdl.web.submissions import Submissions
 
@@ -22,14 +25,20 @@ API = "/api/v1"
 class Sender:
     """A submitter, and the service's own processes kept from starting: the checks, and the runs that begin."""
 
-    def __init__(self, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self,
+        runs: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        fleets: Sequence[Path] = (),
+        budget_usd: float | None = None,
+    ) -> None:
         runs.mkdir(exist_ok=True)
         self.runs = runs
         self.begun: list[str] = []
         monkeypatch.setattr(Submissions, "_check", lambda _self, _folder: None)
         monkeypatch.setattr(Submissions, "_begin", lambda _self, name: self.begun.append(name))
-        self.client: TestClient = asking(runs, logged_in=False)
-        token = Accounts(runs).add("ada", Role.SUBMITTER, 1)
+        self.client: TestClient = asking(runs, logged_in=False, fleets=fleets)
+        token = Accounts(runs).add("ada", Role.SUBMITTER, 1, budget_usd=budget_usd)
         self.client.headers["authorization"] = f"Bearer {token}"
 
     def send(self, job: Any, key: str = "key-12345", files: dict[str, list[str]] | None = None) -> tuple[int, str]:
@@ -152,6 +161,37 @@ def test_a_submitter_has_so_many_open_jobs_and_a_reader_none(sender: Sender) -> 
     sender.client.headers["authorization"] = f"Bearer {Accounts(sender.runs).add('bob', Role.READER, 1)}"
     assert sender.send(JOB)[0] == 403
     assert sender.put(b"x")[0] == 403
+
+
+def test_the_money_of_a_fleet_is_planned_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sender = Sender(tmp_path / "runs", monkeypatch, fleets=[fleet_file(tmp_path)], budget_usd=10.0)
+    planned = {"forecasts": [{"choice": "3 × t3", "usd": {"median": 4.0}}], "recommended": "3 × t3"}
+    asked: list[CommandRequest] = []
+
+    def plan(_self: CommandRunner, request: CommandRequest, _rule: object) -> CommandAnswer:
+        asked.append(request)
+        return CommandAnswer(json.dumps(planned), "", 0)
+
+    monkeypatch.setattr(CommandRunner, "run", plan)
+    assert sender.send(JOB) == (202, "away")
+    assert sender.send(JOB, "key-67890") == (202, "away-2")
+    assert asked[0].options == {"--json": True, "--fleet": "fleet"}
+    assert sender.send(JOB, "key-third") == (
+        422,
+        "this job would cost about 4.00 $, and ada has 2.00 $ left of 10.00 $: "
+        "give it fewer epochs, or ask the operator for a token with more",
+    )
+    assert Accounts(sender.runs).planned_usd("ada") == 8.0
+    make_run(sender.runs / "away").prepared_file.touch()
+    changed = {"arguments": ["away", "stop.epochs=900"]}
+    assert "within ada's budget" in sender.client.post(f"{API}/commands/set", json=changed).json()["detail"]
+    more = {"arguments": ["away"], "options": {"--set": ["stop.epochs=900"]}}
+    assert "within ada's budget" in sender.client.post(f"{API}/commands/resume", json=more).json()["detail"]
+    planned["recommended"] = "nothing"
+    assert "cannot be planned" in sender.send(JOB, "key-fourth")[1]
+    Accounts(sender.runs).costs_nothing("away-2")  # it did not begin
+    planned["recommended"] = "3 × t3"
+    assert sender.send(JOB, "key-fifth") == (202, "away-3")
 
 
 def test_a_submitter_stops_its_own_jobs_and_no_others(sender: Sender) -> None:

@@ -2,6 +2,8 @@
 
 import shutil
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,8 @@ import click
 from vcdl.errors import ExitCode, JobError
 
 if TYPE_CHECKING:
-    from vcdl.remote.service_client import ServiceClient
+    from vcdl.remote.parcel import Parcel
+    from vcdl.remote.service_client import Progress, ServiceClient
 
 _GIVEN = "vcdl.commands.given"
 server_option = click.option("--server", metavar="NAME", help="A service of `vcdl login`: DIR is a job's name there.")
@@ -46,11 +49,13 @@ class ServedCommand(click.Command):
                 arguments += [value] if isinstance(value, str) else value
             else:
                 options[max(parameter.opts, key=len)] = value
-        output = given.get("output")
+        output, client, new = given.get("output"), client_of(server), None
+        if arguments and Path(arguments[0]).suffix in (".yaml", ".yml"):  # no job has such a name
+            with _sending(Path(arguments.pop(0)), options.pop("--set", ())) as (parcel, progress):
+                new = client.sent(parcel, progress)
         name = " ".join(ctx.command_path.split()[1:]).replace("hosts show", "hosts")
-        answer = client_of(server).command(
-            name, arguments, options, output and Path(output), columns=min(400, shutil.get_terminal_size().columns)
-        )
+        columns = min(400, shutil.get_terminal_size().columns)
+        answer = client.command(name, arguments, options, output and Path(output), columns=columns, new=new)
         click.echo(answer["output"], nl=False)
         click.echo(answer["errors"], nl=False, err=True)
         return int(answer["exit_code"])
@@ -93,16 +98,23 @@ def watch_job(server: str, path: Path | None) -> ExitCode:
 
 def submit_job(server: str, job_file: Path, overrides: tuple[str, ...], wait: bool) -> ExitCode:
     """Send a job, and watch it unless told not to. Raises VcdlError."""
-    from vcdl.remote.parcel import parcel_of
-    from vcdl.report.wording import size
-
     client = client_of(server)
-    with parcel_of(job_file, overrides) as parcel:
-        whole = sum(file.size_bytes for file in parcel.files)
-        with click.progressbar(length=max(1, whole), label=f"sending {size(whole)}", file=sys.stderr) as bar:
-            name = client.submit(parcel, progress=lambda sent, _: bar.update(sent - bar.pos))
+    with _sending(job_file, overrides) as (parcel, progress):
+        name = client.submit(parcel, progress=progress)
     click.echo(f"submitted {name} to {server}")
     if wait:
         return watch_job(server, Path(name))
     click.echo(f"`vcdl watch {name} --server {server}` shows its progress")
     return ExitCode.OK
+
+
+@contextmanager
+def _sending(job_file: Path, overrides: Sequence[str]) -> "Iterator[tuple[Parcel, Progress]]":
+    """A job as it is sent, and what shows how far that is. Raises VcdlError."""
+    from vcdl.remote.parcel import parcel_of
+    from vcdl.report.wording import size
+
+    with parcel_of(job_file, overrides) as parcel:
+        whole = sum(file.size_bytes for file in parcel.files)
+        with click.progressbar(length=max(1, whole), label=f"sending {size(whole)}", file=sys.stderr) as bar:
+            yield parcel, lambda sent, _: bar.update(sent - bar.pos)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from filecmp import cmp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,7 @@ def _measured(job: "Job", run: Path | None) -> "tuple[RunProfile, Job]":
         return measured_here(job), job
     folder = chosen_run(run)
     profile, measured = measured_run(folder), read_frozen(folder)
-    others = [key for key in ("model", "data") if _kept(job, key) != _kept(measured, key)]
+    others = [key for key in ("model", "data") if not _are_alike(_kept(job, key), _kept(measured, key))]
     if others:
         raise RunFolderError(
             f"{shown(folder.path)} trained another {' and '.join(others)}, whose times say nothing about this job's: "
@@ -100,6 +101,18 @@ def _kept(job: "Job", key: str) -> "dict[str, Any]":
     """A section's settings that a subtask's time follows from, beside its size."""
     found: dict[str, Any] = {**job.resolved()[key]}
     return {name: value for name, value in found.items() if name not in ("shards", "split", "validation")}
+
+
+def _are_alike(one: "dict[str, Any]", other: "dict[str, Any]") -> bool:
+    """Whether two sections say the same, files by what is in them: each job at a service has its own."""
+    return one.keys() == other.keys() and all(
+        value == other[key] or _is_same_file(value, other[key]) for key, value in one.items()
+    )
+
+
+def _is_same_file(one: Any, other: Any) -> bool:
+    files = [Path(value) for value in (one, other) if isinstance(value, str) and Path(value).is_file()]
+    return len(files) == 2 and cmp(*files, shallow=False)
 
 
 def _epochs(job: "Job", profile: "RunProfile", accuracy: float | None, unknown: list[str]) -> int:

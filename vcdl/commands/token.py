@@ -52,14 +52,22 @@ def command() -> None:
     "--days", type=click.FloatRange(min=0, min_open=True), default=90.0, show_default=True, help="How long it lasts."
 )
 @click.option("--job", metavar="NAME", help="The only job for which a worker may train [default: all].")
+@click.option(
+    "--budget-usd",
+    type=click.FloatRange(min=0),
+    metavar="USD",
+    help="Money of fleets that a submitter's jobs may be planned to cost.",
+)
 @_where
-def add(name: str, role: str, days: float, job: str | None, runs: Path) -> ExitCode:
+def add(name: str, role: str, days: float, job: str | None, budget_usd: float | None, runs: Path) -> ExitCode:
     """Make a token, and show it this once."""
     from vcdl.web.sessions import Role
 
     if job is not None and role != "worker":
         raise click.UsageError("--job is for workers: all other roles see every job")
-    click.echo(_accounts(runs).add(name, Role[role.upper()], days, job))
+    if budget_usd is not None and role != "submitter":
+        raise click.UsageError("--budget-usd is for submitters: no other role's jobs are bounded")
+    click.echo(_accounts(runs).add(name, Role[role.upper()], days, job, budget_usd))
     return ExitCode.OK
 
 
@@ -69,10 +77,12 @@ def list_(runs: Path) -> ExitCode:
     """List the tokens, without their secrets."""
     from vcdl.report.wording import aligned, printable
 
-    rows = [("id", "name", "role", "expires", "last used", "")]
-    for one in _accounts(runs).tokens():
+    rows, accounts = [("id", "name", "role", "expires", "last used", "")], _accounts(runs)
+    for one in accounts.tokens():
         state = "revoked" if one.revoked_s is not None else "" if one.is_valid else "expired"
         role = one.role.name.lower() if one.job is None else f"worker of {printable(one.job)}"
+        if one.budget_usd is not None:
+            role += f", {accounts.planned_usd(one.name):.2f} of {one.budget_usd:.2f} $"
         rows.append((one.id, printable(one.name), role, _day(one.expires_s), _day(one.used_s), state))
     for line in aligned(rows, left=range(6)):
         click.echo(line)

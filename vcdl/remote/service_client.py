@@ -120,10 +120,10 @@ class ServiceClient:
         return str(self._json("POST", f"/jobs/{quote(name, safe='')}/resume")["message"])
 
     def command(
-        self, name: str, arguments: Sequence[str], options: Mapping[str, Any], output: Path | None = None, **more: int
+        self, name: str, arguments: Sequence[str], options: Mapping[str, Any], output: Path | None = None, **more: Any
     ) -> dict[str, Any]:
         """Run a command there; returns what it said: `output`, `errors` and `exit_code`. `output`: where the file that
-        it writes is to be.
+        it writes is to be. `more`: `columns`, and as `new` a job that was sent.
         """
         sent = "" if output is None else f"output{output.suffix}"
         body = {"arguments": list(arguments), "options": dict(options), "output": sent, **more}
@@ -147,7 +147,12 @@ class ServiceClient:
                 raise GridUnavailable(f"the connection to {self.name} broke off: try again")
 
     def submit(self, parcel: Parcel, key: str = "", progress: Progress = lambda _sent, _all: None) -> str:
-        """Send a job, its data in pieces that the service lacks; returns its name. `key`: the same one submits once."""
+        """Send a job, and have it trained; returns its name. `key`: the same one submits once."""
+        body = self.sent(parcel, progress)
+        return str(self._json("POST", "/jobs", body, {"Idempotency-Key": key or uuid.uuid4().hex})["job"])
+
+    def sent(self, parcel: Parcel, progress: Progress = lambda _sent, _all: None) -> dict[str, Any]:
+        """Send a job's data in pieces that the service lacks; returns the job as requests have it."""
         names = [chunk for file in parcel.files for chunk in file.chunks]
         missing = set()
         for begin in range(0, len(names), 5000):
@@ -157,8 +162,7 @@ class ServiceClient:
             for size_bytes in self._send(file, missing):
                 sent += size_bytes
                 progress(sent, whole)
-        body = {"job": parcel.job, "files": [{"name": file.name, "chunks": file.chunks} for file in parcel.files]}
-        return str(self._json("POST", "/jobs", body, {"Idempotency-Key": key or uuid.uuid4().hex})["job"])
+        return {"job": parcel.job, "files": [{"name": file.name, "chunks": file.chunks} for file in parcel.files]}
 
     def _send(self, file: ParcelFile, missing: set[str]) -> Iterator[int]:
         """Send those pieces of a file that are missing; yields the size of each, sent or not."""

@@ -21,7 +21,7 @@ _FILE = "accounts.db"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS tokens (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, hash TEXT NOT NULL, role INTEGER NOT NULL, created_s REAL NOT NULL,
-    expires_s REAL, revoked_s REAL, used_s REAL, job TEXT
+    expires_s REAL, revoked_s REAL, used_s REAL, job TEXT, budget_usd REAL
 );
 CREATE TABLE IF NOT EXISTS audit (
     id INTEGER PRIMARY KEY AUTOINCREMENT, time_s REAL NOT NULL, caller TEXT NOT NULL, deed TEXT NOT NULL,
@@ -29,9 +29,11 @@ CREATE TABLE IF NOT EXISTS audit (
 );
 CREATE TABLE IF NOT EXISTS submissions (
     caller TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, job TEXT NOT NULL UNIQUE,
-    PRIMARY KEY (caller, key)
+    usd REAL NOT NULL DEFAULT 0, PRIMARY KEY (caller, key)
 );
 """
+_LATER_COLUMNS = (("tokens", "job TEXT"), ("tokens", "budget_usd REAL"), ("submissions", "usd REAL NOT NULL DEFAULT 0"))
+"""Columns that a database of before December 2026 lacks."""
 _TIMEOUT_S = 10.0
 _USED_EVERY_S = 60.0
 """A token's last use is noted no more often."""
@@ -50,6 +52,8 @@ class Token:
     used_s: float | None
     job: str | None
     """The only job that a worker may train for; None: all."""
+    budget_usd: float | None
+    """The most that a submitter's jobs may cost by fleets; None: any amount."""
 
     @property
     def is_valid(self) -> bool:
@@ -76,12 +80,15 @@ class Accounts:
         self._path = service_folder(runs) / _FILE
         with self._opened() as database:
             database.executescript(_TABLES)
-            if "job" not in {column[1] for column in database.execute("PRAGMA table_info(tokens)")}:
-                database.execute("ALTER TABLE tokens ADD COLUMN job TEXT")  # of before December 2026
+            for table, column in _LATER_COLUMNS:
+                if column.split()[0] not in {known[1] for known in database.execute(f"PRAGMA table_info({table})")}:
+                    database.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
         self._path.chmod(PRIVATE_MODE)
 
-    def add(self, name: str, role: Role, days: float | None, job: str | None = None) -> str:
-        """Make a token, which nobody can be told again. `job`: the only one that a worker may train for.
+    def add(
+        self, name: str, role: Role, days: float | None, job: str | None = None, budget_usd: float | None = None
+    ) -> str:
+        """Make a token, which nobody can be told again. `job`, `budget_usd`: as in Token.
 
         Raises JobError for the owner's name, RunFolderError.
         """
@@ -92,8 +99,9 @@ class Accounts:
         expires_s = None if days is None else now_s + days * 86400
         with self._opened() as database:
             database.execute(
-                "INSERT INTO tokens (id, name, hash, role, created_s, expires_s, job) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (number, name, _hash(secret), int(role), now_s, expires_s, job),
+                "INSERT INTO tokens (id, name, hash, role, created_s, expires_s, job, budget_usd) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (number, name, _hash(secret), int(role), now_s, expires_s, job, budget_usd),
             )
         return f"vcdl_{number}_{secret}"
 
@@ -134,7 +142,9 @@ class Accounts:
         with self._opened() as database:
             rows = database.execute(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", (number,)).fetchall()
         token = _token(rows[0]) if rows else None
-        return Caller(token.name, token.role, token.id, token.job) if token is not None and token.is_valid else None
+        if token is None or not token.is_valid:
+            return None
+        return Caller(token.name, token.role, token.id, token.job, token.budget_usd)
 
     def note(self, caller: Caller, deed: str, job: str, outcome: str = "done") -> None:
         """Add a line to the log of deeds. Raises RunFolderError."""
@@ -166,12 +176,24 @@ class Accounts:
             ).fetchall()
         return rows[0] if rows else None
 
-    def submitted(self, caller: str, key: str, digest: str, job: str) -> None:
-        """Note that a caller's key made a job. Raises RunFolderError."""
+    def submitted(self, caller: str, key: str, digest: str, job: str, usd: float) -> None:
+        """Note that a caller's key made a job, which is planned to cost so much. Raises RunFolderError."""
         with self._opened() as database:
             database.execute(
-                "INSERT INTO submissions (caller, key, digest, job) VALUES (?, ?, ?, ?)", (caller, key, digest, job)
+                "INSERT INTO submissions (caller, key, digest, job, usd) VALUES (?, ?, ?, ?, ?)",
+                (caller, key, digest, job, usd),
             )
+
+    def planned_usd(self, caller: str) -> float:
+        """The dollars that all jobs of a caller were planned to cost. Raises RunFolderError."""
+        with self._opened() as database:
+            (total,) = database.execute("SELECT total(usd) FROM submissions WHERE caller = ?", (caller,)).fetchone()
+        return float(total)
+
+    def costs_nothing(self, job: str) -> None:
+        """Note that a job did not begin. Raises RunFolderError."""
+        with self._opened() as database:
+            database.execute("UPDATE submissions SET usd = 0 WHERE job = ?", (job,))
 
     def submitted_jobs(self, caller: str | None = None) -> list[str]:
         """The jobs that a caller submitted, or all. Raises RunFolderError."""
@@ -188,7 +210,7 @@ class Accounts:
             raise RunFolderError(f"{self._path} cannot be used ({error}): mend its disk or its rights") from error
 
 
-_COLUMNS = "id, name, role, created_s, expires_s, revoked_s, used_s, job"
+_COLUMNS = "id, name, role, created_s, expires_s, revoked_s, used_s, job, budget_usd"
 
 
 def _token(row: Sequence[Any]) -> Token:

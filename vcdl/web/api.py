@@ -59,6 +59,8 @@ class Command(BaseModel):
     """The name of a file that it writes."""
     columns: int = Field(default=80, ge=20, le=400)
     """The width of its lines."""
+    new: Submission | None = None
+    """A job that is not there yet, for `plan` and `profile`."""
 
 
 class Json(Response):
@@ -150,8 +152,7 @@ def submit(
 ) -> dict[str, str]:
     """Train a job. It is checked first, which takes some seconds; the same key submits once."""
     caller = needs(request, Role.SUBMITTER)
-    files = [SentFile(file.name, tuple(file.chunks)) for file in sent.files]
-    return {"job": service_of(request).submit(caller, idempotency_key, sent.job, files)}
+    return {"job": service_of(request).submit(caller, idempotency_key, sent.job, _files(sent))}
 
 
 @router.post("/jobs/{name}/stop", status_code=202)
@@ -171,8 +172,10 @@ def run_command(request: Request, command: Annotated[str, Path(max_length=20)], 
     """Run `status`, `profile`, `plan`, `compare`, `hosts`, `plot`, `export`, `set`, `stop`, `resume`, `hosts ban` or
     `hosts unban` here: `{"output": …, "errors": …, "exit_code": …, "file": …}`.
     """
-    wanted = CommandRequest(command, asked.arguments, asked.options, asked.output, asked.columns)
-    return Json(asdict(service_of(request).run_command(caller_of(request), wanted)))
+    service, sent = service_of(request), asked.new
+    new = None if sent is None else service.submissions.looked_at(sent.job, _files(sent))
+    wanted = CommandRequest(command, asked.arguments, asked.options, asked.output, asked.columns, new)
+    return Json(asdict(service.run_command(caller_of(request), wanted)))
 
 
 @router.get("/outputs/{folder}/{name}", response_class=FileResponse)
@@ -187,6 +190,10 @@ def output(request: Request, folder: str, name: str) -> FileResponse:
 def file(request: Request, name: Name, file: str) -> FileResponse:
     """A file that a run leaves behind: the model, its results, its curves."""
     return service_of(request).file(name, file)
+
+
+def _files(sent: Submission) -> list[SentFile]:
+    return [SentFile(file.name, tuple(file.chunks)) for file in sent.files]
 
 
 def _row(row: JobRow | UnreadableJob) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,6 +50,8 @@ class CommandRule:
     """How many of its arguments name jobs; None: all."""
     writes: bool = False
     """Whether it writes a file with --output."""
+    takes_new: bool = False
+    """Whether it takes the file of a job that is not there yet."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class CommandRequest:
     """The name of the file that it is to write; empty: none."""
     columns: int = 80
     """The width of the caller's terminal."""
+    new: AbstractContextManager[Path] | None = None
+    """A job that is not there yet: its folder while the command runs. Arguments are then the runs to measure by."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,10 @@ _JSON = frozenset({"--json"})
 COMMANDS: Mapping[str, CommandRule] = {
     "status": CommandRule(options=_JSON),
     "hosts": CommandRule(options=_JSON),
-    "profile": CommandRule(options=_JSON, writes=True),
-    "plan": CommandRule(options=_JSON | {"--deadline", "--budget-usd", "--accuracy", "--set"}, writes=True),
+    "profile": CommandRule(options=_JSON, writes=True, takes_new=True),
+    "plan": CommandRule(
+        options=_JSON | {"--deadline", "--budget-usd", "--accuracy", "--set", "--fleet"}, writes=True, takes_new=True
+    ),
     "compare": CommandRule(options=_JSON | {"--csv"}, jobs=None),
     "plot": CommandRule(options=frozenset({"--title"}), jobs=None, writes=True),
     "export": CommandRule(options=frozenset({"--best"}), writes=True),
@@ -101,8 +107,10 @@ def served_command(request: CommandRequest, role: Role) -> tuple[CommandRule, li
     if odd := [option for option in request.options if option not in command.options]:
         takes = ", ".join(sorted(command.options)) or "no option"
         raise JobError(f"{request.name} at a service has no {odd[0][:30]}: it takes {takes}")
+    if request.new is not None and not command.takes_new:
+        raise JobError(f"{request.name} at a service takes no job file: give the name of a job there")
     jobs = [*request.arguments][: command.jobs]
-    if len(jobs) < (1 if command.jobs is None else command.jobs):
+    if request.new is None and len(jobs) < (1 if command.jobs is None else command.jobs):
         raise JobError(f"{request.name} at a service needs the name of a job: `vcdl jobs --server` lists them")
     rest = request.arguments[len(jobs) :]
     if rest and not (request.name == "set" or command.jobs == 0):
@@ -124,8 +132,10 @@ def served_command(request: CommandRequest, role: Role) -> tuple[CommandRule, li
 class CommandRunner:
     """Runs commands in a folder of runs, some at a time."""
 
-    def __init__(self, runs: Path) -> None:
+    def __init__(self, runs: Path, fleets: Sequence[Path] = ()) -> None:
+        """`fleets`: files of fleets, which a plan may name."""
         self._runs = runs
+        self._fleets = {file.stem: file for file in fleets}
         self._outputs = service_folder(runs) / "outputs"
         self._turns = threading.BoundedSemaphore(_AT_ONCE)
         self._line_up = threading.BoundedSemaphore(_IN_LINE)
@@ -133,12 +143,12 @@ class CommandRunner:
     def run(self, request: CommandRequest, command: CommandRule) -> CommandAnswer:
         """Run a command that `served_command` has let pass; its exit code tells whether it failed.
 
-        Raises RunFolderError, ServiceBusy, and VcdlError when it takes too long.
+        Raises RunFolderError, ServiceBusy, what `request.new` raises, and VcdlError when it takes too long.
         """
-        with self._output(request) as output, self._turn():
+        with self._output(request) as output, self._turn(), request.new or nullcontext() as new:
             try:
                 done = subprocess.run(
-                    [sys.executable, "-m", "vcdl", *self._words(request, command, output)],
+                    [sys.executable, "-m", "vcdl", *self._words(request, output, new)],
                     cwd=self._runs,
                     env={**os.environ, "COLUMNS": str(request.columns)},
                     stdin=subprocess.DEVNULL,
@@ -150,8 +160,8 @@ class CommandRunner:
                 raise VcdlError(f"{request.name} took more than {_LONGEST_S:g} s at the service") from None
             is_there = output is not None and output.is_file()
             return CommandAnswer(
-                self._told(done.stdout, output, request),
-                self._told(done.stderr, output, request),
+                self._told(done.stdout, output, request, new),
+                self._told(done.stderr, output, request, new),
                 done.returncode,
                 f"{output.parent.name}/{output.name}" if output is not None and is_there else None,
             )
@@ -167,20 +177,29 @@ class CommandRunner:
         """Remove a file that was fetched."""
         shutil.rmtree(path.parent, ignore_errors=True)
 
-    def _words(self, request: CommandRequest, command: CommandRule, output: Path | None) -> list[str]:
+    def _words(self, request: CommandRequest, output: Path | None, new: Path | None) -> list[str]:
         words = request.name.split()
         for option, value in request.options.items():
             if value is True:
                 words.append(option)
-            words += [f"{option}={text}" for text in _texts(value)]
+            words += [f"{option}={self._fleet(text) if option == '--fleet' else text}" for text in _texts(value)]
         if output is not None:
             words.append(f"--output={output}")
         if request.name.startswith("hosts "):
             words.append(f"--project-dir={self._runs.parents[1]}")
         arguments = [*_texts(request.arguments)]
-        if request.name == "plan":
-            arguments = [f"{arguments[0]}/job.yaml", arguments[0]]
+        if new is not None:
+            arguments.insert(0, str(new / "job.yaml"))
+        elif request.name == "plan":
+            arguments.insert(0, f"{arguments[0]}/job.yaml")
         return [*words, "--", *arguments]
+
+    def _fleet(self, name: str) -> Path:
+        """The file of a fleet. Raises JobError."""
+        if name not in self._fleets:
+            known = ", ".join(self._fleets) or "none: `vcdl serve --fleet` shows one"
+            raise JobError(f"there is no fleet {name[:60]!r} at this service, only {known}")
+        return self._fleets[name]
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -217,12 +236,14 @@ class CommandRunner:
             with suppress(OSError):
                 folder.rmdir()  # which one with a file in it is not
 
-    def _told(self, said: bytes, output: Path | None, request: CommandRequest) -> str:
+    def _told(self, said: bytes, output: Path | None, request: CommandRequest, new: Path | None) -> str:
         """A command's words, without the paths of the server."""
         text = said[:_MOST_CHARACTERS].decode("utf-8", "replace")
         if output is not None:
             for path in (output, output.relative_to(self._runs)):
                 text = text.replace(str(path), request.output)
+        for path in [*([] if new is None else [new]), *self._fleets.values()]:
+            text = text.replace(f"{path}/", "").replace(str(path), path.stem)
         return text.replace(f"{self._runs}/", "").replace(str(self._runs), "the service")
 
 

@@ -13,13 +13,14 @@ from fastapi import Request
 from fastapi.responses import FileResponse
 
 from vcdl.backoff import wait_until
-from vcdl.errors import GridError, RunFolderError, VcdlError, folder_errors, start_cure
+from vcdl.errors import GridError, JobError, RunFolderError, VcdlError, folder_errors, start_cure
 from vcdl.run.control import ask_to_pause, release
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
 from vcdl.run.reading import is_finished, read_report
 from vcdl.web.accounts import Accounts
-from vcdl.web.catalogue import JobCatalogue, NoSuchJobError
+from vcdl.web.budgets import Budgets
+from vcdl.web.catalogue import JobCatalogue, NoSuchJobError, project_of
 from vcdl.web.chunks import ChunkStore
 from vcdl.web.guard import FailedLogins
 from vcdl.web.job_page import FILES, Pages
@@ -61,14 +62,16 @@ class WebService:
     chunks: ChunkStore = field(init=False)
     submissions: Submissions = field(init=False)
     commands: CommandRunner = field(init=False)
+    budgets: Budgets = field(init=False)
 
     def __post_init__(self) -> None:
         runs = self.catalogue.runs
         self.pages = Pages(bool(self.fleets), self.base)
         self.metrics = Metrics(self.catalogue)
         self.chunks = ChunkStore(service_folder(runs) / "chunks", self.data_bytes)
-        self.submissions = Submissions(runs, self.accounts, self.chunks)
-        self.commands = CommandRunner(runs)
+        self.commands = CommandRunner(runs, self.fleets)
+        self.budgets = Budgets(self.accounts, self.commands, self.fleets)
+        self.submissions = Submissions(runs, self.accounts, self.chunks, self.budgets)
 
     @classmethod
     def over(cls, runs: Path, secure_cookies: bool = False, fleets: Sequence[Path] = (), base: str = "") -> Self:
@@ -140,6 +143,13 @@ class WebService:
     def run_command(self, caller: Caller, request: CommandRequest) -> CommandAnswer:
         """Run a command for a caller; its own failure is in the answer. Raises VcdlError for what may not be asked."""
         command, jobs = served_command(request, caller.role)
+        if request.new is not None and caller.role < Role.SUBMITTER:
+            raise Forbidden(f"{caller.name} may not send a job: this needs the role submitter")
+        if request.new is not None and not jobs and project_of(self.catalogue.runs) is not None:
+            raise JobError(
+                f"{request.name}: the clients of a project are measured by the jobs that they trained: "
+                f"`vcdl plan JOB.yaml NAME` names one, `vcdl jobs` lists them"
+            )
         for name in jobs:
             folder = self.folder(name)
             if request.name == "export":  # it loads the model
@@ -148,9 +158,11 @@ class WebService:
             return self.commands.run(request, command)
         about = " ".join(jobs or request.arguments)
         with self._noted(caller, request.name, about, command.role):
+            said, settings = "", request.options.get("--set", ())
+            if (settings or request.name == "set") and self.budgets.bounds(caller):
+                raise JobError(f"{about} is planned within {caller.name}'s budget: only an operator may change it")
             if request.name != "resume":
                 return self.commands.run(request, command)
-            said, settings = "", request.options.get("--set", ())
             if settings and not isinstance(settings, str | bool):
                 changed = self.commands.run(CommandRequest("set", [*jobs, *settings]), command)
                 if changed.exit_code:

@@ -44,6 +44,8 @@ class Caller:
     """The token's id; empty: it is the owner."""
     job: str | None = None
     """The only job whose pool a worker may enter; None: all jobs'."""
+    budget_usd: float | None = None
+    """The most that its jobs may cost by fleets; None: any amount."""
     csrf: str = ""
     """The secret that a form of this session must bring; empty: the caller has no session, but a token."""
 

@@ -11,9 +11,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from vcdl.errors import JobError, folder_errors
 from vcdl.job import load_job, save_job
 from vcdl.run.folder import RunFolder
 from vcdl.web.accounts import Accounts
+from vcdl.web.budgets import Budgets
 from vcdl.web.catalogue import project_of
 from vcdl.web.chunks import ChunkStore
 from vcdl.web.sessions import Caller, Role, service_folder
@@ -40,7 +42,7 @@ _FILES = (("model", "keras_json"), ("model", "keras"), ("model", "weights"), ("d
 """Keys that name a file of the submission."""
 _MOST_FILES, _MOST_JOB_BYTES = 8, 200_000
 _CHECK_S = 180.0
-_PROCESS = "process"
+_PROCESS, _LOOKED_AT = "process", "looked-at-"
 _OPEN_JOBS = 10
 """Jobs of a submitter that may be open at a time."""
 
@@ -56,7 +58,8 @@ class SentFile:
 class Submissions:
     """The submissions of a service."""
 
-    def __init__(self, runs: Path, accounts: Accounts, chunks: ChunkStore) -> None:
+    def __init__(self, runs: Path, accounts: Accounts, chunks: ChunkStore, budgets: Budgets) -> None:
+        self._budgets = budgets
         self._runs = runs
         self._folder = service_folder(runs) / "jobs"
         self._accounts = accounts
@@ -84,16 +87,27 @@ class Submissions:
             try:
                 self._write(folder, {**values, "name": name}, files)
                 self._check(folder)
-                self._accounts.submitted(caller.name, key, digest, name)  # from here on it is a job
+                usd = self._budgets.planned_usd(caller, folder)
+                self._accounts.submitted(caller.name, key, digest, name, usd)  # from here on it is a job
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
         self._begin(name)
         return name
 
+    @contextmanager
+    def looked_at(self, text: str, files: list[SentFile]) -> Iterator[Path]:
+        """The folder of a job that is only looked at, until the block ends. Raises as `submit`."""
+        values = _checked_values(text, {file.name for file in files})
+        with folder_errors(self._runs), tempfile.TemporaryDirectory(dir=self._folder.parent, prefix=_LOOKED_AT) as path:
+            self._write(folder := Path(path) / values["name"], values, files)
+            yield folder
+
     def begin_those_left(self) -> None:
         """Begin what was taken, and not begun when the service ended; and remove what never became a job."""
         taken = set(self._accounts.submitted_jobs())
+        for left in self._folder.parent.glob(f"{_LOOKED_AT}*"):
+            shutil.rmtree(left, ignore_errors=True)
         with suppress(OSError):
             for folder in self._folder.iterdir():
                 if folder.name not in taken:
@@ -186,6 +200,7 @@ class Submissions:
             )
         (folder / _PROCESS).write_text(str(process.pid), encoding="ascii")
         if process.wait() > 0 and not self._has_begun(name):
+            self._accounts.costs_nothing(name)
             (folder / "failure.txt").write_text(_words(log.read_text("utf-8", "replace"), folder), encoding="utf-8")
 
 

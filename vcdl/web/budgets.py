@@ -1,0 +1,55 @@
+"""The money of fleets: what a job would cost with them, and whether its submitter's token may spend that.
+
+`vcdl plan` forecasts the cost when a job comes; the sum of these forecasts is held to the token's budget.
+"""
+
+import json
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from vcdl.errors import JobError
+from vcdl.report.planned import usd
+from vcdl.web.accounts import Accounts
+from vcdl.web.served_commands import COMMANDS, CommandRequest, CommandRunner
+from vcdl.web.sessions import Caller
+
+
+class Budgets:
+    """The budgets of a service with some fleets."""
+
+    def __init__(self, accounts: Accounts, commands: CommandRunner, fleets: Sequence[Path]) -> None:
+        """`fleets`: their files."""
+        self._accounts = accounts
+        self._commands = commands
+        self._fleets = [file.stem for file in fleets]
+
+    def bounds(self, caller: Caller) -> bool:
+        """Whether what the caller's jobs cost here is bounded."""
+        return caller.budget_usd is not None and bool(self._fleets)
+
+    def planned_usd(self, caller: Caller, folder: Path) -> float:
+        """The dollars that a job, in a folder, takes of its submitter's budget: with several fleets those of the
+        dearest. Raises JobError for more than are left.
+        """
+        if caller.budget_usd is None or not self._fleets:
+            return 0.0
+        planned = max(self._forecast(folder, fleet) for fleet in self._fleets)
+        left = max(0.0, caller.budget_usd - self._accounts.planned_usd(caller.name))
+        if planned > left:
+            raise JobError(
+                f"this job would cost about {usd(planned)}, and {caller.name} has {usd(left)} left of "
+                f"{usd(caller.budget_usd)}: give it fewer epochs, or ask the operator for a token with more"
+            )
+        return planned
+
+    def _forecast(self, folder: Path, fleet: str) -> float:
+        options = {"--json": True, "--fleet": fleet}
+        done = self._commands.run(CommandRequest("plan", [], options, new=nullcontext(folder)), COMMANDS["plan"])
+        try:
+            plan = json.loads(done.output)
+            found = next(one for one in plan["forecasts"] if one["choice"] == plan["recommended"])
+            return float(found["usd"]["median"])
+        except (ValueError, KeyError, TypeError, StopIteration):
+            why = done.errors.strip().rpartition("error: ")[2] or "no choice of it comes to an end"
+            raise JobError(f"what this job would cost with the fleet {fleet} cannot be planned: {why}") from None
