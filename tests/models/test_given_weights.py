@@ -12,7 +12,9 @@ import pytest
 from vcdl.client.model import load_model
 from vcdl.errors import ModelError
 from vcdl.job.model import ModelSettings
+from vcdl.models import given_weights
 from vcdl.models.build import build_model
+from vcdl.wire.npz_form import NpzFile
 from vcdl.wire.workunit import Named
 
 pytestmark = pytest.mark.keras
@@ -97,6 +99,46 @@ def test_a_damaged_file_is_refused_in_a_line(name: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"write it with") as refused:
         build_model(ModelSettings(builtin=MLP, weights=tmp_path / name), (4,), 3)
     assert "\n" not in str(refused.value)
+
+
+def zip_bomb(path: Path) -> None:
+    a_model().save(path)
+    with zipfile.ZipFile(path) as whole:
+        config = whole.read("config.json")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
+        bomb.writestr("config.json", config)
+        bomb.writestr("model.weights.h5", bytes(1 << 20))
+
+
+def h5_bomb(path: Path) -> None:
+    """Weights of 4 TB, in chunks that are not there."""
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        file.create_dataset("layers/dense/vars/0", (1 << 20, 1 << 20), "f4", chunks=(1024, 1024), compression="gzip")
+
+
+def npz_bomb(path: Path) -> None:
+    np.savez_compressed(path, np.zeros(1 << 20), *a_model().get_weights()[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "says"),
+    [
+        ("m.keras", zip_bomb, "far more than the model's weights"),
+        ("m.weights.h5", h5_bomb, "1099511627776 numbers, far more"),
+        ("m.npz", npz_bomb, r"dense_1/kernel has shape \(4, 6\), the file \(1048576,\)"),
+    ],
+)
+def test_a_bomb_is_refused_before_it_is_unpacked(
+    name: str, write: Callable[[Path], None], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / name)
+    monkeypatch.setattr(given_weights, "_NUMBERS_MORE", 1000)
+    monkeypatch.setattr("shutil.copyfileobj", lambda *_: pytest.fail("unpacked"))
+    monkeypatch.setattr(NpzFile, "read", lambda *_: pytest.fail("read"))
+    with pytest.raises(ModelError, match=says):
+        build_model(ModelSettings(builtin=MLP, weights=tmp_path / name), (4,), 3)
 
 
 def test_a_saved_model_is_taken_with_its_weights_and_without_its_optimizer(tmp_path: Path) -> None:

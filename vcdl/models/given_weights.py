@@ -27,6 +27,10 @@ _SUFFIX = ".keras"
 _ZIP_ERRORS = (OSError, zipfile.BadZipFile, zlib.error, KeyError, RuntimeError, EOFError, NotImplementedError)
 _OBJECT = re.compile(r"for object <\w+ name=([^,>]+)")
 _SHAPES = re.compile(r"variable\.shape=(\([^)]*\)), Received: value\.shape=(\([^)]*\))")
+_TIMES, _NUMBERS_MORE = 2, 1_000_000
+"""A file holds at most so many times the numbers of its model, and so many more, or it is another one's, or a bomb."""
+_NUMBER_BYTES = 64
+"""Bytes of a file for each of them: with the states of an optimizer, in the widest type."""
 _COUNTS = re.compile(r"expected (\d+) variables, but received (\d+) variables")
 
 
@@ -48,6 +52,8 @@ def load_given_weights(model: Any, path: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="vcdl-weights-") as folder:
             extracted = Path(folder) / _WEIGHTS
             with _opened_keras(path) as archive, archive.open(_WEIGHTS) as packed, extracted.open("wb") as file:
+                if archive.getinfo(_WEIGHTS).file_size > _NUMBER_BYTES * _most_numbers(model):
+                    raise ModelError(f"{path} holds far more than the model's weights: it is of another model")
                 shutil.copyfileobj(packed, file)
             _load_h5(model, extracted, path)
     else:
@@ -92,7 +98,8 @@ def _opened_keras(path: Path) -> Iterator[zipfile.ZipFile]:
 
 def _load_h5(model: Any, path: Path, shown: Path) -> None:
     try:
-        surplus = _saved_variables(path) - len(model.weights)
+        variables, numbers = _saved_variables(path)
+        surplus = variables - len(model.weights)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise ModelError(
             f"{shown} holds no weights ({one_line(error)}): write it with model.save() or model.save_weights()"
@@ -101,6 +108,8 @@ def _load_h5(model: Any, path: Path, shown: Path) -> None:
         raise ModelError(
             f"{shown} holds {surplus} variables more than the model's {len(model.weights)}: it is of another model"
         )
+    if numbers > _most_numbers(model):  # which Keras would read before it compares shapes
+        raise ModelError(f"{shown} holds {numbers} numbers, far more than the model's weights: it is of another model")
     try:
         with warnings.catch_warnings(action="ignore"):  # what matters is in the error
             model.load_weights(str(path))
@@ -108,20 +117,26 @@ def _load_h5(model: Any, path: Path, shown: Path) -> None:
         raise ModelError(f"{shown} does not fit the model: {_reason(str(error))}") from error
 
 
-def _saved_variables(path: Path) -> int:
-    """Variables of layers in a file of Keras, without the states of random generators."""
+def _most_numbers(model: Any) -> int:
+    """The most numbers in a file of this model's weights."""
+    return _NUMBERS_MORE + _TIMES * int(model.count_params())
+
+
+def _saved_variables(path: Path) -> tuple[int, int]:
+    """Variables of layers in a file of Keras, without the states of random generators, and the numbers in all."""
     import h5py
 
-    found = 0
+    found = numbers = 0
 
     def count(name: str, item: Any) -> None:
-        nonlocal found
-        is_weight = name.startswith("layers/") and "seed_generator" not in name
-        found += is_weight and isinstance(item, h5py.Dataset)
+        nonlocal found, numbers
+        if name.startswith("layers/") and isinstance(item, h5py.Dataset):
+            found += "seed_generator" not in name
+            numbers += item.size or 0
 
     with h5py.File(path, "r") as file:
         file.visititems(count)
-    return found
+    return found, numbers
 
 
 def _reason(message: str) -> str:
@@ -143,15 +158,16 @@ def _load_npz(model: Any, path: Path) -> None:
             if set(file.names) == {f"arr_{number}" for number in range(len(names))}:  # np.savez(f, *get_weights())
                 names = [f"arr_{number}" for number in range(len(names))]
             _check_names(names, file, path)
+            for weight, name in zip(weights, names, strict=True):
+                found = file.header(name)
+                if found.shape != tuple(weight.shape) or found.dtype.kind not in "iuf":
+                    raise ModelError(
+                        f"{path} does not fit the model: {weight.path} has shape {tuple(weight.shape)}, "
+                        f"the file {found.shape} of {found.dtype}"
+                    )
             values = [file.read(name) for name in names]
     except (OSError, NpzError) as error:
         raise ModelError(f"{path} cannot be read ({one_line(error)}): write it with numpy.savez") from error
-    for weight, value in zip(weights, values, strict=True):
-        if tuple(value.shape) != tuple(weight.shape) or value.dtype.kind not in "iuf":
-            raise ModelError(
-                f"{path} does not fit the model: {weight.path} has shape {tuple(weight.shape)}, "
-                f"the file {tuple(value.shape)} of {value.dtype}"
-            )
     model.set_weights(values)
 
 
