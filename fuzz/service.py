@@ -1,6 +1,6 @@
 """Requests of every kind to every operation of a real service, by Schemathesis: `python -m fuzz.service`.
 
-An answer of 500 fails. Schemathesis is no dependency: `uvx` fetches it.
+An answer of 500 fails. Schemathesis is no dependency: uv fetches it.
 """
 
 import argparse
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from vcdl.web.served_commands import COMMANDS
 from vcdl.web.sessions import Role
 
 _JOBS = ["finished", "paused", "nobody"]
+SCHEMATHESIS = (sys.executable, "-m", "uv", "tool", "run", "schemathesis")
 
 
 def described(url: str, token: str) -> dict[str, Any]:
@@ -35,12 +37,8 @@ def described(url: str, token: str) -> dict[str, Any]:
     return found
 
 
-def main() -> int:
-    """Try them; returns 1 when one is answered by 500."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").strip())
-    parser.add_argument("--examples", type=int, default=50, help="requests to an operation (default: %(default)d)")
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+def tried(examples: int, seed: int, seconds: float | None = None) -> int:
+    """Try so many requests to an operation, for so long at most; returns another number than 0 for a failure."""
     with tempfile.TemporaryDirectory(prefix="vcdl-fuzz-") as folder:
         runs = Path(folder) / "runs"
         make_run(runs / "finished")
@@ -49,10 +47,25 @@ def main() -> int:
         with served(runs) as service:
             schema = Path(folder) / "openapi.json"
             schema.write_text(json.dumps(described(service.url, token)))
-            command = ["uvx", "schemathesis", "run", str(schema), "--url", service.url, "--rate-limit", "40/s"]
+            command = [*SCHEMATHESIS, "run", str(schema), "--url", service.url, "--rate-limit", "40/s"]
             command += ["-H", f"Authorization: Bearer {token}", "--checks", "not_a_server_error"]
-            command += ["--max-examples", str(options.examples), "--seed", str(options.seed)]
-            return subprocess.run(command, check=False).returncode
+            command += ["--max-examples", str(examples), "--seed", str(seed)]
+            code = 0
+            with suppress(subprocess.TimeoutExpired):
+                code = subprocess.run(command, check=False, timeout=seconds).returncode
+            bugs = service.kill()  # the service tells each 500 on its terminal
+            sys.stderr.write(bugs)
+            return code or len(bugs)
+
+
+def main() -> int:
+    """Try them; returns 1 when one is answered by 500."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").strip())
+    parser.add_argument("--examples", type=int, default=50, help="requests to an operation (default: %(default)d)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, help="the longest time (default: until all are tried)")
+    options = parser.parse_args()
+    return min(1, tried(options.examples, options.seed, options.seconds))
 
 
 if __name__ == "__main__":

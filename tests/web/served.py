@@ -51,10 +51,13 @@ class Served:
     def pid(self) -> int:
         return self._process.pid
 
-    def kill(self) -> None:
-        """Kill it as hard as can be."""
+    def kill(self) -> str:
+        """Kill it as hard as can be; returns what it had to say since its start."""
         self._process.kill()
-        self._process.communicate()
+        if self._process.stdout is None or self._process.stdout.closed:
+            return ""
+        said, _ = self._process.communicate()
+        return said.strip()
 
     def end(self) -> None:
         """End it in good order."""

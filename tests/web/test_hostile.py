@@ -116,6 +116,14 @@ def test_a_body_that_stands_still_or_trickles_is_given_up(monkeypatch: pytest.Mo
     assert 1 < len(asyncio.run(types(0.05))) < 10
 
 
+def test_those_who_only_watch_leave_connections_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path / "demo")
+    monkeypatch.setattr("vcdl.web.routes.MOST_WATCHERS", 0)
+    client = asking(tmp_path)
+    assert client.get("/jobs/demo/live").status_code == 503
+    assert client.get("/jobs/demo").status_code == 200
+
+
 def _npz_bomb(path: Path) -> None:
     """An array of 8 GB in some megabytes: zeros, as whole as any other."""
     header = io.BytesIO()

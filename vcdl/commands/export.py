@@ -13,6 +13,7 @@ _EXAMPLES = """\b
 Examples:
   vcdl export runs/fashion_mnist -o model.keras
   vcdl export runs/fashion_mnist -o best.keras --best
+  vcdl export runs/fashion_mnist --mlflow http://127.0.0.1:5000
 
 The exported model normalises by itself: give it samples as they are in your data
 set, say images of 0 to 255. keras.models.load_model needs nothing of vcdl."""
@@ -32,6 +33,22 @@ def export(path: Path, output: Path, best: bool = False) -> ExitCode:
     return ExitCode.OK
 
 
+def export_to_mlflow(path: Path, server: str) -> ExitCode:
+    """Log a run's settings, curves and results to an MLflow server. Raises VcdlError."""
+    from vcdl.journal.events import VersionEvaluated
+    from vcdl.report.mlflow_run import log_run
+    from vcdl.run.frozen_job import read_frozen
+    from vcdl.run.reading import journal_of, read_report
+
+    folder = RunFolder.existing(path)
+    files = [file for file in (folder.summary_file, folder.plot_file, folder.keras_file) if file.is_file()]
+    with journal_of(folder) as journal:
+        events = () if journal is None else journal.stream(kinds=(VersionEvaluated,))
+        run = log_run(server, folder.path, read_frozen(folder), read_report(folder), events, files)
+    click.echo(f"run {run} of MLflow")
+    return ExitCode.OK
+
+
 def _best_version(folder: RunFolder) -> int:
     from vcdl.run.reading import read_report
 
@@ -42,8 +59,8 @@ def _best_version(folder: RunFolder) -> int:
     return report.history.closed[epoch.epoch].event.version
 
 
-def _keras_file(_context: click.Context, _parameter: click.Parameter, value: Path) -> Path:
-    if value.suffix != ".keras":
+def _keras_file(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
+    if value is not None and value.suffix != ".keras":
         raise click.BadParameter(f"{value} must end in .keras, the format that Keras saves a whole model in")
     return value
 
@@ -54,13 +71,18 @@ def _keras_file(_context: click.Context, _parameter: click.Parameter, value: Pat
     "-o",
     "--output",
     metavar="FILE.keras",
-    required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     callback=_keras_file,
     help="File to write; an existing one is replaced.",
 )
 @project_option
 @click.option("--best", is_flag=True, help="The end of the best epoch instead of the newest weights.")
-def command(path: Path, project_dir: Path | None, output: Path, best: bool) -> ExitCode:
+@click.option("--mlflow", metavar="URL", help="Log settings, curves and results to this MLflow server instead.")
+def command(path: Path, project_dir: Path | None, output: Path | None, best: bool, mlflow: str | None) -> ExitCode:
     """Write a run's model as a file for plain Keras."""
-    return export(in_project(path, project_dir) or path, output, best)
+    path = in_project(path, project_dir) or path
+    if (output is None) == (mlflow is None):
+        raise click.UsageError("say where to: -o FILE.keras for the model, or --mlflow URL for the run")
+    if output is not None:
+        return export(path, output, best)
+    return export_to_mlflow(path, str(mlflow))

@@ -12,9 +12,9 @@ from vcdl.errors import VcdlError
 from vcdl.web.catalogue import PAGE
 from vcdl.web.guard import too_many
 from vcdl.web.job_page import JobFacts, job_parts
-from vcdl.web.live import Parts
+from vcdl.web.live import MOST_WATCHERS, Parts
 from vcdl.web.overview import fleets_page, hosts_page, money_words, server_page
-from vcdl.web.served_commands import CommandRequest
+from vcdl.web.served_commands import CommandRequest, ServiceBusy
 from vcdl.web.service import Forbidden, WebService, caller_of, needs, service_of
 from vcdl.web.sessions import COOKIE, SESSION_S, Caller, Role, is_same
 
@@ -198,6 +198,8 @@ def _page(request: Request, template: str, status: int = 200, **words: object) -
 
 
 def _live(service: WebService, key: str, render: Callable[[], Parts]) -> StreamingResponse:
+    if service.live.watchers >= MOST_WATCHERS:  # each holds a connection, of which the service has twice as many
+        raise ServiceBusy("too many pages are watched: this one is as it was when it came")
     return StreamingResponse(service.live.follow(key, render), media_type="text/event-stream")
 
 

@@ -1,0 +1,66 @@
+"""A run as a run of MLflow, by MLflow's own client: settings, curves and files; logged again, it takes the place of
+what was logged before.
+"""
+
+import hashlib
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from vcdl.errors import GridError, without_passwords
+from vcdl.job import Job
+from vcdl.journal.events import Recorded
+from vcdl.report.measures import Report
+from vcdl.report.own_settings import own_settings
+from vcdl.report.tensorboard import scalars
+
+_RUN = "vcdl.run"
+"""The tag that finds what was logged before: a hash of the machine and the folder."""
+_METRICS, _PARAMETERS = 1000, 100
+"""The most of a request."""
+_LONGEST = 6000
+_TRIES = "2"
+
+
+def log_run(
+    server: str, folder: Path, job: Job, report: Report, events: Iterable[Recorded], files: Sequence[Path]
+) -> str:
+    """Log a run to an MLflow server, in the experiment of its job's name; returns the id that it has there. Settings
+    are those that are not the defaults.
+
+    `events`: evaluations. Raises GridError.
+    """
+    if find_spec("mlflow") is None:
+        raise GridError("mlflow is not installed: `pip install 'vcdl[mlflow]'` brings its client")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _TRIES)  # before it is imported; its own are minutes
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Param
+    from mlflow.exceptions import MlflowException
+
+    mark = hashlib.sha256(f"{socket.gethostname()}:{folder.resolve()}".encode()).hexdigest()
+    points = sorted(scalars(report, events))
+    begin_s = min((point.time_s for point in points), default=report.history.last_s)
+    try:
+        client = MlflowClient(server)
+        known = client.get_experiment_by_name(job.name)
+        experiment = client.create_experiment(job.name) if known is None else known.experiment_id
+        earlier = client.search_runs([experiment], f"tags.`{_RUN}` = '{mark}'")
+        tags = {_RUN: mark, "mlflow.runName": folder.name}
+        run = client.create_run(experiment, start_time=int(1000 * begin_s), tags=tags).info.run_id
+        settings = [Param(key, value[:_LONGEST]) for key, (value, _) in own_settings(job).items()]
+        client.log_batch(run, params=settings[:_PARAMETERS])
+        metrics = [Metric(one.tag, one.value, int(1000 * one.time_s), one.step) for one in points]
+        for begin in range(0, len(metrics), _METRICS):
+            client.log_batch(run, metrics=metrics[begin : begin + _METRICS])
+        for file in files:
+            client.log_artifact(run, str(file))
+        if report.history.finished or report.is_given_up:
+            state = "FAILED" if report.is_given_up else "FINISHED"
+            client.set_terminated(run, state, int(1000 * report.history.last_s))
+        for former in earlier:
+            client.delete_run(former.info.run_id)
+    except (MlflowException, OSError) as error:
+        raise GridError(f"{without_passwords(server)} does not take the run ({str(error)[:200]})") from error
+    return str(run)
