@@ -103,6 +103,7 @@ def test_commands_are_the_same_at_a_service(
         CommandRequest("plan", ["one"], {"--set": ["data.from=/etc/passwd"]}),
         CommandRequest("plan", ["one"], {"--hosts": "/etc/passwd"}),
         CommandRequest("set", ["one", "grid.workers=999"]),
+        CommandRequest("set", ["one", "boinc.share=100"]),
         CommandRequest("resume", ["one"], {"--set": ["grid.servers=999"]}),
         CommandRequest("export", ["one"]),
         CommandRequest("export", ["one"], output="../../x.keras"),

@@ -130,6 +130,7 @@ HOSTILE = [
     {**JOB, "store": "redis://10.0.0.1"},
     {**JOB, "store": {"url": "mysql://root@localhost/x"}},
     {**JOB, "grid": {"workers": 10_000}},
+    {**JOB, "boinc": {"share": 100}},
     {**JOB, "name": "../../evil"},
     {**JOB, "name": ""},
     {**JOB, "name": 7},

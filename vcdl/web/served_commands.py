@@ -26,7 +26,7 @@ _KEPT_S = 3600.0
 """The life of a file that nobody fetches."""
 _OUTPUT = re.compile(r"[A-Za-z0-9_-]{1,60}\.(keras|png|svg|pdf)")
 _TEXT = re.compile(r"[^\0-\x1f\x7f]{1,300}")
-_OF_THE_SERVER = ("grid.workers", "grid.servers")
+_OF_THE_SERVER = ("grid.workers", "grid.servers", "boinc.share")
 """Settings that are the server's to say."""
 _PLANNED = ("stop.epochs", "data.shards", "training.local_epochs", "training.batch_size")
 """Keys that a plan may have otherwise than the job: all others could name files of the server."""

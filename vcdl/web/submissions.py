@@ -35,7 +35,7 @@ _FILE = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}(\.[a-z0-9]{1,10}){1,3}")
 _JOB_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _REFUSED = (
     *(("model", "python"), ("model", "code"), ("model", "from"), ("data", "from"), ("store", "url")),
-    *(("grid", "workers"), ("grid", "servers")),
+    *(("grid", "workers"), ("grid", "servers"), ("boinc", "share")),
 )
 """Keys that lead out of a submission: to code, to files or to another machine; or say what is the server's to say."""
 _FILES = (("model", "keras_json"), ("model", "keras"), ("model", "weights"), ("data", "npz"))
