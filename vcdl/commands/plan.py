@@ -111,8 +111,9 @@ def _are_alike(one: "dict[str, Any]", other: "dict[str, Any]") -> bool:
 
 
 def _is_same_file(one: Any, other: Any) -> bool:
-    files = [Path(value) for value in (one, other) if isinstance(value, str) and Path(value).is_file()]
-    return len(files) == 2 and cmp(*files, shallow=False)
+    if not (isinstance(one, str) and isinstance(other, str) and Path(one).is_file() and Path(other).is_file()):
+        return False
+    return cmp(one, other, shallow=False)
 
 
 def _epochs(job: "Job", profile: "RunProfile", accuracy: float | None, unknown: list[str]) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from vcdl.errors import JobError
 from vcdl.report.planned import usd
 from vcdl.web.accounts import Accounts
-from vcdl.web.served_commands import COMMANDS, CommandRequest, CommandRunner
+from vcdl.web.served_commands import COMMANDS, CommandRequest, CommandRunner, Options
 from vcdl.web.sessions import Caller
 
 
@@ -44,7 +44,7 @@ class Budgets:
         return planned
 
     def _forecast(self, folder: Path, fleet: str) -> float:
-        options = {"--json": True, "--fleet": fleet}
+        options: Options = {"--json": True, "--fleet": fleet}
         done = self._commands.run(CommandRequest("plan", [], options, new=nullcontext(folder)), COMMANDS["plan"])
         try:
             plan = json.loads(done.output)
