@@ -13,7 +13,7 @@ from vcdl.wire.workunit import Named, Training, Workunit
 pytestmark = pytest.mark.process
 
 STAND_IN = """
-import json, os, sys
+import json, os, sys, time
 from pathlib import Path
 
 def tell(event, **facts):
@@ -27,6 +27,8 @@ for line in sys.stdin:
     with order.open("a") as file:
         print(slot.name, file=file)
     do = (slot / "shard.npz").read_text()
+    while do == "wait" and not Path("go").exists():
+        time.sleep(0.01)
     if do == "die once" and not tries:
         os._exit(7)
     if do == "fail":
@@ -74,7 +76,8 @@ def pool(here: Path) -> Iterator[tuple[PooledTraining, Begin]]:
 
 def test_what_is_due_first_is_trained_first(pool: tuple[PooledTraining, Begin], here: Path) -> None:
     training, begin = pool
-    names = [begin(shard, "work", due_s) for shard, due_s in enumerate((5.0, 30.0, 10.0, 20.0))]
+    names = [begin(shard, "work" if shard else "wait", due_s) for shard, due_s in enumerate((5.0, 30.0, 10.0, 20.0))]
+    (here / "go").touch()
     assert isinstance(training.outcome(names[1]), Uploaded)
     assert (here / "order").read_text().split() == [names[0], names[2], names[3], names[1]]
 
@@ -95,8 +98,9 @@ def test_a_subtask_that_is_cancelled_before_its_turn_is_not_trained(
     pool: tuple[PooledTraining, Begin], here: Path
 ) -> None:
     training, begin = pool
-    first, unwanted, last = (begin(shard, "work", float(shard)) for shard in range(3))
+    first, unwanted, last = (begin(shard, "work" if shard else "wait", float(shard)) for shard in range(3))
     training.cancel([unwanted])
+    (here / "go").touch()
     assert isinstance(training.outcome(last), Uploaded)
     assert (here / "order").read_text().split() == [first, last]
 
