@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tracemalloc
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from tests.full_disk import disk_of, fill
 from vcdl.data import Dataset, ensure_files, load_dataset, read_split
 from vcdl.data import scatter as scatter_module
 from vcdl.data.growing_npz import GrowingNpz
+from vcdl.data.readers import arrays
 from vcdl.data.rows import Rows
 from vcdl.data.samples import MappedSamples, read_samples
 from vcdl.data.scatter import Target, scatter
@@ -179,6 +181,27 @@ def test_two_jobs_on_one_set_share_their_files(tmp_path: Path) -> None:
     other = load_dataset(how, 2)
     ensure_files(RunFolder(tmp_path / "three"), other, how, seed=2)
     assert not one.shard(0).samefile(RunFolder(tmp_path / "three").shard(0))
+
+
+@pytest.mark.parametrize("task", ["classification", "autoencoder"])
+def test_the_memory_of_a_cut_does_not_grow_with_its_source(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, columns = 5000, 1000
+    x = np.lib.format.open_memmap(tmp_path / "x_train.npy", mode="w+", dtype=np.float32, shape=(rows, columns))
+    x[:] = np.arange(rows, dtype=np.float32)[:, None]
+    np.save(tmp_path / "y_train.npy", np.arange(rows) % 4)
+    monkeypatch.setattr(arrays, "_BLOCK_BYTES", 2**17)
+    monkeypatch.setattr(scatter_module, "_BUFFER_BYTES", 2**19)
+    how = DataSettings.model_validate({"from": str(tmp_path), "task": task, "shards": 5}, context=tmp_path)
+    tracemalloc.start()
+    try:
+        data = load_dataset(how, 1)
+        ensure_files(RunFolder(tmp_path / "run"), data, how, 1)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert data.memory_bytes < peak_bytes < x.nbytes / 5
 
 
 def test_two_cuts_give_the_same_bytes(tmp_path: Path) -> None:

@@ -66,7 +66,8 @@ class Dataset:
     @property
     def memory_bytes(self) -> int:
         """Memory that all arrays take."""
-        arrays = (self.x_train, self.y_train, self.x_val, self.y_val, self.x_test, self.y_test)
+        labels = () if self.predicts_itself else (self.y_train, self.y_val, self.y_test)
+        arrays = (self.x_train, self.x_val, self.x_test, *labels)
         return sum(array.nbytes for array in arrays if array is not None and not isinstance(array, Rows))
 
     @property

@@ -94,7 +94,10 @@ def _cut_validation(train: Part, data: "DataSettings", seed: int) -> tuple[Part,
 
 def _taken(part: Part, some: Indices) -> Part:
     x: Inputs = part.x.only(some) if isinstance(part.x, Rows) else part.x[some]
-    y = x if part.y is part.x and not isinstance(x, Rows) else part.y[some]
+    if isinstance(x, Rows):
+        y = np.broadcast_to(part.y[:1], x.shape) if x.are_labels else part.y[some]
+    else:
+        y = x if part.y is part.x else part.y[some]
     return Part(x, y, None if part.weights is None else part.weights[some])
 
 

@@ -185,13 +185,10 @@ def cut_into_shards(dataset: Dataset, settings: "DataSettings", seed: int) -> tu
 def _fingerprint(dataset: Dataset, settings: "DataSettings", seed: int, *held_out: str) -> str:
     concentration = settings.concentration if settings.split == "dirichlet" else None
     facts = [_FORMAT, seed, settings.task, settings.shards, settings.split, concentration]
-    weights = () if dataset.weights_train is None else (dataset.weights_train,)
     x = dataset.x_train
-    content = (
-        x.content + content_sha256(dataset.y_train, *weights)
-        if isinstance(x, Rows)
-        else content_sha256(x, dataset.y_train, *weights)
-    )
+    labels = [] if isinstance(x, Rows) and x.are_labels else [dataset.y_train]
+    labels += [] if dataset.weights_train is None else [dataset.weights_train]
+    content = x.content + content_sha256(*labels) if isinstance(x, Rows) else content_sha256(x, *labels)
     return hashlib.sha256((json.dumps(facts) + content + "".join(held_out)).encode()).hexdigest()
 
 

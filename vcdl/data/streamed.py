@@ -54,13 +54,14 @@ def facts(reader: "Reader", settings: "DataSettings") -> Facts:
 
 
 def _part(name: str, found: Surveyed, settings: "DataSettings", path: Path) -> Part:
-    stand_in = np.broadcast_to(np.zeros((), found.rows.dtype), found.rows.shape)
     if settings.task == "autoencoder":
+        stand_in = np.broadcast_to(np.zeros((), found.rows.dtype), found.rows.shape)
         return Part(replace(found.rows, are_labels=True), stand_in)
     if found.y is None:
         raise DataError(f"{path.name} has no labels: say where they are, or set data > task: autoencoder")
+    checked = np.zeros((found.rows.source_count, 1), found.rows.dtype)  # the survey has checked the samples
     with _naming(path):
-        return Part(found.rows, checked_part(name, stand_in, found.y, settings.task).y)
+        return Part(found.rows, checked_part(name, checked, found.y, settings.task).y)
 
 
 def _labelled(source: DataSource, settings: "DataSettings", reader: "Reader") -> DataSource:
