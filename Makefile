@@ -17,12 +17,14 @@ demo: $(VENV)/installed
 # One worker more than there are cores, as tests wait a lot. Their order: tests/conftest.py.
 SPREAD = -n $(shell expr $$(nproc) + 1) --dist worksteal
 
-# Checks run beside the tests, and files of tests lie in memory where the machine has such a folder.
+# Checks run beside the tests. Files of tests lie in memory where the machine has such a folder, in one of this run's own:
+# pytest would remove those of another run that has not ended.
 quick: $(VENV)/installed-dev
 	@$(MAKE) --no-print-directory --jobs 2 quick-tests check
 
 quick-tests:
-	TMPDIR=/dev/shm $(BIN)/python -m pytest -m quick -n auto --dist worksteal -o tmp_path_retention_policy=none
+	@folder=$$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d) && trap "rm -rf $$folder" EXIT && \
+	TMPDIR=$$folder $(BIN)/python -m pytest -m quick -n auto --dist worksteal -o tmp_path_retention_policy=none
 
 test: $(VENV)/installed-dev check
 	$(BIN)/python -m pytest -m "not (soak or nightly)" $(SPREAD)
