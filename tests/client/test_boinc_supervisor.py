@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from tests.client.boinc_side import CONTROL, STATUS, ClientSide, wait_for
-from tests.leftovers import leave_half
 from vcdl.client import boinc_supervisor
 from vcdl.client.boinc_supervisor import BoincSupervisor
 from vcdl.client.channels import Channel, Channels
@@ -23,7 +22,6 @@ from vcdl.client.memory import available_memory_bytes
 from vcdl.client.processors import device_environment
 from vcdl.client.resources import Shortage, check_memory, shortage_of
 from vcdl.client.slot import SlotError, clear_endings, locked_slot, tell_finished, tell_postponed
-from vcdl.client.soft_links import deliver_output, resolve_stubs
 from vcdl.client.supervisor import Request
 from vcdl.client.wrapper_supervisor import WrapperSupervisor
 from vcdl.errors import DISK_FULL, WorkunitError
@@ -313,39 +311,3 @@ def test_only_the_device_of_the_task_is_visible() -> None:
     assert device_environment(second, "2, 3")["CUDA_VISIBLE_DEVICES"] == "3"
     assert device_environment(second, None)["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
     assert device_environment(replace(second, gpu_type="ATI"), None)["CUDA_VISIBLE_DEVICES"] == "-1"
-
-
-@pytest.fixture
-def slot(tmp_path: Path) -> Path:
-    """A slot two levels below the client's folder, as BOINC lays them out."""
-    for folder in ("slots/0", "projects/x"):
-        (tmp_path / folder).mkdir(parents=True)
-    return tmp_path / "slots" / "0"
-
-
-@pytest.mark.process
-def test_stubs_lead_to_the_real_files_both_ways_and_over_a_restart(slot: Path) -> None:
-    project = slot.parents[1] / "projects" / "x"
-    (project / "vcdl_abc.npz").write_bytes(b"a shard")
-    for _ in range(2):
-        (slot / "shard.npz").unlink(missing_ok=True)
-        (slot / "shard.npz").write_text("<soft_link>../../projects/x/vcdl_abc.npz</soft_link>\n")
-        (slot / "update.h5").write_text("<soft_link>../../projects/x/result_0</soft_link>\n")
-        (slot / "model.json").write_text("{}")
-        resolve_stubs(slot, project)
-        assert (slot / "shard.npz").read_bytes() == b"a shard"
-        assert (slot / "model.json").read_text() == "{}"
-        assert not (slot / "update.h5").exists()
-    (slot / "update.h5").write_bytes(b"trained")
-    resolve_stubs(slot, project)
-    leave_half(project / "result_0")  # as a process that was killed
-    deliver_output(slot, project)
-    assert (project / "result_0").read_bytes() == b"trained"
-    assert sorted(path.name for path in project.iterdir()) == ["result_0", "vcdl_abc.npz"]
-
-
-def test_an_input_cannot_name_a_file_of_the_volunteer(slot: Path) -> None:
-    (slot.parents[1] / "private.npz").write_bytes(b"secret")
-    (slot / "shard.npz").write_text("<soft_link>../../private.npz</soft_link>\n")
-    with pytest.raises(SlotError, match=r"shard.npz leads out of the project's folder"):
-        resolve_stubs(slot, slot.parents[1] / "projects" / "x")

@@ -10,7 +10,7 @@ from typing import Self
 from vcdl.errors import FleetError
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.prices import PriceTable, Quote
-from vcdl.fleet.provider import BakedImage, LaunchResult, Leftover, Provider, ProviderProblem, SweepPace, TagScan
+from vcdl.fleet.provider import LaunchResult, Leftover, Provider, ProviderProblem, SweepPace, TagScan
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import Cloud, FleetSettings
 
@@ -65,8 +65,6 @@ class FakeCloud(Provider):
     tokens: dict[str, LaunchResult] = field(default_factory=dict)
     hides_s: float = 0.0
     """Time for which a new instance is not shown: AWS's eventual consistency."""
-    baked: dict[str, BakedImage] = field(default_factory=dict)
-    """Images; a new one is ready once it was looked at."""
     said: str = "[  9.1] cloud-init\nvcdl-setup: no route to host\n"
     """The instances' consoles."""
     given: list[str] = field(default_factory=list)
@@ -162,22 +160,6 @@ class FakeCloud(Provider):
     def console(self, id: str) -> str:
         return self.said
 
-    def images(self) -> tuple[BakedImage, ...]:
-        self._answer()
-        shown = tuple(self.baked.values())
-        self.baked = {id: replace(image, is_ready=not image.failure) for id, image in self.baked.items()}
-        return shown
-
-    def make_image(self, instance: Instance, setup: str, base: str) -> None:
-        self._add(BakedImage(f"ami-{setup}", instance.pool.region, setup, base, 20, is_ready=False))
-
-    def copy_image(self, image: BakedImage, region: str) -> None:
-        assert image.is_ready, "AWS copies no other"
-        self._add(replace(image, id=f"{image.id}-{region}", region=region, is_ready=False))
-
-    def _add(self, image: BakedImage) -> None:
-        self.baked.setdefault(image.id, image)
-
     def terminate(self, ids: Sequence[str]) -> None:
         self._answer()
         for name in self._reached(ids):
@@ -188,13 +170,11 @@ class FakeCloud(Provider):
         there = [i for i in self.instances.values() if i.state is not InstanceState.GONE]
         shown = [i for i in there if i.pool.region not in self.away_regions]
         away = tuple(f"{region} is away" for region in sorted(self.away_regions))
-        images = [one for image in self.baked.values() for one in image.leftovers] if every_fleet else []
-        return TagScan((*(Leftover("instance", i.id, i.pool.region) for i in shown), *images), away)
+        return TagScan(tuple(Leftover("instance", i.id, i.pool.region) for i in shown), away)
 
     def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
         for one in leftovers:
             self.end(one.id, Ending.OURS)
-            self.baked.pop(one.id, None)
         return frozenset()
 
     def _reached(self, ids: Sequence[str]) -> list[str]:

@@ -16,19 +16,8 @@ from vcdl.client.own_code import guarded, part
 from vcdl.errors import JobError, ModelError
 from vcdl.wire.workunit import Named, Training
 
-_NOT_BY_NAME = frozenset(
-    {
-        "Loss",
-        "Metric",
-        "Optimizer",
-        "OptimizerMap",
-        "MultiOptimizer",
-        "LossScaleOptimizer",
-        "MeanMetricWrapper",
-        "Mean",
-        "Sum",
-    }
-)
+_BASES = "Loss Metric Optimizer OptimizerMap MultiOptimizer LossScaleOptimizer MeanMetricWrapper Mean Sum"
+_NOT_BY_NAME = frozenset(_BASES.split())
 """Base classes, and classes whose constructor takes another object or a function."""
 LOSS_SCALING = (
     "the scale of a LossScaleOptimizer does not travel between machines: use `training > precision: mixed_bfloat16`, "

@@ -83,19 +83,11 @@ def _values(text: str) -> dict[str, str]:
     return values
 
 
-_NAMES = frozenset(
-    {
-        "project_dir",
-        "client_pid",
-        "wu_cpu_time",
-        "starting_elapsed_time",
-        "checkpoint_period",
-        "ncpus",
-        "rsc_memory_bound",
-        "gpu_type",
-        "gpu_device_num",
-    }
-)
+_READ = """
+    project_dir client_pid wu_cpu_time starting_elapsed_time checkpoint_period ncpus rsc_memory_bound gpu_type
+    gpu_device_num
+"""
+_NAMES = frozenset(_READ.split())
 
 
 def _number(values: dict[str, str], name: str, default: float) -> float:

@@ -30,19 +30,8 @@ _VALUES_LIMIT = 500_000
 some 60 000."""
 _DEPTH_LIMIT = 100
 """Levels of nested JSON; a model inside a model takes six."""
-_KEYS = frozenset(
-    {
-        "module",
-        "class_name",
-        "config",
-        "registered_name",
-        "build_config",
-        "compile_config",
-        "shared_object_id",
-        "name",
-        "inbound_nodes",
-    }
-)
+_WRITTEN = "module class_name config registered_name build_config compile_config shared_object_id name inbound_nodes"
+_KEYS = frozenset(_WRITTEN.split())
 """All keys that may stand beside `class_name`."""
 _ADVICE = "use Keras' own layers and operations only"
 _OWN_CLASS = (

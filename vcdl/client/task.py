@@ -18,7 +18,6 @@ from vcdl.client.processors import device_environment, limit_threads, tell_unles
 from vcdl.client.residual import HostMemory
 from vcdl.client.resources import check_memory
 from vcdl.client.slot import CHECKPOINT_FILE
-from vcdl.client.soft_links import deliver_output, resolve_stubs
 from vcdl.client.train import CHECKPOINT_EVERY_S, Outcome, TrainingTerms, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.client.unneeded import hide_unneeded
@@ -46,7 +45,6 @@ def train_task(
     compiled.take()
     _write_only_within(slot)
     hide_unneeded()
-    resolve_stubs(slot, init.project)
     before_s = _before_s(slot, init.project)
     tell_unless_used(init)
     period_s = init.checkpoint_period_s or CHECKPOINT_EVERY_S
@@ -57,7 +55,6 @@ def train_task(
     outcome = train_workunit(slot, supervisor, TrainerCache(), terms)
     if outcome is not Outcome.DONE:
         return False
-    deliver_output(slot, init.project)
     compiled.hand_over()
     return True
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import click
 
 from vcdl.commands._options import dry_run_option, fleet_file, json_option, opened
-from vcdl.commands.fleet_bake import bake_command, old_images
 from vcdl.commands.fleet_money import cost_command, plan_command, prices_command
 from vcdl.errors import ExitCode, FleetError, JobError
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 _EXAMPLES = """\b
 Examples:
   vcdl fleet plan                      what it would cost; launches nothing
-  vcdl fleet bake                      an image from which instances train soon
   vcdl fleet up                        launch up to the target, once
   vcdl fleet run                       from now on replace lost instances
   vcdl fleet unit                      the same as a service that survives reboots
@@ -43,7 +41,7 @@ def command() -> None:
     """Keep preemptible instances as a project's clients."""
 
 
-for _elsewhere in (plan_command, cost_command, prices_command, bake_command):
+for _elsewhere in (plan_command, cost_command, prices_command):
     command.add_command(_elsewhere)
 
 
@@ -92,7 +90,7 @@ def _bring(fleet: "Fleet", change: "Callable[[FleetState], FleetState]", dry_run
     from vcdl.report.wording import duration
 
     planned = fleet.controller.preview(change)
-    for line in (*show.preview(fleet.settings, planned), *old_images(fleet)):
+    for line in show.preview(fleet.settings, planned):
         click.echo(line)
     if dry_run:
         return ExitCode.OK

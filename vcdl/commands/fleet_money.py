@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from vcdl.commands._options import dry_run_option, fleet_file, json_option, opened
-from vcdl.commands.fleet_bake import old_images
 from vcdl.errors import ExitCode, FleetError
 
 
@@ -28,8 +27,6 @@ def plan_command(file: Path, overrides: tuple[str, ...], units: int | None, offl
     wanted = units or fleet.settings.capacity.target
     offered = fleet_choices(fleet.settings, types, prices, HostType("slot", 1, 0.0, 0.0), [wanted])
     for line in show.plan(fleet.settings, offered, wanted):
-        click.echo(line)
-    for line in () if offline else old_images(fleet):
         click.echo(line)
     return ExitCode.OK
 

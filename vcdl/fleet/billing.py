@@ -35,8 +35,6 @@ _BILLING = {
     "aws": CloudBilling(HOUR_S, HOUR_S, Decimal("0.005"), Decimal("0.08")),
     "gcp": CloudBilling(60, 1, Decimal("0.0025"), Decimal("0.1")),
 }
-IMAGE_USD_PER_GB_MONTH = Decimal("0.05")
-"""On both clouds; of what is written in it."""
 _MONTH_H = 730
 """As the clouds count a month."""
 _BASELINE = {

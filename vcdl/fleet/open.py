@@ -13,7 +13,7 @@ from vcdl.errors import FleetError, JobError
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.prices import PriceSource, PriceTable
 from vcdl.fleet.project import ProjectDatabase, weak_key
-from vcdl.fleet.provider import BakedImage, Provider, baking_name
+from vcdl.fleet.provider import Provider
 from vcdl.fleet.settings import CLOUDS, Cloud, FleetSettings, load_fleet_settings
 from vcdl.yaml_schema.section import section_of
 
@@ -90,10 +90,6 @@ class Fleet:
     def provider(self) -> Provider:
         """Raises FleetError."""
         return open_provider(self.settings)
-
-    def baked_images(self) -> tuple[BakedImage, ...]:
-        """The images of `bake` in the places of the file. Raises FleetError."""
-        return open_provider(self.settings.model_copy(update={"name": baking_name(self.settings.name)})).images()
 
     @cached_property
     def controller(self) -> "Controller":

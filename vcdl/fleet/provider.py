@@ -27,8 +27,6 @@ MARKET_TAG = "vcdl-on-demand"
 """On instances that are not preemptible."""
 LAUNCH_TAG = "vcdl-launch"
 """Its value is the token of the launch that made the instance; on GCP it is a label."""
-SETUP_TAG = "vcdl-setup"
-"""On baked images: the hash of the set-up that is in them."""
 _THREADS = 8
 """Calls at the same time; fewer than the connections that the clouds' libraries keep."""
 Item = TypeVar("Item")
@@ -83,33 +81,6 @@ class TagScan:
     def lines(self) -> tuple[str, ...]:
         """A line for each resource, and for each place that was not asked."""
         return (*map(str, self.found), *self.away)
-
-
-@dataclass(frozen=True)
-class BakedImage:
-    """A machine image that `vcdl fleet bake` has made."""
-
-    id: str
-    """As in a fleet file."""
-    region: str
-    """Empty: it is in every region."""
-    setup: str
-    """The hash of the set-up that is in it."""
-    base: str
-    """The image that it was made from, as in a fleet file; empty: the default one."""
-    gb: int
-    """Its disk's size."""
-    is_ready: bool
-    failure: str = ""
-    """Why the cloud could not make it."""
-    snapshots: tuple[str, ...] = ()
-    """AWS: the disks behind it."""
-
-    @property
-    def leftovers(self) -> "tuple[Leftover, ...]":
-        """Everything of it that costs."""
-        rest = (Leftover("snapshot", id, self.region) for id in self.snapshots)
-        return (Leftover("image", self.id, self.region), *rest)
 
 
 @dataclass(frozen=True)
@@ -215,24 +186,12 @@ class Provider(ABC):
     def look(self, every_fleet: bool = False) -> TagScan:
         """Everything with the tag in the whole account; an instance on its way out counts until it is gone.
 
-        `every_fleet`: whatever the tag's value, and images, too, which `down` leaves alone.
+        `every_fleet`: whatever the tag's value.
         """
 
     @abstractmethod
     def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
         """Ask the cloud to remove them, without waiting; returns what the account may not remove."""
-
-    @abstractmethod
-    def images(self) -> tuple[BakedImage, ...]:
-        """The images with the fleet's tag, in all places of its settings."""
-
-    @abstractmethod
-    def make_image(self, instance: Instance, setup: str, base: str) -> None:
-        """Have an image made of a running instance, without waiting; one that there is already is no error."""
-
-    @abstractmethod
-    def copy_image(self, image: BakedImage, region: str) -> None:
-        """Have a copy made in another region, as `make_image`."""
 
     def begin_sweep(self) -> None:
         """Called before the first look of a sweep."""
@@ -266,16 +225,6 @@ class Provider(ABC):
                 return (*look.lines(), *rights)
             denied = self.remove(look.found)
             time.sleep(self.pace.every_s * random.uniform(1.0, 1.5))
-
-
-def baking_name(fleet: str) -> str:
-    """The value of the tag on what baking makes; no fleet has such a name. `down` of the fleet sweeps it, too."""
-    return f"_bake_{fleet}"[:63]
-
-
-def image_name(fleet: str, setup: str) -> str:
-    """An image's name, the same for the same set-up, so that none is made twice."""
-    return f"vcdl{fleet[:40]}-{setup}".replace("_", "-")
 
 
 def missing_units(units: int, instances: Iterable[Instance], unit: Unit) -> int:

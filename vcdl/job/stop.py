@@ -20,19 +20,8 @@ _Count = Annotated[int, kinds.whole(1)]
 _VALIDATION = "val_"
 """Keras' prefix of a measure on validation data; all of ours are measured there."""
 _LOW = ("loss", "error", "crossentropy", "hinge", "poisson", "divergence", "perplexity", "cosh", "false_")
-_HIGH = (
-    "accuracy",
-    "auc",
-    "precision",
-    "recall",
-    "score",
-    "iou",
-    "similarity",
-    "correlation",
-    "sensitivity",
-    "specificity",
-    "true_",
-)
+_RIGHT = "accuracy auc precision recall score iou similarity correlation sensitivity specificity true_"
+_HIGH = tuple(_RIGHT.split())
 """Parts of the names of Keras' metrics that should be low, or high."""
 _AT_MOST_ONE = ("accuracy", "auc", "precision", "recall", "score", "iou")
 _SIGNED = ("poisson", "cosine_similarity")

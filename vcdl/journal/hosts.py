@@ -51,20 +51,11 @@ LEAST_WEIGHT = 0.05
 """The least that an upload counts by its host alone; one that counts less was strange by itself."""
 _NO_MEASURE = 0.999
 """The weight of an upload of a host that has its share of the measures, and is believed."""
-FORM = frozenset(
-    {
-        "bad_counters",
-        "bad_header",
-        "negative_moments",
-        "norm_too_large",
-        "not_finite",
-        "unreadable",
-        "wrong_codec",
-        "wrong_job",
-        "wrong_layout",
-        "wrong_workunit",
-    }
-)
+_FORM = """
+    bad_counters bad_header negative_moments norm_too_large not_finite unreadable wrong_codec wrong_job wrong_layout
+    wrong_workunit
+"""
+FORM = frozenset(_FORM.split())
 """Refusals that no honest training ends with: the host is out at once, for a while."""
 CONTENT = frozenset({"against_others", "step_too_long"})
 """Refusals that may be wrong once about an honest host."""

@@ -81,17 +81,8 @@ _POLL_S = 0.005
 _BUSY_TIMEOUT_S = 30
 """A writer waits this long for another process's transaction; each takes milliseconds."""
 
-_PASSING = frozenset(
-    {
-        "SQLITE_FULL",
-        "SQLITE_IOERR_WRITE",
-        "SQLITE_IOERR_FSYNC",
-        "SQLITE_IOERR_SHMSIZE",
-        "SQLITE_IOERR_TRUNCATE",
-        "SQLITE_BUSY",
-        "SQLITE_BUSY_RECOVERY",
-    }
-)
+_FULL = "FULL IOERR_WRITE IOERR_FSYNC IOERR_SHMSIZE IOERR_TRUNCATE BUSY BUSY_RECOVERY"
+_PASSING = frozenset(f"SQLITE_{code}" for code in _FULL.split())
 """SQLite's codes for a full disk or quota; a full quota shows only as a failed write."""
 
 _NO_JOURNAL = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR"})

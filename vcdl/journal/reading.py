@@ -11,16 +11,8 @@ from pathlib import Path
 
 from vcdl.errors import folder_errors
 
-_NOT_WRITABLE = frozenset(
-    {
-        "SQLITE_CANTOPEN",
-        "SQLITE_READONLY",
-        "SQLITE_READONLY_CANTINIT",
-        "SQLITE_READONLY_CANTLOCK",
-        "SQLITE_READONLY_DIRECTORY",
-        "SQLITE_READONLY_RECOVERY",
-    }
-)
+_CLOSED = "CANTOPEN READONLY READONLY_CANTINIT READONLY_CANTLOCK READONLY_DIRECTORY READONLY_RECOVERY"
+_NOT_WRITABLE = frozenset(f"SQLITE_{code}" for code in _CLOSED.split())
 """SQLite's codes for a file beside the journal that it can neither make nor use."""
 
 

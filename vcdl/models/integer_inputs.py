@@ -14,41 +14,12 @@ from vcdl.data.rows import Inputs
 from vcdl.errors import DataError
 
 _LOOKUPS = frozenset({"Embedding", "ReversibleEmbedding"})
-_KEEPS_NUMBERS = frozenset(
-    {
-        "BroadcastTo",
-        "Cast",
-        "Concatenate",
-        "ConvertToTensor",
-        "Copy",
-        "Cropping1D",
-        "Cropping2D",
-        "ExpandDims",
-        "Flatten",
-        "Flip",
-        "GetItem",
-        "Identity",
-        "Moveaxis",
-        "Pad",
-        "Permute",
-        "Ravel",
-        "Repeat",
-        "RepeatVector",
-        "Reshape",
-        "Roll",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Stack",
-        "StopGradient",
-        "Swapaxes",
-        "Tile",
-        "Transpose",
-        "Unstack",
-        "ZeroPadding1D",
-        "ZeroPadding2D",
-    }
-)
+_MOVE = """
+    BroadcastTo Cast Concatenate ConvertToTensor Copy Cropping1D Cropping2D ExpandDims Flatten Flip GetItem Identity
+    Moveaxis Pad Permute Ravel Repeat RepeatVector Reshape Roll Slice Split Squeeze Stack StopGradient Swapaxes Tile
+    Transpose Unstack ZeroPadding1D ZeroPadding2D
+"""
+_KEEPS_NUMBERS = frozenset(_MOVE.split())
 """Layers and operations that move numbers and change none."""
 _MODELS = frozenset({"Functional", "Sequential"})
 _EXACT_IN_FLOAT32 = 2**24

@@ -9,18 +9,7 @@ from pathlib import Path
 
 from vcdl.errors import without_passwords
 
-_PACKAGES = (
-    "keras",
-    "tensorflow-cpu",
-    "tensorflow",
-    "jax",
-    "torch",
-    "numpy",
-    "h5py",
-    "pydantic",
-    "click",
-    "rich",
-)
+_PACKAGES = "keras tensorflow-cpu tensorflow jax torch numpy h5py pydantic click rich"
 
 
 def write_bug_report(error: BaseException) -> str:
@@ -46,7 +35,7 @@ def write_bug_report(error: BaseException) -> str:
 
 def _versions() -> list[str]:
     versions = []
-    for package in ("vcdl", *_PACKAGES):
+    for package in ("vcdl", *_PACKAGES.split()):
         try:
             versions.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:

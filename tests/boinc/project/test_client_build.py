@@ -31,7 +31,7 @@ _MODULES = """
     vcdl.client.inputs vcdl.client.loops vcdl.client.memory vcdl.client.metrics vcdl.client.model vcdl.client.moments
     vcdl.client.muon vcdl.client.newest vcdl.client.optimizers vcdl.client.compiled vcdl.client.process_age
     vcdl.client.unneeded vcdl.client.stage_clock vcdl.client.residual vcdl.client.own_code vcdl.wire.jpeg
-    vcdl.client.resources vcdl.client.runtime vcdl.client.slot vcdl.client.soft_links vcdl.client.task
+    vcdl.client.resources vcdl.client.runtime vcdl.client.slot vcdl.client.task
     vcdl.client.processors vcdl.client.time_share vcdl.client.train vcdl.client.trainer vcdl.client.wrapper_supervisor
 """
 SUBCLASS_OF_KERAS = "vcdl.client.muon"

@@ -36,10 +36,6 @@ class MotoCloud:
     """A boto3.Session."""
     empty: set[Place] = field(default_factory=set)
     """Types and zones without capacity."""
-    sent: list[Mapping[str, str]] = field(default_factory=list)
-    """Requests for images, as botocore wrote them."""
-    said: str = ""
-    """The console of every instance that bakes."""
     templates: list[Mapping[str, Any]] = field(default_factory=list)
     """Requests for launch templates."""
 
@@ -106,35 +102,6 @@ class MotoCloud:
         self.session.events.register("before-call.ec2.CreateFleet", none_left)
         self.session.events.register("after-call.ec2.CreateFleet", refuse)
 
-    def bakes(self) -> None:
-        """Let clients that the session makes from now on bake: moto lacks tags of snapshots and of copies.
-
-        An image is pending until it was looked at. `sent` gets the requests.
-        """
-
-        def before(params: dict[str, Any], model: Any, **_: Any) -> None:
-            body = params["body"]
-            self.sent.append({"Action": model.name, **body})
-            for key in [key for key in body if body.get(f"{'.'.join(key.split('.')[:2])}.ResourceType") == "snapshot"]:
-                del body[key]
-
-        def made(parsed: dict[str, Any], context: Mapping[str, Any], **_: Any) -> None:
-            image = self._backend(context["client_region"]).amis[parsed["ImageId"]]
-            image.state = "pending"
-            image.add_tags(dict(_tags_in(self.sent[-1])))
-
-        def looked(context: Mapping[str, Any], **_: Any) -> None:
-            for image in self._backend(context["client_region"]).amis.values():
-                image.state = image.state.replace("pending", "available")
-
-        for name in ("CreateImage", "CopyImage"):
-            self.session.events.register(f"before-call.ec2.{name}", before)
-            self.session.events.register(f"after-call.ec2.{name}", made)
-        self.session.events.register("after-call.ec2.DescribeImages", looked)
-        self.session.events.register(
-            "after-call.ec2.GetConsoleOutput", lambda parsed, **_: parsed.update(Output=self.said)
-        )
-
     def _subnets(self) -> list[Mapping[str, Any]]:
         from moto.ec2.models import ec2_backends
 
@@ -148,13 +115,6 @@ class MotoCloud:
         from moto.ec2.models import ec2_backends
 
         return ec2_backends[ACCOUNT][region]
-
-
-def _tags_in(request: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The tags of the first `TagSpecification`."""
-    for key, value in request.items():
-        if key.startswith("TagSpecification.1.Tag.") and key.endswith(".Key"):
-            yield value, request[key.removesuffix("Key") + "Value"]
 
 
 def few_regions(session: Any) -> Any:

@@ -86,8 +86,6 @@ class FakeCompute:
         """By ZONE/NAME."""
         self.disks: dict[str, Json] = {}
         """Disks that a test added, by ZONE/NAME."""
-        self.images: dict[str, Json] = {}
-        """By name; a new one is ready once it was listed."""
         self.said = ""
         """The serial port of every machine."""
         self.lives: list[Life] = []
@@ -215,31 +213,6 @@ class FakeCompute:
         wanted = query.get("filter", "")
         found = [o.json for o in self._operations.values() if o.at == place and _passes(o.json, wanted)]
         return self._page(found, query)
-
-    @route("POST", "global/images")
-    def insert_image(self, query: Query, body: Json) -> Json:
-        """Make an image of an existing machine's disk."""
-        if query.get("forceCreate") != "true":
-            raise Refuse(400, "resourceInUseByAnotherResource", "The disk is in use.")
-        if body["name"] in self.images:
-            raise Refuse(409, "alreadyExists", f"The resource 'images/{body['name']}' already exists")
-        if not any(m["disks"][0]["source"].endswith(f"/{body['sourceDisk']}") for m in self.machines.values()):
-            raise not_found(body["sourceDisk"])
-        self.images[body["name"]] = {**body, "status": "PENDING", "diskSizeGb": "20"}
-        return self._begin({"name": body["name"], "zone": "global", "id": "0"}, "insert").json
-
-    @route("GET", "global/images")
-    def list_images(self, query: Query, body: Json) -> Json:
-        shown = [dict(image) for image in self.images.values() if _passes(image, query.get("filter", ""))]
-        for image in self.images.values():
-            image["status"] = "READY" if image["status"] == "PENDING" else image["status"]
-        return self._page(shown, query)
-
-    @route("DELETE", "global/images/*")
-    def delete_image(self, query: Query, body: Json, name: str) -> Json:
-        if self.images.pop(name, None) is None:
-            raise not_found(f"images/{name}")
-        return self._begin({"name": name, "zone": "global", "id": "0"}, "delete").json
 
     @route("GET", "regions/*")
     def get_region(self, query: Query, body: Json, region: str) -> Json:

@@ -30,7 +30,7 @@ ASKS = ("systemd-run", "--quiet", "--wait", "--pipe", "python3", "-c", _TOKEN)
         ("lease", "drained: "),
         ("no agent", "the lease and its drain time are over since"),
         ("idle", "no subtask for 40 s: "),
-        ("bake", "Powering off"),
+        ("life", "Powering off"),
     ],
 )
 def test_a_machine_that_nobody_looks_after_powers_itself_off(
@@ -43,11 +43,11 @@ def test_a_machine_that_nobody_looks_after_powers_itself_off(
     short = {
         "drain_s": 5,
         "idle_shutdown_s": 40 if ends == "idle" else 1800,
-        "max_life_h": 0.01 if ends == "bake" else 24,
+        "max_life_h": 0.01 if ends == "life" else 24,
     }
     settings = settings_of(tmp_path).model_copy(update=short)
-    text = user_data(settings, "" if ends == "bake" else "key", "a1b2c3d4e5f6" if ends == "bake" else "")
-    if ends == "bake":
+    text = user_data(settings, "key")
+    if ends == "life":
         text = text.replace("\nruncmd:\n", "\nruncmd:\n- [sleep, infinity]\n")  # its boot never ends
     if ends == "no agent":
         text = text.replace("from .agent import", "from .nowhere import")

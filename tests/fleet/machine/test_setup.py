@@ -159,29 +159,6 @@ def test_packages_that_the_image_lacks_are_installed(tmp_path: Path) -> None:
     assert any(line.startswith("apt-get") and line.endswith("boinc-client python3-venv") for line in bare.asked)
 
 
-def test_a_machine_that_bakes_is_attached_to_nothing_and_keeps_nothing_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    needs("boinc")
-    bare = Bare(tmp_path / "machine")
-    bare.image_with_a_runtime()
-    bare.write(user_data(fleet(tmp_path), "", "a1b2c3d4e5f6"))
-    assert not list((bare.folder / "etc").glob("account_*"))
-    for program in ("apt-get", "truncate"):
-        bare.program(program, "")
-    for name in ("client_state.xml", "client_state_prev.xml", "cc_config.xml"):
-        (bare.folder / "data" / name).touch()
-    monkeypatch.setenv("VCDL_BAKE", "a1b2c3d4e5f6")
-    done = bare.set_up()
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "vcdl-setup: ready as an image a1b2c3d4e5f6"
-    assert [path.name for path in (bare.folder / "data").iterdir()] == ["cc_config.xml"]
-    assert "systemctl disable --quiet --now boinc-client.service" in bare.asked
-    assert "systemctl unmask --quiet ssh.socket ssh" in bare.asked, "what a fleet file with `ssh: true` gets runs SSH"
-    assert "truncate --size=0 /etc/machine-id /var/lib/systemd/random-seed" in bare.asked
-    assert not any(line.startswith(("systemctl enable", "systemctl restart", "boinccmd")) for line in bare.asked)
-
-
 def test_a_client_that_runs_without_its_account_is_started_again(tmp_path: Path) -> None:
     """As after a kill between the account's file and the restart."""
     bare = Bare(tmp_path / "machine")

@@ -6,6 +6,7 @@ CHECKS.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from vcdl.boinc.doctor import app, daemons, folders, installed_files, machine, mysql, runtime, secrets, uploads, web
@@ -49,23 +50,21 @@ def examine(project_dir: Path) -> Iterator[Finding]:
         project = BoincProject.at(project_dir)
         config, environment = ServerConfig.at(project.path), read_environment(project.path)
     except VcdlError as error:
-        yield failed("project", f"{error}", "mend this first: nothing else can be checked before")
+        yield replace(failed(f"{error}", "mend this first: nothing else can be checked before"), check="project")
         return
     installation = Installation(project, config, BoincDatabase(project), environment)
     unreachable = False
     try:
         for check in (check for group in _GROUPS for check in group):
+            name = check.__name__.replace("_", " ")
             if unreachable and check in _NEED_DATABASE:
-                yield warning(_name(check), "not checked, as the database did not answer", "see database above")
+                unasked = warning("not checked, as the database did not answer", "see database above")
+                yield replace(unasked, check=name)
                 continue
             try:
-                yield from check(installation)
+                yield from (replace(finding, check=name) for finding in check(installation))
             except VcdlError as error:
-                yield failed(_name(check), f"{error}", "what the message says")
+                yield replace(failed(f"{error}", "what the message says"), check=name)
                 unreachable |= check is mysql.database
     finally:
         installation.database.close()
-
-
-def _name(check: Check) -> str:
-    return check.__name__.replace("_", " ")

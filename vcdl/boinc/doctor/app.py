@@ -28,14 +28,14 @@ def app(installation: Installation) -> Iterator[Finding]:
     """The app's row, which the scheduler reads."""
     row = rows.app_row(installation.database)
     if row is None:
-        yield failed("app", f"the database has no app {APP}", installation.install_command)
+        yield failed(f"the database has no app {APP}", installation.install_command)
     elif row.settings != rows.APP_SETTINGS:
         wrong = ", ".join(
             f"{column} is {value}" for column, value in row.settings.items() if value != rows.APP_SETTINGS[column]
         )
-        yield failed("app", f"{APP}: {wrong}", installation.install_command)
+        yield failed(f"{APP}: {wrong}", installation.install_command)
     else:
-        yield ok("app", f"{APP} is in the database")
+        yield ok(f"{APP} is in the database")
 
 
 def app_version(installation: Installation) -> Iterator[Finding]:
@@ -44,18 +44,17 @@ def app_version(installation: Installation) -> Iterator[Finding]:
     published = rows.published_versions(installation.database, row) if row else []
     offered = [version for version in published if version.is_ours and not version.deprecated]
     if not offered:
-        yield failed("app version", "none is offered to clients", installation.install_command)
+        yield failed("none is offered to clients", installation.install_command)
     for version in offered:
         wrong = [reason for file in _files(version) if (reason := _wrong(installation, file))]
         if wrong:
             yield failed(
-                "app version",
                 f"{version.label}: {'; '.join(wrong)}",
                 f"{installation.install_command}, which lays the files out again, and publishes another version "
                 "after a renewal of the key",
             )
         else:
-            yield ok("app version", f"{version.label}, its files are unchanged and signed")
+            yield ok(f"{version.label}, its files are unchanged and signed")
 
 
 def _files(version: PublishedVersion) -> list[_File]:
@@ -104,12 +103,11 @@ def signing_key(installation: Installation) -> Iterator[Finding]:
     key = installation.config.key_dir / "code_sign_private"
     if key.is_file():
         yield warning(
-            "signing key",
             f"{installation.shown(key)} is on this machine",
             "for a public project keep it on a machine without network: install says then what to sign there",
         )
     else:
-        yield ok("signing key", "not on this machine")
+        yield ok("not on this machine")
 
 
 CHECKS = (app, app_version, signing_key)

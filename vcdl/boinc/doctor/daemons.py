@@ -24,22 +24,19 @@ def daemons(installation: Installation) -> Iterator[Finding]:
     down, running = [], []
     for daemon in mine:
         if daemon.disabled:
-            yield warning(
-                "daemons", f"{daemon.name} is disabled in config.xml", "remove <disabled> there, then bin/start"
-            )
+            yield warning(f"{daemon.name} is disabled in config.xml", "remove <disabled> there, then bin/start")
         elif not is_running(installation.project, daemon):
             down.append(daemon.name)
         else:
             running.append(daemon.name)
     if down:
         yield failed(
-            "daemons",
             f"{', '.join(down)} not running",
             f"{how_to_start(installation.project)}. If it ends again, read "
             f"{installation.shown(installation.project.log_dir)}/{down[0]}.log",
         )
     elif running:
-        yield ok("daemons", f"{len(running)} run: {', '.join(running)}")
+        yield ok(f"{len(running)} run: {', '.join(running)}")
 
 
 def shared_memory(installation: Installation) -> Iterator[Finding]:
@@ -48,12 +45,12 @@ def shared_memory(installation: Installation) -> Iterator[Finding]:
     try:
         lines = _SEGMENTS.read_text().splitlines()[1:]
     except OSError:
-        yield warning("shared memory", "this system does not list its segments", "look at ipcs -m")
+        yield warning("this system does not list its segments", "look at ipcs -m")
         return
     if any(int(line.split()[0]) & 0xFFFFFFFF == key & 0xFFFFFFFF for line in lines):
-        yield ok("shared memory", f"the feeder's segment {key:#x} is there")
+        yield ok(f"the feeder's segment {key:#x} is there")
     else:
-        yield failed("shared memory", f"the feeder's segment {key:#x} is not there", "bin/start, and read feeder.log")
+        yield failed(f"the feeder's segment {key:#x} is not there", "bin/start, and read feeder.log")
 
 
 def checker(installation: Installation) -> Iterator[Finding]:
@@ -67,10 +64,9 @@ def checker(installation: Installation) -> Iterator[Finding]:
     except OSError:
         answers = False
     if answers:
-        yield ok("checker", "answers")
+        yield ok("answers")
     else:
         yield warning(
-            "checker",
             "the resident checker does not answer: each upload's check starts a Python, some forty times as long",
             f"bin/stop; bin/start as the project's user, and read {installation.shown(installation.project.log_dir)}/"
             "vcdl_checker.log",

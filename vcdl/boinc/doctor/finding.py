@@ -18,23 +18,24 @@ class Level(StrEnum):
 class Finding:
     """One result of a check."""
 
-    check: str
     level: Level
     what: str
     cure: str = ""
     """The advice; empty when all is well."""
+    check: str = ""
+    """The name of the check, by `examine`."""
 
 
-def ok(check: str, what: str) -> Finding:
-    return Finding(check, Level.OK, what)
+def ok(what: str) -> Finding:
+    return Finding(Level.OK, what)
 
 
-def warning(check: str, what: str, cure: str) -> Finding:
-    return Finding(check, Level.WARNING, what, cure)
+def warning(what: str, cure: str) -> Finding:
+    return Finding(Level.WARNING, what, cure)
 
 
-def failed(check: str, what: str, cure: str) -> Finding:
-    return Finding(check, Level.FAILED, what, cure)
+def failed(what: str, cure: str) -> Finding:
+    return Finding(Level.FAILED, what, cure)
 
 
 def as_text(finding: Finding) -> str:

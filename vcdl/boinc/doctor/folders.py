@@ -32,14 +32,13 @@ def page_rights(installation: Installation) -> Iterator[Finding]:
     closed = [folder for folder, rights in folders.items() if not _has(folder, web_user, rights)]
     if closed:
         yield failed(
-            "page rights",
             f"{', '.join(map(installation.shown, closed))} closed to the web server ({web_user.pw_name}): every page "
             "answers 500, and no client can attach",
             f"usermod -a -G {group_of(installation.path / 'config.xml')} {web_user.pw_name}, "
             "then restart the web server",
         )
     else:
-        yield ok("page rights", f"{web_user.pw_name} may read what the pages need")
+        yield ok(f"{web_user.pw_name} may read what the pages need")
 
 
 def folder_rights(installation: Installation) -> Iterator[Finding]:
@@ -48,30 +47,24 @@ def folder_rights(installation: Installation) -> Iterator[Finding]:
     for folder in (installation.project.upload_dir, installation.project.log_dir):
         shown = f"{installation.shown(folder)}/"
         if not folder.is_dir():
-            yield failed(
-                "folder rights", f"{shown} is missing", f"mkdir {folder}, with the rights that docs/operator.md names"
-            )
+            yield failed(f"{shown} is missing", f"mkdir {folder}, with the rights that docs/operator.md names")
         elif web_user is None:
             yield warning(
-                "folder rights",
-                f"no user of a web server is known, {shown} was not checked",
-                "set <httpd_user> in config.xml",
+                f"no user of a web server is known, {shown} was not checked", "set <httpd_user> in config.xml"
             )
         elif not _has(folder, web_user, _WRITE):
             yield failed(
-                "folder rights",
                 f"the web server ({web_user.pw_name}) may not write in {shown}",
                 _membership(installation, folder, web_user),
             )
         elif not _can_be_emptied(installation, folder):
             yield failed(
-                "folder rights",
                 f"{shown} has the group {group_of(folder)}, which the project's user is no member of: "
                 "file_deleter cannot empty the folders that the web server makes in it",
                 _membership(installation, folder, web_user),
             )
         else:
-            yield ok("folder rights", f"{web_user.pw_name} may write in {shown}")
+            yield ok(f"{web_user.pw_name} may write in {shown}")
 
 
 def downloads_readable(installation: Installation) -> Iterator[Finding]:
@@ -82,15 +75,11 @@ def downloads_readable(installation: Installation) -> Iterator[Finding]:
     for folder in (*reversed(installation.project.download_dir.parents), installation.project.download_dir):
         if folder.is_dir() and not _has(folder, web_user, stat.S_IXUSR):
             yield failed(
-                "downloads readable",
                 f"the web server ({web_user.pw_name}) may not enter {folder}",
                 f"chmod a+x {folder}",  # o+x alone keeps out a member of the folder's group
             )
             return
-    yield ok(
-        "downloads readable",
-        f"{web_user.pw_name} comes down to {installation.shown(installation.project.download_dir)}/",
-    )
+    yield ok(f"{web_user.pw_name} comes down to {installation.shown(installation.project.download_dir)}/")
 
 
 def upload_key(installation: Installation) -> Iterator[Finding]:
@@ -101,11 +90,10 @@ def upload_key(installation: Installation) -> Iterator[Finding]:
     if web_user is None or not key.is_file():
         return
     if all(_has(path, web_user, rights) for path, rights in ((key.parent, stat.S_IXUSR), (key, stat.S_IRUSR))):
-        yield ok("upload key", f"{web_user.pw_name} may sign with {installation.shown(key)}")
+        yield ok(f"{web_user.pw_name} may sign with {installation.shown(key)}")
     else:
         group = group_of(installation.path / "config.xml")
         yield failed(
-            "upload key",
             f"the web server ({web_user.pw_name}) may not read {installation.shown(key)}: the scheduler says \"can't "
             'read key"; a late subtask gets no second host, or one whose upload is refused ("missing signature")',
             f"chgrp {group} {key.parent} {key}; chmod g+x {key.parent}; chmod 640 {key}",
@@ -116,9 +104,9 @@ def stop_files(installation: Installation) -> Iterator[Finding]:
     """The files by which bin/stop keeps daemons and scheduler from running; bin/start removes them."""
     for name, meaning in (("stop_daemons", "daemons end as soon as they start"), ("stop_sched", "clients get no work")):
         if (installation.path / name).exists():
-            yield failed("stop files", f"{name} is there: {meaning}", "bin/start")
+            yield failed(f"{name} is there: {meaning}", "bin/start")
             return
-    yield ok("stop files", "none")
+    yield ok("none")
 
 
 def _web_user(installation: Installation) -> pwd.struct_passwd | None:
@@ -163,8 +151,12 @@ def group_of(path: Path) -> str:
 
 
 def user_of(path: Path) -> str:
-    """The name of a file's owner, the number where there is none."""
-    uid = path.stat().st_uid
+    """The name of a file's owner."""
+    return user_named(path.stat().st_uid)
+
+
+def user_named(uid: int) -> str:
+    """The name of a user, the number where there is none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

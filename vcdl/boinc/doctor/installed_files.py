@@ -24,9 +24,7 @@ def installed_files(installation: Installation) -> Iterator[Finding]:
     """The installed files, unchanged since install."""
     record = Record.of(installation.path)
     if not record.installed or PYTHON_VARIABLE not in installation.environment:
-        yield failed(
-            "installed files", "VCDL is not installed in this project, or not to the end", installation.install_command
-        )
+        yield failed("VCDL is not installed in this project, or not to the end", installation.install_command)
         return
     missing = [name for name in EDITED if not _holds(installation.path / name, Fragment.shipped(name, record.threads))]
     for launcher in files.launchers():
@@ -39,12 +37,11 @@ def installed_files(installation: Installation) -> Iterator[Finding]:
         )  # without it clients begin with the weights their workunit was made from
     if missing:
         yield failed(
-            "installed files",
             f"not as install left them: {', '.join(missing)}",
             f"{installation.install_command} --dry-run, and then without --dry-run",
         )
     else:
-        yield ok("installed files", f"{', '.join(EDITED)} and bin/vcdl_* are in order")
+        yield ok(f"{', '.join(EDITED)} and bin/vcdl_* are in order")
 
 
 def upload_certificates(installation: Installation) -> Iterator[Finding]:
@@ -54,19 +51,14 @@ def upload_certificates(installation: Installation) -> Iterator[Finding]:
         name for name in ("upload_private", "upload_public") if not (installation.config.key_dir / name).is_file()
     ]
     if off:
-        yield failed(
-            "upload certificates",
-            f"{' and '.join(off)} in config.xml: anybody may upload anything",
-            installation.install_command,
-        )
+        yield failed(f"{' and '.join(off)} in config.xml: anybody may upload anything", installation.install_command)
     elif missing:
         yield failed(
-            "upload certificates",
             f"{' and '.join(missing)} missing in {installation.shown(installation.config.key_dir)}",
             "restore the keys from the backup; tasks that are out were signed with them",
         )
     else:
-        yield ok("upload certificates", "made and required")
+        yield ok("made and required")
 
 
 def templates(installation: Installation) -> Iterator[Finding]:
@@ -82,19 +74,16 @@ def templates(installation: Installation) -> Iterator[Finding]:
     wrong |= {Path(name).name: "missing, and open workunits name it: the transitioner ends at once" for name in lost}
     if wrong:
         yield failed(
-            "templates",
             "; ".join(f"{name}: {reason}" for name, reason in wrong.items()),
             "restore templates/ from the backup; else remove it there: the work generator writes it again; if it is "
             "VCDL's own, install VCDL again",
         )
     elif not installation.project.templates.is_dir() or not os.access(installation.project.templates, os.W_OK):
         yield failed(
-            "templates",
-            "templates/ is missing or not writable",
-            f"mkdir -p {installation.project.templates}; chmod u+rwx it",
+            "templates/ is missing or not writable", f"mkdir -p {installation.project.templates}; chmod u+rwx it"
         )
     else:
-        yield ok("templates", f"{len(paths)} in order")
+        yield ok(f"{len(paths)} in order")
 
 
 def _holds(path: Path, fragment: Fragment) -> bool:

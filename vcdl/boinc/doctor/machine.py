@@ -1,11 +1,11 @@
 """Checks of the machine and the user."""
 
 import os
-import pwd
 import socket
 from collections.abc import Iterator
 
 from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
+from vcdl.boinc.doctor.folders import user_named
 from vcdl.boinc.doctor.installation import Installation
 from vcdl.boinc.grid.disk_room import GO_ON_BYTES, free_by_folder, least_bytes
 
@@ -19,29 +19,22 @@ def user(installation: Installation) -> Iterator[Finding]:
     owner = (installation.path / "config.xml").stat().st_uid
     wanted = installation.config.settings.get("project_user_name", "")
     if me != owner:
-        yield failed(
-            "user",
-            f"run as {_name(me)}, and the project is {_name(owner)}'s",
-            f"sudo -u {_name(owner)} vcdl project doctor …",
-        )
-    elif wanted and wanted != _name(me):
-        yield failed(
-            "user",
-            f"config.xml wants {wanted}, this is {_name(me)}",
-            "correct <project_user_name> or the owner of the files",
-        )
+        mine = user_named(owner)
+        yield failed(f"run as {user_named(me)}, and the project is {mine}'s", f"sudo -u {mine} vcdl project doctor …")
+    elif wanted and wanted != user_named(me):
+        cure = "correct <project_user_name> or the owner of the files"
+        yield failed(f"config.xml wants {wanted}, this is {user_named(me)}", cure)
     else:
-        yield ok("user", _name(me))
+        yield ok(user_named(me))
 
 
 def host_name(installation: Installation) -> Iterator[Finding]:
     """The host name: bin/start starts no daemon, almost silently, unless <host> is this machine's short name."""
     here, configured = socket.gethostname().split(".")[0], installation.project.host
     if configured == here:
-        yield ok("host name", here)
+        yield ok(here)
     else:
         yield failed(
-            "host name",
             f"config.xml has <host>{configured}</host>, and this machine is {here}: bin/start starts no daemon",
             f"in config.xml write <host>{here}</host>, and log_{here} in <log_dir>; mv log_{configured} log_{here}; "
             "then bin/stop; bin/start",
@@ -55,18 +48,11 @@ def disk_space(installation: Installation) -> Iterator[Finding]:
         what = f"{free / _GIB:.1f} GiB free for {installation.shown(folder)}"
         if free < least:
             cure = f"free some: old jobs in vcdl/runs, logs in log_*/; from {GO_ON_BYTES / _GIB:g} GiB on it goes on"
-            yield failed("disk space", f"{what}: no new work is made", cure)
+            yield failed(f"{what}: no new work is made", cure)
         elif free < _LITTLE_BYTES:
-            yield warning("disk space", what, "free some space before it stops the jobs")
+            yield warning(what, "free some space before it stops the jobs")
         else:
-            yield ok("disk space", what)
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+            yield ok(what)
 
 
 CHECKS = (user, host_name, disk_space)

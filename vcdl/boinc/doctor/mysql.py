@@ -41,12 +41,11 @@ def database(installation: Installation) -> Iterator[Finding]:
     version = (int(match[1]), int(match[2])) if match else (0, 0)
     if version < _OLDEST[product]:
         yield failed(
-            "database",
             f"{product} {text} cannot share rows among assimilators (SKIP LOCKED)",
             "upgrade to MariaDB 10.6 or MySQL 8, or later",
         )
     else:
-        yield ok("database", f"{product} {text}, database {installation.project.db_name}")
+        yield ok(f"{product} {text}, database {installation.project.db_name}")
 
 
 def columns(installation: Installation) -> Iterator[Finding]:
@@ -60,12 +59,11 @@ def columns(installation: Installation) -> Iterator[Finding]:
     wanted = {(table, column) for table, names in COLUMNS.items() for column in names.split()}
     if missing := sorted(wanted - there):
         yield failed(
-            "columns",
             f"missing: {', '.join('.'.join(each) for each in missing)}",
             "bring the database up to date: html/ops/upgrade_db.php, after BOINC's tools/upgrade",
         )
     else:
-        yield ok("columns", f"all {len(wanted)} that VCDL uses are there")
+        yield ok(f"all {len(wanted)} that VCDL uses are there")
 
 
 def clock(installation: Installation) -> Iterator[Finding]:
@@ -75,11 +73,9 @@ def clock(installation: Installation) -> Iterator[Finding]:
     after = time.time()
     skew_s = max(before - database_s, database_s - after, 0.0)
     if skew_s > _SKEW_S:
-        yield failed(
-            "clock", f"this machine and the database differ by {skew_s:.0f} s", "let NTP (chrony) set both clocks"
-        )
+        yield failed(f"this machine and the database differ by {skew_s:.0f} s", "let NTP (chrony) set both clocks")
     else:
-        yield ok("clock", f"this machine and the database differ by less than {_SKEW_S:g} s")
+        yield ok(f"this machine and the database differ by less than {_SKEW_S:g} s")
 
 
 CHECKS = (database, columns, clock)

@@ -20,7 +20,7 @@ def python(installation: Installation) -> Iterator[Finding]:
     program = installation.environment.get(PYTHON_VARIABLE, "")
     cure = f"install VCDL there (docs/operator.md), or {installation.install_command} --python OTHER"
     if not program:
-        yield failed("python", f"vcdl/environment names no {PYTHON_VARIABLE}", installation.install_command)
+        yield failed(f"vcdl/environment names no {PYTHON_VARIABLE}", installation.install_command)
         return
     try:
         done = subprocess.run(
@@ -28,31 +28,29 @@ def python(installation: Installation) -> Iterator[Finding]:
             timeout=_IMPORT_S, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
-        yield failed("python", f"{program} cannot be run: {error}", cure)
+        yield failed(f"{program} cannot be run: {error}", cure)
         return
     if done.returncode != 0:
-        yield failed(
-            "python", f"{program}: {(done.stderr.strip().splitlines() or ['no reason given'])[-1][:200]}", cure
-        )
+        yield failed(f"{program}: {(done.stderr.strip().splitlines() or ['no reason given'])[-1][:200]}", cure)
     else:
-        yield ok("python", f"{program}, with Keras {done.stdout.strip().splitlines()[-1]}")
+        yield ok(f"{program}, with Keras {done.stdout.strip().splitlines()[-1]}")
 
 
 def weight_store(installation: Installation) -> Iterator[Finding]:
     """Redis or MariaDB, if install was given one."""
     url = installation.environment.get(URL_VARIABLE, "")
     if not url:
-        yield ok("weight store", "none given: each job keeps its weights in its own folder")
+        yield ok("none given: each job keeps its weights in its own folder")
         return
     try:
         settings = StoreSettings.parse(url, environment=installation.environment)
         for exposure in exposures(settings):
-            yield warning("weight store", exposure.what, exposure.cure)
+            yield warning(exposure.what, exposure.cure)
         check_usable(settings)
     except StoreError as error:
-        yield failed("weight store", f"{error}", f"start it, or {installation.install_command} --redis URL")
+        yield failed(f"{error}", f"start it, or {installation.install_command} --redis URL")
         return
-    yield ok("weight store", f"{settings} keeps weights")
+    yield ok(f"{settings} keeps weights")
 
 
 CHECKS = (python, weight_store)

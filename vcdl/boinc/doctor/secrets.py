@@ -27,19 +27,15 @@ def secret_files(installation: Installation) -> Iterator[Finding]:
     if key.is_file() and key.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         is_well = False
         who = "every user" if key.stat().st_mode & stat.S_IROTH else "the group, and so the web server,"
-        yield failed(
-            "secret files", f"{who} of this machine may read {installation.shown(key)}: {_PROGRAMS}", f"chmod 600 {key}"
-        )
+        yield failed(f"{who} of this machine may read {installation.shown(key)}: {_PROGRAMS}", f"chmod 600 {key}")
     for path, meaning in files.items():
         if path.is_file() and path.stat().st_mode & stat.S_IROTH:
             is_well = False
             yield warning(
-                "secret files",
-                f"every user of this machine may read {installation.shown(path)}: {meaning}",
-                f"chmod o-rwx {path}",
+                f"every user of this machine may read {installation.shown(path)}: {meaning}", f"chmod o-rwx {path}"
             )
     if is_well:
-        yield ok("secret files", "closed to the other users of this machine")
+        yield ok("closed to the other users of this machine")
 
 
 CHECKS = (secret_files,)

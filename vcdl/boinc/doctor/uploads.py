@@ -31,13 +31,12 @@ def upload_handler(installation: Installation) -> Iterator[Finding]:
     try:
         answer = ask(url, b"<data_server_request>\n</data_server_request>\n")
     except NoAnswer as reason:
-        yield failed("upload handler", f"{url}: {reason}", cure_of(installation, reason))
+        yield failed(f"{url}: {reason}", cure_of(installation, reason))
         return
     if "<data_server_reply>" in answer.body and not is_program(answer):
-        yield ok("upload handler", url)
+        yield ok(url)
     else:
         yield failed(
-            "upload handler",
             f"{url} answers {answer.body[:80]!r}",
             f"see log_*/file_upload_handler.log; key_dir must have upload_public; "
             f"{no_program(answer, 'cgi-bin/file_upload_handler')}",
@@ -53,7 +52,6 @@ def upload_folders(installation: Installation) -> Iterator[Finding]:
     closed = [folder for folder in folders if not os.access(folder, os.R_OK | os.W_OK | os.X_OK)]
     if closed:
         yield failed(
-            "upload folders",
             f"{len(closed)} of {len(folders)} folders in upload/, such as {closed[0].name}/ of "
             f"{user_of(closed[0])} and the group {group_of(closed[0])}, are closed to this user: "
             "file_deleter frees nothing there",
@@ -61,13 +59,12 @@ def upload_folders(installation: Installation) -> Iterator[Finding]:
         )
     elif lost := _closed_to_the_web_server(folders):
         yield failed(
-            "upload folders",
             f"{len(lost)} of {len(folders)} folders in upload/, such as {lost[0].name}/, are this user's and closed to "
             "its group: uploads into them are lost, and BOINC tells their clients that all went well",
             f"chmod g+rwx {' '.join(str(folder) for folder in lost[:5])}",
         )
     else:
-        yield ok("upload folders", f"this user can delete in all {len(folders)}")
+        yield ok(f"this user can delete in all {len(folders)}")
 
 
 def _closed_to_the_web_server(folders: Sequence[Path]) -> Sequence[Path]:
@@ -90,7 +87,6 @@ def certificates(installation: Installation) -> Iterator[Finding]:
     lost = sum(not key.certified(description) for (description,) in found)
     if lost:
         yield failed(
-            "certificates",
             f"{lost} of {len(found)} tasks that are out, or wait to be sent, were signed with another key than "
             f"{installation.shown(installation.project.upload_public)}: the upload handler refuses what they bring",
             "put the earlier keys/upload_private and upload_public back. If they are lost: bin/stop; bin/start (the "
@@ -98,16 +94,14 @@ def certificates(installation: Installation) -> Iterator[Finding]:
             "open job, whose tasks are made anew",
         )
     else:
-        yield ok("certificates", f"those of {len(found)} tasks are of this project's key")
+        yield ok(f"those of {len(found)} tasks are of this project's key")
 
 
 def upload(installation: Installation) -> Iterator[Finding]:
     """A small file, uploaded as a client does and deleted as file_deleter does."""
     key = installation.config.key_dir / "upload_private"
     if not os.access(key, os.R_OK):
-        yield failed(
-            "upload", f"{installation.shown(key)} cannot be read: no upload can be tried", "restore it from a backup"
-        )
+        yield failed(f"{installation.shown(key)} cannot be read: no upload can be tried", "restore it from a backup")
         return
     name = f"{DOCTORS_UPLOAD}{os.getpid()}"
     path = installation.project.upload_path(name)
@@ -119,14 +113,13 @@ def upload(installation: Installation) -> Iterator[Finding]:
     if is_program(answer):
         return
     if not path.is_file():
-        yield failed("upload", f"an upload with a certificate is refused: {_said(answer)}", _refusal_cure(installation))
+        yield failed(f"an upload with a certificate is refused: {_said(answer)}", _refusal_cure(installation))
         return
     owner, group = user_of(path.parent), group_of(path.parent)
     try:
         path.unlink()
     except OSError as error:
         yield failed(
-            "upload",
             f"{installation.shown(path)} was uploaded, and this user cannot delete it ({error.strerror}): the folder "
             f"that the web server made is {owner}'s, of the group {group}, so file_deleter frees nothing",
             _cure(installation),
@@ -136,9 +129,7 @@ def upload(installation: Installation) -> Iterator[Finding]:
         with suppress(OSError):  # another upload came into it
             path.parent.rmdir()
     _sweep(installation.project.upload_dir)
-    yield ok(
-        "upload", f"a file came in as {owner}'s and could be deleted by {user_of(installation.path / 'config.xml')}"
-    )
+    yield ok(f"a file came in as {owner}'s and could be deleted by {user_of(installation.path / 'config.xml')}")
 
 
 def _sweep(top: Path) -> None:

@@ -23,43 +23,40 @@ _NOT_IN_GROUP = (
 
 def master_page(installation: Installation) -> Iterator[Finding]:
     """The page at the project's URL, in which a client that attaches looks for the scheduler's address."""
-    url, check = installation.config.master_url, "master page"
+    url = installation.config.master_url
     if "." not in url.partition("://")[2]:
         yield failed(
-            check,
             f'{url} has no dot: BOINC\'s clients say "Invalid URL" and do not attach',
             "make the project anew with --url_base and a full name, or an IP address",
         )
         return
-    answer = yield from _page(installation, check, url)
+    answer = yield from _page(installation, url)
     if answer is None:
         return
     if (found := scheduler_in(answer.body)) and found == installation.config.scheduler_url:
-        yield ok(check, url)
+        yield ok(url)
     elif found:
         yield failed(
-            check,
             f"{url} names the scheduler {found}, and html/user/schedulers.txt "
             f"{installation.config.scheduler_url or 'none'}",
             "let <master_url> in config.xml and the Alias of the web server lead to this project's html/user",
         )
     else:
         yield failed(
-            check,
             f"{url} names no scheduler: no client can attach",
             "let html/user/index.php be as BOINC's sample_index.php, which includes schedulers.txt, and see that "
             "<master_url> leads to it",
         )
 
 
-def _page(installation: Installation, check: str, url: str) -> Generator[Finding, None, Answer | None]:
+def _page(installation: Installation, url: str) -> Generator[Finding, None, Answer | None]:
     """The page, and what is wrong with how it comes; None: nothing more can be said of it."""
     try:
         answer = ask(url)
     except NoAnswer as reason:
-        yield failed(check, f"{url}: {reason}; no client can attach", cure_of(installation, reason))
+        yield failed(f"{url}: {reason}; no client can attach", cure_of(installation, reason))
         return None
-    finding = _of_php(check, url, answer)
+    finding = _of_php(url, answer)
     if finding is None:
         return answer
     yield finding
@@ -68,18 +65,16 @@ def _page(installation: Installation, check: str, url: str) -> Generator[Finding
 
 def attach_page(installation: Installation) -> Iterator[Finding]:
     """The page get_project_config.php, which a volunteer's BOINC Manager asks for first."""
-    url, check = f"{installation.config.master_url.rstrip('/')}/get_project_config.php", "attach page"
-    answer = yield from _page(installation, check, url)
+    url = f"{installation.config.master_url.rstrip('/')}/get_project_config.php"
+    answer = yield from _page(installation, url)
     if answer is None:
         return
     if "<project_config>" not in answer.body or "<name>" not in answer.body:
-        yield failed(check, f"{url} answers {_begin(answer)}", "see the web server's error log, and database above")
+        yield failed(f"{url} answers {_begin(answer)}", "see the web server's error log, and database above")
     elif "<web_stopped>1<" in answer.body:
-        yield failed(
-            check, "the project's pages are stopped: no client can attach", f"rm {installation.path / 'stop_web'}"
-        )
+        yield failed("the project's pages are stopped: no client can attach", f"rm {installation.path / 'stop_web'}")
     else:
-        yield ok(check, url)
+        yield ok(url)
 
 
 def scheduler(installation: Installation) -> Iterator[Finding]:
@@ -87,7 +82,6 @@ def scheduler(installation: Installation) -> Iterator[Finding]:
     url = installation.config.scheduler_url
     if not url:
         yield failed(
-            "scheduler",
             "html/user/schedulers.txt names no scheduler: clients cannot attach",
             "write its URL there, as make_project does",
         )
@@ -95,20 +89,18 @@ def scheduler(installation: Installation) -> Iterator[Finding]:
     try:
         answer = ask(url, b"<scheduler_request>\n</scheduler_request>\n")
     except NoAnswer as reason:
-        yield failed("scheduler", f"{url}: {reason}", cure_of(installation, reason))
+        yield failed(f"{url}: {reason}", cure_of(installation, reason))
         return
     if "<scheduler_reply>" not in answer.body or is_program(answer):
-        yield failed("scheduler", f"{url} answers {_begin(answer)}", no_program(answer, "cgi-bin/cgi"))
+        yield failed(f"{url} answers {_begin(answer)}", no_program(answer, "cgi-bin/cgi"))
     elif "open log" in answer.body:
-        yield failed("scheduler", f"it answers: {_message(answer)}", _NOT_IN_GROUP)
+        yield failed(f"it answers: {_message(answer)}", _NOT_IN_GROUP)
     elif "project_is_down" in answer.body:
-        yield failed("scheduler", f"it answers: {_message(answer)}", "bin/start; see shared memory, stop files above")
+        yield failed(f"it answers: {_message(answer)}", "bin/start; see shared memory, stop files above")
     else:
-        yield ok("scheduler", url)
+        yield ok(url)
     if answer.date and (skew_s := abs(parsedate_to_datetime(answer.date).timestamp() - time.time())) > _SKEW_S:
-        yield failed(
-            "scheduler", f"its clock and this machine's differ by {skew_s:.0f} s", "let NTP (chrony) set both clocks"
-        )
+        yield failed(f"its clock and this machine's differ by {skew_s:.0f} s", "let NTP (chrony) set both clocks")
 
 
 def downloads(installation: Installation) -> Iterator[Finding]:
@@ -116,7 +108,7 @@ def downloads(installation: Installation) -> Iterator[Finding]:
     project = installation.project
     launcher = next((path for path in sorted(project.download_dir.glob("vcdl_client_*")) if path.suffix == ""), None)
     if launcher is None:
-        yield failed("downloads", "download/ has no client files", installation.install_command)
+        yield failed("download/ has no client files", installation.install_command)
         return
     shard = next(project.download_dir.glob("*/vcdl_*.npz"), None)
     for path in (launcher, shard) if shard else (launcher,):
@@ -124,16 +116,14 @@ def downloads(installation: Installation) -> Iterator[Finding]:
         try:
             yield _same(url, ask(url), path)
         except NoAnswer as reason:
-            yield failed("downloads", f"{url}: {reason}", cure_of(installation, reason))
+            yield failed(f"{url}: {reason}", cure_of(installation, reason))
 
 
 def _same(url: str, answer: Answer, path: Path) -> Finding:
     content = files.read(path) or b""
     if answer.body.encode("latin-1") == content[: len(answer.body)] and answer.body:
-        return ok("downloads", url)
-    return failed(
-        "downloads", f"{url} is not the file in download/", "correct download_url, or the Alias of the web server"
-    )
+        return ok(url)
+    return failed(f"{url} is not the file in download/", "correct download_url, or the Alias of the web server")
 
 
 def cure_of(installation: Installation, reason: NoAnswer) -> str:
@@ -173,17 +163,15 @@ def no_program(answer: Answer, program: str) -> str:
     return f"let the web server run {program} there (see PROJECT.httpd.conf); it writes why it ends to its error log"
 
 
-def _of_php(check: str, url: str, answer: Answer) -> Finding | None:
+def _of_php(url: str, answer: Answer) -> Finding | None:
     """A fault of PHP, which answers with 200 then; None without one."""
     if answer.body.lstrip().startswith("<?php"):
         return failed(
-            check,
             f"{url} is sent as it is, and not run by PHP",
             "apt install libapache2-mod-php php-mysql php-xml, then restart the web server",
         )
     if said := _PHP_SAID.search(answer.body):
         return warning(
-            check,
             f"PHP writes into {url}: {said[1]}: {' '.join(said[2].split())}",
             "display_errors = Off in the web server's php.ini; it has its error log",
         )

@@ -1,7 +1,7 @@
 """Modules that a client never imports, which are left out of its runtime."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -12,70 +12,19 @@ _TOP = ("bin", "lib", "Lib", "DLLs", "*.dll", "python.exe", "LICENSE*")
 _PROGRAMS = ("python3", "python3.[0-9]*")
 _NO_PROGRAMS = ("*-config", "*-gdb.py")
 _LIBRARIES = ("python3.[0-9]*", "*.so", "*.so.*", "*.dylib")
-_STANDARD_LIBRARY = (
-    "test",
-    "idlelib",
-    "tkinter",
-    "turtle.py",
-    "turtledemo",
-    "lib2to3",
-    "ensurepip",
-    "pydoc_data",
-    "config-*",
-    "distutils",
-    "venv",
-    "site-packages",
-    "dist-packages",
-    "sitecustomize.py",
-)
-_EXTENSIONS = (
-    "_tkinter",
-    "_test*",
-    "_ctypes_test*",
-    "_xx*",
-    "xx*",
-    "nis*",
-    "ossaudiodev*",
-    "readline*",
-    "_curses*",
-    "_dbm*",
-    "_gdbm*",
-    "_crypt*",
-    "tcl*",
-    "tk*",
-)
-_PACKAGES = (
-    "tensorflow/include",
-    "tensorflow/xla_aot_runtime_src",
-    "tensorflow/compiler/aot",
-    "numpy/_core/include",
-    "numpy/_core/lib",
-    "numpy/doc",
-    "numpy/distutils",
-    "h5py/tests",
-    "jaxlib/include",
-    "google/protobuf/compiler",
-    "jax/tools",
-    "jax/_src/test_util.py",
-)
+_STANDARD_LIBRARY = """
+    test idlelib tkinter turtle.py turtledemo lib2to3 ensurepip pydoc_data config-* distutils venv site-packages
+    dist-packages sitecustomize.py
+"""
+_EXTENSIONS = """
+    _tkinter _test* _ctypes_test* _xx* xx* nis* ossaudiodev* readline* _curses* _dbm* _gdbm* _crypt* tcl* tk*
+"""
+_PACKAGES = """
+    tensorflow/include tensorflow/xla_aot_runtime_src tensorflow/compiler/aot numpy/_core/include numpy/_core/lib
+    numpy/doc numpy/distutils h5py/tests jaxlib/include google/protobuf/compiler jax/tools jax/_src/test_util.py
+"""
 _ANYWHERE_FOLDERS = ("tests", "__pycache__", "include")
-_ANYWHERE_FILES = (
-    "*.pyc",
-    "*.pyi",
-    "*.h",
-    "*.hpp",
-    "*.a",
-    "*.lib",
-    "*.pdb",
-    "*.c",
-    "*.cc",
-    "*.cpp",
-    "*.cu",
-    "*.pyx",
-    "*.pxd",
-    "*.f90",
-    "*.chm",
-)
+_ANYWHERE_FILES = "*.pyc *.pyi *.h *.hpp *.a *.lib *.pdb *.c *.cc *.cpp *.cu *.pyx *.pxd *.f90 *.chm"
 
 
 def prune_python(folder: Path, platform: Platform, minor: str) -> None:
@@ -85,27 +34,27 @@ def prune_python(folder: Path, platform: Platform, minor: str) -> None:
         _keep(folder / "bin", _PROGRAMS, _NO_PROGRAMS)
         _keep(folder / "lib", _LIBRARIES, ("libtcl*", "libtk*"))
     library = folder / platform.library(minor)
-    _drop(library, _STANDARD_LIBRARY)
+    _drop(library, _STANDARD_LIBRARY.split())
     for extensions in (library / "lib-dynload", folder / "DLLs"):
         if extensions.is_dir():
-            _drop(extensions, _EXTENSIONS)
+            _drop(extensions, _EXTENSIONS.split())
     _drop_anywhere(folder)
 
 
 def prune_packages(packages: Path) -> None:
     """Leave of the packages what a client may import."""
-    for name in _PACKAGES:
+    for name in _PACKAGES.split():
         _remove(packages / name)
     _drop_anywhere(packages)
 
 
-def _keep(folder: Path, patterns: tuple[str, ...], but: tuple[str, ...] = ()) -> None:
+def _keep(folder: Path, patterns: Sequence[str], but: Sequence[str] = ()) -> None:
     for path in sorted(folder.iterdir()):
         if not _matches(path.name, patterns) or _matches(path.name, but):
             _remove(path)
 
 
-def _drop(folder: Path, patterns: tuple[str, ...]) -> None:
+def _drop(folder: Path, patterns: Sequence[str]) -> None:
     for path in sorted(folder.iterdir()):
         if _matches(path.name, patterns):
             _remove(path)
@@ -119,13 +68,13 @@ def _drop_anywhere(folder: Path) -> None:
 def _unneeded(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
         is_folder = path.is_dir() and not path.is_symlink()
-        if _matches(path.name, _ANYWHERE_FOLDERS if is_folder else _ANYWHERE_FILES):
+        if _matches(path.name, _ANYWHERE_FOLDERS if is_folder else _ANYWHERE_FILES.split()):
             yield path
         elif is_folder:
             yield from _unneeded(path)
 
 
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch(name, pattern) for pattern in patterns)
 
 

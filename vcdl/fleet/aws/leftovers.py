@@ -39,20 +39,14 @@ _KINDS = (
     _Kind("volume", "describe_volumes", "Volumes[].VolumeId", "delete_volume"),
     _Kind("network interface", "describe_network_interfaces", _INTERFACES, "delete_network_interface"),
     _Kind("launch template", "describe_launch_templates", _TEMPLATES, "delete_launch_template"),
-    # Images before what is behind them.
-    _Kind("image", "describe_images", "Images[].ImageId", "deregister_image"),
-    _Kind("snapshot", "describe_snapshots", "Snapshots[].SnapshotId", "delete_snapshot"),
 )
-_OUTLIVE_FLEET = ("image", "snapshot")
-"""Resources that `down` leaves alone."""
 
 
-def find_leftovers(region: AwsRegion, fleet: Mapping[str, Any], with_images: bool) -> tuple[Leftover, ...]:
+def find_leftovers(region: AwsRegion, fleet: Mapping[str, Any]) -> tuple[Leftover, ...]:
     """The leftovers that a filter selects, in the order in which they should be removed. Raises CloudRefusal."""
     return tuple(
         Leftover(kind.noun, id, region.name)
         for kind in _KINDS
-        if with_images or kind.noun not in _OUTLIVE_FLEET
         for id in region.all_of(kind.describe, kind.ids, Filters=[fleet, *kind.states])
     )
 

@@ -10,21 +10,16 @@ from vcdl.fleet.aws.launch import RegionalLaunch
 from vcdl.fleet.aws.leftovers import find_leftovers, remove
 from vcdl.fleet.aws.prices import AwsPrices
 from vcdl.fleet.aws.region import (
-    IMAGE_EXISTS,
     AwsRegion,
     filter_by,
     fleet_filter,
     session_or,
-    tag_specifications,
-    tags_of,
 )
 from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.provider import (
     FLEET_TAG,
-    SETUP_TAG,
     Answer,
-    BakedImage,
     LaunchResult,
     Leftover,
     Provider,
@@ -32,12 +27,10 @@ from vcdl.fleet.provider import (
     SweepPace,
     TagScan,
     asked,
-    baking_name,
-    image_name,
     missing_units,
     raise_first,
 )
-from vcdl.fleet.refusal import CloudRefusal, ProblemKind, one_line, unless
+from vcdl.fleet.refusal import CloudRefusal, ProblemKind
 from vcdl.fleet.settings import FleetSettings
 
 
@@ -129,15 +122,14 @@ class AwsProvider(Provider):
         self._each(ids, lambda place, here: place.terminate(here))
 
     def look(self, every_fleet: bool = False) -> TagScan:
-        name = self.settings.name
-        ours = filter_by("tag-key", FLEET_TAG) if every_fleet else fleet_filter(name, baking_name(name))
+        ours = filter_by("tag-key", FLEET_TAG) if every_fleet else fleet_filter(self.settings.name)
         away: list[str] = []
         places: list[AwsPlace] = list(self._configured)
         try:
             places += self._others
         except FleetError as error:
             away.append(f"the account's other regions are unknown: {error}")
-        answers, refusals = self._ask(places, lambda place: find_leftovers(place.region, ours, every_fleet))
+        answers, refusals = self._ask(places, lambda place: find_leftovers(place.region, ours))
         away += [str(refused) for refused in refusals.values()]
         return TagScan(tuple(it for found in answers.values() for it in found), tuple(away))
 
@@ -146,47 +138,6 @@ class AwsProvider(Provider):
         here = {p: [one for one in leftovers if one.place == p.region.name] for p in (*self._configured, *others)}
         denied, _ = self._ask([p for p, some in here.items() if some], lambda p: remove(p.region, here[p]))
         return frozenset().union(*denied.values())
-
-    def images(self) -> tuple[BakedImage, ...]:
-        answers, refusals = self._ask(self._configured, self._images_in)
-        raise_first(refusals)
-        return tuple(image for found in answers.values() for image in found)
-
-    def make_image(self, instance: Instance, setup: str, base: str) -> None:
-        named = self._image_arguments(setup, base)
-        region = self._place(instance.pool.region).region
-        with unless(IMAGE_EXISTS):
-            region.call("create_image", InstanceId=instance.id, NoReboot=True, **named)
-
-    def copy_image(self, image: BakedImage, region: str) -> None:
-        named = self._image_arguments(image.setup, image.base)
-        once = f"{image.id}-{region}"  # AWS copies once for a token
-        call = self._place(region).region.call
-        what = {"SourceRegion": image.region, "SourceImageId": image.id, "Encrypted": True}
-        call("copy_image", ClientToken=once, **what, **named)
-
-    def _image_arguments(self, setup: str, base: str) -> dict[str, Any]:
-        tags = tag_specifications(self.settings, ("image", "snapshot"), {SETUP_TAG: setup})
-        return {"Name": image_name(self.settings.name, setup), "Description": base, "TagSpecifications": tags}
-
-    def _images_in(self, place: AwsPlace) -> list[BakedImage]:
-        """AMIs of this account with the fleet's tag."""
-        ours, found = [fleet_filter(self.settings.name)], []
-        for item in place.region.all_of("describe_images", "Images", Owners=["self"], Filters=ours):
-            disks = [device["Ebs"] for device in item.get("BlockDeviceMappings", ()) if "Ebs" in device]
-            why = one_line(item.get("StateReason", {}).get("Message", "")) or item["State"]
-            image = BakedImage(
-                id=item["ImageId"],
-                region=place.region.name,
-                setup=tags_of(item).get(SETUP_TAG, ""),
-                base=item.get("Description", ""),
-                gb=sum(disk.get("VolumeSize", 0) for disk in disks),
-                is_ready=item["State"] == "available",
-                failure="" if item["State"] in ("pending", "available") else why,
-                snapshots=tuple(disk["SnapshotId"] for disk in disks if disk.get("SnapshotId")),
-            )
-            found.append(image)
-        return found
 
     @cached_property
     def _others(self) -> tuple[AwsPlace, ...]:

@@ -20,7 +20,6 @@ from vcdl.report.wording import duration
 
 Answer = Mapping[str, Any]
 ALREADY_EXISTS = "InvalidLaunchTemplateName.AlreadyExistsException"
-IMAGE_EXISTS = "InvalidAMIName.Duplicate"
 NOT_FOUND = ("InvalidInstanceID.NotFound", "InvalidID")
 """The codes for a missing instance."""
 

@@ -12,7 +12,7 @@ from vcdl.fleet.refusal import CloudRefusal, ProblemKind, cloud_refusal, kind_by
 
 ENDPOINT_VARIABLE = "VCDL_GCE_ENDPOINT"
 """The address of a stand-in for Compute Engine, http://HOST:PORT, which is called without credentials."""
-NOT_FOUND, EXISTS, CONFLICT = "404", "409", "412"
+NOT_FOUND, CONFLICT = "404", "412"
 """Codes of a CloudRefusal. The last: somebody else wrote the same thing in between."""
 
 _SCOPE = "https://www.googleapis.com/auth/compute"

@@ -1,4 +1,4 @@
-"""The Provider for Compute Engine. All that the cloud keeps are machines, disks and images with our label."""
+"""The Provider for Compute Engine. All that the cloud keeps are machines and disks with our label."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Self
 
 from vcdl.errors import FleetNotAuthorised
 from vcdl.fleet.gcp.catalogue import MachineCatalogue
-from vcdl.fleet.gcp.connection import CONFLICT, EXISTS, NOT_FOUND, Connection, errors_of, refusal
+from vcdl.fleet.gcp.connection import CONFLICT, NOT_FOUND, Connection
 from vcdl.fleet.gcp.instances import GcpInstances
 from vcdl.fleet.gcp.launch import BulkLaunch, metadata_items
 from vcdl.fleet.gcp.prices import GcpPrices
@@ -15,16 +15,12 @@ from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.provider import (
     FLEET_TAG,
     LEASE_TAG,
-    SETUP_TAG,
-    BakedImage,
     LaunchResult,
     Leftover,
     Provider,
     SweepPace,
     TagScan,
     asked,
-    baking_name,
-    image_name,
     raise_first,
 )
 from vcdl.fleet.refusal import CloudRefusal, ProblemKind, unless
@@ -33,7 +29,6 @@ from vcdl.fleet.settings import FleetSettings
 GCP_KEY_VARIABLE = "VCDL_GCP_API_KEY"
 _WRITE_ATTEMPTS = 5
 """Somebody else may write a machine's metadata between our reading and our writing."""
-_IMAGE_LIMIT_S = 900.0
 
 
 class GcpProvider(Provider):
@@ -106,19 +101,16 @@ class GcpProvider(Provider):
         raise_first(asked(ids, self._delete)[1])
 
     def look(self, every_fleet: bool = False) -> TagScan:
-        baking = f'labels.{FLEET_TAG} = "{baking_name(self.settings.name)}"'
-        ours = f"labels.{FLEET_TAG}:*" if every_fleet else f"({self._ours}) OR ({baking})"
+        ours = f"labels.{FLEET_TAG}:*" if every_fleet else self._ours
         if self._inserts:  # before the machines: those of one that has ended can then be seen
             self._inserts &= self._inserts_under_way()
         machines, away = self._connection.listed_by_zone("instances", ours)
         disks, _ = self._connection.listed_by_zone("disks", ours)
-        images = self._find_images(ours) if every_fleet else ()
         return TagScan(
             (
                 *(Leftover("instance", machine.name, zone) for zone, machine in machines),
                 *(Leftover("disk", disk.name, zone) for zone, disk in disks if not disk.users),
                 *sorted(self._inserts, key=str),
-                *(Leftover("image", image.id, image.region) for image in images),
             ),
             tuple(away.values()),
         )
@@ -138,41 +130,6 @@ class GcpProvider(Provider):
         """Note the bulk inserts under way: one that a killed process has started makes machines after it."""
         self._deleted.clear()
         self._inserts = self._inserts_under_way()
-
-    def images(self) -> tuple[BakedImage, ...]:
-        return self._find_images(self._ours)
-
-    def make_image(self, instance: Instance, setup: str, base: str) -> None:
-        """The image is in every region."""
-        disk = self._connection.call("instances.get", **_named(instance.id)).disks[0].source
-        resource = {
-            "name": image_name(self.settings.name, setup),
-            "description": base,
-            "labels": {**self.settings.tags, FLEET_TAG: self.settings.name, SETUP_TAG: setup},
-            "source_disk": disk.partition("/compute/v1/")[2] or disk,
-        }
-        with unless(EXISTS):  # forced, as the disk is in use
-            begun = self._connection.call("images.insert_unary", image_resource=resource, force_create=True)
-            done = self._connection.wait("global", begun.name, _IMAGE_LIMIT_S)
-            for _, kind, words in errors_of(done):
-                raise refusal(kind, words)
-
-    def copy_image(self, image: BakedImage, region: str) -> None:
-        """Does nothing: it is there."""
-
-    def _find_images(self, wanted: str) -> tuple[BakedImage, ...]:
-        return tuple(
-            BakedImage(
-                id=f"projects/{self._connection.project}/global/images/{item.name}",
-                region="",
-                setup=item.labels.get(SETUP_TAG, ""),
-                base=item.description,
-                gb=item.disk_size_gb,
-                is_ready=item.status == "READY",
-                failure=f"its state is {item.status}" if item.status in ("FAILED", "DELETING") else "",
-            )
-            for item in self._connection.listed("images.list", filter=wanted)
-        )
 
     def _inserts_under_way(self) -> set[Leftover]:
         """The bulk inserts in the fleet's regions; they do not tell whose they are."""

@@ -9,7 +9,6 @@ Files that are compressed one by one and in base64 would be twice as large.
 """
 
 import gzip
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -58,15 +57,13 @@ _PREFERENCES = {
 }
 
 
-def user_data(settings: FleetSettings, account_key: str, bakes: str = "") -> str:
+def user_data(settings: FleetSettings, account_key: str) -> str:
     """The cloud-init file of a fleet's instances, the same for the same arguments. It contains the key: never log it.
 
-    `bakes`: the hash of the set-up, for a machine that is to become an image. It gets no account, its set-up ends with
-    "ready as an image HASH" on the console, no agent runs, and it powers itself off once its life is over. Raises
-    FleetError when it is larger, compressed, than AWS allows.
+    Raises FleetError when it is larger, compressed, than AWS allows.
     """
     gpus = settings.capacity.unit == "gpu"
-    life_s = settings.max_life_h * 3600 + (0 if bakes else settings.drain_s + GRACE_S)
+    life_s = settings.max_life_h * 3600 + settings.drain_s + GRACE_S
     # systemd itself keeps it; usual dependencies wait for the end of the boot, for which cloud-init waits.
     apart = [f"--{prefix}property=DefaultDependencies=no" for prefix in ("timer-", "")]
     at_each_boot = [["systemd-run", "--no-block", *apart, f"--on-active={life_s:.0f}", "systemctl", "poweroff"]]
@@ -74,10 +71,6 @@ def user_data(settings: FleetSettings, account_key: str, bakes: str = "") -> str
         at_each_boot.insert(0, ["systemctl", "mask", "--now", "--no-block", "ssh.socket", "ssh"])
     # Without waiting: the set-up takes minutes, and the agent runs from the beginning.
     begun = [["systemctl", "enable", "--now", "--no-block", *_STARTED]]
-    if bakes:
-        # Not enabled: an instance begins as on any other image, with its own files.
-        begun = [["systemctl", "set-environment", f"VCDL_BAKE={bakes}"]]
-        begun += [["systemctl", "start", "--no-block", _STARTED[0]]]
     agent = {
         "cloud": CLOUDS[settings.cloud].metadata_service,
         "project_url": settings.project.url,
@@ -98,7 +91,6 @@ def user_data(settings: FleetSettings, account_key: str, bakes: str = "") -> str
             *(
                 written(f"{_ETC}/{name}", f"{content}\n", PRIVATE if name.startswith("account_") else _PLAIN)
                 for name, content in client_files(settings.project.url, account_key, gpus).items()
-                if not bakes
             ),
         ],
         "bootcmd": at_each_boot,
@@ -108,12 +100,6 @@ def user_data(settings: FleetSettings, account_key: str, bakes: str = "") -> str
     if (size := len(compressed(text))) > MAX_BYTES:
         raise FleetError(f"the instances' user data has {size} bytes, and AWS takes {MAX_BYTES}: shorten project.url")
     return text
-
-
-def setup_hash(settings: FleetSettings, base: str) -> str:
-    """Names what an image made from `base` contains: the packages, and the script that installs them."""
-    parts = [shipped("setup.sh"), shipped(_requirements(settings)), base]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
 def client_files(url: str, account_key: str, gpus: bool) -> dict[str, str]:

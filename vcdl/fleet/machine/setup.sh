@@ -34,18 +34,5 @@ if ! can_train "$runtime/bin/python"; then
     rm -rf "$runtime.cache"
 fi
 
-if [ -n "${VCDL_BAKE-}" ]; then
-    # An image holds nothing of the machine that it is made of: a project knows a host by its client's state.
-    systemctl disable --quiet --now boinc-client.service
-    folder=$(systemctl show --property=WorkingDirectory --value boinc-client.service)
-    rm -f "$folder"/client_state*
-    systemctl unmask --quiet ssh.socket ssh # each fleet file says anew whether it runs
-    apt-get -q clean
-    truncate --size=0 /etc/machine-id /var/lib/systemd/random-seed
-    sync
-    say "ready as an image $VCDL_BAKE"
-    exit
-fi
-
 . "${0%/*}/attach.sh"
 say "done"
