@@ -45,12 +45,8 @@ class Backoff:
 
 
 def within(seconds: float, ask: Callable[[], Result]) -> Result:
-    """The answer to a question to another machine, if it comes in this time.
-
-    The timeout of a socket begins again with every byte. One who sends a byte now and then would hold the asker for
-    ever. Here the question goes on in a thread, which ends with the process.
-
-    Raises TimeoutError, and what `ask` raises.
+    """The answer to a question to another machine, if it comes in this time: a socket's timeout begins again with every
+    byte, so it goes on in a thread. Raises TimeoutError, and as `ask`.
     """
     answer: Future[Result] = Future()
 
@@ -71,9 +67,8 @@ def within(seconds: float, ask: Callable[[], Result]) -> Result:
 
 @dataclass
 class Attempts:
-    """The attempts of one step in a loop that does other things, too: after a failure, none before its time.
-
-    Nothing here sleeps: the loop asks `is_due`, and may tell `why` the step waits.
+    """The attempts of a step in a loop that does other things, too: the loop asks `is_due`, and may tell `why` it
+    waits.
     """
 
     backoff: Backoff = field(default_factory=Backoff)
@@ -90,9 +85,7 @@ class Attempts:
         return self.clock() >= self._not_before_s
 
     def attempt(self, step: Callable[[], Result]) -> Result | None:
-        """Call `step` if it is due; returns its result, or None when it waits, as it does after it raised Unavailable.
-
-        Any other error passes through, and changes nothing.
+        """Call `step` if it is due; returns its result, or None when it waits, as after Unavailable. Other errors pass.
         """
         if not self.is_due:
             return None

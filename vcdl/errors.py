@@ -106,9 +106,7 @@ class VcdlError(Exception):
 
 
 class Unavailable(VcdlError):
-    """A resource is away, full or busy. The call did nothing, and works once the cause is mended.
-
-    A long-running caller waits with backoff (vcdl.backoff) and says so.
+    """A resource is away, full or busy: the call did nothing, and works once that is mended. Long-running callers wait.
     """
 
 
@@ -258,9 +256,7 @@ def unreadable(path: Path, error: OSError) -> FileUnavailable:
 
 
 def weights_file_error(path: Path, error: OSError) -> WeightsFileError | FileUnavailable:
-    """The error for an OSError of a weights file: its sender's fault if it is missing or no file, else this
-    machine's.
-    """
+    """The error for an OSError of a weights file: its sender's fault if missing or no file, else this machine's."""
     if error.errno in (errno.ENOENT, errno.EISDIR):
         return WeightsFileError(f"{path.name} cannot be read ({error})")
     return unreadable(path, error)
@@ -272,9 +268,7 @@ def one_line(error: BaseException) -> str:
 
 
 def without_passwords(text: str) -> str:
-    """The text with passwords of URLs (`//user:…@`) masked; in a line with several, everything from the first
-    to the last.
-    """
+    """The text with passwords of URLs (`//user:…@`) masked, from the first to the last in a line."""
     return _PASSWORD.sub(rf"\1{MASK}@", text)
 
 

@@ -27,10 +27,8 @@ def _anything(_name: str, _found: object) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Parts(Mapping[str, T], Generic[T]):
-    """The parts of one kind by name, ours first; a part is imported when it is looked up.
-
-    A look-up raises KeyError for an unknown name, and PluginError for a part that cannot be had: it fails to import,
-    two packages bring it, or one of ours has its name.
+    """The parts of one kind by name, ours first, imported at look-up. A look-up raises KeyError for an unknown name,
+    and PluginError for a part that fails to import, comes twice, or has one of our names.
     """
 
     kind: str

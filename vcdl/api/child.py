@@ -1,7 +1,5 @@
-"""The child process of a program that trains, `python -m vcdl.api.child`: it carries out one order.
-
-Its standard input brings the order and then stays open. When it closes, the program is gone, and the run pauses as it
-does at Ctrl-C. Its standard output takes messages, a line of JSON each: phases, running tasks, the end, an error.
+"""`python -m vcdl.api.child`: carries out one order from its standard input, which stays open; when it closes, the
+program is gone and the run pauses. Messages are lines of JSON on its standard output.
 """
 
 import contextlib

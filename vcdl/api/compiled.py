@@ -15,9 +15,8 @@ _NOT_SAID = frozenset({"name", "learning_rate", "dtype"})
 
 
 def training_of(model: Any, code: OwnCode | None = None) -> dict[str, Any]:
-    """The keys of the section `training` that the model was compiled with; empty: it was not compiled.
-
-    `code`: what the job brings. Raises JobError for what is neither of Keras nor in there.
+    """The keys of `training` that the model was compiled with; empty: it was not. `code`: what the job brings. Raises
+    JobError for what is neither of Keras nor there.
     """
     config = model.get_compile_config() if getattr(model, "compiled", False) else None
     if not config:
@@ -59,10 +58,8 @@ def _given_metrics(model: Any, count: int) -> list[Any]:
 
 
 def _as_peak(rate: float, optimizer: Any) -> Any:
-    """The rate as the peak of a job's default course: many clients come further with it than with a constant rate.
-
-    A rate that is the optimizer's own was hardly chosen: the job's default for it takes its place. No trial goes far
-    beyond one that was.
+    """The rate as the peak of a default course, with which clients come further. The optimizer's own rate was hardly
+    chosen: the job's default takes its place. No trial goes far beyond a chosen one.
     """
     name, own_rate = type(optimizer).__name__, inspect.signature(type(optimizer)).parameters["learning_rate"].default
     usual = usual_rate(Named(name)).model_dump(mode="json", exclude_none=True)

@@ -49,10 +49,8 @@ def as_array(name: str, value: Any) -> "Array":
 
 
 def as_arrays(name: str, value: Any, ends: Sequence[str], what: str) -> "dict[str, Array]":
-    """Samples by the name of the model's input, or labels by that of its output; those of a single one have none.
-
-    Several are a dict by the names of the `ends`, or a list in their order. `what`: inputs or outputs, for the message.
-    Raises DataError.
+    """Samples by input, or labels by output; a single one has no name. Several: a dict by `ends`' names, or a list.
+    `what`: inputs or outputs, for messages. Raises DataError.
     """
     if len(ends) < 2:
         return {"": as_array(name, value)}
@@ -151,11 +149,8 @@ def see_that_it_is_a_model(model: Any) -> None:
 
 
 def see_that_it_can_travel(model: Any, inputs: "Mapping[str, Array]", code: OwnCode | None) -> None:
-    """Build a model that does not know its input, as `fit` would, and refuse one that no client would load: at once,
-    instead of after the start of a process. `inputs`: the training samples by the name of their array; `code`: what the
-    job brings.
-
-    Raises DataError, ModelError.
+    """Build a model as `fit` would, and refuse at once one that no client would load. `inputs`: training samples by
+    array; `code`: what the job brings. Raises DataError, ModelError.
     """
     import keras
 

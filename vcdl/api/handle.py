@@ -1,7 +1,5 @@
-"""The handle of a run: a view of its folder, and the child process that trains, if this program has one.
-
-All that is told of the run is read in its folder. So a run of another process,
-a simulated one and one of a BOINC project are looked at in the same way.
+"""The handle of a run: a view of its folder, which tells all, and the child process that trains, if this program has
+it.
 """
 
 import math

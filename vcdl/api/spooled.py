@@ -30,10 +30,8 @@ def is_stream(value: Any) -> bool:
 
 
 def spooled(name: str, stream: Any, folder: Path, part: str, axes: int | None) -> "dict[str, Array]":
-    """Write a stream of pairs (x, y) into a folder, and map it: `x_train` and `y_train`, say. `axes`: those of one
-    sample; None: unknown, and the stream gives batches, except for one with `__getitem__` alone.
-
-    Raises DataError, RunFolderError.
+    """Write a stream of pairs (x, y) into a folder, mapped: `x_train`, `y_train`. `axes`: of a sample; None: the stream
+    gives batches, except one with `__getitem__`. Raises DataError, RunFolderError.
     """
     import numpy as np
 

@@ -39,10 +39,7 @@ def as_classes(training: dict[str, Any], arrays: dict[str, Any]) -> None:
 
 
 def refuse_one_hot(model: Any, loss: Any, y: Any) -> None:
-    """Refuse one-hot labels beside a loss that takes numbers of classes; `y` None: the labels are x.
-
-    Raises DataError.
-    """
+    """Refuse one-hot labels beside a loss that takes classes; `y` None: they are x. Raises DataError."""
     if y is None or _name(loss).replace("_", "") != _SPARSE or tuple(model.output_shape[1:]) != y.shape[1:]:
         return
     if y.shape[-1] > 1 and _is_one_hot(y):

@@ -48,9 +48,8 @@ class Disagreement:
 
 
 def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> Disagreement:
-    """Compare two uploads, block by block. `base`: the snapshot from which both started.
-
-    Raises Refused, and FileUnavailable when this machine cannot read an existing file.
+    """Compare two uploads, block by block; `base`: the snapshot that both started from. Raises Refused,
+    FileUnavailable.
     """
     layout = encoding.layout
     others = [variable for variable in layout.variables if not variable.is_trained]

@@ -1,8 +1,6 @@
-"""A header's claims about its training, beside what is possible.
-
-Nothing of it moves the weights; it enters means, curves and plans. So a claim that cannot be right is left out of the
-journal (None), and its upload counts all the same. A clock may be wrong, the host's as well as the server's, and a
-slow machine or one with data of its own is no liar. What no clock and no data explain is refused (vcdl.checks.upload).
+"""A header's claims about its training, beside what is possible. One that cannot be right is left out of the journal
+(None), and its upload counts: clocks may be wrong, machines slow. What nothing explains is refused
+(vcdl.checks.upload).
 """
 
 from collections import deque
@@ -56,9 +54,8 @@ class ClaimCheck:
 
 
 def believed_train_s(claimed_s: float, age_s: float | None, usual_s: float | None) -> float | None:
-    """The training time, if it is possible.
-
-    `age_s`: seconds since the workunit was created. `usual_s`: what so many samples take this host; None: unknown.
+    """The training time, if it is possible. `age_s`: since the workunit was created. `usual_s`: what so many samples
+    take this host; None: unknown.
     """
     if age_s is not None and claimed_s > _DRIFT * age_s + _SLACK_S:
         return None
@@ -68,9 +65,8 @@ def believed_train_s(claimed_s: float, age_s: float | None, usual_s: float | Non
 
 
 def believed_times_s(claimed_s: Mapping[str, float], train_s: float | None, age_s: float | None) -> dict[str, float]:
-    """The times of a subtask's stages, if they are possible; else nothing.
-
-    `train_s`: the training time that is believed. `age_s`: seconds since the workunit was created; None: unknown.
+    """The times of a subtask's stages, if possible. `train_s`: the time that is believed. `age_s`: since the workunit
+    was created; None: unknown.
     """
     if train_s is None or any(seconds < 0 for seconds in claimed_s.values()):
         return {}

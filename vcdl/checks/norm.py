@@ -26,10 +26,7 @@ class NormMeter:
 
     @property
     def norm(self) -> float:
-        """‖W‖₂ without the statistics of batch normalisation; NaN when any number is NaN or infinite.
-
-        The sum of squares is finite only when every number is finite and none is absurdly large.
-        """
+        """‖W‖₂ without statistics of batch normalisation; NaN for any number that is not finite, or absurdly large."""
         return float(np.sqrt(self._square)) if self._is_finite else float("nan")
 
 

@@ -17,17 +17,13 @@ class Refusal(StrEnum):
     WRONG_WORKUNIT = "wrong_workunit"
     """The header names another workunit than the one that this upload was sent for."""
     WRONG_BASE = "wrong_base"
-    """The base version is not the workunit's, or an upload of differences lost its base: that version's weights
-    are not kept any more.
-    """
+    """The base version is not the workunit's, or that version's weights are not kept any more."""
     WRONG_LAYOUT = "wrong_layout"
     """The weights belong to another model."""
     WRONG_CODEC = "wrong_codec"
     """The weights are encoded in another way than the workunit asks for."""
     BAD_COUNTERS = "bad_counters"
-    """Samples, fraction, time or loss are impossible: nothing trained, more than the shard holds, or another part of it
-    than the fraction says.
-    """
+    """Samples, fraction, time or loss are impossible, or do not fit each other and the shard."""
     NOT_FINITE = "not_finite"
     """Some weights are NaN or infinite: the training diverged, or the client lies."""
     NEGATIVE_MOMENTS = "negative_moments"

@@ -50,11 +50,9 @@ def _no_cosines() -> deque[float]:
 
 @dataclass
 class StepCheck:
-    """Decides about steps; it learns from those that were accepted.
-
-    A direction speaks against a step only when both do. The others may have been led astray, and the server's own data
-    say little about those of a client with classes of its own. A client that began with the newest weights can be
-    compared with the server's own step only. Then the cosines of others say what is far from honest.
+    """Decides about steps; it learns from those that were accepted. A direction speaks against a step only when both
+    do: others may have been led astray, and the server's data say little about those of a client. For a client that
+    began with the newest weights, the cosines of others say what is far from honest.
     """
 
     _cosines: deque[float] = field(default_factory=_no_cosines)

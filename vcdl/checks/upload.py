@@ -52,10 +52,7 @@ class UploadCheck:
         return up_encoding(self.transport, self.layout)
 
     def read_header(self, path: Path, workunit: str) -> UpdateHeader:
-        """Check everything that an upload for `workunit` shows without its weights.
-
-        Raises Refused, FileUnavailable.
-        """
+        """Check what an upload for `workunit` shows without its weights. Raises Refused, FileUnavailable."""
         try:
             header = UpdateHeader.from_json(self._header_text(path))
         except WorkunitError as error:
@@ -66,10 +63,8 @@ class UploadCheck:
         return header
 
     def examine(self, path: Path, workunit: str, base: Path | None = None) -> UpdateHeader:
-        """Check all of an upload for `workunit`, block by block, and accept it; returns its header.
-
-        `base`: the snapshot of the client's base version, for uploads that are differences. Raises Refused, and
-        FileUnavailable when this machine cannot read an existing file, which is not the client's fault.
+        """Check all of an upload for `workunit`, block by block, and accept it; returns its header. `base`: the
+        snapshot of its base, for differences. Raises Refused, FileUnavailable.
         """
         header = self.read_header(path, workunit)
         meter, room = NormMeter(self.layout), np.empty(min(CHUNK, self.layout.size), np.float32)
@@ -107,10 +102,7 @@ class UploadCheck:
         self.accept(trained_norm(vector, self.layout))
 
     def _header_text(self, path: Path) -> str:
-        """The header, also of an upload in another encoding, so that its real fault gets its name.
-
-        Raises WeightsFileError.
-        """
+        """The header in any encoding, so that its real fault gets its name. Raises WeightsFileError."""
         try:
             return self.up.read_header(path)
         except WeightsFileError as error:

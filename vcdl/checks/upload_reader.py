@@ -16,9 +16,7 @@ from vcdl.wire.weights import Vector, WeightsFile, opened_weights
 
 
 class UploadReader:
-    """An open upload. It gives the client's weights in blocks, whatever their encoding, and the weights that the client
-    started from beside them.
-    """
+    """An open upload: the client's weights in blocks, whatever their encoding, with those that it started from."""
 
     def __init__(self, upload: BlockSource, encoding: Encoding, base: WeightsFile | None) -> None:
         self._upload = upload
@@ -27,11 +25,8 @@ class UploadReader:
         self._room = np.empty(0, np.float32)
 
     def read(self, begin: int, out: Vector, base_out: Vector | None = None) -> Vector | None:
-        """Read the client's weights from number `begin` on into `out`, shape (m,); blocks come in order, and may start
-        over.
-
-        Returns the base's weights, shape (m,): in `base_out`, or valid until the next call; None without a base.
-        Raises Refused, FileUnavailable.
+        """Read the client's weights from `begin` on into `out`, shape (m,), in order. Returns the base's, shape (m,),
+        in `base_out` or until the next call; None without. Raises Refused, FileUnavailable.
         """
         try:
             self._upload.read(begin, out)
@@ -65,10 +60,8 @@ class UploadReader:
 
 @contextmanager
 def opened_upload(path: Path, encoding: Encoding, base: Path | None = None) -> Iterator[UploadReader]:
-    """Open an upload, once its size and all its bytes but the weights are found right.
-
-    `base`: the snapshot of the client's base version, for an upload that is a difference and for a rule that needs it.
-    Raises Refused, and FileUnavailable when this machine cannot read an existing file, which is not the client's fault.
+    """Open an upload, once size and all but its weights are found right. `base`: the snapshot of its base, for a
+    difference or a rule that needs it. Raises Refused, FileUnavailable.
     """
     if encoding.is_difference and base is None:
         raise ValueError("a difference came without its base: this is a bug in vcdl")

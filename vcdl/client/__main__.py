@@ -1,8 +1,5 @@
-"""`python -m vcdl.client [FOLDER]`: train the workunit in a folder by hand.
-
-Ctrl-C leaves a checkpoint; the same command resumes from it. Exit codes are those of `vcdl.errors.ExitCode`: 0
-update.h5 is written, 1 the workunit cannot be trained (the last line says why), 2 wrong arguments, 3 and 5
-unusable training settings or model, 70 an unexpected error, 130 interrupted.
+"""`python -m vcdl.client [FOLDER]`: train the workunit in a folder by hand. Ctrl-C leaves a checkpoint, from which the
+same command goes on. `--help` has the exit codes.
 """
 
 import argparse

@@ -1,10 +1,6 @@
-"""The Keras classes and functions that a model may consist of. Everything else is refused, even if Keras would
-load it.
-
-Left out on purpose: layers that hold code (Lambda, TFSMLayer, JaxLayer, FlaxLayer, TorchModuleWrapper) or open
-files (StringLookup, IntegerLookup, TextVectorization). Pipeline holds layers, each of which is checked as all others
-are. Operations are left out, too, that take a function (Map, Scan, Cond, WhileLoop, VectorizedMap, JVP, …) or draw at
-random. So are those whose shape follows from the numbers (Nonzero, Unique), which no compiled step has.
+"""The Keras classes and functions that a model may consist of. Left out on purpose: layers that hold code or open files
+(Lambda, StringLookup, …), and operations that take a function (Map), draw at random, or whose shape follows from the
+numbers (Nonzero), which no compiled step has.
 """
 
 _LAYERS = """

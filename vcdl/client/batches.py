@@ -1,8 +1,5 @@
-"""The order in which a shard's samples are trained. The workunit fixes it, so a subtask can be repeated and resumed.
-
-A subtask has an order of its own, which follows from its seed. Where subtasks end by time, a slow host trains only a
-part of its shard. So all subtasks of a shard follow one endless order, pass after pass, and each begins where those
-before it have come to: every sample has its turn.
+"""The order in which a shard's samples are trained, fixed by the workunit. It follows from the subtask's seed. Where
+subtasks end by time, all of a shard share one endless order, each from where those before came to.
 """
 
 import numpy as np
@@ -38,10 +35,7 @@ class Batches:
         """Batches to train; one or two more where the first pass is begun in its middle."""
 
     def at(self, position: int, count: int = 1) -> Order:
-        """Indices of up to `count` batches from `position` on.
-
-        They end with their pass, whose last batch may be shorter.
-        """
+        """Indices of up to `count` batches from `position` on, within its pass, whose last batch may be shorter."""
         number, offset = divmod(self._begins + position, self._samples)
         if number != self._pass:
             self._order, self._pass = order_of(self._seed, number, self._samples), number

@@ -1,9 +1,5 @@
-"""`python -m vcdl.client.boinc` in a slot folder: train the task that a BOINC client started, and end as BOINC
-expects.
-
-Without a BOINC client it trains the workunit in the current folder as `python -m vcdl.client` does. Exit codes
-are in docs/boinc-client.md. A delivered Python has no packages before its first task has unpacked them, while BOINC's
-client is heard already. What needs NumPy is imported after that.
+"""`python -m vcdl.client.boinc` in a slot: train the task that a BOINC client started; without one, as `vcdl.client`. A
+delivered Python unpacks its packages first: what needs NumPy is imported after that.
 """
 
 import argparse

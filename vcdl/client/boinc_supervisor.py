@@ -1,9 +1,6 @@
-"""The supervisor of a training under a BOINC client: a task's side of the BOINC runtime protocol.
-
-A separate thread talks to the BOINC client from before Keras is unpacked and imported until the task is done. The
-client's requests reach the training between two batches; only an urgent one ends the process from the thread itself.
-Until the first batch is trained nobody asks: a suspension then stops the main thread by a signal, in the middle of an
-import.
+"""A task's side of the BOINC runtime protocol, by a thread that talks to the client from before Keras is unpacked.
+Requests reach the training between two batches. Until its first one is trained nobody asks: a suspension then stops the
+main thread by a signal, in the middle of an import.
 """
 
 import logging

@@ -1,8 +1,5 @@
-"""The shared memory between the BOINC client and a task: `boinc_mmap_file`, eight channels for one short
-message each.
-
-A channel has 1024 bytes: a flag, then a text that ends with a zero byte. The sender writes into an empty
-channel, first the text and then the flag. The receiver takes the text and clears the flag.
+"""The shared memory between the BOINC client and a task: eight channels of 1024 bytes, a flag and a text that ends with
+0. The sender writes the text, then the flag; the receiver takes the text and clears the flag.
 """
 
 import mmap

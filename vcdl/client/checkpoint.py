@@ -1,9 +1,5 @@
-"""The checkpoint of a workunit in training: an `.npz` beside its inputs, written atomically, from which a new
-process resumes.
-
-It holds arrays only (`allow_pickle=False`), each with the checksum of its zip entry. One array, `header`, is
-JSON in UTF-8. A checkpoint that is damaged or belongs to another workunit is ignored with a note: training
-starts over, which costs nothing but time.
+"""The checkpoint of a workunit: an `.npz` of arrays beside its inputs, one of which, `header`, is JSON. One that is
+damaged or another workunit's is ignored with a note: training starts over.
 """
 
 import hashlib
@@ -63,10 +59,7 @@ class Checkpoint:
     state: TrainerState
 
     def write(self, folder: Path, workunit: Workunit) -> None:
-        """Write it atomically: a kill or a power cut leaves the old one or the new one.
-
-        Raises OSError and leaves nothing behind.
-        """
+        """Write it atomically; raises OSError and leaves nothing behind."""
         header = {"format": _FORMAT, "workunit": _digest(workunit), "position": asdict(self.position)}
         arrays: dict[str, npt.NDArray[Any]] = {
             "header": np.frombuffer(json.dumps(header).encode(), np.uint8),

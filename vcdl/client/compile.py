@@ -1,8 +1,5 @@
-"""Compile a model from a workunit's training settings: names that Keras knows with plain JSON arguments, never
-code.
-
-Keras' own `get()` also accepts configurations that name Python modules. Here an object is only ever made by
-calling a class of Keras' public name space with numbers, texts, booleans and lists of them.
+"""Compile a model by names that Keras knows with plain JSON arguments, never code: an object is only made by calling a
+class of Keras' public name space. Keras' own `get()` also takes configurations that name modules.
 """
 
 import difflib
@@ -45,11 +42,10 @@ _RANGES: Mapping[str, tuple[frozenset[str], Callable[[float], bool]]] = {
 def compile_model(
     model: Any, training: Training, *, weigh_metrics: bool = False, is_plain: bool = False, loss_weight: float = 1.0
 ) -> None:
-    """Compile a Keras model with a fresh optimizer, the loss and the metrics of `training`.
+    """Compile a Keras model with a fresh optimizer, the loss and the metrics of `training`. Raises JobError.
 
-    `weigh_metrics`: whether metrics weigh samples, too, as the loss does. `is_plain`: whether every class is Keras'
-    own, so that the model can be loaded without VCDL. `loss_weight`: of a single output. Raises JobError, with the
-    nearest known name, when Keras does not know a name or an argument.
+    `weigh_metrics`: whether metrics weigh samples, too. `is_plain`: whether every class is Keras' own, so that the
+    model can be loaded without VCDL. `loss_weight`: of a single output.
     """
     if measures_itself(model):
         training = training.without_metrics()
@@ -71,9 +67,7 @@ def compile_model(
 
 
 def _jit_compile() -> str | bool:
-    """Keras' own choice, except for TensorFlow on a CPU: there XLA takes seconds to compile and then halves the
-    speed.
-    """
+    """Keras' own choice, except for TensorFlow on a CPU: there XLA compiles for seconds and halves the speed."""
     import keras
 
     on_cpu = keras.backend.backend() == "tensorflow" and not keras.distribution.list_devices("gpu")
@@ -123,9 +117,7 @@ def is_own(named: Named) -> bool:
 
 
 def _make_own(key: str, named: Named, base: type, of_function: Callable[..., Any], fixed: Mapping[str, Any]) -> Any:
-    """A loss or a metric of the job's own code: a class, which gets the arguments, or a function of labels and
-    outputs. Raises JobError.
-    """
+    """A loss or metric of the job's own code: a class, or a function of labels and outputs. Raises JobError."""
     try:
         found = part(named.name)
         if isinstance(found, type) and issubclass(found, base):

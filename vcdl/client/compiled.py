@@ -1,8 +1,5 @@
-"""Programs that JAX has compiled, kept in the project's folder for the tasks to come: compiling takes longer than all
-else of a start.
-
-A task works on links in its slot, and hands over what is new when it is done. So no task ever reads half a program. A
-program goes by a hash of all that it is made from, JAX's version and the processor included.
+"""Programs that JAX has compiled, kept in the project's folder by a hash of all that they are made from. A task works
+on links in its slot and hands over what is new at its end, so none ever reads half a program.
 """
 
 import contextlib
@@ -67,9 +64,8 @@ class CompiledPrograms:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether all of a program was written: on a full disk JAX leaves a part of one, and never writes it again.
-
-    A program that zstandard compressed counts as whole: delivered Pythons have zlib alone.
+    """Whether all of a program was written: on a full disk JAX leaves a part of one, and never writes it again. One
+    that zstandard compressed counts as whole: delivered Pythons have zlib alone.
     """
     content = path.read_bytes()
     if content[:4] == _ZSTANDARD:

@@ -1,6 +1,5 @@
-"""Read init_data.xml, in which the BOINC client describes the task, the host and the device.
-
-The file also holds the volunteer's account key. Only the values below are kept, and no message quotes the file.
+"""Read init_data.xml, the BOINC client's description of a task. It holds the volunteer's account key: only the values
+below are kept, and no message quotes the file.
 """
 
 import math
@@ -65,11 +64,7 @@ class InitData:
 
 
 def _values(text: str) -> dict[str, str]:
-    """The values at the top level, each on an unindented line of its own; the client indents those inside other
-    elements.
-
-    The client does not promise XML: folder and processor names stand there unescaped.
-    """
+    """The values at the top level, unindented, a line each. It is no XML: folder names stand there unescaped."""
     if not text.lstrip().startswith("<app_init_data>") or _END not in text:
         raise SlotError(f"{INIT_DATA_FILE} is not whole: restart the BOINC client")
     values: dict[str, str] = {}

@@ -68,10 +68,8 @@ def read_shard(
     input_shapes: Mapping[str, tuple[int | None, ...]],
     outputs: Sequence[str] = (),
 ) -> Shard:
-    """The training data, normalised. `input_shapes`: the shape of one sample by the name of the model's input, None
-    where any size will do; a single input has no name. `outputs`: names of several outputs.
-
-    Raises WorkunitError.
+    """The training data, normalised. Raises WorkunitError. `input_shapes`: the shape of one sample by the input's name,
+    None for any size; a single input has no name. `outputs`: names of several outputs.
     """
     try:
         with opened_npz(folder / SHARD_FILE) as file:

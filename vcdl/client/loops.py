@@ -1,8 +1,5 @@
-"""Many batches in one call, without Keras' work between two of them.
-
-`train_on_batch` takes about a millisecond of Python for each batch. On JAX it also carries the whole state from the
-model into the step and back. A loop does neither. Model, step (Keras' own `train_step`) and results are those of
-`train_on_batch`, to the last bit, however the batches of a shard are spread over calls.
+"""Many batches in one call, without Keras' work between two of them: a millisecond of Python each, and on JAX the whole
+state. Results are those of `train_on_batch` to the last bit, however batches are spread over calls.
 """
 
 from collections.abc import Iterable
@@ -85,9 +82,8 @@ class _GraphLoop:
 
 
 def _traced_loop(model: Any, kinds: Any) -> Any:
-    """(data, order, batch size) → the mean loss of each batch before its step, of shape (batches,).
-
-    `kinds`: the types of the data, for any number of samples: a loop that is traced for one number is traced again.
+    """(data, order, batch size) → the mean loss of each batch before its step, of shape (batches,). `kinds`: the types
+    of the data, for any number of samples, so that it is traced once.
     """
     import tensorflow as tf
 
@@ -134,11 +130,8 @@ class _StateLoop:
 
 
 def _compiled_step(model: Any) -> Any:
-    """(trained, optimizer's, other variables, fresh metrics, data) → the mean loss of the batch before its step, and
-    the first three after it.
-
-    The step takes the memory of what it trains for what comes out. The others may be frozen, and large: they are handed
-    through.
+    """(trained, optimizer's, other variables, fresh metrics, data) → the batch's mean loss before its step, and the
+    first three after it. The step reuses the memory of what it trains; the others may be large, and are handed through.
     """
     import jax
 

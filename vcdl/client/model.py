@@ -1,8 +1,5 @@
-"""Load a model from its JSON without ever running code that came with it.
-
-Keras' own safe mode refuses pickled lambdas only. Here the whole configuration is walked first, and every
-object in it must be listed in `vcdl.client.allowed`. Only then does Keras see it, wherever the model came from.
-Parts of a job's own code are an exception, where this process may run it (vcdl.client.own_code).
+"""Load a model from its JSON without ever running code that came with it: every object must be listed in
+`vcdl.client.allowed`, or be of the job's own code where this process may run it. Only then does Keras see it.
 """
 
 import json
@@ -44,11 +41,8 @@ TARGET_SCALE = "target_scale"
 
 
 def load_model(model_json: str, *, draws_weights: bool = True) -> Any:
-    """Load the built, uncompiled keras.Model that `model.to_json()` described.
-
-    `draws_weights`: whether weights are drawn at random where the description says so; they are 0 otherwise.
-
-    Raises ModelError when a part of it is not a plain built-in of Keras, or its weights are not all float32.
+    """Load the built, uncompiled keras.Model that `model.to_json()` described. Raises ModelError. `draws_weights`:
+    whether weights are drawn at random where it says so; they are 0 otherwise.
     """
     config, code = _checked(model_json)
     objects = {} if code is None else code.objects(_objects(config))
@@ -84,9 +78,7 @@ def _can_be_shared(weight: Any) -> bool:
 
 
 def checked_config(model_json: str) -> dict[str, Any]:
-    """The model's configuration, checked to hold only plain parts of Keras, and such as the job's own code brings;
-    needs no Keras. Raises ModelError.
-    """
+    """The model's configuration, checked; needs no Keras. Raises ModelError."""
     return _checked(model_json)[0]
 
 
@@ -123,9 +115,7 @@ def own_parts(model_json: str) -> dict[str, Any]:
 
 
 def new_names() -> None:
-    """Let Keras number its names from the beginning: a subclass names its layers anew whenever it is made, and
-    weights are known by those names.
-    """
+    """Let Keras number its names from the beginning: a subclass names its layers anew, and weights go by names."""
     from keras.src.utils.naming import reset_uids  # `keras.utils.clear_session` would end other models as well
 
     reset_uids()

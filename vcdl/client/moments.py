@@ -1,8 +1,5 @@
-"""The optimizer variables that travel with the weights, so that no subtask begins with an uninformed optimizer.
-
-Adam's second moments need about a thousand steps to learn the sizes of the gradients, as many as a subtask has.
-The step count travels as well: with it Adam corrects its moments for their start at zero. A first moment that stays
-begins at zero in each subtask, and the learning rate makes up for it (docs/decisions/035).
+"""The optimizer variables that travel with the weights: Adam needs a thousand steps to learn its second moments. The
+step count travels, too. A first moment that stays begins at zero, for which the rate makes up (docs/decisions/035).
 """
 
 import re
@@ -60,9 +57,7 @@ class MovingMoments:
         return np.concatenate([np.zeros(0, np.float32), *(array.astype(np.float32).reshape(-1) for array in arrays)])
 
     def assign(self, values: Vector) -> None:
-        """Set the variables from `values`, shape (m,). An impossible value, of mixing or malice, becomes the
-        nearest possible one.
-        """
+        """Set the variables from `values`, shape (m,). An impossible value becomes the nearest possible one."""
         begin = 0
         for variable in self._variables:
             size = int(np.prod(variable.shape))
@@ -76,11 +71,10 @@ class MovingMoments:
             variable.assign(value)
 
     def rate_factor(self, batches: int) -> float:
-        """The factor on the learning rate of a subtask of so many batches that begins with the variables' values; ≥ 1.
+        """The factor, ≥ 1, on the rate of a subtask of so many batches that begins with the variables' values.
 
-        Adam divides its first moment by 1 − β₁^t (Kingma, Ba 2015), which is right for a moment that began at zero
-        before step 1. Where t travels and the moment does not, step k of a subtask is 1 − β₁^k of the right length. The
-        factor gives the subtask the length that its steps should have together.
+        Adam divides its first moment by 1 − β₁^t, right for one that began at zero before step 1. Where t travels
+        alone, step k of a subtask is 1 − β₁^k of the right length; the factor makes up for all of them together.
         """
         import keras
 

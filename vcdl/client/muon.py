@@ -1,8 +1,5 @@
-"""Muon on a client (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon): each matrix takes steps of one
-length in all its directions.
-
-Keras' own takes for matrices what has two axes, the output layer among them, and leaves convolutions and attention to
-AdamW. Here the model says which weights are matrices. AdamW trains the others.
+"""Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon): each matrix takes steps of one length in all
+directions. Unlike in Keras, the model says which weights are matrices. AdamW trains the others.
 """
 
 import math
@@ -47,10 +44,8 @@ class Muon(keras.optimizers.Muon):  # type: ignore[misc]
 
 
 def rows_of(model: Any) -> dict[int, int]:
-    """The trained matrices of a model but for those of its last layers and embeddings: rows by the id of the variable.
-
-    A convolution's kernel is a matrix of (positions × channels in, channels out), one of EinsumDense, of which
-    attention is made, of (what is summed over, the rest).
+    """The trained matrices but those of last layers and embeddings: rows by the id of the variable. A convolution's
+    kernel is (positions × channels in, channels out), one of EinsumDense (what is summed over, the rest).
     """
     last = last_layers(model)
     rows = {}

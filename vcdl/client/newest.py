@@ -1,8 +1,5 @@
-"""Start a workunit from the newest published weights: those it was sent with have grown old while it waited.
-
-Nothing is lost when that does not work: the file that came with the workunit is there. What is fetched must be signed
-by the project (vcdl.wire.newest), of this job and model, newer than what came, and about as large. It is kept in the
-slot, so that a task which is started again goes on from the same weights.
+"""Start a workunit from the newest published weights; where that fails, from those it was sent with. They must be
+signed by the project, of this job and model, newer and about as large. The slot keeps them.
 """
 
 import hashlib
@@ -72,10 +69,7 @@ class NewestWeights:
             return None
 
     def fetch(self, folder: Path, workunit: Workunit, layout: Layout) -> None:
-        """Put the newest weights into the folder, if there are newer ones than the workunit's; else do nothing.
-
-        A task that has begun keeps its weights.
-        """
+        """Put the newest weights into the folder, if they are newer than the workunit's and it has not begun."""
         has_begun = (folder / VERSION_FILE).exists() or (folder / CHECKPOINT_FILE).exists()
         if has_begun or workunit.newest is None or not self.may_use_network():
             return
@@ -109,10 +103,7 @@ class NewestWeights:
 
 
 def begin(folder: Path, workunit: Workunit, layout: Layout) -> Start:
-    """The weights to begin from: the newest that were fetched, or those that came with the workunit.
-
-    Raises WeightsFileError, WorkunitError, FileUnavailable.
-    """
+    """The weights to begin from: the newest that were fetched, or the workunit's. Raises as `read_params`."""
     try:
         version = int((folder / VERSION_FILE).read_text())
         return Start(version, read_params(folder / NEWEST_FILE, workunit, layout, version))

@@ -1,6 +1,4 @@
-"""Facts of each optimizer of Keras: the rate that suits short subtasks, and what must differ from Keras' own.
-
-docs/optimizers.md has what was measured. No Keras is needed to read this.
+"""Each optimizer of Keras: the rate that suits short subtasks, and what differs from Keras' own (docs/optimizers.md).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
-"""A job's own code: Python files of its submitter that travel inside of model.json, to be imported from memory.
-
-`{"own_code": {"sha256": …, "files": {"vae.py": TEXT}}, "model": …}`. No process runs such code unless it has said
-`permit()`: workers that their owner started so, and the processes of the submitter. A file is never written.
+"""A job's own code: Python files that travel inside of model.json and are imported from memory, never written.
+`{"own_code": {"sha256": …, "files": {"vae.py": TEXT}}, "model": …}`; runs only in processes that said `permit()`.
 """
 
 import hashlib
@@ -73,10 +71,7 @@ class OwnCode:
         return json.dumps(content, sort_keys=True)
 
     def objects(self, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-        """The classes and functions of this code among a model's parts, by the names that Keras asks for.
-
-        Raises ModelError.
-        """
+        """This code's classes and functions among a model's parts, by Keras' names. Raises ModelError."""
         self.load()
         found = {}
         for one in parts:

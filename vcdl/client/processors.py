@@ -8,10 +8,7 @@ _log = logging.getLogger(__name__)
 
 
 def limit_threads(threads: int) -> dict[str, str]:
-    """Variables that limit any Keras backend to `threads` cores; the backend reads them when it is imported.
-
-    JAX reads the last two, one of them by its version.
-    """
+    """Variables that limit any Keras backend to so many cores, read at its import; JAX reads the last two."""
     return {
         "OMP_NUM_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": str(threads),
@@ -24,11 +21,8 @@ def limit_threads(threads: int) -> dict[str, str]:
 
 
 def device_environment(init: InitData, visible: str | None) -> dict[str, str]:
-    """Environment variables that leave a Keras backend only this task's device; the backend reads them when it
-    is imported.
-
-    `visible`: CUDA_VISIBLE_DEVICES of the BOINC client, None if it is unset; the client numbers only devices
-    visible to it.
+    """Variables that leave a Keras backend only this task's device, read at its import. `visible`: CUDA_VISIBLE_DEVICES
+    of the BOINC client, which numbers only devices visible to it; None: unset.
     """
     if not _has_nvidia_gpu(init):
         return {"CUDA_VISIBLE_DEVICES": "-1"}

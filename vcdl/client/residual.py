@@ -65,9 +65,7 @@ def write_upload(
     transport: Transport,
     host: HostMemory,
 ) -> None:
-    """Write a client's trained weights, as its job and its host's link allow; `weights` and `base` of shape (n,) and
-    finite. Raises OSError.
-    """
+    """Write trained weights as job and link allow; `weights` and `base` of shape (n,), finite. Raises OSError."""
     if transport.upload_share is not None and host.upload_bytes_per_s is not None:
         up = up.within(transport.upload_share * header.train_s * host.upload_bytes_per_s)
     if not (transport.feedback and up.is_difference):

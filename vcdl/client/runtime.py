@@ -1,8 +1,5 @@
-"""The Python that BOINC delivered: its packages are unpacked once for all tasks of the host, by itself.
-
-The launcher has unpacked Python from the archive. The first task unpacks the packages into their place, under a
-lock and by one rename; the others wait for it. What a killed task leaves of them is removed by the next one, and
-so are the runtimes whose archive BOINC has deleted.
+"""The Python that BOINC delivered. Its first task unpacks the packages, under a lock and by one rename; the others
+wait. What a killed task leaves is removed by the next one, as are runtimes whose archive BOINC has deleted.
 """
 
 import contextlib
@@ -40,10 +37,7 @@ class RuntimeUnusable(VcdlError):
 
 
 def make_ready(prefix: Path | None = None) -> None:
-    """Unpack the packages if this Python is a delivered one, and take its backend.
-
-    Raises RuntimeUnusable, Shortage where the disk has no room, and OSError.
-    """
+    """Unpack a delivered Python's packages, and take its backend. Raises RuntimeUnusable, Shortage, OSError."""
     prefix = prefix or Path(sys.prefix)
     try:
         manifest: dict[str, Any] = json.loads((prefix / MANIFEST).read_text())

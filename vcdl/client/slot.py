@@ -40,10 +40,7 @@ def tell_finished(slot: Path) -> None:
 
 
 def tell_postponed(slot: Path, delay_s: int, reason: str) -> None:
-    """Ask the client to start the task again after `delay_s` (at most a day); exit code 0 must follow.
-
-    Raises OSError.
-    """
+    """Ask the client to start the task again after `delay_s`, before an exit with 0. Raises OSError."""
     (slot / _POSTPONED).write_text(f"{delay_s}\n{reason}\n", encoding="utf-8")
 
 
@@ -54,9 +51,8 @@ def finish_now_wanted(slot: Path, project: Path) -> bool:
 
 @contextmanager
 def locked_slot(slot: Path, wait_s: float) -> Iterator[None]:
-    """Hold BOINC's lock of a slot: an orphan of a killed client may still train there for some seconds.
-
-    Raises Shortage when another process keeps it for `wait_s`, and OSError.
+    """Hold BOINC's lock of a slot: an orphan of a killed client may train there for some seconds. Raises Shortage when
+    another process keeps it for `wait_s`, and OSError.
     """
     from vcdl.files.lock import FileLock  # needs fcntl: POSIX only
 

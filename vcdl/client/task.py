@@ -31,10 +31,7 @@ _log = logging.getLogger(__name__)
 def train_task(
     slot: Path, supervisor: BoincSupervisor | WrapperSupervisor, init: InitData, threads: int | None
 ) -> bool:
-    """Train the workunit in the slot; returns whether it is done, and not left for later.
-
-    Raises what `train_workunit` raises, and Shortage where too little memory is free.
-    """
+    """Train the workunit in the slot; False: it is left for later. Raises as `train_workunit`, and Shortage."""
     cores = threads or max(1, math.ceil(init.cpus))
     _log.info("VCDL %s, Python %s, cores to use: %d", __version__, platform.python_version(), cores)
     check_memory(init.memory_bytes, available_memory_bytes())
@@ -61,9 +58,7 @@ def train_task(
 
 def _before_s(slot: Path, project: Path) -> dict[str, float]:
     """Seconds of the start, and those that the task waited for its process: since its files came, which the client
-    copies into the slot at the last moment, or since its checkpoint.
-
-    Raises WorkunitError, before Keras is imported for nothing.
+    copies at the last moment, or since its checkpoint. Raises WorkunitError.
     """
     came = project / read_workunit(slot).description_file
     import keras  # noqa: F401  the start of a process ends with it

@@ -1,7 +1,5 @@
-"""The share of a task's time that has passed: what BOINC's client extrapolates the rest from.
-
-The share that is trained is no such measure. The start of Python and Keras takes most of a short task. After its
-first batches the client took a task of a minute for one of ten hours, and was sent no other.
+"""The share of a task's time that has passed, from which BOINC's client extrapolates the rest. The share that is
+trained is none: the start takes most of a short task, which then passed for one of ten hours.
 """
 
 import time

@@ -68,9 +68,8 @@ def train_workunit(
 ) -> Outcome:
     """Train the workunit in `folder`, from its checkpoint if there is one.
 
-    Raises WorkunitError, WeightsFileError, ModelError or JobError for inputs that cannot be trained,
-    FileUnavailable for those that this machine cannot read, DivergedError, and OSError when update.h5 cannot be
-    written.
+    Raises WorkunitError, WeightsFileError, ModelError or JobError for inputs that cannot be trained, FileUnavailable
+    for those that cannot be read, DivergedError, OSError.
     """
     clock = StageClock(terms.before_s)
     workunit = read_workunit(folder)

@@ -1,7 +1,4 @@
-"""A compiled Keras model that trains one workunit after another: nothing is built or traced twice.
-
-How batches are trained is left to vcdl.client.loops; the rest uses Keras' backend-neutral API only.
-"""
+"""A compiled Keras model that trains one workunit after another: nothing is built or traced twice."""
 
 import hashlib
 import json
@@ -48,10 +45,8 @@ class Trainer:
     """The time that a call of `steps` should take: between two calls the supervisor is asked."""
 
     def __init__(self, model_json: str, training: Training, frozen: Vector | None = None) -> None:
-        """`frozen`: the weights that no training changes, shape (m,); None: fresh ones.
-
-        Raises ModelError (not safe, or cannot be built), JobError (Keras does not know the optimizer or the loss) and
-        WeightsFileError (`frozen` is not of this model).
+        """`frozen`: the weights that no training changes, shape (m,); None: fresh ones. Raises ModelError (not safe, or
+        cannot be built), JobError (unknown optimizer or loss), WeightsFileError (not of this model).
         """
         # Of a workunit all weights come from its files.
         self.model = load_model(model_json, draws_weights=frozen is None)
@@ -89,10 +84,8 @@ class Trainer:
         return np.concatenate([weights, self._moments.values()])
 
     def begin(self, weights: Vector, seed: int, learning_rate: float, steps: int) -> None:
-        """Forget the previous workunit: take these weights with their moments, a fresh optimizer, and
-        randomness from `seed`, for so many `steps` (batches).
-
-        Raises WeightsFileError when the weights do not fit this model.
+        """Forget the previous workunit: these weights with their moments, a fresh optimizer, randomness from `seed`,
+        for so many `steps` (batches). Raises WeightsFileError when the weights do not fit.
         """
         import keras
 
@@ -127,9 +120,8 @@ class Trainer:
         batch_size: int,
         weights: npt.NDArray[np.float32] | None = None,
     ) -> list[float]:
-        """Train a shard's samples in this order, batch after batch; returns each batch's mean loss before its step.
-
-        `weights`: how much each sample counts, shape (n,); None: all alike.
+        """Train a shard's samples in this order; returns each batch's mean loss before its step. `weights`: how much
+        each sample counts, shape (n,); None: all alike.
         """
         begun_s = time.perf_counter()
         losses = self._loop.steps((x, y) if weights is None else (x, y, weights), order, batch_size)
@@ -166,9 +158,8 @@ class TrainerCache:
         frozen: Frozen | None = None,
         read_frozen: Callable[[], Vector] = lambda: np.zeros(0, np.float32),
     ) -> Trainer:
-        """The trainer for a model, its training settings and its frozen weights, which are read for a new one only.
-
-        Raises what Trainer and `read_frozen` raise.
+        """The trainer for a model, its settings and frozen weights, which are read for a new one only. Raises what
+        Trainer and `read_frozen` raise.
         """
         settings = [
             asdict(training.optimizer),

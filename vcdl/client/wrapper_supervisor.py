@@ -1,9 +1,5 @@
-"""The supervisor of a training under BOINC's wrapper (Windows), which suspends the task, counts its time and
-reports.
-
-The wrapper reads fraction_done.txt, and takes a new time stamp of checkpoint.npz for a checkpoint. It ends a
-task with SIGTERM and kills it ten seconds later. On Windows it kills at once, and training since the last
-checkpoint is repeated.
+"""The supervisor of a training under BOINC's wrapper (Windows), which suspends the task and counts its time. It reads
+fraction_done.txt, takes a new checkpoint.npz for a checkpoint, and ends a task with SIGTERM, or at once.
 """
 
 import contextlib

@@ -1,3 +1,1 @@
-"""The commands, one file each: a function of plain values that returns an exit code, and the click command that
-calls it.
-"""
+"""The commands, one file each: a function of plain values that returns an exit code, and its click command."""

@@ -43,9 +43,8 @@ def seconds(_context: click.Context, _parameter: click.Parameter, value: str | N
 
 
 def in_project(path: Path | None, project_dir: Path | None, *, running_first: bool = True) -> Path | None:
-    """The folder that DIR means, which is a job's name with --project-dir.
-
-    `running_first`: without a name, a job that runs. Raises RunFolderError without such a job.
+    """The folder that DIR means: with --project-dir a job's name, without one a job that runs if `running_first`.
+    Raises RunFolderError.
     """
     from vcdl.run.finding import chosen_run
 

@@ -27,9 +27,8 @@ def run(
     grid: str = "local",
     web: bool = False,
 ) -> ExitCode:
-    """Begin a run and carry it to its end, or to a pause; `web`: with its page in a browser meanwhile.
-
-    Raises VcdlError; before the first subtask, nothing of the run is then left behind.
+    """Begin a run and carry it to its end, or a pause; `web`: with its page in a browser. Raises VcdlError; nothing is
+    left then before the first subtask.
     """
     from vcdl.local.spares import one_thread
 

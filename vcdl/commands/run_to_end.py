@@ -1,6 +1,4 @@
-"""The common part of `vcdl run` and `vcdl resume`: run a folder's job to its end or its pause, and report the
-result.
-"""
+"""The common part of `vcdl run` and `vcdl resume`: a folder's job to its end or pause, with its results."""
 
 import sys
 from contextlib import ExitStack
@@ -25,9 +23,8 @@ if TYPE_CHECKING:
 
 
 def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
-    """Run a job from its present state, leave its results and print them; of a finished one, print them again.
-
-    The caller holds the folder's lock. Raises VcdlError, also at the end of a run whose shard kept failing.
+    """Run a job on and print its results, or a finished one's, under the folder's lock. Raises VcdlError, also at the
+    end of a run whose shard kept failing.
     """
     report = results_of(folder) or _run(folder, job, as_json)
     if report is None:  # printed after the display, which would wipe it away

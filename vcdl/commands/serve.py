@@ -51,10 +51,7 @@ class ServiceOrder:
 
 
 def serve(order: ServiceOrder) -> ExitCode:
-    """Serve the runs of a folder until Ctrl-C.
-
-    Raises RunFolderError, and GridError where the port cannot be had or parts of the service are not installed.
-    """
+    """Serve the runs of a folder until Ctrl-C. Raises RunFolderError, GridError without a port or parts."""
     from vcdl.files.atomic import atomic_write
     from vcdl.run.failure import describe_error
     from vcdl.run.finding import shown

@@ -45,10 +45,7 @@ def worker(
     allow_code: bool,
     server: str | None,
 ) -> ExitCode:
-    """Train subtasks of a run until it is over, the time is up, or a signal comes: only the first is OK.
-
-    Raises VcdlError.
-    """
+    """Train subtasks of a run until it is over (OK), the time is up, or a signal comes. Raises VcdlError."""
     from vcdl.pool.desks import PoolFolder
     from vcdl.pool.pilot import Pilot, SharedPool
     from vcdl.pool.pilot_worker import PilotWorker

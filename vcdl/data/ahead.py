@@ -10,10 +10,7 @@ _HANGS_S = 10.0
 
 
 def ahead(blocks: Iterator[_Block]) -> Generator[_Block, None, None]:
-    """The blocks in their order, one of them made ahead. Raises what making one raises.
-
-    When it is closed, nobody reads their source any more; one that hangs is left after some seconds.
-    """
+    """The blocks in their order, one made ahead, with its errors. Closed, it reads no more; one that hangs is left."""
     queue: Queue[tuple[_Block | None, BaseException | None]] = Queue(1)
     is_over = threading.Event()
 

@@ -1,7 +1,5 @@
-"""CIFAR-10 (Krizhevsky 2009): 60 000 colour images of 32 × 32 in ten classes.
-
-A local copy is read in the authors' binary version, which holds plain bytes. Their Python version is pickled,
-and left to Keras' own loader.
+"""CIFAR-10 (Krizhevsky 2009): 60 000 colour images of 32 × 32 in ten classes, of a local copy in plain bytes or by
+Keras' own loader.
 """
 
 import hashlib
@@ -37,10 +35,8 @@ _ADVICE = (
 
 
 def load(local: Path | None) -> DataSource:
-    """The 50 000 training and 10 000 test images, uint8 of shape (n, 32, 32, 3).
-
-    `load` looks in `local`, then in ~/.keras/datasets: for the binary archive, or the folder it unpacks to.
-    Raises DataError.
+    """The 50 000 training and 10 000 test images, uint8 of shape (n, 32, 32, 3), in `local`, then ~/.keras/datasets:
+    the binary archive, or its folder. Raises DataError.
     """
     for folder in filter(None, (local, Path.home() / ".keras" / "datasets")):
         if (folder / _ARCHIVE).exists():

@@ -12,10 +12,8 @@ from vcdl.job.class_weight import ClassWeight
 
 
 def with_class_weights(dataset: Dataset, given: ClassWeight | None) -> Dataset:
-    """The data set whose training and validation samples also count by their class.
-
-    `balanced`: n / (classes · samples of the class), as scikit-learn has it. A class without a weight has 1, as in
-    Keras. Raises JobError for a name that is no class, and where a sample has no class.
+    """The data set whose training and validation samples also count by their class; one without a weight has 1.
+    `balanced`: n / (classes · samples of the class). Raises JobError for no class's name, or no class.
     """
     if given is None:
         return dataset

@@ -148,10 +148,8 @@ def array_name(part: str, name: str) -> str:
 
 
 def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") -> Part:
-    """`x` and `y` as a Part: labels as they are given, or float32 for numbers to predict.
-
-    `name` (train, val, test) appears in messages, as does `output`, one of several. Raises DataError: object arrays,
-    different lengths, NaN, infinity or numbers beyond float32, labels of another shape than the task's.
+    """`x` and `y` as a Part: labels as given, or float32 for numbers. `name`, `output`: for messages. Raises DataError:
+    object arrays, different lengths, numbers beyond float32, labels of another shape.
     """
     x_name, y_name = f"x_{name}", array_name(f"y_{name}", output)
     inputs = {array_name(x_name, of): part for of, part in parts_of(x).items()}
@@ -178,10 +176,7 @@ def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") ->
 
 
 def labelled(source: DataSource, given: Given, mask: str | int | None = None) -> DataSource:
-    """The source with its labels as numbers of classes. `given`, `mask`: `data > classes` and `data > mask`.
-
-    Raises DataError.
-    """
+    """The source with labels as numbers of classes (`data > classes`, `data > mask`). Raises DataError."""
     parts = source.parts()
     labels, classes = classes_of({f"y_{name}": part.y for name, part in parts.items()}, given, mask)
     placed = {name: Part(part.x, labels[f"y_{name}"], part.weights) for name, part in parts.items()}

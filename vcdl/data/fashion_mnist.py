@@ -1,8 +1,5 @@
-"""Fashion-MNIST (Xiao, Rasul, Vollgraf 2017, arXiv 1708.07747): 70 000 grey images of 28 × 28 in ten classes.
-
-The source is a local copy of the four published files, also from Debian's package dataset-fashion-mnist, or
-else Keras' own loader. Debian repacks the files, so the sums cover their content, which is byte for byte as
-published.
+"""Fashion-MNIST (Xiao, Rasul, Vollgraf 2017): 70 000 grey images of 28 × 28 in ten classes, of a local copy, also
+Debian's package, or Keras' loader. Debian repacks the files: sums cover their content.
 """
 
 import gzip
@@ -27,9 +24,8 @@ _ADVICE = "install Debian's package dataset-fashion-mnist, or put its four .gz f
 
 
 def load(local: Path | None) -> DataSource:
-    """The 60 000 training and 10 000 test images, uint8 of shape (n, 28, 28, 1).
-
-    `local` is a folder that may hold the files, directly or in `fashion-mnist/`. Raises DataError.
+    """The 60 000 training and 10 000 test images, uint8 of shape (n, 28, 28, 1), in `local` or `fashion-mnist/` there.
+    Raises DataError.
     """
     folders = [local, local / "fashion-mnist"] if local else []
     for folder in [*folders, _DEBIAN]:

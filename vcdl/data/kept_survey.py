@@ -1,7 +1,5 @@
-"""Surveys that are kept from one command to the next: `check`, `describe` and `run` read an unchanged source once.
-
-A survey is found by what it depends on: the reader's keys, the task, and name, size and time of change of each file.
-They lie in `vcdl/surveys` of $XDG_CACHE_HOME, by default ~/.cache, and may be removed at any time.
+"""Surveys kept from one command to the next, in `vcdl/surveys` of $XDG_CACHE_HOME (default ~/.cache), by what they
+depend on: the reader's keys, the task, and name, size and time of each file.
 """
 
 import hashlib

@@ -1,7 +1,5 @@
-"""Labels: from what a data set holds, text or whole numbers, to the classes 0 … k−1 with their names.
-
-Every class that a set uses must be known: from the training labels, or from `data > classes`. So a stray label is
-found before the model gets a million outputs, and no class is measured that nobody could learn.
+"""Labels: from text or whole numbers to the classes 0 … k−1 with their names. Every class of a set must be known from
+the training labels or `data > classes`: a stray label is found before a model gets a million outputs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,10 +38,8 @@ Given = Sequence[str | int] | int | None
 def classes_of(
     labels: Mapping[str, Array], given: Given, mask: str | int | None = None
 ) -> tuple[dict[str, Array], Classes]:
-    """The labels as numbers of classes, int32 and of the same shape, and the classes.
-
-    `labels`: text or numbers of any shape by the array's name, that of the training labels first. `mask`: the label of
-    what does not count; it becomes MASKED. Raises DataError.
+    """The labels as numbers of classes, int32 of the same shape, and the classes. `labels`: by the array's name,
+    training first. `mask`: what does not count; it becomes MASKED. Raises DataError.
     """
     if mask is not None:
         return _masked(labels, given, mask)
@@ -59,9 +55,7 @@ def classes_of(
 
 
 def _masked(labels: Mapping[str, Array], given: Given, mask: str | int) -> tuple[dict[str, Array], Classes]:
-    """Number the labels that count. A number that is masked stays a class of its own below a higher label: outputs are
-    numbered as labels are.
-    """
+    """Number the labels that count. A masked number stays a class below a higher one: outputs go by labels."""
     for name, y in labels.items():
         if (y.dtype.kind in "US") != isinstance(mask, str):
             raise DataError(f"data > mask is {mask!r}, and {name} holds another kind of label: give the label as it is")

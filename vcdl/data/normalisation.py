@@ -18,12 +18,10 @@ _CONSTANT = 1e-7
 
 
 def normalisation_of(x: Inputs, settings: "DataSettings") -> Normalisation:
-    """The normalisation that `data > normalise` asks for, measured on `x`, the training samples of an input, alone.
+    """The normalisation that `data > normalise` asks for, measured on `x`, training samples of an input.
 
-    `scale`: the smallest number becomes 0 and the largest 1. `standardise`: mean 0 and variance 1, per entry of
-    the last axis (a channel, a feature); grey images without a channel axis as a whole. `none`: unchanged. `auto`:
-    `standardise` for a table whose columns differ much in size, else `scale`. Data of a model that takes whole numbers
-    do not come here.
+    `scale`: to 0 … 1. `standardise`: mean 0 and variance 1, per entry of the last axis; grey images as a whole. `none`.
+    `auto`: `standardise` for a table whose columns differ much in size, else `scale`.
     """
     if settings.normalise == "none":
         return Normalisation()

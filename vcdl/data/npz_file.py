@@ -36,9 +36,8 @@ _LARGEST_WEIGHT = 1e6
 
 
 def load(path: Path, settings: "DataSettings") -> DataSource:
-    """x_train and y_train of the file, and x_val, y_val, x_test, y_test and weight_train if present.
-
-    Several inputs are x_train_NAME and so on. An autoencoder has no y: it is x. Raises DataError, FileUnavailable.
+    """x_train, y_train (x for an autoencoder), and x_val, y_val, x_test, y_test, weight_train if there; several inputs
+    are x_train_NAME. Raises DataError, FileUnavailable.
     """
     with _opened(path) as file:
         parts = {part: _part(file, part, settings, path) for part in _parts(file.names, settings, path)}
@@ -81,10 +80,7 @@ def facts(path: Path, settings: "DataSettings") -> Facts:
 
 
 def write_split(path: Path, x: Array, y: Array | None, weights: Array | None = None) -> None:
-    """Write samples and labels, compressed and atomically; without labels, `y` is `x`.
-
-    Raises OSError (a full disk, a read-only folder) and leaves nothing behind.
-    """
+    """Write samples and labels, compressed and atomically; without labels, `y` is `x`. Raises OSError."""
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         arrays = {"x": x, "y": y, "weights": weights}
         np.savez_compressed(file, allow_pickle=False, **{k: array for k, array in arrays.items() if array is not None})
@@ -101,10 +97,7 @@ def read_split(path: Path) -> tuple[Array, Array]:
 
 
 def map_split(path: Path) -> tuple[Array | JpegSamples, Array | JpegSamples]:
-    """`x` and `y` of such a file; `x` is mapped and not read where it is not compressed.
-
-    Raises DataError, FileUnavailable.
-    """
+    """`x`, mapped where not compressed, and `y` of such a file. Raises DataError, FileUnavailable."""
     with _opened(path) as file:
         try:
             x = file.mapped("x")

@@ -26,9 +26,8 @@ class Numbers:
 
 
 def numbers_of(x: Array | Rows, *, moments: bool = False) -> Numbers:
-    """The numbers of samples of shape (n, …). `moments`: with mean and deviation, in float64 and one pass.
-
-    Blocks' moments are joined as by Chan, Golub and LeVeque (1979), so that large means cost no precision.
+    """The numbers of samples of shape (n, …). `moments`: mean and deviation, too, in one pass, joined as by Chan, Golub
+    and LeVeque (1979).
     """
     if isinstance(x, Rows):
         return x.numbers

@@ -1,5 +1,4 @@
-"""Labels of a model with several outputs: each output's are checked and numbered for themselves, and kept as the
-fields of one structured array (vcdl.wire.inputs).
+"""Labels of several outputs, checked and numbered each for itself, as fields of a structured array (vcdl.wire.inputs).
 """
 
 from collections.abc import Mapping, Sequence

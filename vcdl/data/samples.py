@@ -66,9 +66,8 @@ class Samples(NamedTuple):
 
 
 def read_samples(path: Path, normalisation: Normalisation) -> Samples:
-    """The samples of a file that `write_split` or a cut wrote; those of an autoencoder are compared with themselves.
-
-    Raises DataError, FileUnavailable.
+    """The samples of a file of `write_split` or a cut; an autoencoder's are their labels. Raises DataError,
+    FileUnavailable.
     """
     x, y = map_split(path)
     is_large = not (isinstance(x, np.ndarray) and not isinstance(x, np.memmap)) and x.nbytes > _IN_MEMORY_BYTES

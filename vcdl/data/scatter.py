@@ -1,7 +1,5 @@
-"""One pass over a source that puts each sample into its file: an exact cut of data that no memory holds.
-
-Which file a sample goes to was drawn from all labels before, so a source that is sorted by class is cut as well as a
-shuffled one. A process that was killed goes on at the last place that is on the disk.
+"""One pass over a source that puts each sample into its file, drawn from all labels before: an exact cut of data that
+no memory holds. After a kill it goes on at the last place that is on the disk.
 """
 
 import json
@@ -46,10 +44,8 @@ def scatter(
     tell: Callable[[float], None] = lambda fraction: None,
     save_every_s: float = SAVE_EVERY_S,
 ) -> None:
-    """Write the files of a source's samples, each of which belongs into at most one. `fingerprint`: of all that
-    determines them. `tell`: the fraction that is done.
-
-    Raises DataError (the source cannot be read any more, or is another one by now), FileUnavailable, OSError.
+    """Write the files of a source's samples, each in at most one. `fingerprint`: of what determines them. `tell`: the
+    fraction done. Raises DataError, FileUnavailable, OSError.
     """
     owner = np.full(source.source_count, -1, np.int32)
     for number, target in enumerate(targets):
@@ -152,9 +148,7 @@ class _Writer:
             self.save(place)
 
     def save(self, place: int) -> "Future[None]":
-        """Begin to have all samples before `place` on the disk, and to write down that they are. More may be added
-        meanwhile. Raises the error of the save before.
-        """
+        """Begin to have all samples before `place` on the disk, and noted. Raises the error of the save before."""
         if self._saving is not None:
             self._saving.result()
         self._write()

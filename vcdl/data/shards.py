@@ -1,7 +1,4 @@
-"""The training set, cut into shard files: made once, and reused while they match the job.
-
-`shards.json` is written last and describes the files; if it is missing or differs, all files are made again.
-"""
+"""The training set, cut into shard files: made again where `shards.json`, written last, is missing or differs."""
 
 import hashlib
 import json
@@ -52,10 +49,8 @@ class ShardFile:
 
 
 def ensure_shards(folder: Path, dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[ShardFile, ...]:
-    """The shard files of a job in `folder`; made now unless they are there and intact.
-
-    Raises DataError (too few samples) and RunFolderError (a full disk, a read-only folder), and then leaves no
-    shard.
+    """The shard files of a job in `folder`, made unless they are there, intact. Raises DataError (too few samples),
+    RunFolderError, and leaves no shard.
     """
     fingerprint = _fingerprint(dataset, settings, seed)
     shards = _intact(folder, fingerprint) or _linked(folder, fingerprint)
@@ -77,10 +72,8 @@ def ensure_files(
     seed: int,
     tell: Callable[[float], None] = lambda fraction: None,
 ) -> tuple[ShardFile, ...]:
-    """The shards and the held-out samples of a job; made now unless they are there and intact. `tell`: the fraction of
-    a long cut that is done.
-
-    Raises DataError and RunFolderError, FileUnavailable where the source cannot be read.
+    """The shards and held-out samples of a job, made unless they are there, intact. `tell`: the fraction of a long cut.
+    Raises DataError, RunFolderError, FileUnavailable.
     """
     x_train, x_test = dataset.x_train, dataset.x_test
     if not isinstance(x_train, Rows):
@@ -108,9 +101,7 @@ def ensure_files(
 
 
 def _linked(folder: Path, fingerprint: str, *held_out: str) -> tuple[ShardFile, ...] | None:
-    """The shards of another run beside this one on the same data, as further names of its files: they take no room.
-    `held_out`: names of files beside them that the fingerprint tells, too. None: there is no such run.
-    """
+    """Another run's shards on the same data, as links; None: there is no such run. `held_out`: files beside them."""
     folder = folder.absolute()
     for manifest in sorted(folder.parent.parent.parent.glob(f"*/{folder.parent.name}/{folder.name}/{MANIFEST}")):
         other = manifest.parent

@@ -12,10 +12,8 @@ Indices = npt.NDArray[np.intp]
 
 
 def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, Indices]:
-    """Indices to keep, and `count` to hold out; stratified, the held-out set has the class mix to within one
-    sample, and no class is held out as a whole.
-
-    Raises DataError when one side would be empty.
+    """Indices to keep, and `count` to hold out; stratified: the class mix to within one sample, and no class as a
+    whole. Raises DataError when one side would be empty.
     """
     if not 0 < count < len(y):
         raise DataError(f"cannot cut {count} validation samples from {len(y)}: give data > validation a smaller number")
@@ -34,11 +32,8 @@ def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -
 
 
 def iid(y: Array, shards: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, ...]:
-    """Shards whose sizes differ by at most one; stratified, their counts of each class differ by at most one,
-    too.
-
-    A class with fewer samples than shards is in as many shards as it has samples. Raises DataError when there are fewer
-    samples than shards.
+    """Shards whose sizes differ by at most one; stratified: their counts of each class, too. A class with fewer samples
+    than shards is in as many as it has. Raises DataError for fewer samples than shards.
     """
     _check_enough(y, shards)
     order = _by_label(y, rng) if stratified else rng.permutation(len(y))
@@ -46,10 +41,9 @@ def iid(y: Array, shards: int, stratified: bool, rng: np.random.Generator) -> tu
 
 
 def dirichlet(y: Array, shards: int, concentration: float, rng: np.random.Generator) -> tuple[Indices, ...]:
-    """Shards of unequal class mix: each class is divided in proportions drawn from Dir(concentration, …).
-
-    A smaller concentration means larger differences (Yurochkin et al. 2019, arXiv 1905.12022). No shard stays
-    empty: it takes a sample from the largest. Raises DataError when there are fewer samples than shards.
+    """Shards of unequal class mix: proportions drawn from Dir(concentration, …); smaller: larger differences (Yurochkin
+    et al. 2019, arXiv 1905.12022). An empty one takes a sample of the largest. Raises DataError for fewer samples than
+    shards.
     """
     _check_enough(y, shards)
     dealt: list[list[Indices]] = [[] for _ in range(shards)]

@@ -34,10 +34,7 @@ class Surveyed:
 
 
 def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") -> Surveyed:
-    """Read a part once, or take what is known of it. `normalise`: what the job wants, which may need moments.
-
-    Raises DataError, FileUnavailable.
-    """
+    """Read a part once, or take what is known; `normalise`: it may need moments. Raises DataError, FileUnavailable."""
     found = kept(reader, path, task, normalise, partial(_read, reader, path, task, normalise))
     _refuse_not_finite(path, found.numbers)
     rows = Rows(

@@ -1,7 +1,4 @@
-"""Files that are there whole or not at all, and what a killed process leaves of one.
-
-A file grows under a temporary name beside its own, `.STEM.PID.tmp.SUFFIX`, and takes its own name when it is whole.
-"""
+"""Files that are there whole or not at all: one grows as `.STEM.PID.tmp.SUFFIX` beside its own name."""
 
 import contextlib
 import os
@@ -21,13 +18,9 @@ PRIVATE_MODE = 0o600
 
 @contextmanager
 def atomic_write(path: Path, *, durable: bool = False, private: bool = False) -> Iterator[Path]:
-    """A temporary name to write to, with the suffix of `path`: the file takes the place of `path` when the
-    block ends well.
-
-    `durable`: the content is on the disk before the file takes its place. So a power cut leaves the old one or
-    the new one, too. `private`: only the owner may read or write the file, from its first byte on, whatever the
-    umask and the folder allow. Raises OSError (a full disk, a read-only folder). `path` is then as it was, and
-    nothing else is left.
+    """A temporary name to write to, which takes the place of `path` when the block ends well; else nothing is left.
+    `durable`: it outlives a power cut. `private`: only the owner may read or write it, from its first byte on. Raises
+    OSError.
     """
     temporary = temporary_name(path)
     try:
@@ -63,19 +56,14 @@ def final_name(name: str) -> str:
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a name is the temporary one of a process that has ended on this machine.
-
-    This process itself must not be writing the file: its number may have been that of an ended one.
-    """
+    """Whether a name is the temporary one of an ended process; this one must not be writing the file."""
     match = _TEMPORARY.fullmatch(name)
     return match is not None and not _is_another_running(match["pid"])
 
 
 def sweep(folder: Path, *, below: bool = False) -> None:
-    """Remove the leftovers in a folder, `below`: also in the folders below it. This process must be writing
-    none of its files.
-
-    What another process is writing is left alone, and so is what may not be removed.
+    """Remove leftovers in a folder, `below`: and in those below it. What another process writes, or may not be removed,
+    is left; this one must write none of its files.
     """
     for parent, _, names in os.walk(folder):
         for name in filter(is_leftover, names):

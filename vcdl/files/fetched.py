@@ -1,8 +1,5 @@
-"""Copies of remote files on this machine: fetched once, resumed byte by byte, checked, and kept for the next job.
-
-A URL may end in `#sha256=…`. Its copy is then found by what it holds, whatever the address, and nobody is asked again.
-Without it the address is asked whether the file has changed. Copies lie in `vcdl/sources` of $XDG_CACHE_HOME, by
-default ~/.cache; whoever needs room removes them.
+"""Copies of remote files: fetched once, resumed byte by byte, checked, and kept in `vcdl/sources` of $XDG_CACHE_HOME
+(default ~/.cache). One named by `#sha256=…` is found by its content; else the address is asked whether it changed.
 """
 
 import hashlib
@@ -88,9 +85,8 @@ def address_of(text: str) -> Address | None:
 
 
 def fetch(address: Address, tell: Tell = lambda line: print(line, file=sys.stderr)) -> Path:
-    """Have the copy of what is at an address, fetched unless it is here. `tell`: takes a line about the progress.
-
-    Raises DataError (refused, not there, another checksum), FileUnavailable (away) and RunFolderError (no room).
+    """Have the copy of what is at an address; `tell`: takes a line of progress. Raises DataError (refused, not there,
+    another checksum), FileUnavailable (away), RunFolderError (no room).
     """
     folder = address.folder
     whole = folder / "whole"

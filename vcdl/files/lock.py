@@ -14,18 +14,13 @@ _PID_BYTES = 20
 
 
 class FileLock:
-    """A lock on a file. The kernel frees it when its holder ends, however it ends.
-
-    All calls raise OSError: a missing folder, a full disk, a file system without locks.
-    """
+    """A lock on a file, freed by the kernel when its holder ends. All calls raise OSError."""
 
     def __init__(
         self, path: Path, *, existing: bool = False, names_holder: bool = False, is_record: bool = False
     ) -> None:
-        """Open the file, which is made unless it must be `existing`: then it is enough that it may be read.
-
-        `names_holder`: the file is there for the lock alone, and says which process holds it exclusively.
-        `is_record`: a record lock, which BOINC's own programs take, and which no other kind of lock keeps out.
+        """Open the file, which is made unless it must be `existing`. `names_holder`: it is there for the lock alone,
+        and says who holds it. `is_record`: a record lock, which BOINC's programs take, apart from all others.
         """
         flags = os.O_RDONLY if existing else os.O_RDWR | os.O_CREAT
         self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o664)
@@ -86,9 +81,8 @@ def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
 
 
 def holder_of(path: Path) -> int | None:
-    """The process that holds the lock on a file exclusively, 0 if the file does not name it, None if nobody does.
-
-    The lock is held for some microseconds to find out. Raises OSError.
+    """The process that holds a file's lock exclusively, 0: not named, None: nobody. It is held for microseconds to find
+    out. Raises OSError.
     """
     try:
         lock = FileLock(path, existing=True)

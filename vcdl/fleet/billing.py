@@ -1,7 +1,4 @@
-"""The clouds' documented billing rules, in exact arithmetic; docs/fleet-cost.md states them with their sources.
-
-Amounts are fractions: a price per hour times seconds has no finite decimal form, and sums of many must be exact.
-"""
+"""The clouds' billing rules, in exact arithmetic of fractions; docs/fleet-cost.md states them with their sources."""
 
 import math
 import operator

@@ -65,9 +65,8 @@ def fleet_choices(
     slot: HostType,
     sizes: Iterable[int] = (),
 ) -> FleetChoices:
-    """The allowed pools, each preemptible and on demand, with so many units; default: parts of `capacity > max`.
-
-    `slot`: what trains one subtask in them. Raises FleetError when no pool has units.
+    """The allowed pools, preemptible and on demand, with so many units; default: parts of `capacity > max`. `slot`:
+    what trains one subtask. Raises FleetError when no pool has units.
     """
     if not types:
         known = sorted({kind for kind, region, _ in prices.by_key if region in settings.regions})

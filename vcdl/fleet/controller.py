@@ -1,7 +1,5 @@
-"""One pass over a fleet: observe, record, decide, act. `up`, `scale`, `drain` and the loop of `run` consist of passes.
-
-A pass may be killed at any point: the next one finds by tag what it did. The folder is written before anything is
-launched, so that a full disk shows before it costs money.
+"""One pass over a fleet: observe, record, decide, act. It may be killed at any point: the next finds by tag what it
+did. The folder is written before anything is launched: a full disk shows before it costs.
 """
 
 import math
@@ -158,9 +156,7 @@ class Controller:
             return Pass(observed, actions, launched, (*map(str, errors), *not_sent))
 
     def alert_blind(self, why: str) -> list[str]:
-        """Alert once passes have failed for half a lease, or at once if the state cannot be read; returns why it could
-        not be sent.
-        """
+        """Alert once passes have failed for half a lease, or the state cannot be read; returns why it was not sent."""
         with self._folder.one_pass():
             try:
                 state = self._folder.read()
@@ -182,9 +178,8 @@ class Controller:
         return not_sent
 
     def take_down(self, log: Callable[[str], None]) -> tuple[str, ...]:
-        """Delete everything with the tag, even if the folder cannot be written: what costs money comes first.
-
-        Returns what still carries the tag: nothing, or a reason to try again. `log`: takes what could not be recorded.
+        """Delete everything with the tag, even if the folder cannot be written. Returns what still carries it: nothing,
+        or a reason to try again. `log`: takes what could not be recorded.
         """
         errors: list[VcdlError] = []
         hidden: Mapping[str, RecentLaunch] = {}

@@ -134,10 +134,7 @@ class _Subtask:
 
 
 def cost_of(ledger: Ledger, until_s: float, journals: Journals = (), hosts: Mapping[str, str] | None = None) -> Cost:
-    """The cost of all instances in a ledger until a Unix time. Raises FleetError.
-
-    `hosts`: the instance of each host that the journals name.
-    """
+    """The cost of all instances in a ledger until a Unix time; `hosts`: instances by host. Raises FleetError."""
     history = ledger.history()
     instances = history.until(until_s)
     began_s = min((it.launch.launched_s for it in instances), default=until_s)
@@ -188,9 +185,8 @@ def present_cost(ledger: Ledger, now_s: float) -> tuple[float, float]:
 
 
 def parts_usd(ledger: Ledger, until_s: float, journals: Journals, hosts: Mapping[str, str]) -> dict[str, float]:
-    """Dollars that a fleet has paid until a Unix time, by PARTS. Raises FleetError.
-
-    At any moment an instance's cost is shared by the subtasks that it has; without one it is boot, and later idle.
+    """Dollars paid until a Unix time, by PARTS: an instance's cost is shared by its subtasks at any moment; without one
+    it is boot, and later idle. Raises FleetError.
     """
     subtasks, known, parts = _subtasks(journals, hosts), set(hosts.values()), dict.fromkeys(PARTS, Fraction(0))
     for instance in ledger.history().until(until_s):
@@ -213,9 +209,7 @@ def spending_lines(measure: str, epochs: Sequence[EpochCost], parts: Mapping[str
 
 
 def dollars(amount: Decimal) -> str:
-    """`$1.67`, `$0.00042`: rounded up, to the cent or to two digits below ten cents, so as not to make a bill
-    smaller.
-    """
+    """`$1.67`, `$0.00042`: rounded up to the cent, or to two digits below ten cents."""
     quantum = _CENT
     if 0 < amount < Decimal("0.1"):
         quantum = Decimal(1).scaleb(amount.adjusted() - 1)

@@ -1,7 +1,5 @@
-"""When a fleet pays for machines on demand to keep its deadline: Uniform Progress, asked at each pass. Pure.
-
-The line of progress begins when the fleet first sees the work. Done is what is assimilated; a subtask that is lost with
-its machine was never done.
+"""When a fleet pays for machines on demand to keep its deadline: Uniform Progress, at each pass. Pure. The line begins
+when the fleet first sees the work; what is assimilated is done.
 """
 
 from dataclasses import dataclass, replace
@@ -43,9 +41,8 @@ class Units(NamedTuple):
 def follow_deadline(
     before: Progress | None, queue: Queue, capacity: CapacitySettings, units: Units, now_s: float, step_s: float
 ) -> Progress | None:
-    """The decision of a pass; None: there is no deadline, or no work. What is late has no use for on demand.
-
-    `step_s`: time between two passes. The line begins anew for another deadline, and for more work.
+    """The decision of a pass; None: no deadline, or no work. `step_s`: between two passes. The line begins anew for
+    another deadline, and for more work.
     """
     if capacity.deadline is None or units.wanted <= 0:
         return None

@@ -27,9 +27,7 @@ _RUN_LOCK = "run.lock"
 
 @dataclass(frozen=True)
 class FleetFolder:
-    """The files, the state and the locks. All calls raise RunFolderError for a full disk, missing rights and
-    the like.
-    """
+    """The files, the state and the locks. All calls raise RunFolderError."""
 
     path: Path
 

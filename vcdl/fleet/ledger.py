@@ -1,7 +1,5 @@
-"""A fleet's ledger: an append-only file from which its cost is computed.
-
-Each line is a fact (vcdl/fleet/ledger_rows.py). A writer locks the file, reads what others have written, and appends
-only what is new. A line counts once it ends in a line break and is on the disk; the next writer cuts off any other.
+"""A fleet's ledger, from which its cost is computed: a fact a line (ledger_rows), appended under a lock by who has read
+the rest. A line counts once its break is on the disk; the next writer cuts off any other.
 """
 
 import os

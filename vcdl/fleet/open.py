@@ -25,18 +25,14 @@ _NEEDED = r"""^(name|cloud|gcp_project):\s*["']?([A-Za-z0-9_-]+)"""
 
 
 def open_provider(settings: FleetSettings) -> Provider:
-    """The provider of the fleet's cloud, which asks it nothing yet. Raises FleetError without its client library, and
-    PluginError.
-    """
+    """The provider of the fleet's cloud. Raises FleetError without its client library, PluginError."""
     kind: type[Provider] = CLOUDS[settings.cloud]
     return kind.of_fleet(settings)
 
 
 def open_price_source(cloud: Cloud, environment: Mapping[str, str], known: PriceTable | None = None) -> PriceSource:
-    """A cloud's prices. Raises FleetError without its client library, FleetNotAuthorised without credentials, and
-    PluginError.
-
-    `known`: list prices that AWS need not be asked for again, type by type.
+    """A cloud's prices; `known`: list prices that AWS is not asked for again. Raises FleetError without its client
+    library, FleetNotAuthorised, PluginError.
     """
     kind = CLOUDS[cloud]
     if not hasattr(kind, "price_source"):

@@ -175,11 +175,11 @@ class PriceSource(Protocol):
 def refresh_prices(
     source: PriceSource, types: Sequence[InstanceType], regions: Sequence[str], path: Path, now: datetime
 ) -> list[str]:
-    """Fetch the prices of these types in these regions into the table at `path`, as a whole or not at all.
+    """Fetch the prices of these types in these regions into the table at `path`, as a whole; returns what became of
+    them, a line each.
 
-    A region gets a row for each quoted zone, and one without a zone: its most expensive one. Older rows stay where a
-    price is implausible or missing. Returns what became of them, a line each.
-    Raises FleetError, with the table unchanged, for an unreachable cloud, no plausible price, or an unusable table.
+    A region gets a row for each quoted zone, and one for its most expensive. Older rows stay where a price is
+    implausible or missing. Raises FleetError, with the table unchanged.
     """
     kinds = {kind.name: kind for kind in types}
     rows: dict[tuple[str, str], list[PriceRow]] = defaultdict(list)

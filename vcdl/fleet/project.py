@@ -26,10 +26,8 @@ _MAX_BYTES = 1_000_000
 
 
 def weak_key(url: str, key: str) -> str:
-    """The weak key of the account, which instances get: it fetches and reports work, and can do nothing else.
-
-    Raises FleetError, which never shows the key, when the URL is no project's or the project does not know the account.
-    Instances that cannot attach would cost for nothing.
+    """The weak key of the account, which fetches and reports work and does nothing else. Raises FleetError, which never
+    shows the key, for no project's URL or an unknown account: instances would cost for nothing.
     """
     if "scheduler" not in _page(url):
         raise FleetError(f"what answers at {url} is no BOINC project: correct `project > url` in the fleet file")
@@ -79,9 +77,8 @@ class Queue:
 def wanted_units(queue: Queue, capacity: CapacitySettings, now_s: float) -> int:
     """Units that the queue can use now: 0 when no job is open, else from `min` to `max`.
 
-    The work generator keeps a few more workunits unsent than clients fetch. So a fleet that follows them grows from
-    pass to pass until the jobs cannot be split further. It shrinks once a job's last subtasks are sent. A deadline does
-    not make it smaller, as what is done early is not late; after it, as it cannot be met any more, at most the target.
+    A few more workunits are unsent than clients fetch: a fleet that follows them grows until the jobs cannot be split
+    further, and shrinks once the last ones are sent. A deadline makes it no smaller; after it, at most the target.
     """
     if queue.jobs == 0:
         return 0
@@ -92,10 +89,7 @@ def wanted_units(queue: Queue, capacity: CapacitySettings, now_s: float) -> int:
 
 
 class ProjectDatabase:
-    """The BOINC project in a folder of this machine, opened at the first call.
-
-    All calls may raise GridError, also for a missing package or project, and GridUnavailable.
-    """
+    """The BOINC project in a folder, opened at the first call. Calls raise GridError, GridUnavailable."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -135,10 +129,8 @@ class ProjectDatabase:
 
 
 def instances_of_hosts(hosts: Iterable[tuple[str, str]], instances: Iterable[str]) -> dict[str, str]:
-    """The instance (its id in the ledger) of each host that is one, by the machine's name.
-
-    GCP gives a machine its instance's name. On AWS the user must, by the subnet's setting (hostname type: resource
-    name).
+    """The instance of each host that is one, by the machine's name: GCP gives it; on AWS the subnet's setting (hostname
+    type: resource name).
     """
     by_name = {id.rsplit("/", 1)[-1]: id for id in instances}
     labelled = ((host, machine.split(".", 1)[0]) for host, machine in hosts)
@@ -146,9 +138,7 @@ def instances_of_hosts(hosts: Iterable[tuple[str, str]], instances: Iterable[str
 
 
 def _remaining(folder: "RunFolder") -> tuple[int, tuple[float, float] | None]:
-    """Subtasks of a job that are still to be assimilated, and the range of their time; 0 while it is paused, and once
-    its end is decided.
-    """
+    """Subtasks of a job still to be assimilated, and their time's range; 0 while it is paused or decided."""
     from vcdl.report.progress import RunGoal, range_left
     from vcdl.run.frozen_job import read_frozen
     from vcdl.run.reading import clock_of, read_report

@@ -1,7 +1,5 @@
-"""The interface to a cloud. A provider only talks to its cloud; the reconciler decides what should be there.
-
-Everything that a provider creates carries the fleet's tags: `vcdl-fleet` = settings.name, and settings.tags. It finds
-things by that tag only, so losing a file loses nothing of a fleet. Every call may be repeated, also by two processes.
+"""The interface to a cloud, which decides nothing. All that a provider creates carries the fleet's tags, by which alone
+it finds things: losing a file loses nothing. Every call may be repeated, also by two processes.
 """
 
 import random
@@ -96,12 +94,11 @@ class SweepPace:
 
 
 class Provider(ABC):
-    """One fleet in one cloud, in all the places of its settings.
+    """One fleet in one cloud, in all the places of its settings. A region that is away is named in `away`, and left
+    out.
 
-    A region that cannot be reached is left out, and named in `away`: the other regions are looked after meanwhile.
-    Every call does what it can everywhere, and then may raise FleetUnavailable (throttled, cut off, the cloud's fault:
-    wait and call again), FleetNotAuthorised (credentials) or FleetError (other refusals), but no exception of a client
-    library. `find` raises only when no region answers.
+    A call does what it can everywhere, then may raise FleetUnavailable (wait and call again), FleetNotAuthorised or
+    FleetError, none of a client library. `find` raises only when no region answers.
     """
 
     settings: FleetSettings
@@ -126,10 +123,7 @@ class Provider(ABC):
         return {}
 
     def pools(self) -> Mapping[Pool, InstanceType]:
-        """Each allowed type, preemptible, in each place that offers it; asked once and then remembered.
-
-        The settings allow `instances.types`, or all types that meet `instances.requirements`.
-        """
+        """Each allowed type, preemptible, in each place that offers it; asked once."""
         regions, known = self.settings.regions, self._known_pools
         here = [region for region in regions if region not in self.away]
         answers, refusals = asked([region for region in here if region not in known], self.pools_in)
@@ -154,12 +148,11 @@ class Provider(ABC):
     def launch(
         self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
     ) -> LaunchResult:
-        """Launch from any of the pools, the first regions first, until the instances count for at least `units`.
+        """Launch from any of the pools, first regions first, until instances count for at least `units`, by less than
+        one more. A shortage is no exception.
 
-        The pools are all preemptible or all on demand. The surplus is smaller than one instance. A shortage is a
-        problem of the result, not an exception. `token`: at most 36 characters [a-z0-9-], such as a UUID. A repeated
-        call with the same token and arguments launches nothing more, as far as the cloud can promise that. `until_s`:
-        the first lease; None: the agent's own.
+        The pools are all preemptible or all on demand. `token`: up to 36 of [a-z0-9-]; a repeated call with it launches
+        nothing more, as far as the cloud can promise. `until_s`: the first lease; None: the agent's own.
         """
 
     @abstractmethod
@@ -184,10 +177,7 @@ class Provider(ABC):
 
     @abstractmethod
     def look(self, every_fleet: bool = False) -> TagScan:
-        """Everything with the tag in the whole account; an instance on its way out counts until it is gone.
-
-        `every_fleet`: whatever the tag's value.
-        """
+        """Everything with the tag in the account, until it is gone; `every_fleet`: whatever the tag's value."""
 
     @abstractmethod
     def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
@@ -205,10 +195,8 @@ class Provider(ABC):
             return TagScan(away=(str(error),))
 
     def sweep(self) -> tuple[str, ...]:
-        """Remove everything with the tag, and look until it is gone. Returns a line for each thing that is still there,
-        and for each place not asked.
-
-        A place or a call that fails stops none of the others, and is tried again until the time is up.
+        """Remove everything with the tag, and look until it is gone; a place that fails stops no other, and is tried
+        again. Returns a line for each thing still there, and each place not asked.
         """
         give_up_s = time.monotonic() + self.pace.at_most_s
         empty_looks = 0

@@ -101,11 +101,9 @@ def reconcile(
 ) -> Actions:
     """The actions that bring the fleet to `wanted` units, with a surplus smaller than one instance.
 
-    Only missing units are launched, in pools without a cooldown. The youngest instances of a surplus go first, as they
-    lose least: pending ones are terminated, running ones drained. Overdue and switched-off instances are terminated.
-    With a budget, instances whose cost nobody knows are drained, and are no capacity; once it is spent, all live ones
-    are terminated. `types`: the pools that the settings allow; with `capacity > on_demand` those on demand, too.
-    `failures`: instances in a row that gave up without having worked, and none works.
+    The youngest of a surplus go first: pending ones are terminated, running ones drained. With a budget, instances of
+    unknown cost are drained; once it is spent, all are terminated. `types`: the allowed pools, those on demand, too.
+    `failures`: instances in a row that gave up.
     """
     unit, now_s, wanted, instances = settings.capacity.unit, observed.now_s, observed.wanted, observed.instances
     stopped = tuple(i.id for i in instances if i.state is InstanceState.STOPPED)
@@ -163,8 +161,7 @@ def _first(instances: Iterable[Instance], unit: Unit, units: int) -> list[Instan
 
 
 def _surplus(instances: Iterable[Instance], unit: Unit, spare: int) -> list[Instance]:
-    """The youngest instances that fit into the spare units, those on demand first; by id at equal age, so that all
-    reconcilers choose the same.
+    """The youngest instances that fit into the spare units, on demand first, then by id: the same for all reconcilers.
     """
     chosen = []
     working = [i for i in instances if i.is_capacity and not i.is_assumed]
@@ -202,10 +199,7 @@ def _token(name: str, observed: Observation, units: int, pools: tuple[Pool, ...]
 def leases_to_write(
     settings: FleetSettings, instances: Iterable[Instance], now_s: float, most_s: float
 ) -> Mapping[float, tuple[str, ...]]:
-    """The leases to be renewed, once a quarter of one is over, or cut to `most_s` from now; ids by the new time.
-
-    None is longer than the life of its instance.
-    """
+    """The leases to be renewed, once a quarter is over, or cut to `most_s` from now, within a life; ids by time."""
     ids: dict[float, tuple[str, ...]] = {}
     for instance in instances:
         if instance.is_capacity and not instance.is_assumed:

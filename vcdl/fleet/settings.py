@@ -1,7 +1,4 @@
-"""The fleet file: one declarative schema and the frozen `FleetSettings` that it yields.
-
-Every key is explained in docs/fleet.md; a test keeps the two in agreement.
-"""
+"""The fleet file: one declarative schema and the frozen `FleetSettings` (docs/fleet.md has every key)."""
 
 import math
 import os
@@ -110,9 +107,7 @@ def _is_local(host: str) -> bool:
 
 
 def account_key_in(file: Path) -> str:
-    """The account key in a file. Raises FleetError, which never shows the key, when it is missing, malformed or open to
-    others.
-    """
+    """The account key in a file. Raises FleetError, without the key, when missing, malformed or open to others."""
     try:
         if file.stat().st_mode & 0o077:
             raise FleetError(f"other users can read the account key in {file}: chmod 600 {file}")
@@ -356,10 +351,7 @@ class FleetSettings(Section):
 
 
 def load_fleet_settings(path: Path, overrides: Sequence[str] = ()) -> FleetSettings:
-    """Read and check a fleet file, with some of its keys replaced: `("capacity.target=8",)`.
-
-    Raises JobError with all problems, one a line.
-    """
+    """Read and check a fleet file, with some keys replaced: `("capacity.target=8",)`. Raises JobError, a line each."""
     return load_section(FleetSettings, FLEET, path, overrides, Path(os.path.abspath(path)).parent)
 
 

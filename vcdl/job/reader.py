@@ -1,8 +1,5 @@
-"""The key `data > from`: a source of samples, and the reader that it needs with its settings.
-
-from: table.csv
-from: {path: table.csv, label: species, test: more.csv}
-from: module:function
+"""The key `data > from`: a source of samples, and its reader: `table.csv`, `{path: table.csv, label: species}`,
+`module:function`.
 """
 
 from abc import ABC, abstractmethod
@@ -64,10 +61,8 @@ class Outline:
 
 
 class Reader(Section, ABC):
-    """A source, and how samples are made of it: the key `data > from` of a job file.
-
-    A subclass names itself, `as_: Literal["table"] = Field("table", alias="as")`, and its fields are the keys beside
-    `path`. It is found by an entry point of that name among `vcdl.readers`.
+    """A source, and how samples are made of it. A subclass, found among `vcdl.readers`, names itself, `as_:
+    Literal["table"] = Field("table", alias="as")`; its fields are the keys beside `path`.
     """
 
     path: Path
@@ -94,9 +89,8 @@ class Reader(Section, ABC):
 
     @abstractmethod
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
-        """The samples of a part in blocks of some MB, always in the same order, from the one at `begin` on.
-
-        Raises DataError, which names the place and the cure, and FileUnavailable.
+        """The samples of a part in blocks of some MB, always in one order, from the one at `begin` on. Raises DataError
+        with place and cure, FileUnavailable.
         """
 
     def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:

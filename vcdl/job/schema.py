@@ -1,7 +1,5 @@
-"""The job file: one declarative schema, and the frozen `Job` that it is read into.
-
-docs/job-file.md explains every key, and a test keeps the two in agreement. Names of optimizers, losses and metrics
-are checked when Keras is loaded: reading a job needs no Keras.
+"""The job file: one declarative schema, and the frozen `Job`. docs/job-file.md has every key. Names of optimizers,
+losses and metrics are checked when Keras is loaded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -251,10 +249,8 @@ class Job(Section):
 
 
 def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
-    """Read and check a job file, with some of its keys replaced: `("stop.epochs=2",)`.
-
-    Remote data are fetched. What the file leaves open follows the data's size (vcdl.job.small_data). Raises JobError
-    with all that is wrong, one problem a line; DataError, FileUnavailable and RunFolderError for remote data.
+    """Read and check a job file, with some keys replaced: `("stop.epochs=2",)`; remote data are fetched. Raises
+    JobError with all problems, a line each; DataError, FileUnavailable, RunFolderError for remote data.
     """
     job = load_section(Job, JOB, path, overrides, path.parent)
     job.data.fetch()
@@ -263,10 +259,7 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
 
 
 def load_frozen_job(path: Path, overrides: Sequence[str] = ()) -> Job:
-    """Read a file of `save_job`, with some of its keys replaced.
-
-    The files that it names are not looked up: they were read when the run began, and may be gone. Raises JobError.
-    """
+    """Read a file of `save_job`, with some keys replaced; files that it names are not looked up. Raises JobError."""
     return load_section(Job, JOB, path, overrides)
 
 

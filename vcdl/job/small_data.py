@@ -1,8 +1,5 @@
-"""Settings that follow the number of samples, where the job leaves them to VCDL: shards and batch size.
-
-Fifty shards and batches of 16 suit the published sets. Of 130 samples they would make subtasks of a single step on
-three samples. The number is read from the header of the user's file. One that cannot be read keeps the usual settings,
-and whoever loads it says what is wrong.
+"""Shards and batch size by the number of samples, where the job leaves them open: of 130 samples, fifty shards would be
+subtasks of a single step. The number is read from the file's header; one that cannot be read keeps the usual settings.
 """
 
 from vcdl.job.data import DataSettings

@@ -53,9 +53,7 @@ class LearningRateSettings(Section):
     scale_with_clients: _Count = 1
     """The rate is multiplied by the number of active clients, up to this number: linear scaling."""
     short_job_boost: Annotated[float | Literal["auto"], kinds.at_least(1.0, "auto")] = 1.0
-    """The highest factor by which the rate of a short job is raised; see LrScaling. `auto`: tried before the job begins
-    (vcdl.models.rate_trial).
-    """
+    """The highest factor on a short job's rate (LrScaling). `auto`: tried before it begins (vcdl.models.rate_trial)."""
 
     @field_validator("end_factor")
     @classmethod
@@ -142,9 +140,7 @@ class TrainingSettings(Section):
 
     @property
     def passes(self) -> int:
-        """Passes over its shard after which a subtask counts whole: one where it ends by time, however many it may
-        make.
-        """
+        """Passes over its shard after which a subtask counts whole: one where it ends by time."""
         return self.local_epochs if self.target_s is None else 1
 
     def steps(self, shard_samples: Sequence[int], epochs: int) -> int:
@@ -153,10 +149,7 @@ class TrainingSettings(Section):
         return epochs * (batches // self.batches_a_step)
 
     def rate_scaling(self, shard_samples: Sequence[int], epochs: int, found_boost: float) -> LrScaling:
-        """How parallel clients raise the rate, in a job with shards of these sizes.
-
-        `found_boost`: the highest factor for a short job that a trial has shown.
-        """
+        """How parallel clients raise the rate, with these shards. `found_boost`: the factor that a trial has shown."""
         rate = self.learning_rate
         if not isinstance(rate, LearningRateSettings):
             return UNSCALED

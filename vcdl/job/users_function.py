@@ -13,10 +13,7 @@ from vcdl.errors import VcdlError
 
 @contextmanager
 def users_function(name: str, folder: Path | None, error_kind: type[VcdlError]) -> Iterator[Callable[..., Any]]:
-    """The function of `module:function`; while the block lasts, it may import what lies in `folder`.
-
-    Raises `error_kind` where there is none.
-    """
+    """The function of `module:function`, which may import from `folder` in the block. Raises `error_kind`."""
     module_name, _, function_name = name.partition(":")
     with _importable(module_name, folder):
         try:
@@ -53,10 +50,8 @@ def _is_users(filename: str) -> bool:
 
 @contextmanager
 def _importable(module_name: str, folder: Path | None) -> Iterator[None]:
-    """Put `folder` first on the module path, as for `python FILE` in it.
-
-    Its modules are imported anew and forgotten afterwards. One program may build jobs of several folders, each with a
-    model.py, and the file may be edited meanwhile.
+    """Put `folder` first on the module path; its modules are imported anew and forgotten afterwards, as one program may
+    build jobs of several folders, each with a model.py.
     """
     if folder is None:
         yield

@@ -1,8 +1,5 @@
-"""The clock of a journal: Unix time that never jumps and never goes back, the same one for every process of a run.
-
-Wall clocks are set, by hand, by NTP, by a virtual machine that wakes up. So a journal notes once for each boot of its
-machine which Unix time was the zero of the machine's monotonic clock. Every process adds that clock to it. On Linux
-it stands still while the machine sleeps: sleep is no running time.
+"""The clock of a journal: Unix time that never jumps, the same for every process of a run. A journal notes for each
+boot which Unix time was the zero of the monotonic clock, which stands still while the machine sleeps.
 """
 
 import sqlite3
@@ -49,9 +46,7 @@ def seen_clock(connection: sqlite3.Connection) -> SteadyClock:
 
 
 def rebooted_to(connection: sqlite3.Connection) -> str:
-    """The machine's boot, where a journal that may be written knows an earlier one; "" elsewhere. Raises
-    sqlite3.Error.
-    """
+    """The boot, where a writable journal knows an earlier one; "" elsewhere. Raises sqlite3.Error."""
     kept_clock(connection)
     return _boot() if connection.execute(_OTHERS, (_boot(),)).fetchone() else ""
 

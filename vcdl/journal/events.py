@@ -1,6 +1,4 @@
-"""The events of a job, as frozen facts: the journal keeps them; coordinator and reports are computed from them.
-
-An event with a `key` is in the journal only once, however often the same fact is delivered.
+"""The events of a job, as frozen facts of its journal; one with a `key` is there once, however often it is delivered.
 """
 
 from collections.abc import Mapping
@@ -118,10 +116,7 @@ class WorkunitCancelled(Event, frozen=True, tag="workunit_cancelled"):
 
 
 class ResultRefused(Event, frozen=True, tag="result_refused"):
-    """An upload did not pass the checks, and the grid gives its workunit to another client.
-
-    `refusal` is a name of vcdl.checks.Refusal.
-    """
+    """An upload did not pass the checks, and another client gets its workunit. `refusal`: of checks.Refusal."""
 
     keyed_by: ClassVar = "result_refused", "result", "workunit"
     workunit: str
@@ -191,9 +186,7 @@ class UpdateRefused(Event, frozen=True, tag="update_refused"):
 
 
 class UpdateSuperseded(Event, frozen=True, tag="update_superseded"):
-    """An upload came too late and was dropped. Another attempt at the same subtask had been applied, or the job
-    had gone back from the weights that it started from.
-    """
+    """An upload was dropped: another attempt had been applied, or the job had gone back from its base."""
 
     keyed_by: ClassVar = "superseded", "workunit"
     workunit: str
@@ -284,9 +277,7 @@ class EpochClosed(Event, frozen=True, tag="epoch_closed"):
 
 class RolledBack(Event, frozen=True, tag="rolled_back"):
     """The weights had collapsed, or a host is convicted: `version` is the good version `to` with the later updates but
-    the dropped ones.
-
-    The store follows: who finds it behind `version` makes that version, always the same one (vcdl.loop.recovery).
+    the dropped ones. Whoever finds a store behind it makes that version (vcdl.loop.recovery).
     """
 
     version: Int
@@ -331,9 +322,7 @@ class StopDecided(Event, frozen=True, tag="stop_decided"):
 
 
 class StoreRestored(Event, frozen=True, tag="store_restored"):
-    """The store had lost its weights, or came back older. `version` was put there, with every update up to it of which
-    there is a row, and no others.
-    """
+    """The store had lost its weights: `version` was put there, with every update up to it that has a row."""
 
     version: Int
     folded_again: Int
@@ -343,9 +332,7 @@ class StoreRestored(Event, frozen=True, tag="store_restored"):
 
 
 class RowsRewritten(Event, frozen=True, tag="rows_rewritten"):
-    """The store knew of updates that the journal had lost, as when an older copy of it was put back. So many rows of
-    them follow, from the store's records. The snapshot of `version` has all of them.
-    """
+    """The store knew of updates that the journal had lost: so many rows follow; `version`'s snapshot has them all."""
 
     version: Int
     rows: Int

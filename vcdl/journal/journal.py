@@ -1,8 +1,5 @@
-"""The append-only event log of a job: one table in an SQLite file of the run's folder.
-
-SQLite's write lock serialises appends, so rows become visible in the order of their ids, and a reader that
-remembers the last id misses none. Any number of processes may append and read at once; a `Journal` belongs to
-the thread that opened it.
+"""The append-only event log of a job: a table in an SQLite file. Its write lock serialises appends, so a reader that
+remembers the last id misses none. Any number of processes may use it; a `Journal` is its thread's own.
 """
 
 import hashlib
@@ -109,9 +106,8 @@ class Journal:
 
     @classmethod
     def at(cls, path: Path, clock: Clock | None = None) -> Self:
-        """The journal in a file, made when there is none.
-
-        `clock` says the time of an append, in seconds; None: the journal's own. Raises JournalError.
+        """The journal in a file, made when there is none. Raises JournalError. `clock`: the time of an append, in
+        seconds; None: the journal's own.
         """
         with _mapped_errors(path):
             connection = sqlite3.connect(path, _BUSY_TIMEOUT_S, isolation_level="IMMEDIATE")
@@ -141,10 +137,7 @@ class Journal:
 
     @classmethod
     def read_only(cls, path: Path) -> Self:
-        """The journal in an existing file, to be read only; one whose table is not made yet has no events.
-
-        Raises JournalError.
-        """
+        """The journal in an existing file, to be read only; without its table it is empty. Raises JournalError."""
         with _mapped_errors(path):
             connection = open_to_read(path, _BUSY_TIMEOUT_S)
             _check_format(connection, path)
@@ -186,10 +179,7 @@ class Journal:
             )
 
     def stream(self, after_id: int = 0, kinds: Collection[type[Event]] = ()) -> Iterator[Recorded]:
-        """The events of `read`, or those of some kinds, with only some thousand in memory at a time.
-
-        Raises JournalError.
-        """
+        """The events of `read`, or of some kinds, a few thousand at a time. Raises JournalError."""
         while page := self._read(after_id, _PAGE, [kind.kind for kind in kinds]):
             yield from page
             after_id = page[-1].id
@@ -214,10 +204,7 @@ class Journal:
         return self._read(after_id, limit=-1)
 
     def keyed(self, begin: str) -> list[Recorded]:
-        """Events whose key has this begin, in order; in a time that does not grow with the journal.
-
-        Raises JournalError.
-        """
+        """Events whose key has this begin, in order, found by an index. Raises JournalError."""
         self._check_place()
         with _mapped_errors(self._path):
             rows = self._connection.execute(_READ_KEYS, (begin, begin[:-1] + chr(ord(begin[-1]) + 1))).fetchall()
@@ -228,9 +215,7 @@ class Journal:
         self._place.check(self._connection, may_write=self._may_write)
 
     def keep_state(self, name: str, form: str, last_id: int, state: bytes) -> None:
-        """Keep a state that follows from the events up to `last_id`, beside them: what copies, restores or deletes
-        the one does it to the other. A state of later events stays. Raises JournalError.
-        """
+        """Keep a state folded up to `last_id`, beside the events, unless a later one is kept. Raises JournalError."""
         self._check_place()
         event = self.digest(last_id) or ""
         with _mapped_errors(self._path), self._connection:
@@ -252,9 +237,7 @@ class Journal:
         return self._may_write
 
     def kept_state(self, name: str, form: str) -> tuple[int, bytes] | None:
-        """The newest state kept under this name in this form, after the id of its last event; None: there is none, or
-        it is of another journal than this one.
-
+        """The newest state of this name and form, after the id of its last event; None: there is none of this journal.
         Raises JournalError.
         """
         self._check_place()

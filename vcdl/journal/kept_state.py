@@ -1,9 +1,6 @@
-"""States that are folded from a journal, kept beside its events, so that nobody reads a long journal from its begin.
-
-A kept state is a shortcut and never a source. It is used when the code that folded it, its settings and the last event
-in it are those of today, and folded again from the first event otherwise. It lies in the journal's own file, so a copy
-or a backup of the one is a copy or a backup of the other. What those keep who may only read lies beside it
-(vcdl.journal.reader_state).
+"""States that are folded from a journal, kept in its own file so that nobody reads it from its begin. One is used when
+the code that folded it, its settings and its last event are today's, and folded again otherwise. Readers keep theirs
+beside it (vcdl.journal.reader_state).
 """
 
 import hashlib
@@ -44,8 +41,7 @@ class KeptState(Generic[F]):
     """A folded state and how far it has come: begun from what is kept, brought up to date, kept again."""
 
     def __init__(self, journal: Journal, name: str, new: F, *, settings: str = "", code: tuple[str, ...] = ()) -> None:
-        """`new`: the state before the first event. `settings`: what the state follows from besides events. `code`:
-        further files or folders of this package by which it is folded.
+        """`new`: the state before all. `settings`, `code`: what it follows from besides events, and files that fold it.
         """
         self.state = new
         self.last_id = 0

@@ -27,9 +27,7 @@ class Lineage:
     """Every update that was ever applied."""
     rollbacks: list[RolledBack] = field(default_factory=list)
     bases: dict[int, int] = field(default_factory=lambda: {0: 0})
-    """The versions that others can be made from, each with the number of its updates that are missing in it. Their
-    snapshot has an update exactly when the journal had a row of it. (A server may have been killed between the two.)
-    """
+    """The versions that others can be made from, each with the number of its updates missing in it."""
     _complete: set[int] = field(default_factory=lambda: {0})
     """Versions of whose updates all have a row."""
     _left_out: set[int] = field(default_factory=set)
@@ -83,10 +81,7 @@ class Lineage:
         return bool(self.rollbacks) and self.rollbacks[-1].version == self.version
 
     def after(self, version: int) -> list[UpdateApplied]:
-        """The updates of the newest version that `version` does not have, in the order in which they are folded in.
-
-        `version` is one that leads to the newest.
-        """
+        """The updates of the newest version that `version`, which leads to it, does not have, in order."""
         return [update for update in self._rows(version, self.version) if update.version not in self._left_out]
 
     def refolded(self, rolled: RolledBack) -> list[UpdateApplied]:

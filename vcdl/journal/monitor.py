@@ -1,7 +1,4 @@
-"""The one measure by which a job is judged, and an epoch as it measures it.
-
-Best epoch, target, patience and collapse all ask it.
-"""
+"""The one measure by which a job is judged: best epoch, target, patience and collapse all ask it."""
 
 import math
 from dataclasses import dataclass, field

@@ -26,9 +26,7 @@ class RunObserver:
         """The run does something that the user waits for ("cutting the data into 50 shards")."""
 
     def waiting_for(self, why: str | None) -> None:
-        """The run waits for something that is away, or for room on a disk, and tries again by itself; None: it
-        goes on. The same may be said many times.
-        """
+        """The run waits for something that is away, or for room, by itself; None: it goes on. May be repeated."""
 
     def begins(self, history: JobHistory) -> None:
         """Learn what the job was like before the first of `events`; the observer may keep the history."""
@@ -41,9 +39,7 @@ class RunObserver:
 
 
 class ShieldedObserver(RunObserver):
-    """Passes every call to an observer, and none of its exceptions back: a display that fails, as on a full disk, never
-    loses an update.
-    """
+    """Passes calls to an observer, and none of its exceptions back: a failing display never loses an update."""
 
     def __init__(self, observer: RunObserver) -> None:
         self._observer = observer

@@ -28,9 +28,8 @@ class Place:
         return cls(path, _file_at(path))
 
     def check(self, connection: sqlite3.Connection, *, may_write: bool) -> None:
-        """Raise JournalError when another file or none lies there now.
-
-        A deleted file is put back first, if this process `may_write`: `connection` has it open, as a whole.
+        """Raise JournalError when another file or none lies there; a deleted one is put back first if it `may_write`,
+        from its open `connection`.
         """
         found = _file_at(self.path)
         if found == self._file:

@@ -16,10 +16,8 @@ def encode(event: Event) -> str:
 
 
 def decode(kind: str, fields: str) -> Event:
-    """The event of a kind, from its fields.
-
-    Raises ValueError for a text that is no JSON; JournalError when this version of vcdl does not know the kind or a
-    field, or when a value is of another type.
+    """The event of a kind, from its fields. Raises ValueError for no JSON; JournalError for an unknown kind or field,
+    or a value of another type.
     """
     decoder = _DECODERS.get(kind)
     if decoder is None:
@@ -41,9 +39,7 @@ def _check_text(kind: str, fields: str) -> None:
 
 
 def _decode_as_json(kind: str, fields: str) -> Event:
-    """The event of a text that msgspec refuses: damage, or what Python's JSON has beyond others': NaN
-    and infinities.
-    """
+    """The event of a text that msgspec refuses: damage, or NaN and infinities."""
     raw, event = json.loads(fields), KINDS[kind]
     if not isinstance(raw, dict):
         raise _damaged(kind, "they are no object")

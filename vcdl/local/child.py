@@ -1,7 +1,4 @@
-"""A child process of a local run, an evaluator or a parameter server, as the run and as the child itself see it.
-
-The run restarts it when it dies, and ends it. The child ends with the run, however that ends: its standard input
-closes then.
+"""A child of a local run, an evaluator or a parameter server: restarted when it dies, and ended when its input closes.
 """
 
 import contextlib
@@ -46,9 +43,8 @@ class ChildProcess:
         return self._process.pid
 
     def watch(self, worked: bool) -> bool:
-        """Start the child again if it died, less often after many deaths; returns whether it died since the last call.
-
-        `worked`: it showed a sign of work since then.
+        """Start the child again if it died, less often after many deaths; returns whether it had. `worked`: it showed a
+        sign of work since then.
         """
         if worked:
             self.try_anew()

@@ -1,7 +1,4 @@
-"""The evaluator of a local run in a process of its own.
-
-`python -m vcdl.local.evaluator RUN_FOLDER` may be killed and started again at any moment. It waits while its disk is
-full, and ends when its standard input closes.
+"""`python -m vcdl.local.evaluator RUN_FOLDER`: may be killed and started again at any moment, until its input closes.
 """
 
 import sys

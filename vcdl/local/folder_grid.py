@@ -14,9 +14,7 @@ class FolderGrid(DrivenGrid):
     """A grid whose clients' updates this process moves into the folder of uploads."""
 
     def __init__(self, folder: RunFolder, *, hands_out_uploads: bool) -> None:
-        """`hands_out_uploads`: False: separate parameter servers take uploads from the folder, and `claim` returns
-        failures only.
-        """
+        """`hands_out_uploads`: False: parameter servers take them from the folder, and `claim` returns failures."""
         self._folder = folder
         self._hands_out_uploads = hands_out_uploads
         self._known: dict[str, Staged | None] = {}

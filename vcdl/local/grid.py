@@ -1,9 +1,6 @@
-"""The embedded local grid: worker processes on this machine, a slot folder for each subtask that is out.
-
-The grid's memory lies in two folders, so that a killed run can be resumed. They are `slots/<workunit>/` with the
-logical files and the client's checkpoint, and `uploads/<workunit>.h5`, which stays until the result is in the store.
-
-On a full disk no subtask fails: it waits until there is room for an update again.
+"""The embedded local grid: worker processes on this machine. Its memory lies in two folders, so that a killed run can
+be resumed: `slots/<workunit>/` with its files and checkpoint, `uploads/<workunit>.h5` until it is in the store. On a
+full disk no subtask fails: it waits.
 """
 
 import contextlib

@@ -1,6 +1,4 @@
-"""The driver of a run in this process, over any grid: evaluator and further servers are its children, and the workers
-of a local run are.
-"""
+"""The driver of a run in this process, over any grid; evaluator, servers and local workers are its children."""
 
 import os
 import signal
@@ -34,10 +32,7 @@ _WAIT_S = 0.1
 
 @contextmanager
 def spares_for(job: Job, kind: RunKind) -> Iterator[None]:
-    """Import Keras, and have a child process ready for each worker of this machine and for the evaluator.
-
-    To be entered before anything starts a thread that is not Python's own, and before any display does.
-    """
+    """Import Keras, and have a child ready for each worker and the evaluator; before any thread or display."""
     fork_spares((local_settings(job).workers if kind.has_workers else 0) + 1)
     try:
         yield
@@ -56,11 +51,10 @@ def run_over(
     open_grid: Callable[[RunFolder, Job], DrivenGrid],
     publishing: Publishing | None = None,
 ) -> StopReason | None:
-    """Run the job of a folder over a grid to its end and say why it ended; None: it was interrupted and can be resumed.
+    """Run the job of a folder over a grid to its end and say why it ended; None: it was interrupted.
 
-    `publishing`: how the newest weights are offered to clients, where the grid does so.
-    The caller holds the folder's RunLock. Raises VcdlError when the run cannot continue; nothing that was
-    assimilated is lost then.
+    `publishing`: how the newest weights are offered to clients. The caller holds the folder's RunLock. Raises VcdlError
+    when the run cannot continue; nothing that was assimilated is lost then.
     """
     job = read_frozen(folder)
     if folder.prepared_file.exists():
@@ -136,10 +130,7 @@ class _DrivenRun:
             self._servers.close()
 
     def _watch_evaluator(self, new: Sequence[Recorded]) -> None:
-        """Training does not wait for an evaluator that dies; it is given up when only measurements are left.
-
-        Raises GridError, JournalError.
-        """
+        """An evaluator that dies is given up once only measurements are left. Raises GridError, JournalError."""
         died = self._evaluator.watch(any(isinstance(recorded.event, VersionEvaluated) for recorded in new))
         if died:
             self._loop.journal.append(EvaluatorDied(self._evaluator.death))

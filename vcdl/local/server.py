@@ -1,8 +1,5 @@
-"""A parameter server of a local run in a process of its own, one of any number.
-
-`python -m vcdl.local.server RUN_FOLDER` takes uploads from the folder, folds them into the shared weights and
-writes the journal, until its standard input closes. It may be killed at any moment, and waits while the store
-is away or a disk full.
+"""`python -m vcdl.local.server RUN_FOLDER`: folds uploads of the folder in until its standard input closes. It may be
+killed at any moment, and waits while the store is away or a disk full.
 """
 
 import sys

@@ -34,10 +34,7 @@ class SlotFolders:
         return slot
 
     def check_room(self, staged: Staged) -> None:
-        """Check that an update of a workunit fits on the disk now.
-
-        Raises RunFolderFull when it does not, RunFolderError.
-        """
+        """Check that an update of a workunit fits on the disk. Raises RunFolderFull if not, RunFolderError."""
         probe = temporary_name(self.folder.slots / "room")
         try:
             with folder_errors(self.folder.slots), probe.open("wb") as file:

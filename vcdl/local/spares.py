@@ -1,8 +1,6 @@
-"""Spare child processes, forked from this one when it has imported Keras, before TensorFlow starts its threads.
-
-Importing Keras takes most of a start, and all processes of a local run need it. A spare waits on its standard input for
-the module that it is to run, and ends when that closes. A child is a new interpreter where no spare is left, and where
-forking would not be safe: in a child all threads but one are missing, with what they hold.
+"""Spare children, forked when this process has imported Keras, before TensorFlow starts its threads. A spare waits on
+its input for the module that it is to run. A child is a new interpreter where none is left, and where forking would not
+be safe: a child has none of the other threads, but their locks.
 """
 
 import contextlib
@@ -59,9 +57,8 @@ def fork_spares(count: int) -> None:
 def start_module(
     module: str, *arguments: str, environment: Mapping[str, str], log: Path, answers: bool = False
 ) -> Child:
-    """Start `python -m MODULE ARGUMENTS` in a session of its own, its output in `log`; returns without waiting for it.
-
-    `answers`: its standard output is a pipe to this process. Raises OSError.
+    """Start `python -m MODULE ARGUMENTS` in a session of its own, its output in `log`. Raises OSError. `answers`: its
+    standard output is a pipe to this process.
     """
     while _spares:
         spare = _spares.pop(0)

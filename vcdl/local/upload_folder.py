@@ -1,7 +1,5 @@
-"""The folder of waiting uploads, shared by any number of parameter servers: a lock on its file claims an upload.
-
-The kernel releases the lock when its server dies, however it dies, and another server takes the upload. Nothing is
-numbered, moved or timed out.
+"""The folder of waiting uploads, shared by any number of servers: a lock on its file claims one, until its server dies.
+Nothing is numbered, moved or timed out.
 """
 
 import stat

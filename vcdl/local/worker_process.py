@@ -1,8 +1,4 @@
-"""One worker of the local grid: a process that trains workunits, commanded over a pipe by one JSON object a line.
-
-The protocol stands in vcdl/client/worker.py. The worker exits when its standard input closes, so it cannot outlive this
-process.
-"""
+"""One worker of the local grid: a process commanded over a pipe by JSON lines (vcdl/client/worker.py)."""
 
 import contextlib
 import json

@@ -1,6 +1,5 @@
-"""The contract between the loop and what runs subtasks: `Grid` hands workunits out, `Results` brings outcomes back.
-
-Delivery is at least once: this process or the next one hands a result out again until `done` was called for it.
+"""The contract between the loop and what runs subtasks: `Grid` hands workunits out, `Results` brings outcomes back,
+again and again until `done` was called.
 """
 
 import time
@@ -70,17 +69,13 @@ class Results(ABC):
 
     @abstractmethod
     def claim(self) -> Sequence[Outcome]:
-        """Claim outcomes that are not `done` yet, for this caller alone, in the order they came. Raises GridError.
-
-        It repeats: until `done`, each call brings the same outcomes again, to this caller or, when that has ended, to
-        another. It may never bring one to two callers at once.
+        """Claim outcomes that are not `done` yet, in the order they came, for this caller alone: it may never bring one
+        to two at once. It repeats, to this caller or to its heir. Raises GridError.
         """
 
     @abstractmethod
     def done(self, workunit: str, version: int | None = None) -> None:
-        """Forget an outcome and its files: store and journal have it. `version`: the one that the upload made,
-        if any.
-        """
+        """Forget an outcome and its files: store and journal have it. `version`: the one that the upload made."""
 
 
 class Grid(ABC):
@@ -111,11 +106,7 @@ class Grid(ABC):
         """The number of workunits to keep unsent or running, so that no client waits; it changes nothing."""
 
     def replicate_late(self, *, queue_empty: bool) -> None:
-        """Have subtasks that are out for too long trained by further clients.
-
-        `queue_empty`: there is nothing else to train.
-        Raises GridError.
-        """
+        """Have late subtasks trained by further clients; `queue_empty`: nothing else is to train. Raises GridError."""
         return
 
     def publish(self, version: int, params: Path) -> None:
@@ -123,17 +114,11 @@ class Grid(ABC):
         return
 
     def discard_params(self, keep: Collection[int]) -> None:
-        """Forget the weights handed over for versions that no open workunit starts from, all but `keep`.
-
-        Raises GridError.
-        """
+        """Forget weights of versions that no open workunit starts from, but for `keep`. Raises GridError."""
         return
 
     def pause(self) -> None:
-        """Take back what is out, as the run is paused; the same workunits come again when it is resumed.
-
-        Raises GridError.
-        """
+        """Take back what is out, as the run is paused; it comes again when it is resumed. Raises GridError."""
         return
 
 
@@ -161,8 +146,7 @@ class DrivenGrid(Grid, Results):
         return ()
 
     def missing_uploads(self, workunits: Collection[str]) -> set[str]:
-        """The workunits whose upload is no longer where parameter servers take it: it is in the journal, or
-        somebody deleted it. A grid whose uploads are claimed by the run's own process has none.
+        """The workunits whose upload is in the journal, or was deleted; none where the run's own process claims them.
         """
         return set()
 

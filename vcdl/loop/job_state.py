@@ -1,7 +1,4 @@
-"""The state that the coordinator decides from: what follows from a job's events and its plan. No I/O, no clock.
-
-It can be packed (vcdl.journal.packing), so a job is taken up without reading all of its journal again.
-"""
+"""The state that the coordinator decides from, by a job's events and its plan: no I/O, no clock; it can be packed."""
 
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -91,10 +88,8 @@ class Tries:
         are_all: Callable[[Collection[str]], bool],
         allowed: int,
     ) -> None:
-        """An open attempt at a subtask that is not applied has failed, or was taken back.
-
-        `failed`: who failed at it, None if nobody did. `counts`: what its failure counts as a try. `are_all`: whether
-        there are no other hosts than these.
+        """An open attempt at a subtask has failed, or was taken back. `failed`: who failed at it, None if nobody did.
+        `counts`: what it counts as a try. `are_all`: whether there are no other hosts.
         """
         subtask = name.epoch, name.shard
         if failed is not None:
@@ -136,13 +131,9 @@ class JobState:
     convicted: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Convicted host → the versions that its uploads made and that are still to be taken back."""
     covered: int = 0
-    """The version from which updates may have to be folded again: the last closed epoch's end, or the last but one
-    of the good ones.
-    """
+    """The version from which updates may be folded again: the last closed epoch's end, or the last good one but one."""
     rewritten: int = 0
-    """The version up to which rows were written again from the store's records: no upload of these is kept, and no
-    snapshot but this one.
-    """
+    """The version up to which rows were written again: none of these uploads is kept, and no snapshot but this."""
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
@@ -197,8 +188,7 @@ class JobState:
 
     @property
     def to_take_back(self) -> tuple[str, tuple[int, ...], int] | None:
-        """A convicted host, the versions that its uploads made since a version that the job can go back to, and the
-        newest such version without them.
+        """A convicted host, the versions of its uploads since one to go back to, and the newest such one without them.
         """
         for host, versions in self.convicted.items():
             if later := tuple(version for version in versions if version > self.covered):

@@ -55,10 +55,8 @@ class Loop:
         observer: RunObserver | None = None,
         clock: Callable[[], float] | None = None,
     ) -> Self:
-        """The loop of a run over a grid.
-
-        `results`: what this process assimilates; None: parameter servers elsewhere do. `plan`: another one than
-        the job's own. `clock`: a simulation's; None: the journal's. Raises StoreError, JournalError.
+        """The loop of a run over a grid. `results`: what this process assimilates; None: parameter servers elsewhere
+        do. `plan`, `clock`: others than the job's and the journal's own. Raises StoreError, JournalError.
         """
         journal = run.journal(clock)
         try:
@@ -73,10 +71,8 @@ class Loop:
         return loop
 
     def take_up(self) -> bool:
-        """Read what the journal has, begin a session and repair the store; False: the job is over and nothing
-        is left to do.
-
-        A job that ended because a shard kept failing is tried again. Raises Unavailable, StoreError, JournalError.
+        """Read the journal, begin a session and repair the store; False: the job is over. A job that ended because a
+        shard kept failing is tried again. Raises Unavailable, StoreError, JournalError.
         """
         self.follow()
         is_resumed = self.generator.last_id > 0
@@ -103,10 +99,8 @@ class Loop:
         return self._observed(self.generator.follow())
 
     def step(self) -> Sequence[Recorded]:
-        """Assimilate what has come and carry out what follows from it; returns the new events.
-
-        A store that lost its weights is restored by the next step. Raises Unavailable: the next step does what this one
-        could not; VcdlError.
+        """Assimilate what has come and carry out what follows; returns the new events. A lost store is restored by the
+        next step, which also does what this one could not (Unavailable). Raises VcdlError.
         """
         try:
             if self._is_lost:
@@ -129,10 +123,7 @@ class Loop:
         return new
 
     def pause(self, why: str) -> Sequence[Recorded]:
-        """Take back what is out and end the session in good order; the run can be resumed.
-
-        Raises GridError, JournalError.
-        """
+        """Take back what is out and end the session; the run can be resumed. Raises GridError, JournalError."""
         self._grid.pause()
         with suppress(JournalUnavailable):  # without a word the run will look killed, and can be resumed as well
             self.journal.append(RunPaused(why))
@@ -143,9 +134,7 @@ class Loop:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether the loop has followed all of the journal. Until something is added, a step has nothing to do but
-        what the grid and the clock bring. Raises JournalError.
-        """
+        """Whether all of the journal is followed: a step has only what grid and clock bring. Raises JournalError."""
         return self.generator.last_id == self.journal.last_id()
 
     @property

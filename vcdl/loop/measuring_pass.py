@@ -14,9 +14,8 @@ class MeasuringPass:
     """Measures the step of one upload, block by block, and proves that the second pass folds the same bytes in."""
 
     def __init__(self, bounds: Bounds, reference: Reference | None, *, reads_twice: bool = True) -> None:
-        """`reference`: the reference update, for a check that compares uploads with it.
-
-        `reads_twice`: whether the second pass reads the file again, which somebody may have changed meanwhile.
+        """`reference`: the reference update, for a check that compares uploads with it. `reads_twice`: whether the
+        second pass reads the file again, which somebody may have changed meanwhile.
         """
         self._reads_twice = reads_twice
         self._bounds = bounds
@@ -24,9 +23,7 @@ class MeasuringPass:
         self._sums = bounds.sums()
         """The measures of each variable."""
         self.cosine: float | None = None
-        """Cosine of the shortened step with the way of the shared weights since its base, known when it is shortened;
-        None without one.
-        """
+        """Cosine of the shortened step with the way of the shared weights since its base; None without one."""
         self.reference_cosine: float | None = None
         """Its cosine with the reference update, likewise."""
         self._looked_at, self._folded = hashlib.sha256(), hashlib.sha256()
@@ -47,9 +44,8 @@ class MeasuringPass:
         self._folded_bytes += update.weights.nbytes
 
     def shortened(self, number: int, table: Vector, rate: float, *, is_measure: bool) -> Shortened:
-        """The bounds' verdict on update `number`, trained at `rate` times the job's peak.
-
-        Its lengths take their row in the `table` (vcdl.rules.state), if it is a measure for others.
+        """The bounds' verdict on update `number`, trained at `rate` times the peak. Its lengths take their row in the
+        `table` (vcdl.rules.state) if it is a measure for others.
         """
         row = self._bounds.lengths(self._sums, rate)
         shortened = self._bounds.shortened(table, number, row, self._sums.floors, is_measure=is_measure)

@@ -28,9 +28,8 @@ class ParameterServer:
         return cls(run, journal, run.store(journal), results)
 
     def catch_up(self) -> int:
-        """Restore a store that is behind the journal, or lost everything while nobody looked.
-
-        Called before the first `run_once`. Returns how many updates were folded again. Raises StoreError, JournalError.
+        """Before the first `run_once`: restore a store that is behind the journal, or lost everything. Returns how many
+        updates were folded again. Raises StoreError, JournalError.
         """
         self.store.check_service()
         if self._run.job.is_for_strangers:
@@ -50,10 +49,7 @@ class ParameterServer:
         return self._assimilator.run_once()
 
     def restore(self) -> int:
-        """After StoreLost: put the weights back, unless another server has.
-
-        Returns how many updates were folded again. Raises StoreError.
-        """
+        """After StoreLost: put the weights back. Returns the updates folded again. Raises StoreError."""
         return restore_store(self._run, self.store, self._journal)
 
     def close(self) -> None:

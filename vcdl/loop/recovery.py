@@ -1,10 +1,8 @@
 """The end of a store's weights: put back when its server has lost them, and dropped when the job is over.
 
-Put back are a snapshot, with what the rule keeps beside the weights, and the later updates, folded in again in
-their order. What each update was is in the journal. Its upload is kept until an epoch's snapshot covers it,
-with the weights that its client started from where the rule needs them. So nothing that was assimilated is
-lost, and the weights are the same to the last bit. What an eventual store had overwritten since the snapshot is
-in them again. They are put there in one step: nobody ever folds into weights that are half restored.
+Put back are a snapshot, with the rule's state, and the later updates, folded in again in their order from kept uploads.
+So the weights are the same to the last bit; what an eventual store had overwritten is in them again. They are put there
+in one step: nobody folds into weights that are half restored.
 """
 
 from contextlib import closing, suppress
@@ -24,10 +22,8 @@ from vcdl.wire.workunit import WorkunitName
 
 
 def restore_store(run: Run, store: WeightStore, journal: Journal) -> int:
-    """Restore a store that is behind its journal, or forgot everything. Returns how many updates were folded again.
-
-    Any number of servers may do it at once: the first one does, and the others find it done. Raises StoreError
-    when a kept upload that is needed is gone, StoreUnavailable when the server is away again, RunFolderError.
+    """Restore a store that is behind its journal, or forgot everything, by any number of servers at once. Returns how
+    many updates were folded again. Raises StoreError (a kept upload is gone), StoreUnavailable, RunFolderError.
     """
     with RestoreLock(run.folder).restoring():
         return make_newest(run, store, journal)
@@ -51,9 +47,7 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
 
 
 def forget_later(folder: RunFolder, version: int) -> None:
-    """Remove weights and uploads of versions after a store's newest: it and the journal have forgotten them, and others
-    get these numbers. Raises RunFolderError.
-    """
+    """Remove weights and uploads of versions after a store's newest: others get the numbers. Raises RunFolderError."""
     with folder_errors(folder.path):
         for later in folder.snapshot_versions():
             if later > version:
@@ -65,9 +59,8 @@ def forget_later(folder: RunFolder, version: int) -> None:
 
 
 def whole_unless_behind(store: WeightStore, version: int = 0) -> Vector | None:
-    """A store's whole vector; None when it has lost what its journal knows of, or has not reached `version`.
-
-    Raises StoreUnavailable, StoreError.
+    """A store's whole vector; None when it has lost what its journal knows, or has not reached `version`. Raises
+    StoreError.
     """
     try:
         newest, whole = store.read_whole()  # all of it: a chunk may be gone while the version is there
@@ -77,9 +70,7 @@ def whole_unless_behind(store: WeightStore, version: int = 0) -> Vector | None:
 
 
 def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided) -> None:
-    """Leave nothing in the store of a job that is over; its last version is a snapshot. A job that `vcdl
-    resume` tries again keeps it.
-    """
+    """Leave nothing in the store of a job that is over, unless `vcdl resume` would try it again."""
     if stopped.reason != StopReason.SUBTASK_FAILED and snapshots.has(stopped.version):
         with suppress(StoreError):  # of a server that is away now: that costs it room, and nobody a result
             store.drop()
@@ -101,10 +92,8 @@ def _made_again(run: Run, lineage: Lineage, *, overwrites: bool) -> tuple[int, V
 
 
 def _bases(folder: RunFolder, lineage: Lineage, *, overwrites: bool) -> list[int]:
-    """The snapshots from which the journal leads on, the best first.
-
-    Exact are versions whose updates all have a row, and whose later uploads are kept. The others are a last
-    resort: an update without a row will be brought again, and counts twice.
+    """The snapshots from which the journal leads on, the best first: exact ones, whose updates all have a row and whose
+    later uploads are kept. An update without a row will be brought again, and counts twice.
     """
     versions = [version for version in folder.snapshot_versions() if lineage.leads_on(version)]
     exact = {

@@ -1,8 +1,6 @@
-"""The reference update: what a client would learn from the held-out data, starting from a version of the weights.
-
-Uploads that lead elsewhere can be refused (the server's validation update of Zeno++, Xie et al. 2020). The evaluator
-has the model and the data, so it makes the update and leaves it in one file of the run's folder. Parameter servers read
-the newest one, and wait only for the first.
+"""The reference update: what a client would learn from the held-out data from a version of the weights. Uploads that
+lead elsewhere can be refused (Zeno++, Xie et al. 2020). The evaluator leaves it in a file of the run's folder; servers
+read the newest one, and wait only for the first.
 """
 
 import numpy as np
@@ -17,11 +15,8 @@ from vcdl.wire.weights import Vector
 
 
 class ReferenceUpdate:
-    """Makes the reference updates of one run.
-
-    It trains as a client does: the same optimizer, batch size and learning rate, on as many samples as a shard has. A
-    few plain gradient steps would not do. Late in training, and with a client's high learning rate, they have hardly
-    anything in common with what honest clients learn.
+    """Makes a run's reference updates as a client trains: same optimizer, batch size, rate and samples. A few plain
+    gradient steps have hardly anything in common with what honest clients learn late.
     """
 
     def __init__(self, run: Run, history: JobHistory, held_out: Samples) -> None:
@@ -45,11 +40,8 @@ class ReferenceUpdate:
         return run.bounds is not None
 
     def leave(self, version: int, vector: Vector) -> None:
-        """Write the reference update of a version of the weights, of shape (n,).
-
-        It is one pass over the samples, with the rate of a workunit that is created now.
-
-        Raises RunFolderError.
+        """Write the reference update of a version of shape (n,): one pass over the samples, at the rate of a workunit
+        that is created now. Raises RunFolderError.
         """
         context = self._history.creation_context()
         job, trainer, (x, y, weights) = self._job, self._trainer, self._data

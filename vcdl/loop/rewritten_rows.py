@@ -1,8 +1,5 @@
-"""Rows that the journal has lost, written again from the store's records.
-
-A folder that was put back from an older copy has an older journal beside a store that went on. Its updates are in the
-weights, and their subtasks would be trained once more before they have rows. Should the store lose its weights in
-between, they would count twice.
+"""Rows that the journal has lost, written again from the store's records, as after an older copy was put back. Without
+them their subtasks would be trained again, and count twice should the store lose its weights.
 """
 
 from vcdl.journal.events import RowsRewritten, UpdateApplied, WorkunitCreated
@@ -14,10 +11,8 @@ from vcdl.wire.workunit import WorkunitName
 
 
 def rewrite_rows(run: Run, store: WeightStore, journal: Journal) -> int:
-    """Write the rows of updates that the store has and the journal lost; returns how many.
-
-    Not those of a server that was killed between its fold and its row: their uploads come again, and say more. The
-    newest version is kept, since none of these uploads is. Raises StoreLost, StoreError, JournalError, RunFolderError.
+    """Write the rows that the journal lost; returns how many. Not those of a server killed between fold and row: their
+    uploads come again. Raises StoreLost, StoreError, JournalError, RunFolderError.
     """
     with RestoreLock(run.folder).restoring():
         known = expected_of(journal).version

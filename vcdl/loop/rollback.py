@@ -1,7 +1,5 @@
-"""A job goes back to a good version: decided under the restore lock, written down, then done by recovery.
-
-The event comes first. From then on a store behind its version is one that has to be restored, for every server. So a
-process that is killed anywhere in between leaves nothing that another one would not finish, and nothing is done twice.
+"""A job goes back to a good version: decided under the restore lock, written down, then done by recovery. The event
+comes first: from then on every server finds a store that has to be restored, whoever was killed.
 """
 
 from collections.abc import Sequence
@@ -21,9 +19,7 @@ from vcdl.run.run import Run
 
 
 def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collapse) -> RolledBack:
-    """Go back from a collapse; the caller holds the RestoreLock. Raises WeightsFileError when the good version is
-    damaged, and what `make_newest` raises: then the event may be there already.
-    """
+    """Go back from a collapse, under the RestoreLock. Raises WeightsFileError for the version, and as `make_newest`."""
     lineage, newest = _lineage(journal), _newest(snapshots)
     later = lineage.after(collapse.to)
     bad = later if collapse.is_again else without_trust(later, kept_hosts(journal).now())
@@ -39,9 +35,7 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
 
 
 def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack) -> RolledBack:
-    """Take the uploads of a convicted host back, likewise. What others made of weights with them in it is dropped as
-    well, and made again.
-    """
+    """Take a convicted host's uploads back, likewise; what others made of them is dropped, and made again."""
     lineage, newest = _lineage(journal), _newest(snapshots)
     later, newest = lineage.after(action.to), max(lineage.version, newest)
     dropped = _dropped(run, action.to, later, _with_what_follows(later, action.versions))
@@ -61,8 +55,8 @@ def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack
 
 
 def without_trust(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Sequence[UpdateApplied]:
-    """The dropped updates since a good version, in order: what their hosts brought on their word alone,
-    and what started from a version with one of these in it. Where that is none or nearly all, all of them.
+    """The dropped updates since a good version: what hosts brought on their word alone, and what started from that;
+    where that is none or nearly all, all of them.
     """
     bad = [update.version for update in updates if not hosts.is_vouched(update.host, update.version)]
     return _with_what_follows(updates, bad) if bad else updates
@@ -76,8 +70,7 @@ def _with_what_follows(updates: Sequence[UpdateApplied], bad: Sequence[int]) -> 
 def _dropped(
     run: Run, to: int, later: Sequence[UpdateApplied], bad: Sequence[UpdateApplied]
 ) -> Sequence[UpdateApplied]:
-    """The bad ones of the updates later than `to`; all of them where the others cannot be folded in again. Raises
-    WeightsFileError for `to`: it must be known before it is decided that all goes back to it.
+    """The bad updates later than `to`; all, where the others cannot be folded again. Raises WeightsFileError for `to`.
     """
     whole, left_out = whole_of(to, run), {update.version for update in bad}
     try:

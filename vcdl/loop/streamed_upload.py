@@ -152,10 +152,7 @@ class StreamedUpload(Change):
         sums: bool = False,
     ) -> None:
         """`judge`: None for an upload that counts already. `buffers`: of a server that folds in many. `sums`: whether
-        its checksum will be asked for.
-
-        Raises FileUnavailable when the bounds need a reference update that is not there yet, or when this machine
-        cannot read an existing file.
+        its checksum will be asked for. Raises FileUnavailable: no reference update yet, or an unreadable file.
         """
         layout, rule, bounds = settings.layout, settings.rule, settings.bounds
         self._facts = facts

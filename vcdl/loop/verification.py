@@ -86,8 +86,7 @@ class Verification:
     def __init__(
         self, run: Run, journal: Journal, hosts: KeptState[HostHistory], retraining: Retraining, *, draws: bool
     ) -> None:
-        """`hosts`: those of the job; what they brought before is not drawn any more. `draws`: whether the model draws
-        random numbers, which are others on another backend.
+        """`hosts`: the job's; what they brought before is not drawn. `draws`: whether the model draws random numbers.
         """
         import keras
 
@@ -151,9 +150,7 @@ class Verification:
         self._is_low, self._best = is_low, max(self._best, score)
 
     def next_events(self) -> list[Event]:
-        """Train on for a while, and tell what that shows; nothing when no upload is drawn. Raises Unavailable,
-        JournalError.
-        """
+        """Train on for a while, and tell what that shows. Raises Unavailable, JournalError."""
         if convicted := self._hosts.to_convict:
             return list(convicted)
         self._check = check = self._check or self._drawn()
@@ -241,10 +238,7 @@ class Verification:
         )
 
     def _verified(self, check: _Check) -> UploadVerified | None:
-        """The verdict of training the upload again; None: there is more to train.
-
-        Raises VcdlError for an upload that cannot be trained again, Refused for one that cannot be read.
-        """
+        """The verdict of training the upload again; None: there is more to train. Raises VcdlError, Refused."""
         update, folder = check.update, self._run.folder
         upload, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
         ours = self._trained("again", check, check.staged)

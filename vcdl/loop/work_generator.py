@@ -1,8 +1,5 @@
-"""The work generator carries the coordinator's actions out: workunits, snapshots, evaluations, the job's end.
-
-It writes the journal before it calls the grid. A killed process may leave a workunit announced and not handed over,
-never the other way round; the next process hands it over. So does the next step after one that failed, as on a full
-disk.
+"""The work generator carries out the coordinator's actions: workunits, snapshots, evaluations, the job's end. It writes
+the journal before it calls the grid; the next process or step hands over what was announced.
 """
 
 from collections.abc import Callable, Sequence
@@ -85,9 +82,7 @@ class WorkGenerator:
         return self._job.last_id
 
     def begin(self) -> bool:
-        """Bring the coordinator up to the journal as it is, from the state that an earlier process kept; False: that is
-        done. Nobody is told of these events. Raises JournalError.
-        """
+        """Bring the coordinator up to the journal, untold, from a kept state; False: it is. Raises JournalError."""
         if self._has_begun:
             return False
         self._coordinator.state = self._job.begin().now()
@@ -98,18 +93,12 @@ class WorkGenerator:
         return True
 
     def keep_state(self, *, at_once: bool = False) -> None:
-        """Keep what the coordinator knows when that is due, or `at_once`, for the next process and for those that read.
-
-        Raises JournalError.
-        """
+        """Keep what the coordinator knows when that is due, or `at_once`. Raises JournalError."""
         if self._job.keep(at_once=at_once):
             keep_history(self._journal, self._coordinator.history, self._job.last_id)
 
     def follow(self) -> Sequence[Recorded]:
-        """Bring the coordinator up to the journal; returns the events that are new to the caller.
-
-        Raises JournalError.
-        """
+        """Bring the coordinator up to the journal; returns the caller's new events. Raises JournalError."""
         self._follow_new()
         return self._take_unreported()
 
@@ -124,10 +113,7 @@ class WorkGenerator:
         self._unrecorded.clear()
 
     def run_once(self, now_s: float) -> Sequence[Recorded]:
-        """Follow the journal and carry out what should be done now; returns the events that are new to the caller.
-
-        Raises Unavailable: call again, nothing was done by halves; VcdlError.
-        """
+        """Follow the journal and do what follows; returns the caller's new events. Raises Unavailable, VcdlError."""
         self._follow_new()
         if self._may_be_behind:
             self._finish_rollback()
@@ -179,10 +165,8 @@ class WorkGenerator:
         return self._coordinator.versions_to_fold_again_with if self._run.folder.kept_uploads.is_dir() else set()
 
     def _mend_snapshots(self) -> None:
-        """Make again, or do without, the weights that somebody deleted.
-
-        A subtask that started from them is made again from the newest weights, where `rolling`. Raises RunFolderError
-        when something else needs them.
+        """Make again, or do without, weights that somebody deleted. A subtask that started from them is made again,
+        where `rolling`. Raises RunFolderError when something else needs them.
         """
         run, snapshots, history = self._run, self._snapshots, self._coordinator.history
         kept_by = {version for version, _ in history.wanted} | ({history.stop.version} if history.stop else set())
@@ -202,9 +186,7 @@ class WorkGenerator:
             raise RunFolderError(_words_of_missing(sorted(missing), run.folder))
 
     def _hand_over(self) -> None:
-        """Hand over the open workunits that the grid does not know: their announcer was killed, or could not
-        continue.
-        """
+        """Hand over open workunits that the grid does not know: their announcer was killed, or could not go on."""
         created = self._coordinator.history.created
         missing = {workunit: n for workunit, n in self._coordinator.open.items() if not self._grid.has(workunit)}
         self._grid.submit(
@@ -239,9 +221,8 @@ class WorkGenerator:
                     self._journal.append(RunFinished())
 
     def _keep(self, event: Callable[[int, int], Event]) -> None:
-        """Keep the newest version, and record an event of it and of the number of updates that are missing in it.
-
-        Alone: when the event is recorded, a row is there of each update in the snapshot whose server lives.
+        """Keep the newest version, and record an event of it and of the updates missing in it, alone: each update in
+        the snapshot then has its row.
         """
         with RestoreLock(self._run.folder).restoring():
             version = self._snapshots.keep_newest(durable=True)

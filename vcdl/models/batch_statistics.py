@@ -1,8 +1,4 @@
-"""The statistics of batch normalisation in a model, taken from samples.
-
-Training normalises by the statistics of the batch. Moving ones only count where a model is used, so they can be taken
-from any samples of its data, after training.
-"""
+"""The statistics of batch normalisation, taken from samples: they only count where a model is used, so any will do."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,9 +15,7 @@ _BATCH_SIZE = 128
 
 
 class BatchStatistics:
-    """The layers of one model that normalise by the batch while they are trained, also those in nested models and
-    wrappers. Frozen ones keep what they have.
-    """
+    """The layers of a model that normalise by the batch in training, nested ones too, but for frozen ones."""
 
     def __init__(self, model: Any) -> None:
         """`model`: built; `take` changes its statistics and nothing else."""
@@ -36,10 +30,8 @@ class BatchStatistics:
         ]
 
     def take(self, x: Array) -> None:
-        """Set the statistics to the mean of those of batches of `x`, normalised samples of shape (n, …).
-
-        What stood there before does not count. All other layers work as they do where the model is used, so nothing
-        is drawn at random.
+        """Set the statistics to the mean of those of batches of `x`, normalised samples of shape (n, …). All other
+        layers work as in use, so nothing is drawn.
         """
         if not self._layers:
             return

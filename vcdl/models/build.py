@@ -48,16 +48,13 @@ def build_model(
     start: Any = None,
     precision: str = "float32",
 ) -> BuiltModel:
-    """Build the model that a job names, with given weights where it names some, else with fresh ones.
+    """Build the model that a job names, with given weights where it names some, else with fresh ones. Raises
+    ModelError.
 
-    `input_shape` is that of one sample (of several inputs, by name), `outputs` the number of classes or of numbers to
-    predict. Both shape a built-in model, and are passed to a `python` function that takes them. Fresh weights are
-    determined by the JSON (of a `python` function: by what it does), by `seed`, the backend and the version of Keras.
-    `start`: the model of the run that the job names, with its weights. `precision`: the policy of layers that compute
-    with float32.
-
-    Code of the job's own (`model > code`) is run, here and by all that load the JSON. Sets the process' random seeds:
-    Keras has no other way to seed the initialisers of a whole model. Raises ModelError.
+    `input_shape` (of several inputs, by name) and `outputs` (classes or numbers to predict) shape a built-in model, and
+    are passed to a `python` function that takes them. Fresh weights follow from the JSON, `seed`, backend and Keras.
+    `start`: the model that the job begins from. `precision`: the policy. Sets the process' random seeds, and runs the
+    job's own code.
     """
     import keras
 
@@ -109,10 +106,7 @@ def build_model_json(
 
 
 def initial_weights(model_json: str, seed: int) -> Vector:
-    """Fresh weights of what training changes in a model, shape (n,), as build_model makes them from its JSON.
-
-    Raises ModelError.
-    """
+    """Fresh weights of what training changes, shape (n,), as build_model makes them. Raises ModelError."""
     import keras
 
     keras.utils.set_random_seed(seed)
@@ -161,10 +155,7 @@ def _names(weights: Sequence[Any]) -> list[str]:
 
 
 def json_in_file(settings: "ModelSettings") -> str | None:
-    """The JSON of a model that lies in a file, with the job's own code, not checked yet; None: of another model.
-
-    Raises ModelError.
-    """
+    """The unchecked JSON of a model in a file, with the job's own code; None: of another. Raises ModelError."""
     if settings.keras_json is None and settings.keras is None:
         return None
     text = read_keras_json(settings.keras) if settings.keras is not None else _read(Path(str(settings.keras_json)))

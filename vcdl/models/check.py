@@ -41,12 +41,10 @@ def check_model(
     task: Task | None = None,
     tasks: Mapping[str, Task] = MappingProxyType({}),
 ) -> None:
-    """Check that the model takes samples of `input_shape`, that output and loss fit the labels, and that Keras
-    knows every name.
+    """Check that the model takes samples of `input_shape`, that output and loss fit the labels, and that Keras knows
+    every name. Raises ModelError when the model must change, JobError when the training settings must.
 
-    `y`: all labels, shape (n, …); integers are classes, floats numbers to predict. `task`: what they are, if their kind
-    does not say it; `tasks`: of each output, where there are several. Raises ModelError when the model must change,
-    JobError when the training settings must.
+    `y`: all labels, shape (n, …); integers are classes, floats numbers. `task`, `tasks`: what they are.
     """
     model = load_model(model_json)
     _check_precision(model)
@@ -199,9 +197,7 @@ def _check_classes(loss: Any, name: str, output_shape: tuple[int | None, ...], y
 
 
 def _check_probabilities(last: Any, loss: Any) -> None:
-    """Refuse logits for a loss that expects probabilities, and probabilities for one that expects logits: neither
-    learns what it should.
-    """
+    """Refuse logits for a loss that expects probabilities, and the other way round: neither learns."""
     if "Crossentropy" not in type(loss).__name__:
         return
     activation = _last_activation(last)

@@ -38,10 +38,8 @@ def few_outputs(model: Any, input_shape: InputShape) -> list[Any]:
 
 
 def check_metrics(end: Any, loss: Any, metrics: Sequence[Named], predicted: Any, y: Array) -> None:
-    """Compare a few outputs with labels as the evaluator does.
-
-    `end`: the model's symbolic output; `predicted`: what it gave for a few samples; `y`: its labels as check_model gets
-    them. Raises JobError with a line for each metric that cannot work.
+    """Compare a few outputs with labels as the evaluator does. `end`: the model's symbolic output; `predicted`: for a
+    few samples; `y`: labels. Raises JobError with a line for each metric that cannot work.
     """
     import keras
 

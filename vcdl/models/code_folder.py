@@ -14,10 +14,7 @@ _OF_EVERY_MODEL = ("self", "args", "kwargs", "name", "trainable", "dtype")
 
 
 def read_code(folder: Path) -> OwnCode:
-    """All modules below a folder: no hidden files, no links and nothing but Python. The same files give the same code.
-
-    Raises ModelError for a folder that is too large to be a job's own, or that cannot be read.
-    """
+    """All Python modules below a folder, no hidden files or links. Raises ModelError, also for a large folder."""
     files: dict[str, str] = {}
     left_bytes = MOST_BYTES
     for path in _modules(folder):
@@ -50,9 +47,7 @@ def _modules(folder: Path) -> Iterator[Path]:
 
 
 def check_arguments(model: Any, code: OwnCode) -> None:
-    """Refuse a subclassed model that Keras would make again with the defaults of its arguments: it keeps those of
-    layers, and not those of models. Raises ModelError.
-    """
+    """Refuse a subclassed model that Keras would make again with its arguments' defaults. Raises ModelError."""
     import keras
 
     for part in model._flatten_layers():

@@ -42,11 +42,8 @@ class Fitted:
 
 
 def fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
-    """Build the job's model for a data set, and make every check that needs no training.
-
-    `start`: the model of the run that the job continues from.
-
-    Raises DataError, ModelError and JobError, each with what to do.
+    """Build the job's model for a data set, and make every check that needs no training. `start`: the model of the run
+    that it continues from. Raises DataError, ModelError, JobError.
     """
     model = build_model(
         job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed, start, job.training.precision
@@ -75,9 +72,7 @@ def _check_steps(job: "Job", samples: int) -> None:
 
 
 def _compared(dataset: Dataset, normalisation: Normalisation) -> Array:
-    """All that outputs are compared with, for an autoencoder as clients see it; and one label of the highest class,
-    which the labels need not have.
-    """
+    """All that outputs are compared with, and a label of the highest class, which labels need not have."""
     if dataset.predicts_itself:
         first = first_of(dataset.x_train, _COMPARED)
         low, high = first.min(axis=0), first.max(axis=0)

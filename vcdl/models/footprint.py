@@ -38,11 +38,8 @@ class Footprint:
 
 
 def footprint_of(model: Any) -> Footprint:
-    """Estimate the cost of a built Keras model.
-
-    A layer's kernel is used once at each place of its output (every pixel of a convolution, once for a dense
-    layer), with a multiplication and an addition per weight. A layer without kernel costs about one operation
-    per output number. Frozen layers before the first that is trained are passed forward only.
+    """Estimate the cost of a built Keras model: a layer's kernel is used at each place of its output, two operations a
+    weight; one without kernel costs one a number. Frozen first layers are passed forward only.
     """
     parts = trained_weights(model), frozen_weights(model)
     trained, frozen = (sum(math.prod(weight.shape) for weight in part) for part in parts)

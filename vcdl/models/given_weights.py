@@ -1,7 +1,5 @@
-"""Weights that somebody gives: in a `.keras` or `.weights.h5` file of Keras, or in an `.npz` of NumPy.
-
-Of a `.keras` file only two members are read, `config.json` and `model.weights.h5`. Keras sees the first one only after
-vcdl.client.model has checked it, and of the second one nothing but arrays.
+"""Weights that somebody gives: `.keras`, `.weights.h5` or `.npz`. Of a `.keras` file `config.json` is checked
+(vcdl.client.model) before Keras sees it, and of `model.weights.h5` nothing but arrays is read.
 """
 
 import re

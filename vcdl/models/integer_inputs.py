@@ -1,7 +1,4 @@
-"""A model's inputs of whole numbers: declared as integers, or looked up in an Embedding.
-
-Such an input must not be scaled: a token of 4711 that becomes 0.3 is token 0. All is read from the model's JSON.
-"""
+"""A model's inputs of whole numbers, declared or looked up in an Embedding, by its JSON: a token must not be scaled."""
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -66,10 +63,7 @@ class IntegerInput:
 
 
 def integer_inputs(config: Mapping[str, Any]) -> dict[str, IntegerInput]:
-    """The inputs of a model that are whole numbers, by name; the others are numbers that may be scaled.
-
-    `config`: the model's JSON, checked to be safe.
-    """
+    """The inputs of a model that are whole numbers, by name. `config`: its checked JSON."""
     layers = _input_layers(config["config"])
     if config["class_name"] != "Functional" or len(layers) < 2:
         found = {"": (_input_dtype(config), _reached(config)[0])}

@@ -1,6 +1,4 @@
-"""Low-rank adaptation (Hu et al. 2021) by Keras' own `enable_lora`: a layer's kernel K is frozen, and a product A·B of
-two small matrices beside it is trained.
-"""
+"""Low-rank adaptation (Hu et al. 2021) by Keras' `enable_lora`: a kernel K is frozen, and A·B beside it is trained."""
 
 import json
 from typing import TYPE_CHECKING, Any

@@ -1,8 +1,5 @@
-"""Measures weights with one compiled model again and again, without Keras' work around each measurement.
-
-`evaluate` builds a pipeline for its samples each time, and weights that are set one by one take milliseconds. On
-TensorFlow a graph sets all of them, and another measures a batch. Model, step (Keras' own `test_step`) and results are
-those of `evaluate`, to the last bit.
+"""Measures weights with one compiled model again and again: `evaluate` builds a pipeline and sets weights one by one
+each time. On TensorFlow a graph sets all, and another measures a batch, with `evaluate`'s results to the last bit.
 """
 
 import math

@@ -17,9 +17,8 @@ Loaded = TypeVar("Loaded")
 
 
 def with_model_classes(job: "Job", load: "Callable[[DataSettings], Loaded]") -> Loaded:
-    """The data set that `load` makes. Labels with a gap, which it refuses, are as many as the model's outputs.
-
-    Raises DataError, ModelError, and whatever else `load` raises.
+    """The data set that `load` makes; labels with a gap are as many as the model's outputs. Raises DataError,
+    ModelError, and as `load`.
     """
     try:
         return load(job.data)
@@ -36,10 +35,7 @@ def with_model_classes(job: "Job", load: "Callable[[DataSettings], Loaded]") -> 
 
 
 def _outputs_of(model: "ModelSettings") -> int | None:
-    """The outputs of a model in a file; None: of another one, which follows the data, or none that could be classes.
-
-    Raises ModelError.
-    """
+    """The outputs of a model in a file; None: of another one, or none that could be classes. Raises ModelError."""
     text = json_in_file(model)
     if text is None:
         return None

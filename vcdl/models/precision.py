@@ -6,10 +6,7 @@ from vcdl.client.model import last_layers
 
 
 def compute_with(model: Any, policy: str) -> None:
-    """Give a policy of Keras to all layers that compute with float32, but for those that the model ends in.
-
-    Short numbers would round what the loss is made of. The policy takes effect in the model's JSON.
-    """
+    """Give a policy to all layers that compute with float32, but for the last ones, which the loss is made of."""
     import keras
 
     last = last_layers(model)

@@ -11,11 +11,8 @@ from vcdl.wire.inputs import InputShape, Outputs
 
 
 def call_builder(name: str, input_shape: InputShape, outputs: Outputs, folder: Path | None) -> Any:
-    """The keras.Model that `module:function` returns when called with `(input_shape, outputs)`, or with
-    nothing.
-
-    The module is looked up in `folder` first. Raises ModelError, with file and line when the user's code
-    failed.
+    """The keras.Model that `module:function`, looked up in `folder` first, returns for `(input_shape, outputs)` or
+    nothing. Raises ModelError, with file and line of the user's code.
     """
     with users_function(name, folder, ModelError) as function:
         arguments = (input_shape, outputs) if _takes_two(name, function) else ()

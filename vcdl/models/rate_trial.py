@@ -1,7 +1,5 @@
-"""A trial of learning rates before a job begins: how far the rate may be raised while the job is short.
-
-The rate that a short job wants depends on its model, data and batches: in 17 small problems it was three to thirty
-times the one of a long job (docs/decisions/072). A fraction of an epoch at each rate shows it.
+"""A trial of learning rates before a short job begins: what it wants depends on model, data and batches
+(docs/decisions/072), and a fraction of an epoch at each rate shows it.
 """
 
 import math
@@ -29,9 +27,7 @@ _MOST_FLOPS = 1e11
 
 
 def is_tried(training: "TrainingSettings", steps: int, footprint: Footprint) -> bool:
-    """Whether the job leaves its rate to a trial, and a trial is small enough: against the job of so many `steps`, and
-    for this machine.
-    """
+    """Whether the job leaves its rate to a trial, which is small enough beside so many `steps`, and here."""
     samples = len(_FACTORS) * _STEPS * training.batches_a_step * training.batch_size
     return training.tries_rates and steps >= _STEPS and samples * footprint.flops_per_sample <= _MOST_FLOPS
 
@@ -44,10 +40,8 @@ def found_boost(
     normalisation: Normalisation,
     seed: int,
 ) -> float:
-    """The factor of the peak rate that brings the loss down most in the first steps.
-
-    Each factor trains the same batches from `begin`, weights with moments, shape (n,). Most batches are new to the
-    weights, so that their losses before each step need no other data. Raises DataError, FileUnavailable.
+    """The factor of the peak rate that brings the loss down most in the first steps, from `begin`, weights with
+    moments, shape (n,). Most batches are new: no other data are needed. Raises DataError, FileUnavailable.
     """
     batches = _STEPS * training.batches_a_step
     samples = _some_of(shards, normalisation, batches * training.batch_size)

@@ -1,9 +1,6 @@
-"""ResNet with pre-activation and bottleneck blocks: He, Zhang, Ren, Sun 2016, arXiv 1603.05027.
-
-Three stages of n = (depth − 2) / 9 blocks, as in the well-known ResNet v2 of Keras' examples: convolutions with
-a bias, He-normal, L2 of 1e-4. Each block begins with batch normalisation and ReLU, including the first one. At
-depth 164 on CIFAR-10 that gives the 552 layers, 4 972 746 parameters and 4 941 578 trainable ones of Atre, Jha,
-Rao 2021.
+"""ResNet with pre-activation and bottleneck blocks (He, Zhang, Ren, Sun 2016, arXiv 1603.05027), as in Keras' examples:
+three stages of n = (depth − 2) / 9 blocks. At depth 164 on CIFAR-10 it has the 552 layers and 4 972 746 parameters of
+Atre, Jha, Rao 2021.
 """
 
 from typing import Any
@@ -17,10 +14,7 @@ _L2 = 1e-4
 
 
 def resnet_v2(input_shape: tuple[int, ...], outputs: int, task: str, depth: int = 20) -> Any:
-    """A ResNet for images; `depth` is 9·n + 2: 11, 20, 29, …, 164.
-
-    Raises ModelError for another depth or other data.
-    """
+    """A ResNet for images of depth 9·n + 2: 11, 20, 29, …, 164. Raises ModelError for another, or other data."""
     import keras
     from keras import layers
 
@@ -44,9 +38,7 @@ def resnet_v2(input_shape: tuple[int, ...], outputs: int, task: str, depth: int 
 
 
 def _block(x: Any, name: str, narrow: int, wide: int, stride: int, widens: bool) -> Any:
-    """Convolutions of 1 × 1, 3 × 3 and 1 × 1 beside a shortcut, which is a 1 × 1 convolution where the shape
-    changes.
-    """
+    """Convolutions of 1 × 1, 3 × 3, 1 × 1 beside a shortcut, a 1 × 1 convolution where the shape changes."""
     from keras import layers
 
     y = _convolution(_activation(x, f"{name}_1"), f"{name}_1", narrow, size=1, stride=stride)

@@ -1,7 +1,5 @@
-"""A regression's model ends in the scale of its targets: prices of 3e5 are as easy to learn as numbers around 0.
-
-A layer behind the last one multiplies by the targets' deviation and adds their mean. So predictions, losses and metrics
-are in the targets' own unit everywhere, and the client divides the loss that it trains with (vcdl.client.trainer).
+"""A regression's model ends in a layer that multiplies by the targets' deviation and adds their mean: predictions,
+losses and metrics are in their own unit, and the client divides the loss that it trains with.
 """
 
 from dataclasses import replace
@@ -24,8 +22,8 @@ _TRIED = 256
 
 
 def with_scaled_output(model: BuiltModel, dataset: Dataset, normalisation: Normalisation) -> BuiltModel:
-    """The model for targets of any scale. It stays as it is where they are of a usual one, where it does not end in
-    plain numbers, and where its weights predict them better already than their mean does.
+    """The model for targets of any scale; as it is for a usual one, without plain numbers, or with weights that predict
+    better than the mean.
     """
     y = np.asarray(dataset.y_train, np.float64).reshape(len(dataset.y_train), -1)
     mean, deviation = y.mean(axis=0), y.std(axis=0)

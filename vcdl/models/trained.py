@@ -17,9 +17,8 @@ def train_only(model: Any, patterns: Sequence[str]) -> None:
 
 
 def named_layers(key: str, model: Any, patterns: Sequence[str]) -> Mapping[int, Any]:
-    """The layers with weights that patterns name, by their id. Raises ModelError for a pattern that names none.
-
-    A layer has three kinds of names: its own, its path (`backbone/conv_1`), and those of the models that it is in.
+    """The layers with weights that patterns name, by id: their own name, path (`backbone/conv_1`), or a model that they
+    are in. Raises ModelError for a pattern that names none.
     """
     named: dict[int, Any] = {}
     for pattern in patterns:

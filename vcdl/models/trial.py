@@ -29,10 +29,7 @@ _BATCH = 16
 
 
 def try_job(job: "Job", fit: Fitted, trainer: "Trainer") -> None:
-    """Train the first steps of a job; one with code of its own is also measured as its evaluator will.
-
-    The trainer is of no further use. Raises JobError where Keras cannot, and where nothing usable comes out.
-    """
+    """Train the first steps of a job; own code is measured, too. The trainer is of no further use. Raises JobError."""
     dataset = fit.dataset
     x = normalise(first_of(dataset.x_train, _TRIED), fit.normalisation)
     y = x if dataset.predicts_itself else dataset.y_train[:_TRIED]
@@ -55,10 +52,8 @@ def try_job(job: "Job", fit: Fitted, trainer: "Trainer") -> None:
 
 
 def try_steps(trainer: "Trainer", training: "TrainingSettings", begin: Vector, x: Array, y: Array) -> None:
-    """Train the first steps on a few samples as a client would, without compiling them.
-
-    `begin`: weights with moments, shape (n,); `x`, `y`: normalised samples with their labels, of shape (m, …). Raises
-    JobError where Keras cannot train, and where nothing usable comes out.
+    """Train the first steps on a few samples, uncompiled. `begin`: weights with moments, shape (n,); `x`, `y`:
+    normalised samples and labels, shape (m, …). Raises JobError where nothing usable comes out.
     """
     size, batches = min(training.batch_size, _BATCH, len(x)), _STEPS * training.batches_a_step
     trainer.model.run_eagerly = True

@@ -1,7 +1,5 @@
-"""The accuracy of a job after more epochs, from its own curve: an inverse power law of the epochs.
-
-Learning curves follow m(e) = limit − gap · e^(−rate) over wide ranges (Hestness et al., arXiv 1712.00409); it is fitted
-to this job's epochs and to no other's. It knows nothing of a learning rate that falls to the job's end.
+"""The accuracy after more epochs, from a job's own curve: m(e) = limit − gap · e^(−rate) (Hestness et al., arXiv
+1712.00409). It knows nothing of a learning rate that falls to the end.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
-"""When to pay for machines on demand, so that a job on preemptible ones keeps its deadline.
-
-`UNIFORM_PROGRESS` is the policy without parameters of Wu et al., "Can't Be Late" (NSDI 2024). A job should be done in
-proportion to the time that has passed. Behind that, on-demand machines make up for spot capacity that is not to be had;
-ahead of it the job waits for spot. Close to the deadline nothing is left to chance.
+"""When to pay for machines on demand to keep a deadline: `uniform_progress` is Wu et al., "Can't Be Late" (NSDI 2024).
+Behind time's proportion, on demand makes up for missing spot; ahead of it the job waits. Close to the deadline nothing
+is left to chance.
 """
 
 from collections.abc import Callable, Sequence
@@ -100,9 +98,8 @@ class DeadlineOutcome:
 
 
 def follow(policy: Policy, is_there: Sequence[bool], task: DeadlineTask, spot_price: float) -> DeadlineOutcome:
-    """Let a policy run a job over a trace of spot capacity, by steps; `spot_price`: in those of on-demand machines.
-
-    A machine that restarts is paid for, and works only afterwards. The trace ends the job when it is too short.
+    """Let a policy run a job over a trace of spot capacity, by steps, until its end; `spot_price`: in those on demand.
+    A machine that restarts is paid for, and works only afterwards.
     """
     now, done_s, starting_s = Use.NOTHING, 0.0, 0.0
     spot_s = on_demand_s = 0.0

@@ -1,8 +1,5 @@
-"""Spot capacity that comes and goes: spells of a market, drawn by chance, and the range of what follows from them.
-
-All instances of one type and zone are lost together, as 92 % of joint interruptions fall within three minutes
-(arXiv 2604.16457): so a pool of a market is there or is not. Spells are log-normal; how long they usually are differs
-from zone to zone and from week to week, which is drawn as well.
+"""Spot capacity that comes and goes, for a type and zone as a whole: 92 % of joint interruptions fall within three
+minutes (arXiv 2604.16457). Spells are log-normal; their usual length is drawn as well.
 """
 
 import math

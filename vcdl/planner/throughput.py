@@ -1,7 +1,5 @@
-"""Subtasks per second: what the hosts can train, the servers fold in and the links carry, whichever is least.
-
-X = min(Σ hosts, servers · capacity, bandwidth up / bytes up, bandwidth down / bytes down). The sum up to a full server
-is CM-DARE's (Li, Walls, Guo, ICDCS 2020). Staleness follows from X by Little's law (Alahyane et al., arXiv 2502.08206).
+"""Subtasks a second: X = min(Σ hosts, servers · capacity, bandwidth / bytes, each way). The sum up to a full server is
+CM-DARE's (Li, Walls, Guo, ICDCS 2020), staleness Little's law (arXiv 2502.08206).
 """
 
 import math

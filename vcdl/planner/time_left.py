@@ -9,10 +9,8 @@ from vcdl.planner.spot_market import HELD
 
 
 def time_left(subtasks: int, came_s: Sequence[float]) -> tuple[float, float] | None:
-    """Least and most seconds for so many further subtasks, in four of five cases; `came_s`: when the last ones came.
-
-    The mean interval is uncertain by its own error, a sum of intervals spreads, and speed drifts by MODEL_ERROR. None
-    before there are three.
+    """Least and most seconds for so many further subtasks, in four of five cases; None before three. `came_s`: when the
+    last came. The mean's error, a sum's spread and MODEL_ERROR add up.
     """
     intervals = [later - sooner for sooner, later in pairwise(came_s)]
     if len(intervals) < 2 or (mean := fmean(intervals)) <= 0:
@@ -24,9 +22,7 @@ def time_left(subtasks: int, came_s: Sequence[float]) -> tuple[float, float] | N
 
 
 def all_left(jobs: Sequence[tuple[int, tuple[float, float] | None]]) -> tuple[float, float] | None:
-    """The range for several jobs on the same hosts, of each one's subtasks and range: when one ends, others have its
-    hosts. None where one of them is not known.
-    """
+    """The range for several jobs on the same hosts, of each one's subtasks and range; None: one is not known."""
     known = [(subtasks, between) for subtasks, between in jobs if between is not None and between[0] > 0]
     if not jobs or len(known) < len(jobs):
         return None

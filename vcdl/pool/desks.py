@@ -166,8 +166,8 @@ class Desk:
         return "" if drop is None else drop.workunit
 
     def end(self, workunit: str, update: Path | str | None) -> bool:
-        """Lay down how a task ended, by its update, the reason of its failure, or None: another pilot shall train
-        it. Always True: all of it lies there.
+        """Lay down how a task ended: its update, a failure's reason, or None: another pilot shall train it. True: it
+        lies.
         """
         if isinstance(update, Path):
             _deliver(update, self.path / f"{workunit}.h5")
@@ -205,9 +205,7 @@ class PoolFolder:
         return str(self.run)
 
     def state_of(self, path: str) -> str:
-        """What tells a file's content from another. Raises OSError, also for a path that leads out of the run's
-        folder.
-        """
+        """What tells a file's content from another. Raises OSError, also for a path out of the run's folder."""
         source = self.run / path
         if not source.resolve().is_relative_to(self.run.resolve()):
             raise OSError(errno.EPERM, "lies outside the run's folder", str(source))
@@ -293,10 +291,7 @@ def pour(source: IO[bytes], part: Path) -> bool:
 
 
 def _names_now(folder: Path) -> list[str]:
-    """The names in a folder. Raises OSError.
-
-    A network file system lists what it remembers for up to a minute, unless this machine has changed the folder.
-    """
+    """The names in a folder; network file systems list it afresh when this machine changed it. Raises OSError."""
     one, other = folder / ".look.0", folder / ".look.1"
     if not _moved(one, other) and not _moved(other, one):
         one.touch()

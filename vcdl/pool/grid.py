@@ -1,7 +1,4 @@
-"""The grid of a pool: it lays tasks on the desks of pilots, and takes what they lay there.
-
-Its memory lies on the desks, so that a killed run can be resumed while its pilots train on.
-"""
+"""The grid of a pool: tasks and results on the desks of pilots, its memory, so that a killed run can be resumed."""
 
 import math
 import os
@@ -96,9 +93,7 @@ class PoolGrid(FolderGrid):
         self._judged_s = -math.inf
 
     def start(self) -> None:
-        """Take up what an earlier process left on the desks and among the uploads.
-
-        Raises GridError: also when a living process on another machine drives this run.
+        """Take up what lies on desks and among uploads. Raises GridError, also while another machine drives this run.
         """
         with _errors_of(self._pool):
             self._pool.make()
@@ -144,9 +139,7 @@ class PoolGrid(FolderGrid):
             self._say(newest_version=version, newest_params=path)
 
     def pause(self) -> None:
-        """Say that the run rests; pilots train on, and what they lay on their desks meanwhile is taken at its
-        resumption.
-        """
+        """Say that the run rests; pilots train on, and lay results on their desks meanwhile."""
         with _errors_of(self._pool):
             self._say(state="paused")
 

@@ -1,7 +1,5 @@
-"""A pilot: it takes a task from its desk, trains it, lays the result there, and takes the next.
-
-The pilot itself is a small process; a worker process of its own (vcdl.client.worker) has Keras, and trains. So a pilot
-answers while a batch takes minutes, and outlives a training that runs out of memory.
+"""A pilot: it takes a task from its desk, trains it, lays the result there. It is a small process beside a worker with
+Keras: so it answers while a batch takes minutes, and outlives one that runs out of memory.
 """
 
 import errno
@@ -51,9 +49,7 @@ class Worker(Protocol):
 
 
 class PilotDesk(Protocol):
-    """The pilot's side of its desk (vcdl.pool.desks). All calls raise OSError, and FileNotFoundError when the run has
-    given the pilot up.
-    """
+    """The pilot's side of its desk. Calls raise OSError, FileNotFoundError when the run has given it up."""
 
     def make(self) -> None: ...
     def take(self) -> Assignment | None: ...
@@ -126,9 +122,8 @@ class Pilot:
             self.worker.send(do="finish")
 
     def step(self, timeout_s: float) -> bool:
-        """Do what is due, after at most `timeout_s` without a word of the worker; False: the pilot has left.
-
-        Raises GridError when no worker can be started.
+        """Do what is due, within `timeout_s` without the worker's word; False: it has left. Raises GridError without a
+        worker.
         """
         if (self._lacks is not None or self._ending is not None) and self._tries.why is None:
             timeout_s = 0.0
@@ -337,10 +332,7 @@ class Pilot:
             self._bytes_down += part.stat().st_size - before_bytes
 
     def _fetch_newest(self, task: Assignment, slot: Path) -> bool:
-        """Have the worker start from the newest weights, where the run offers any: the task may be older.
-
-        Returns whether they are whole, or none are needed.
-        """
+        """Have the worker start from the newest weights, if offered; returns whether they are whole, or not needed."""
         driver = self._newest = self._newest or self.pool.read_driver()
         if driver is None or not driver.newest_params:
             return True

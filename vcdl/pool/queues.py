@@ -1,8 +1,5 @@
-"""Batch queues by their own commands, and the scripts with which a pilot is put into one.
-
-A script is meant to be printed, edited and kept. `keep` holds as many pilots in a queue as are wanted, and takes them
-back at the end. The queue knows its pilots by a name that follows from the run's folder, so that nothing is forgotten
-when `keep` itself is killed.
+"""Batch queues by their commands, and scripts that put a pilot into one, to be edited. `keep` holds pilots in a queue
+and takes them back; it knows them by a name that follows from the run's folder, also after a kill.
 """
 
 import hashlib

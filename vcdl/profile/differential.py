@@ -1,7 +1,5 @@
-"""Differential runs of a job on this machine: the same subtasks again and again, each time with one more part.
-
-The runs of a round follow each other, and rounds are repeated, so that what else the machine does falls on all of them.
-Workers are those of the local grid, in one life: none of the runs imports Keras or compiles a model.
+"""Differential runs of a job here: the same subtasks, each time with one more part, in repeated rounds, so that what
+else the machine does falls on all. Workers live through: none imports Keras or compiles.
 """
 
 import itertools

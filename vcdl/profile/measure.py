@@ -49,9 +49,7 @@ def measured_run(folder: RunFolder) -> RunProfile:
 
 
 def measured_here(job: Job) -> RunProfile:
-    """The profile of the job's first subtasks, for at most MOST_S, in a folder that is gone afterwards.
-
-    Raises VcdlError for a job that cannot be trained, and RunFolderError when it brings no update.
+    """The profile of the job's first subtasks, for at most MOST_S. Raises VcdlError, RunFolderError without an update.
     """
     stop = job.stop.model_copy(update={"wall_time_s": MOST_S, "target_accuracy": None, "target": None})
     workers = job.grid.workers if isinstance(job.grid.workers, int) else os.cpu_count() or 1

@@ -26,9 +26,8 @@ class HostClass:
 
 
 def host_classes(profile: RunProfile) -> list[HostClass]:
-    """The hosts in classes, fastest first; in a class none is more than twice as fast as another.
-
-    Their bounds are the same for all runs, so that a host that lies about its speed moves no other one.
+    """The hosts in classes, fastest first, none twice as fast as another. Bounds are fixed, so that a host that lies
+    moves no other.
     """
     speeds = {}
     for host in profile.hosts:
@@ -93,9 +92,8 @@ def mean_subtask(sums: StageSums) -> Subtask:
 
 
 def planned_work(profile: RunProfile, subtasks: int, subtask: Subtask, shards: int) -> Work:
-    """A job of so many subtasks, with the begin and the end of the measured run.
-
-    The evaluator starts beside the training: a run that is shorter than its start waits for it, a longer one does not.
+    """A job of so many subtasks, with the measured run's begin and end; one shorter than the evaluator's start waits
+    for it.
     """
     first_s = min((host.first_s for host in profile.hosts.values() if host.first_s is not None), default=0.0)
     evaluator_s = profile.first_measured_s or 0.0
@@ -107,10 +105,7 @@ def planned_work(profile: RunProfile, subtasks: int, subtask: Subtask, shards: i
 
 
 def _drift(profile: RunProfile) -> float:
-    """How far the speed of hosts moved from epoch to epoch, as a fraction: as far as it may move from now on.
-
-    A new value lies about the mean of n with the deviation σ · √(1 + 1/n). 0 where no host has two epochs.
-    """
+    """How far hosts' speed moved between epochs, and may from now on, as a fraction: σ · √(1 + 1/n); 0: not known."""
     ratios = []
     for epochs in profile.steady.values():
         busy_s = [seconds / count for count, seconds in epochs.values()]

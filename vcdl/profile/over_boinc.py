@@ -18,10 +18,7 @@ _TIMEOUT_S = 900.0
 
 
 def network_of(folder: RunFolder, observer: RunObserver) -> Stall:
-    """The stall of a submitted job, which is stopped as soon as some of its subtasks have come back.
-
-    Raises GridError when none does.
-    """
+    """The stall of a submitted job, which is stopped once some subtasks came. Raises GridError when none does."""
     begun_s = time.monotonic()
 
     def has_enough() -> bool:
@@ -43,10 +40,7 @@ def network_of(folder: RunFolder, observer: RunObserver) -> Stall:
 
 
 def stall_of(profile: RunProfile) -> Stall:
-    """The network's stall in a run: what of a subtask's way no other one hid, as its host trained that meanwhile.
-
-    A host has the least whole number of slots that its training needs.
-    """
+    """The network's stall in a run: what of a subtask's way its host hid by no other training, in its least slots."""
     sums, slots_s = profile.total(), 0.0
     for host, use in profile.hosts.items():
         own, at_work_s = profile.total([host]), use.active_s - use.idle_s

@@ -56,10 +56,7 @@ def profile_json(profile: RunProfile, advice: Advice | None) -> dict[str, Any]:
 
 
 def draw_profile(profile: RunProfile, output: Path, title: str) -> None:
-    """Draw the stages of a mean subtask, stacked, by epoch and by class of hosts, if several.
-
-    Raises RunFolderError.
-    """
+    """Draw a mean subtask's stages by epoch, and by class of hosts if several. Raises RunFolderError."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,8 +1,5 @@
-"""The stages of subtasks, folded from a run's journal. Those of a subtask add up to the time from its creation until it
-was folded in.
-
-A client's stages are its own claims, which no more than its own subtask's time is given to. What lies between sending
-and receiving and is none of them was on the way: download, writing, upload, report.
+"""The stages of subtasks, from a run's journal; they add up to the time from creation to folding. A client's own are
+its claims, within its subtask's time; what is none of them was on the way.
 """
 
 from collections.abc import Iterable, Mapping
@@ -281,11 +278,8 @@ class RunProfile:
 
 
 def stages_of(event: UpdateApplied, turnaround_s: float, with_host_s: float) -> dict[str, float]:
-    """Seconds by stage of an update that was folded in so long after its workunit was created, and sent to its host.
-    They add up to `turnaround_s`.
-
-    A clock that was set, or a sending that was noticed late, cannot make a stage negative. What is measured closer to
-    the end of the chain counts first.
+    """Seconds by stage of an update folded in so long after its workunit was created, and sent; they add up to
+    `turnaround_s`. None is negative; what is measured closer to the end of the chain counts first.
     """
     left_s = max(0.0, turnaround_s)
     stages: dict[str, float] = {}

@@ -63,9 +63,8 @@ class Stall:
 
 
 def stalls(times_s: Mapping[str, Sequence[float]], cut: float = 1.0) -> list[Stall]:
-    """The stalls between runs of which both were made. `times_s`: run → seconds of a subtask, one for each round.
-
-    `cut`: the subtask was cut into so many for the runs; a server is waited for once in a whole one.
+    """The stalls between runs that were both made. `times_s`: run → seconds of a subtask by round. `cut`: into how many
+    a subtask was cut; a server is waited for once in a whole one.
     """
     found = []
     for name, (with_it, without) in _DIFFERENCES.items():

@@ -1,7 +1,5 @@
-"""The worker of differential runs, `python -m vcdl.profile.worker`: an empty shard file asks for the samples that it
-read last, which it keeps in memory as the model takes them.
-
-Such data is what Stash calls synthetic, but with the values of the job: embeddings and labels need some that exist.
+"""`python -m vcdl.profile.worker`, of differential runs: an empty shard file asks for the samples that it read last, in
+memory: Stash's synthetic data, with the job's values.
 """
 
 from collections.abc import Mapping, Sequence

@@ -40,10 +40,8 @@ class ConfusionMatrix:
 
     @classmethod
     def of(cls, batches: Iterable[tuple[_Array, _Array]], names: Sequence[str], threshold: float = 0.5) -> Self:
-        """Count samples; a batch is their classes, shape (n, …), and what the model gives, shape (n, …, classes).
-
-        A single output beyond the `threshold` means class 1. Classes without a name get their number, and labels that
-        are none of the classes do not count.
+        """Count samples: batches of classes, shape (n, …), and outputs, shape (n, …, classes); a single output beyond
+        the `threshold` is class 1. Nameless classes get their number; other labels do not count.
         """
         counts = np.zeros((0, 0), np.int64)
         for y, outputs in batches:

@@ -1,7 +1,4 @@
-"""The display of a run under way: live on a terminal, plain lines anywhere else.
-
-Both are observers: their Report follows the journal's events, and they show its figures and cannot change the run.
-"""
+"""The display of a run under way, live on a terminal, plain lines elsewhere: observers that cannot change the run."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -133,10 +130,8 @@ class PlainLines(EventLines):
 
 
 class LiveDisplay(EventLines):
-    """The figures of a run, redrawn in place; epochs and setbacks stay above them as lines.
-
-    rich's thread calls `render`, the run's thread calls the hooks. A lock keeps a report from being drawn in the
-    middle of an event.
+    """The figures of a run, redrawn in place; epochs and setbacks stay above as lines. rich's thread calls `render`,
+    the run's the hooks: a lock keeps them apart.
     """
 
     def __init__(self, goal: RunGoal, console: "Console", clock: Clock | None = None) -> None:

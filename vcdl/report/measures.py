@@ -1,8 +1,4 @@
-"""Every figure that is shown of a run, computed from its journal.
-
-Status, display, summary, plots and TensorBoard read them here. Times are active time: seconds the job was being run,
-over all its sessions; the pauses between them are cut out.
-"""
+"""Every figure that is shown of a run, from its journal. Times are active: pauses between sessions are cut out."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -12,10 +12,7 @@ from vcdl.job import Job
 
 
 def own_settings(job: Job) -> dict[str, tuple[str, str]]:
-    """Key of the job file → its value and the default, as a job file has them; empty: there is no default.
-
-    Passwords are masked.
-    """
+    """Key of the job file → its value and default as text (empty: none), passwords masked."""
     return {key: (_shown(value), _shown(default)) for key, value, default in _differing(job, None, "")}
 
 

@@ -49,10 +49,7 @@ def plan_lines(
 
 
 def draw_plan(chosen: Recommendation, forecasts: Sequence[ChoiceForecast], output: Path) -> None:
-    """Draw money against time, each choice with its ranges, in the format that the suffix names.
-
-    Raises RunFolderError when it cannot be written.
-    """
+    """Draw money against time, each choice with its ranges. Raises RunFolderError."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,7 +1,4 @@
-"""Curves of runs: each epoch's mean against active time, with the band from its lowest to its highest evaluation.
-
-The form is that of figures 4 and 5 in Atre, Jha, Rao 2021.
-"""
+"""Curves of runs: epochs' means against active time, with bands, as figures 4 and 5 in Atre, Jha, Rao 2021."""
 
 import math
 from collections.abc import Sequence
@@ -48,9 +45,8 @@ class Curve:
 
 
 def plot_curves(curves: Sequence[Curve], output: Path, title: str, measured: str | None = None) -> None:
-    """Draw curves into one picture, in the format that the suffix of `output` names, and write it atomically.
-
-    Raises RunFolderError (a full disk, a read-only folder) and ValueError for a suffix that matplotlib does not know.
+    """Draw curves into one picture, in the format of the suffix, atomically. Raises RunFolderError, and ValueError for
+    an unknown suffix.
     """
     figure = figure_of(curves, title, measured)
     with whole_file(output) as temporary:
@@ -58,11 +54,8 @@ def plot_curves(curves: Sequence[Curve], output: Path, title: str, measured: str
 
 
 def figure_of(curves: Sequence[Curve], title: str, measured: str | None = None) -> "Figure":
-    """The picture of curves.
-
-    The measure that the runs are judged by is the large panel; the losses of validation and training, and further
-    metrics, have small ones below. A single run has its epochs along the top. `measured`: the label of the large
-    panel's vertical axis.
+    """The picture of curves: the judged measure is the large panel, losses and further metrics small ones. A single run
+    has its epochs along the top. `measured`: the label of the large panel's vertical axis.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -144,9 +137,7 @@ def _marks(curve: Curve) -> dict[str, Any]:
 
 
 def _further_measures(curves: Sequence[Curve]) -> list[str]:
-    """Measures beside the one that the runs are judged by. The loss comes first, also when it is that one: then the
-    training's is beside it.
-    """
+    """Measures beside the judged one, the loss first, also when it is that: then the training's is beside it."""
     names = dict.fromkeys(name for curve in curves for detail in curve.epochs for name in detail.measures)
     judged = {curve.measure for curve in curves} - {LOSS}
     return sorted(names.keys() - judged, key=lambda name: name != LOSS)

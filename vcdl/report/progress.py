@@ -93,10 +93,8 @@ def epoch_words(goal: RunGoal, report: Report, detail: EpochDetail) -> str:
 
 
 def event_words(event: Event, report: Report | None = None, host: str = "") -> str | None:
-    """The sentence of an event that a person wants to know of by itself; None for all others.
-
-    `report`: the figures up to the event, where they are known; `host`: the one that had its workunit,
-    likewise. An epoch's sentence is `epoch_words`, once its versions are measured.
+    """The sentence of an event that a person wants to know of; None for others, and epochs (`epoch_words`). `report`:
+    the figures up to it; `host`: the one that had its workunit; where known.
     """
     match event:
         case RunStarted(True):
@@ -295,9 +293,8 @@ def more_words(usd_per_h: float, left_s: tuple[float, float] | None) -> str:
 
 
 def range_left(goal: RunGoal, report: Report, now_s: float) -> tuple[float, float] | None:
-    """Least and most seconds until the last epoch, in four of five cases; None: not known, or a time limit ends it.
-
-    Where nothing has come for long, it reaches to what `seconds_left` makes of that.
+    """Least and most seconds left, in four of five cases, or to `seconds_left` after long silence; None: unknown, or a
+    time limit.
     """
     if goal.wall_time_s is not None:
         return None
@@ -309,9 +306,8 @@ def range_left(goal: RunGoal, report: Report, now_s: float) -> tuple[float, floa
 
 
 def setback_words(event: WorkunitFailed | UpdateRefused | ResultRefused, host: str = "") -> str:
-    """`shard 17 of epoch 3, attempt 1, on host-4: lost, the worker died (signal 9)`; without a host that nobody knows.
-
-    `host`: the one that had the workunit, for events that do not name it.
+    """`shard 17 of epoch 3, attempt 1, on host-4: lost, the worker died (signal 9)`; `host`: where the event names
+    none.
     """
     name = WorkunitName.parse(event.workunit)
     if isinstance(event, WorkunitFailed):

@@ -114,9 +114,7 @@ class SubtaskStream:
         return [*self.ended, *at_work]
 
     def _end(self, workunit: str, host: str, fate: Fate, now_s: float, others: Fate | None = None) -> None:
-        """A workunit ended at a host, the last one that got it where the event names none; `others`: the fate at its
-        other hosts, None: they go on.
-        """
+        """A workunit ended at a host, else the last that got it; `others`: the fate elsewhere, None: they go on."""
         hosts = self._out.get(workunit, {})
         host = host if host in hosts else next(reversed(hosts), host)
         if host:

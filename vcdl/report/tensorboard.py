@@ -1,8 +1,5 @@
-"""TensorBoard's event file of a run, written from its journal; `tensorboard --logdir RUN/tensorboard` shows it.
-
-Scalars: loss and metrics by version of the weights, for each split; loss, staleness and weight of each update; the
-epochs' means, the training loss among them. Only the record format of the `tensorboard` package is used: TensorFlow is
-not imported.
+"""TensorBoard's event file of a run, from its journal: loss and metrics by version and split; loss, staleness and
+weight of updates; epochs' means. Only `tensorboard`'s record format is used, no TensorFlow.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,9 +31,7 @@ class Scalar(NamedTuple):
 
 
 def write_event_file(folder: Path, report: Report, events: Iterable[Recorded]) -> Path:
-    """Write the run's event file into `folder` atomically and return its path; `events`: the whole journal's, which are
-    not kept in memory. Raises RunFolderError.
-    """
+    """Write the event file into `folder`; returns its path. `events`: the whole journal's. Raises RunFolderError."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.record_writer import RecordWriter

@@ -1,7 +1,4 @@
-"""A copy of a run that is a run of its own: its journal, its files, and its own weights in the store.
-
-It grows under a temporary name and takes its own when it is whole, so a killed clone is no run.
-"""
+"""A copy of a run that is a run of its own; it grows under a temporary name, so a killed clone is no run."""
 
 import shutil
 import sqlite3
@@ -20,9 +17,8 @@ _LOCKS = ("restore.lock", "restore.gate")
 
 
 def clone_run(run: Run, place: Path) -> RunFolder:
-    """Copy a run that nobody runs into a new folder. Raises RunFolderError, StoreError.
-
-    Its weights in the store are made from its newest snapshot by who runs it first.
+    """Copy a run that nobody runs into a new folder; its weights are made from its newest snapshot by who runs it
+    first. Raises RunFolderError, StoreError.
     """
     place, source = place.absolute(), run.folder
     if source.kind.has_daemons:

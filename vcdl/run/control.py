@@ -1,7 +1,5 @@
-"""The control of a run that another process drives, or nobody: pause, release, change its settings.
-
-The run's job.yaml is what its processes follow: the daemons of a BOINC project take a changed one up with their next
-round, a local run when it is resumed. The journal keeps what was changed and when.
+"""The control of a run that another process drives, or nobody: pause, release, change its settings. job.yaml is what
+its processes follow: daemons with their next round, a local run when it is resumed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,10 +22,7 @@ TIMEOUT_S = 60.0
 
 
 def pause(folder: RunFolder, timeout_s: float = TIMEOUT_S) -> bool:
-    """Ask a run to pause, and wait until it has; returns whether somebody was running it.
-
-    Raises RunFolderError when that takes longer.
-    """
+    """Ask a run to pause, and wait until it has; returns whether somebody was running it. Raises RunFolderError."""
     if folder.kind.has_daemons:
         return _take_back(folder, timeout_s)
     pid = folder.running_pid
@@ -102,10 +97,8 @@ def keys_of(folder: RunFolder) -> tuple[str, ...]:
 
 
 def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-    """Change settings, each `KEY=VALUE`; returns the changed keys with old and new value.
-
-    Raises JobError for a setting that cannot be changed, or not to that; RunFolderError for a run that is over, or that
-    runs without daemons; JournalError.
+    """Change settings, each `KEY=VALUE`; returns the changed keys with old and new value. Raises JobError,
+    RunFolderError for a run that is over, or runs without daemons, JournalError.
     """
     from vcdl.job import load_frozen_job, save_job
 

@@ -92,9 +92,8 @@ class Description:
 
 
 def describe_job(job: "Job", start: Any = None) -> Description:
-    """Describe a job. `start`: the model of the run that it continues from.
-
-    A named data set is not read; of a `.npz` the headers and the labels are. Raises DataError and ModelError.
+    """Describe a job, without reading a named data set. `start`: the model of the run that it continues from. Raises
+    DataError and ModelError.
     """
     from vcdl.client.model import load_model
     from vcdl.client.trainer import Trainer

@@ -1,7 +1,4 @@
-"""The course of a run that this process drives, from its beginning to its results, whoever looks on.
-
-Nothing is left of a run that is refused before its first subtask.
-"""
+"""The course of a run that this process drives. Nothing is left of one refused before its first subtask."""
 
 import pkgutil
 import shutil
@@ -25,19 +22,14 @@ from vcdl.run.results import leave_results
 
 
 def results_of(folder: RunFolder) -> Report | None:
-    """The figures of a run that has nothing left to do; None: it goes on, as one does that was given up.
-
-    Raises JournalError.
-    """
+    """The figures of a run that has nothing left to do; None: it goes on, or was given up. Raises JournalError."""
     report = read_report(folder) if is_finished(folder) else None
     return None if report is None or report.is_given_up else report
 
 
 def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
-    """Run the rest of a job and leave its results; None: it was interrupted, and the journal says so.
-
-    The caller holds the folder's lock. Raises VcdlError; KeyboardInterrupt outside the loop itself: before the first
-    subtask, while results are written, or at a second Ctrl-C.
+    """Run the rest of a job and leave its results, under the folder's lock; None: it was interrupted. Raises VcdlError;
+    KeyboardInterrupt outside the loop itself, or at a second Ctrl-C.
     """
     if not _has_ended(folder):  # else it was killed while it wrote its results
         folder.summary_file.unlink(missing_ok=True)  # a retried job is not finished
@@ -47,10 +39,7 @@ def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
 
 
 def _has_ended(folder: RunFolder) -> bool:
-    """Whether nothing is left but results. A long journal without the job's end is not added up for that.
-
-    Raises JournalError.
-    """
+    """Whether nothing is left but results; a long journal is not added up for that. Raises JournalError."""
     with journal_of(folder) as journal:
         if journal is None or not journal.newest(RunFinished.kind, 1):
             return False
@@ -82,10 +71,7 @@ def given_up(folder: RunFolder, job: Job, report: Report) -> VcdlError:
 
 
 def _driver(folder: RunFolder) -> Callable[[RunFolder, RunObserver], StopReason | None]:
-    """The driver that runs the folder's job in this process, until its end or an interruption.
-
-    Raises RunFolderError.
-    """
+    """The driver of the folder's job in this process. Raises RunFolderError."""
     if folder.kind.driver is None:
         raise RunFolderError(f"{folder.path} cannot be run here: {resume_hint(folder)}")
     driver: Callable[[RunFolder, RunObserver], StopReason | None] = pkgutil.resolve_name(folder.kind.driver)
@@ -94,9 +80,8 @@ def _driver(folder: RunFolder) -> Callable[[RunFolder, RunObserver], StopReason 
 
 @contextmanager
 def discarded_if_refused(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
-    """Remove the files of a run when the block raises a VcdlError or an OSError before the run is prepared.
-
-    `is_new`: the folder itself was made for it, and goes, too. The caller holds the folder's RunLock.
+    """Remove the files of a run when the block raises VcdlError or OSError before the run is prepared; the folder, too,
+    where it `is_new`. The caller holds the RunLock.
     """
     try:
         yield

@@ -19,10 +19,8 @@ _NOTHING_SUBMITTED = "there is no job below {}: `vcdl submit` begins one"
 
 
 def chosen_run(path: Path | None, project_dir: Path | None = None, *, running_first: bool = True) -> RunFolder:
-    """The run in a folder, or the job of that name in a BOINC project. Without one,
-    the newest running run, else the newest.
-
-    Raises RunFolderError.
+    """The run in a folder, or the job of that name in a BOINC project. Without one, the newest running run, else the
+    newest. Raises RunFolderError.
     """
     if path is not None:
         return RunFolder.existing(path if project_dir is None else project_dir / SUBMITTED / path)
@@ -60,10 +58,7 @@ def distinct_names(folders: Sequence[RunFolder]) -> list[str]:
 
 
 def new_run(name: str) -> RunFolder:
-    """A folder for a new run: runs/NAME, or runs/NAME-2, … when finished runs are there.
-
-    Raises RunFolderError when one of them is not finished.
-    """
+    """A folder for a new run: runs/NAME, or runs/NAME-2, …. Raises RunFolderError when one is not finished."""
     for path in _default_paths(name):
         if not holds_anything(path):
             return RunFolder(path.resolve())

@@ -101,9 +101,7 @@ class RunFolder:
 
     @property
     def given(self) -> Path:
-        """Exists only where a program handed model and arrays over (vcdl.api); a run that has begun reads nothing in
-        it.
-        """
+        """Exists only where a program handed model and arrays over; a run that has begun reads nothing in it."""
         return self.path / "given"
 
     @property
@@ -310,21 +308,16 @@ class RunLock:
 
 @dataclass(frozen=True)
 class RestoreLock:
-    """The lock that keeps folds and restores apart: no server restores weights between a fold and its journal row.
-
-    Without it, a slow server could write the row of a fold that its store forgot and another server restored the
-    weights without. The row would name a version that does not contain the update. The kernel releases the lock when
-    its holder dies, however it dies.
+    """The lock that keeps folds and restores apart. Without it a slow server could write the row of a fold that its
+    store forgot, after another restored the weights without.
     """
 
     folder: RunFolder
 
     @contextmanager
     def folding(self, *, shared: bool) -> Iterator[None]:
-        """Hold the lock from before a fold until its rows and uploads are kept. Raises RunFolderError.
-
-        `shared`: any number of servers may at a time. Otherwise the journal has every earlier fold of a living server
-        when the lock is got, so that it tells what the store must have.
+        """Hold the lock from before a fold until its rows and uploads are kept. `shared`: any number may; else the
+        journal then has every earlier fold of a living server. Raises RunFolderError.
         """
         with self._held(shared=shared):
             yield

@@ -14,9 +14,7 @@ _OTHERS = 0o077
 
 
 def freeze(job: Job, folder: RunFolder) -> Job:
-    """Write the job into a run's folder, the password of its store's URL into a file of its own. Returns the job
-    as the run follows it. Raises JobError.
-    """
+    """Write the job into a run's folder, its store's password into a file; returns it as followed. Raises JobError."""
     if job.model.code is not None and (job.is_for_strangers or not folder.kind.runs_code):
         raise JobError(
             f"model > code: `vcdl {folder.kind.begun_by}` sends no code of a job's own: only machines of your own run "
@@ -53,9 +51,7 @@ def read_frozen(folder: RunFolder) -> Job:
 
 
 def open_frozen(folder: RunFolder) -> Job:
-    """The job of a run. A job file with a password, which an editor or an earlier version wrote, is closed to
-    others. Raises JobError.
-    """
+    """The job of a run; a job file with a password in it is closed to others. Raises JobError."""
     job = read_frozen(folder)
     if without_password(job)[1]:
         _close_to_others(folder.job_file)

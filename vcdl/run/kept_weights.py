@@ -1,8 +1,5 @@
-"""Weights that a run keeps on disk: snapshots by version, the files that clients download, and applied uploads.
-
-Snapshots have the format that clients download, and are kept while something refers to them. A store that may lose its
-memory is restored from them, and from the uploads applied since. For such a store the rule's state beside W is kept as
-well, in a file of its own, `state_v….h5`, which clients do not download.
+"""Weights that a run keeps on disk: snapshots while something refers to them, files that clients download, and applied
+uploads, from which a store that lost its memory is restored, with the rule's `state_v….h5`.
 """
 
 import os
@@ -45,9 +42,8 @@ class Snapshots:
         return self.folder.snapshot(version).exists()
 
     def keep_newest(self, *, durable: bool = False) -> int:
-        """Keep the newest version and return it; a store can be restored from a `durable` one.
-
-        Raises RunFolderError, StoreError.
+        """Keep the newest version and return it; stores are restored from `durable` ones. Raises RunFolderError,
+        StoreError.
         """
         if durable and self.store.state and self.folder.kept_uploads.is_dir():
             return self._keep_whole()
@@ -72,9 +68,8 @@ class Snapshots:
         self.keep(version, state.weights(whole), durable=True)
 
     def ensure(self, version: int) -> None:
-        """Write the missing snapshot of the newest version: its server died between commit and snapshot.
-
-        Only the newest can be missing: every fold keeps its predecessor first. Raises RunFolderError, StoreError.
+        """Write the missing snapshot of the newest version, whose server died between commit and snapshot; older ones
+        are never missing. Raises RunFolderError, StoreError.
         """
         if not self.has(version):
             self.keep(version, self.store.read()[1])
@@ -101,10 +96,7 @@ class Downloads:
     transport: Transport = PLAIN
 
     def path(self, version: int) -> Path:
-        """The file of a version that has a snapshot, the same whenever it is made.
-
-        Raises RunFolderError, WeightsFileError.
-        """
+        """The file of a version that has a snapshot, always the same. Raises RunFolderError, WeightsFileError."""
         encoding = down_encoding(self.transport, self.layout)
         snapshot, encoded = self.folder.snapshot(version), self.folder.download(version)
         if encoding.is_plain:
@@ -147,10 +139,8 @@ def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> No
 
 
 def keep_upload(folder: RunFolder, upload: Path, workunit: str, version: int, *, replace: bool = False) -> None:
-    """Keep an upload for a store that may lose its memory; nothing in a run that keeps none.
-
-    `replace`: it was folded in just now. Then a file of its name is of a fold that the store and the journal have
-    forgotten. Raises RunFolderError.
+    """Keep an upload for a store that may lose its memory; nothing in a run that keeps none. `replace`: it was folded
+    in just now, and a file of its name is of a forgotten fold. Raises RunFolderError.
     """
     kept = folder.kept_upload(version, workunit)
     if not folder.kept_uploads.is_dir():

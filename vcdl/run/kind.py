@@ -1,8 +1,5 @@
-"""The kind of a run: who drives its loop, and what follows from that for a person.
-
-One entry of `RUN_KINDS` is all that the rest of the code knows of a kind of run; other packages bring some, by the
-entry point `vcdl.grids`. Its name is written into the run's folder before anything else, so the folder shows its kind
-whenever the process that makes it is killed.
+"""The kind of a run: who drives its loop, and what follows for a person. An entry of `RUN_KINDS`, also of another
+package (`vcdl.grids`), is all that the rest knows; its name is the first thing in the run's folder.
 """
 
 from collections.abc import Iterator
@@ -23,9 +20,7 @@ class RunKind:
 
     name: str
     driver: str | None
-    """The function `module:name` that runs a folder's job in the calling process (vcdl.local.run.run_over makes one
-    of a grid); None: `vcdl resume` drives nothing.
-    """
+    """The function `module:name` that runs a folder's job in this process; None: `vcdl resume` drives nothing."""
     resume_hint: str = "`vcdl resume {folder}` goes on"
     """How a person continues an unfinished run, with a place for its folder; a sentence without its stop."""
     trust: "Trust" = "own"

@@ -1,11 +1,8 @@
-"""The server's own training, where clients are strangers: its first step, and its statistics.
+"""The server's own training, where clients are strangers: its first step, and its statistics. The step, of a subtask on
+held-out data from the initial weights at the highest rate, is the scale of honest training.
 
-The first step is the scale of honest training, known before any client is. The server trains a subtask on its held-out
-data from the initial weights, as a client would, at the highest learning rate that a workunit may get.
-
-Training normalises by the batch, so what clients bring of the statistics of batch normalisation only counts where
-weights are used. There it is put aside: evaluations, scores, spot checks and what leaves the run take the server's own.
-The shared weights keep the clients' averages, which nobody reads any more.
+Clients' statistics of batch normalisation are put aside wherever weights are used: evaluations, scores, spot checks and
+what leaves the run take the server's own.
 """
 
 import logging
@@ -36,18 +33,14 @@ class OwnStep:
     """The result of the server's own training."""
 
     begin: Vector
-    """Version 0, shape (n,): the initial weights, with moments that the server found. Moments of zero would tell
-    nothing about the size of a client's.
-    """
+    """Version 0, shape (n,): the initial weights with the server's moments; zeros would not tell clients' size."""
     lengths: tuple[float, ...]
     """The row of the table of lengths (vcdl.rules.bounds), at the job's peak rate."""
 
 
 def own_step(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: "Samples", rate: float) -> OwnStep:
-    """Train a subtask of so many `samples` twice: for the moments, and then for the lengths.
-
-    `initial`: weights with fresh moments, shape (n,). `held_out`: samples that are taken as often as it takes. `rate`:
-    the highest factor of the peak rate that a workunit may get. Raises JobError where the training diverges.
+    """Train a subtask of so many `samples` twice, for moments and lengths. `initial`: shape (n,), fresh moments.
+    `held_out`: repeated as needed. `rate`: the highest factor of the peak rate. Raises JobError on divergence.
     """
     x, y, sample_weights = held_out.loaded(samples)
     training, begin = job.training, initial.copy()
@@ -76,10 +69,7 @@ _log = logging.getLogger(__name__)
 
 
 def leave_samples(folder: RunFolder, job: Job, layout: Layout, x_train: Inputs) -> int:
-    """Write the samples that the statistics are taken from, and return how many; 0: the job's are averaged.
-
-    Raises OSError.
-    """
+    """Write the samples for statistics and return how many; 0: the job's are averaged. Raises OSError."""
     if not job.is_for_strangers or not layout.model.statistics:
         return 0
     count = len(x_train)
@@ -109,8 +99,7 @@ class OwnStatistics:
 
 
 def set_own_statistics(run: "Run", model: Any) -> None:
-    """Set the statistics of a run's model that leaves the run, or is measured outside of it. Those of clients stay,
-    with a warning, where the samples are gone. Raises FileUnavailable.
+    """Set the statistics of a run's model that leaves it; clients' stay where samples are gone. Raises FileUnavailable.
     """
     try:
         statistics = OwnStatistics.of(run, model)

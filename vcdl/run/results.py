@@ -1,7 +1,5 @@
-"""The results of a run that has ended: the model, the curve, the confusion matrix, TensorBoard's file, summary.json.
-
-Clients train on normalised samples. The exported model normalises by itself, in a Rescaling layer in front, so it takes
-samples as they are in the user's data set.
+"""The results of a run that has ended: model, curve, confusion matrix, TensorBoard's file, summary.json. The exported
+model normalises by itself: it takes samples as they are in the user's data set.
 """
 
 import json
@@ -30,10 +28,8 @@ from vcdl.wire.workunit import Normalisation, Training
 
 
 def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
-    """Write a run's results from its journal and its last weights; the run counts as finished when summary.json
-    is there.
-
-    Each file is replaced as a whole, so doing it again is harmless. Raises VcdlError.
+    """Write a run's results from its journal and last weights, each file whole; the run counts as finished when
+    summary.json is there. Raises VcdlError.
     """
     observer, report = ShieldedObserver(observer), read_report(folder)
     observer.phase("writing model.keras")
@@ -50,9 +46,8 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
 
 
 def leave_confusion_matrix(run: Run, model: Any) -> None:
-    """Write confusion_matrix.csv, and the picture, unless there are too many classes; nothing for other tasks.
-
-    `model`: of `trained_model`. Raises VcdlError.
+    """Write confusion_matrix.csv, and its picture unless there are too many classes; nothing for other tasks. `model`:
+    of `trained_model`. Raises VcdlError.
     """
     from vcdl.client.compile import make_loss, measures_itself
     from vcdl.data.samples import read_samples
@@ -75,11 +70,8 @@ def leave_confusion_matrix(run: Run, model: Any) -> None:
 
 
 def export_model(folder: RunFolder, output: Path, version: int | None) -> int:
-    """Write `output` (its name ends in .keras) whole or not at all: compiled, with the weights of a version,
-    which it returns.
-
-    `version` must still have its snapshot; None: the newest that has one, at the end of a job its last. Raises
-    RunFolderError, ModelError, WeightsFileError.
+    """Write `output` (.keras) whole, compiled, with the weights of a version, which it returns; None: the newest with a
+    snapshot. Raises RunFolderError, ModelError, WeightsFileError.
     """
     run = Run.open(folder)
     version = newest_version(folder) if version is None else version
@@ -108,9 +100,8 @@ def _for_keras(training: Training) -> Training:
 
 
 def trained_model(run: Run, version: int) -> Any:
-    """A run's own Keras model, which takes normalised samples, with the weights of a version as they are evaluated.
-
-    Raises RunFolderError, ModelError, WeightsFileError, FileUnavailable.
+    """A run's Keras model, for normalised samples, with a version's weights as evaluated. Raises RunFolderError,
+    ModelError, WeightsFileError, FileUnavailable.
     """
     from vcdl.run.own_training import set_own_statistics
     from vcdl.wire.weights import assign
@@ -127,9 +118,7 @@ def classes_file(model: Path) -> Path:
 
 
 def _write_classes(names: tuple[str, ...] | Mapping[str, tuple[str, ...]], path: Path) -> None:
-    """Write the names of the classes, of several outputs by the output's name; without any, remove those of an earlier
-    model. Raises RunFolderError.
-    """
+    """Write the names of the classes, by output where several; without any, remove a file. Raises RunFolderError."""
     with folder_errors(path.parent):
         if not names:
             path.unlink(missing_ok=True)

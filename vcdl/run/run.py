@@ -91,10 +91,7 @@ class Run:
             raise RunFolderError(f"{path}: {error}; put a copy back, or start another run with --out") from error
 
     def load_model(self) -> Any:
-        """The run's Keras model with its frozen weights; what is trained is still to be assigned.
-
-        Raises RunFolderError, ModelError, FileUnavailable.
-        """
+        """The run's Keras model with its frozen weights alone. Raises RunFolderError, ModelError, FileUnavailable."""
         from vcdl.client import own_code
         from vcdl.client.model import load_model
 
@@ -134,10 +131,8 @@ class Run:
         return held_to(asked_settings(self.job, self.folder), self.prepared.store, self.job, self.folder)
 
     def store(self, journal: Journal | None = None) -> WeightStore:
-        """A connection to the run's weights; nothing is connected yet.
-
-        `journal`: of the same thread. Then a store that came back older than the journal raises StoreLost when it is
-        looked at. Raises StoreError, and RunFolderError for a copy of another run's folder.
+        """A connection to the run's weights, not connected yet. `journal`: of the same thread; then a store that came
+        back older raises StoreLost. Raises StoreError, and RunFolderError for a copy of another run's folder.
         """
         settings, key = self.store_settings(), self.prepared.store_key
         if self.prepared.store != OWN_FOLDER:
@@ -161,9 +156,8 @@ class Run:
         return Downloads(self.folder, self.layout, self.transport)
 
     def upload_check(self, journal: Journal | None = None, *, is_over: bool = False) -> UploadCheck:
-        """The check that an upload must pass; `journal`: it knows which newer weights clients may start from.
-
-        `is_over`: the subtask is applied, and the weights that this upload started from need not be kept any more.
+        """The check of uploads; `journal`: it knows newer weights that clients may start from. `is_over`: the subtask
+        is applied, and the weights that it started from need not be kept.
         """
         return UploadCheck(
             job=self.name,

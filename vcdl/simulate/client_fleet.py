@@ -1,7 +1,4 @@
-"""The simulated clients of a run: how many, how fast, how reliable. Frozen, and read like a job file.
-
-docs/simulate.md explains every key.
-"""
+"""The simulated clients of a run, frozen, and read like a job file (docs/simulate.md)."""
 
 import math
 from collections.abc import Sequence
@@ -29,10 +26,7 @@ _Part = Annotated[float, kinds.fraction(zero=True, one=False)]
 
 
 class ClientFleet(Section):
-    """Settings of the simulated clients and their network; every random number comes from `seed`.
-
-    Times are virtual seconds.
-    """
+    """Settings of simulated clients and network; random numbers come from `seed`, times are virtual seconds."""
 
     seed: Annotated[int, kinds.whole(0, 2**32 - 1)] = 1
     clients: _Count = 10
@@ -88,9 +82,7 @@ class ClientFleet(Section):
 
 
 def load_clients(path: Path | None, overrides: Sequence[str] = ()) -> ClientFleet:
-    """Read and check a clients file, or take the defaults (None), with some keys replaced: `("lost=0.3",)`.
-
-    Raises JobError with all that is wrong, one problem a line.
+    """Read and check a clients file, None: defaults, with keys replaced: `("lost=0.3",)`. Raises JobError, a line each.
     """
     return load_section(ClientFleet, CLIENTS, path, overrides)
 

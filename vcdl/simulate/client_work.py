@@ -25,10 +25,7 @@ class ClientWork(Protocol):
         ...
 
     def upload(self, staged: Staged, client: int, train_s: float) -> Outcome:
-        """The upload of a client that has trained for so many virtual seconds, or the reason why there is none.
-
-        Raises GridError, RunFolderError.
-        """
+        """A client's upload after so many virtual seconds, or why there is none. Raises GridError, RunFolderError."""
         ...
 
     def bytes_down(self, staged: Staged, client: int) -> int:
@@ -54,9 +51,7 @@ class TrainedWork:
         encodings: tuple[Encoding, Encoding],
         memories: Path | None = None,
     ) -> None:
-        """`encodings`: of downloads and of uploads. `memories`: a folder for what the clients remember, where the job
-        lets them.
-        """
+        """`encodings`: of downloads and uploads. `memories`: a folder for what clients remember, if they may."""
         self._clients = clients
         self._training = training
         self._down, self._up = encodings

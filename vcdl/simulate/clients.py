@@ -1,7 +1,5 @@
-"""The outcome of a subtask on a simulated client: when its upload arrives, or when the server hears of its loss.
-
-The outcome is known when the subtask begins. It depends on the seed, the client and the subtask alone, so that neither
-the order of the questions nor other clients can change it.
+"""The outcome of a subtask on a simulated client, known at its begin by seed, client and subtask alone: neither the
+order of questions nor other clients change it.
 """
 
 from collections.abc import Iterator
@@ -74,8 +72,7 @@ class Clients:
         bytes_down: int = 0,
         target_s: float | None = None,
     ) -> SubtaskOutcome:
-        """The outcome of a subtask that the client begins now; `losses`: how often this workunit was lost before.
-        `target_s`: the training time after which it ends, however far it has come.
+        """The outcome of a subtask that begins now; `losses` of its workunit before; `target_s`: its longest training.
         """
         fleet, host = self.fleet, self.host(client)
         draw = [fleet.seed, _SUBTASK, client, name.epoch, name.shard, name.attempt]
@@ -102,9 +99,8 @@ class Clients:
         return SubtaskOutcome(slot_free_s, arrives_s, train_s, end_s, None, train_s / whole_s)
 
     def _train(self, client: int, begin_s: float, left_s: float, timeout_s: float) -> tuple[float, bool]:
-        """The time at which a training that needs `left_s` ends, and whether a preemption ended it.
-
-        A training that would pass its timeout ends at some moment after it.
+        """When a training of `left_s` ends, at some moment after its timeout if it would pass it, and whether by a
+        preemption.
         """
         checkpoint_s = self.fleet.checkpoint_every_s
         now_s = self.here_from(client, begin_s)

@@ -1,8 +1,4 @@
-"""Trains a whole local epoch in one call where the backend can: nothing can pause or watch the training meanwhile.
-
-A simulation does neither. `python -m vcdl.simulate.shard_trainer` is a worker like vcdl.client.worker that trains in
-this way.
-"""
+"""`python -m vcdl.simulate.shard_trainer`: a worker that trains a local epoch in one call, which nothing can pause."""
 
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.client.worker import main

@@ -1,7 +1,5 @@
-"""The real training of a simulation: worker processes of this machine, one a core, one thread each.
-
-The result depends on the workunit's inputs alone, not on when and where it is trained. The subtask that the simulated
-clients need first is trained first, which keeps all cores busy.
+"""The real training of a simulation: worker processes, one a core. Results depend on a workunit's inputs alone; what
+the simulated clients need first is trained first.
 """
 
 import heapq

@@ -1,7 +1,5 @@
-"""A grid whose clients exist in virtual time: what they make of their subtasks arrives by the clock.
-
-Where subtasks are trained for real, the grid waits for a training only when the clock has come to its upload. So the
-order of all events follows from the seed, and a run repeats bit for bit, whatever else the machine does.
+"""A grid whose clients exist in virtual time. It waits for a real training only when the clock has come to its upload,
+so all events follow from the seed, and a run repeats bit for bit.
 """
 
 import heapq
@@ -112,9 +110,7 @@ class VirtualGrid(Grid, Results):
         self._waiting = deque(workunit for workunit in self._waiting if workunit in self._known)
 
     def open_wanted(self) -> int:
-        """The open workunits (including lost ones that the server has not heard of), and one for each free slot whose
-        host does not rest.
-        """
+        """The open workunits, unheard losses too, and one for each free slot whose host does not rest."""
         free = sum(map(self._may_work, self._idle)) if self._rests_until_s else len(self._idle)
         return len(self._known) - len(self._waiting) + free + self._queue_ahead
 
@@ -136,9 +132,7 @@ class VirtualGrid(Grid, Results):
             self._wake(now_s + max(1.0, lateness.late_after_s(queue_empty=queue_empty) - max(ages_s)))
 
     def care(self, events: Iterable[Event]) -> None:
-        """Give hosts no work for a while whose uploads were refused more than once, and convicted ones none, as the
-        daemons of a BOINC project do.
-        """
+        """Rest hosts whose uploads were refused more than once, and convicted ones for good, as BOINC's daemons do."""
         now_s = self._time.now_s()
         for event in events:
             match event:

@@ -1,7 +1,5 @@
-"""A job in virtual time: the same loop and checks as everywhere, under the clock of simulated clients.
-
-The journal's times are seconds since the run's begin. Evaluating takes no virtual time, and folding an update in takes
-`update_s`. A run that is interrupted or killed starts again, with the same result.
+"""A job in virtual time: the same loop and checks, by the clock of simulated clients. Folding takes `update_s`,
+evaluating nothing. A run that is interrupted or killed starts again, with the same result.
 """
 
 import math
@@ -50,10 +48,8 @@ _CORES = 2
 
 
 class InstantEvaluator(Evaluator):
-    """An evaluator that takes no virtual time: it works in the run's own process, while the clock stands.
-
-    Only what it trains again takes its time, one after the other, and half as long as on a client of usual speed. The
-    server has two cores.
+    """An evaluator in the run's own process, while the clock stands. Only what it trains again takes time, one after
+    the other, half as long as on a usual client: the server has two cores.
     """
 
     def __init__(self, run: Run, journal: Journal, subtask_s: float, time: VirtualTime) -> None:
@@ -86,10 +82,7 @@ class InstantEvaluator(Evaluator):
         return len(known)
 
     def measure(self, new: Sequence[Recorded]) -> int:
-        """Evaluate what is wanted now, and also the end of each epoch in `new` on the test set.
-
-        Returns how many versions were evaluated.
-        """
+        """Evaluate what is wanted, and the end of each epoch in `new` on the test set. Returns how many versions."""
         test = FINAL_SPLITS[1]
         if test in self._data:
             closed = [recorded.event for recorded in new if isinstance(recorded.event, EpochClosed)]
@@ -119,10 +112,7 @@ class VirtualRun:
         self._time = VirtualTime()
 
     def run(self) -> StopReason | None:
-        """Run the job to its end and say why it ended; None: `vcdl stop` has asked to stop.
-
-        Raises a VcdlError when the run cannot continue.
-        """
+        """Run the job and say why it ended; None: `vcdl stop` has asked. Raises a VcdlError when it cannot go on."""
         with closing(self._training):
             self._training.start()  # the workers import Keras while the data is cut
             run = prepare(self._folder, load_frozen_job(self._folder.job_file), self._observer)
@@ -159,9 +149,8 @@ def drive(
     observer: RunObserver,
     look: Callable[[], None] = lambda: None,
 ) -> StopReason | None:
-    """Drive the loop of a run to its job's end; None: `vcdl stop` has asked to stop.
-
-    `evaluating`: makes what evaluates. `look`: called after each step. Raises a VcdlError when the run cannot continue.
+    """Drive the loop of a run to its job's end; None: `vcdl stop` has asked. `evaluating`: makes what evaluates.
+    `look`: called after each step. Raises a VcdlError when it cannot go on.
     """
     plan = Plan.of(run)
     limit_s = plan.wall_time_s or math.inf

@@ -21,9 +21,7 @@ class VirtualTime:
         heapq.heappush(self._announced, (max(time_s, self._now_s), next(self._numbers), happen))
 
     def advance(self, limit_s: float) -> bool:
-        """Move to the next event and run all events of its moment; or only to `limit_s`, if that comes first.
-
-        False: no event is announced, and the clock stands.
+        """Move to the next event, or to `limit_s` if that comes first, and run all of its moment; False: there is none.
         """
         if not self._announced:
             return False

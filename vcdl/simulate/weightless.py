@@ -1,7 +1,5 @@
-"""A run without weights, for `vcdl simulate --training none`: the loop of every run, over parts that hold nothing.
-
-When subtasks come back, wait, go stale and are lost is all that happens. Nothing is measured, so the job runs all its
-epochs, or up to its time limit.
+"""A run without weights (`vcdl simulate --training none`): the loop of every run over parts that hold nothing. Subtasks
+come back, wait, go stale and are lost, through all epochs or up to the time limit.
 """
 
 import math
@@ -237,10 +235,7 @@ class Unmeasured:
 
 
 def run_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: RunObserver) -> TimesReport | None:
-    """Run a job of a new folder without any training; None: `vcdl stop` has asked to stop.
-
-    The caller holds the folder's RunLock.
-    """
+    """Run a job of a new, locked folder without training; None: `vcdl stop` has asked to stop."""
     upload = folder.uploads / "nothing.h5"
     with folder_errors(folder.path):
         write_weights(upload, _NOTHING, "{}")

@@ -1,7 +1,5 @@
-"""Uploads folded into a store's vector, block by block and in place.
-
-A block is read once, every waiting upload is folded into it in order while it is in the processor's cache. Then it is
-written once.
+"""Uploads folded into a store's vector, in place: a block is read once, every waiting upload is folded into it while it
+is in the processor's cache, and it is written once.
 """
 
 from abc import ABC, abstractmethod
@@ -36,10 +34,8 @@ class Change(ABC):
 
     @abstractmethod
     def apply(self, w: Vector, begin: int) -> float:
-        """Fold the upload into a block of W, in place, and return the weight given to it.
-
-        The block has the shape (m,) and starts at weight number `begin`. A rule with k vectors beside W gets the
-        shape (1 + k, m), where W is the first row. Blocks come in order.
+        """Fold the upload into a block of W, in place, and return the weight given to it. The block, shape (m,), starts
+        at weight number `begin`; (1 + k, m) with k vectors beside W. Blocks come in order.
         """
 
     @property
@@ -83,10 +79,8 @@ class WorkingVector(Protocol):
         ...
 
     def block(self, begin: int, end: int) -> Vector:
-        """Weights `begin` to `end` of W, shape (m,), or of W and the k vectors beside it, shape (1 + k, m), to be
-        changed in place.
-
-        Valid until the next call. Raises StoreError.
+        """Weights `begin` to `end` of W, shape (m,), or with the k vectors beside it, shape (1 + k, m), to be changed
+        in place until the next call. Raises StoreError.
         """
         ...
 
@@ -118,9 +112,8 @@ class InMemory:
 
 
 def fold_changes(changes: Sequence[Change], vector: WorkingVector, state: RuleState) -> list[float]:
-    """Fold changes into a working vector, in order; returns the weights given.
-
-    Nothing is folded in when a first pass refuses one of them.
+    """Fold changes into a working vector, in order; returns the weights given. Nothing is folded in when a first pass
+    refuses one.
     """
     weights = [0.0] * len(changes)
     measured = [change for change in changes if change.needs_first_pass]

@@ -1,8 +1,5 @@
-"""The log of a folder store: a line a commit, `CRC-32 JSON`, with version, slot, the slot's checksums and the records
-of the subtasks.
-
-The line is the commit. A process that is killed in the middle of it leaves a line without a valid checksum, and the
-next writer cuts that off.
+"""The log of a folder store: a line a commit, `CRC-32 JSON`, with version, slot, checksums and records. The line is the
+commit; the next writer cuts off one without a valid checksum.
 """
 
 import errno

@@ -1,8 +1,5 @@
-"""The weight store in MariaDB (10.6 or later) or MySQL (8 or later), InnoDB, with the server's default settings.
-
-A change is one transaction that locks the job's row of vcdl_head first. A `strong` server holds the row while it
-folds, so that servers take turns; an `eventual` one holds it only while it writes. Readers see a snapshot: they
-neither wait nor make others wait.
+"""The weight store in MariaDB (10.6) or MySQL (8), or later. A change is a transaction that locks the job's row of
+vcdl_head: a `strong` server while it folds, an `eventual` one while it writes. Readers see a snapshot.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -281,9 +278,7 @@ class MysqlStore(ServerStore):
 
 
 class _NoTable(StoreLost):
-    """The database lacks a table of VCDL. Nothing was ever stored in it, or a dump is being loaded, which drops each
-    table before it fills it.
-    """
+    """A table of VCDL is missing: nothing was ever stored, or a dump is loaded, which drops each before it fills it."""
 
 
 def _connect(settings: StoreSettings) -> Any:

@@ -13,20 +13,16 @@ from vcdl.stores.settings import StoreSettings
 
 
 def load_client_libraries() -> None:
-    """Load MariaDB's client library, where it is installed, before anything loads TensorFlow.
-
-    The TLS libraries of the two share a process only in this order: in the other one the first TLS connection
-    is a segmentation fault.
+    """Load MariaDB's client library, where it is installed, before TensorFlow: in the other order of their TLS
+    libraries the first connection is a segmentation fault.
     """
     with suppress(ImportError):  # `open_store` says how to install it
         import MySQLdb  # noqa: F401
 
 
 def check_usable(settings: StoreSettings) -> None:
-    """Check before a long preparation, by the weights of a job that there is not: they are written, read and removed.
-
-    Raises StoreError when the library is missing, the service is away or of the wrong kind, or the login or one of its
-    rights is refused.
+    """Check before a long preparation that weights can be written, read and removed. Raises StoreError when the library
+    is missing, the service away, or the login or a right refused.
     """
     if settings.is_folder:
         return
@@ -38,10 +34,8 @@ def check_usable(settings: StoreSettings) -> None:
 
 
 def open_store(settings: StoreSettings, job: str, size: int, state: RuleState = STATELESS) -> WeightStore:
-    """The store of `settings` for a job's `size` float32 weights and its rule's `state`. Nothing is connected yet.
-
-    `job` is the key: two runs that must not share weights need two names. Raises StoreError when the service's
-    library is not installed or the file of the trusted authority is missing, and PluginError.
+    """The store of `settings` for a job's `size` float32 weights and its rule's `state`, not connected yet. `job` is
+    the key of the weights. Raises StoreError without the service's library or authority, PluginError.
     """
     if settings.ca and not Path(settings.ca).is_file():
         raise StoreError(f"{settings}: there is no file {settings.ca}: `ca` names the certificate of the authority")

@@ -12,10 +12,7 @@ _SHARE = 4
 
 
 class RecordIndex:
-    """Subtasks and offsets. Two subtasks may share a hash, so what is found must be looked at.
-
-    The hash is Python's own, another one in each process.
-    """
+    """Subtasks and offsets by Python's hash. Two subtasks may share one, so what is found must be looked at."""
 
     def __init__(self) -> None:
         self._hashes: npt.NDArray[np.int64] = np.empty(0, np.int64)

@@ -1,7 +1,5 @@
-"""A checksum of float32 vectors that shows damage of a disk, and costs little beside reading them.
-
-It is the sum of the vector's 64-bit words, so blocks may come in any order. Numbers that are zeroed, torn, or older
-than the rest change it. Against those who forge it does nothing. Why no other: docs/decisions/054.
+"""A checksum of float32 vectors that shows damage of a disk, not forgery: the sum of 64-bit words, so that blocks come
+in any order (docs/decisions/054).
 """
 
 import json

@@ -1,7 +1,4 @@
-"""The fields of a JSON object, each with its type and its range; what differs raises WorkunitError.
-
-The client imports this file: standard library only.
-"""
+"""The fields of a JSON object with type and range; what differs raises WorkunitError. Standard library only."""
 
 import json
 import math

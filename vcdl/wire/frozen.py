@@ -1,7 +1,5 @@
-"""The file of the weights that no training changes: written once for a job, and the same for each of its subtasks.
-
-`frozen.h5` has the form of vcdl.wire.hdf5_form. It is named by its size and SHA-256, so nobody trains beside other
-weights. It holds nothing of its job: jobs with the same frozen weights share one file on their clients.
+"""The file of the weights that no training changes, `frozen.h5`, in the form of vcdl.wire.hdf5_form, known by size and
+SHA-256. It holds nothing of its job, so jobs share it on their clients.
 """
 
 import hashlib
@@ -25,10 +23,7 @@ def write_frozen(path: Path, vector: Vector) -> Frozen:
 
 
 def read_frozen(path: Path, expected: Frozen | None) -> Vector:
-    """The weights of shape (n,); none for a job without such a file.
-
-    Raises WeightsFileError for a file that is missing, damaged or another job's, FileUnavailable.
-    """
+    """The weights, shape (n,), or none. Raises WeightsFileError for a missing or wrong file, FileUnavailable."""
     if expected is None:
         return np.zeros(0, np.float32)
     try:

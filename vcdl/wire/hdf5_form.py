@@ -54,9 +54,7 @@ ENCODED = Hdf5Dataset(
 
 @lru_cache(maxsize=16)  # an upload is opened twice: to be measured and to be applied
 def prefix(header: bytes, size: int, dataset: Hdf5Dataset = WEIGHTS) -> bytes:
-    """All bytes before the data of a file with this header (UTF-8, 1 to HEADER_LIMIT_BYTES bytes) and `size`
-    elements.
-    """
+    """All bytes before the data of a file with this header (1 to HEADER_LIMIT_BYTES of UTF-8) and `size` elements."""
     dataset_at = _SUPERBLOCK_BYTES + _header_bytes(_root_messages(header, dataset, 0))
     data_at = -(-(dataset_at + _header_bytes(_dataset_messages(dataset, size, 0))) // 8) * 8
     root = _object_header(_root_messages(header, dataset, dataset_at))
@@ -65,9 +63,7 @@ def prefix(header: bytes, size: int, dataset: Hdf5Dataset = WEIGHTS) -> bytes:
 
 
 def header_of(start: bytes) -> bytes:
-    """The header in a file's first PREFIX_LIMIT_BYTES, if `prefix` made them; else arbitrary bytes within
-    HEADER_LIMIT_BYTES.
-    """
+    """The header in a file's first PREFIX_LIMIT_BYTES, if `prefix` made them; else arbitrary bytes."""
     messages_bytes = int.from_bytes(start[_ROOT_SIZE_AT : _ROOT_SIZE_AT + 4], "little")
     end = _ROOT_SIZE_AT + 4 + messages_bytes
     begin = _ROOT_SIZE_AT + 4 + sum(len(message) for message in _root_messages(b"", WEIGHTS, 0))

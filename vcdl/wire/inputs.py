@@ -1,7 +1,5 @@
-"""Samples of a model with several inputs, or labels of several outputs: one structured array, a field for each.
-
-So samples are taken, cut, stored and counted as those of one input are. Only where numbers are looked at, or handed to
-Keras, are they taken apart. The client imports this file: NumPy only.
+"""Samples of several inputs, or labels of several outputs: one structured array, a field each, which is taken, cut and
+stored like any. NumPy only: the client has it.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,6 +1,4 @@
-"""Pictures that travel as JPEG: `x` has the files one behind the other, `ends` their ends, `shape` that of a sample.
-
-The client imports this file: NumPy, and Pillow or TensorFlow, whichever is there. Both decode by libjpeg-turbo.
+"""Pictures that travel as JPEG: `x` has the files, `ends` their ends, `shape` a sample's. Pillow or TensorFlow decodes.
 """
 
 import io

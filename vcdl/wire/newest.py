@@ -1,10 +1,7 @@
-"""The signed statement of a job's newest weights, which a client takes instead of those it was sent with.
+"""The signed statement of a job's newest weights, beside them: whoever changes a bit of either makes clients keep what
+they were sent. Standard library only.
 
-A server publishes it beside the weights. Whoever changes one bit of either, on the way or on a mirror, makes the
-client keep what it was sent. The client imports this file: standard library only.
-
-The signature is RSA with PKCS #1 v1.5 and SHA-256, which a volunteer's Python verifies without any package. The
-verifier builds the one padding that is right and compares all of it: there is nothing in it to parse.
+RSA with PKCS #1 v1.5 and SHA-256; the verifier builds the one right padding and compares all of it: nothing is parsed.
 """
 
 import hashlib

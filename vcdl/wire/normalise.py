@@ -1,7 +1,4 @@
-"""Normalisation of a model's inputs: `x ↦ x · scale + offset` in float32, or whole numbers as they are.
-
-The client imports this file: NumPy only.
-"""
+"""Normalisation of a model's inputs: `x ↦ x · scale + offset` in float32, or whole numbers as they are. NumPy only."""
 
 from typing import Any
 
@@ -13,11 +10,8 @@ from vcdl.wire.workunit import Normalisation
 
 
 def normalise(x: npt.NDArray[Any], normalisation: Normalisation) -> npt.NDArray[Any]:
-    """Normalise `x`, shape (n, …), of any number type; scale and offset have one number, or one per entry of
-    the last axis.
-
-    The result is float32, or int32 for whole numbers that stay what they are. Of several inputs each has its own.
-    Raises ValueError when scale and offset fit neither, and for numbers that are not whole or beyond int32.
+    """Normalise `x`, shape (n, …), to float32, or int32 for whole numbers that stay; scale and offset have one number,
+    or one per entry of the last axis. Several inputs have their own. Raises ValueError where that does not fit.
     """
     if normalisation.inputs or x.dtype.names is not None:
         by_name = dict(normalisation.inputs)

@@ -1,7 +1,5 @@
-"""`.npz` files, read strictly: plain arrays in a zip, as numpy.savez and savez_compressed write them.
-
-A file may be a user's, damaged, or made to harm. So an array's header is compared with the length of its member, and
-that with the size of the file, before memory is taken for it. Nothing is unpickled. NumPy only: the client has it.
+"""`.npz` files, read strictly: header, member and file sizes are compared before memory is taken, and nothing is
+unpickled, as a file may be made to harm. NumPy only: the client has it.
 """
 
 import errno
@@ -85,10 +83,7 @@ class NpzFile:
             return array
 
     def mapped(self, name: str) -> npt.NDArray[Any] | None:
-        """An array that is mapped and not read; None: it is compressed. Its checksum is not compared.
-
-        Raises NpzError, OSError.
-        """
+        """An array that is mapped, its checksum not compared; None: it is compressed. Raises NpzError, OSError."""
         header, member = self.header(name), self._member(name)
         if member.compress_type != zipfile.ZIP_STORED or self._archive.filename is None:
             return None

@@ -1,10 +1,6 @@
-"""The weights of a model that training changes, as one flat float32 vector with its layout, and the HDF5 file in
-which they travel. What is frozen does not travel with them (vcdl.wire.frozen).
-
-`params.h5` and `update.h5` alike hold one contiguous dataset `weights`, little-endian float32 of shape (n,),
-and one text attribute `header` (JSON, at most 60 000 bytes), in the form of vcdl.wire.hdf5_form. Nothing in it
-can be executed, and everything is checked before memory is allocated for it. Server and client both import this
-file: NumPy only; Keras models are used through their public methods, and `_flatten_layers`.
+"""The weights of a model that training changes, as one flat float32 vector with its layout, and the HDF5 file in which
+they travel (vcdl.wire.hdf5_form): `weights`, shape (n,), and a JSON `header`. All is checked before memory is taken.
+NumPy only; Keras models are used through their methods.
 """
 
 import hashlib
@@ -69,9 +65,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Layout:
-    """The variables of a model that training changes, in Keras' order, batch statistics included; then the optimizer
-    moments that travel, if any.
-    """
+    """The variables that training changes, in Keras' order, batch statistics included; then moments that travel."""
 
     variables: tuple[Variable, ...]
 
@@ -95,10 +89,7 @@ class Layout:
 
     @cached_property
     def statistics(self) -> list[tuple[int, int]]:
-        """Begin and end of the parts that follow the data instead of a gradient, in order and not touching.
-
-        These are the variables of batch normalisation and of optimizers.
-        """
+        """Begin and end of the parts that follow the data instead of a gradient: batch normalisation and optimizers."""
         return _joined(variable for variable in self.variables if not variable.is_trained)
 
     @cached_property
@@ -107,9 +98,8 @@ class Layout:
         return _joined(v for v in self.variables if v.path.startswith(_MOMENTS) and v.is_nonnegative)
 
     def parts(self, begin: int, end: int) -> Iterator[tuple[slice, bool]]:
-        """Cut numbers `begin` to `end` of the vector where statistics begin and end.
-
-        Yields each part as a slice relative to `begin`, and whether gradients train it.
+        """Cut numbers `begin` to `end` where statistics begin and end: slices relative to `begin`, and whether
+        gradients train them.
         """
         at = begin
         for first, behind in self.statistics:
@@ -160,9 +150,7 @@ def _joined(variables: Iterable[Variable]) -> list[tuple[int, int]]:
 
 
 def trained_weights(model: Any) -> list[Any]:
-    """The weights of a Keras model that training changes, in Keras' order: those that gradients move, and the
-    statistics of layers that are not frozen.
-    """
+    """The weights that training changes, in Keras' order: by gradients, and statistics that are not frozen."""
     frozen = _frozen_ids(model)
     return [weight for weight in model.weights if id(weight) not in frozen]
 
@@ -195,10 +183,7 @@ def flatten_frozen(model: Any) -> Vector:
 
 
 def assign(model: Any, vector: Vector) -> None:
-    """Set the weights of a Keras model that training changes from a flat vector of shape (n,).
-
-    Raises WeightsFileError when the length differs.
-    """
+    """Set a model's trained weights from a vector of shape (n,). Raises WeightsFileError for another length."""
     _assign(trained_weights(model), vector, "weights")
 
 
@@ -228,10 +213,7 @@ def _assign(weights: Sequence[Any], vector: Vector, kind: str) -> None:
 
 
 def write_weights(path: Path, vector: Vector, header: str, *, durable: bool = False) -> None:
-    """Write a weights file atomically; `durable`: so that it outlives a power cut, too.
-
-    Raises OSError (a full disk, a read-only folder) and leaves nothing behind.
-    """
+    """Write a weights file atomically; `durable`: it outlives a power cut. Raises OSError and leaves nothing."""
     write_dataset(path, WEIGHTS, [np.ascontiguousarray(vector, _FLOAT32).view(np.uint8).data], header, durable=durable)
 
 
@@ -246,9 +228,8 @@ def write_dataset(
 
 
 def change_header(path: Path, dataset: Hdf5Dataset, sizes: range, change: Callable[[str], str]) -> None:
-    """Change the header of a file of the one form, in place; its data keep their bytes. A kill may damage the file.
-
-    `sizes`: as of opened_dataset. Raises WeightsFileError, FileUnavailable, OSError, and what `change` raises.
+    """Change the header of a file of the one form, in place; a kill may damage it. `sizes`: as of opened_dataset.
+    Raises WeightsFileError, FileUnavailable, OSError, and as `change`.
     """
     with opened_dataset(path, dataset, sizes) as opened:
         opened.file.seek(opened.data_at)
@@ -269,19 +250,14 @@ def _start(header: str, dataset: Hdf5Dataset, parts: Sequence[bytes | memoryview
 
 
 def read_header(path: Path, size: int) -> str:
-    """The header of a weights file of `size` numbers, without its weights.
-
-    Raises WeightsFileError, FileUnavailable.
-    """
+    """The header of a weights file of `size` numbers. Raises WeightsFileError, FileUnavailable."""
     with opened_weights(path, size) as file:
         return file.header
 
 
 def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vector, str]:
-    """Read a weights file of exactly `size` float32 numbers; returns the vector and its header.
-
-    The file's size and all bytes before the weights are checked before memory is allocated. Raises
-    WeightsFileError, FileUnavailable.
+    """Read a weights file of exactly `size` float32 numbers, checked before memory is taken; returns vector and header.
+    Raises WeightsFileError, FileUnavailable.
     """
     with opened_weights(path, size) as file:
         vector = np.empty(size, np.float32) if out is None else out
@@ -303,10 +279,8 @@ class WeightsFile:
         """The sum of so many numbers, from the first one on."""
 
     def read(self, begin: int, out: Vector) -> None:
-        """Read the weights from number `begin` on into `out`.
-
-        Once all were read in order, they are held to the checksum that the header names. Raises WeightsFileError,
-        FileUnavailable.
+        """Read the weights from `begin` on into `out`; after all, in order, the header's checksum is compared. Raises
+        WeightsFileError, FileUnavailable.
         """
         missing = out.view(np.uint8).data
         try:
@@ -335,10 +309,7 @@ class WeightsFile:
 
 @contextmanager
 def opened_weights(path: Path, size: int) -> Iterator[WeightsFile]:
-    """Open a weights file of `size` numbers, after checking its size and all bytes before the weights.
-
-    Raises WeightsFileError, and FileUnavailable when this machine cannot read an existing file.
-    """
+    """Open a weights file of `size` numbers, checked before its data. Raises WeightsFileError, FileUnavailable."""
     with opened_dataset(path, WEIGHTS, range(size, size + 1)) as opened:
         yield WeightsFile(opened, path)
 
@@ -357,11 +328,7 @@ class OpenedDataset:
 
 @contextmanager
 def opened_dataset(path: Path, dataset: Hdf5Dataset, sizes: range) -> Iterator[OpenedDataset]:
-    """Open a file of the one form with a number of elements among `sizes`, after checking all bytes before its
-    data.
-
-    Raises WeightsFileError, and FileUnavailable when this machine cannot read an existing file.
-    """
+    """Open a file of the one form with a size among `sizes`, checked before data. Raises as `opened_weights`."""
     try:
         with path.open("rb", buffering=0) as file:
             start = file.read(PREFIX_LIMIT_BYTES)

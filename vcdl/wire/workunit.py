@@ -1,8 +1,5 @@
-"""The messages between server and client: the workunit that goes out and the header of the update that comes
-back.
-
-Both are frozen, encode themselves to JSON and decode strictly: a wrong type, a missing key or an unknown key
-raises `WorkunitError`. The client imports this file: standard library only.
+"""The messages between server and client: the workunit, and the header of an update. Frozen and decoded strictly: what
+differs raises `WorkunitError`. Standard library only.
 """
 
 import json

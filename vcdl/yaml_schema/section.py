@@ -1,6 +1,4 @@
-"""Sections of a YAML file: how one is read, what is said of its mistakes, and keys that take one of several
-sections.
-"""
+"""Sections of a YAML file: how one is read, what is said of its mistakes, and keys that take one of several."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -52,10 +50,8 @@ SECTION_AS_YAML = PlainSerializer(_as_yaml)
 def load_section(
     schema: type[_Kind], kind: FileKind, path: Path | None, overrides: Sequence[str] = (), folder: Path | None = None
 ) -> _Kind:
-    """Read and check a whole file, with some of its keys replaced: `("stop.epochs=2",)`.
-
-    `path`: None for a file without a key. `folder`: where relative paths in it start; None: they are not looked up.
-    Raises JobError with all that is wrong, one problem a line.
+    """Read and check a whole file, with some keys replaced: `("stop.epochs=2",)`. `path`: None: no file. `folder`:
+    where relative paths start; None: not looked up. Raises JobError, one problem a line.
     """
     document = Document(kind, values={}) if path is None else read_document(path, kind)
     for setting in overrides:
@@ -73,9 +69,8 @@ def load_section(
 
 
 def section_of(schema: type[_Kind], values: Mapping[str, Any], origin: str) -> _Kind:
-    """Check values that come from no file; the files that they name are not looked up.
-
-    `origin` stands in front of each problem. Raises JobError with all that is wrong, one problem a line.
+    """Check values of no file; paths are not looked up. `origin` stands before each problem. Raises JobError, one a
+    line.
     """
     try:
         return schema.model_validate(values)
@@ -94,9 +89,8 @@ def read_section(kind: type[_Kind], raw: Any) -> _Kind:
 def one_of_sections(
     key: str, known: Mapping[str, type[Section]], default: str | None = None, cure: str = ""
 ) -> PlainValidator:
-    """A section whose `key` names its kind, or the name alone; a section without the key is of the `default` kind.
-
-    `known`: a look-up may raise PluginError. `cure`: what else to do about an unknown name.
+    """A section whose `key`, or its name alone, names its kind, else of the `default` one. `known`: a look-up, which
+    may raise PluginError. `cure`: advice for an unknown name.
     """
 
     def check(raw: Any) -> Section:

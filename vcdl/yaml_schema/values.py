@@ -1,6 +1,4 @@
-"""The kinds of values in our YAML files; each is checked strictly, and a refusal says what was expected.
-
-They replace pydantic's own parsing: `true` is not a number, `"5"` is not 5, and each refusal is one sentence.
+"""The kinds of values in our YAML files, checked strictly: `true` is no number, `"5"` not 5; a refusal is a sentence.
 """
 
 import json
@@ -60,10 +58,7 @@ def between(least: float, most: float) -> PlainValidator:
 
 
 def fraction(*words: str, zero: bool, one: bool, also: str = "") -> PlainValidator:
-    """A number between 0 and 1, or one of the words. `zero`, `one`: whether they are included.
-
-    `also`: another form that the key takes, for the refusal.
-    """
+    """A number between 0 and 1, or a word. `zero`, `one`: included? `also`: another form, for the refusal."""
     out = " and ".join(name for name, included in (("0", zero), ("1", one)) if not included)
     what = "a number between 0 and 1" + (f" ({out} excluded)" if out else "")
     return _number(what, lambda v: 0 < v < 1 or (zero and v == 0) or (one and v == 1), *words, also=also)
@@ -130,9 +125,8 @@ def function_path() -> PlainValidator:
 
 
 def existing_file(misread: Callable[[Path], str | None] = lambda _: None) -> PlainValidator:
-    """The path of an existing file, relative to the validation context (the job file's folder) if there is one.
-
-    `misread`: what to say of a path that cannot be a file of the right kind; None: nothing.
+    """The path of an existing file, relative to the validation context's folder. `misread`: words for a path of the
+    wrong kind; None: nothing.
     """
 
     def check(value: Any, info: ValidationInfo) -> Path:
@@ -152,10 +146,7 @@ def existing_folder() -> PlainValidator:
 
 
 def existing_path(value: Any, job_folder: Path | None) -> Path:
-    """The path of an existing file or folder, relative to the job file's; None: it is not looked up.
-
-    Raises ValueError.
-    """
+    """An existing path relative to the job file's; None: not looked up. Raises ValueError."""
     return _existing(value, job_folder, "file or folder", Path.exists)
 
 

@@ -1,8 +1,4 @@
-"""`vcdl_assimilator`: the parameter server of a BOINC project's jobs. Any number may run; they claim rows.
-
-BOINC delivers at least once, and the store takes exactly once. A claim is a transaction on BOINC's database that ends
-with the row marked as done. A server killed inside it leaves the row to the next one, and the store knows its folds.
-"""
+"""`vcdl_assimilator`: the parameter server of a project's jobs; any number may run, and claim rows by transactions."""
 
 import logging
 import sys

@@ -35,10 +35,7 @@ _log = logging.getLogger("vcdl.checker")
 
 @contextmanager
 def socket_address(project: BoincProject) -> Iterator[str]:
-    """An address of the socket within the 108 bytes that one may have, however long the project's path is.
-
-    Raises OSError when there is no such folder.
-    """
+    """An address of the socket within the 108 bytes that one may have. Raises OSError without the folder."""
     path = project.checker_socket
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:

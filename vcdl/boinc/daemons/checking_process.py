@@ -1,7 +1,5 @@
-"""A process of `vcdl_checker`: answers one script after the other, until its standard input closes.
-
-Only the project's user and root are answered. Trouble of this machine is answered with LATER, upon which the script
-does the work itself, with its tries and its words.
+"""A process of `vcdl_checker`: answers one script of the project's user after the other, until its input closes.
+Trouble of this machine is answered with LATER: the script then does the work itself.
 """
 
 import logging

@@ -1,13 +1,6 @@
-"""A daemon of ours behaves as BOINC's own do: its flags, its log, and when it ends.
-
-    -d N, --debug_level N   1 errors only, 2 what happens, 3 and 4 each step
-    --one_pass              one round over all open jobs, then end
-    --project-dir DIR       default: the parent of the current folder, as bin/start runs daemons in bin/
-
-The log goes to stderr, which bin/start leads to log_HOST/NAME.log. SIGHUP (bin/stop), SIGTERM and Ctrl-C end a
-daemon at once, as a kill does, which loses nothing at any moment. The file stop_daemons ends it after the running
-round. bin/stop does not wait, and a bin/start that finds the old one's lock leaves the daemon down. A handler would
-have to wait for whatever Keras, or an import, is doing.
+"""A daemon of ours behaves as BOINC's own: `-d N` or `--debug_level N`, `--one_pass`, `--project-dir DIR` (default:
+above bin/), its log on stderr. SIGHUP, SIGTERM and Ctrl-C end it at once, which loses nothing; stop_daemons after its
+round. bin/stop does not wait, and a bin/start that finds the old one's lock leaves it down.
 """
 
 import argparse
@@ -42,9 +35,7 @@ def run_daemon(
     idle_s: float,
     arguments: Sequence[str] | None = None,
 ) -> ExitCode:
-    """Run a daemon until it is told to end; `idle_s`: how long it waits after a round in which there was
-    nothing to do.
-    """
+    """Run a daemon until it is told to end; `idle_s`: seconds after a round without work."""
     options = _parser(name, what).parse_args(arguments)
     log = _open_log(name, options.debug_level)
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
@@ -78,9 +69,7 @@ def _one_pass(rounds: Rounds, log: logging.Logger) -> ExitCode:
 
 
 def _round(rounds: Rounds, attempts: Attempts, idle_s: float, log: logging.Logger) -> float:
-    """Make a round; returns the seconds to wait after it. Trouble of all jobs may pass, too: an upgrade of
-    BOINC, a lost password.
-    """
+    """Make a round; returns the seconds to wait. Trouble of all jobs may pass, too, as an upgrade of BOINC."""
     try:
         worked = rounds.run_once()
     except VcdlError as error:

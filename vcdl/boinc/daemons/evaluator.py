@@ -1,7 +1,4 @@
-"""`vcdl_evaluator`: measures versions of the open jobs on held-out data, and writes the results of a job that ended.
-
-It is a process of its own, as Keras lives in it: no assimilator or work generator ever waits for it.
-"""
+"""`vcdl_evaluator`: measures versions of the open jobs, and writes results at their end, apart as Keras lives in it."""
 
 import logging
 import sys

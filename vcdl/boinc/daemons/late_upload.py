@@ -1,8 +1,4 @@
-"""Uploads of a subtask that is in the weights already: they earn credit like any other, and change nothing.
-
-A second host may have been asked for a subtask (vcdl.boinc.grid.second_copies). BOINC then asks about both uploads, and
-again about the first one when the other has come.
-"""
+"""Uploads of a subtask that is in the weights already, as of a second host: they earn credit, and change nothing."""
 
 from contextlib import closing
 from pathlib import Path
@@ -21,9 +17,8 @@ def is_applied(run: Run, workunit: str) -> bool:
 
 
 def record_superseded(run: Run, database: BoincDatabase, file: Path, workunit: str) -> None:
-    """Record a valid upload of a subtask that is applied, if the assimilator will not see it.
-
-    It sees the canonical result of each workunit only. Raises GridError, JournalError.
+    """Record a valid upload of an applied subtask that the assimilator will not see: it sees each workunit's canonical
+    result only. Raises GridError, JournalError.
     """
     rows = database.execute(
         "SELECT r.id, r.hostid, w.canonical_resultid FROM result r JOIN workunit w ON w.id = r.workunitid"

@@ -1,6 +1,4 @@
-"""The open jobs of a project, each with a part of its own that a daemon works with. One job's trouble holds up
-none of the others.
-"""
+"""The open jobs of a project, each with a daemon's part of its own: one job's trouble holds up none of the others."""
 
 import logging
 from collections.abc import Callable

@@ -1,9 +1,4 @@
-"""`vcdl_work_generator`: follows the journal of each open job and acts on it; one runs in a project, and
-bin/start sees to that.
-
-Everything is read off the journal, BOINC's database and the file stop.request, so it may be killed and started
-again at any moment.
-"""
+"""`vcdl_work_generator`: acts on the journal of each open job; one a project, which may be killed at any moment."""
 
 import logging
 import sys
@@ -116,9 +111,7 @@ class Generation:
         return Publishing(max(_PUBLISHED_EVERY_S, every_s), deadline_s)
 
     def _begin(self) -> None:
-        """Begin the first session, or one after a pause. A daemon that was started again continues the one that
-        it finds.
-        """
+        """Begin the first session, or one after a pause; a daemon that was started again continues one."""
         if self._lock is None:
             lock = RunLock(self._folder)
             lock.__enter__()
@@ -187,10 +180,7 @@ def _runtime_bytes(project: BoincProject) -> int:
 
 
 def work_settings(run: Run, runtime_bytes: int) -> WorkSettings:
-    """BOINC's settings for a run's subtasks; `runtime_bytes`: room for the runtime that the project delivers.
-
-    Raises OSError when a shard is gone.
-    """
+    """BOINC's settings for a run's subtasks; `runtime_bytes`: of a delivered runtime. Raises OSError."""
     job, prepared = run.job, run.prepared
     samples = sum(prepared.shard_samples) / len(prepared.shard_samples) * job.training.local_epochs
     shard_bytes = max(file.stat().st_size for file in run.shard_files)
@@ -212,9 +202,7 @@ def work_settings(run: Run, runtime_bytes: int) -> WorkSettings:
 
 
 class Clearing:
-    """Takes away what a finished job has left in the project: its work generator was killed, or failed, before
-    it could.
-    """
+    """Takes away what a finished job has left, as its work generator was killed or failed before."""
 
     def __init__(self, project: BoincProject, database: BoincDatabase, folder: RunFolder) -> None:
         self._project, self._database, self._name = project, database, folder.path.name

@@ -1,8 +1,5 @@
-"""The doctor: checks everything that is known to go wrong in a BOINC project with VCDL, and names a cure for
-each failure.
-
-A check is a function that takes the Installation and yields findings; each group of checks has a file with a tuple
-CHECKS.
+"""The doctor: checks all that is known to go wrong in a BOINC project with VCDL, and names cures. A check takes the
+Installation and yields findings; each group has a file with a tuple CHECKS.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,4 @@
-"""Folders that two users share: the project's user and the web server's, which runs the scheduler and takes uploads.
-
-Both write there through the project's group, as make_project sets it up: the web server's user must be a member.
+"""Folders that the project's user and the web server's share through the project's group, as make_project sets it up.
 """
 
 import grp
@@ -83,9 +81,7 @@ def downloads_readable(installation: Installation) -> Iterator[Finding]:
 
 
 def upload_key(installation: Installation) -> Iterator[Finding]:
-    """The key that the scheduler signs with, as the web server's user, when it makes a task for one host: a second
-    copy. Otherwise programs of the project's user sign.
-    """
+    """The scheduler's key for tasks of one host (a second copy), which it signs as the web server's user."""
     web_user, key = _web_user(installation), installation.config.key_dir / "upload_private"
     if web_user is None or not key.is_file():
         return
@@ -120,9 +116,7 @@ def _web_user(installation: Installation) -> pwd.struct_passwd | None:
 
 
 def _can_be_emptied(installation: Installation, folder: Path) -> bool:
-    """Whether the project's user may delete what others create there: a new folder inherits a set-group-ID
-    folder's group.
-    """
+    """Whether the project's user may delete in it: new folders inherit a set-group-ID folder's group."""
     status, uid = folder.stat(), (installation.path / "config.xml").stat().st_uid
     if uid == 0 or not status.st_mode & stat.S_ISGID:
         return True

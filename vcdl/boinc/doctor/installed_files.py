@@ -62,9 +62,7 @@ def upload_certificates(installation: Installation) -> Iterator[Finding]:
 
 
 def templates(installation: Installation) -> Iterator[Finding]:
-    """The templates, which BOINC reads by line: without a line break after <result> none of their tasks is ever
-    sent.
-    """
+    """The templates, which BOINC reads by line: without a break after <result> no task is ever sent."""
     paths = [*sorted(shipped("templates").glob("*.xml")), *sorted(installation.project.templates.glob("vcdl_*.xml"))]
     wrong = {path.name: reason for path in paths if (reason := _wrong(path))}
     named = installation.database.execute(

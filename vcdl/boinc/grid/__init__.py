@@ -1,3 +1,1 @@
-"""A BOINC project as a grid: files staged in download/, workunits made by create_work, results read from the
-database.
-"""
+"""A BOINC project as a grid: files in download/, workunits by create_work, results read from the database."""

@@ -1,7 +1,5 @@
-"""BOINC's signatures: of app versions, and of upload certificates, a task's leave to upload its file.
-
-After the upload key is renewed, the upload handler refuses what the tasks that are out bring: their hosts are not at
-fault. After the code signing key is renewed, clients refuse what the former one signed.
+"""BOINC's signatures of app versions and of upload certificates. After a renewal of the upload key, what tasks that are
+out bring is refused, by no fault of their hosts; of the code signing key, clients refuse what was signed.
 """
 
 import hashlib

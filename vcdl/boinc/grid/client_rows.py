@@ -54,10 +54,8 @@ class ClientRows:
         return [Sending(*row) for row in rows]
 
     def had(self, sending: Sending, name: str, *, is_sticky: bool) -> bool:
-        """Whether the host already had a file, from an earlier result, when this one was sent.
-
-        A sticky file stays unless the host was asked to delete it since. Any other stays while a task needs it, so
-        that the host's newest results tell.
+        """Whether the host already had a file when this result was sent: a sticky one unless it was asked to delete it
+        since, any other while a task needs it.
         """
         results = "result" if is_sticky else f"(SELECT * FROM result WHERE hostid = %s ORDER BY id DESC LIMIT {_HELD})"
         rows = self._database.execute(
@@ -100,9 +98,7 @@ class ClientRows:
         return {(int(host), name) for host, name in rows}
 
     def keep(self, job: str, name: str) -> bool:
-        """Whether some host that got work of the job still keeps this sticky file, not having been asked to
-        delete it.
-        """
+        """Whether some host that got work of the job still keeps this sticky file, unasked to delete it."""
         match, arguments = of_job(job)
         rows = self._database.execute(
             "SELECT 1 FROM workunit w JOIN result r ON r.workunitid = w.id"
@@ -127,9 +123,7 @@ class ClientRows:
         self._database.execute("DELETE FROM msg_to_host WHERE variety = %s AND xml LIKE %s", _DELETE, _OURS)
 
     def ask_to_delete(self, files: Collection[tuple[int, str]]) -> None:
-        """Ask hosts to delete sticky files; the scheduler tells them at their next request (config.xml:
-        msg_to_host).
-        """
+        """Ask hosts to delete sticky files, at their next request (config.xml: msg_to_host)."""
         if not files:
             return
         texts = {_deletion(name) for _, name in files}

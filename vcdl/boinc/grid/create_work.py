@@ -68,11 +68,8 @@ def create_work(
     deadline_s: float,
     creations: Sequence[Creation],
 ) -> str:
-    """Run create_work once for all; returns its output. Raises GridError when it cannot be run, GridUnavailable
-    when it does not end.
-
-    create_work may fail with exit status 0. It loses rows silently, and refuses a whole INSERT for one existing
-    name: the caller must look up in the database which rows exist.
+    """Run create_work once for all; returns its output. Raises GridError, GridUnavailable when it does not end. It may
+    fail with status 0 and lose rows: look up which exist.
     """
     command = [
         str(project.bin / "create_work"), "--appname", APP,
@@ -114,13 +111,11 @@ def priority_above_all(database: BoincDatabase) -> int:
 
 
 def priority_of_new_work(database: BoincDatabase) -> int:
-    """BOINC's priority for new workunits, moved just enough that no older one is overtaken for ever. Raises GridError.
+    """BOINC's priority for new workunits, so that no older one is overtaken for ever. Raises GridError.
 
-    It is below all unsent ones of our app while one of them has waited for long, else it returns towards 0. The
-    scheduler searches the feeder's table from its begin, and sends the first among equals. A free place there is filled
-    with new work at once. So a result far back is passed over as long as work is created (on a real server for ten
-    minutes, with two clients' worth of work), and its epoch waits for it. A higher priority always wins. Near 0, the
-    priority of other apps, neither we nor they starve.
+    The scheduler sends the first among equals in the feeder's table, whose free places get new work at once: a result
+    far back would wait as long as work is created. So it is below all unsent ones of our app while one has waited for
+    long, else it returns towards 0, as other apps'.
     """
     rows = database.execute(
         "SELECT MIN(priority), MIN(create_time) FROM result WHERE appid = %s AND server_state = %s",

@@ -1,8 +1,6 @@
-"""Credit by what a subtask costs: its samples, and the arithmetic or the measured time of one, whichever is more.
-
-BOINC's own credit follows a task's time, in which the start of Python dominates short subtasks: the same effort earned
-0.019 or 1.5. So each workunit carries its credit (`canonical_credit`), and the validator grants it
-(`script_validator --credit_from_wu`). It may be set until the workunit's first upload is found valid.
+"""Credit by what a subtask costs: its samples, by arithmetic or measured time, whichever is more. BOINC's own follows
+time, mostly the start of Python: 0.019 or 1.5 for one effort. So workunits carry it (`canonical_credit`,
+`--credit_from_wu`).
 """
 
 import time
@@ -37,11 +35,8 @@ class HostTraining:
 
 
 def operations_of_sample(arithmetic: float, trainings: Iterable[HostTraining], speeds: Mapping[str, float]) -> float:
-    """The cost of training on one sample, in floating-point operations.
-
-    `arithmetic`: those of the model's layers. `speeds`: operations a second by BOINC's benchmark, of each host. A slow
-    computer takes longer and a quick one less; time by speed is about the same. The median of the hosts forgives one
-    that lies.
+    """The cost of a sample, in floating-point operations. `arithmetic`: of the model's layers. `speeds`: of each host
+    by BOINC's benchmark; the median of time by speed forgives one that lies.
     """
     told: dict[str, list[float]] = defaultdict(list)
     for one in trainings:

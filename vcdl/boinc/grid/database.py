@@ -1,8 +1,5 @@
-"""The database of a BOINC project: one connection, made on demand and renewed after a loss.
-
-Outside of `transaction()` every statement commits by itself. Statements see what others have committed before
-(READ COMMITTED). InnoDB's default would show a process the same old rows for ever, and keep locks on rows that
-a search only passed.
+"""The database of a BOINC project: one connection, renewed after a loss. Outside of `transaction()` every statement
+commits by itself, and sees what others committed (READ COMMITTED), unlike InnoDB's default.
 """
 
 from collections.abc import Iterator, Sequence

@@ -126,10 +126,7 @@ class DownloadFolder:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """Give a temporary name for a file of the project, which appears whole and readable by all at the end.
-
-    Raises GridError.
-    """
+    """Give a temporary name for a file of the project, which appears whole, readable by all. Raises GridError."""
     with _explained(path), atomic_write(path) as temporary:
         yield temporary
         temporary.chmod(_FILE_MODE)

@@ -30,10 +30,8 @@ def files_on_hosts(
 
 
 def forget_finished(project: BoincProject, database: BoincDatabase, folder: RunFolder) -> int:
-    """Ask the clients to delete a finished job's files that no open job uses; returns how many are asked.
-    Raises GridError.
-
-    They are told at their next request, by a scheduler whose config.xml has msg_to_host.
+    """Ask clients to delete a finished job's files that no open job uses, at their next request; returns how many are
+    asked. Raises GridError.
     """
     clients, job = ClientRows(database), folder.path.name
     sent = clients.sticky_hosts(job)

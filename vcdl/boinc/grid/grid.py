@@ -1,7 +1,4 @@
-"""A BOINC project as the grid of one job.
-
-All its state can be read again: workunits are in BOINC's database, staged files in the job's manifest.
-"""
+"""A BOINC project as the grid of one job; its state is in BOINC's database and the job's manifest."""
 
 import math
 import time
@@ -43,9 +40,7 @@ _PASSED_S = 3.0
 
 
 class BoincGrid(Grid):
-    """The grid for one thread of the work generator. Calls may raise GridError, or GridUnavailable while the
-    database is away.
-    """
+    """The grid for one thread of the work generator. Calls may raise GridError, GridUnavailable."""
 
     def __init__(
         self, project: BoincProject, database: BoincDatabase, settings: WorkSettings, sent_since_s: float = 0.0
@@ -75,9 +70,7 @@ class BoincGrid(Grid):
         """Start of a shortage of unsent work over all jobs, on the monotonic clock."""
 
     def submit(self, staged: Sequence[Staged]) -> None:
-        """Create workunits. A concluded one that the journal does not know is handed out again, as names are
-        used only once.
-        """
+        """Create workunits; a concluded one that the journal does not know is handed out again."""
         for begin in range(0, len(staged), _BATCH):
             batch = staged[begin : begin + _BATCH]
             existing = self._rows.existing([item.workunit.name for item in batch])

@@ -168,10 +168,8 @@ def _reader() -> TypeAdapter[Rests]:
 def ended_tasks(
     project: BoincProject, database: BoincDatabase, resting: Collection[int] = ()
 ) -> Mapping[int, list[Ended]]:
-    """The last tasks of hosts with failures, of resting hosts, and of all hosts around the minutes in
-    which transfers failed. Raises GridError.
-
-    Tasks of cancelled workunits say nothing: their uploads may have been deleted before they were looked at.
+    """The last tasks of hosts with failures or rests, and of all around the minutes in which transfers failed. Tasks of
+    cancelled workunits say nothing. Raises GridError.
     """
     newest = database.execute("SELECT COALESCE(MAX(id), 0) FROM result")
     since = int(newest[0][0]) - _LOOKED_AT

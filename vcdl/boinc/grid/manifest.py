@@ -1,9 +1,5 @@
-"""The manifest of each open job: its staged files, in PROJECT/vcdl/staged/<job>.json, from the first workunit
-until the job is cleared.
-
-A manifest names a file before it is staged and until it is removed, so a killed process leaves nothing behind.
-A file that several jobs share is removed with the last manifest that names it. Staging and removal need the
-lock.
+"""The manifest of each open job: its staged files, PROJECT/vcdl/staged/<job>.json. It names a file before it is staged
+and until it is removed; a shared file goes with the last one. Staging and removal need the lock.
 """
 
 from collections.abc import Iterator, Mapping

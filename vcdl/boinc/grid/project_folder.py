@@ -126,9 +126,7 @@ class BoincProject:
         return self.path / "bin"
 
     def check_user(self) -> None:
-        """Raises GridError unless this process' files would belong to the project's user: its daemons could not
-        write others.
-        """
+        """Raises GridError unless this process' files would belong to the project's user."""
         owner = self.path.stat().st_uid
         if owner != os.geteuid():
             name = pwd.getpwuid(owner).pw_name if _has_name(owner) else str(owner)
@@ -197,9 +195,7 @@ def _fanout(text: str) -> int:
 
 
 def not_readable(path: Path, error: OSError) -> GridError:
-    """The error for a file of others that this machine cannot read: nobody else is at fault, and the read is
-    repeated.
-    """
+    """The error for a file that this machine cannot read: the read is repeated."""
     return GridError(
         f"{path}: {error.strerror or error}; mend the disk, the rights or the mount: results wait until then"
     )

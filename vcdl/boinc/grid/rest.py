@@ -54,9 +54,7 @@ class Rest:
 
 
 def rest_after(ended: Iterable[Ended]) -> Rest | None:
-    """The rest that follows from a host's last tasks, each failure more doubling it; None: its last task was good, or
-    too few failed.
-    """
+    """The rest after a host's last tasks, doubled by each failure; None: the last was good, or few failed."""
     in_order = sorted(ended, key=lambda one: one.time_s)
     good = max((place for place, one in enumerate(in_order) if one.end is End.GOOD), default=-1)
     failed = in_order[good + 1 :]
@@ -72,8 +70,7 @@ def rest_after(ended: Iterable[Ended]) -> Rest | None:
 
 
 def of_hosts(ended: Mapping[int, Sequence[Ended]]) -> dict[int, list[Ended]]:
-    """The ended tasks without those that the server lost. A lost one counts only where, in the same minute, more other
-    hosts brought theirs than lost one too. Where nobody else was there, nobody can tell.
+    """The ended tasks without those that the server lost: one lost counts only where more others brought theirs then.
     """
     lost = {host: [one.time_s for one in tasks if one.end is End.LOST] for host, tasks in ended.items()}
     good = {host: [one.time_s for one in tasks if one.end is End.GOOD] for host, tasks in ended.items()}
@@ -105,9 +102,8 @@ class Rests:
         there: Collection[int],
         now_s: float,
     ) -> "Rests":
-        """The rests of hosts after these tasks. `quarantined` has the reason by host, `there` who asked lately.
-
-        When more than half of those there would rest, the job or the server is at fault: nobody does.
+        """The rests of hosts after these tasks; nobody's where more than half would rest: the job or the server is at
+        fault. `quarantined`: the reason by host, `there`: who asked lately.
         """
         found = {
             host: rest
@@ -128,9 +124,7 @@ class Rests:
         return replace(self, of={**resting, **condemned})
 
     def _quarantines(self, quarantined: Mapping[int, str], now_s: float) -> dict[int, Rest]:
-        """The hosts that a job has in quarantine. They rest until a day after it last said so, and whatever they bring
-        until then changes nothing.
-        """
+        """The hosts in quarantine of a job; they rest until a day after it last said so."""
         until_s = now_s + LONGEST_REST_S
         said = {host: Rest(until_s, why, until_s, is_quarantine=True) for host, why in quarantined.items()}
         kept = {host: rest for host, rest in self.of.items() if rest.is_quarantine and rest.is_on(now_s)}

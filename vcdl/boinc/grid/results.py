@@ -1,7 +1,5 @@
-"""Results of one job, claimed from BOINC's database by any number of parameter servers.
-
-A server claims workunits by locking their rows for a turn, which is one transaction. When a server is killed,
-the database rolls back and frees its rows at once. Other servers skip locked rows, and never wait for them.
+"""Results of one job, claimed from BOINC's database by any number of servers, by locks on rows for one transaction, a
+turn. Others skip locked rows; a killed server's are free at once.
 """
 
 import re
@@ -49,8 +47,8 @@ _OUTCOMES = {
 _UPLOAD = re.compile(
     r"(?P<workunit>.+_v[0-9]{6,18})_(?P<result>[0-9]{1,18}|[0-9]+_(?P<sent>[0-9]{1,18})_[0-9]+)_r[0-9]+_[0-9]+"
 )
-"""BOINC's name of an output file: the result's, a random number, the file's number. A result is named by its workunit
-and its number there; one that the scheduler made for an assigned host by process, time and number.
+"""BOINC's name of an output file: the result's (its workunit's and a number, or for an assigned host process, time and
+number), a random number, the file's number.
 """
 
 
@@ -79,19 +77,15 @@ class BoincResults(Results):
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """A transaction: claims inside belong to this server alone, and its acts take effect at the block's
-        end, or not at all.
-
-        BOINC's transitioner waits for locked rows: a turn must consist of work, without waiting for anything.
+        """A transaction: claims inside are this server's alone, and its acts take effect at the end, or not at all.
+        BOINC's transitioner waits for locked rows: a turn must not wait for anything.
         """
         self._claimed.clear()
         with self._database.transaction():
             yield
 
     def claim(self) -> Sequence[Outcome]:
-        """The oldest free workunits that have ended, and those of this turn that are not `done`.
-
-        Raises GridError, also when this machine cannot read an upload.
+        """The oldest free workunits that have ended, and this turn's not `done`. Raises GridError, also for an upload.
         """
         match, arguments = of_job(self._job)
         candidates = self._database.execute(
@@ -102,10 +96,7 @@ class BoincResults(Results):
         return self._claimed_of(candidates)
 
     def claim_again(self, workunits: Collection[str]) -> Sequence[Outcome]:
-        """Claim workunits of an earlier turn that failed, as far as they are still free and have ended.
-
-        Raises GridError.
-        """
+        """Claim failed workunits of an earlier turn that are still free and have ended. Raises GridError."""
         if not workunits:
             return []
         return self._claimed_of(
@@ -133,10 +124,8 @@ class BoincResults(Results):
         return outcomes
 
     def done(self, workunit: str, version: int | None = None) -> None:
-        """Conclude a workunit that is in store and journal; keep its upload if it made a `version` without a
-        snapshot yet.
-
-        BOINC deletes the files once the turn has ended. Raises GridError, RunFolderError.
+        """Conclude a workunit that is in store and journal; keep an upload that made a `version` without a snapshot.
+        BOINC deletes the files after the turn. Raises GridError, RunFolderError.
         """
         outcome = self._claimed.get(workunit)
         if version is not None and isinstance(outcome, Uploaded) and self._folder.kept_uploads.is_dir():
@@ -218,10 +207,7 @@ def output_file(xml_doc_in: bytes | str) -> str:
 
 
 def conclude_orphans(project: BoincProject, database: BoincDatabase, open_jobs: Collection[str]) -> int:
-    """Mark results of our app without an open job as done, so that BOINC deletes their files; returns how many.
-
-    A paused job is open: its cancelled workunits are created again only after the journal has recorded them.
-    """
+    """Mark results without an open job (a paused one is open) as done, so that BOINC deletes their files; how many."""
     matches = [of_job(job) for job in open_jobs]
     condition = "".join(f" AND NOT {match}" for match, _ in matches)
     rows = database.execute(

@@ -1,11 +1,6 @@
-"""Subtasks of one job that are out for too long, and those that nobody may train any more, in BOINC's tables.
-
-A late subtask gets a second host by BOINC's own means. Its workunit wants one result more (`target_nresults`), and an
-assignment names the hosts that may have it. The scheduler makes the result when one of them next asks for work. The
-first host keeps its task and its deadline. The first upload becomes canonical, the other one earns the same credit.
-
-With `one_result_per_host_per_wu` a workunit never returns to a host that had it. Where every host had it, it is given
-up, and the coordinator makes the next attempt.
+"""Subtasks of one job that are out for too long, and those that nobody may train any more, in BOINC's tables. A late
+one gets a second host: its workunit wants one result more, and an assignment names the hosts. The first upload becomes
+canonical. With `one_result_per_host_per_wu` a workunit that every host had is given up.
 """
 
 import logging
@@ -178,9 +173,8 @@ class SecondCopies:
         return {int(row[0]) for row in rows}
 
     def _assign(self, workunit: _Workunit, hosts: Sequence[int], now: int) -> None:
-        """Let the first of these hosts that asks for work have the workunit, too.
-
-        The transition time stays: were it now, BOINC's transitioner would make the result, for any host.
+        """Let the first of these hosts that asks have the workunit, too. The transition time stays: else the
+        transitioner would make the result for any host.
         """
         with self._database.transaction():
             self._database.execute(
@@ -195,10 +189,7 @@ class SecondCopies:
             )
 
     def _withdraw(self) -> None:
-        """Withdraw assignments that are followed, or of workunits that are over.
-
-        The workunit then wants one result again, or BOINC would replace the late one when its deadline has passed.
-        """
+        """Withdraw assignments that are followed, or of workunits that are over, which then want one result again."""
         match, arguments = of_job(self._job)
         rows = self._database.execute(
             "SELECT DISTINCT w.id FROM workunit w JOIN assignment a ON a.workunitid = w.id"

@@ -1,6 +1,4 @@
-"""Files of one job in download/ and templates/: model, frozen weights, shards and weights, and a description per
-workunit.
-"""
+"""Files of one job in download/ and templates/: model, weights, shards, and a description per workunit."""
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,9 +35,7 @@ class Staging:
 
     @property
     def result_template(self) -> str:
-        """Name of the template, which determines its content: jobs with equal upload sizes share it (BOINC
-        limit: 63 characters).
-        """
+        """Name of the template by its content, at most 63 characters: jobs with equal upload sizes share it."""
         return f"vcdl_out_{self._settings.upload_bytes}.xml"
 
     @property
@@ -53,9 +49,7 @@ class Staging:
         return self._manifests.others(self._settings.job)
 
     def stage(self, staged: Sequence[Staged]) -> list[tuple[str, ...]]:
-        """Put all inputs of the workunits in place; returns their physical names, in the order of
-        INPUT_FILES.
-        """
+        """Put all inputs of the workunits in place; returns physical names in the order of INPUT_FILES."""
         manifest = self._stage_shared(staged)
         inputs = []
         for item in staged:
@@ -99,11 +93,8 @@ class Staging:
                 self._manifests.write(self._settings.job, left)
 
     def clear(self) -> None:
-        """Remove everything of this job that no other open job uses.
-
-        The result template stays until VCDL is taken out. BOINC's validator may write over the cancellation of a
-        workunit that it holds in memory. The transitioner then makes another result, and ends for good when its
-        template is gone.
+        """Remove everything of this job that no other open job uses, but for the result template: the transitioner ends
+        for good when it makes a result without, as after a validator wrote over a cancellation.
         """
         with self._manifests.locked():
             manifest = self.manifest

@@ -1,8 +1,5 @@
-"""The amount of unsent work: enough that no client leaves empty-handed, little enough that the weights are
-fresh.
-
-A client without work backs off for minutes, up to a day; a workunit that waits long trains from old weights. So
-unsent workunits are kept between two marks, which follow the number that clients fetch until more can be made.
+"""The amount of unsent work, between two marks that follow what clients fetch until more can be made: a client without
+work backs off for minutes to a day, a workunit that waits trains from old weights.
 """
 
 import math
@@ -48,10 +45,8 @@ class Marks:
 
 
 def marks(demand: Demand) -> Marks:
-    """The marks over all jobs: the number fetched until more can be made, and one for each idle host.
-
-    Subtasks end independently at a rate of running / task_s: a Poisson variable with mean λ hardly ever exceeds
-    λ + 3·√λ. Before the first has come back, all are assumed to end at once.
+    """The marks over all jobs: what is fetched until more can be made, and one for each idle host. Ends at a rate of
+    running / task_s are Poisson: hardly ever above λ + 3·√λ. Before the first, all may end at once.
     """
     fetched = float(demand.running)
     if demand.task_s is not None:
@@ -75,12 +70,8 @@ class JobStock:
 
 
 def open_wanted(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pass: bool = False) -> int:
-    """The number of workunits of `job` that should be open: the running ones, and some unsent.
-
-    Jobs share the clients. Each gets its part of the running workunits and of both marks, and
-    creates work when it has fewer open than its part up to the low mark. A job that has more creates some only when
-    `others_pass`. Nobody created any for a while, and less than half of the low mark is unsent. Clients must not leave
-    empty-handed because another job has nothing to give.
+    """The workunits of `job` that should be open: its part of the running ones, and of both marks. A job that has more
+    creates some only when `others_pass`: nobody did for a while, and less than half of the low mark is unsent.
     """
     mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
     part = mine.share / sum(other.share for other in jobs.values())
@@ -99,10 +90,8 @@ def missing_to_half(jobs: Mapping[str, JobStock], whole: Marks) -> int:
 
 
 def missing_running(job: str, jobs: Mapping[str, JobStock]) -> int:
-    """The workunits of `job` that must be sent before all that wait, until it has its part of the running ones.
-
-    A new job would wait behind the unsent ones of the others, and one whose share was raised behind those of a job
-    whose share was not.
+    """The workunits of `job` to be sent before all that wait, until it has its part of the running: a new job, or one
+    whose share was raised, would wait behind the others'.
     """
     mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
     part = mine.share / sum(other.share for other in jobs.values())

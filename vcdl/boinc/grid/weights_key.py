@@ -1,7 +1,5 @@
-"""The key with which a project signs the statements of its jobs' newest weights (vcdl.wire.newest).
-
-It is one of its own. The work generator signs with it, so it lies on the server, while BOINC's key for code should lie
-elsewhere. Who steals it can give clients other weights, which are data, and no code.
+"""The key with which a project signs its newest weights (vcdl.wire.newest), on the server, apart from BOINC's key for
+code. Who steals it can give clients other weights, which are data.
 """
 
 from dataclasses import dataclass

@@ -29,9 +29,7 @@ _AT_ONCE = 1000
 
 
 def of_job(job: str) -> tuple[str, tuple[str, str]]:
-    """A condition on `workunit w` with its arguments: the first half finds rows by the index, the second tells
-    `a` from `a_e`.
-    """
+    """A condition on `workunit w` with arguments: its first half uses the index, the second tells `a` from `a_e`."""
     prefix = job.replace("_", "|_") + "|_e%"
     return (
         "(w.name LIKE %s ESCAPE '|' AND w.name RLIKE %s)",
@@ -92,9 +90,7 @@ class WorkunitRows:
         return Stock(unsent, total - unsent)
 
     def cancel(self, names: Collection[str], arrived: Arrived) -> None:
-        """Cancel workunits like BOINC's cancel_jobs: unsent ones are never sent, running ones abort at their
-        client's next report. `arrived`: whether the upload of a result is here.
-        """
+        """Cancel workunits as cancel_jobs: running ones abort at the next report. `arrived`: is an upload here?"""
         for some in _chunks(names):
             rows = self._database.execute(
                 "SELECT id FROM workunit WHERE name IN %s AND assimilate_state = %s", some, INIT
@@ -107,10 +103,8 @@ class WorkunitRows:
             self._cancel(some, arrived)
 
     def hurry_cancelled(self) -> None:
-        """Make the transitioner handle cancelled workunits again that it was working on during the
-        cancellation.
-
-        It has then overwritten our transition_time, and would return to them after ten days.
+        """Make the transitioner handle cancelled workunits again that it worked on meanwhile: it has overwritten our
+        transition_time, and would return after ten days.
         """
         match, arguments = of_job(self._job)
         rows = self._database.execute(
@@ -122,9 +116,7 @@ class WorkunitRows:
             self._database.execute("UPDATE workunit SET transition_time = %s WHERE id IN %s", int(time.time()), some)
 
     def hurry_unchecked(self) -> None:
-        """Have uploads checked again that could not be looked at, as a disk or the database was away. BOINC's validator
-        returns to them after six hours.
-        """
+        """Have uploads checked again that could not be looked at; BOINC's validator returns to them after six hours."""
         match, arguments = of_job(self._job)
         self._database.execute(
             "UPDATE workunit w SET w.transition_time = %s"
@@ -144,11 +136,8 @@ class WorkunitRows:
         return [(row[0], row[1]) for row in rows]
 
     def _cancel(self, ids: Sequence[int], arrived: Arrived) -> None:
-        """Cancel results first: after the workunit, its results could be sent in between.
-
-        A workunit whose result waits for the validator, or was uploaded and is still to be reported, is left to them,
-        without a second try. BOINC deletes the uploads of a cancelled one, and a host that has done its work would earn
-        nothing.
+        """Cancel results first, or some could be sent in between. A workunit whose result waits for the validator, or
+        is uploaded, is left without a second try: its host would earn nothing.
         """
         if not ids:
             return

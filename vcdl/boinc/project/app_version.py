@@ -1,9 +1,5 @@
-"""The app version: the client's launcher and zipapp under apps/vcdl/, signed and published by BOINC's
-update_versions.
-
-A file's name contains a digest of all files of the version, because BOINC never replaces a published file.
-Changed files get new names and the next version number; unchanged ones are not published again. Numbers begin
-with 1.00.
+"""The app version: launcher and zipapp below apps/vcdl/, signed and published by update_versions. A file's name has a
+digest of the version's files, as BOINC never replaces one; changed files get the next number, from 1.00 on.
 """
 
 import hashlib
@@ -86,12 +82,9 @@ class ClientFiles:
         return f"{_FILE_PREFIX}{digest.hexdigest()[:12]}"
 
     def variants(self, threads: int) -> tuple[Variant, ...]:
-        """The app versions to offer: for Linux on x86-64 in any case, for other systems when there is a runtime.
-
-        A CPU task with one thread needs no plan class: the BOINC client fills the cores with as many tasks as fit
-        into its memory. Offering both CPU kinds at once would be useless, as the scheduler always prefers the one
-        with more threads. Hosts that get a runtime may have no Python of their own, so they get tasks for a GPU only
-        with a runtime for it.
+        """The app versions to offer: for Linux on x86-64, and for other systems where there is a runtime. A CPU task
+        with one thread needs no plan class; the scheduler prefers the kind with more threads, so one is offered. Hosts
+        that get a runtime may have no Python: GPU tasks then need one for them.
         """
         plan_class = MT_CLASS if threads > 1 else ""
         runtimes = {(runtime.platform, runtime.manifest.gpu): runtime for runtime in self.runtimes}
@@ -190,10 +183,8 @@ class PublishedVersion:
 def number_for(
     apps: Path, client: ClientFiles, published: Sequence[PublishedVersion], key: BoincKey | None = None
 ) -> int:
-    """The version number of these client files: their existing one, or the next.
-
-    `key`: today's; a version that another one signed is no good any more. Its files keep their names: a client that has
-    them takes the new signatures to them.
+    """The version number of these client files: their own, or the next. `key`: today's; a version that another one
+    signed is no good. Files keep their names: clients take the new signatures to them.
     """
     folders = {number: folder for folder in _subfolders(apps / APP) if (number := _number(folder.name)) is not None}
     ours = [version for version in published if version.is_of(client)]
@@ -209,10 +200,8 @@ def version_folder(apps: Path, number: int, variant: Variant) -> Path:
 
 
 def publish(project: Path, key_dir: Path, folders: Mapping[Path, Variant], client: ClientFiles) -> str:
-    """Lay out the files and let update_versions sign and register them; returns its output. Raises GridError.
-
-    A folder gets its name when it is complete, so a kill leaves nothing that update_versions would take for a
-    version.
+    """Lay out the files, each folder complete at its name, and let update_versions sign and register them; returns its
+    output. Raises GridError.
     """
     for folder, variant in folders.items():
         _lay_out(folder, client.contents_of(variant))
@@ -261,9 +250,7 @@ def published_names(folder: Path) -> list[str]:
 
 
 def others_unpublished(apps: Path, known: set[tuple[str, int, str, str]]) -> list[str]:
-    """App versions of other apps that update_versions would publish as well.
-
-    `known`: app, number, platform and plan class of every published version.
+    """App versions of other apps that would be published, too. `known`: app, number, platform and plan class of each.
     """
     found = []
     for app in _subfolders(apps):

@@ -20,9 +20,8 @@ _MODE = 0o100644
 
 
 def build_client(path: Path, project_key: str = "") -> str:
-    """Write the zipapp; returns the hex sha256 of its bytes. Raises RunFolderError where it cannot be written.
-
-    `project_key`: the key with which a project signs weights, as JSON; without it tasks start from what they are sent.
+    """Write the zipapp; returns its hex sha256. Raises RunFolderError. `project_key`: that signs weights, as JSON;
+    without it tasks start from what they are sent.
     """
     sources = {"__main__.py": _MAIN.encode()}
     if project_key:

@@ -25,9 +25,7 @@ class Fragment:
 
     @classmethod
     def shipped(cls, name: str, threads: int, service: str = "") -> "Fragment":
-        """Our fragment, with the number of threads for a multi-threaded task. `service`: the command of the daemon that
-        shows the jobs; empty: there is none.
-        """
+        """Our fragment, for so many threads a task. `service`: the daemon that shows jobs; empty: none."""
         file = shipped("boinc_project") / name
         document = XmlDocument(file, file.read_bytes())
         for plan_class in document.root.iterfind("plan_class"):

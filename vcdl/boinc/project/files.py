@@ -46,10 +46,7 @@ def holds(path: Path, content: bytes | RuntimeFile) -> bool:
 
 
 def write(path: Path, content: bytes | RuntimeFile, mode: int = FILE_MODE) -> None:
-    """Replace the file's content; an existing file keeps its group, and its mode unless it becomes secret.
-
-    Raises GridError.
-    """
+    """Replace a file's content; it keeps its group, and its mode unless it becomes secret. Raises GridError."""
     with mapped(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent)

@@ -1,7 +1,5 @@
-"""Install VCDL in a BOINC project, or update an older installation, as planned (vcdl.boinc.project.plan).
-
-Each file is written whole or not at all, and config.xml last, so that everything it starts exists by then. If
-the process is killed on the way, the next run completes the rest; a run after a complete one changes nothing.
+"""Install VCDL in a BOINC project, or update it, as planned: each file whole, config.xml last, so that what it starts
+exists. After a kill the next run completes it; after a complete one it changes nothing.
 """
 
 import difflib

@@ -1,9 +1,6 @@
-"""Merge a fragment from boinc_project/ into a project's XML file, and take it out again.
-
-A fragment has the shape of the file. Both trees are walked together: containers are entered, entries are found
-by their name, and the fragment's values are set; all else stays. Taking out compares three documents: the file
-as it is now, as it was before install, and the fragment. Values as install left them return to what they were.
-A value that somebody changed since stays, unless it belongs to an entry of ours.
+"""Merge a fragment from boinc_project/ into a project's XML file, and take it out again. Both trees are walked
+together. Taking out compares the file now, before install, and the fragment: values as install left them return, one
+that somebody changed since stays, unless it is of an entry of ours.
 """
 
 import copy

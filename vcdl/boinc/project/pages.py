@@ -1,7 +1,4 @@
-"""The pages for volunteers, below html/: the jobs, a description where the project has none, and its title.
-
-A page that somebody has changed since is theirs: install does not write it again, and uninstall leaves it.
-"""
+"""The pages for volunteers, below html/: jobs, description, title. One that somebody has changed is theirs."""
 
 import re
 from collections.abc import Iterator

@@ -166,10 +166,7 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
 
 
 def service_command(config: ServerConfig, port: int | None) -> str:
-    """The command of the daemon that shows the project's jobs at a path of its web server; empty: there is none.
-
-    `port`: where it listens; None: as it is.
-    """
+    """The daemon's command that shows jobs at `port`; None: as it is; empty: there is none."""
     if port is None:
         return next((daemon.command for daemon in config.daemons if daemon.program == SERVICE), "")
     address = urlsplit(config.master_url)
@@ -239,10 +236,8 @@ def _our_files(
 def _published_files(
     project: BoincProject, client: ClientFiles, number: int, variants: Iterable[Variant]
 ) -> Iterator[NewFile]:
-    """The client files of versions that are in the database, where an uninstall, or somebody, removed them.
-
-    update_versions passes over a version that has its row, and a client that gets 404 for a file gives up for
-    good. The signatures are in the row, so the same bytes need no new one.
+    """The client files of versions in the database that were removed: update_versions passes over them, and a client
+    that gets 404 gives up for good. The signatures are in the row.
     """
     downloads: dict[str, Content] = {}
     for variant in variants:

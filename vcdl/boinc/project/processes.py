@@ -14,9 +14,7 @@ from vcdl.errors import GridError
 
 _OURS = "vcdl_"
 _ENDING_S = 90.0
-"""Seconds that a daemon of ours may take to end, as it completes its round first: BOINC's script_validator up to a
-thousand checks.
-"""
+"""Seconds that a daemon of ours may take to end: script_validator completes up to a thousand checks."""
 _REREAD = "reread_db"
 _UNITS = Path("/etc/systemd/system")
 
@@ -85,10 +83,7 @@ def how_to_start(project: BoincProject) -> str:
 
 
 def wait_for_our_daemons(project: BoincProject) -> list[str]:
-    """Our running daemons, after a short wait for daemons that bin/stop has told to end. Raises GridError.
-
-    bin/stop returns before the daemons have ended.
-    """
+    """Our running daemons, after a wait for those that bin/stop has told to end. Raises GridError."""
     daemons = [daemon for daemon in ServerConfig.at(project.path).daemons if daemon.name.startswith(_OURS)]
 
     def running() -> list[str]:

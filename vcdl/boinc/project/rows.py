@@ -7,11 +7,7 @@ from vcdl.boinc.grid.project_folder import APP
 from vcdl.boinc.project.app_version import PublishedVersion
 
 APP_SETTINGS = {"deprecated": 0, "locality_scheduling": 0, "fraction_done_exact": 1}
-"""Required columns of the app's row.
-
-locality_scheduling stays off: BOINC 8.3 confuses files that a host has with ones it lacks (docs/decisions/009).
-fraction_done_exact: our progress is no guess.
-"""
+"""Required columns of the app's row. locality_scheduling confuses files in BOINC 8.3 (docs/decisions/009)."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +69,7 @@ def published_by_anyone(database: BoincDatabase) -> set[tuple[str, int, str, str
 
 
 def results_without_certificate(database: BoincDatabase) -> int:
-    """Count unfinished tasks of other apps whose upload would be refused once certificates are required.
-
-    Raises GridError.
-    """
+    """Count unfinished tasks of other apps whose upload certificates would refuse. Raises GridError."""
     rows = database.execute(
         "SELECT COUNT(*) FROM result r JOIN app a ON a.id = r.appid WHERE r.server_state IN (2, 4) AND a.name <> %s "
         "AND r.xml_doc_in LIKE %s AND r.xml_doc_in NOT LIKE %s",
@@ -109,10 +102,8 @@ def cancel_all(database: BoincDatabase, app: AppRow) -> None:
 
 
 def remove_app(database: BoincDatabase, app: AppRow) -> bool:
-    """Remove the app's rows: delete them when no host ever got a task of it, else keep and deprecate them.
-
-    Workunits, results and host_app_version refer to these rows, and with them the credit and the statistics of
-    volunteers. Returns whether they were deleted. Raises GridError.
+    """Delete the app's rows, or deprecate them once a host had a task: workunits, results and volunteers' statistics
+    refer to them. Returns whether they were deleted. Raises GridError.
     """
     used = database.execute(
         "SELECT EXISTS(SELECT 1 FROM workunit WHERE appid = %s) OR EXISTS(SELECT 1 FROM result WHERE appid = %s) "
@@ -130,10 +121,7 @@ def remove_app(database: BoincDatabase, app: AppRow) -> bool:
 
 
 def delete_app(database: BoincDatabase, app: AppRow) -> None:
-    """Delete the app's rows with all that refers to them; the credit of users and hosts is in rows of their own.
-
-    Raises GridError.
-    """
+    """Delete the app's rows with all that refers to them, but for credit. Raises GridError."""
     versions = "SELECT id FROM app_version WHERE appid = %s"
     with database.transaction():
         database.execute(f"DELETE FROM host_app_version WHERE app_version_id IN ({versions})", app.id)

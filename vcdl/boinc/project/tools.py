@@ -11,9 +11,8 @@ _UMASK = 0o022
 
 
 def run_tool(project: Path, program: str, *arguments: str) -> str:
-    """Run bin/PROGRAM in the project's folder; returns its output. Raises GridError when it fails.
-
-    BOINC's PHP scripts end with 0 when they die, so the caller must check for the intended effect.
+    """Run bin/PROGRAM in the project's folder; returns its output. Raises GridError; but BOINC's PHP scripts die with
+    0, so look for the effect.
     """
     command = [str(project / "bin" / program), *arguments]
     try:

@@ -1,10 +1,6 @@
-"""Take VCDL out of a BOINC project: its files become what they were, byte for byte where nobody else edited
-them since.
-
-config.xml comes first, so that bin/start --cron starts nothing of ours any more, and the record last: an
-interrupted uninstall can be repeated. The jobs' folders with the trained models stay, unless they are to be
-deleted, too. Once a host has had a task of ours, the app's rows stay in the database, deprecated. The credit
-and the statistics of volunteers refer to them.
+"""Take VCDL out of a BOINC project: its files become what they were. config.xml comes first, the record last, so that
+it can be repeated. Jobs' folders stay unless they are to be deleted; once a host had a task, the app's rows stay,
+deprecated, as volunteers' credit refers to them.
 """
 
 import os
@@ -149,9 +145,8 @@ class Removal:
 def plan_removal(
     project: BoincProject, database: BoincDatabase, *, force: bool, delete_runs: bool, delete_rows: bool = False
 ) -> Removal:
-    """Plan an uninstall, which is refused while VCDL runs, or has open jobs (unless `force`).
-
-    Raises GridError when VCDL is not installed, or another user asks.
+    """Plan an uninstall, refused while VCDL runs or has open jobs (but for `force`). Raises GridError when VCDL is not
+    installed, or another user asks.
     """
     record = Record.of(project.path)
     if not record.installed:

@@ -1,7 +1,5 @@
-"""A project's XML file, edited as a tree and written back with all unedited parts unchanged.
-
-Comments, foreign elements, order and indentation are kept, as is the text before and after the root. `<a/>` and
-`<a></a>` are told apart, because BOINC does: as a flag the first is true, and the second is no flag at all.
+"""A project's XML file, edited as a tree and written back with all unedited parts unchanged. `<a/>` and `<a></a>` are
+told apart, as BOINC does: as a flag the first is true, the second none.
 """
 
 from pathlib import Path

@@ -27,11 +27,8 @@ for path in sorted(top.rglob("*.py")):
 
 
 def compile_ahead(folder: Path, python: Path, platform: Platform, minor: str) -> None:
-    """Put byte-code beside each module below the folder.
-
-    `python`: the runtime's own interpreter, which makes it where it runs; otherwise the running one, if it has
-    the same version. One process, in one order and with one seed: the same modules give the same bytes.
-    Raises GridError.
+    """Put byte-code beside each module below the folder, in one order and with one seed: equal bytes. Raises GridError.
+    `python`: the runtime's interpreter, where it runs; else the running one of the same version.
     """
     if runs_here(platform):
         program = python

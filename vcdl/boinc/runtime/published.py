@@ -26,10 +26,7 @@ def kept_path(project: Path, runtime: RuntimeFile) -> Path:
 
 
 def wanted(project: Path, given: Iterable[Path], without: Sequence[str]) -> tuple[RuntimeFile, ...]:
-    """The runtimes to publish: the given ones, and the kept ones of other platforms, but for those in `without`.
-
-    Raises GridError.
-    """
+    """The runtimes to publish: given ones, and kept ones of other platforms not in `without`. Raises GridError."""
     chosen = {kept_path(project, runtime): runtime for runtime in map(RuntimeFile.at, _kept(project))}
     for path in given:
         runtime = RuntimeFile.at(path)

@@ -100,10 +100,7 @@ def columns_of(path: Path) -> list[ColumnFacts]:
 
 
 def outline_of(path: Path, label: str | None) -> Outline:
-    """The content of a table, and the keys of a job for it. `label`: the column; None: the likeliest is taken.
-
-    Raises DataError, FileUnavailable.
-    """
+    """A table's content, and keys of a job for it. `label`: None: the likeliest. Raises DataError, FileUnavailable."""
     columns = {column.name: column for column in columns_of(path)}
     if label is not None and label not in columns:
         raise DataError(f"{path.name} has no column {label}: it has {', '.join(columns)}"[:500])

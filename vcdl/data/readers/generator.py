@@ -14,9 +14,8 @@ from vcdl.wire.task import Task
 
 
 class GeneratorReader(Reader):
-    """`as: python`: each path is `module:function` beside the job file, which gives batches (x, y), or x alone.
-
-    It is called several times, and must give the same each time.
+    """`as: python`: each path is `module:function` beside the job file, which gives the same batches (x, y), or x, at
+    each call.
     """
 
     as_: Literal["python"] = as_key("python")

@@ -1,7 +1,4 @@
-"""Tables: a file or a folder of files, whose rows are samples.
-
-What a table does not say by itself the job file says: the label, categories, and what stands for missing values.
-"""
+"""Tables: a file, or a folder of them, whose rows are samples; what they do not say themselves the job file says."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

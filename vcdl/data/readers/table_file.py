@@ -73,10 +73,7 @@ class Table:
             return ()
 
     def batches(self, columns: Sequence[str], types: Mapping[str, Any], skips: int = 0) -> Iterator[Any]:
-        """Record batches of some columns, without the first `skips` rows. `types`: of columns of text files.
-
-        Raises DataError.
-        """
+        """Record batches of some columns after `skips` rows; `types`: in text files. Raises DataError."""
         with _errors(self._file):
             if self.rows is not None:
                 batches, skips = self._of_parquet(columns, skips)

@@ -1,7 +1,4 @@
-"""Fleets on AWS: spot instances of EC2, through boto3. docs/fleet-aws.md says what a user needs there.
-
-Raises FleetError without boto3.
-"""
+"""Fleets on AWS: spot instances of EC2, through boto3, without which it raises FleetError (docs/fleet-aws.md)."""
 
 from importlib import import_module
 

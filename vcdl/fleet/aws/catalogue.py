@@ -117,10 +117,7 @@ def _makers(item: Answer) -> set[str]:
 
 
 def _find_image(region: AwsRegion, wanted: str | None) -> Image:
-    """The image with this id (ami-…), or for OWNER/NAME the owner's newest whose name begins with NAME; None: Ubuntu.
-
-    Raises CloudRefusal, and FleetError if there is none.
-    """
+    """The image ami-…, or OWNER/NAME's newest; None: Ubuntu. Raises CloudRefusal, FleetError without one."""
     wanted = wanted or UBUNTU
     if wanted.startswith("ami-"):
         # By filter: a missing id then gives an empty answer, also when it is another region's.

@@ -31,10 +31,7 @@ _MOMENT = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 
 
 class AwsPlace:
-    """A region as the fleet uses it.
-
-    Finds instances by tag, and those seen live also by id: AWS removes a terminated one's tags before itself.
-    """
+    """A region as the fleet uses it: instances by tag, those seen live by id, too, as AWS removes tags early."""
 
     def __init__(self, region: AwsRegion, settings: FleetSettings) -> None:
         self.region = region

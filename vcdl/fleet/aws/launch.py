@@ -1,7 +1,5 @@
-"""A launch in one region by an EC2 Fleet of type `instant`: it answers at once, and then owns nothing.
-
-Launch templates hold what its instances have in common, for the time of the launch. Their names are hashes of their
-content, so no template is ever changed, and two reconcilers that need the same one make it once.
+"""A launch in one region by an EC2 Fleet of type `instant`. Launch templates hold what its instances have in common
+meanwhile; named by a hash of their content, they are never changed, and made once.
 """
 
 import base64
@@ -129,10 +127,8 @@ class RegionalLaunch:
         return {"LaunchTemplateName": name, "Version": _VERSION}
 
     def _template_data(self, credits: bool) -> Mapping[str, Any]:
-        """`LaunchTemplateData`. Raises FleetError for user data that AWS would refuse.
-
-        Instances and volumes get their tags from the launch, which knows its token; other resources get theirs here. No
-        MaxPrice: it only adds interruptions.
+        """`LaunchTemplateData`, without MaxPrice, which only adds interruptions. Instances and volumes get their tags
+        from the launch, others here. Raises FleetError for user data that AWS would refuse.
         """
         settings, image, raw = self.settings, self.image, compressed(self.user_data)
         if len(raw) > MAX_BYTES:

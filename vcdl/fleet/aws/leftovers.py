@@ -1,7 +1,4 @@
-"""Find and remove everything of a fleet in a region, by tag alone, so that no lost file can hide anything.
-
-EC2 Fleets are no leftovers: one of type `instant` owns nothing once it has answered, costs nothing, and expires.
-"""
+"""Find and remove everything of a fleet in a region by tag. EC2 Fleets of type `instant` own nothing, and expire."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple

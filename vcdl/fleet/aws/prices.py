@@ -28,9 +28,8 @@ class AwsPrices:
     name = "AWS: spot price history and price list"
 
     def __init__(self, session: Any = None, known: PriceTable | None = None) -> None:
-        """`session`: a boto3.Session; None: with the credentials that boto3 finds. Raises FleetNotAuthorised.
-
-        `known`: list prices that are not asked for again, which takes a call for each type; None: all are.
+        """`session`: a boto3.Session; None: by boto3's credentials. `known`: list prices not asked for again. Raises
+        FleetNotAuthorised.
         """
         self._known = known or PriceTable({})
         self._session = session_or(session, _LIST_REGION)

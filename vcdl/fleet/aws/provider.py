@@ -169,10 +169,7 @@ class AwsProvider(Provider):
         return answers, {p: it for p, it in refusals.items() if it.kind not in closed or p in self._used}
 
     def _each(self, ids: Sequence[str], act: Callable[[AwsPlace, list[str]], None]) -> None:
-        """Act on ids in their places, which an id does not tell; then raise the first refusal.
-
-        An instance that is not found by tag is gone or another's.
-        """
+        """Act on ids in their places, then raise the first refusal; one not found by tag is gone or another's."""
         if not all(any(id in place.live for place in self._used) for id in ids):
             self.find()
         located = {place: [id for id in ids if id in place.live] for place in self._used}

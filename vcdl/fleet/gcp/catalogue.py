@@ -1,7 +1,5 @@
-"""The machine types that a fleet may use, as Compute Engine describes them.
-
-A type is a machine type of Compute Engine with the GPUs that it comes with (`n2-standard-8`, `g2-standard-8`). N1 types
-come with none; added GPUs follow the name: `n1-standard-8+nvidia-tesla-t4`, `n1-standard-8+2xnvidia-tesla-t4` for two.
+"""The machine types that a fleet may use: Compute Engine's, with the GPUs that they come with; GPUs added to N1 follow
+the name: `n1-standard-8+nvidia-tesla-t4`, `n1-standard-8+2xnvidia-tesla-t4`.
 """
 
 import re

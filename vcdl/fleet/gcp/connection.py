@@ -35,10 +35,8 @@ _KINDS = {
 
 
 class Connection:
-    """One project. Requests are plain dicts with the fields of the library's documentation, answers are its messages.
-
-    A method is named as in `instances.get`. Raises FleetError without the library, FleetNotAuthorised without
-    credentials.
+    """One project: requests are dicts, methods named as `instances.get`. Raises FleetError without the library,
+    FleetNotAuthorised without credentials.
     """
 
     def __init__(self, project: str) -> None:
@@ -56,10 +54,7 @@ class Connection:
         """By how much Compute Engine's clock is ahead of this machine's."""
 
     def call(self, method: str, **request: Any) -> Any:
-        """Make a call. Raises CloudRefusal.
-
-        Without the library's own retries, which take up to ten minutes: the next pass tries again soon anyway.
-        """
+        """Make a call, without the library's own retries of up to ten minutes. Raises CloudRefusal."""
         kind, _, name = method.partition(".")
         with _mapped():
             if kind not in self._clients:
@@ -82,10 +77,8 @@ class Connection:
             return list(pages)
 
     def listed_by_zone(self, kind: str, wanted: str) -> tuple[list[tuple[str, Any]], dict[str, str]]:
-        """(zone, resource) of all `instances` or `disks` that a filter (`labels.vcdl-fleet = "night"`) selects, and why
-        some zones are unreachable.
-
-        Raises CloudRefusal.
+        """(zone, resource) of all `instances` or `disks` by a filter (`labels.vcdl-fleet = "night"`), and why some
+        zones are away. Raises CloudRefusal.
         """
         found, away = [], {}
         for scope, resources in self.listed(f"{kind}.aggregated_list", filter=wanted):
@@ -96,10 +89,8 @@ class Connection:
         return found, away
 
     def wait(self, scope: str, operation: str, limit_s: float, **place: str) -> Any:
-        """Wait for an operation of a `region` or of all (`global`); returns it.
-
-        Raises CloudRefusal, also if it is not done after `limit_s`. The library's own waiting polls the public host.
-        operations.wait is best effort, so it is repeated.
+        """Wait for an operation of a `region` or `global`; returns it. operations.wait is best effort, so it is
+        repeated. Raises CloudRefusal, also after `limit_s`.
         """
         deadline_s = time.monotonic() + limit_s
         while True:

@@ -1,7 +1,5 @@
-"""A fleet's machines as Compute Engine shows them, and how those ended that it no longer shows.
-
-A preempted or deleted machine is simply no longer listed. This process remembers the machines that it has seen, and
-reads from their zone's operations, which are kept for days, how each ended. After a restart an ending is unknown.
+"""A fleet's machines as Compute Engine shows them. An ended one is no longer listed: this process remembers those seen,
+and reads from their zone's operations how they ended. After a restart that is unknown.
 """
 
 from collections.abc import Callable

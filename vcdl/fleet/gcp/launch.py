@@ -1,7 +1,5 @@
-"""A launch by regional bulk inserts: one group of pools after the other, until there are enough machines.
-
-A bulk insert counts machines, not vCPUs, and starts them all from one kind of disk. So a group's types all count the
-same, and each of them is wanted in each zone of the group. Compute Engine chooses among them.
+"""A launch by regional bulk inserts, one group of pools after the other. One counts machines, from one kind of disk: so
+a group's types all count the same, and each is wanted in each zone of the group.
 """
 
 import base64
@@ -57,10 +55,8 @@ class Group:
 
 
 def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit) -> tuple[Group, ...]:
-    """The pools with such units, in as few groups as possible.
-
-    Regions keep their order. In a region the groups with most pools come first: the more Compute Engine can choose
-    from, the fewer preemptions.
+    """The pools with such units, in few groups; in a region those with most pools first: the more choice, the fewer
+    preemptions.
     """
     zones: dict[tuple[str, str, bool], list[str]] = {}
     for pool in pools:
@@ -78,10 +74,7 @@ def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit
 
 
 def metadata_items(user_data: str, until_s: float | None = None) -> list[dict[str, str]]:
-    """User data as cloud-init reads it from the metadata, the bytes that AWS gets, as base64; and the lease.
-
-    The SSH keys of the project's metadata are those of its users, who have nothing to do on a machine.
-    """
+    """User data as cloud-init reads it, as AWS gets it, in base64; the lease; no SSH keys of the project."""
     text = base64.b64encode(compressed(user_data)).decode("ascii")
     lease = [] if until_s is None else [{"key": LEASE_TAG, "value": str(int(until_s))}]
     items = {"user-data": text, "user-data-encoding": "base64", "block-project-ssh-keys": "TRUE"}
@@ -143,10 +136,8 @@ class BulkLaunch:
         return self.connection.wait("region", operation.name, _LIMIT_S, region=group.region)
 
     def _body(self, group: Group, count: int, name: str) -> dict[str, Any]:
-        """The BulkInsertInstanceResource for up to `count` machines.
-
-        With `min_count` 1 a part of the machines is kept. A preempted machine is deleted, not stopped. Without a
-        service account nothing that runs on a machine has rights in the cloud.
+        """The BulkInsertInstanceResource for up to `count` machines, at least one: deleted when preempted, without
+        rights in the cloud.
         """
         settings = self.settings
         labels = {**settings.tags, FLEET_TAG: settings.name, LAUNCH_TAG: self.token}

@@ -1,7 +1,4 @@
-"""Google's prices, from the catalogue of Cloud Billing: the sum of a machine's vCPUs, memory and GPUs.
-
-https://cloud.google.com/billing/docs/reference/rest/v1/services.skus/list
-"""
+"""Google's prices by Cloud Billing's catalogue (services.skus.list): the sum of a machine's vCPUs, memory and GPUs."""
 
 import json
 import re

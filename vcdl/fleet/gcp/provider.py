@@ -32,10 +32,7 @@ _WRITE_ATTEMPTS = 5
 
 
 class GcpProvider(Provider):
-    """A fleet of Spot machines.
-
-    Raises FleetError without google-cloud-compute, FleetNotAuthorised without credentials.
-    """
+    """A fleet of Spot machines. Raises FleetError without its library, FleetNotAuthorised."""
 
     shows_within_s = 120.0
     """A launch lists its machines before it returns; it forgets a preempted one at once."""

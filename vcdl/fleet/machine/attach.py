@@ -1,7 +1,4 @@
-"""A shell script that makes a client of a machine that one already has.
-
-It installs BOINC's client, gives it our settings and the project's account, and nothing else.
-"""
+"""A shell script that makes a client of a machine that one has: BOINC's client, our settings and the account."""
 
 import shlex
 

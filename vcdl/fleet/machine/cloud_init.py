@@ -1,11 +1,7 @@
-"""The cloud-init file that an instance gets at its first boot, the same for both clouds.
+"""The cloud-init file of an instance's first boot, for both clouds: agent, set-up, settings, and the account key, which
+everyone who reads user data can read: use the weak one.
 
-It contains the agent, the set-up script, their settings, and the project's account key, which a BOINC client needs.
-Root on the instance, and everyone who can read its user data, can read the key. Use the weak one, which only fetches
-and reports work.
-
-The programs are in it as readable text. AWS takes 16 KB, so it is sent compressed as a whole, which cloud-init unpacks.
-Files that are compressed one by one and in base64 would be twice as large.
+AWS takes 16 KB: it is readable text, compressed as a whole, half as large as files compressed one by one.
 """
 
 import gzip
@@ -58,9 +54,8 @@ _PREFERENCES = {
 
 
 def user_data(settings: FleetSettings, account_key: str) -> str:
-    """The cloud-init file of a fleet's instances, the same for the same arguments. It contains the key: never log it.
-
-    Raises FleetError when it is larger, compressed, than AWS allows.
+    """The cloud-init file of a fleet's instances. It contains the key: never log it. Raises FleetError when it is
+    larger, compressed, than AWS allows.
     """
     gpus = settings.capacity.unit == "gpu"
     life_s = settings.max_life_h * 3600 + settings.drain_s + GRACE_S
@@ -103,10 +98,7 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
 
 
 def client_files(url: str, account_key: str, gpus: bool) -> dict[str, str]:
-    """The files of a BOINC client that works for one project, by name.
-
-    The client reads the account's when it starts, so the key is nobody's argument.
-    """
+    """The files of a BOINC client for one project, by name; it reads the account's at its start."""
     options = {**_OPTIONS, **({} if gpus else {"no_gpus": 1})}
     return {
         "cc_config.xml": _xml({"cc_config": {"options": options}}),
