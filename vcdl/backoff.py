@@ -85,8 +85,7 @@ class Attempts:
         return self.clock() >= self._not_before_s
 
     def attempt(self, step: Callable[[], Result]) -> Result | None:
-        """Call `step` if it is due; returns its result, or None when it waits, as after Unavailable. Other errors pass.
-        """
+        """Call `step` if it is due; returns its result, or None when it waits, as after Unavailable. Others pass."""
         if not self.is_due:
             return None
         try:

@@ -106,8 +106,7 @@ class VcdlError(Exception):
 
 
 class Unavailable(VcdlError):
-    """A resource is away, full or busy: the call did nothing, and works once that is mended. Long-running callers wait.
-    """
+    """A resource is away, full or busy: the call did nothing, and works once mended. Long-running callers wait."""
 
 
 class JobError(VcdlError):

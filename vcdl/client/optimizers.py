@@ -1,5 +1,4 @@
-"""Each optimizer of Keras: the rate that suits short subtasks, and what differs from Keras' own (docs/optimizers.md).
-"""
+"""Each optimizer of Keras: its rate in short subtasks, and what differs from Keras' own (docs/optimizers.md)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

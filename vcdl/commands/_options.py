@@ -3,8 +3,10 @@
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -27,6 +29,20 @@ project_option = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     help="A BOINC project: DIR is then the name of a job in it [default: the job that runs, or changed last].",
 )
+
+
+def packed(kind: Any, name: str) -> Callable[[F], F]:
+    """The options that are fields of a dataclass, handed to the command as one object, its argument `name`."""
+
+    def decorated(function: F) -> F:
+        @wraps(function)
+        def with_object(**options: Any) -> Any:
+            given = {field.name: options.pop(field.name) for field in fields(kind) if field.name in options}
+            return function(**options, **{name: kind(**given)})
+
+        return cast(F, with_object)
+
+    return decorated
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vcdl.commands._elsewhere import ServedCommand
-from vcdl.commands._options import json_option, seconds, set_option
+from vcdl.commands._options import json_option, packed, seconds, set_option
 from vcdl.errors import ExitCode, RunFolderError
 
 if TYPE_CHECKING:
@@ -200,18 +200,13 @@ def _choices(
 )
 @set_option
 @json_option
+@packed(PlanWishes, "wishes")
 def command(
-    job_file: Path,
-    run: Path | None,
-    output: Path | None,
-    overrides: tuple[str, ...],
-    as_json: bool,
-    **wishes: Any,
+    job_file: Path, run: Path | None, output: Path | None, overrides: tuple[str, ...], as_json: bool, wishes: PlanWishes
 ) -> ExitCode:
     """Show what a job will take and cost, and which hosts to take."""
     from vcdl.job import load_job
 
-    wished = PlanWishes(**wishes)
-    if wished.fleet is not None and wished.hosts is not None:
+    if wishes.fleet is not None and wishes.hosts is not None:
         raise click.UsageError("--fleet and --hosts are two answers to the same question: choose one")
-    return plan(load_job(job_file, overrides), run, wished, output, as_json)
+    return plan(load_job(job_file, overrides), run, wishes, output, as_json)

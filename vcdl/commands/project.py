@@ -2,12 +2,13 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
-from vcdl.commands._options import json_option
+from vcdl.boinc.project.wishes import Wishes
+from vcdl.commands._options import json_option, packed
 from vcdl.errors import ExitCode
 
 _EXAMPLES = """\b
@@ -82,23 +83,17 @@ def command() -> None:
 )
 @click.option("--force", is_flag=True, help="Give up tasks of other apps that were made without upload certificates.")
 @_dry_run
-def install_command(
-    project_dir: Path,
-    store_url: str | None,
-    python: Path,
-    service_port: int | None,
-    dry_run: bool,
-    **wishes: Any,
-) -> ExitCode:
+@packed(Wishes, "wishes")
+def install_command(project_dir: Path, dry_run: bool, wishes: Wishes) -> ExitCode:
     """Add app, daemons, plan classes and settings to a project, or update them."""
     from vcdl.boinc.grid.database import BoincDatabase
     from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.boinc.project.install import install, preview
-    from vcdl.boinc.project.plan import Wishes, password_beside, plan_install, service_command
+    from vcdl.boinc.project.plan import password_beside, plan_install, service_command
 
-    password = password_beside(store_url, os.environ) if store_url else ""
+    password = password_beside(wishes.store_url, os.environ) if wishes.store_url else ""
     project = BoincProject.at(project_dir)
-    wished = Wishes(Path.cwd() / python, store_url, password, service_port=service_port, **wishes)
+    wished = replace(wishes, python=Path.cwd() / wishes.python, store_password=password)
     database = BoincDatabase(project)
     try:
         plan = plan_install(project, database, wished)
@@ -109,8 +104,8 @@ def install_command(
             click.echo(line)
     finally:
         database.close()
-    if service_port:
-        _say_how_apache_passes(service_command(plan.config, service_port))
+    if wishes.service_port:
+        _say_how_apache_passes(service_command(plan.config, wishes.service_port))
     if not dry_run:
         click.echo(
             f"installed; now, in {project.path}: bin/stop; bin/start "

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import click
 
+from vcdl.commands._options import packed
 from vcdl.errors import ExitCode, GridError, RunFolderError, folder_errors
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -171,6 +172,7 @@ def _path(_context: click.Context, _parameter: click.Parameter, value: str) -> s
     help="Open a browser, at a job's page if you name one.",
 )
 @served_options
-def command(**options: Any) -> ExitCode:
+@packed(ServiceOrder, "order")
+def command(order: ServiceOrder) -> ExitCode:
     """Show runs in a browser."""
-    return serve(ServiceOrder(**options))
+    return serve(order)

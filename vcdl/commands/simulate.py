@@ -2,12 +2,13 @@
 
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands._options import set_option
+from vcdl.commands._options import packed, set_option
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -23,6 +24,25 @@ Examples:
 
 Trains for real on this machine's cores; times are those of the simulated clients. The same
 settings give the same run, bit for bit. docs/simulate.md lists the keys of a clients file."""
+
+
+@dataclass(frozen=True)
+class ClientOptions:
+    """The options that say who trains."""
+
+    clients_file: Path | None = None
+    settings: tuple[str, ...] = ()
+    clients: int | None = None
+    slots: int | None = None
+    servers: int | None = None
+
+    def fleet(self) -> "ClientFleet":
+        """The simulated clients. Raises JobError."""
+        from vcdl.simulate.client_fleet import load_clients
+
+        counts = {"clients": self.clients, "slots": self.slots, "servers": self.servers}
+        given = [f"{key}={count}" for key, count in counts.items() if count is not None]
+        return load_clients(self.clients_file, [*given, *self.settings])
 
 
 def simulate_times(job: "Job", fleet: "ClientFleet", out: Path | None = None, as_json: bool = False) -> ExitCode:
@@ -124,19 +144,17 @@ def _results(report: "Report", real_s: float) -> list[str]:
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder [default: runs/NAME-simulated]."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; progress is shown on stderr.")
+@packed(ClientOptions, "clients")
 def command(
-    job_file: Path, overrides: tuple[str, ...], training: str, out: Path | None, as_json: bool, **clients: Any
+    job_file: Path,
+    overrides: tuple[str, ...],
+    training: str,
+    out: Path | None,
+    as_json: bool,
+    clients: ClientOptions,
 ) -> ExitCode:
     """Train a job on simulated clients, in virtual time."""
     from vcdl.job import load_job
 
-    fleet, job = _fleet(**clients), load_job(job_file, overrides)
+    fleet, job = clients.fleet(), load_job(job_file, overrides)
     return (simulate_times if training == "none" else simulate)(job, fleet, out, as_json)
-
-
-def _fleet(clients_file: Path | None, settings: tuple[str, ...], **counts: int | None) -> "ClientFleet":
-    """The simulated clients that the options name. Raises JobError."""
-    from vcdl.simulate.client_fleet import load_clients
-
-    given = [f"{key}={count}" for key, count in counts.items() if count is not None]
-    return load_clients(clients_file, [*given, *settings])

@@ -10,13 +10,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands._options import seconds
+from vcdl.commands._options import packed, seconds
 from vcdl.errors import ExitCode, GridError, VcdlError, folder_errors
 
 if TYPE_CHECKING:
@@ -35,16 +36,20 @@ code 130: the job is not over. A second one ends it at once; another pilot then
 trains the subtask."""
 
 
-def worker(
-    folder: Path,
-    for_s: float | None,
-    idle_s: float,
-    threads: int | None,
-    scratch: Path | None,
-    *,
-    allow_code: bool,
-    server: str | None,
-) -> ExitCode:
+@dataclass(frozen=True)
+class PilotOrder:
+    """The options of a pilot."""
+
+    folder: Path
+    for_s: float | None
+    idle_s: float
+    threads: int | None
+    scratch: Path | None
+    server: str | None
+    allow_code: bool
+
+
+def worker(order: PilotOrder) -> ExitCode:
     """Train subtasks of a run until it is over (OK), the time is up, or a signal comes. Raises VcdlError."""
     from vcdl.pool.desks import PoolFolder
     from vcdl.pool.pilot import Pilot, SharedPool
@@ -53,11 +58,11 @@ def worker(
     from vcdl.remote.pilot_pool import RemotePool
     from vcdl.remote.service_client import ServiceClient
 
-    name = _name()
-    if server is None:
+    name, folder = _name(), order.folder
+    if order.server is None:
         pool: SharedPool = PoolFolder.of(folder.resolve())
     else:
-        connection = connection_of(server)
+        connection = connection_of(order.server)
         # One try a request, and no long one: the pilot itself tries again, and its lease runs meanwhile.
         pool = RemotePool(ServiceClient(connection, _REQUEST_S, tries=1), str(folder))
         name = f"{connection.token.removeprefix('vcdl_').partition('_')[0]}.{name}"
@@ -67,17 +72,18 @@ def worker(
         raise GridError(f"{error.filename or pool.where}: {error.strerror or error}") from error
     if driver is None:
         raise GridError(f"no pool has begun in {folder}: `vcdl pool JOB.yaml --out {folder}` begins one")
-    if driver.brings_code and not allow_code:
+    if driver.brings_code and not order.allow_code:
         raise GridError(
             f"the job in {folder} brings code of its own (model > code), which would run here with your rights: "
             "if you trust who drives it, add --allow-code"
         )
-    with _scratch(scratch) as own:
-        processes = PilotWorker(threads or len(os.sched_getaffinity(0)), own / "worker.log", allows_code=allow_code)
-        pilot = Pilot(name, pool, processes, own, idle_s, _say)
+    with _scratch(order.scratch) as own:
+        threads = order.threads or len(os.sched_getaffinity(0))
+        processes = PilotWorker(threads, own / "worker.log", allows_code=order.allow_code)
+        pilot = Pilot(name, pool, processes, own, order.idle_s, _say)
         _leave_on_signals(pilot)
         try:
-            _fly(pilot, for_s)
+            _fly(pilot, order.for_s)
         finally:
             processes.close()
     if pilot.why_left:
@@ -142,14 +148,7 @@ def _say(words: str) -> None:
 )  # fmt: skip
 @click.option("--server", metavar="NAME", help="FOLDER is a job of a service of `vcdl login`.")
 @click.option("--allow-code", is_flag=True, help="Run the code that a job brings (model > code).")
-def command(
-    folder: Path,
-    for_s: float | None,
-    idle_s: float,
-    threads: int | None,
-    scratch: Path | None,
-    server: str | None,
-    allow_code: bool,
-) -> ExitCode:
+@packed(PilotOrder, "order")
+def command(order: PilotOrder) -> ExitCode:
     """Train subtasks of a pool's run in FOLDER."""
-    return worker(folder, for_s, idle_s, threads, scratch, allow_code=allow_code, server=server)
+    return worker(order)

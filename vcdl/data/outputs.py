@@ -1,5 +1,4 @@
-"""Labels of several outputs, checked and numbered each for itself, as fields of a structured array (vcdl.wire.inputs).
-"""
+"""Labels of several outputs, checked and numbered each for itself, as fields of an array (vcdl.wire.inputs)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

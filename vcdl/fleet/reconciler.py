@@ -161,8 +161,7 @@ def _first(instances: Iterable[Instance], unit: Unit, units: int) -> list[Instan
 
 
 def _surplus(instances: Iterable[Instance], unit: Unit, spare: int) -> list[Instance]:
-    """The youngest instances that fit into the spare units, on demand first, then by id: the same for all reconcilers.
-    """
+    """The youngest instances that fit into the spare units, on demand first, then by id: the same for all."""
     chosen = []
     working = [i for i in instances if i.is_capacity and not i.is_assumed]
     for instance in sorted(working, key=lambda i: (i.pool.on_demand, i.launched_s, i.id), reverse=True):

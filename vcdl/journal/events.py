@@ -1,5 +1,4 @@
-"""The events of a job, as frozen facts of its journal; one with a `key` is there once, however often it is delivered.
-"""
+"""The events of a job, as frozen facts of its journal; one with a `key` is there once, however often it comes."""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -41,8 +41,7 @@ class KeptState(Generic[F]):
     """A folded state and how far it has come: begun from what is kept, brought up to date, kept again."""
 
     def __init__(self, journal: Journal, name: str, new: F, *, settings: str = "", code: tuple[str, ...] = ()) -> None:
-        """`new`: the state before all. `settings`, `code`: what it follows from besides events, and files that fold it.
-        """
+        """`new`: the state before all. `settings`, `code`: what it follows beyond events, and files that fold it."""
         self.state = new
         self.last_id = 0
         self._journal = journal

@@ -1,5 +1,4 @@
-"""A child of a local run, an evaluator or a parameter server: restarted when it dies, and ended when its input closes.
-"""
+"""A child of a local run, an evaluator or a parameter server: restarted when it dies, gone when its input closes."""
 
 import contextlib
 import os

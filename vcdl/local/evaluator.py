@@ -1,5 +1,4 @@
-"""`python -m vcdl.local.evaluator RUN_FOLDER`: may be killed and started again at any moment, until its input closes.
-"""
+"""`python -m vcdl.local.evaluator RUN_FOLDER`: may be killed and started again at any time, until its input closes."""
 
 import sys
 import time

@@ -64,8 +64,7 @@ class Evaluator:
         return samples._replace(y=as_compared(y, self._model) if isinstance(y, np.ndarray) else y)
 
     def run_once(self) -> int:
-        """Evaluate what is wanted, or train an upload again for a while. Returns how many were evaluated, or are left.
-        """
+        """Evaluate what is wanted, or train an upload again a while. Returns how many were evaluated, or are left."""
         self._follow()
         wanted = list(self._history.wanted.values())
         for evaluation in wanted:

@@ -146,8 +146,7 @@ class DrivenGrid(Grid, Results):
         return ()
 
     def missing_uploads(self, workunits: Collection[str]) -> set[str]:
-        """The workunits whose upload is in the journal, or was deleted; none where the run's own process claims them.
-        """
+        """The workunits whose upload is in the journal, or gone; none where the run's own process claims them."""
         return set()
 
     def lose(self, workunits: Collection[str]) -> None:

@@ -188,8 +188,7 @@ class JobState:
 
     @property
     def to_take_back(self) -> tuple[str, tuple[int, ...], int] | None:
-        """A convicted host, the versions of its uploads since one to go back to, and the newest such one without them.
-        """
+        """A convicted host, the versions of its uploads since one to go back to, and the newest such without."""
         for host, versions in self.convicted.items():
             if later := tuple(version for version in versions if version > self.covered):
                 return host, later, max(end for end in (self.covered, *self.watch.to_keep) if end < later[0])

@@ -70,8 +70,7 @@ def _with_what_follows(updates: Sequence[UpdateApplied], bad: Sequence[int]) -> 
 def _dropped(
     run: Run, to: int, later: Sequence[UpdateApplied], bad: Sequence[UpdateApplied]
 ) -> Sequence[UpdateApplied]:
-    """The bad updates later than `to`; all, where the others cannot be folded again. Raises WeightsFileError for `to`.
-    """
+    """The bad updates later than `to`; all, where others cannot be folded again. Raises WeightsFileError for `to`."""
     whole, left_out = whole_of(to, run), {update.version for update in bad}
     try:
         for update in later:

@@ -86,8 +86,7 @@ class Verification:
     def __init__(
         self, run: Run, journal: Journal, hosts: KeptState[HostHistory], retraining: Retraining, *, draws: bool
     ) -> None:
-        """`hosts`: the job's; what they brought before is not drawn. `draws`: whether the model draws random numbers.
-        """
+        """`hosts`: the job's; what they brought before is not drawn. `draws`: does the model draw numbers?."""
         import keras
 
         self._run = run

@@ -93,8 +93,7 @@ class PoolGrid(FolderGrid):
         self._judged_s = -math.inf
 
     def start(self) -> None:
-        """Take up what lies on desks and among uploads. Raises GridError, also while another machine drives this run.
-        """
+        """Take up what lies on desks and in uploads. Raises GridError, also while another machine drives this run."""
         with _errors_of(self._pool):
             self._pool.make()
             self._refuse_another()

@@ -49,8 +49,7 @@ def measured_run(folder: RunFolder) -> RunProfile:
 
 
 def measured_here(job: Job) -> RunProfile:
-    """The profile of the job's first subtasks, for at most MOST_S. Raises VcdlError, RunFolderError without an update.
-    """
+    """The profile of the job's first subtasks, for at most MOST_S. Raises VcdlError, RunFolderError without update."""
     stop = job.stop.model_copy(update={"wall_time_s": MOST_S, "target_accuracy": None, "target": None})
     workers = job.grid.workers if isinstance(job.grid.workers, int) else os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="vcdl-plan-") as path:

@@ -99,8 +99,7 @@ class OwnStatistics:
 
 
 def set_own_statistics(run: "Run", model: Any) -> None:
-    """Set the statistics of a run's model that leaves it; clients' stay where samples are gone. Raises FileUnavailable.
-    """
+    """Set the statistics of a run's model that leaves it; without samples clients' stay. Raises FileUnavailable."""
     try:
         statistics = OwnStatistics.of(run, model)
     except DataError as error:

@@ -82,8 +82,7 @@ class ClientFleet(Section):
 
 
 def load_clients(path: Path | None, overrides: Sequence[str] = ()) -> ClientFleet:
-    """Read and check a clients file, None: defaults, with keys replaced: `("lost=0.3",)`. Raises JobError, a line each.
-    """
+    """Check a clients file, None: defaults, with keys replaced: `("lost=0.3",)`. Raises JobError, a line each."""
     return load_section(ClientFleet, CLIENTS, path, overrides)
 
 

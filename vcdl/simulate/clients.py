@@ -72,8 +72,7 @@ class Clients:
         bytes_down: int = 0,
         target_s: float | None = None,
     ) -> SubtaskOutcome:
-        """The outcome of a subtask that begins now; `losses` of its workunit before; `target_s`: its longest training.
-        """
+        """The outcome of a subtask that begins now; `losses` of its workunit before; `target_s`: at most so long."""
         fleet, host = self.fleet, self.host(client)
         draw = [fleet.seed, _SUBTASK, client, name.epoch, name.shard, name.attempt]
         rng = np.random.default_rng([*draw, losses] if losses else draw)

@@ -21,8 +21,7 @@ class VirtualTime:
         heapq.heappush(self._announced, (max(time_s, self._now_s), next(self._numbers), happen))
 
     def advance(self, limit_s: float) -> bool:
-        """Move to the next event, or to `limit_s` if that comes first, and run all of its moment; False: there is none.
-        """
+        """Move to the next event, or to `limit_s` if that is first, and run all of its moment; False: there is none."""
         if not self._announced:
             return False
         self._now_s = max(self._now_s, min(self._announced[0][0], limit_s))

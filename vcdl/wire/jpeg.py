@@ -1,5 +1,4 @@
-"""Pictures that travel as JPEG: `x` has the files, `ends` their ends, `shape` a sample's. Pillow or TensorFlow decodes.
-"""
+"""Pictures that travel as JPEG: `x` has the files, `ends` their ends, `shape` that of one."""
 
 import io
 from collections.abc import Callable

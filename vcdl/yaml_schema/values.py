@@ -1,5 +1,4 @@
-"""The kinds of values in our YAML files, checked strictly: `true` is no number, `"5"` not 5; a refusal is a sentence.
-"""
+"""The kinds of values in our YAML files, checked strictly: `true` is no number, `"5"` not 5; refusals are sentences."""
 
 import json
 import math

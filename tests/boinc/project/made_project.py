@@ -13,7 +13,8 @@ from tests.places import ROOT
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project.install import install
-from vcdl.boinc.project.plan import Wishes, plan_install
+from vcdl.boinc.project.plan import plan_install
+from vcdl.boinc.project.wishes import Wishes
 
 PROJECT_XML = b"""\
 <boinc>

@@ -18,9 +18,10 @@ from vcdl.boinc.grid.environment import read_environment
 from vcdl.boinc.project import app_version, files, processes
 from vcdl.boinc.project.app_version import ClientFiles
 from vcdl.boinc.project.install import install, preview
-from vcdl.boinc.project.plan import InstallPlan, Wishes, plan_install
+from vcdl.boinc.project.plan import InstallPlan, plan_install
 from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.boinc.project.uninstall import plan_removal
+from vcdl.boinc.project.wishes import Wishes
 from vcdl.errors import GridError
 from vcdl.files.shipped import shipped
 

@@ -1,5 +1,4 @@
-"""Folders that the project's user and the web server's share through the project's group, as make_project sets it up.
-"""
+"""Folders that the project's user and the web server's share by the project's group, as make_project sets it up."""
 
 import grp
 import os

@@ -1,5 +1,4 @@
-"""Checks of an upload's way: the handler makes a file as the web server's user, file_deleter deletes as the project's.
-"""
+"""Checks of an upload's way: the handler makes a file as the web server, file_deleter deletes as the project's."""
 
 import os
 import stat

@@ -70,8 +70,7 @@ def rest_after(ended: Iterable[Ended]) -> Rest | None:
 
 
 def of_hosts(ended: Mapping[int, Sequence[Ended]]) -> dict[int, list[Ended]]:
-    """The ended tasks without those that the server lost: one lost counts only where more others brought theirs then.
-    """
+    """The ended tasks without those that the server lost: one counts only where more others brought theirs then."""
     lost = {host: [one.time_s for one in tasks if one.end is End.LOST] for host, tasks in ended.items()}
     good = {host: [one.time_s for one in tasks if one.end is End.GOOD] for host, tasks in ended.items()}
 

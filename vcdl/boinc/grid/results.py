@@ -85,8 +85,7 @@ class BoincResults(Results):
             yield
 
     def claim(self) -> Sequence[Outcome]:
-        """The oldest free workunits that have ended, and this turn's not `done`. Raises GridError, also for an upload.
-        """
+        """The oldest free workunits that have ended, and this turn's not `done`. Raises GridError."""
         match, arguments = of_job(self._job)
         candidates = self._database.execute(
             f"SELECT w.id FROM workunit w WHERE w.appid = %s AND w.assimilate_state = %s AND {match}"

@@ -250,8 +250,7 @@ def published_names(folder: Path) -> list[str]:
 
 
 def others_unpublished(apps: Path, known: set[tuple[str, int, str, str]]) -> list[str]:
-    """App versions of other apps that would be published, too. `known`: app, number, platform and plan class of each.
-    """
+    """App versions of other apps that it would publish. `known`: app, number, platform and plan class of each."""
     found = []
     for app in _subfolders(apps):
         for version in _subfolders(app):

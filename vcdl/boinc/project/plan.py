@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,6 +25,7 @@ from vcdl.boinc.project.edited_files import EDITED, SERVICE, Fragment
 from vcdl.boinc.project.pages import pages
 from vcdl.boinc.project.record import Edit, Record
 from vcdl.boinc.project.server_config import ServerConfig
+from vcdl.boinc.project.wishes import Wishes
 from vcdl.boinc.runtime.published import dropped, kept_path, kept_wrapper, wanted
 from vcdl.errors import GridError, split_password
 from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE, StoreSettings
@@ -32,29 +33,6 @@ from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE, StoreSettings
 _PROGRAMS = ("create_work", "script_validator", "sign_executable", "xadd", "update_versions", "feeder", "transitioner")
 _KEYS = ("upload_private", "upload_public", "code_sign_public")
 _CERTIFICATES = (b"<dont_generate_upload_certificates>0<", b"<ignore_upload_certificates>0<")
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """The operator's choices; None keeps the choice of an earlier install."""
-
-    python: Path
-    store_url: str | None = None
-    """The store of jobs that name none; empty: none any more."""
-    store_password: str = field(default="", repr=False)
-    """Goes with `store_url`, where that has none."""
-    threads: int | None = None
-    """Cores of a CPU task; at first 1."""
-    runtimes: tuple[Path, ...] = ()
-    """Pythons for volunteers, made by vcdl client runtime; those of other platforms stay."""
-    without_runtimes: tuple[str, ...] = ()
-    """Names of platforms whose runtime is not published any more; with _gpu the one for GPUs."""
-    wrapper: Path | None = None
-    """BOINC's wrapper for Windows."""
-    service_port: int | None = None
-    """Where the service of the project listens; 0: there is none any more."""
-    force: bool = False
-    """Whether to install although open tasks of other apps would lose their uploads."""
 
 
 @dataclass(frozen=True)

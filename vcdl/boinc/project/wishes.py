@@ -1,0 +1,27 @@
+"""What an operator may choose for an install: light, as `vcdl project --help` imports it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """The operator's choices; None keeps the choice of an earlier install."""
+
+    python: Path
+    store_url: str | None = None
+    """The store of jobs that name none; empty: none any more."""
+    store_password: str = field(default="", repr=False)
+    """Goes with `store_url`, where that has none."""
+    threads: int | None = None
+    """Cores of a CPU task; at first 1."""
+    runtimes: tuple[Path, ...] = ()
+    """Pythons for volunteers, made by vcdl client runtime; those of other platforms stay."""
+    without_runtimes: tuple[str, ...] = ()
+    """Names of platforms whose runtime is not published any more; with _gpu the one for GPUs."""
+    wrapper: Path | None = None
+    """BOINC's wrapper for Windows."""
+    service_port: int | None = None
+    """Where the service of the project listens; 0: there is none any more."""
+    force: bool = False
+    """Whether to install although open tasks of other apps would lose their uploads."""
