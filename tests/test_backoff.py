@@ -7,9 +7,9 @@ import pytest
 
 from tests.manual_clock import Clock
 from tests.trickle import IN_BODY, IN_HEADERS, Trickle
-from vcdl.backoff import Attempts, Backoff, retry, wait_until, within
 from vcdl.boinc.doctor import asking
 from vcdl.errors import FleetError, FleetUnavailable, RunFolderFull, StoreError, StoreUnavailable, Unavailable
+from vcdl.errors.backoff import Attempts, Backoff, retry, wait_until, within
 from vcdl.fleet import project
 from vcdl.fleet.gcp import prices
 

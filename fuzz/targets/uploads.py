@@ -14,9 +14,10 @@ import numpy as np
 
 from fuzz.mutations import as_json, mutated, mutated_json, odd_float32
 from fuzz.target import Target, hold
-from vcdl.checks import Refused, UploadCheck
+from vcdl.checks import UploadCheck
 from vcdl.checks.upload_reader import opened_upload
 from vcdl.codecs.encoding import Encoding
+from vcdl.errors.refusal import Refused
 from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, UploadFacts, UploadFiles
 from vcdl.rules.bounds import Bounds
 from vcdl.rules.forecast import Forecast

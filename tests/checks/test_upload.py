@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.places import DOCS
 from tests.uploads import read_upload
-from vcdl.checks import Refusal, Refused, UploadCheck
+from vcdl.checks import UploadCheck
+from vcdl.errors.refusal import Refusal, Refused
 from vcdl.wire.fields import FORMAT
 from vcdl.wire.weights import Layout, Variable, Vector, write_weights
 from vcdl.wire.workunit import UpdateHeader

@@ -234,8 +234,8 @@ def test_the_client_trains_alone_on_every_backend(backend: str, tmp_path: Path) 
     assert not facts["before"], "importing the client takes NumPy and h5py only"
     others = [name for name in facts["ours"] if not name.startswith(("vcdl.client", "vcdl.codecs"))]
     assert others == [
-        "vcdl.backoff",
         "vcdl.errors",
+        "vcdl.errors.backoff",
         "vcdl.files",
         "vcdl.files.atomic",
         "vcdl.version",

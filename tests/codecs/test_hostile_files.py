@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from tests.codecs.encodings import CODECS, LARGE, SMALL, changes, encoding
 from tests.examples import examples
 from tests.uploads import header_of, read_upload
-from vcdl.checks import Refusal, Refused, UploadCheck
+from vcdl.checks import UploadCheck
 from vcdl.codecs.base import SCALE_BLOCK
 from vcdl.errors import WeightsFileError
+from vcdl.errors.refusal import Refusal, Refused
 from vcdl.wire.hdf5_form import ENCODED
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import opened_dataset, write_dataset, write_weights

@@ -26,7 +26,7 @@ SHA256 = hashlib.sha256(TABLE).hexdigest()
 def _quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(remote, "SILENCE_S", 0.3)
-    monkeypatch.setattr("vcdl.backoff.Backoff.next_wait_s", lambda self: 0.0)
+    monkeypatch.setattr("vcdl.errors.backoff.Backoff.next_wait_s", lambda self: 0.0)
 
 
 @dataclass

@@ -12,8 +12,8 @@ from tests.examples import some
 from tests.memory_grid import Fuse, Killed
 from tests.plans import a_plan
 from tests.server import RULE, SIZE, Disk, Server
-from vcdl.checks import Refusal
 from vcdl.errors import FileUnavailable
+from vcdl.errors.refusal import Refusal
 from vcdl.job.schema import EVERY_EPOCH
 from vcdl.journal.events import (
     Event,

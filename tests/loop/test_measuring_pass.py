@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from tests.rules.updates import noise
-from vcdl.checks import Refusal, UploadCheck
+from vcdl.checks import UploadCheck
 from vcdl.client.residual import HostMemory, write_upload
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import FileUnavailable
+from vcdl.errors.refusal import Refusal
 from vcdl.loop.reference_file import ReferenceFile
 from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, UploadFacts, UploadFiles
 from vcdl.rules.bounds import Bounds

@@ -15,8 +15,8 @@ from tests.examples import some
 from tests.memory_grid import FillingDisk, Fuse, Killed
 from tests.plans import a_plan
 from tests.server import SIZE, TRAINING, Disk, Server
-from vcdl.checks import Refusal
 from vcdl.errors import RunFolderError, RunFolderFull, Unavailable
+from vcdl.errors.refusal import Refusal
 from vcdl.job.lr_schedule import LrSchedule
 from vcdl.job.schema import EVERY_EPOCH
 from vcdl.journal.events import (

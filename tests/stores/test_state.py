@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.stores.conftest import Service
-from vcdl.checks import Refusal, Refused
 from vcdl.errors import StoreLost
+from vcdl.errors.refusal import Refusal, Refused
 from vcdl.rules.base import Rule, Update
 from vcdl.rules.damping import Constant
 from vcdl.rules.fedbuff import FedBuff

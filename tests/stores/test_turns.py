@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from vcdl.checks import Refusal
+from vcdl.errors.refusal import Refusal
 from vcdl.rules.base import Update
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores import Applied, Boundary, Change, FileStore, Fold, Unfit

@@ -13,8 +13,8 @@ from tests.recorded_run import FIRST_SESSION, recorded
 from tests.run_folders import make_run
 from tests.web.asking import asking
 from tests.web.served import served
-from vcdl.backoff import wait_until
 from vcdl.cli import exit_code_of
+from vcdl.errors.backoff import wait_until
 from vcdl.remote.connections import ServiceConnection, keep_connection
 from vcdl.run.frozen_job import read_frozen
 from vcdl.web.accounts import Accounts

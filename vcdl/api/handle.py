@@ -14,8 +14,8 @@ from vcdl.api.history import History
 from vcdl.api.order import ChildOrder
 from vcdl.api.process import RunProcess
 from vcdl.api.showing import shown_run
-from vcdl.backoff import wait_until
 from vcdl.errors import RunFolderError
+from vcdl.errors.backoff import wait_until
 from vcdl.job import Job, load_frozen_job
 from vcdl.journal.events import Event
 from vcdl.report.outcome import outcome_lines

@@ -33,12 +33,12 @@ from vcdl.api.settings import plain
 from vcdl.api.spooled import is_stream, spooled
 from vcdl.api.task import as_classes, refuse_one_hot, task_of
 from vcdl.client.own_code import OwnCode
-from vcdl.errors import DataError, JobError, folder_errors
+from vcdl.errors import DataError, JobError, folder_errors, nearest
 from vcdl.job import Job
 from vcdl.models.code_folder import read_code
 from vcdl.run.finding import folder_for
 from vcdl.run.folder import RunFolder
-from vcdl.yaml_schema.reading import YamlDumper, nearest
+from vcdl.yaml_schema.reading import YamlDumper
 from vcdl.yaml_schema.section import section_of
 
 _ARGUMENTS = {

@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from vcdl.checks.refusal import Refusal, Refused
+from vcdl.errors.refusal import Refusal, Refused
 
 _LONGEST = 4.0
 """Longest whole step in usual lengths; honest ones stay below 2.1, with very different data, too (decision 025)."""

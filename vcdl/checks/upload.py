@@ -12,13 +12,13 @@ import numpy as np
 
 from vcdl.checks.claims import LARGEST_LOSS, LONGEST_S
 from vcdl.checks.norm import NormMeter, trained_norm
-from vcdl.checks.refusal import Refusal, Refused
 from vcdl.checks.step import Step, StepCheck
 from vcdl.checks.upload_reader import opened_upload
 from vcdl.codecs.base import CHUNK
 from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors import WeightsFileError, WorkunitError
+from vcdl.errors.refusal import Refusal, Refused
 from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import PLAIN, Transport, UpdateHeader, WorkunitName
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from vcdl.checks.refusal import Refusal, Refused
 from vcdl.codecs.encoding import BlockSource, Encoding
 from vcdl.errors import WeightsFileError
+from vcdl.errors.refusal import Refusal, Refused
 from vcdl.wire.weights import Vector, WeightsFile, opened_weights
 
 

@@ -15,10 +15,10 @@ from http.client import NOT_FOUND, HTTPException
 from pathlib import Path
 from typing import BinaryIO
 
-from vcdl.backoff import within
 from vcdl.client.inputs import PARAMS_FILE, read_params
 from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.errors import WeightsFileError, WorkunitError
+from vcdl.errors.backoff import within
 from vcdl.files.atomic import atomic_write
 from vcdl.wire.newest import MOST_BYTES, Newest, PublicKey, is_web_address, read_signed
 from vcdl.wire.weights import Layout, Vector

@@ -36,7 +36,7 @@ def keep_pilots(folder: Path, script: Path, pilots: int, queue_kind: str) -> Exi
     import signal
     import time
 
-    from vcdl.backoff import Attempts
+    from vcdl.errors.backoff import Attempts
     from vcdl.pool.desks import PoolFolder
     from vcdl.pool.queues import QUEUES, queue_name
 

@@ -25,7 +25,7 @@ Ctrl-C ends the display, not the run."""
 
 def watch(path: Path | None = None, fleet: Path | None = None) -> ExitCode:
     """Show a run until it has ended or is paused. Raises RunFolderError, JobError, JournalError."""
-    from vcdl.backoff import wait_until
+    from vcdl.errors.backoff import wait_until
     from vcdl.journal.observer import RunObserver
     from vcdl.report.display import display
     from vcdl.report.progress import RunGoal

@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from vcdl.backoff import Backoff
 from vcdl.errors import DataError, FileUnavailable, folder_errors
+from vcdl.errors.backoff import Backoff
 from vcdl.files.atomic import atomic_write
 from vcdl.files.lock import locked
 from vcdl.files.remote import AwayError, Remote, RemoteFile, remote_at, shown

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from vcdl.backoff import within
 from vcdl.errors import FleetError
+from vcdl.errors.backoff import within
 from vcdl.fleet.settings import CapacitySettings
 from vcdl.planner.time_left import all_left
 

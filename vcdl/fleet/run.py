@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vcdl.backoff import Attempts, Backoff
 from vcdl.errors import ExitCode, FleetError, FleetUnavailable, VcdlError
+from vcdl.errors.backoff import Attempts, Backoff
 from vcdl.fleet.controller import Controller
 from vcdl.fleet.reconciler import Observation
 from vcdl.fleet.settings import FleetSettings

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 from vcdl.client.metrics import metric_name, metric_names
+from vcdl.errors import nearest
 from vcdl.job.data import DataSettings
 from vcdl.job.outputs import OutputSettings
 from vcdl.job.training import MOST_EPOCHS, TrainingSettings
@@ -11,7 +12,7 @@ from vcdl.journal.monitor import MAX, MIN, Monitor
 from vcdl.wire.task import ACCURACY, HAS_CLASSES, LOSS, PREDICTS_NUMBERS, Task
 from vcdl.wire.workunit import Named
 from vcdl.yaml_schema import values as kinds
-from vcdl.yaml_schema.reading import Problem, nearest
+from vcdl.yaml_schema.reading import Problem
 from vcdl.yaml_schema.section import Section
 
 Mode = Literal["min", "max"]

@@ -115,7 +115,7 @@ class WorkunitCancelled(Event, frozen=True, tag="workunit_cancelled"):
 
 
 class ResultRefused(Event, frozen=True, tag="result_refused"):
-    """An upload did not pass the checks, and another client gets its workunit. `refusal`: of checks.Refusal."""
+    """An upload did not pass the checks, and another client gets its workunit. `refusal`: of errors.refusal."""
 
     keyed_by: ClassVar = "result_refused", "result", "workunit"
     workunit: str
@@ -173,7 +173,7 @@ class UpdateApplied(Event, frozen=True, tag="update_applied"):
 
 
 class UpdateRefused(Event, frozen=True, tag="update_refused"):
-    """An upload did not pass the checks; `refusal` is a name of vcdl.checks.Refusal."""
+    """An upload did not pass the checks; `refusal` is a name of vcdl.errors.refusal."""
 
     keyed_by: ClassVar = "refused", "workunit"
     workunit: str

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from vcdl.backoff import POLL_S, retry
+from vcdl.errors.backoff import POLL_S, retry
 from vcdl.local.child import end_with_parent, log_lines, run_child
 from vcdl.loop.evaluator import Evaluator
 from vcdl.run.folder import RunFolder

@@ -12,8 +12,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcdl.backoff import Attempts
 from vcdl.errors import DISK_FULL, GridError, RunFolderError, RunFolderFull, folder_error, start_cure
+from vcdl.errors.backoff import Attempts
 from vcdl.journal.events import WorkunitSent
 from vcdl.journal.observer import RunningTask
 from vcdl.local.death import how_it_died

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import FrameType
 
-from vcdl.backoff import Attempts
+from vcdl.errors.backoff import Attempts
 from vcdl.files.atomic import sweep
 from vcdl.job import Job
 from vcdl.journal.events import EvaluatorDied, Recorded, StopReason, VersionEvaluated

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from vcdl.backoff import retry
 from vcdl.errors import StoreLost
+from vcdl.errors.backoff import retry
 from vcdl.journal.kept_state import kept_history
 from vcdl.local.child import end_with_parent, log_lines, run_child
 from vcdl.local.upload_folder import UploadFolder

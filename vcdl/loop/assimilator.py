@@ -9,9 +9,8 @@ from functools import partial
 
 from msgspec import structs
 
-from vcdl.checks import Refused
 from vcdl.checks.claims import LOSSES_KEPT, ClaimCheck, believed_times_s, believed_train_s
-from vcdl.checks.refusal import OF_CONTENT
+from vcdl.errors.refusal import OF_CONTENT, Refused
 from vcdl.journal.events import (
     Event,
     Recorded,

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from vcdl.checks import Refused
 from vcdl.checks.upload_reader import opened_upload
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import WeightsFileError, folder_errors
+from vcdl.errors.refusal import Refused
 from vcdl.journal.events import FilesChecked, UpdateApplied
 from vcdl.journal.journal import Journal
 from vcdl.run.run import Run

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
-from vcdl.checks import Refusal, Refused
+from vcdl.errors.refusal import Refusal, Refused
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import KeptState

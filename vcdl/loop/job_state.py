@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Self
 
-from vcdl.checks.refusal import OF_HOST
+from vcdl.errors.refusal import OF_HOST
 from vcdl.journal.events import (
     VALIDATION,
     EpochClosed,

@@ -34,9 +34,10 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from vcdl.checks import NormMeter, Refusal, Refused, Step
+from vcdl.checks import NormMeter, Step
 from vcdl.checks.upload_reader import UploadReader, opened_upload
 from vcdl.codecs.choose import up_encoding
+from vcdl.errors.refusal import Refusal, Refused
 from vcdl.loop.measuring_pass import MeasuringPass
 from vcdl.loop.reference_file import KEPT_NUMBERS, Reference, ReferenceFile
 from vcdl.rules.base import Rule, Update

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from msgspec import structs
 
-from vcdl.checks import Refused
 from vcdl.checks.agreement import TOLERANCE, disagreement
 from vcdl.checks.draw import rank
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import ModelError, RunFolderError, Unavailable, VcdlError, WeightsFileError, WorkunitError
+from vcdl.errors.refusal import Refused
 from vcdl.journal.events import (
     VALIDATION,
     Event,

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from vcdl.errors import ModelError
-from vcdl.yaml_schema.reading import nearest
+from vcdl.errors import ModelError, nearest
 
 
 def train_only(model: Any, patterns: Sequence[str]) -> None:

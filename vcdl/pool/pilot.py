@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from vcdl.backoff import Attempts, Backoff
 from vcdl.client.inputs import PARAMS_FILE
 from vcdl.client.newest import NEWEST_FILE, VERSION_FILE
 from vcdl.errors import DISK_FULL, WorkunitError
+from vcdl.errors.backoff import Attempts, Backoff
 from vcdl.pool.desks import Assignment, Driver, Message
 from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE, Workunit
 

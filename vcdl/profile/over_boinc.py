@@ -3,8 +3,8 @@
 import math
 import time
 
-from vcdl.backoff import wait_until
 from vcdl.errors import GridError
+from vcdl.errors.backoff import wait_until
 from vcdl.journal.observer import RunObserver
 from vcdl.profile.stages import AWAY, OF_HOST, RunProfile
 from vcdl.profile.stalls import Stall, network_stall

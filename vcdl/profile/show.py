@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vcdl.files.atomic import whole_file
 from vcdl.profile.advice import Advice
 from vcdl.profile.measured_hosts import HostClass, host_classes
 from vcdl.profile.stages import MEANINGS, STAGES, RunProfile, StageSums
-from vcdl.report.plot import round_step
+from vcdl.report.plot import round_step, save
 from vcdl.report.wording import aligned, duration, plural, printable
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ _LEAST = 0.005
 _COLUMNS = 6
 """Most columns beside all hosts; further ones are left to --json."""
 _INCHES = (8.0, 5.4)
-_DOTS_PER_INCH = 150
 _MANY = 40
 """Bars between which there is no room any more."""
 
@@ -57,11 +55,9 @@ def profile_json(profile: RunProfile, advice: Advice | None) -> dict[str, Any]:
 
 def draw_profile(profile: RunProfile, output: Path, title: str) -> None:
     """Draw a mean subtask's stages by epoch, and by class of hosts if several. Raises RunFolderError."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_INCHES, layout="constrained")
-    FigureCanvasAgg(figure)
     classes = host_classes(profile)
     above, *below = figure.subplots(1 + (len(classes) > 1), 1, squeeze=False).flat
     _draw(above, [(str(epoch), profile.by_epoch[epoch]) for epoch in profile.epochs])
@@ -71,8 +67,7 @@ def draw_profile(profile: RunProfile, output: Path, title: str) -> None:
         _draw(axes, [(_named(one), profile.total(one.hosts)) for one in classes])
     handles, labels = above.get_legend_handles_labels()
     figure.legend(handles[::-1], labels[::-1], loc="outside right upper", fontsize="small")
-    with whole_file(output) as temporary:
-        figure.savefig(temporary, dpi=_DOTS_PER_INCH)
+    save(figure, output)
 
 
 def _draw(axes: "Axes", columns: Sequence[tuple[str, StageSums]]) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vcdl.files.atomic import whole_file
 from vcdl.profile.differential import Measured
 from vcdl.profile.stalls import FETCH, INTERCONNECT, MEANINGS, NETWORK, PREPARE, RUNS, SERVER, Stall, greatest
+from vcdl.report.plot import save
 from vcdl.report.wording import aligned, plural
 
 _CURES = {
@@ -20,7 +20,6 @@ _CURES = {
 _UNSTEADY = 0.2
 """The difference of two rounds from which on other work hides stalls."""
 _INCHES = (8.0, 3.4)
-_DOTS_PER_INCH = 150
 
 
 def sentence(measured: Measured, found: Sequence[Stall]) -> str:
@@ -85,12 +84,10 @@ def stalls_json(measured: Measured, found: Sequence[Stall]) -> dict[str, Any]:
 
 def draw_stalls(measured: Measured, found: Sequence[Stall], output: Path, title: str) -> None:
     """Draw the stalls, a bar each, with a dot for each round. Raises RunFolderError."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import PercentFormatter
 
     figure = Figure(figsize=_INCHES, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     names = [f"{stall.name}: {MEANINGS[stall.name]}" for stall in found]
     axes.barh(names, [stall.share for stall in found], color="tab:blue")
@@ -101,5 +98,4 @@ def draw_stalls(measured: Measured, found: Sequence[Stall], output: Path, title:
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_xlabel("of the time of a subtask; a dot for each round")
     axes.set_title(f"{title}, {plural(measured.workers, 'worker')}")
-    with whole_file(output) as temporary:
-        figure.savefig(temporary, dpi=_DOTS_PER_INCH)
+    save(figure, output)

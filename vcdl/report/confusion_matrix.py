@@ -67,7 +67,6 @@ class ConfusionMatrix:
 
     def draw(self, path: Path, title: str) -> None:
         """Draw it, atomically; the colour of a cell is its share of the row. Raises RunFolderError."""
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
         size = len(self.names)
@@ -77,7 +76,6 @@ class ConfusionMatrix:
         margin = _MARGIN_INCHES + longest * _LETTER_INCHES
         whole = margin + side + _MARGIN_INCHES
         figure = Figure(figsize=(whole, whole))
-        FigureCanvasAgg(figure)
         axes = figure.add_axes((margin / whole, margin / whole, side / whole, side / whole))
         shares = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
         axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)

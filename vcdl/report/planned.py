@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vcdl.files.atomic import whole_file
 from vcdl.planner.forecast import ChoiceForecast, Recommendation
 from vcdl.planner.spot_market import HELD, OutcomeRange
-from vcdl.report.wording import duration, grouped
+from vcdl.report.plot import save
+from vcdl.report.wording import aligned, duration, grouped
 
 
 def plan_lines(
@@ -29,32 +29,20 @@ def plan_lines(
     ]
     for one in sorted(forecasts, key=lambda it: it.wall_s.median):
         mark = "*" if one is chosen.chosen else "·" if one in chosen.front else ""
-        rows.append(
-            [
-                mark,
-                one.choice.name,
-                time_words(one.wall_s.median),
-                between(one.wall_s, duration),
-                usd(one.usd.median),
-                between(one.usd, usd),
-                f"{one.kept:.0%}",
-                one.speed.limit,
-                f"{one.speed.staleness:.0f}",
-            ]
-        )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines += ["", *("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows), ""]
+        time, money = time_words(one.wall_s.median), usd(one.usd.median)
+        ranges = between(one.wall_s, duration), between(one.usd, usd)
+        row = [mark, one.choice.name, time, ranges[0], money, ranges[1], f"{one.kept:.0%}", one.speed.limit]
+        rows.append([*row, f"{one.speed.staleness:.0f}"])
+    lines += ["", *aligned(rows, left=range(len(rows[0]))), ""]
     lines.append("* recommended, · on the front: nothing is both faster and cheaper")
     return [*lines, *(f"not known: {one}" for one in unknown)]
 
 
 def draw_plan(chosen: Recommendation, forecasts: Sequence[ChoiceForecast], output: Path) -> None:
     """Draw money against time, each choice with its ranges. Raises RunFolderError."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     ends = [one for one in forecasts if one.wall_s.high < float("inf")]
     front = [one for one in chosen.front if one in ends]
@@ -74,8 +62,7 @@ def draw_plan(chosen: Recommendation, forecasts: Sequence[ChoiceForecast], outpu
     axes.set_ylim(bottom=0)
     axes.set_title(f"time and money, with the range of {HELD:.0%}; red: recommended", fontsize=10)
     axes.grid(alpha=0.3)
-    with whole_file(output) as temporary:
-        figure.savefig(temporary, dpi=150)
+    save(figure, output)
 
 
 def plan_json(chosen: Recommendation, forecasts: Sequence[ChoiceForecast], unknown: Sequence[str]) -> dict[str, Any]:

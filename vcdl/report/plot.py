@@ -48,7 +48,11 @@ def plot_curves(curves: Sequence[Curve], output: Path, title: str, measured: str
     """Draw curves into one picture, in the format of the suffix, atomically. Raises RunFolderError, and ValueError for
     an unknown suffix.
     """
-    figure = figure_of(curves, title, measured)
+    save(figure_of(curves, title, measured), output)
+
+
+def save(figure: "Figure", output: Path) -> None:
+    """Write a picture atomically, in the format of the suffix. Raises RunFolderError, ValueError."""
     with whole_file(output) as temporary:
         figure.savefig(temporary, dpi=_DOTS_PER_INCH)
 
@@ -57,13 +61,11 @@ def figure_of(curves: Sequence[Curve], title: str, measured: str | None = None) 
     """The picture of curves: the judged measure is the large panel, losses and further metrics small ones. A single run
     has its epochs along the top. `measured`: the label of the large panel's vertical axis.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     further = _further_measures(curves)
     rows = math.ceil(len(further) / _COLUMNS)
     figure = Figure(figsize=(_WIDTH_INCHES, _HEIGHT_INCHES + rows * _ROW_INCHES), layout="constrained")
-    FigureCanvasAgg(figure)
     grid = figure.add_gridspec(1 + rows, _COLUMNS, height_ratios=[_HEIGHT_INCHES, *([_ROW_INCHES] * rows)])
     unit, unit_s = _time_unit(max((curve.epochs[-1].wall_s for curve in curves if curve.epochs), default=0.0))
     axes = figure.add_subplot(grid[0, :])

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from vcdl.backoff import wait_until
 from vcdl.errors import JobError, RunFolderError, folder_errors
+from vcdl.errors.backoff import wait_until
 from vcdl.journal.events import RunReopened, SettingsChanged
 from vcdl.journal.journal import Journal
 from vcdl.run.finding import shown

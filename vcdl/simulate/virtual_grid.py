@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from statistics import mean
 
-from vcdl.checks.refusal import Refusal
+from vcdl.errors.refusal import Refusal
 from vcdl.journal.events import Event, HostConvicted, UpdateApplied, UpdateRefused, WorkunitSent
 from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
 from vcdl.loop.lateness import Lateness, Out, faster_hosts

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 
-from vcdl.checks.refusal import Refused
 from vcdl.errors import StoreLost, StoreUnavailable
+from vcdl.errors.refusal import Refused
 from vcdl.rules.state import RuleState
 from vcdl.stores.change import Change, WorkingVector, fold_changes
 from vcdl.wire.weights import Vector

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from vcdl.checks.refusal import Refused
+from vcdl.errors.refusal import Refused
 from vcdl.rules.state import RuleState
 from vcdl.wire.weights import Vector
 

@@ -19,8 +19,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from vcdl.backoff import wait_until
 from vcdl.errors import StoreError, StoreUnavailable
+from vcdl.errors.backoff import wait_until
 from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores.base import Applied, Conflict
 from vcdl.stores.chunks import CHUNK_BYTES, chunk_count, chunks

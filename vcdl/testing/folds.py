@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcdl.checks import Refusal, Refused
+from vcdl.errors.refusal import Refusal, Refused
 from vcdl.stores import Change, Fold
 from vcdl.wire.weights import Vector
 

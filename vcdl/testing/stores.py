@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vcdl.checks import Refusal
 from vcdl.errors import StoreLost
+from vcdl.errors.refusal import Refusal
 from vcdl.stores import Applied, Fold, Unfit, WeightStore
 from vcdl.stores.base import Expected
 from vcdl.stores.change import FOLD_BLOCK

@@ -12,8 +12,8 @@ from typing import Self
 from fastapi import Request
 from fastapi.responses import FileResponse
 
-from vcdl.backoff import wait_until
 from vcdl.errors import GridError, JobError, RunFolderError, VcdlError, folder_errors, start_cure
+from vcdl.errors.backoff import wait_until
 from vcdl.run.control import ask_to_pause, release
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen

@@ -3,7 +3,6 @@
 A place is a tuple such as `("training", "metrics", 0)`; messages show it as `training > metrics > 1`.
 """
 
-import difflib
 import json
 import math
 import re
@@ -163,15 +162,6 @@ def report(path: Path, document: Document, problems: Iterable[Problem]) -> JobEr
 def report_values(origin: str, problems: Iterable[Problem]) -> JobError:
     """One error with a line for each problem of values that come from no file."""
     return JobError("\n".join([f"{origin}: {_breadcrumb(problem)}" for problem in problems][:MAX_SHOWN]))
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`did you mean x?`, or all the known words when none is near."""
-    known = sorted(known)
-    close = difflib.get_close_matches(word[:100], known, n=1)
-    if close:
-        return f"did you mean {close[0]}?"
-    return f"known here: {', '.join(known)}" if known else "nothing is known here"
 
 
 def show(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, ValidationError
 
-from vcdl.errors import PluginError
+from vcdl.errors import PluginError, nearest
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.file_kind import FileKind
 from vcdl.yaml_schema.reading import (
@@ -16,7 +16,6 @@ from vcdl.yaml_schema.reading import (
     Place,
     Problem,
     ProblemsError,
-    nearest,
     read_document,
     replace_key,
     report,

@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 from pydantic import PlainSerializer, PlainValidator, ValidationInfo
 
-from vcdl.errors import without_passwords
+from vcdl.errors import nearest, without_passwords
 from vcdl.wire.workunit import Named
-from vcdl.yaml_schema.reading import Problem, ProblemsError, nearest, show
+from vcdl.yaml_schema.reading import Problem, ProblemsError, show
 
 FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 

@@ -20,19 +20,19 @@ from vcdl.commands.client import command
 pytestmark = pytest.mark.process
 
 _MODULES = """
-    vcdl vcdl.backoff vcdl.codecs vcdl.codecs.base vcdl.codecs.bfloat16 vcdl.codecs.choose vcdl.codecs.encoded_file
-    vcdl.codecs.encoding vcdl.codecs.float16 vcdl.codecs.float32 vcdl.codecs.int8 vcdl.codecs.logarithmic
-    vcdl.codecs.top_k vcdl.codecs.two_bits vcdl.errors vcdl.files vcdl.files.atomic vcdl.files.lock vcdl.wire
-    vcdl.wire.hdf5_form vcdl.wire.fields vcdl.wire.frozen vcdl.wire.inputs vcdl.wire.normalise vcdl.wire.newest
-    vcdl.wire.npz_form vcdl.wire.weights vcdl.wire.workunit vcdl.wire.checksum vcdl.wire.params vcdl.version
-    vcdl.client vcdl.client.__main__ vcdl.client.allowed vcdl.client.batches vcdl.client.boinc
+    vcdl vcdl.client vcdl.client.__main__ vcdl.client.allowed vcdl.client.batches vcdl.client.boinc
     vcdl.client.boinc_supervisor vcdl.client.channels vcdl.client.checkpoint vcdl.client.compile
-    vcdl.client.supervisor vcdl.client.init_data
-    vcdl.client.inputs vcdl.client.loops vcdl.client.memory vcdl.client.metrics vcdl.client.model vcdl.client.moments
-    vcdl.client.muon vcdl.client.newest vcdl.client.optimizers vcdl.client.compiled vcdl.client.process_age
-    vcdl.client.unneeded vcdl.client.stage_clock vcdl.client.residual vcdl.client.own_code vcdl.wire.jpeg
-    vcdl.client.resources vcdl.client.runtime vcdl.client.slot vcdl.client.task
-    vcdl.client.processors vcdl.client.time_share vcdl.client.train vcdl.client.trainer vcdl.client.wrapper_supervisor
+    vcdl.client.compiled vcdl.client.init_data vcdl.client.inputs vcdl.client.loops vcdl.client.memory
+    vcdl.client.metrics vcdl.client.model vcdl.client.moments vcdl.client.muon vcdl.client.newest
+    vcdl.client.optimizers vcdl.client.own_code vcdl.client.process_age vcdl.client.processors vcdl.client.residual
+    vcdl.client.resources vcdl.client.runtime vcdl.client.slot vcdl.client.stage_clock vcdl.client.supervisor
+    vcdl.client.task vcdl.client.time_share vcdl.client.train vcdl.client.trainer vcdl.client.unneeded
+    vcdl.client.wrapper_supervisor vcdl.codecs vcdl.codecs.base vcdl.codecs.bfloat16 vcdl.codecs.choose
+    vcdl.codecs.encoded_file vcdl.codecs.encoding vcdl.codecs.float16 vcdl.codecs.float32 vcdl.codecs.int8
+    vcdl.codecs.logarithmic vcdl.codecs.top_k vcdl.codecs.two_bits vcdl.errors vcdl.errors.backoff vcdl.files
+    vcdl.files.atomic vcdl.files.lock vcdl.version vcdl.wire vcdl.wire.checksum vcdl.wire.fields vcdl.wire.frozen
+    vcdl.wire.hdf5_form vcdl.wire.inputs vcdl.wire.jpeg vcdl.wire.newest vcdl.wire.normalise vcdl.wire.npz_form
+    vcdl.wire.params vcdl.wire.weights vcdl.wire.workunit
 """
 SUBCLASS_OF_KERAS = "vcdl.client.muon"
 MODULES = _MODULES.split()

@@ -18,11 +18,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from vcdl.backoff import Attempts, Backoff
 from vcdl.boinc.daemons.daemon import run_daemon
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.errors import ExitCode, GridError
+from vcdl.errors.backoff import Attempts, Backoff
 
 _IDLE_S = 1.0
 _WAITING = 64

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from vcdl.backoff import Attempts, wait_until
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.errors import ExitCode, VcdlError
+from vcdl.errors.backoff import Attempts, wait_until
 
 _LEVELS = {1: logging.ERROR, 2: logging.INFO, 3: logging.DEBUG, 4: logging.DEBUG}
 

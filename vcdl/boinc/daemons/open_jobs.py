@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from vcdl.backoff import Attempts
 from vcdl.boinc.grid.project_folder import BoincProject, not_readable
 from vcdl.client.resources import is_out_of_memory
 from vcdl.errors import GridUnavailable, Unavailable, VcdlError
+from vcdl.errors.backoff import Attempts
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import is_finished
 

@@ -28,9 +28,8 @@ from vcdl.boinc.daemons.late_upload import is_applied, record_superseded
 from vcdl.boinc.daemons.opened_runs import OpenedRuns
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.results import host_name, host_of, mark_lost, result_name, workunit_and_result
-from vcdl.checks import Refused
-from vcdl.checks.refusal import Refusal
 from vcdl.errors import GridError, VcdlError, WorkunitError
+from vcdl.errors.refusal import Refusal, Refused
 from vcdl.journal.events import ResultRefused
 from vcdl.run.run import Run
 from vcdl.wire.workunit import WorkunitName

@@ -5,7 +5,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 
-from vcdl.backoff import within
+from vcdl.errors.backoff import within
 
 _TIMEOUT_S = 20
 _LONGEST_BYTES = 1 << 20

@@ -3,7 +3,6 @@
 import socket
 from pathlib import Path
 
-from vcdl.backoff import wait_until
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.disk_room import free_by_folder, least_bytes, shortage
 from vcdl.boinc.grid.project_folder import BoincProject
@@ -11,6 +10,7 @@ from vcdl.boinc.project import files
 from vcdl.boinc.project.edited_files import SERVICE
 from vcdl.boinc.project.server_config import Daemon, ServerConfig
 from vcdl.errors import GridError
+from vcdl.errors.backoff import wait_until
 
 _OURS = "vcdl_"
 _ENDING_S = 90.0

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from vcdl.backoff import wait_until
 from vcdl.boinc.doctor.asking import NoAnswer, ask
 from vcdl.boinc.project import files
 from vcdl.boinc.project.tools import last_words
@@ -17,6 +16,7 @@ from vcdl.boinc.server.machine_steps import redis_password
 from vcdl.boinc.server.settings import ETC, LETS_ENCRYPT, NO_TLS, SELF_SIGNED, ServerSettings
 from vcdl.boinc.server.steps import ServerStep
 from vcdl.errors import ServerError
+from vcdl.errors.backoff import wait_until
 from vcdl.stores.settings import PASSWORD_VARIABLE
 
 _SITES = Path("/etc/apache2/sites-enabled")

@@ -11,11 +11,10 @@ from pydantic import PlainValidator
 from vcdl.data.readers.part_folders import part_folders
 from vcdl.data.readers.table_file import arrow, opened_table, samples_in, table_files
 from vcdl.data.rows import Array
-from vcdl.errors import DataError
+from vcdl.errors import DataError, nearest
 from vcdl.job.reader import Block, Outline, Reader, as_key
 from vcdl.wire.task import HAS_CLASSES, Task
 from vcdl.yaml_schema import values as kinds
-from vcdl.yaml_schema.reading import nearest
 from vcdl.yaml_schema.section import SECTION_AS_YAML
 
 _INDEX_NAMES = frozenset({"", "index", "unnamed: 0", "__index_level_0__"})

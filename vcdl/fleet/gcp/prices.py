@@ -10,8 +10,8 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
-from vcdl.backoff import within
 from vcdl.errors import FleetNotAuthorised, FleetUnavailable
+from vcdl.errors.backoff import within
 from vcdl.fleet.gcp.catalogue import MachineName
 from vcdl.fleet.instance import InstanceType
 from vcdl.fleet.prices import Quote

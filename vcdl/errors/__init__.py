@@ -28,7 +28,7 @@ A message says what happened and then what to do about it.
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
@@ -264,6 +264,17 @@ def weights_file_error(path: Path, error: OSError) -> WeightsFileError | FileUna
 def one_line(error: BaseException) -> str:
     """An error's message in one line that is not too long, for a message of ours; its kind where it says nothing."""
     return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`did you mean x?`, or all the known words when none is near."""
+    import difflib
+
+    known = sorted(known)
+    close = difflib.get_close_matches(word[:100], known, n=1)
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"known here: {', '.join(known)}" if known else "nothing is known here"
 
 
 def without_passwords(text: str) -> str:
