@@ -15,6 +15,7 @@ from typing import Self
 
 from vcdl.errors import FleetError, RunFolderError, file_cure
 from vcdl.files.atomic import atomic_write, sweep
+from vcdl.files.below import Below
 from vcdl.files.lock import FileLock, holder_of
 from vcdl.fleet.state import FleetGoal, FleetState
 
@@ -36,13 +37,8 @@ class FleetFolder:
         """The folder of the fleet of that name, which is not created yet."""
         return cls(Path(os.path.abspath(fleet_file)).parent / "fleet" / name)
 
-    @property
-    def ledger_file(self) -> Path:
-        return self.path / "ledger.jsonl"
-
-    @property
-    def state_file(self) -> Path:
-        return self.path / "state.json"
+    ledger_file = Below("ledger.jsonl")
+    state_file = Below("state.json")
 
     def read(self) -> FleetState:
         """The state, or a new one without a file. Raises FleetError for a damaged file."""

@@ -29,6 +29,7 @@ from typing import IO, Literal, TypeVar
 import msgspec
 
 from vcdl.files.atomic import atomic_write
+from vcdl.files.below import Below
 
 _PILOT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 _MOST_BYTES = 1 << 20
@@ -102,13 +103,8 @@ class Desk:
 
     path: Path
 
-    @property
-    def _next(self) -> Path:
-        return self.path / "next.json"
-
-    @property
-    def _taken(self) -> Path:
-        return self.path / "taken.json"
+    _next = Below("next.json")
+    _taken = Below("taken.json")
 
     # -- the run's side; all calls raise OSError
 
@@ -218,17 +214,9 @@ class PoolFolder:
             source.seek(part.stat().st_size if part.exists() else 0)
             return pour(source, part)
 
-    @property
-    def _bell(self) -> Path:
-        return self.path / "bell"
-
-    @property
-    def _driver(self) -> Path:
-        return self.path / "driver.json"
-
-    @property
-    def desks(self) -> Path:
-        return self.path / "desks"
+    _bell = Below("bell")
+    _driver = Below("driver.json")
+    desks = Below("desks")
 
     def desk(self, pilot: str) -> Desk:
         return Desk(self.desks / pilot)

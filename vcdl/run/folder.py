@@ -25,13 +25,13 @@ summary.json  model.keras  curves.png  confusion_matrix.csv  confusion_matrix.pn
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from vcdl.errors import PluginError, RunFolderError, folder_errors, unreadable
 from vcdl.files.atomic import atomic_write
+from vcdl.files.below import Below
 from vcdl.files.lock import FileLock, holder_of, locked
 from vcdl.run.kind import LOCAL, RUN_KINDS, RunKind
 from vcdl.wire.workunit import FROZEN_FILE
@@ -59,24 +59,13 @@ class RunFolder:
             raise RunFolderError(f"{path} holds no run (it has no job.yaml): `vcdl run JOB.yaml` begins one")
         return folder
 
-    @property
-    def job_file(self) -> Path:
-        return self.path / "job.yaml"
-
-    @property
-    def store_password_file(self) -> Path:
-        """Exists only where the job file's URL of the store had a password."""
-        return self.path / "store_password"
-
-    @property
-    def store_claim_file(self) -> Path:
-        """The claim on weights that lie elsewhere (vcdl.run.store_claim); exists only with such a store."""
-        return self.path / "store_claim.json"
-
-    @property
-    def kind_file(self) -> Path:
-        """The name of the run's kind, written before anything else."""
-        return self.path / "host"
+    job_file = Below("job.yaml")
+    store_password_file = Below("store_password")
+    """Exists only where the job file's URL of the store had a password."""
+    store_claim_file = Below("store_claim.json")
+    """The claim on weights that lie elsewhere (vcdl.run.store_claim); exists only with such a store."""
+    kind_file = Below("host")
+    """The name of the run's kind, written before anything else."""
 
     @property
     def kind(self) -> RunKind:
@@ -99,14 +88,9 @@ class RunFolder:
         except PluginError as error:
             raise RunFolderError(f"{self.path}: {error}") from error
 
-    @property
-    def given(self) -> Path:
-        """Exists only where a program handed model and arrays over; a run that has begun reads nothing in it."""
-        return self.path / "given"
-
-    @property
-    def model_file(self) -> Path:
-        return self.path / "model.json"
+    given = Below("given")
+    """Exists only where a program handed model and arrays over; a run that has begun reads nothing in it."""
+    model_file = Below("model.json")
 
     def read_model_json(self) -> str:
         """The model, as Keras JSON. Raises RunFolderError when it is missing, FileUnavailable."""
@@ -117,48 +101,23 @@ class RunFolder:
         except OSError as error:
             raise unreadable(self.model_file, error) from error
 
-    @property
-    def frozen_file(self) -> Path:
-        """The weights that no training changes; exists only where there are any."""
-        return self.path / FROZEN_FILE
-
-    @property
-    def prepared_file(self) -> Path:
-        """Written last when a run is prepared."""
-        return self.path / "prepared.json"
-
-    @cached_property
-    def shards(self) -> Path:
-        return self.path / "data" / "shards"
+    frozen_file = Below(FROZEN_FILE)
+    """The weights that no training changes; exists only where there are any."""
+    prepared_file = Below("prepared.json")
+    """Written last when a run is prepared."""
+    shards = Below("data", "shards")
 
     def shard(self, number: int) -> Path:
         """The samples of a shard."""
         return self.shards / f"shard_{number:03d}.npz"
 
-    @property
-    def validation_file(self) -> Path:
-        return self.path / "data" / "validation.npz"
-
-    @property
-    def test_file(self) -> Path:
-        return self.path / "data" / "test.npz"
-
-    @property
-    def statistics_file(self) -> Path:
-        """The samples of vcdl.run.own_training; exists only where the server computes statistics itself."""
-        return self.path / "data" / "statistics.npz"
-
-    @property
-    def journal_file(self) -> Path:
-        return self.path / "journal.db"
-
-    @property
-    def store(self) -> Path:
-        return self.path / "store"
-
-    @cached_property
-    def snapshots(self) -> Path:
-        return self.path / "snapshots"
+    validation_file = Below("data", "validation.npz")
+    test_file = Below("data", "test.npz")
+    statistics_file = Below("data", "statistics.npz")
+    """The samples of vcdl.run.own_training; exists only where the server computes statistics itself."""
+    journal_file = Below("journal.db")
+    store = Below("store")
+    snapshots = Below("snapshots")
 
     def snapshot(self, version: int) -> Path:
         """The weights of a version."""
@@ -172,41 +131,26 @@ class RunFolder:
         """The rule's state beside the weights of a version."""
         return self.snapshots / f"state_v{version:06d}.h5"
 
-    @property
-    def reference_update_file(self) -> Path:
-        """The reference update; exists only where the rule asks for it."""
-        return self.snapshots / "reference_update.h5"
-
-    @cached_property
-    def downloads(self) -> Path:
-        """Exists only where clients get weights in another form than the snapshots'."""
-        return self.path / "downloads"
+    reference_update_file = Below("snapshots", "reference_update.h5")
+    """The reference update; exists only where the rule asks for it."""
+    downloads = Below("downloads")
+    """Exists only where clients get weights in another form than the snapshots'."""
 
     def download(self, version: int) -> Path:
         """The weights of a version, as clients get them."""
         return self.downloads / f"params_v{version:06d}.h5"
 
-    @property
-    def verify(self) -> Path:
-        """Exists only while the evaluator of a job for strangers trains a subtask again."""
-        return self.path / "verify"
-
-    @cached_property
-    def slots(self) -> Path:
-        return self.path / "slots"
-
-    @cached_property
-    def uploads(self) -> Path:
-        return self.path / "uploads"
+    verify = Below("verify")
+    """Exists only while the evaluator of a job for strangers trains a subtask again."""
+    slots = Below("slots")
+    uploads = Below("uploads")
 
     def waiting_uploads(self) -> list[Path]:
         """The files in `uploads`; one that is still being written has a hidden name, and is not among them."""
         return list(self.uploads.glob("[!.]*.h5"))
 
-    @cached_property
-    def kept_uploads(self) -> Path:
-        """Exists only in runs whose store may lose its memory, that are for strangers, or that keep all uploads."""
-        return self.path / "kept"
+    kept_uploads = Below("kept")
+    """Exists only in runs whose store may lose its memory, that are for strangers, or that keep all uploads."""
 
     def kept_upload(self, version: int, workunit: str) -> Path:
         """An applied upload, by the version it made."""
@@ -217,39 +161,16 @@ class RunFolder:
         found = ((path, path.name.partition("_")[0].removeprefix("v")) for path in self.kept_uploads.glob("v*.h5"))
         return [(path, int(version)) for path, version in found if version.isdecimal()]
 
-    @property
-    def workers_log(self) -> Path:
-        return self.path / "workers.log"
-
-    @cached_property
-    def stop_request(self) -> Path:
-        """While this file is there, the run ends as soon as it sees it."""
-        return self.path / "stop.request"
-
-    @property
-    def summary_file(self) -> Path:
-        return self.path / "summary.json"
-
-    @property
-    def keras_file(self) -> Path:
-        return self.path / "model.keras"
-
-    @property
-    def plot_file(self) -> Path:
-        return self.path / "curves.png"
-
-    @property
-    def confusion_file(self) -> Path:
-        """Exists only in runs whose labels are classes."""
-        return self.path / "confusion_matrix.csv"
-
-    @property
-    def confusion_picture(self) -> Path:
-        return self.path / "confusion_matrix.png"
-
-    @property
-    def tensorboard(self) -> Path:
-        return self.path / "tensorboard"
+    workers_log = Below("workers.log")
+    stop_request = Below("stop.request")
+    """While this file is there, the run ends as soon as it sees it."""
+    summary_file = Below("summary.json")
+    keras_file = Below("model.keras")
+    plot_file = Below("curves.png")
+    confusion_file = Below("confusion_matrix.csv")
+    """Exists only in runs whose labels are classes."""
+    confusion_picture = Below("confusion_matrix.png")
+    tensorboard = Below("tensorboard")
 
     def make(self) -> None:
         """Make the folder alone, so that it can be locked. Raises RunFolderError."""

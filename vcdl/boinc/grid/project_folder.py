@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from vcdl.errors import GridError
+from vcdl.files.below import Below
 from vcdl.run.finding import SUBMITTED
 from vcdl.run.folder import RunFolder
 
@@ -74,10 +75,8 @@ class BoincProject:
         except ValueError as error:
             raise GridError(f"{path / 'config.xml'}: a number was expected: {error}") from error
 
-    @property
-    def runs_folder(self) -> Path:
-        """The folder with a subfolder for each job ever submitted."""
-        return self.path / SUBMITTED
+    runs_folder = Below(SUBMITTED)
+    """The folder with a subfolder for each job ever submitted."""
 
     @property
     def has_runs(self) -> bool:
@@ -107,23 +106,12 @@ class BoincProject:
     def run_folder(self, job: str) -> RunFolder:
         return RunFolder(self.runs_folder / job)
 
-    @property
-    def manifests(self) -> Path:
-        """The folder with the manifests of open jobs."""
-        return self.path / "vcdl" / "staged"
-
-    @property
-    def stop_daemons(self) -> Path:
-        """The file whose presence ends the daemons."""
-        return self.path / "stop_daemons"
-
-    @property
-    def templates(self) -> Path:
-        return self.path / "templates"
-
-    @property
-    def bin(self) -> Path:
-        return self.path / "bin"
+    manifests = Below("vcdl", "staged")
+    """The folder with the manifests of open jobs."""
+    stop_daemons = Below("stop_daemons")
+    """The file whose presence ends the daemons."""
+    templates = Below("templates")
+    bin = Below("bin")
 
     def check_user(self) -> None:
         """Raises GridError unless this process' files would belong to the project's user."""
@@ -142,10 +130,8 @@ class BoincProject:
         """The address from which clients download a physical file."""
         return f"{self.download_url.rstrip('/')}/{self.download_path(name).relative_to(self.download_dir)}"
 
-    @property
-    def checker_socket(self) -> Path:
-        """The socket of the resident checker (vcdl.boinc.daemons.checker)."""
-        return self.path / "vcdl" / "checker.sock"
+    checker_socket = Below("vcdl", "checker.sock")
+    """The socket of the resident checker (vcdl.boinc.daemons.checker)."""
 
     def upload_path(self, name: str) -> Path:
         """Path of a physical file from the upload handler. Raises GridError when the name leads elsewhere."""

@@ -1,0 +1,26 @@
+"""Names in a folder: `job_file = Below("job.yaml")` is a path below its object's `path`, made once."""
+
+from pathlib import Path
+from typing import Protocol
+
+
+class HasPath(Protocol):
+    """An object of a folder."""
+
+    @property
+    def path(self) -> Path: ...
+
+
+class Below:
+    """A path below the folder of the object that it is an attribute of."""
+
+    def __init__(self, *parts: str) -> None:
+        self._parts = parts
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: HasPath, _owner: type | None = None) -> Path:
+        made: Path = folder.path.joinpath(*self._parts)
+        folder.__dict__[self._name] = made  # which is found before this from now on
+        return made
