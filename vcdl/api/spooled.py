@@ -52,10 +52,7 @@ def spooled(name: str, stream: Any, folder: Path, part: str, axes: int | None) -
             count += len(x)
     if kind is None or not count:
         raise DataError(f"{name} gives no samples: an iterator that was used up gives nothing again")
-    return {
-        f"x_{part}": np.memmap(path, kind[1], "r", shape=(count, *kind[0])),
-        f"y_{part}": np.concatenate(labels),
-    }
+    return {f"x_{part}": np.memmap(path, kind[1], "r", shape=(count, *kind[0])), f"y_{part}": np.concatenate(labels)}
 
 
 def _batches(name: str, stream: Any, axes: int | None) -> "Iterator[tuple[Array, Array]]":

@@ -183,11 +183,7 @@ def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any, spool: Path)
 
 
 def _values(
-    model: Any,
-    arrays: dict[str, Any],
-    arguments: Mapping[str, Any],
-    sections: Mapping[str, Any],
-    code: OwnCode | None,
+    model: Any, arrays: dict[str, Any], arguments: Mapping[str, Any], sections: Mapping[str, Any], code: OwnCode | None
 ) -> dict[str, Any]:
     """The job file, without its name; one-hot labels become numbers of classes."""
     source = {"from": {"path": DATA_FOLDER, "as": "arrays"}} if _stays_on_disk(arrays) else {"npz": DATA_FILE}

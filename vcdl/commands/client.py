@@ -88,11 +88,7 @@ def attach_command(url: str, key_file: str, gpu: bool) -> ExitCode:
     help="File to write.  [default: vcdl_runtime_PLATFORM_BACKEND.tar]",
 )
 def runtime_command(
-    platform_name: str,
-    backend: str,
-    gpu: bool,
-    python_archive: Path | None,
-    output: Path | None,
+    platform_name: str, backend: str, gpu: bool, python_archive: Path | None, output: Path | None
 ) -> ExitCode:
     """Make a Python with Keras for volunteers who have none.
 

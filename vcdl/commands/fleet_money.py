@@ -45,11 +45,7 @@ def plan_command(file: Path, overrides: tuple[str, ...], units: int | None, offl
 )
 @json_option
 def cost_command(
-    file: Path,
-    overrides: tuple[str, ...],
-    run_dirs: tuple[Path, ...],
-    project_dir: Path | None,
-    as_json: bool,
+    file: Path, overrides: tuple[str, ...], run_dirs: tuple[Path, ...], project_dir: Path | None, as_json: bool
 ) -> ExitCode:
     """Show the fleet's cost so far, what it saved, what it bought, and what was wasted."""
     from vcdl.fleet.cost import SPENDING_EVENTS, cost_of, epoch_costs, parts_usd, spending_lines

@@ -206,10 +206,7 @@ def show_command(path: Path | None, project_dir: Path | None, as_json: bool) -> 
 
 _names = click.argument("names", metavar="HOST...", nargs=-1, required=True)
 _in_project = click.option(
-    "--project-dir",
-    metavar="PROJECT",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The BOINC project.",
+    "--project-dir", metavar="PROJECT", type=click.Path(path_type=Path, file_okay=False), help="The BOINC project."
 )
 
 

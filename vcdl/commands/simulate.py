@@ -121,10 +121,7 @@ def _results(report: "Report", real_s: float) -> list[str]:
 @click.command("simulate", epilog=_EXAMPLES)
 @click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
 @click.option(
-    "--clients-file",
-    metavar="CLIENTS.yaml",
-    type=click.Path(path_type=Path),
-    help="The simulated clients' settings.",
+    "--clients-file", metavar="CLIENTS.yaml", type=click.Path(path_type=Path), help="The simulated clients' settings."
 )
 @click.option("--clients", type=click.IntRange(1), help="Number of clients [default: 10].")
 @click.option("--slots", type=click.IntRange(1), help="Subtasks that a client runs at a time [default: 2].")
@@ -146,12 +143,7 @@ def _results(report: "Report", real_s: float) -> list[str]:
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; progress is shown on stderr.")
 @packed(ClientOptions, "clients")
 def command(
-    job_file: Path,
-    overrides: tuple[str, ...],
-    training: str,
-    out: Path | None,
-    as_json: bool,
-    clients: ClientOptions,
+    job_file: Path, overrides: tuple[str, ...], training: str, out: Path | None, as_json: bool, clients: ClientOptions
 ) -> ExitCode:
     """Train a job on simulated clients, in virtual time."""
     from vcdl.job import load_job

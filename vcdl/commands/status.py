@@ -88,10 +88,7 @@ def _failed_tasks(folder: "RunFolder") -> dict[str, int]:
             facts = facts_of(project, database, folder.path.name).values()
     except GridError:
         return {}
-    return {
-        "tasks_failed": sum(each.errors for each in facts),
-        "tasks_timed_out": sum(each.timeouts for each in facts),
-    }
+    return {"tasks_failed": sum(each.errors for each in facts), "tasks_timed_out": sum(each.timeouts for each in facts)}
 
 
 def _project_dir(folder: "RunFolder") -> Path:

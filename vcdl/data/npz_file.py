@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vcdl.client.memory import available_memory_bytes
-from vcdl.data.dataset import (
-    DataSource,
-    Facts,
-    Part,
-    array_name,
-    checked_part,
-    labelled,
-    named_labels,
-    outputs_of,
-)
+from vcdl.data.dataset import DataSource, Facts, Part, array_name, checked_part, labelled, named_labels, outputs_of
 from vcdl.data.outputs import checked_outputs, labelled_outputs
 from vcdl.data.rows import Array, shape_of
 from vcdl.errors import LOST_CURE, DataError, unreadable

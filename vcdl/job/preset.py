@@ -20,7 +20,7 @@ PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "update": {"rule": "vc_asgd", "alpha": 0.95},
         "pacing": {"kind": "epoch"},
         "validate": {"every": "update", "samples": "all"},
-    },
+    }
 }
 _CHOOSES = {"update": "rule"}
 """Sections of several kinds, with the key that chooses the kind: another kind takes nothing from the preset."""

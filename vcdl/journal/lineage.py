@@ -5,15 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
-from vcdl.journal.events import (
-    EpochClosed,
-    Event,
-    RolledBack,
-    RowsRewritten,
-    StopDecided,
-    StoreRestored,
-    UpdateApplied,
-)
+from vcdl.journal.events import EpochClosed, Event, RolledBack, RowsRewritten, StopDecided, StoreRestored, UpdateApplied
 
 
 @dataclass

@@ -13,13 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from vcdl.journal.events import (
-    FINAL_SPLITS,
-    VALIDATION,
-    Recorded,
-    StopDecided,
-    StopReason,
-)
+from vcdl.journal.events import FINAL_SPLITS, VALIDATION, Recorded, StopDecided, StopReason
 from vcdl.journal.history import CreationContext, JobHistory
 from vcdl.loop.collapse import Collapse
 from vcdl.loop.job_state import JobState

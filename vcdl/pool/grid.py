@@ -70,12 +70,7 @@ class _Pilot:
 class PoolGrid(FolderGrid):
     """Pilots that come and go by themselves. Used by one thread; `close` tells them that the run rests."""
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        job: Job,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, folder: RunFolder, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: stands still while the machine sleeps, as the pilots' messages wait unread."""
         super().__init__(folder, hands_out_uploads=job.grid.servers == 1)
         self._pool = PoolFolder.of(folder.path)

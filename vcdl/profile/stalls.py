@@ -18,12 +18,7 @@ RUNS: Mapping[str, str] = {
 }
 """The differential runs, and what takes part in each."""
 INTERCONNECT, PREPARE, FETCH, SERVER, NETWORK = "interconnect", "prepare", "fetch", "server", "network"
-_DIFFERENCES = {
-    INTERCONNECT: (TOGETHER, ALONE),
-    PREPARE: (WARM, TOGETHER),
-    FETCH: (COLD, WARM),
-    SERVER: (LOOP, WARM),
-}
+_DIFFERENCES = {INTERCONNECT: (TOGETHER, ALONE), PREPARE: (WARM, TOGETHER), FETCH: (COLD, WARM), SERVER: (LOOP, WARM)}
 """Stall → the run that has it, and the one that lacks it."""
 MEANINGS: Mapping[str, str] = {
     INTERCONNECT: "the workers hold each other up",

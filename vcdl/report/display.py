@@ -191,12 +191,7 @@ class LiveDisplay(EventLines):
         done = report.history.applied_by_epoch.get(epoch, 0)
         bars: list[tuple[str, float, float, str]] = [
             (f"epoch {epoch}/{goal.epochs}", done, goal.shards, f"{done}/{goal.shards} shards"),
-            (
-                "whole run",
-                report.subtasks_done,
-                goal.subtasks,
-                f"{progress.left_words(goal, report, now_s)} left",
-            ),
+            ("whole run", report.subtasks_done, goal.subtasks, f"{progress.left_words(goal, report, now_s)} left"),
         ]
         for task in self._running[:_TASKS_SHOWN]:
             name = WorkunitName.parse(task.workunit)

@@ -5,13 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from vcdl.journal.events import (
-    FINAL_SPLITS,
-    Recorded,
-    StopDecided,
-    StopReason,
-    VersionEvaluated,
-)
+from vcdl.journal.events import FINAL_SPLITS, Recorded, StopDecided, StopReason, VersionEvaluated
 from vcdl.journal.history import JobHistory
 from vcdl.journal.monitor import EpochDetail, Monitor
 from vcdl.journal.totals import Totals

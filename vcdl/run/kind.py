@@ -48,13 +48,7 @@ class RunKind:
         return self.command or f"run --grid {self.name}"
 
 
-LOCAL = RunKind(
-    "local",
-    driver="vcdl.local.run:run_locally",
-    command="run",
-    has_workers=True,
-    runs_code=True,
-)
+LOCAL = RunKind("local", driver="vcdl.local.run:run_locally", command="run", has_workers=True, runs_code=True)
 POOL = RunKind("pool", driver="vcdl.pool.run:run_over_pilots", command="pool", runs_code=True)
 BOINC = RunKind(
     "boinc",

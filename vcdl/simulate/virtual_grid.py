@@ -33,13 +33,7 @@ _MEASURED = 200
 class VirtualGrid(Grid, Results):
     """The simulated clients, and the parameter servers that their uploads wait for."""
 
-    def __init__(
-        self,
-        clients: Clients,
-        time: VirtualTime,
-        work: ClientWork,
-        queue_ahead: int = 0,
-    ) -> None:
+    def __init__(self, clients: Clients, time: VirtualTime, work: ClientWork, queue_ahead: int = 0) -> None:
         """`queue_ahead`: subtasks kept ready beyond those in training."""
         self._clients = clients
         self._fleet = fleet = clients.fleet
@@ -201,12 +195,7 @@ class VirtualGrid(Grid, Results):
         name, losses, host = WorkunitName.parse(workunit), self._losses[workunit], self._clients.host(client)
         bytes_down = self._work.bytes_down(staged, client)
         planned = self._clients.outcome(
-            client,
-            name,
-            self._time.now_s(),
-            losses,
-            bytes_down=bytes_down,
-            target_s=staged.workunit.training.target_s,
+            client, name, self._time.now_s(), losses, bytes_down=bytes_down, target_s=staged.workunit.training.target_s
         )
         self._out.setdefault(workunit, {})[client] = self._time.now_s()
         self._had[workunit] = self._had.get(workunit, frozenset()) | {host}

@@ -90,13 +90,7 @@ class CommitLog:
             self._remember([Applied(**record) for record in commit["applied"][-_RECENT:]])
 
     def append(
-        self,
-        version: int,
-        slot: int,
-        checksums: tuple[str, str],
-        applied: Sequence[Applied],
-        *,
-        restored: bool = False,
+        self, version: int, slot: int, checksums: tuple[str, str], applied: Sequence[Applied], *, restored: bool = False
     ) -> None:
         """Commit a slot; when that fails, the log is as it was. `restored`: these records replace all older ones."""
         line = _line(version, slot, checksums, applied, restored)

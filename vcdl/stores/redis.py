@@ -114,12 +114,7 @@ class RedisStore(ServerStore):
     """Versioned weights in Redis; any number of processes may use it at once."""
 
     def __init__(
-        self,
-        settings: StoreSettings,
-        job: str,
-        size: int,
-        chunk_bytes: int = CHUNK_BYTES,
-        state: RuleState = STATELESS,
+        self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES, state: RuleState = STATELESS
     ) -> None:
         """`size`: the number of weights n. Nothing is connected yet."""
         super().__init__(settings, job, size, chunk_bytes, state)

@@ -52,12 +52,7 @@ class ServerStore(WeightStore):
     """Versioned weights on a server that other processes use as well; one object belongs to one thread."""
 
     def __init__(
-        self,
-        settings: StoreSettings,
-        job: str,
-        size: int,
-        chunk_bytes: int = CHUNK_BYTES,
-        state: RuleState = STATELESS,
+        self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES, state: RuleState = STATELESS
     ) -> None:
         """`size`: the number of weights n. Nothing is connected yet."""
         self.state = state

@@ -153,11 +153,7 @@ class StoreSettings:
             return f"{self.service}:{self.folder}"
         secure = self.kind.over_tls if self.tls == Tls.VERIFY else None
         login = quote(self.user) + (f":{MASK}" if self.password else "")
-        options = {
-            "socket": self.socket,
-            "tls": "" if secure or self.tls == Tls.OFF else self.tls.value,
-            "ca": self.ca,
-        }
+        options = {"socket": self.socket, "tls": "" if secure or self.tls == Tls.OFF else self.tls.value, "ca": self.ca}
         query = "&".join(f"{name}={quote(value)}" for name, value in options.items() if value)
         host = f"[{self.host}]" if ":" in self.host else self.host
         address = "" if self.socket else f"{host}:{self.port}"
@@ -189,12 +185,7 @@ def _number_is_wrong(settings: StoreSettings) -> str | None:
 
 FILE = StoreKind("file", opens="vcdl.stores.file:FileStore.of_job")
 REDIS = StoreKind(
-    "redis",
-    opens="vcdl.stores.redis:RedisStore",
-    port=6379,
-    database="0",
-    fault=_number_is_wrong,
-    over_tls="rediss",
+    "redis", opens="vcdl.stores.redis:RedisStore", port=6379, database="0", fault=_number_is_wrong, over_tls="rediss"
 )
 MYSQL = StoreKind("mysql", opens="vcdl.stores.mysql:MysqlStore", port=3306, fault=_login_is_missing)
 

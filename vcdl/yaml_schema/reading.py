@@ -29,11 +29,7 @@ Place = tuple[str | int, ...]
 _RESOLVERS = (
     ("tag:yaml.org,2002:null", re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
     ("tag:yaml.org,2002:bool", re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF")),
-    (
-        "tag:yaml.org,2002:int",
-        re.compile(r"[-+]?([0-9]{1,3}(_[0-9]{3}){1,5}|[0-9]{1,18})"),
-        list("-+0123456789"),
-    ),
+    ("tag:yaml.org,2002:int", re.compile(r"[-+]?([0-9]{1,3}(_[0-9]{3}){1,5}|[0-9]{1,18})"), list("-+0123456789")),
     (
         "tag:yaml.org,2002:float",
         re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?"),

@@ -29,11 +29,7 @@ class Rounds(Protocol):
 
 
 def run_daemon(
-    name: str,
-    what: str,
-    begin: Callable[[BoincProject], Rounds],
-    idle_s: float,
-    arguments: Sequence[str] | None = None,
+    name: str, what: str, begin: Callable[[BoincProject], Rounds], idle_s: float, arguments: Sequence[str] | None = None
 ) -> ExitCode:
     """Run a daemon until it is told to end; `idle_s`: seconds after a round without work."""
     options = _parser(name, what).parse_args(arguments)

@@ -8,13 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vcdl.boinc.grid.client_rows import ClientRows, Sending
-from vcdl.boinc.grid.create_work import (
-    Creation,
-    WorkSettings,
-    create_work,
-    priority_above_all,
-    priority_of_new_work,
-)
+from vcdl.boinc.grid.create_work import Creation, WorkSettings, create_work, priority_above_all, priority_of_new_work
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.disk_room import DiskRoom
 from vcdl.boinc.grid.forget import files_on_hosts

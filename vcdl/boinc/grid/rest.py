@@ -95,11 +95,7 @@ class Rests:
     """Unix time up to which failures count for nobody, as most hosts had them."""
 
     def after(
-        self,
-        ended: Mapping[int, Sequence[Ended]],
-        quarantined: Mapping[int, str],
-        there: Collection[int],
-        now_s: float,
+        self, ended: Mapping[int, Sequence[Ended]], quarantined: Mapping[int, str], there: Collection[int], now_s: float
     ) -> "Rests":
         """The rests of hosts after these tasks; nobody's where more than half would rest: the job or the server is at
         fault. `quarantined`: the reason by host, `there`: who asked lately.

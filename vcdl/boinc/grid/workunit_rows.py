@@ -31,10 +31,7 @@ _AT_ONCE = 1000
 def of_job(job: str) -> tuple[str, tuple[str, str]]:
     """A condition on `workunit w` with arguments: its first half uses the index, the second tells `a` from `a_e`."""
     prefix = job.replace("_", "|_") + "|_e%"
-    return (
-        "(w.name LIKE %s ESCAPE '|' AND w.name RLIKE %s)",
-        (prefix, f"^{job}_e[0-9]+_s[0-9]+_a[0-9]+_v[0-9]+$"),
-    )
+    return ("(w.name LIKE %s ESCAPE '|' AND w.name RLIKE %s)", (prefix, f"^{job}_e[0-9]+_s[0-9]+_a[0-9]+_v[0-9]+$"))
 
 
 def was_submitted(database: BoincDatabase, job: str) -> bool:

@@ -9,12 +9,7 @@ from vcdl.fleet.aws.instances import AwsPlace
 from vcdl.fleet.aws.launch import RegionalLaunch
 from vcdl.fleet.aws.leftovers import find_leftovers, remove
 from vcdl.fleet.aws.prices import AwsPrices
-from vcdl.fleet.aws.region import (
-    AwsRegion,
-    filter_by,
-    fleet_filter,
-    session_or,
-)
+from vcdl.fleet.aws.region import AwsRegion, filter_by, fleet_filter, session_or
 from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.provider import (
