@@ -92,9 +92,9 @@ class Claim:
     machine: str
 
     @classmethod
-    def of(cls, folder: RunFolder, key: str, place: Path | None = None) -> "Claim":
-        """The claim of a folder; `place`: where it will lie once it is whole. Raises OSError."""
-        return cls(key, str(place or folder.path), folder.path.stat().st_ino, platform.node())
+    def of(cls, folder: RunFolder, key: str) -> "Claim":
+        """The claim of a folder. Raises OSError."""
+        return cls(key, str(folder.path), folder.path.stat().st_ino, platform.node())
 
     def write(self, folder: RunFolder) -> None:
         """Raises OSError."""
@@ -108,8 +108,8 @@ def new_key(name: str) -> str:
 
 
 def claimed_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> str:
-    """The key of a run's weights; for a copied folder another one than the original's. `may_restore`: the weights can
-    be made again under it. Raises RunFolderError for a copy whose original is there.
+    """The key of a run's weights; a copied folder's own where they can be made again under it (`may_restore`), else
+    RunFolderError while its original is there.
     """
     with folder_errors(folder.path), FileLock(folder.job_file, existing=True) as lock:
         lock.acquire()
@@ -121,17 +121,16 @@ def claimed_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> 
         here = Claim.of(folder, claim.key)
         if here == claim:
             return claim.key
-        if here.machine == claim.machine and _is_original(RunFolder(Path(claim.path)), folder, prepared):
-            raise RunFolderError(
-                f"{folder.path} is a copy of {claim.path}, whose weights lie in a store that both would change: "
-                f"remove the copy, and make one with its own weights by `vcdl clone {claim.path} NEW`. "
-                f"If the run shall go on here instead, remove {claim.path}"
-            )
         is_moved = here.directory == claim.directory
         if is_moved and here.machine != claim.machine:
             return claim.key  # on a network's disk, seen by another machine
         if not is_moved and may_restore:
             here = Claim.of(folder, new_key(prepared.store_key.rpartition("-")[0]))
+        elif here.machine == claim.machine and _is_original(RunFolder(Path(claim.path)), folder, prepared):
+            raise RunFolderError(
+                f"{folder.path} is a copy of {claim.path}, and both would change the weights in the folder that "
+                f"{folder.job_file.name} names: remove one of the two"
+            )
         here.write(folder)
         return here.key
 
