@@ -14,7 +14,7 @@ class HasPath(Protocol):
 class Below:
     """A path below the folder of the object that it is an attribute of."""
 
-    def __init__(self, *parts: str) -> None:
+    def __init__(self, *parts: str | Path) -> None:
         self._parts = parts
 
     def __set_name__(self, _owner: type, name: str) -> None:
