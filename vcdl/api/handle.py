@@ -1,6 +1,4 @@
-"""The handle of a run: a view of its folder, which tells all, and the child process that trains, if this program has
-it.
-"""
+"""The handle of a run: a view of its folder, which tells all, and the child that trains, if this program has it."""
 
 import math
 import tempfile

@@ -11,9 +11,7 @@ from vcdl.errors import JobError
 
 
 def outputs_of(model: Any, arrays: dict[str, Any], code: OwnCode | None = None) -> list[dict[str, Any]]:
-    """Each output's task, loss, metrics and weight; one-hot labels become numbers. `arrays`: by name. `code`: what the
-    job brings. Raises JobError.
-    """
+    """Each output's task, loss, metrics and weight. `arrays`: by name. `code`: the job's own. Raises JobError."""
     _, names = ends_of(model)
     config = model.get_compile_config() if getattr(model, "compiled", False) else None
     if not config or config.get("loss") is None:

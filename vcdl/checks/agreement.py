@@ -48,9 +48,7 @@ class Disagreement:
 
 
 def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> Disagreement:
-    """Compare two uploads, block by block; `base`: the snapshot that both started from. Raises Refused,
-    FileUnavailable.
-    """
+    """Compare two uploads, block by block; `base`: the snapshot of both. Raises Refused, FileUnavailable."""
     layout = encoding.layout
     others = [variable for variable in layout.variables if not variable.is_trained]
     sums = np.zeros((1 + len(others), 3))

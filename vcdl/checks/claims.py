@@ -54,9 +54,7 @@ class ClaimCheck:
 
 
 def believed_train_s(claimed_s: float, age_s: float | None, usual_s: float | None) -> float | None:
-    """The training time, if it is possible. `age_s`: since the workunit was created. `usual_s`: what so many samples
-    take this host; None: unknown.
-    """
+    """The training time, if possible. `age_s`: of the workunit. `usual_s`: of so many samples here; None: unknown."""
     if age_s is not None and claimed_s > _DRIFT * age_s + _SLACK_S:
         return None
     if usual_s is not None and not usual_s / _PACE_FACTOR <= claimed_s <= usual_s * _PACE_FACTOR:
@@ -65,9 +63,7 @@ def believed_train_s(claimed_s: float, age_s: float | None, usual_s: float | Non
 
 
 def believed_times_s(claimed_s: Mapping[str, float], train_s: float | None, age_s: float | None) -> dict[str, float]:
-    """The times of a subtask's stages, if possible. `train_s`: the time that is believed. `age_s`: since the workunit
-    was created; None: unknown.
-    """
+    """The times of stages, if possible. `train_s`: the believed one. `age_s`: of the workunit; None: unknown."""
     if train_s is None or any(seconds < 0 for seconds in claimed_s.values()):
         return {}
     whole_s = train_s + sum(claimed_s.values()) - claimed_s.get("first", 0.0)

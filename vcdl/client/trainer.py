@@ -158,9 +158,7 @@ class TrainerCache:
         frozen: Frozen | None = None,
         read_frozen: Callable[[], Vector] = lambda: np.zeros(0, np.float32),
     ) -> Trainer:
-        """The trainer for a model, its settings and frozen weights, which are read for a new one only. Raises what
-        Trainer and `read_frozen` raise.
-        """
+        """The trainer for model, settings and frozen weights. Raises what Trainer and `read_frozen` raise."""
         settings = [
             asdict(training.optimizer),
             asdict(training.loss),

@@ -70,7 +70,7 @@ def _of(package: str | None) -> str:
     return "" if package is None else f"of {package}"
 
 
-@click.command("describe_job", epilog=_EXAMPLES)
+@click.command("describe", epilog=_EXAMPLES)
 @click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
 @set_option
 @json_option

@@ -27,9 +27,7 @@ def run(
     grid: str = "local",
     web: bool = False,
 ) -> ExitCode:
-    """Begin a run and carry it to its end, or a pause; `web`: with its page in a browser. Raises VcdlError; nothing is
-    left then before the first subtask.
-    """
+    """Begin a run and carry it to its end or a pause; `web`: with its page. Raises VcdlError."""
     from vcdl.local.spares import one_thread
 
     one_thread()

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 
 def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
-    """Run a job on and print its results, or a finished one's, under the folder's lock. Raises VcdlError, also at the
-    end of a run whose shard kept failing.
-    """
+    """Run a locked folder's job on, print its results. Raises VcdlError, also where a shard kept failing."""
     report = results_of(folder) or _run(folder, job, as_json)
     if report is None:  # printed after the display, which would wipe it away
         click.echo(f"paused; `vcdl resume {shown(folder.path)}` goes on", err=True)

@@ -68,9 +68,7 @@ def submitted(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
 
 
 def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]:
-    """The job under a name never used in the project: workunits' begin with it. Raises JobError, GridError,
-    RunFolderError.
-    """
+    """The job under a name never used in the project. Raises JobError, GridError, RunFolderError."""
     from vcdl.boinc.grid.database import BoincDatabase
     from vcdl.boinc.grid.workunit_rows import was_submitted
     from vcdl.errors import folder_error

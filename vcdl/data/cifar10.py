@@ -1,6 +1,4 @@
-"""CIFAR-10 (Krizhevsky 2009): 60 000 colour images of 32 × 32 in ten classes, of a local copy in plain bytes or by
-Keras' own loader.
-"""
+"""CIFAR-10 (Krizhevsky 2009): 60 000 colour images of 32 × 32 in ten classes, of a local copy or by Keras."""
 
 import hashlib
 import tarfile

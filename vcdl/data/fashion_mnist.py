@@ -24,9 +24,7 @@ _ADVICE = "install Debian's package dataset-fashion-mnist, or put its four .gz f
 
 
 def load(local: Path | None) -> DataSource:
-    """The 60 000 training and 10 000 test images, uint8 of shape (n, 28, 28, 1), in `local` or `fashion-mnist/` there.
-    Raises DataError.
-    """
+    """60 000 training, 10 000 test images, uint8 of shape (n, 28, 28, 1), in or below `local`. Raises DataError."""
     folders = [local, local / "fashion-mnist"] if local else []
     for folder in [*folders, _DEBIAN]:
         if (folder / "train-images-idx3-ubyte.gz").exists():

@@ -26,9 +26,7 @@ class Numbers:
 
 
 def numbers_of(x: Array | Rows, *, moments: bool = False) -> Numbers:
-    """The numbers of samples of shape (n, …). `moments`: mean and deviation, too, in one pass, joined as by Chan, Golub
-    and LeVeque (1979).
-    """
+    """The numbers of samples of shape (n, …); `moments`, too, in one pass (Chan, Golub and LeVeque 1979)."""
     if isinstance(x, Rows):
         return x.numbers
     return gathered(_blocks(x), moments=moments)

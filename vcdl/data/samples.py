@@ -66,9 +66,7 @@ class Samples(NamedTuple):
 
 
 def read_samples(path: Path, normalisation: Normalisation) -> Samples:
-    """The samples of a file of `write_split` or a cut; an autoencoder's are their labels. Raises DataError,
-    FileUnavailable.
-    """
+    """The samples of a file of ours; an autoencoder's are their labels. Raises DataError, FileUnavailable."""
     x, y = map_split(path)
     is_large = not (isinstance(x, np.ndarray) and not isinstance(x, np.memmap)) and x.nbytes > _IN_MEMORY_BYTES
     normalised = MappedSamples(x, normalisation) if is_large else normalise(np.asarray(x[:]), normalisation)

@@ -49,9 +49,7 @@ class ShardFile:
 
 
 def ensure_shards(folder: Path, dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[ShardFile, ...]:
-    """The shard files of a job in `folder`, made unless they are there, intact. Raises DataError (too few samples),
-    RunFolderError, and leaves no shard.
-    """
+    """The shard files of a job, made unless they are there, intact. Raises DataError, RunFolderError."""
     fingerprint = _fingerprint(dataset, settings, seed)
     shards = _intact(folder, fingerprint) or _linked(folder, fingerprint)
     if shards is None:

@@ -67,9 +67,7 @@ def within(seconds: float, ask: Callable[[], Result]) -> Result:
 
 @dataclass
 class Attempts:
-    """The attempts of a step in a loop that does other things, too: the loop asks `is_due`, and may tell `why` it
-    waits.
-    """
+    """The attempts of a step in a loop that does other things: it asks `is_due`, and may tell `why` it waits."""
 
     backoff: Backoff = field(default_factory=Backoff)
     clock: Callable[[], float] = time.monotonic

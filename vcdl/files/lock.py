@@ -81,9 +81,7 @@ def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
 
 
 def holder_of(path: Path) -> int | None:
-    """The process that holds a file's lock exclusively, 0: not named, None: nobody. It is held for microseconds to find
-    out. Raises OSError.
-    """
+    """The process that holds a file's lock exclusively, 0: not named, None: nobody. Raises OSError."""
     try:
         lock = FileLock(path, existing=True)
     except FileNotFoundError:

@@ -41,9 +41,7 @@ class Units(NamedTuple):
 def follow_deadline(
     before: Progress | None, queue: Queue, capacity: CapacitySettings, units: Units, now_s: float, step_s: float
 ) -> Progress | None:
-    """The decision of a pass; None: no deadline, or no work. `step_s`: between two passes. The line begins anew for
-    another deadline, and for more work.
-    """
+    """The decision of a pass; None: no deadline, or no work. `step_s`: between passes. More work: a new line."""
     if capacity.deadline is None or units.wanted <= 0:
         return None
     deadline_s = capacity.deadline.timestamp()

@@ -31,9 +31,7 @@ def open_provider(settings: FleetSettings) -> Provider:
 
 
 def open_price_source(cloud: Cloud, environment: Mapping[str, str], known: PriceTable | None = None) -> PriceSource:
-    """A cloud's prices; `known`: list prices that AWS is not asked for again. Raises FleetError without its client
-    library, FleetNotAuthorised, PluginError.
-    """
+    """A cloud's prices; `known`: not asked for again. Raises FleetError, FleetNotAuthorised, PluginError."""
     kind = CLOUDS[cloud]
     if not hasattr(kind, "price_source"):
         raise FleetError(f"{cloud} has no list of prices here: write its prices into prices.csv (docs/fleet-cost.md)")

@@ -129,9 +129,7 @@ class ProjectDatabase:
 
 
 def instances_of_hosts(hosts: Iterable[tuple[str, str]], instances: Iterable[str]) -> dict[str, str]:
-    """The instance of each host that is one, by the machine's name: GCP gives it; on AWS the subnet's setting (hostname
-    type: resource name).
-    """
+    """The instance of each host that is one, by the machine's name; on AWS the subnet gives it (resource name)."""
     by_name = {id.rsplit("/", 1)[-1]: id for id in instances}
     labelled = ((host, machine.split(".", 1)[0]) for host, machine in hosts)
     return {host: by_name[label] for host, label in labelled if label in by_name}

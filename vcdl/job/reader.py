@@ -1,6 +1,4 @@
-"""The key `data > from`: a source of samples, and its reader: `table.csv`, `{path: table.csv, label: species}`,
-`module:function`.
-"""
+"""The key `data > from`: a source and its reader: `{path: table.csv, label: species}`, `module:function`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -89,9 +87,7 @@ class Reader(Section, ABC):
 
     @abstractmethod
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
-        """The samples of a part in blocks of some MB, always in one order, from the one at `begin` on. Raises DataError
-        with place and cure, FileUnavailable.
-        """
+        """The samples of a part in blocks of some MB, in one order, from `begin` on. Raises DataError, FileUnavailable."""
 
     def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:
         """What the blocks of a part have as `encoded`, alone, from the sample at `begin` on. Raises as `blocks`."""

@@ -340,9 +340,7 @@ class JobHistory:
             self._score_epochs()
 
     def _score_epochs(self) -> None:
-        """Score the epochs, in order, whose versions are all measured: their end, and those announced for them before
-        they were closed (Coordinator.actions).
-        """
+        """Score the epochs, in order, whose versions, all announced before the close, are measured."""
         while (closed := self.closed.get(epoch := len(self.epochs) + 1)) is not None:
             end = closed.event.version
             if self._missing[epoch] or (end, VALIDATION) not in self.measured:

@@ -106,9 +106,7 @@ class Journal:
 
     @classmethod
     def at(cls, path: Path, clock: Clock | None = None) -> Self:
-        """The journal in a file, made when there is none. Raises JournalError. `clock`: the time of an append, in
-        seconds; None: the journal's own.
-        """
+        """The journal in a file, made if there is none; `clock`: an append's, in seconds. Raises JournalError."""
         with _mapped_errors(path):
             connection = sqlite3.connect(path, _BUSY_TIMEOUT_S, isolation_level="IMMEDIATE")
             try:
@@ -237,9 +235,7 @@ class Journal:
         return self._may_write
 
     def kept_state(self, name: str, form: str) -> tuple[int, bytes] | None:
-        """The newest state of this name and form, after the id of its last event; None: there is none of this journal.
-        Raises JournalError.
-        """
+        """The newest such state, after the id of its last event; None: none of this journal. Raises JournalError."""
         self._check_place()
         with _mapped_errors(self._path):
             if not self._connection.execute(_HAS_STATES).fetchall():

@@ -28,9 +28,7 @@ class Place:
         return cls(path, _file_at(path))
 
     def check(self, connection: sqlite3.Connection, *, may_write: bool) -> None:
-        """Raise JournalError when another file or none lies there; a deleted one is put back first if it `may_write`,
-        from its open `connection`.
-        """
+        """Raise JournalError for another file or none there; `may_write`: a deleted one is put back first."""
         found = _file_at(self.path)
         if found == self._file:
             return

@@ -18,9 +18,7 @@ def keep_beside(journal: Journal, name: str, form: str, last_id: int, state: byt
 
 
 def kept_beside(journal: Journal, name: str, form: str) -> tuple[int, bytes] | None:
-    """The state of this name and form that a reader has kept, after the id of its last event; None: there is none of
-    this journal. Raises JournalError.
-    """
+    """A reader's state, after the id of its last event; None: none of this journal. Raises JournalError."""
     try:
         line, _, state = _file(journal, name).read_bytes().partition(b"\n")
         head = json.loads(line)

@@ -16,9 +16,7 @@ def encode(event: Event) -> str:
 
 
 def decode(kind: str, fields: str) -> Event:
-    """The event of a kind, from its fields. Raises ValueError for no JSON; JournalError for an unknown kind or field,
-    or a value of another type.
-    """
+    """The event of a kind, from its fields. Raises ValueError for no JSON; JournalError for unknown ones."""
     decoder = _DECODERS.get(kind)
     if decoder is None:
         raise _unknown(kind, "its kind")

@@ -42,9 +42,7 @@ class ChildProcess:
         return self._process.pid
 
     def watch(self, worked: bool) -> bool:
-        """Start the child again if it died, less often after many deaths; returns whether it had. `worked`: it showed a
-        sign of work since then.
-        """
+        """Start it again if it died, less often after many deaths; whether it had. `worked`: it did since then."""
         if worked:
             self.try_anew()
         died = not self._is_dead and self._has_died()

@@ -57,9 +57,7 @@ def fork_spares(count: int) -> None:
 def start_module(
     module: str, *arguments: str, environment: Mapping[str, str], log: Path, answers: bool = False
 ) -> Child:
-    """Start `python -m MODULE ARGUMENTS` in a session of its own, its output in `log`. Raises OSError. `answers`: its
-    standard output is a pipe to this process.
-    """
+    """Start `python -m MODULE ARGUMENTS` in a session of its own; `answers`: its output is a pipe. Raises OSError."""
     while _spares:
         spare = _spares.pop(0)
         if spare.poll() is None:

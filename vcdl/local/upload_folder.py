@@ -1,6 +1,4 @@
-"""The folder of waiting uploads, shared by any number of servers: a lock on its file claims one, until its server dies.
-Nothing is numbered, moved or timed out.
-"""
+"""The folder of waiting uploads, shared by any number of servers: a lock on a file claims it while its server lives."""
 
 import stat
 import sys

@@ -178,9 +178,7 @@ class Coordinator:
 
     @property
     def covered(self) -> int:
-        """The version from which updates may be folded again: the last closed epoch's end, or the last good one but
-        one.
-        """
+        """The version from which updates may be folded again: the last closed epoch's end, or a good one before."""
         return self.state.covered
 
     @property

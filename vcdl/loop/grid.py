@@ -1,6 +1,4 @@
-"""The contract between the loop and what runs subtasks: `Grid` hands workunits out, `Results` brings outcomes back,
-again and again until `done` was called.
-"""
+"""The contract between the loop and what runs subtasks: `Grid` hands out, `Results` brings back, until `done`."""
 
 import time
 from abc import ABC, abstractmethod

@@ -59,9 +59,7 @@ def forget_later(folder: RunFolder, version: int) -> None:
 
 
 def whole_unless_behind(store: WeightStore, version: int = 0) -> Vector | None:
-    """A store's whole vector; None when it has lost what its journal knows, or has not reached `version`. Raises
-    StoreError.
-    """
+    """A store's whole vector; None: it lost what the journal knows, or is before `version`. Raises StoreError."""
     try:
         newest, whole = store.read_whole()  # all of it: a chunk may be gone while the version is there
     except StoreLost:

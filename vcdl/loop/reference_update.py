@@ -40,9 +40,7 @@ class ReferenceUpdate:
         return run.bounds is not None
 
     def leave(self, version: int, vector: Vector) -> None:
-        """Write the reference update of a version of shape (n,): one pass over the samples, at the rate of a workunit
-        that is created now. Raises RunFolderError.
-        """
+        """Write the reference update of a version, shape (n,): one pass, at today's rate. Raises RunFolderError."""
         context = self._history.creation_context()
         job, trainer, (x, y, weights) = self._job, self._trainer, self._data
         part = job.training.lr_schedule.at(min(version, job.subtasks - 1), job.subtasks)

@@ -221,9 +221,7 @@ class WorkGenerator:
                     self._journal.append(RunFinished())
 
     def _keep(self, event: Callable[[int, int], Event]) -> None:
-        """Keep the newest version, and record an event of it and of the updates missing in it, alone: each update in
-        the snapshot then has its row.
-        """
+        """Keep the newest version, and record an event of it and of its missing updates, alone."""
         with RestoreLock(self._run.folder).restoring():
             version = self._snapshots.keep_newest(durable=True)
             self._journal.append(event(version, self._snapshots.store.lost_updates()))

@@ -30,9 +30,7 @@ class BatchStatistics:
         ]
 
     def take(self, x: Array) -> None:
-        """Set the statistics to the mean of those of batches of `x`, normalised samples of shape (n, …). All other
-        layers work as in use, so nothing is drawn.
-        """
+        """Set the statistics to the mean over batches of `x`, normalised samples of shape (n, …); nothing is drawn."""
         if not self._layers:
             return
         with self._measuring():

@@ -17,9 +17,7 @@ Loaded = TypeVar("Loaded")
 
 
 def with_model_classes(job: "Job", load: "Callable[[DataSettings], Loaded]") -> Loaded:
-    """The data set that `load` makes; labels with a gap are as many as the model's outputs. Raises DataError,
-    ModelError, and as `load`.
-    """
+    """The data set of `load`, labels with a gap as the model's outputs. Raises DataError, ModelError, as `load`."""
     try:
         return load(job.data)
     except DataError as refused:

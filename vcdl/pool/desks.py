@@ -162,9 +162,7 @@ class Desk:
         return "" if drop is None else drop.workunit
 
     def end(self, workunit: str, update: Path | str | None) -> bool:
-        """Lay down how a task ended: its update, a failure's reason, or None: another pilot shall train it. True: it
-        lies.
-        """
+        """Lay down how a task ended: its update, a failure's reason, or None: another shall train it. True: it lies."""
         if isinstance(update, Path):
             _deliver(update, self.path / f"{workunit}.h5")
         else:

@@ -122,9 +122,7 @@ class Pilot:
             self.worker.send(do="finish")
 
     def step(self, timeout_s: float) -> bool:
-        """Do what is due, within `timeout_s` without the worker's word; False: it has left. Raises GridError without a
-        worker.
-        """
+        """Do what is due, within `timeout_s` of silence; False: it has left. Raises GridError without a worker."""
         if (self._lacks is not None or self._ending is not None) and self._tries.why is None:
             timeout_s = 0.0
         elif self._task is None and self.clock() < self._is_eager_until_s:

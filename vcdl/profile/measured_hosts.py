@@ -26,9 +26,7 @@ class HostClass:
 
 
 def host_classes(profile: RunProfile) -> list[HostClass]:
-    """The hosts in classes, fastest first, none twice as fast as another. Bounds are fixed, so that a host that lies
-    moves no other.
-    """
+    """The hosts in classes of a factor two, fastest first; fixed bounds: one that lies moves no other."""
     speeds = {}
     for host in profile.hosts:
         sums = profile.total([host])
@@ -92,9 +90,7 @@ def mean_subtask(sums: StageSums) -> Subtask:
 
 
 def planned_work(profile: RunProfile, subtasks: int, subtask: Subtask, shards: int) -> Work:
-    """A job of so many subtasks, with the measured run's begin and end; one shorter than the evaluator's start waits
-    for it.
-    """
+    """A job of so many subtasks, with the measured run's begin and end, the evaluator's start among them."""
     first_s = min((host.first_s for host in profile.hosts.values() if host.first_s is not None), default=0.0)
     evaluator_s = profile.first_measured_s or 0.0
     if profile.history.finished:

@@ -45,9 +45,7 @@ class Curve:
 
 
 def plot_curves(curves: Sequence[Curve], output: Path, title: str, measured: str | None = None) -> None:
-    """Draw curves into one picture, in the format of the suffix, atomically. Raises RunFolderError, and ValueError for
-    an unknown suffix.
-    """
+    """Draw curves into one picture, in the suffix' format. Raises RunFolderError, ValueError for an unknown one."""
     save(figure_of(curves, title, measured), output)
 
 

@@ -293,9 +293,7 @@ def more_words(usd_per_h: float, left_s: tuple[float, float] | None) -> str:
 
 
 def range_left(goal: RunGoal, report: Report, now_s: float) -> tuple[float, float] | None:
-    """Least and most seconds left, in four of five cases, or to `seconds_left` after long silence; None: unknown, or a
-    time limit.
-    """
+    """Least and most seconds left, in four of five cases; None: unknown, or a time limit."""
     if goal.wall_time_s is not None:
         return None
     from vcdl.planner.time_left import time_left
@@ -306,9 +304,7 @@ def range_left(goal: RunGoal, report: Report, now_s: float) -> tuple[float, floa
 
 
 def setback_words(event: WorkunitFailed | UpdateRefused | ResultRefused, host: str = "") -> str:
-    """`shard 17 of epoch 3, attempt 1, on host-4: lost, the worker died (signal 9)`; `host`: where the event names
-    none.
-    """
+    """`shard 17 of epoch 3, attempt 1, on host-4: lost, the worker died (signal 9)`; `host`: if not named."""
     name = WorkunitName.parse(event.workunit)
     if isinstance(event, WorkunitFailed):
         what = f"lost, {event.reason}"

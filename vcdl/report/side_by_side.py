@@ -69,9 +69,7 @@ def comparison_json(runs: Sequence[ComparedRun]) -> str:
 
 
 def comparison_lines(runs: Sequence[ComparedRun], width: int) -> list[str]:
-    """The comparison for people: a line for each setting and figure, a column for each run; in further tables below
-    where the width does not suffice.
-    """
+    """The comparison for people: a line for each setting and figure, a column for each run, in several tables."""
     settings = [(key, list(map(_shown, values))) for key, values in differing_settings(runs).items()]
     rows: list[_Row] = [("kind", [run.kind for run in runs]), *settings, *_shown_results(runs)]
     heads = [printable(run.name) for run in runs]

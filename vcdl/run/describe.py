@@ -92,9 +92,7 @@ class Description:
 
 
 def describe_job(job: "Job", start: Any = None) -> Description:
-    """Describe a job, without reading a named data set. `start`: the model of the run that it continues from. Raises
-    DataError and ModelError.
-    """
+    """Describe a job; a named set is not read. `start`: the model of its run. Raises DataError and ModelError."""
     from vcdl.client.model import load_model
     from vcdl.client.trainer import Trainer
     from vcdl.codecs.choose import down_encoding, up_encoding

@@ -19,9 +19,7 @@ _NOTHING_SUBMITTED = "there is no job below {}: `vcdl submit` begins one"
 
 
 def chosen_run(path: Path | None, project_dir: Path | None = None, *, running_first: bool = True) -> RunFolder:
-    """The run in a folder, or the job of that name in a BOINC project. Without one, the newest running run, else the
-    newest. Raises RunFolderError.
-    """
+    """The run in a folder, or the project's job; else the newest running run, or newest. Raises RunFolderError."""
     if path is not None:
         return RunFolder.existing(path if project_dir is None else project_dir / SUBMITTED / path)
     found = all_runs(project_dir)

@@ -42,9 +42,7 @@ class Snapshots:
         return self.folder.snapshot(version).exists()
 
     def keep_newest(self, *, durable: bool = False) -> int:
-        """Keep the newest version and return it; stores are restored from `durable` ones. Raises RunFolderError,
-        StoreError.
-        """
+        """Keep the newest version and return it; `durable`: to restore from. Raises RunFolderError, StoreError."""
         if durable and self.store.state and self.folder.kept_uploads.is_dir():
             return self._keep_whole()
         version = self.store.version()

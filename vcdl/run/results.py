@@ -28,9 +28,7 @@ from vcdl.wire.workunit import Normalisation, Training
 
 
 def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
-    """Write a run's results from its journal and last weights, each file whole; the run counts as finished when
-    summary.json is there. Raises VcdlError.
-    """
+    """Write the results from journal and last weights; summary.json is the last. Raises VcdlError."""
     observer, report = ShieldedObserver(observer), read_report(folder)
     observer.phase("writing model.keras")
     run = Run.open(folder)
@@ -46,9 +44,7 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
 
 
 def leave_confusion_matrix(run: Run, model: Any) -> None:
-    """Write confusion_matrix.csv, and its picture unless there are too many classes; nothing for other tasks. `model`:
-    of `trained_model`. Raises VcdlError.
-    """
+    """Write confusion_matrix.csv, and its picture for few classes; `model`: of `trained_model`. Raises VcdlError."""
     from vcdl.client.compile import make_loss, measures_itself
     from vcdl.data.samples import read_samples
 
@@ -100,9 +96,7 @@ def _for_keras(training: Training) -> Training:
 
 
 def trained_model(run: Run, version: int) -> Any:
-    """A run's Keras model, for normalised samples, with a version's weights as evaluated. Raises RunFolderError,
-    ModelError, WeightsFileError, FileUnavailable.
-    """
+    """A run's Keras model of a version. Raises RunFolderError, ModelError, WeightsFileError, FileUnavailable."""
     from vcdl.run.own_training import set_own_statistics
     from vcdl.wire.weights import assign
 

@@ -98,9 +98,7 @@ class Clients:
         return SubtaskOutcome(slot_free_s, arrives_s, train_s, end_s, None, train_s / whole_s)
 
     def _train(self, client: int, begin_s: float, left_s: float, timeout_s: float) -> tuple[float, bool]:
-        """When a training of `left_s` ends, at some moment after its timeout if it would pass it, and whether by a
-        preemption.
-        """
+        """When a training of `left_s` ends, if need be after its timeout, and whether by a preemption."""
         checkpoint_s = self.fleet.checkpoint_every_s
         now_s = self.here_from(client, begin_s)
         while True:

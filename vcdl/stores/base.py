@@ -20,9 +20,7 @@ stall."""
 
 @dataclass(frozen=True)
 class Applied:
-    """The record of a subtask that was folded in, kept with the weights: a missing row of the journal can be written
-    from it.
-    """
+    """The record of a subtask that was folded in, kept with the weights: a journal's row can be made from it."""
 
     subtask: str
     workunit: str

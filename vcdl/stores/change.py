@@ -112,9 +112,7 @@ class InMemory:
 
 
 def fold_changes(changes: Sequence[Change], vector: WorkingVector, state: RuleState) -> list[float]:
-    """Fold changes into a working vector, in order; returns the weights given. Nothing is folded in when a first pass
-    refuses one.
-    """
+    """Fold changes into a vector, in order; the weights given. Nothing if a first pass refuses one."""
     weights = [0.0] * len(changes)
     measured = [change for change in changes if change.needs_first_pass]
     for begin, end in _blocks(vector, state) if measured else ():

@@ -1,6 +1,4 @@
-"""Where in a file the record of a subtask stands: 16 bytes a subtask, so that a million of them are no memory to speak
-of.
-"""
+"""Where in a file the record of a subtask stands, in 16 bytes a subtask."""
 
 import numpy as np
 import numpy.typing as npt

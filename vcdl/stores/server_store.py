@@ -83,9 +83,7 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _load(self, head: Head, out: Vector) -> None:
-        """Read a head's chunks, the first ones or all, into `out`. Raises Conflict when another server has replaced
-        them, StoreLost when one is gone or damaged.
-        """
+        """Read a head's chunks into `out`. Raises Conflict when they were replaced, StoreLost when one is lost."""
 
     @abstractmethod
     def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:

@@ -1,6 +1,4 @@
-"""A checksum of float32 vectors that shows damage of a disk, not forgery: the sum of 64-bit words, so that blocks come
-in any order (docs/decisions/054).
-"""
+"""A checksum of float32 vectors against a disk's damage: the sum of 64-bit words, in any order (decision 054)."""
 
 import json
 

@@ -98,9 +98,7 @@ class Layout:
         return _joined(v for v in self.variables if v.path.startswith(_MOMENTS) and v.is_nonnegative)
 
     def parts(self, begin: int, end: int) -> Iterator[tuple[slice, bool]]:
-        """Cut numbers `begin` to `end` where statistics begin and end: slices relative to `begin`, and whether
-        gradients train them.
-        """
+        """Cut numbers `begin` to `end` at statistics: slices relative to `begin`, and whether gradients train them."""
         at = begin
         for first, behind in self.statistics:
             if behind <= at or first >= end:
@@ -256,8 +254,8 @@ def read_header(path: Path, size: int) -> str:
 
 
 def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vector, str]:
-    """Read a weights file of exactly `size` float32 numbers, checked before memory is taken; returns vector and header.
-    Raises WeightsFileError, FileUnavailable.
+    """Read a file of exactly `size` numbers, checked first; vector and header. Raises WeightsFileError,
+    FileUnavailable.
     """
     with opened_weights(path, size) as file:
         vector = np.empty(size, np.float32) if out is None else out
@@ -279,9 +277,7 @@ class WeightsFile:
         """The sum of so many numbers, from the first one on."""
 
     def read(self, begin: int, out: Vector) -> None:
-        """Read the weights from `begin` on into `out`; after all, in order, the header's checksum is compared. Raises
-        WeightsFileError, FileUnavailable.
-        """
+        """Read the weights from `begin` on into `out`, in order. Raises WeightsFileError, FileUnavailable."""
         missing = out.view(np.uint8).data
         try:
             self._file.seek(self._weights_at + 4 * begin)

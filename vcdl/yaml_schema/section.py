@@ -68,9 +68,7 @@ def load_section(
 
 
 def section_of(schema: type[_Kind], values: Mapping[str, Any], origin: str) -> _Kind:
-    """Check values of no file; paths are not looked up. `origin` stands before each problem. Raises JobError, one a
-    line.
-    """
+    """Check values of no file, paths not looked up; `origin` stands before a problem. Raises JobError."""
     try:
         return schema.model_validate(values)
     except ValidationError as error:

@@ -124,9 +124,7 @@ def function_path() -> PlainValidator:
 
 
 def existing_file(misread: Callable[[Path], str | None] = lambda _: None) -> PlainValidator:
-    """The path of an existing file, relative to the validation context's folder. `misread`: words for a path of the
-    wrong kind; None: nothing.
-    """
+    """An existing file's path relative to the context's folder. `misread`: words for a wrong kind."""
 
     def check(value: Any, info: ValidationInfo) -> Path:
         wrong = None

@@ -54,9 +54,7 @@ class ClientRows:
         return [Sending(*row) for row in rows]
 
     def had(self, sending: Sending, name: str, *, is_sticky: bool) -> bool:
-        """Whether the host already had a file when this result was sent: a sticky one unless it was asked to delete it
-        since, any other while a task needs it.
-        """
+        """Whether the host already had a file: a sticky one unless asked to delete it, others while needed."""
         results = "result" if is_sticky else f"(SELECT * FROM result WHERE hostid = %s ORDER BY id DESC LIMIT {_HELD})"
         rows = self._database.execute(
             f"SELECT 1 FROM {results} r JOIN workunit w ON w.id = r.workunitid"

@@ -30,9 +30,7 @@ def files_on_hosts(
 
 
 def forget_finished(project: BoincProject, database: BoincDatabase, folder: RunFolder) -> int:
-    """Ask clients to delete a finished job's files that no open job uses, at their next request; returns how many are
-    asked. Raises GridError.
-    """
+    """Ask clients to delete a finished job's files that no open one uses; how many are asked. Raises GridError."""
     clients, job = ClientRows(database), folder.path.name
     sent = clients.sticky_hosts(job)
     if not sent:

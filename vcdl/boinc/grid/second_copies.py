@@ -173,9 +173,7 @@ class SecondCopies:
         return {int(row[0]) for row in rows}
 
     def _assign(self, workunit: _Workunit, hosts: Sequence[int], now: int) -> None:
-        """Let the first of these hosts that asks have the workunit, too. The transition time stays: else the
-        transitioner would make the result for any host.
-        """
+        """Let the first of these hosts that asks have the workunit, too; no transition, which made it any host's."""
         with self._database.transaction():
             self._database.execute(
                 "UPDATE workunit SET target_nresults = %s"

@@ -200,9 +200,7 @@ def version_folder(apps: Path, number: int, variant: Variant) -> Path:
 
 
 def publish(project: Path, key_dir: Path, folders: Mapping[Path, Variant], client: ClientFiles) -> str:
-    """Lay out the files, each folder complete at its name, and let update_versions sign and register them; returns its
-    output. Raises GridError.
-    """
+    """Lay out whole folders, and let update_versions sign and register them; its output. Raises GridError."""
     for folder, variant in folders.items():
         _lay_out(folder, client.contents_of(variant))
     unsigned = [

@@ -11,9 +11,7 @@ _UMASK = 0o022
 
 
 def run_tool(project: Path, program: str, *arguments: str) -> str:
-    """Run bin/PROGRAM in the project's folder; returns its output. Raises GridError; but BOINC's PHP scripts die with
-    0, so look for the effect.
-    """
+    """Run bin/PROGRAM there; returns its output, as PHP scripts die with 0: look for the effect. Raises GridError."""
     command = [str(project / "bin" / program), *arguments]
     try:
         done = subprocess.run(

@@ -145,9 +145,7 @@ class Removal:
 def plan_removal(
     project: BoincProject, database: BoincDatabase, *, force: bool, delete_runs: bool, delete_rows: bool = False
 ) -> Removal:
-    """Plan an uninstall, refused while VCDL runs or has open jobs (but for `force`). Raises GridError when VCDL is not
-    installed, or another user asks.
-    """
+    """Plan an uninstall, refused while VCDL runs or has open jobs (but for `force`). Raises GridError."""
     record = Record.of(project.path)
     if not record.installed:
         raise GridError(

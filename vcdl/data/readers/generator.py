@@ -14,9 +14,7 @@ from vcdl.wire.task import Task
 
 
 class GeneratorReader(Reader):
-    """`as: python`: each path is `module:function` beside the job file, which gives the same batches (x, y), or x, at
-    each call.
-    """
+    """`as: python`: each path is `module:function`, which gives the same batches (x, y), or x, at each call."""
 
     as_: Literal["python"] = as_key("python")
 

@@ -28,9 +28,7 @@ class AwsPrices:
     name = "AWS: spot price history and price list"
 
     def __init__(self, session: Any = None, known: PriceTable | None = None) -> None:
-        """`session`: a boto3.Session; None: by boto3's credentials. `known`: list prices not asked for again. Raises
-        FleetNotAuthorised.
-        """
+        """`session`: None: by boto3's credentials. `known`: prices not asked for. Raises FleetNotAuthorised."""
         self._known = known or PriceTable({})
         self._session = session_or(session, _LIST_REGION)
 

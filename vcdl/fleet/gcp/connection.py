@@ -35,9 +35,7 @@ _KINDS = {
 
 
 class Connection:
-    """One project: requests are dicts, methods named as `instances.get`. Raises FleetError without the library,
-    FleetNotAuthorised without credentials.
-    """
+    """One project: requests are dicts, methods named as `instances.get`. Raises FleetError, FleetNotAuthorised."""
 
     def __init__(self, project: str) -> None:
         try:
@@ -77,9 +75,7 @@ class Connection:
             return list(pages)
 
     def listed_by_zone(self, kind: str, wanted: str) -> tuple[list[tuple[str, Any]], dict[str, str]]:
-        """(zone, resource) of all `instances` or `disks` by a filter (`labels.vcdl-fleet = "night"`), and why some
-        zones are away. Raises CloudRefusal.
-        """
+        """(zone, resource) of `instances` or `disks` by a filter, and why zones are away. Raises CloudRefusal."""
         found, away = [], {}
         for scope, resources in self.listed(f"{kind}.aggregated_list", filter=wanted):
             zone = scope.removeprefix("zones/")

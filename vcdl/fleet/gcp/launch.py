@@ -55,9 +55,7 @@ class Group:
 
 
 def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit) -> tuple[Group, ...]:
-    """The pools with such units, in few groups; in a region those with most pools first: the more choice, the fewer
-    preemptions.
-    """
+    """The pools with such units, in few groups; in a region large ones first: choice prevents preemptions."""
     zones: dict[tuple[str, str, bool], list[str]] = {}
     for pool in pools:
         zones.setdefault((pool.region, pool.type, pool.on_demand), []).append(pool.zone)
@@ -136,9 +134,7 @@ class BulkLaunch:
         return self.connection.wait("region", operation.name, _LIMIT_S, region=group.region)
 
     def _body(self, group: Group, count: int, name: str) -> dict[str, Any]:
-        """The BulkInsertInstanceResource for up to `count` machines, at least one: deleted when preempted, without
-        rights in the cloud.
-        """
+        """The BulkInsertInstanceResource for 1 to `count` machines: deleted when preempted, without rights."""
         settings = self.settings
         labels = {**settings.tags, FLEET_TAG: settings.name, LAUNCH_TAG: self.token}
         names = [MachineName.parse(type) for type in group.types]

@@ -54,9 +54,7 @@ _PREFERENCES = {
 
 
 def user_data(settings: FleetSettings, account_key: str) -> str:
-    """The cloud-init file of a fleet's instances. It contains the key: never log it. Raises FleetError when it is
-    larger, compressed, than AWS allows.
-    """
+    """The cloud-init file of instances. It contains the key: never log it. Raises FleetError above AWS's limit."""
     gpus = settings.capacity.unit == "gpu"
     life_s = settings.max_life_h * 3600 + settings.drain_s + GRACE_S
     # systemd itself keeps it; usual dependencies wait for the end of the boot, for which cloud-init waits.
