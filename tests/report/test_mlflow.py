@@ -13,7 +13,7 @@ import pytest
 
 from tests.run_folders import make_run
 from tests.stores.test_tls import free_port
-from vcdl.backoff import wait_until
+from vcdl.errors.backoff import wait_until
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.nightly]
 _UV = (sys.executable, "-m", "uv")

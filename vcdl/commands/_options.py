@@ -59,7 +59,7 @@ def seconds(_context: click.Context, _parameter: click.Parameter, value: str | N
 
 
 def in_project(path: Path | None, project_dir: Path | None, *, running_first: bool = True) -> Path | None:
-    """The folder of DIR, a job's name with --project-dir; none: one that runs, `running_first`. Raises RunFolderError."""
+    """The folder of DIR, a job's name with --project-dir; none: `running_first`. Raises RunFolderError."""
     from vcdl.run.finding import chosen_run
 
     return path if project_dir is None else chosen_run(path, project_dir, running_first=running_first).path

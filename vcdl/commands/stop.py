@@ -23,7 +23,7 @@ Examples:
 
 
 def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S, forget: bool = False) -> ExitCode:
-    """Ask a run to pause, and wait; `forget`: free clients' disks of a finished job. Raises GridError, RunFolderError."""
+    """Pause a run, and wait; `forget`: free clients' disks of a finished one. Raises GridError, RunFolderError."""
     from vcdl.run.control import pause
     from vcdl.run.finding import chosen_run, resume_hint, shown
     from vcdl.run.reading import is_finished

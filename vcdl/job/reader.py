@@ -87,7 +87,7 @@ class Reader(Section, ABC):
 
     @abstractmethod
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
-        """The samples of a part in blocks of some MB, in one order, from `begin` on. Raises DataError, FileUnavailable."""
+        """A part in blocks of some MB, in one order, from `begin` on. Raises DataError, FileUnavailable."""
 
     def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:
         """What the blocks of a part have as `encoded`, alone, from the sample at `begin` on. Raises as `blocks`."""
