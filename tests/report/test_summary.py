@@ -94,11 +94,6 @@ def test_a_diverged_regression_has_no_nan_and_no_accuracy_in_its_summary() -> No
     json.dumps(summary, allow_nan=False)
 
 
-def test_the_documents_example_has_the_documented_keys() -> None:
-    example = json.loads(re.findall(r"```json\n(.*?)```", DOCUMENT, flags=re.DOTALL)[0])
-    assert set(flat(example)) == set(documented())
-
-
 def test_updates_that_were_overwritten_are_those_of_the_last_word() -> None:
     events: list[Event] = [RunStarted(resumed=False), EpochClosed(1, 4, lost=1), EpochClosed(2, 9, lost=3)]
     assert summary_of("demo", Report.of(numbered(events)))["updates_lost"] == 3
