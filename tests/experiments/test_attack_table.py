@@ -3,7 +3,6 @@
 import pytest
 
 from benchmarks.experiments.attack_table import Points, rows_of
-from benchmarks.experiments.experiment import Variant
 from benchmarks.experiments.hostile import EXPERIMENT
 from benchmarks.experiments.hostile_results import tables
 from benchmarks.experiments.measured import RunFigures, Uploads
@@ -76,12 +75,3 @@ def test_a_row_tells_problems_means_and_who_was_found() -> None:
         "| alie | 2 | 6 × | -3.0 | -70.0 | -25.3 | -70.0 | 1.0 % | 16.7 % | 2 | 3 of 6 | 5 | -15.0, -30.0 | "
         "+15.0, +20.0 | 1 of 3 |" in lines
     )
-
-
-def test_a_run_without_its_honest_one_is_compared_with_nothing() -> None:
-    (row,) = rows_of([run(f"digits, {ALIE}", 1, 0.9)], EXPERIMENT.variants)
-    assert (row.points, row.problems, row.accuracies) == (None, {}, {"digits": 0.9})
-
-
-def test_a_variant_that_is_no_attack_has_no_row() -> None:
-    assert rows_of([run("serial", 1, 0.9)], [Variant("serial")]) == ()

@@ -53,28 +53,9 @@ def test_the_mean_over_the_seeds_must_reach_the_goal_not_each_of_them_nor_one() 
     assert compare([serial, high, steady], "serial").rows[1].reached_s is None
 
 
-def test_without_a_control_nothing_is_compared() -> None:
-    compared = compare(RUNS, None)
-    assert compared.goal is None
-    assert {row.difference for row in compared.rows} == {None}
-    assert "against" not in table(compared)[0]
-
-
-def test_variants_keep_their_order_when_only_one_has_a_longer_run() -> None:
-    alone = [run("ours", 1, [0.7, 0.8, 0.9], 10), run("serial", 1, [0.7, 0.8], 100), run("ours", 1, [0.7, 0.8], 10)]
-    rows = compare(alone, "serial").rows
-    assert [(row.variant, row.epochs) for row in rows] == [("serial", 2), ("ours", 2), ("ours", 3)]
-
-
 def test_a_run_that_diverged_has_no_mean() -> None:
     rows = compare([run("a", 1, [float("nan")], 1), run("a", 2, [0.5], 1)], None).rows
     assert rows[0].mean is None
-
-
-def test_bytes_are_shown_where_they_are_asked_for() -> None:
-    lines = table(compare(RUNS, None, shows_bytes=True))
-    assert lines[0].endswith("| down, a subtask | up |")
-    assert lines[2].endswith("| 2.0 KiB | 1.0 KiB |")
 
 
 def test_the_table_says_all_of_it() -> None:

@@ -1,8 +1,6 @@
 """An experiment for real, on the smallest job: killed in the middle, continued, and its results."""
 
-import csv
 import json
-import os
 import signal
 from pathlib import Path
 
@@ -53,24 +51,7 @@ def test_every_variant_is_in_the_table_with_what_its_run_came_to(out: Path) -> N
             )
 
 
-def test_the_report_has_table_picture_data_and_the_command(out: Path) -> None:
-    report = (out / "docs" / "figure-6.md").read_text()
-    assert all(f"| {variant} | 1 |" in report for variant in VARIANTS)
-    assert "figure-6.csv" in report
-    assert "python -m benchmarks.experiments figure-6 " in report
-    assert (out / "docs" / "figure-6.png").read_bytes().startswith(b"\x89PNG")
-    with (out / "docs" / "figure-6.csv").open() as file:
-        assert [(row["variant"], row["epoch"]) for row in csv.DictReader(file)] == [(name, "1") for name in VARIANTS]
-
-
 def test_runs_with_other_settings_do_not_pass_for_these(out: Path) -> None:
     done = vcdl(*SETTINGS, "--out", out, "--set", "training.batch_size=8", module=MODULE)
     assert done.returncode == 6
     assert "holds a run with other settings: remove it, or choose another --out" in done.stderr
-
-
-def test_an_experiment_that_does_not_exist_is_refused() -> None:
-    done = vcdl("figure-7", module=MODULE)
-    assert done.returncode == 3
-    assert "figure-6" in done.stderr
-    assert not os.path.exists("experiments")

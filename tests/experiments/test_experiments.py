@@ -3,17 +3,13 @@
 from pathlib import Path
 from typing import get_args
 
-import click
 import pytest
-from click.testing import CliRunner
 
 import benchmarks.experiments
 from benchmarks.experiments import NAMES, experiment
-from benchmarks.experiments.__main__ import command
 from benchmarks.experiments.hostile_fleet import Attack, load_fleet
 from benchmarks.experiments.planned_run import planned_runs
 from tests.places import EXAMPLES
-from vcdl.errors import JobError
 
 ONE_ATTACK = ("honest, default", "replay, 1 of 10, 6x, default")
 PART = {"hostile": ["^digits|(honest|statistics).*off", "honest|[23] of 10, (1|12)x"]}
@@ -44,11 +40,6 @@ def test_every_run_has_a_folder_of_its_own_and_differs_from_the_others(name: str
     assert all(same.count(one) == 1 for one in same)
 
 
-@pytest.mark.parametrize("name", TRAINED)
-def test_the_control_is_one_of_the_variants(name: str) -> None:
-    assert experiment(name).control in {None, *(variant.name for variant in experiment(name).variants)}
-
-
 def test_the_list_has_every_experiment_there_is() -> None:
     folder = Path(benchmarks.experiments.__file__).parent
     found = {path.stem for path in folder.glob("*.py") if "EXPERIMENT = " in path.read_text(encoding="utf-8")}
@@ -58,11 +49,6 @@ def test_the_list_has_every_experiment_there_is() -> None:
 def test_the_document_lists_every_experiment() -> None:
     text = (EXAMPLES.parent / "docs" / "experiments" / "index.md").read_text(encoding="utf-8")
     assert all(f"| `{name}` |" in text for name in NAMES)
-
-
-def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(JobError, match="figures-2-3, figures-4-5"):
-        experiment("figure-7")
 
 
 def test_what_the_user_sets_wins_over_a_variant(tmp_path: Path) -> None:
@@ -77,12 +63,6 @@ def test_what_the_user_sets_wins_over_a_variant(tmp_path: Path) -> None:
     assert {run.job.training.batch_size for run in runs} == {7}
 
 
-def test_runs_are_planned_seed_by_seed_and_long_ones_first(tmp_path: Path) -> None:
-    runs = planned_runs(experiment("accuracy"), EXAMPLES / "digits.yaml", tmp_path, (1, 2))
-    order = [(run.seed, run.epochs) for run in runs]
-    assert order == sorted(order, key=lambda one: (one[0], -one[1]))
-
-
 @pytest.mark.parametrize(
     ("patterns", "names"),
     [
@@ -94,46 +74,7 @@ def test_a_part_is_made_with_what_it_is_compared_with(patterns: list[str], names
     assert [variant.name for variant in experiment("hostile").only(patterns).variants] == names
 
 
-def test_a_part_of_another_experiment_keeps_its_control() -> None:
-    names = [variant.name for variant in experiment("losses").only(["30 %"]).variants]
-    assert experiment("losses").control in names
-    assert 1 < len(names) < len(experiment("losses").variants)
-
-
-@pytest.mark.parametrize(("pattern", "words"), [("nobody", "no variant matches nobody"), ("(", "not a regular")])
-def test_a_pattern_that_leads_nowhere_is_refused(pattern: str, words: str) -> None:
-    with pytest.raises(JobError, match=words):
-        experiment("losses").only([pattern])
-
-
 def test_every_attack_of_the_simulator_is_in_the_experiment() -> None:
     fleets = {fleet for variant in experiment("hostile").variants for fleet in variant.fleet}
     attacks = {hostile.attack for fleet in fleets for hostile in load_fleet(None, [fleet]).hostile}
     assert attacks == set(get_args(Attack))
-
-
-def test_a_row_names_its_hostile_clients_and_their_speed() -> None:
-    (variant,) = (v for v in experiment("hostile").variants if v.name == "digits, third_attempts, 3 of 10, 6x, default")
-    hostile = load_fleet(None, variant.fleet).hostile
-    assert {one.client: (one.attack, one.speed) for one in hostile} == {
-        2: ("scaled", 6.0),
-        4: ("scaled", 6.0),
-        7: ("sign_flip", 6.0),
-    }
-
-
-def test_without_a_pattern_only_the_rows_that_tell_most_are_made() -> None:
-    usual = [variant.name for variant in experiment("hostile").only([]).variants]
-    assert "digits, honest, off" in usual
-    assert "digits, garbage, 1 of 10, 12x, default" in usual
-    assert "digits, replay, 1 of 10, 1x, default" not in usual
-    assert len(usual) < 200 < 2000 < len(experiment("hostile").variants)
-    assert len(experiment("losses").only([]).variants) == len(experiment("losses").variants)
-
-
-@pytest.mark.process
-@pytest.mark.keras
-def test_an_experiment_with_problems_of_its_own_refuses_a_job_file() -> None:
-    result = CliRunner().invoke(command, ["hostile", "job.yaml"])
-    assert result.exit_code == click.UsageError.exit_code
-    assert "hostile has problems of its own and takes no JOB.yaml" in result.output

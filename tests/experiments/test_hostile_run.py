@@ -1,6 +1,5 @@
 """Simulated runs with hostile clients: which attack, when, with what, and under which name."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from benchmarks.experiments.hostile_run import HostileHosts, HostileWork, is_of
 from benchmarks.experiments.poisoned_data import PoisonedData
 from tests.simulate.test_virtual_grid import BASE, PLAIN_ENCODING, SIZE, SUBTASKS, TRAINED, World
 from vcdl.data.npz_file import read_split, write_split
-from vcdl.errors import JobError
 from vcdl.loop.grid import Uploaded
 from vcdl.simulate.client_work import TrainedWork
 from vcdl.simulate.clients import Clients
@@ -43,15 +41,6 @@ def world(tmp_path: Path) -> NewHostileWorld:
     return lambda fleet: HostileWorld(tmp_path, fleet)
 
 
-def test_several_clients_may_share_an_entry() -> None:
-    fleet = load_fleet(None, ["hostile=[{clients: [2, 7], attack: alie}, {client: 1, attack: noise, scale: 3}]"])
-    assert fleet.hostile == (
-        Hostile(client=2, attack="alie", scale=1.5),
-        Hostile(client=7, attack="alie", scale=1.5),
-        Hostile(client=1, attack="noise", scale=3.0),
-    )
-
-
 @pytest.mark.parametrize(
     ("conditions", "epoch", "attempt", "done", "attacks"),
     [
@@ -71,25 +60,6 @@ def test_a_client_attacks_when_all_its_conditions_hold(
 ) -> None:
     (hostile,) = load_fleet(None, [f"hostile=[{{client: 0, {conditions}}}]"]).hostile
     assert hostile.attacks(WorkunitName("j", epoch, 0, attempt, 0), done) is attacks
-
-
-@pytest.mark.parametrize(
-    ("setting", "complaint"),
-    [
-        ("hostile=[{client: 9, attack: joke}]", "attack: expected one of: sign_flip, scaled, noise"),
-        ("hostile=[{client: 10, attack: noise}]", "there are 10 clients, numbered from 0; got 10"),
-        ("hostile=[{client: 1, attack: noise}, {client: 1, attack: sign_flip}]", "a client is listed twice"),
-    ],
-)
-def test_a_wrong_entry_is_refused(setting: str, complaint: str) -> None:
-    with pytest.raises(JobError) as refused:
-        load_fleet(None, [setting])
-    assert complaint in str(refused.value)
-
-
-def test_a_hostile_client_has_a_speed_of_its_own_and_the_others_keep_theirs() -> None:
-    fleet = HostileFleet(clients=3, hostile=(Hostile(client=1, attack="none", speed=12.0),))
-    assert HostileHosts(fleet).speeds == [1, 12, 1]
 
 
 def uploads(w: HostileWorld) -> dict[str, Vector]:
@@ -138,16 +108,3 @@ def test_a_client_that_is_renamed_is_another_host_after_some_subtasks(world: New
     assert hosts == ["client-00-0"] * 2 + ["client-00-1"] * 2 + ["client-00-2"]
     assert [sent.host for sent in w.grid.sent()] == hosts
     assert all(is_of(host, [0]) and not is_of(host, [1]) for host in hosts)
-
-
-def test_a_sleeper_is_honest_until_its_part_of_the_job_is_done(world: NewHostileWorld) -> None:
-    hostile = Hostile(client=0, attack="sign_flip", scale=1.0, from_part=0.6)
-    w = world(HostileFleet(clients=1, slots=1, hostile=(hostile,)))
-    w.submit(*range(SUBTASKS))
-    flips: list[bool] = []
-    while w.time.advance(math.inf):
-        for outcome in w.grid.claim():
-            assert isinstance(outcome, Uploaded)
-            flips.append(read_weights(outcome.path, SIZE)[0].tolist() != TRAINED.tolist())
-            w.grid.done(outcome.workunit, len(flips))
-    assert flips == [False] * 6 + [True] * 4

@@ -36,23 +36,3 @@ def test_uploads_are_counted_by_whether_their_client_is_hostile(tmp_path: Path) 
     assert (figures.liars, figures.honest_out, figures.found_after) == (1, 0, (2,)), "its first refusal of form"
     for fleet in (HostileFleet(clients=3), HostileFleet(clients=3, hostile=(Hostile(client=2, attack="none"),))):
         assert measured(replace(run, fleet=fleet)).honest == Uploads(2, 2)
-
-
-def test_a_client_is_found_when_any_of_its_names_is_out_of_the_job(tmp_path: Path) -> None:
-    names = [workunit(1, shard) for shard in range(40)]
-    journal = Journal.at(tmp_path / "journal.db")
-    journal.append(*(WorkunitCreated(name) for name in names))
-    for number, name in enumerate(names[:20]):
-        host = f"client-{number % 4 + 1:02d}"
-        journal.append(structs.replace(applied(name, number + 1), host=host))
-    for number, name in enumerate(names[20:]):
-        host = f"client-00-{number // 10}"
-        journal.append(UpdateRefused(name, "not_finite", "", 10, host=host))
-    journal.close()
-    fleet = HostileFleet(clients=5, hostile=(Hostile(client=0, attack="noise", renamed_every=10),))
-    run = planned("digits, renamed, default", fleet=fleet, folder=RunFolder(tmp_path))
-    figures = measured(run)
-    assert (figures.liars, figures.honest_out, figures.hostile) == (1, 0, Uploads(0, 20))
-    assert figures.found_after
-    assert figures.found_after[0] < 10
-    assert measured(replace(run, fleet=HostileFleet(clients=5))).honest_out == 1

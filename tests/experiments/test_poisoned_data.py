@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.experiments.hostile_fleet import Attack, Hostile
-from benchmarks.experiments.poisoned_data import PoisonedData, flipped, with_pattern
+from benchmarks.experiments.poisoned_data import PoisonedData
 from vcdl.data.npz_file import read_split, write_split
 
 IMAGES = np.random.default_rng(0).integers(0, 17, (12, 8, 8, 1)).astype(np.uint8)
@@ -52,25 +52,9 @@ def test_a_part_of_a_shard_is_its_first_samples(shards: list[Path], scale: float
     assert (x.tolist(), y.tolist()) == (IMAGES[:kept].tolist(), LABELS[:kept].tolist())
 
 
-def test_the_numbers_of_a_regression_change_their_sign() -> None:
-    assert flipped(np.array([0.5, -2.0], np.float32), 1).tolist() == [-0.5, 2.0]
-
-
 def test_half_of_a_shard_has_a_bright_corner_and_says_class_0(shards: list[Path]) -> None:
     x, y = poisoned(shards, "backdoor")
     assert y.tolist() == [0, 1, 0, 3] * 3
     assert x[1::2].tolist() == IMAGES[1::2].tolist()
     assert set(x[::2, :3, :3].ravel().tolist()) == {99}  # the brightest pixel of all shards
     assert x[::2, 3:].tolist() == IMAGES[::2, 3:].tolist()
-
-
-def test_the_pattern_of_a_table_is_its_largest_value_of_each_feature() -> None:
-    table = np.arange(12, dtype=np.float32).reshape(2, 6)
-    assert with_pattern(table, table.max(axis=0)).tolist() == [[6, 7, 8, 3, 4, 5], [6, 7, 8, 9, 10, 11]]
-    assert table[0, 0] == 0
-
-
-def test_the_pattern_of_a_series_is_at_its_begin() -> None:
-    series = np.zeros((2, 5, 1), np.float32)
-    patterned = with_pattern(series, np.full((5, 1), 2.5, np.float32))
-    assert patterned[0, :, 0].tolist() == [2.5, 2.5, 2.5, 0, 0]

@@ -54,13 +54,6 @@ def replayed(folder: RunFolder, *overrides: str) -> Replayed:
     return replay(Run(folder, load_frozen_job(folder.job_file, overrides), Prepared.read(folder)))
 
 
-def test_all_uploads_and_the_weights_they_started_from_are_kept(kept: RunFolder) -> None:
-    applied = list(events_of(kept, UpdateApplied))
-    assert len(applied) == EPOCHS * SHARDS
-    assert all(kept.kept_upload(update.version, update.workunit).exists() for update in applied)
-    assert all(kept.snapshot(update.base_version).exists() for update in applied)
-
-
 def test_the_run_s_own_rule_gives_its_own_weights_to_the_last_bit(kept: RunFolder) -> None:
     result = replayed(kept)
     own, _ = read_weights(kept.snapshot(EPOCHS * SHARDS), result.weights.size)
@@ -166,9 +159,3 @@ def test_the_command_leaves_a_summary_beside_the_run_and_the_same_again_replaces
     assert not (kept.path.parent / "kept-replay-fedbuff-2").exists()
     CliRunner().invoke(command, [str(kept.path), "--rule", "fedbuff", "--set", "update.buffer=3"])
     assert (kept.path.parent / "kept-replay-fedbuff-2").exists()
-
-
-def test_a_rule_that_does_not_exist_is_said_with_those_that_do(kept: RunFolder) -> None:
-    done = CliRunner().invoke(command, [str(kept.path), "--rule", "nosuch"])
-    assert done.exit_code == 2
-    assert "there is no rule 'nosuch'; the rules are fedbuff, forecast," in done.output

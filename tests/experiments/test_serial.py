@@ -6,21 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.experiments.serial import OneTrainer, serial_job
+from benchmarks.experiments.serial import OneTrainer
 from benchmarks.experiments.training_here import TrainingHere
 from tests.client.workunit_folder import WORKUNIT, write_workunit
 from vcdl.client.batches import Batches
 from vcdl.client.inputs import read_shard
 from vcdl.client.trainer import Trainer
-from vcdl.job import Job
-from vcdl.job.data import DataSettings
-from vcdl.job.model import ModelSettings
-from vcdl.loop.grid import GaveUp, Staged, Uploaded
-from vcdl.rules.vc_asgd import VcAsgd
+from vcdl.loop.grid import Staged, Uploaded
 from vcdl.run.folder import RunFolder
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Vector, read_weights, write_weights
-from vcdl.wire.workunit import Named, Workunit
+from vcdl.wire.workunit import Workunit
 
 pytestmark = pytest.mark.keras
 
@@ -65,29 +61,3 @@ def test_the_optimizer_is_carried_on_and_the_learning_rate_is_each_subtasks_own(
         assert weights.tolist() == plain.finish().tolist()
     assert not np.array_equal(weights, start)
     assert list(folder.slots.iterdir()) == list(folder.uploads.iterdir()) == []
-
-
-def test_a_subtask_that_cannot_be_trained_gives_its_reason(tmp_path: Path) -> None:
-    folder, files = RunFolder(tmp_path / "run"), write_workunit(tmp_path / "files")
-    folder.create()
-    (files / "shard.npz").write_text("damaged")
-    training = TrainingHere(folder, OneTrainer())
-    size = Trainer((files / "model.json").read_text(), WORKUNIT.training).layout
-    item = staged(folder, files, subtask(0), np.zeros(size.size, np.float32), size.fingerprint)
-    training.begin(item, 0.0)
-    outcome = training.outcome(item.workunit.name)
-    assert isinstance(outcome, GaveUp)
-    assert "shard.npz is damaged" in outcome.reason
-
-
-def test_a_serial_job_differs_in_rule_schedule_transport_moments_and_trust_only() -> None:
-    job = Job(name="j", model=ModelSettings(builtin=Named("mlp", {"units": [4]})), data=DataSettings(dataset="digits"))
-    serial = serial_job(job)
-    assert (serial.update, serial.pacing.kind) == (VcAsgd(alpha=0.0), "rolling")
-    assert (
-        serial.model_copy(
-            update={key: getattr(job, key) for key in ("update", "pacing", "transport", "training", "trust")}
-        )
-        == job
-    )
-    assert serial.training.model_copy(update={"share_optimizer_state": "auto"}) == job.training

@@ -238,24 +238,20 @@ WRONG_VALUES = [
     ("data", "shards:", "data > shards: expected a whole number ≥ 1, got nothing"),
     ("data", "shards: [1]", "data > shards: expected a whole number ≥ 1, got a list of 1"),
     (
-        "data",
-        "split: dirichlett",
+        "data", "split: dirichlett",
         'data > split: expected one of: iid, dirichlet; got "dirichlett"; did you mean dirichlet?',
     ),
     ("data", "split: 3", "data > split: expected one of: iid, dirichlet; got 3"),
     (
-        "data",
-        "concentration: 1",
+        "data", "concentration: 1",
         "data > concentration: is used with `split: dirichlet` only; remove it, or set the split",
     ),
     (
-        "data",
-        "validation: 1.0",
+        "data", "validation: 1.0",
         "data > validation: expected a whole number ≥ 1, or a fraction between 0 and 1 (both excluded), got 1.0",
     ),
     (
-        "data",
-        "validation: true",
+        "data", "validation: true",
         "data > validation: expected a whole number ≥ 1, or a fraction between 0 and 1 (both excluded), got true",
     ),
     ("data", "npz: none.npz", "data > npz: there is no file none.npz; a relative path starts at the job file's folder"),
@@ -268,19 +264,16 @@ WRONG_VALUES = [
         "use mixed_bfloat16, which needs none",
     ),
     (
-        "training",
-        "precision: bfloat16",
+        "training", "precision: bfloat16",
         "training > precision: bfloat16 would round the weights too; use mixed_bfloat16, which keeps them in float32",
     ),
     (
-        "training",
-        "precision: float31",
+        "training", "precision: float31",
         'training > precision: expected one of: float32, mixed_bfloat16; got "float31"; did you mean float32?',
     ),
     ("data", "normalise: full", 'data > normalise: expected one of: auto, scale, standardise, none; got "full"'),
     (
-        "model",
-        "keras_json: m.json",
+        "model", "keras_json: m.json",
         "model > keras_json: there is no file m.json; a relative path starts at the job file's folder",
     ),
     ("model", "python: build", 'model > python: expected package.module:function, got "build"'),
@@ -291,29 +284,24 @@ WRONG_VALUES = [
     ("training", "learning_rate: false", f"training > learning_rate: {RATE_WANTED}, got false"),
     ("training", "optimizer: 5", "training > optimizer: expected a name, or {name: …} with its arguments, got 5"),
     (
-        "training",
-        "optimizer: {beta_1: 5}",
+        "training", "optimizer: {beta_1: 5}",
         "training > optimizer: expected a name, or {name: …} with its arguments, got keys (beta_1)",
     ),
     (
-        "training",
-        "optimizer: {name: sgd, learning_rate: 1}",
+        "training", "optimizer: {name: sgd, learning_rate: 1}",
         "training > optimizer > learning_rate: belongs into training > learning_rate; move it there",
     ),
     (
-        "training",
-        "loss: {name: huber, delta: 1e999}",
+        "training", "loss: {name: huber, delta: 1e999}",
         "training > loss: an argument is too large or is not plain data; write finite numbers",
     ),
     ("training", "metrics: accuracy", 'training > metrics: expected a list, such as [a, b], got "accuracy"'),
     (
-        "training",
-        "metrics: [accuracy, 5]",
+        "training", "metrics: [accuracy, 5]",
         "training > metrics > 2: expected a name, or {name: …} with its arguments, got 5",
     ),
     (
-        "training",
-        "learning_rate: {peak: 1, end_facto: 0}",
+        "training", "learning_rate: {peak: 1, end_facto: 0}",
         "training > learning_rate > end_facto: unknown key; did you mean end_factor?",
     ),
     (
@@ -343,8 +331,7 @@ WRONG_VALUES = [
     ("stop", "target_accuracy: 90", "stop > target_accuracy: expected a number between 0 and 1 (0 excluded), got 90"),
     ("stop", "monitor: 7", "stop > monitor: expected val_loss, or the name of a metric, got 7"),
     (
-        "stop",
-        "monitor: acuracy",
+        "stop", "monitor: acuracy",
         "stop > monitor: acuracy is not measured, add it to training > metrics; did you mean accuracy?",
     ),
     ("stop", "mode: up", 'stop > mode: expected one of: min, max; got "up"'),
@@ -357,7 +344,7 @@ WRONG_VALUES = [
     ("grid", "tries: 99999999999999999999", "grid > tries: expected a whole number ≥ 1, got 1e+20"),
     ("grid", "wrokers: 2", "grid > wrokers: unknown key; did you mean workers?"),
     ("grid", "zebra: 2", "grid > zebra: unknown key; known here: servers, threads, timeout_s, tries, workers"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("section", "line", "message"), WRONG_VALUES, ids=[line for _, line, _ in WRONG_VALUES])

@@ -299,7 +299,7 @@ class Controller:
         return replace(actions, warnings=(*warnings, *actions.warnings, *why), crash_loop=crash_loop)
 
     def _types(self, on_demand: bool) -> tuple[Mapping[Pool, InstanceType], list[str]]:
-        """The pools to launch from, and why others are left out."""
+        """The type of each pool that may be launched from, and a reason for each pool that is left out."""
         types, unit = self._provider.pools(), self._settings.capacity.unit
         if on_demand:
             types = {**types, **{replace(pool, on_demand=True): kind for pool, kind in types.items()}}

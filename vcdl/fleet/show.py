@@ -19,7 +19,7 @@ _MAX_OFFERS = 10
 
 
 def units(count: int, unit: Unit) -> str:
-    """`40 vCPUs`, `1 GPU`."""
+    """A capacity in words: `40 vCPUs`, `1 GPU`."""
     return plural(count, {"vcpu": "vCPU", "gpu": "GPU", "instance": "instance"}[unit])
 
 

@@ -73,7 +73,7 @@ class JobRow:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes part in the shares."""
+        """Whether the job has a share of the project's clients."""
         return self.state in _OPEN
 
     def fields(self, part: float | None = None) -> dict[str, Any]:

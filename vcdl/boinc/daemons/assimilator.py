@@ -24,7 +24,7 @@ _log = logging.getLogger("vcdl.loop.assimilator")
 
 
 class Assimilation:
-    """Serves the weights of one job."""
+    """The parameter server of one job: it folds the job's uploads into its weights."""
 
     def __init__(self, project: BoincProject, database: BoincDatabase, folder: RunFolder) -> None:
         """Raises VcdlError."""
