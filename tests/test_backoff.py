@@ -132,17 +132,6 @@ def test_an_error_that_does_not_pass_goes_through_an_attempt_and_changes_nothing
     assert (attempts.why, attempts.is_due, attempts.backoff.next_wait_s()) == (None, True, 2.0)
 
 
-def test_a_loop_that_sees_an_error_itself_may_say_how_long_to_wait() -> None:
-    clock = Clock()
-    attempts = Attempts(Backoff(2.0), clock)
-    assert attempts.failed("a bug in vcdl", 30.0) == "a bug in vcdl; trying again in 30 s"
-    clock.now_s += 29
-    assert not attempts.is_due
-    clock.now_s += 1
-    assert attempts.is_due
-    assert attempts.failed(Unavailable("away")) == "away; trying again in 2 s", "the backoff is as it was"
-
-
 def test_what_is_waited_for_is_asked_until_it_is_true_or_the_time_is_over() -> None:
     answers = iter([0, 0, 7])
     assert wait_until(lambda: next(answers), every_s=0.001) == 7

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.experiments.__main__ import Wanted
-from vcdl.cli import exit_code_of
-from vcdl.errors import ExitCode, JobError, without_passwords
+from vcdl.errors import JobError, without_passwords
 from vcdl.job import load_job
 from vcdl.run.bug_report import write_bug_report
 
@@ -97,11 +96,3 @@ def test_a_bug_report_has_neither_arguments_nor_errors_with_it(tmp_path: Path, m
     assert "run job.yaml --set store.url=redis://:***@host/x --set name=b" in text
     assert "ValueError: what is redis://:***@host/x?" in text
     assert "hunter2" not in text
-
-
-@pytest.mark.parametrize("arguments", [["check", "job.yaml", f"store={URL}"], ["run", "job.yaml", f"store={URL}"]])
-def test_a_usage_error_has_not(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code_of(arguments) == ExitCode.USAGE
-    said = capsys.readouterr().err
-    assert "store=redis://:***@host/x" in said
-    assert "hunter2" not in said

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
+from tests.recorded_run import WHOLE_RUN
 from tests.run_folders import make_run
 from vcdl.api.history import History
 from vcdl.journal.events import EpochClosed, UpdateApplied, VersionEvaluated
@@ -26,8 +26,3 @@ def test_each_epoch_has_its_losses_and_the_measures_of_its_end(tmp_path: Path) -
     expected = sum((update.loss or 0) * update.samples for update in first) / samples
     assert history.history["loss"][0] == pytest.approx(expected)
     assert history.params == {"epochs": 2, "steps": 2}
-
-
-def test_an_epoch_that_is_not_closed_is_not_in_it(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "run", recorded(FIRST_SESSION), finished=False)
-    assert History.of(folder, 2, 2).epoch == [0]

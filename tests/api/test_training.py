@@ -81,18 +81,6 @@ def test_sections_go_before_what_follows_from_the_model(written: Callable[..., d
     assert job["update"] == {"rule": "vc_asgd"}
 
 
-def test_weights_of_samples_and_classes_are_those_of_fit(written: Callable[..., dict[str, Any]]) -> None:
-    job = written(model(), X, Y, sample_weight=np.ones(20), class_weight={0: 1.0, 1: 2.5})
-    assert job["training"]["class_weight"] == {"0": 1.0, "1": 2.5}
-    assert np.load(job["folder"] / "data.npz")["weight_train"].shape == (20,)
-
-
-def test_an_autoencoder_is_stored_once(written: Callable[..., dict[str, Any]]) -> None:
-    job = written(model(loss="mse"), X, X, validation_data=(X[:4],) * 2)
-    assert job["data"]["task"] == "autoencoder"
-    assert sorted(np.load(job["folder"] / "data.npz")) == ["x_train", "x_val"]
-
-
 def test_a_sparse_matrix_gets_its_zeros_if_there_is_room(
     written: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

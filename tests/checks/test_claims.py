@@ -34,15 +34,6 @@ def test_later_ones_are_of_the_size_of_the_others(
     assert [check.loss(loss) for loss in left_out] == [None] * len(left_out)
 
 
-def test_a_job_of_large_losses_is_believed_after_five_uploads() -> None:
-    check = ClaimCheck()
-    seen = []
-    for _ in range(10):
-        seen.append(check.loss(1e9))
-        check.accept(1e9)
-    assert seen == [None] * 5 + [1e9] * 5
-
-
 def test_lies_do_not_become_the_measure_while_most_are_honest() -> None:
     dice, check = random.Random(1), ClaimCheck()
     for number in range(300):
@@ -60,11 +51,6 @@ def test_a_loss_that_falls_by_orders_of_magnitude_is_believed_all_the_way() -> N
         check.accept(loss)
 
 
-@pytest.mark.parametrize("claimed", [0.0, 1.0, 101.0, 103.9])
-def test_a_subtask_may_have_been_trained_since_it_was_created(claimed: float) -> None:
-    assert believed_train_s(claimed, 100.0, None) == claimed
-
-
 @pytest.mark.parametrize(
     ("claimed", "age_s"), [(105.0, 100.0), (1e308, 1e5), (10.0, -3600.0)], ids=["longer", "a lie", "a clock set back"]
 )
@@ -75,10 +61,6 @@ def test_more_training_than_there_was_time_is_left_out(claimed: float, age_s: fl
 def test_a_host_may_be_ten_times_slower_or_faster_than_it_was_and_not_a_thousand_times() -> None:
     assert [believed_train_s(100 * factor, None, 100.0) for factor in (0.1, 1, 10)] == [10.0, 100.0, 1000.0]
     assert [believed_train_s(100 * factor, None, 100.0) for factor in (0.0, 0.001, 1000)] == [None, None, None]
-
-
-def test_what_nobody_can_compare_is_believed() -> None:
-    assert believed_train_s(1e6, None, None) == 1e6
 
 
 @pytest.mark.parametrize(

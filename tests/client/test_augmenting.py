@@ -46,14 +46,6 @@ def test_the_seed_of_the_workunit_decides_what_is_augmented(trainer: Trainer) ->
     assert not np.array_equal(first, other)
 
 
-def test_an_evaluation_sees_samples_as_they_are(trainer: Trainer) -> None:
-    trained(trainer, 1)
-    weights = trainer.model.layers[-1]
-    plain = keras.Sequential([keras.Input((8, 8, 3)), layers.Flatten(), layers.Dense(3, activation="softmax")])
-    plain.layers[-1].set_weights(weights.get_weights())
-    np.testing.assert_allclose(trainer.model.predict_on_batch(X), plain.predict_on_batch(X), rtol=1e-5)
-
-
 def test_the_documents_model_augments_by_seed_and_its_shards_keep_raw_pictures(tmp_path: Path) -> None:
     if keras.backend.backend() == "torch":
         pytest.skip("PyTorch draws from a state of its own")

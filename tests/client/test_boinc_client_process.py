@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -147,19 +146,6 @@ def test_a_task_is_aborted_at_once(host: Host) -> None:
         assert process.ends(timeout_s=5) == 194
 
 
-def test_a_task_leaves_a_checkpoint_and_ends_when_its_client_is_killed(host: Host) -> None:
-    with subprocess.Popen(["sleep", "600"]) as client:
-        slot = host.slot("orphan", client_pid=client.pid)
-        with host.run(slot) as process:
-            process.wait_until_it_trains()
-            client.kill()
-            client.wait()
-            assert process.ends(timeout_s=30) == 0
-            assert "the BOINC client is gone" in process.errors
-    assert checkpointed_samples(slot) > 0
-    assert not (slot / "boinc_finish_called").exists()
-
-
 def test_a_task_that_is_suspended_from_the_beginning_imports_nothing_and_can_be_quit(host: Host) -> None:
     slot = host.slot("suspended")
     with host.run(slot) as process:
@@ -213,15 +199,6 @@ def test_a_full_disk_postpones_the_task(host: Host, in_process: None, monkeypatc
     assert (slot / "boinc_temporary_exit").read_text() == "600\nthe disk is full\n"
     assert os.environ["TF_NUM_INTRAOP_THREADS"] == "3"
     assert not (slot / "boinc_finish_called").exists()
-
-
-def test_a_slot_that_boinc_did_not_set_up_is_an_init_failure(
-    host: Host, in_process: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slot = host.slot("broken")
-    (slot / "boinc_mmap_file").write_bytes(bytes(10))
-    monkeypatch.chdir(slot)
-    assert main([]) == 206
 
 
 @pytest.fixture

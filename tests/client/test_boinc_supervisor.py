@@ -76,15 +76,6 @@ def test_shared_memory_that_is_missing_or_too_small_is_one_line(tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_a_suspended_training_pauses_and_goes_on_when_resumed(client: ClientSide, supervisor: BoincSupervisor) -> None:
-    assert supervisor.request() is Request.GO
-    client.say("<suspend/>")
-    assert supervisor.request() is Request.PAUSE
-    client.say("<resume/>")
-    assert supervisor.request() is Request.GO
-
-
-@pytest.mark.slow
 def test_a_throttled_training_waits_without_a_pause_and_so_without_a_checkpoint(
     client: ClientSide, supervisor: BoincSupervisor
 ) -> None:
@@ -164,13 +155,6 @@ def test_a_start_is_suspended_wherever_it_is(client: ClientSide, init: InitData,
             steps[0] += 1
         client_side.join()
     assert stood_still.is_set()
-
-
-def test_a_training_that_is_done_says_so_last(client: ClientSide, supervisor: BoincSupervisor) -> None:
-    supervisor.progress(0.9, 1)
-    supervisor.tell_done()
-    client.close()
-    assert client.told[-1]["fraction_done"] == 1.0
 
 
 def test_a_client_that_does_not_listen_does_not_keep_a_task_from_ending(tmp_path: Path, init: InitData) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.client.workunit_folder import WORKUNIT
-from tests.hostile_npz import HOSTILE, write_hostile
 from vcdl.client.checkpoint import Checkpoint, Position
 from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.trainer import TrainerState
@@ -54,18 +53,6 @@ def test_a_damaged_checkpoint_is_left_aside_with_a_note(
 ) -> None:
     path = folder / CHECKPOINT_FILE
     path.write_bytes(damage(path.read_bytes()))
-    assert Checkpoint.read(folder, WORKUNIT, STATE) is None
-    assert "training starts over" in caplog.text
-
-
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_a_checkpoint_that_numpy_does_not_write_is_left_aside(
-    folder: Path, caplog: pytest.LogCaptureFixture, kind: str
-) -> None:
-    path = folder / CHECKPOINT_FILE
-    with np.load(path) as whole:
-        arrays = dict(whole)
-    write_hostile(path, arrays, "weights", kind)
     assert Checkpoint.read(folder, WORKUNIT, STATE) is None
     assert "training starts over" in caplog.text
 

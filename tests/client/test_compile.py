@@ -22,12 +22,6 @@ def test_an_optimizer_is_found_however_it_is_spelt(name: str, expected: str) -> 
     assert type(make_optimizer(Named(name), 0.01)).__name__ == expected
 
 
-def test_arguments_reach_the_optimizer() -> None:
-    optimizer = make_optimizer(Named("sgd", {"momentum": 0.9, "nesterov": True}), 0.02)
-    assert (optimizer.momentum, optimizer.nesterov) == (0.9, True)
-    assert float(optimizer.learning_rate) == pytest.approx(0.02)
-
-
 @pytest.mark.parametrize(
     ("loss", "expected"),
     [("mse", "MeanSquaredError"), ("sparse_categorical_crossentropy", "SparseCategoricalCrossentropy"),

@@ -66,9 +66,3 @@ def test_a_file_that_says_two_things_is_refused(tmp_path: Path) -> None:
     text = init_data(tmp_path).replace("<slot>0</slot>", "<slot>0</slot>\n<ncpus>2.0</ncpus>")
     with pytest.raises(SlotError, match="two different values of ncpus"):
         read(tmp_path, text)
-
-
-def test_the_account_key_is_not_kept(tmp_path: Path) -> None:
-    data = read(tmp_path, init_data(tmp_path))
-    assert ACCOUNT_KEY not in repr(data)
-    assert ACCOUNT_KEY not in str(vars(data))

@@ -17,7 +17,6 @@ from tests.client.workunit_folder import (
     write_shard,
     write_workunit,
 )
-from tests.hostile_npz import HOSTILE, write_hostile
 from vcdl.client.inputs import read_shard, read_workunit
 from vcdl.client.train import Outcome, train_workunit
 from vcdl.client.trainer import TrainerCache
@@ -126,14 +125,6 @@ def test_bad_inputs_are_refused_in_one_line(
     assert "\n" not in str(caught.value)
     assert supervisor.questions == 0
     assert not (folder / "update.h5").exists()
-
-
-@pytest.mark.parametrize("kind", HOSTILE)
-@pytest.mark.parametrize("name", ["x", "y"])
-def test_shards_that_numpy_does_not_write_are_refused(tmp_path: Path, name: str, kind: str) -> None:
-    write_hostile(tmp_path / "shard.npz", {"x": X, "y": Y}, name, kind)
-    with pytest.raises(WorkunitError, match=r"shard\.npz"):
-        read_shard(tmp_path, Normalisation(), {"": X.shape[1:]})
 
 
 @pytest.mark.parametrize("label", [2**31, -(2**31) - 1, 2**40])

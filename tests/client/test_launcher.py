@@ -1,6 +1,5 @@
 """The launcher on Linux finds a Python that can train, in a stated order, and becomes it."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -123,20 +122,6 @@ def tools(layout: Layout) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("as_stub", [True, False])
-def test_the_client_is_found_under_its_logical_name_too(layout: Layout, as_stub: bool) -> None:
-    (layout.project / "vcdl_client_3.pyz").rename(layout.project / "other.pyz")
-    logical = layout.slot / "vcdl_client.pyz"
-    if as_stub:
-        logical.write_text("<soft_link>../../projects/x/other.pyz</soft_link>\n")
-    else:
-        shutil.copy(layout.project / "other.pyz", logical)
-    process = layout.launch(VCDL_PYTHON=sys.executable)
-    said, errors = process.communicate(timeout=30)
-    assert (process.returncode, errors) == (7, "")
-    assert said.split()[2] == ("../../projects/x/other.pyz" if as_stub else "vcdl_client.pyz")
-
-
 STARTED = "import os, sys\nprint(os.environ['VCDL_RUNTIME_ARCHIVE'], sys.flags.isolated)\nsys.exit(7)\n"
 """Stands in for the client of a delivered Python."""
 
@@ -240,18 +225,6 @@ def test_a_disk_that_was_full_once_leaves_every_module_fit_for_import(layout: La
     for limits in (["prlimit", "--fsize=1000"], []):
         process = layout.launch(path=path, limits=limits, **chosen)
         assert (process.communicate(timeout=60)[1], process.returncode) == ("", 0)
-
-
-@pytest.mark.parametrize("shell", ["dash", "bash", "busybox"])
-def test_it_is_plain_posix_shell(layout: Layout, shell: str) -> None:
-    program = shutil.which(shell)
-    if program is None:
-        pytest.skip(f"{shell} is not installed")
-    command = [program, *(["sh"] if shell == "busybox" else []), "../../projects/x/vcdl_client_3"]
-    done = subprocess.run(
-        command, cwd=layout.slot, env={"PATH": os.defpath, "VCDL_PYTHON": sys.executable}, check=False, timeout=30
-    )
-    assert done.returncode == 7
 
 
 def test_boincs_wrapper_is_told_the_files_that_the_client_writes() -> None:

@@ -31,14 +31,6 @@ def measured(model: keras.Model, loss: Named, *metrics: Named, x: object, y: obj
     return found
 
 
-def test_names_stay_the_same_however_many_metrics_the_process_has_made() -> None:
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, activation="sigmoid")])
-    x, y = np.ones((8, 2), np.float32), np.array([0, 1] * 4)
-    for _ in range(2):
-        found = measured(model, Named("binary_crossentropy"), Named("auc"), Named("auc", {"curve": "PR"}), x=x, y=y)
-        assert set(found) == {"loss", "auc", "auc_2"}
-
-
 @pytest.mark.parametrize("from_logits", [True, False])
 def test_perplexity_is_exp_of_the_cross_entropy_over_all_samples(from_logits: bool) -> None:
     activation = None if from_logits else "softmax"

@@ -35,19 +35,6 @@ def dense(config: dict[str, Any]) -> dict[str, Any]:
     return layer
 
 
-def test_a_plain_model_loads_and_computes_the_same() -> None:
-    inputs = keras.Input((8, 8, 3))
-    x = layers.Conv2D(4, 3, padding="same", activation="gelu", kernel_initializer="he_normal")(inputs)
-    y = layers.Conv2D(4, 1, kernel_constraint="max_norm")(layers.Dropout(0.2)(inputs))
-    x = layers.BatchNormalization()(layers.Add()([x, y]))
-    model = keras.Model(inputs, layers.Dense(5, activation="softmax")(layers.Flatten()(x)))
-    loaded = load_model(model.to_json())
-    loaded.set_weights(model.get_weights())
-    sample = np.random.default_rng(0).random((2, 8, 8, 3), np.float32)
-    np.testing.assert_allclose(np.asarray(loaded(sample)), np.asarray(model(sample)), rtol=1e-6)
-    assert [weight.path for weight in loaded.weights] == [weight.path for weight in model.weights]
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -426,7 +413,3 @@ def test_every_allowed_operation_takes_no_function_and_draws_nothing(module: str
         taken = {*inspect.signature(operation).parameters, *inspect.signature(operation.call).parameters}
         assert not taken & {"f", "function", "fn", "body", "cond", "branches", "primals", "seed"}, name
         assert "from_config" not in vars(operation), f"{name} reads its settings in a way of its own"
-
-
-def test_checking_alone_needs_no_keras_object() -> None:
-    assert checked_config(json.dumps(plain()))["class_name"] == "Sequential"

@@ -89,18 +89,6 @@ def test_a_step_of_several_batches_is_one_of_a_larger_batch_and_half_a_step_stay
     assert [vector[count] for vector in ends.values()] == [8, 9, 4]
 
 
-def test_a_layout_does_not_depend_on_what_the_process_did_before() -> None:
-    one, other = (plain_trainer(Named("nadam")).layout for _ in range(2))
-    assert one == other
-
-
-def test_without_moments_they_are_not(tmp_path_factory: pytest.TempPathFactory) -> None:
-    work = Work(tmp_path_factory, Named("adam"), "none")
-    whole = work.train(work.begin, range(6))
-    assert not np.allclose(work.train(work.train(work.begin, range(3)), range(3, 6)), whole, atol=1e-4)
-    assert work.trainer.layout == work.trainer.layout.model
-
-
 @pytest.mark.parametrize(("optimizer", "steps"), [(Named("adam"), 5), (Named("adamax"), 1)], ids=["adam", "adamax"])
 def test_a_subtask_goes_as_far_as_so_many_steps_of_a_long_training(
     optimizer: Named, steps: int, tmp_path_factory: pytest.TempPathFactory

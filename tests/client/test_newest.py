@@ -89,11 +89,6 @@ def begun_from(slot: Path, web: Web, *, may_use_network: bool = True) -> int:
     return start.version
 
 
-def test_the_newest_weights_are_taken(slot: Path, web: Web) -> None:
-    web.publish()
-    assert begun_from(slot, web) == NEWER
-
-
 def test_an_older_statement_that_is_played_back_changes_nothing(slot: Path, web: Web) -> None:
     web.publish(CAME - 1)
     assert begun_from(slot, web) == CAME
@@ -126,11 +121,6 @@ def test_another_project_cannot_give_weights(slot: Path, web: Web) -> None:
 def test_weights_of_another_version_than_stated_are_not_taken(slot: Path, web: Web) -> None:
     web.publish(header_version=NEWER + 1)
     assert begun_from(slot, web) == CAME
-
-
-def test_a_server_that_has_nothing_costs_nothing(slot: Path, web: Web, caplog: pytest.LogCaptureFixture) -> None:
-    assert begun_from(slot, web) == CAME
-    assert "WARNING" not in caplog.text  # it has nothing yet: no fault for a volunteer to read of
 
 
 @pytest.mark.parametrize("begin_of_answer", [IN_HEADERS, IN_BODY])

@@ -143,15 +143,6 @@ def endless(tmp_path: Path) -> Path:
     return write_workunit(tmp_path / "endless", with_training(local_epochs=10**6))
 
 
-def test_a_worker_trains_one_workunit_after_another(worker: Worker, tmp_path: Path) -> None:
-    for name in ("first", "second"):
-        folder = write_workunit(tmp_path / name)
-        worker.say(do="train", folder=str(folder))
-        assert worker.hear_end() == {"event": "done"}
-        assert read_update(folder)[1].fraction == 1.0
-    np.testing.assert_array_equal(read_update(tmp_path / "first")[0], read_update(tmp_path / "second")[0])
-
-
 def test_a_worker_tells_in_one_line_why_a_workunit_failed_and_lives_on(worker: Worker, tmp_path: Path) -> None:
     worker.say(do="train", folder=str(tmp_path / "nowhere"))
     assert worker.hear_end() == {

@@ -45,11 +45,6 @@ def test_what_an_upload_leaves_out_comes_with_the_next_ones(host: HostMemory) ->
     assert [path.name[:14] for path in host.folder.iterdir()] == ["vcdl_residual_"]
 
 
-def test_without_feedback_nothing_is_remembered(host: HostMemory) -> None:
-    sent(host, CHANGE, replace(TRANSPORT, feedback=False))
-    assert list(host.folder.iterdir()) == []
-
-
 @pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", None], ids=["empty", "half", "not finite"])
 def test_a_damaged_memory_is_forgotten(host: HostMemory, damage: bytes | None) -> None:
     sent(host, CHANGE)

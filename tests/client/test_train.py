@@ -229,15 +229,6 @@ def test_a_pause_takes_no_processor_and_makes_a_checkpoint(
     np.testing.assert_array_equal(read_update(folder)[0], undisturbed)
 
 
-@pytest.mark.parametrize("then", [Request.QUIT, Request.FINISH])
-def test_a_paused_client_still_obeys(folder: Path, trainers: TrainerCache, then: Request) -> None:
-    supervisor = ScriptedSupervisor(
-        lambda question: Request.GO if question < 4 else Request.PAUSE if question < 6 else then
-    )
-    outcome = train_workunit(folder, supervisor, trainers)
-    assert outcome is (Outcome.QUIT if then is Request.QUIT else Outcome.DONE)
-
-
 def test_progress_comes_at_most_four_times_a_second(folder: Path, trainers: TrainerCache) -> None:
     def slow(_question: int) -> Request:
         time.sleep(0.04)
@@ -288,13 +279,6 @@ def test_a_full_disk_costs_the_checkpoint_but_not_the_work(
     assert "no checkpoint could be written" in caplog.text
     assert supervisor.checkpoints == 0
     np.testing.assert_array_equal(read_update(folder)[0], undisturbed)
-
-
-def test_a_disk_too_full_for_the_update_is_an_error_that_leaves_nothing(folder: Path, trainers: TrainerCache) -> None:
-    with files_limited_to(300), pytest.raises(OSError):
-        train_workunit(folder, ScriptedSupervisor(), trainers)
-    assert not list(folder.glob("*update*"))
-    assert not list(folder.glob(".*.tmp*"))
 
 
 def test_the_upload_names_the_newer_weights_that_it_was_begun_with_and_so_does_the_checkpoint(

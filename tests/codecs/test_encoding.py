@@ -5,7 +5,6 @@ larger than announced.
 import itertools
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -110,32 +109,6 @@ def test_moments_are_uploaded_as_they_are_and_stay_what_they_can_be(tmp_path: Pa
         assert same_bits(decoded, weights)
     assert (decoded[model:] > 0).all()
     np.testing.assert_allclose(decoded[model:], weights[model:], rtol=0.15)
-
-
-def test_an_encoded_file_is_hdf5_that_any_reader_opens(tmp_path: Path) -> None:
-    way = encoding(CODECS["int8"], True)
-    way.write(tmp_path / "update.h5", changes(SMALL.size), HEADER)
-    with h5py.File(tmp_path / "update.h5") as file:
-        assert list(file) == ["encoded"]
-        assert file["encoded"].dtype == np.uint8
-        assert file["encoded"].chunks is None
-        assert file.attrs["header"].decode() == HEADER
-
-
-def test_what_is_sent_is_smaller_than_plain_weights(tmp_path: Path) -> None:
-    """The changes are like those of training: these figures are what a user chooses by."""
-    sizes = {}
-    vector = np.random.default_rng(0).standard_normal(LARGE.size).astype(np.float32) * np.float32(0.003)
-    for name, compress in itertools.product(CODECS, (False, True)):
-        encoding(CODECS[name], compress, LARGE).write(tmp_path / "update.h5", vector, HEADER)
-        sizes[name, compress] = (tmp_path / "update.h5").stat().st_size / (4 * LARGE.size)
-    assert sizes["float16", False] == pytest.approx(0.5, abs=0.01)
-    assert sizes["int8", False] == pytest.approx(0.254, abs=0.005)
-    assert sizes["float32", True] < 0.9
-    assert sizes["bfloat16", True] < 0.36
-    assert sizes["int8", True] < 0.24
-    assert sizes["int8 of few levels", True] < 0.16
-    assert sizes["top_k", True] < 0.04
 
 
 @pytest.mark.parametrize("name", CODECS)

@@ -100,15 +100,6 @@ def test_chunks_that_nobody_honest_sends(tmp_path: Path, name: str, make: Callab
     assert not is_read_or_refused(tmp_path / "update.h5", name)
 
 
-def test_something_behind_the_last_chunk(tmp_path: Path) -> None:
-    path = tmp_path / "update.h5"
-    vector = changes(SMALL.size)
-    chunks = list(encoding(CODECS["int8"], True)._chunks_of(vector))
-    write_dataset(path, ENCODED, [*chunks, b"x"], HEADER)
-    with pytest.raises(WeightsFileError, match="1 bytes behind its last chunk"):
-        encoding(CODECS["int8"], True).read(path)
-
-
 @pytest.mark.parametrize("name", CODECS)
 def test_compressed_chunks_where_none_are_allowed_are_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "update.h5"
@@ -218,12 +209,6 @@ def test_weights_that_travel_in_another_way_than_the_job_s_are_refused_by_name(
     for asked in TRANSPORTS:
         if asked != transport:
             assert refusal(tmp_path / "update.h5", asked, base) == Refusal.WRONG_CODEC
-
-
-def test_an_upload_that_lies_about_its_codec_is_unreadable(tmp_path: Path, base: Path) -> None:
-    header = header_of(WORKUNIT, SMALL.fingerprint, samples=60, codec="int8(127)+zlib")
-    write_weights(tmp_path / "update.h5", np.ones(SMALL.size, np.float32), header.to_json())
-    assert refusal(tmp_path / "update.h5", Transport(up=Named("int8"), compress=True), base) == Refusal.UNREADABLE
 
 
 def test_a_base_that_is_gone_is_refused_by_name(tmp_path: Path, base: Path) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.hostile_npz import HOSTILE, write_hostile
 from vcdl.client.batches import steps_of
 from vcdl.client.inputs import read_shard
 from vcdl.client.trainer import Trainer
@@ -286,16 +285,6 @@ def test_what_check_refuses_a_run_refuses_with_the_same_line(name: str, tmp_path
     assert "\n" not in checked
     assert refusal(lambda: prepared(path)) == checked
     assert {entry.name for entry in tmp_path.iterdir()} - {"__pycache__"} == before, "nothing is left behind"
-
-
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_damaged_files_are_refused_alike(kind: str, tmp_path: Path) -> None:
-    path = job_file(tmp_path, CASES["plain"])
-    write_hostile(tmp_path / "d.npz", x(), "x_train", kind)
-    checked = refusal(lambda: check_job(path))
-    assert "d.npz" in checked
-    assert "\n" not in checked
-    assert refusal(lambda: prepared(path)) == checked
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.word])

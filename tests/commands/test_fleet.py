@@ -46,14 +46,6 @@ def test_up_shows_a_preview_and_the_result(fleet: FakeFleet, capsys: pytest.Capt
     ]
 
 
-def test_up_that_falls_short_ends_with_an_exit_code_of_its_own(
-    fleet: FakeFleet, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fleet.cloud.empty = set(POOLS)
-    assert vcdl_fleet("up") == ExitCode.FLEET
-    assert "40 vCPUs short; `vcdl fleet run` keeps trying" in capsys.readouterr().err
-
-
 def test_a_refusal_of_the_cloud_is_shown_and_stays_in_the_status(
     fleet: FakeFleet, capsys: pytest.CaptureFixture[str]
 ) -> None:

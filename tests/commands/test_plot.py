@@ -32,14 +32,6 @@ def texts(path: Path) -> list[str]:
     return re.findall(r"<!-- (.*?) -->", path.read_text())
 
 
-def test_several_runs_go_into_a_picture_of_their_own(here: Path) -> None:
-    for name in ("a", "b"):
-        make_run(here / name)
-    plot([Path("a"), Path("b")])
-    assert (here / "comparison.png").exists()
-    assert not (here / "a" / "curves.png").exists()
-
-
 def test_a_run_without_a_measured_epoch_is_named(here: Path) -> None:
     make_run(here / "young", recorded(FIRST_SESSION[:5]), finished=False)
     with pytest.raises(RunFolderError, match="young has no epoch that is finished and measured yet"):

@@ -35,20 +35,6 @@ def test_an_unfinished_run_is_refused_with_both_ways_on(here: Path) -> None:
     assert sorted((here / "runs").rglob("*")) == before
 
 
-def test_a_finished_run_is_not_overwritten(here: Path) -> None:
-    make_run(here / "done")
-    with pytest.raises(RunFolderError, match="done is not empty: choose another"):
-        run(Path("job.yaml"), Path("done"))
-
-
-def test_somebody_elses_folder_is_not_touched(here: Path) -> None:
-    (here / "thesis").mkdir()
-    (here / "thesis" / "a.tex").touch()
-    with pytest.raises(RunFolderError, match="not empty"):
-        run(Path("job.yaml"), Path("thesis"))
-    assert [path.name for path in (here / "thesis").iterdir()] == ["a.tex"]
-
-
 def test_a_folder_that_another_process_has_just_taken_is_left_to_it(here: Path) -> None:
     taken = RunFolder(here / "taken")
     taken.make()  # as it is between the other's mkdir and its first file

@@ -49,14 +49,6 @@ def test_a_finished_run_shows_its_results(here: Path, capsys: pytest.CaptureFixt
     )
 
 
-def test_a_paused_run_says_how_to_go_on(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_run(here / "a", recorded(FIRST_SESSION), finished=False)
-    status(here / "a")
-    out = capsys.readouterr().out
-    assert out.startswith("demo in a: paused\n")
-    assert out.endswith("`vcdl resume a` goes on\n")
-
-
 def test_a_rollback_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rolled = RolledBack(version=5, to=2, dropped=(3, 4), collapsed=3, measured=0.1, usual=0.7)
     make_run(here / "a", recorded([*FIRST_SESSION, (31, rolled)]), finished=False)

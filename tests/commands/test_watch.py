@@ -4,17 +4,8 @@ wait for.
 
 from pathlib import Path
 
-import pytest
-
 from tests.run_folders import make_run
 from vcdl.commands.watch import watch
-from vcdl.errors import ExitCode
-
-
-def test_a_finished_run_is_shown_and_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = make_run(tmp_path / "run")
-    assert watch(run.path) is ExitCode.OK
-    assert "demo: finished" in capsys.readouterr().out
 
 
 def test_watching_writes_nothing_into_the_run(tmp_path: Path) -> None:

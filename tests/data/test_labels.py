@@ -67,7 +67,3 @@ def test_labels_that_nobody_means_are_refused(train: Any, given: Given, test: An
     with pytest.raises(DataError, match=reason) as caught:
         found(train, given, test)
     assert "\n" not in str(caught.value)
-
-
-def test_a_class_that_only_the_test_set_has_may_be_named() -> None:
-    assert found([0, 1], 3, [2])[1] == Classes(3)

@@ -88,15 +88,6 @@ def test_what_is_said_of_a_named_set_is_true(name: str) -> None:
     assert facts.sample_bytes == in_memory(dataset.x_train)[0].nbytes + dataset.y_train[:1].nbytes
 
 
-def test_cifar10_records_become_images_with_channels_last() -> None:
-    red, green, blue = (bytes([value]) * 1024 for value in (10, 20, 30))
-    batch = cifar10.records(bytes([3]) + red + green + blue + bytes([9]) + blue + green + red)
-    assert batch.y.tolist() == [3, 9]
-    assert batch.x.shape == (2, 32, 32, 3)
-    assert in_memory(batch.x)[0, 5, 7].tolist() == [10, 20, 30]
-    assert in_memory(batch.x)[1, 31, 31].tolist() == [30, 20, 10]
-
-
 def test_cifar10_is_read_from_its_binary_archive_and_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,24 +115,6 @@ def test_a_cifar10_archive_with_another_checksum_is_refused(tmp_path: Path) -> N
     pack(tmp_path / "cifar-10-binary.tar.gz", make_batches())
     with pytest.raises(DataError, match=r"checksum is not CIFAR-10's; delete it and put cifar-10-binary\.tar\.gz"):
         cifar10.load(tmp_path)
-
-
-def test_a_cifar10_folder_with_another_checksum_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "cifar-10-batches-bin"
-    folder.mkdir()
-    for name, content in make_batches().items():
-        (folder / name).write_bytes(content)
-    with pytest.raises(DataError, match=r"data_batch_1\.bin: the checksum"):
-        cifar10.load(tmp_path)
-
-
-def test_the_folder_of_local_copies_can_be_named_in_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cifar-10-binary.tar.gz").write_bytes(b"something else")
-    monkeypatch.setenv("VCDL_DATA_DIR", str(tmp_path))
-    with pytest.raises(DataError, match="checksum"):
-        load_dataset(DataSettings(dataset="cifar10"), seed=1)
 
 
 def test_importing_the_data_package_loads_nothing_heavy() -> None:

@@ -30,14 +30,6 @@ def test_stratified_shards_have_all_samples_once_and_the_class_mix(counts: list[
         assert max(of_label) - min(of_label) <= 1
 
 
-@given(st.integers(1, 200), st.data())
-def test_shards_of_a_regression_have_all_samples_once(samples: int, data: st.DataObject) -> None:
-    shards = data.draw(st.integers(1, samples))
-    cut = iid(np.linspace(0, 1, samples), shards, stratified=False, rng=rng())
-    assert sorted(np.concatenate(cut)) == list(range(samples))
-    assert {len(part) for part in cut} <= {samples // shards, samples // shards + 1}
-
-
 @given(st.floats(0.01, 100), st.integers(1, 30), st.integers(0, 1000))
 def test_dirichlet_shards_are_never_empty_and_lose_nothing(concentration: float, shards: int, seed: int) -> None:
     y = labels([20, 10, 5])
@@ -45,10 +37,6 @@ def test_dirichlet_shards_are_never_empty_and_lose_nothing(concentration: float,
     assert len(cut) == shards
     assert min(len(part) for part in cut) >= 1
     assert sorted(np.concatenate(cut)) == list(range(len(y)))
-
-
-def test_as_many_dirichlet_shards_as_samples_hold_one_each() -> None:
-    assert [len(part) for part in dirichlet(labels([20, 10]), 30, 0.01, rng())] == [1] * 30
 
 
 def test_a_smaller_concentration_makes_class_mixes_differ_more() -> None:

@@ -13,15 +13,12 @@ from benchmarks.replayed_run import replay
 from tests.end_to_end.vcdl_process import (
     applied,
     assert_every_shard_of_every_epoch_was_applied_once,
-    summary,
-    vcdl,
     vcdl_in_background,
     wait_until,
 )
 from tests.full_disk import disk_of, fill
 from tests.places import EXAMPLES
 from tests.store_servers import start_redis
-from vcdl.errors import ExitCode
 from vcdl.journal.events import UpdateRefused, WorkunitFailed
 from vcdl.journal.journal import Journal
 from vcdl.run.folder import RunFolder
@@ -81,25 +78,3 @@ def test_a_full_disk_is_waited_for_and_nothing_is_lost_or_counted_twice(disk: Pa
     events = [row.event for row in Journal.at(run.journal_file).read()]
     assert not [event for event in events if isinstance(event, WorkunitFailed | UpdateRefused)]
     assert replay(Run.open(run)).is_the_runs_own, "the weights are the journal's updates, to the last bit"
-
-
-@pytest.mark.nightly
-def test_a_run_that_waits_for_room_can_be_paused_and_goes_on_when_it_is_resumed(disk: Path) -> None:
-    run = disk / "run"
-    process = vcdl_in_background(
-        "run", EXAMPLES / "digits.yaml", "--out", run, "--set", "stop.epochs=3", "--set", "grid.workers=1"
-    )
-    wait_until(lambda: len(applied(run)) >= 5, "it had applied five updates")
-    filled = fill(disk)
-    time.sleep(FULL_S)
-    process.terminate()  # told to pause while it waits
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == ExitCode.INTERRUPTED, output
-    refused = vcdl("resume", run)
-    assert refused.returncode in (ExitCode.BAD_FOLDER, ExitCode.SERVICE), refused.stderr
-    assert "free some space" in refused.stderr
-    assert "Traceback" not in refused.stderr
-    filled.unlink()
-    resumed = vcdl("resume", run)
-    assert resumed.returncode == 0, resumed.stderr
-    assert summary(run)["stop_reason"] == "epochs"

@@ -1,8 +1,6 @@
 """What can go wrong with the processes of a run does: nothing assimilated is lost, and nothing is applied twice."""
 
 import signal
-import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,6 @@ from tests.end_to_end.vcdl_process import (
     vcdl,
     vcdl_in_background,
     wait_until,
-    workers,
 )
 from tests.leftovers import leave_half
 from tests.places import EXAMPLES
@@ -73,40 +70,3 @@ def test_after_ctrl_c_and_after_kill_9_of_everything_resume_goes_on(run_folder: 
     assert before < len(applied(run_folder))
     assert_every_shard_of_every_epoch_was_applied_once(run_folder, EPOCHS, SHARDS)
     assert summary(run_folder)["stop_reason"] == "epochs"
-
-
-@pytest.mark.nightly
-def test_workers_that_die_are_replaced_and_a_crash_of_the_parent_leaves_nothing_running(run_folder: Path) -> None:
-    # Given a run whose workers are killed again and again
-    run = vcdl_in_background("run", EXAMPLES / "digits.yaml", "--out", run_folder, *LONG)
-    wait_until(lambda: len(applied(run_folder)) >= 2, "two updates were applied")
-    killed = 0
-    while killed < 3:
-        victims = workers(run.pid)
-        if victims:
-            kill(victims[killed % len(victims)])
-            killed += 1
-        seen = len(applied(run_folder))
-        wait_until(partial(_went_on, run_folder, seen), "it went on")
-        time.sleep(0.5)
-
-    # When the job is stopped from elsewhere and continued
-    stopped = vcdl("stop", run_folder)
-    assert stopped.returncode == 0, stopped.stderr
-    run.communicate(timeout=60)
-    assert run.returncode == 130
-    again = vcdl_in_background("resume", run_folder)
-    seen = len(applied(run_folder))
-    wait_until(lambda: len(applied(run_folder)) > seen, "the resumed run had applied updates")
-
-    # Then a crash of the parent alone takes its children with it
-    family = children(again.pid)
-    kill(again.pid)
-    again.communicate()
-    wait_until(lambda: none_alive(family), "the children were gone")
-    assert vcdl("resume", run_folder).returncode == 0
-    assert_every_shard_of_every_epoch_was_applied_once(run_folder, EPOCHS, SHARDS)
-
-
-def _went_on(run_folder: Path, seen: int) -> bool:
-    return len(applied(run_folder)) > seen

@@ -101,9 +101,3 @@ def test_resuming_a_finished_run_changes_nothing(finished: tuple[Path, subproces
     assert again.returncode == 0, again.stderr
     assert len(applied(folder)) == EPOCHS * SHARDS
     assert (folder / "journal.db").read_bytes() == before
-
-
-def test_status_tells_programs_of_a_finished_run(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
-    done = vcdl("status", finished[0], "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["updates_applied"] == EPOCHS * SHARDS

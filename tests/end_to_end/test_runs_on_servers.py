@@ -19,15 +19,13 @@ from tests.end_to_end.vcdl_process import (
 )
 from tests.places import EXAMPLES
 from tests.run_folders import readable_files_with
-from tests.store_servers import start_mariadb, start_redis
-from tests.stores.conftest import redis_client, sql
+from tests.store_servers import start_mariadb
+from tests.stores.conftest import sql
 
 pytestmark = pytest.mark.server
 
 EPOCHS, SHARDS = 20, 8
 OPTIONS = ["--set", f"stop.epochs={EPOCHS}", "--set", "stop.target_accuracy=null", "--set", f"data.shards={SHARDS}"]
-ONE_WORKER = ["--set", "grid.workers=1"]
-"""Each loads Keras for five seconds, and one is enough where only the server fails."""
 AWAY_S = 1.5
 """Long enough that every process of the run asks for it in vain."""
 
@@ -76,23 +74,6 @@ def ends_whole(run: Any, folder: Path) -> str:
     assert_every_shard_of_every_epoch_was_applied_once(folder, EPOCHS, SHARDS)
     assert summary(folder)["stop_reason"] == "epochs"
     return output
-
-
-@pytest.mark.nightly
-def test_a_redis_with_its_append_only_file_is_killed_and_comes_back_with_everything(
-    short_folder: Path, tmp_path: Path
-) -> None:
-    with start_redis(short_folder, "--appendonly", "yes", "--appendfsync", "always") as redis:
-        with started(*run_arguments(tmp_path / "run", redis.url), *ONE_WORKER) as run:
-            interrupt(run, tmp_path / "run", redis.kill, redis.start)
-            output = ends_whole(run, tmp_path / "run")
-        assert "cannot be reached" in output
-        assert "waiting: " in output
-        assert "\ncontinuing\n" in output
-        assert "restored" not in output
-        client = redis_client(redis.url)
-        lasting = [key for key in client.keys("*") if client.ttl(key) < 0]  # a write that was cut off expires by itself
-        assert lasting == [], "the weights of a finished run are dropped"
 
 
 def test_a_mariadb_is_killed_while_two_servers_of_the_run_fold_into_it(short_folder: Path, tmp_path: Path) -> None:

@@ -53,11 +53,6 @@ def test_the_mean_over_the_seeds_must_reach_the_goal_not_each_of_them_nor_one() 
     assert compare([serial, high, steady], "serial").rows[1].reached_s is None
 
 
-def test_a_run_that_diverged_has_no_mean() -> None:
-    rows = compare([run("a", 1, [float("nan")], 1), run("a", 2, [0.5], 1)], None).rows
-    assert rows[0].mean is None
-
-
 def test_the_table_says_all_of_it() -> None:
     lines = table(compare(RUNS, "serial"))
     assert lines[0].endswith("| accuracy | against serial | virtual time | reaches 81.00 % after | of its time |")

@@ -64,10 +64,22 @@ def test_the_run_s_own_rule_gives_its_own_weights_to_the_last_bit(kept: RunFolde
     assert all(one.run == one.replay for one in (*result.epochs, *result.final))
 
 
-def test_so_does_a_rule_that_needs_the_weights_that_clients_started_from(tmp_path: Path) -> None:
-    rule = "update={rule: trimmed_mean, buffer: 1, trim: 0, server_learning_rate: 0.4}"
-    folder = simulated(tmp_path / "run", "retention.uploads=all", rule)
-    assert replayed(folder).is_the_runs_own
+OF_EACH_KIND = (
+    "update={rule: trimmed_mean, buffer: 1, trim: 0, server_learning_rate: 0.4}",  # needs what clients began with
+    "update={rule: fedbuff, buffer: 4}",  # keeps a state
+    "transport={down: bfloat16, up: {name: int8, levels: 15}, compress: true}",
+)
+ALL_OTHERS = (
+    "update={rule: vc_asgd, alpha: {from: 0.3, to: 0.9}}",
+    "update={rule: fedbuff, buffer: 2, staleness: {name: hinge, threshold: 0}}",
+    "update={rule: trimmed_mean, buffer: 3, trim: 1}",
+    "transport={down: float16, up: {name: top_k, share: 0.2}, compress: true}",
+)
+
+
+@pytest.mark.parametrize("setting", [*OF_EACH_KIND, *(pytest.param(s, marks=pytest.mark.nightly) for s in ALL_OTHERS)])
+def test_so_do_all_rules_and_codecs(tmp_path: Path, setting: str) -> None:
+    assert replayed(simulated(tmp_path / "run", "retention.uploads=all", setting)).is_the_runs_own
 
 
 @pytest.mark.parametrize(

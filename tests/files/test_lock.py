@@ -96,17 +96,6 @@ def test_who_holds_it_is_seen_without_taking_it_from_anybody(tmp_path: Path) -> 
         assert holder_of(path) == 0
 
 
-def test_a_lock_that_was_released_can_be_taken_again(tmp_path: Path) -> None:
-    path = tmp_path / "a.lock"
-    with FileLock(path) as one, FileLock(path) as other:
-        for _ in range(2):
-            assert one.acquire(wait_s=0)
-            assert not other.acquire(wait_s=0)
-            one.release()
-            assert other.acquire(wait_s=0)
-            other.release()
-
-
 def test_a_file_of_data_is_locked_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "update.h5"
     with pytest.raises(FileNotFoundError):

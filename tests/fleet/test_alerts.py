@@ -12,7 +12,7 @@ from tests.fleet.fake_fleet import POOLS, FakeFleet
 from tests.fleet.fleet_files import settings_of
 from vcdl.errors import FleetUnavailable
 from vcdl.fleet.alerts import causes_of
-from vcdl.fleet.instance import Ending, Instance, InstanceState
+from vcdl.fleet.instance import Instance, InstanceState
 from vcdl.fleet.provider import LaunchResult
 from vcdl.fleet.reconciler import Actions, Observation
 from vcdl.fleet.run import ControlLoop, up
@@ -59,17 +59,6 @@ def test_capacity_that_is_gone_is_told_again_after_it_came_back(tmp_path: Path) 
     assert "40 of 40 vcpu missing" in told.read_text()
 
 
-def test_a_crash_loop_is_told(tmp_path: Path) -> None:
-    fleet, told = fleet_that_writes(tmp_path, "capacity.target=40")
-    fleet.controller.reconcile_once()
-    fleet.later(1800)
-    for instance in fleet.cloud.live:
-        fleet.cloud.end(instance.id, Ending.GAVE_UP)
-    fleet.controller.reconcile_once()
-    assert names(told) == ["crash loop"]
-    assert "no route to host" in told.read_text()
-
-
 def test_leases_that_run_out_while_the_cloud_is_away_are_told(tmp_path: Path) -> None:
     fleet, told = fleet_that_writes(tmp_path)
     loop = ControlLoop(fleet.controller, 30, lambda line: None, threading.Event())
@@ -92,14 +81,6 @@ def test_a_state_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
         loop.run_once()
     assert names(told) == ["state"]
     assert "delete it" in told.read_text()
-
-
-def test_a_command_that_is_missing_stops_no_pass(tmp_path: Path) -> None:
-    fleet = FakeFleet.make(tmp_path, "alerts.command=[no-such-command]", "budget_usd=0.3")
-    fleet.controller.change(up)
-    fleet.controller.reconcile_once()
-    fleet.later(1500)
-    assert any("alerts > command failed" in line for line in fleet.controller.reconcile_once().lines())
 
 
 def test_a_lease_that_nobody_renews_is_told_in_its_last_quarter(tmp_path: Path) -> None:

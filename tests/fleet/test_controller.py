@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.fake_fleet import POOLS, FakeFleet
-from vcdl.errors import FleetUnavailable, GridError, RunFolderError
+from vcdl.errors import GridError, RunFolderError
 from vcdl.fleet.controller import Controller
 from vcdl.fleet.instance import Ending, Pool
-from vcdl.fleet.prices import refreshed_file
 from vcdl.fleet.project import Queue
 from vcdl.fleet.provider import LaunchResult
 from vcdl.fleet.refusal import ProblemKind
@@ -41,16 +40,6 @@ def test_instances_that_the_cloud_does_not_show_yet_are_not_launched_again_even_
         fleet.later(30)
         assert fleet.another_process().reconcile_once().launched.instances == ()
     assert fleet.cloud.asked == [40]
-
-
-def test_down_says_that_an_instance_may_still_be_hidden(fleet: FakeFleet) -> None:
-    fleet.cloud.hides_s = 300.0
-    fleet.controller.reconcile_once()
-    fleet.later(30)
-    fleet.cloud.hides_s = 0.0
-    left = fleet.cloud.instances.pop("i-0000")
-    assert fleet.another_process().take_down(print) == ("i-0000, which the cloud does not show yet: in 9 min 30 s",)
-    assert not left.is_live or fleet.cloud.live == []
 
 
 def test_an_instance_that_never_shows_is_replaced_after_a_while(fleet: FakeFleet) -> None:
@@ -87,13 +76,6 @@ def test_the_cooldown_of_a_pool_outlasts_the_refusals_of_others(fleet: FakeFleet
     assert {it.pool for it in observed.state.cooldowns} == set(POOLS)
 
 
-def test_a_region_without_capacity_gives_all_its_pools_a_cooldown(fleet: FakeFleet) -> None:
-    fleet.cloud.refuses = (ProblemKind.NO_CAPACITY, "ZONE_RESOURCE_POOL_EXHAUSTED")
-    observed = reach_target(fleet.controller, lambda line: None)
-    assert {it.pool for it in observed.state.cooldowns} == set(POOLS)
-    assert len(fleet.cloud.asked) == 1
-
-
 @pytest.mark.parametrize(
     ("kind", "hold_s"),
     [
@@ -116,15 +98,6 @@ def test_a_launch_that_is_refused_as_a_whole_suspends_launches_for_a_time_by_kin
     assert len(fleet.cloud.asked) == 1
     fleet.later(1)
     fleet.cloud.refuses = None
-    fleet.controller.reconcile_once()
-    assert len(fleet.cloud.live) == 5
-
-
-def test_up_ends_the_suspension_of_launches(fleet: FakeFleet) -> None:
-    fleet.cloud.refuses = (ProblemKind.QUOTA, "MaxSpotInstanceCountExceeded")
-    fleet.controller.reconcile_once()
-    fleet.cloud.refuses = None
-    fleet.controller.change(up)
     fleet.controller.reconcile_once()
     assert len(fleet.cloud.live) == 5
 
@@ -215,18 +188,6 @@ def test_live_instances_are_terminated_at_once_when_the_budget_is_exceeded(tmp_p
     assert fleet.cloud.live == []
 
 
-def test_up_with_a_spent_budget_launches_nothing(tmp_path: Path) -> None:
-    fleet = FakeFleet.make(tmp_path, "budget_usd=0.5")
-    fleet.controller.change(up)
-    fleet.controller.reconcile_once()
-    fleet.later(7200)
-    fleet.controller.take_down(print)
-    fleet.controller.change(up)
-    made = fleet.controller.reconcile_once()
-    assert "the budget of 0.5 $ is spent" in made.observed.warnings[0]
-    assert fleet.cloud.asked == [40]
-
-
 def test_an_unreadable_queue_leaves_the_target_as_it_was(tmp_path: Path) -> None:
     fleet = FakeFleet.make(tmp_path, "capacity.follow=queue", f"capacity.project_dir={tmp_path}", "capacity.max=80")
     answers: list[Queue | GridError] = [
@@ -265,15 +226,6 @@ def test_observing_and_previewing_change_nothing(fleet: FakeFleet) -> None:
     assert fleet.folder.state_file.read_text() == before
     assert not fleet.folder.ledger_file.exists()
     assert fleet.cloud.asked == []
-
-
-def test_a_cloud_that_is_away_changes_nothing(fleet: FakeFleet) -> None:
-    fleet.controller.reconcile_once()
-    before = fleet.folder.state_file.read_text()
-    fleet.cloud.outage = FleetUnavailable("AWS throttles")
-    with pytest.raises(FleetUnavailable):
-        fleet.controller.reconcile_once()
-    assert fleet.folder.state_file.read_text() == before
 
 
 def test_the_ledger_ends_instances_that_we_terminated_by_us_although_they_vanish(fleet: FakeFleet) -> None:
@@ -378,28 +330,11 @@ def test_instances_without_a_price_are_drained_once_there_is_a_budget(tmp_path: 
     assert [i.draining_s is not None for i in fleet.cloud.live if i.pool.type == "r6a.8xlarge"] == [True, True]
 
 
-def test_an_unknown_spot_price_counts_as_the_list_price(fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.fleet.fake_cloud.SPOT_USD_PER_H", {})
-    fleet.controller.reconcile_once()
-    observed = fleet.controller.observe()
-    assert observed.usd_per_h == pytest.approx(5 * (0.3328 + 0.007192), abs=1e-6)
-    assert "the prices could not be fetched, so older ones or list prices count" in observed.warnings[0]
-
-
 def test_prices_are_fetched_at_first_and_then_every_quarter_of_an_hour(fleet: FakeFleet) -> None:
     for _ in range(20):
         fleet.controller.reconcile_once()
         fleet.later(300)
     assert fleet.cloud.quoted == 7
-
-
-def test_a_malformed_price_file_stops_no_pass(fleet: FakeFleet) -> None:
-    refreshed_file().parent.mkdir(parents=True)
-    refreshed_file().write_text("cloud,type\naws,mine\n")
-    observed = fleet.another_process().reconcile_once().observed
-    assert "not a row of prices" in observed.warnings[0]
-    assert len(fleet.cloud.live) == 5
-    assert fleet.controller.observe().usd_per_h == pytest.approx(5 * (0.3328 + 0.007192), abs=1e-6)
 
 
 def test_on_demand_stands_in_after_a_time_and_leaves_when_preemptible_instances_come(tmp_path: Path) -> None:
@@ -443,3 +378,15 @@ def test_the_cheapest_region_is_asked_first_and_dear_pools_never(
     assert [pool.region for pool in asked] == ["us-east-1"] * 2 + ["eu-west-1"] * 2, "against the file's order"
     assert {pool.type for pool in asked} == {"t3.2xlarge"}, "a vCPU of the other costs more"
     assert any("4 of 8 pools cost more than unit_limit_usd_per_h" in line for line in done.lines())
+
+
+def test_up_with_a_spent_budget_launches_nothing(tmp_path: Path) -> None:
+    fleet = FakeFleet.make(tmp_path, "budget_usd=0.5")
+    fleet.controller.change(up)
+    fleet.controller.reconcile_once()
+    fleet.later(7200)
+    fleet.controller.take_down(print)
+    fleet.controller.change(up)
+    made = fleet.controller.reconcile_once()
+    assert "the budget of 0.5 $ is spent" in made.observed.warnings[0]
+    assert fleet.cloud.asked == [40]

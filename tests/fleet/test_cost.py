@@ -1,6 +1,5 @@
 """A fleet's cost: the paper's fleet to the cent, savings, subtasks and waste, against hand computations."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -11,7 +10,7 @@ import pytest
 
 from tests.fleet.example_prices import PRICES
 from tests.recorded_run import applied as update
-from vcdl.fleet.cost import Cost, cost_of, dollars
+from vcdl.fleet.cost import cost_of, dollars
 from vcdl.fleet.instance import Ending, Instance, InstanceState, Pool
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.ledger_rows import PricedRow
@@ -165,17 +164,6 @@ def test_an_empty_ledger_has_no_cost(ledger: Ledger) -> None:
     assert cost.instances == cost.spot_usd == 0
     assert (cost.saving, cost.oldest_price) == (None, None)
     assert cost.lines()
-
-
-def test_the_json_of_a_cost_has_plain_values_only(ledger: Ledger) -> None:
-    observe(ledger, 0, instances(5))
-    cost = cost_of(ledger, START_S + 8 * HOUR_S)
-    values = json.loads(json.dumps(cost.as_dict(), allow_nan=False))
-    assert values["spot_usd"] == 3.9936
-    assert values["saving"] == 0.7
-    assert values["per_subtask_usd"] is None
-    assert values["oldest_price"] == "2026-11-21"
-    assert set(values) == {*Cost.__dataclass_fields__, "saving", "per_subtask_usd"}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.examples import examples
 from vcdl.errors import FleetError
 from vcdl.fleet import folder as module
 from vcdl.fleet.folder import FleetFolder
@@ -41,12 +40,6 @@ def folder(tmp_path: Path) -> FleetFolder:
     return made
 
 
-@given(STATES)
-@examples(30)
-def test_a_state_comes_back_as_it_was(state: FleetState) -> None:
-    assert FleetState.of_json(state.to_json()) == state
-
-
 @given(st.text(max_size=40))
 def test_a_damaged_state_is_refused(text: str) -> None:
     with pytest.raises(FleetError, match=r"state\.json is damaged"):
@@ -72,18 +65,6 @@ def test_a_state_with_a_value_of_another_kind_is_refused(changed: dict[str, obje
     text = json.dumps({**json.loads(FleetState(FleetGoal.DOWN).to_json()), **changed})
     with pytest.raises(FleetError, match=r"state\.json is damaged"):
         FleetState.of_json(text)
-
-
-def test_a_state_that_is_nested_too_deeply_is_refused() -> None:
-    with pytest.raises(FleetError, match=r"state\.json is damaged"):
-        FleetState.of_json('{"goal": ' + "[" * 100_000)
-
-
-def test_a_state_is_written_as_a_whole(folder: FleetFolder) -> None:
-    folder.write(FleetState(FleetGoal.DOWN, target=3))
-    folder.path.joinpath("state.json.new").touch()
-    assert folder.read().target == 3
-    assert {path.name for path in folder.path.iterdir()} == {"state.json", "state.json.new"}
 
 
 HOLDER = """

@@ -48,18 +48,6 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "fleet" / "ledger.jsonl", price_of)
 
 
-def test_reading_a_missing_ledger_gives_nothing_and_makes_no_file(ledger: Ledger, tmp_path: Path) -> None:
-    assert ledger.history().until(START_S) == []
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_live_instance_is_charged_until_the_time_of_the_question(ledger: Ledger) -> None:
-    observe(ledger, START_S + 10, instance())
-    assert the_instance(ledger, START_S + 5400).charge().spot_usd == SPOT * 3 / 2
-    assert the_instance(ledger, START_S + 5400).ending is None
-    assert ledger.history().until(START_S - 1) == []
-
-
 def test_a_launch_that_is_recorded_twice_counts_once(ledger: Ledger) -> None:
     ledger.record_launched([instance()], START_S)
     ledger.record_launched([instance()], START_S)
@@ -113,22 +101,12 @@ def test_a_launched_instance_that_was_never_shown_costs_the_minimum(ledger: Ledg
     assert life.charge().spot_usd == SPOT / 60
 
 
-def test_an_instance_that_came_and_went_between_two_passes_counts(ledger: Ledger) -> None:
-    observe(ledger, START_S + 3600, ended("i-1", START_S + 1800, Ending.OURS))
-    assert the_instance(ledger).charge().spot_usd == SPOT / 2
-
-
 def test_an_instance_that_is_seen_live_after_its_end_has_not_ended(ledger: Ledger) -> None:
     ledger.record_launched([ended("i-1", START_S + 100, Ending.OURS, InstanceState.STOPPING)], START_S + 100)
     observe(ledger, START_S + 130, instance())
     assert the_instance(ledger).ending is None
     observe(ledger, START_S + 200, ended("i-1", START_S + 190, Ending.OURS))
     assert the_instance(ledger).end_s == START_S + 190
-
-
-def test_an_end_before_the_launch_by_another_clock_is_a_lifetime_of_zero(ledger: Ledger) -> None:
-    observe(ledger, START_S - 5, ended("i-1", START_S - 3, Ending.OURS))
-    assert the_instance(ledger).lifetime_s == 0
 
 
 def test_prices_are_recorded_only_when_they_change(ledger: Ledger) -> None:

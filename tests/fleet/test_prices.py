@@ -54,25 +54,6 @@ def test_the_shipped_table_has_the_types_that_fleets_are_made_of_in_several_regi
     assert any(row.type == "n1-standard-8+nvidia-tesla-t4" and row.accelerator == "1 T4" for row in rows)
 
 
-def test_every_shipped_price_is_a_dated_list_price() -> None:
-    for row in PriceTable.shipped().by_key.values():
-        assert row.spot_usd_per_h is None, row
-        assert row.as_of <= datetime(2026, 12, 31, tzinfo=UTC), row
-        assert row.memory_gb > 0, row
-
-
-def test_the_shipped_list_prices_of_a_family_grow_with_its_vcpus() -> None:
-    """A typing error in one of them breaks the order."""
-    by_size: dict[tuple[str, str, str], set[Decimal]] = {}
-    for row in PriceTable.shipped().by_key.values():
-        if not row.accelerator:
-            family = row.type.split(".")[0] if row.cloud == "aws" else row.type.rsplit("-", 1)[0]
-            per_vcpu = (row.on_demand_usd_per_h / row.vcpus).quantize(Decimal("0.00001"))
-            by_size.setdefault((row.cloud, family, row.region), set()).add(per_vcpu)
-    assert by_size
-    assert {key: prices for key, prices in by_size.items() if len(prices) > 1} == {}
-
-
 @pytest.mark.parametrize("price", ["0", "-0.1", "0.00001", "NaN", "Infinity"])
 @pytest.mark.parametrize("column", ["on_demand_usd_per_h", "spot_usd_per_h"])
 def test_an_implausible_price_is_refused(column: str, price: str) -> None:
@@ -93,12 +74,6 @@ def test_a_damaged_table_is_refused_with_what_to_do(tmp_path: Path, damage: byte
     (tmp_path / "prices.csv").write_bytes(damage)
     with pytest.raises(FleetError, match="--refresh"):
         PriceTable.read(tmp_path / "prices.csv")
-
-
-def test_a_table_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    table = PriceTable.of([ZONE_A, ROW])
-    table.write(tmp_path / "prices.csv")
-    assert PriceTable.read(tmp_path / "prices.csv") == table
 
 
 def test_the_zones_price_overrides_the_regions() -> None:

@@ -50,10 +50,6 @@ def seen(
     return Observation(now_s, state, instances, wanted, capacity(instances, "vcpu"))
 
 
-def test_a_fleet_at_its_target_is_left_alone() -> None:
-    assert actions_of(16, machine("a"), machine("b", InstanceState.PENDING)).is_empty
-
-
 @pytest.mark.parametrize(
     ("actions", "is_empty"),
     [
@@ -116,10 +112,6 @@ def test_the_youngest_of_a_surplus_go_and_pending_ones_at_once() -> None:
     assert (actions.terminate, actions.drain, actions.launch) == (("c",), ("b",), None)
 
 
-def test_all_reconcilers_choose_the_same_at_equal_age() -> None:
-    assert actions_of(8, machine("a"), machine("b")).drain == actions_of(8, machine("b"), machine("a")).drain == ("b",)
-
-
 def test_a_pool_is_not_asked_before_its_cooldown_is_over() -> None:
     assert actions_of(8, cooldowns={POOL: NOW_S + 1}).launch is not None
     assert actions_of(8, cooldowns={POOL: NOW_S + 1}).launch.pools == (OTHER,)  # type: ignore[union-attr]
@@ -138,10 +130,6 @@ def test_types_without_the_unit_are_never_launched() -> None:
     actions = reconcile(gpus, seen(NOW_S, 1), {POOL: TYPES["t3.2xlarge"]})
     assert actions.launch is None
     assert "none of the allowed types has a gpu" in actions.warnings[0]
-
-
-def test_a_machine_that_is_switched_off_is_terminated() -> None:
-    assert actions_of(8, machine("a"), machine("b", InstanceState.STOPPED)).terminate == ("b",)
 
 
 def test_equal_reconcilers_order_the_same_launch_and_a_later_one_another() -> None:

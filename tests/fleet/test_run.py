@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.fake_fleet import POOLS, FakeFleet
+from tests.fleet.fake_fleet import FakeFleet
 from vcdl.errors import ExitCode, FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.run import LONGEST_WAIT_S, ControlLoop, drained, up
@@ -36,14 +36,6 @@ def test_a_lost_instance_is_replaced_in_the_next_pass(fleet: FakeFleet) -> None:
     loop.run_once()
     assert len(fleet.cloud.live) == 5
     assert lines[1] == "launched: i-0005 (t3.2xlarge in us-east-1a)"
-
-
-def test_after_a_pool_without_capacity_the_next_is_tried_at_once(fleet: FakeFleet) -> None:
-    fleet.cloud.empty = {POOLS[0]}
-    loop, _ = loop_of(fleet)
-    assert loop.run_once() == (False, 1.0)
-    assert loop.run_once() == (False, 30)
-    assert len(fleet.cloud.live) == 5
 
 
 def test_an_unavailable_cloud_is_asked_less_and_less_often(fleet: FakeFleet) -> None:
@@ -115,14 +107,6 @@ def test_a_drained_fleet_is_swept_and_ends_the_loop(fleet: FakeFleet) -> None:
     assert loop.run() == ExitCode.OK
     assert lines[-1] == "the fleet is gone, and nothing is left"
     assert fleet.folder.read().goal is FleetGoal.DOWN
-
-
-def test_a_fleet_that_somebody_took_down_ends_the_loop(fleet: FakeFleet) -> None:
-    loop, _ = loop_of(fleet)
-    loop.run_once()
-    fleet.another_process().take_down(print)
-    assert loop.run() == ExitCode.OK
-    assert fleet.cloud.asked == [40]
 
 
 def test_leftovers_are_named_and_are_a_failure(fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> None:

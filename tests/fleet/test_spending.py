@@ -3,7 +3,7 @@
 import pytest
 
 from tests.fleet.test_cost import HOUR_S, START_S, applied, gone, instances, ledger, observe, sent, workunit
-from vcdl.fleet.cost import cost_of, epoch_costs, parts_usd, spending_lines
+from vcdl.fleet.cost import epoch_costs, parts_usd, spending_lines
 from vcdl.fleet.instance import Ending
 from vcdl.fleet.ledger import Ledger
 from vcdl.journal.events import EpochClosed, Recorded, UpdateRefused
@@ -68,11 +68,3 @@ def test_an_epoch_costs_what_was_paid_when_it_ended(ledger: Ledger) -> None:
         "boot     $0.2500, 25%",
         "training $0.7500, 75%",
     ]
-
-
-def test_a_refused_update_is_no_finished_subtask(ledger: Ledger) -> None:
-    (one,) = instances(1)
-    observe(ledger, 9100, [gone(one, 9000, Ending.PREEMPTED)])
-    journal = [sent(workunit(0), "host-0", 100), refused(workunit(0), 5000)]
-    cost = cost_of(ledger, START_S + 10_000, [journal], HOSTS)
-    assert cost.wasted_usd == cost.spot_usd > 0

@@ -23,11 +23,6 @@ def test_a_target_takes_its_corpus_and_survives_some_mutations(tmp_path: Path, n
     assert sum(result.refused.values()) > 0
 
 
-def test_the_same_seed_tries_the_same_inputs(tmp_path: Path) -> None:
-    first, again = (run_target(TARGETS["codecs"], seconds=None, count=300, seed=7, crashes=tmp_path) for _ in range(2))
-    assert (first.taken, first.refused) == (again.taken, again.refused)
-
-
 class _Planted(Target):
     """A reader with a fault for each kind of input."""
 
@@ -105,15 +100,6 @@ def test_a_crash_is_kept_once_and_told(
     assert path.read_bytes() != b"seed"
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
     assert f"CRASH of {kind.name}" in capsys.readouterr().out
-
-
-def test_a_seed_that_is_refused_is_a_fault_of_the_target(tmp_path: Path) -> None:
-    class Wrong(_Silent):
-        def seeds(self) -> Sequence[bytes]:
-            return [b"other"]
-
-    with pytest.raises(ValueError, match="a seed is refused"):
-        run_target(Wrong, seconds=None, count=1, seed=1, crashes=tmp_path)
 
 
 def test_mutations_change_bytes_and_values() -> None:

@@ -36,14 +36,6 @@ def test_values_are_yaml(job_file: Path) -> None:
     assert job.model.builtin.arguments["units"] == [3]
 
 
-def test_a_section_that_the_file_has_not_is_made(job_file: Path) -> None:
-    assert load_job(job_file, ["grid.workers=3"]).grid.workers == 3
-
-
-def test_the_last_of_two_settings_counts(job_file: Path) -> None:
-    assert load_job(job_file, ["seed=1", "seed=2"]).seed == 2
-
-
 def test_a_setting_mends_what_is_wrong_in_the_file(job_file: Path) -> None:
     job_file.write_text(JOB + "seed: soon\n")
     assert load_job(job_file, ["seed=5"]).seed == 5

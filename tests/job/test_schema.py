@@ -124,13 +124,6 @@ def test_each_rule_has_keys_of_its_own(tmp_path: Path) -> None:
     assert update("{rule: fedbuff, staleness: hinge}").staleness == Hinge()
 
 
-def test_the_learning_rate_may_be_a_schedule(tmp_path: Path) -> None:
-    text = "training: {learning_rate: {peak: 6e-3, schedule: cosine, warmup: 0.05, end_factor: 0.02}}\n"
-    training = load(tmp_path, MINIMAL + text).training
-    assert training.learning_rate == LearningRateSettings(peak=0.006, schedule="cosine", warmup=0.05, end_factor=0.02)
-    assert (training.peak_rate, training.lr_schedule.at(50, 1000)) == (0.006, 1.0)
-
-
 def test_the_paper_s_preset_is_what_the_paper_did(tmp_path: Path) -> None:
     job = load(tmp_path, MINIMAL + "preset: paper\n")
     assert (job.pacing.kind, job.update, job.data.shards) == ("epoch", VcAsgd(alpha=0.95), 50)
@@ -191,16 +184,6 @@ def test_words_that_yaml_1_1_takes_for_booleans_and_dates_stay_words(tmp_path: P
     job = load(tmp_path, MINIMAL.replace("name: a", "name: on"))
     assert job.name == "on"
     assert load(tmp_path, MINIMAL.replace("name: a", "name: 2024-01-01")).name == "2024-01-01"
-
-
-def test_a_named_part_takes_arguments(tmp_path: Path) -> None:
-    job = load(tmp_path, MINIMAL + "training: {optimizer: {name: sgd, momentum: 0.9, nesterov: true}}\n")
-    assert job.training.optimizer == Named("sgd", {"momentum": 0.9, "nesterov": True})
-
-
-def test_a_builtin_model_has_all_its_arguments(tmp_path: Path) -> None:
-    job = load(tmp_path, MINIMAL.replace("small_cnn", "{name: mlp, units: [64, 32]}"))
-    assert job.model.builtin == Named("mlp", {"units": [64, 32], "dropout": 0.0})
 
 
 def test_files_are_relative_to_the_job_file_and_absolute_in_the_job(
@@ -687,14 +670,6 @@ def test_the_issues_examples_are_there_and_named_like_their_files() -> None:
     names = {path.stem: load_job(path).name for path in JOB_FILES}
     assert {"fashion_mnist", "fashion_mnist_paper", "cifar10_resnet", "digits"} <= names.keys()
     assert all(stem == name for stem, name in names.items())
-
-
-def test_the_paper_s_experiment_has_the_paper_s_settings() -> None:
-    job = load_job(ROOT / "examples" / "cifar10_resnet.yaml")
-    assert job.model.builtin == Named("resnet_v2", {"depth": 164})
-    assert (job.data.dataset, job.data.shards, job.update) == ("cifar10", 50, VcAsgd(alpha="var"))
-    assert (job.training.optimizer, job.training.learning_rate) == (Named("adam"), 0.001)
-    assert (job.pacing.kind, job.validate_.every) == ("epoch", "update")
 
 
 @pytest.mark.process

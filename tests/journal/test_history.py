@@ -100,22 +100,12 @@ def test_an_update_ends_every_attempt_at_its_subtask_and_no_other() -> None:
     assert (history.version, history.made, history.applied_by_epoch[1]) == (8, 2, 1)
 
 
-def test_a_client_that_begins_with_a_workunit_that_is_over_is_not_at_work() -> None:
-    assert history_of(created(1, 0), failed(1, 0), WorkunitSent(w(1, 0), "host", 5)).at_work == set()
-
-
 def test_the_context_of_a_creation_is_that_of_its_moment() -> None:
     first, second = created(1, 0), created(1, 1)
     begun = (first, WorkunitSent(first.workunit, "host", 5), second)
     assert history_of(*begun).creation_context() == CreationContext(active_clients=1, open=3, made=2)
     again = history_of(*begun, failed(1, 0), created(1, 0, 1))
     assert again.creation_context(4) == CreationContext(active_clients=0, open=6, made=2)
-
-
-def test_an_open_workunit_has_the_rate_that_it_was_created_with() -> None:
-    first, second = structs.replace(created(1, 0), rate=0.5), structs.replace(created(1, 1), rate=2.0)
-    assert history_of(first, second).created == {first.workunit: first, second.workunit: second}
-    assert history_of(first, second, failed(1, 0)).created == {second.workunit: second}
 
 
 def test_all_of_a_closed_epoch_is_applied() -> None:
@@ -208,14 +198,6 @@ def test_a_monitor_that_was_not_measured_scores_worst() -> None:
     history = history_of(RunStarted(False, "auc", "max"), *an_epoch(1))
     assert math.isnan(history.epochs[0].mean)
     assert history.score(history.epochs[0]) == -math.inf
-
-
-def test_the_lowest_loss_is_the_best_of_a_regression() -> None:
-    history = regression([3.0, 1.0, 2.0])
-    assert history.monitor == Monitor("loss", "min")
-    assert [detail.mean for detail in history.epochs] == [3.0, 1.0, 2.0]
-    assert history.best_epoch == history.epochs[1]
-    assert history.score(history.epochs[1]) > history.score(history.epochs[2])
 
 
 def test_an_epoch_that_diverged_scores_worst_of_all() -> None:

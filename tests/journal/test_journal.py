@@ -47,15 +47,6 @@ def test_events_come_back_in_order_with_their_time(tmp_path: Path) -> None:
     assert rows[2].time_s == 123.5
 
 
-def test_a_reader_gets_only_what_is_new_to_it(tmp_path: Path) -> None:
-    writer, reader = (Journal.at(tmp_path / "journal.db") for _ in range(2))
-    writer.append(EpochClosed(1, 50))
-    (first,) = reader.read()
-    assert reader.read(first.id) == []
-    writer.append(EpochClosed(2, 100))
-    assert [row.event for row in reader.read(first.id)] == [EpochClosed(2, 100)]
-
-
 @pytest.mark.slow
 def test_a_long_journal_streams_in_pages_and_tells_the_same(tmp_path: Path) -> None:
     journal = Journal.at(tmp_path / "journal.db")

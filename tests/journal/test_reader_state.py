@@ -47,22 +47,6 @@ def read(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
         return kept_history(journal).read().version, len(folded)
 
 
-def test_the_second_reader_folds_what_is_new(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert read(path, monkeypatch) == (2, 4)
-    assert read(path, monkeypatch) == (2, 0)
-    append(path, 3)
-    assert read(path, monkeypatch) == (3, 2)
-    assert read(path, monkeypatch) == (3, 0)
-
-
-def test_nothing_of_it_is_in_the_journal(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = path.read_bytes()
-    read(path, monkeypatch)
-    assert path.read_bytes() == before
-    with closing(Journal.at(path)) as journal:
-        assert kept_history(journal).last_id == 0, "who writes begins with what is in the journal"
-
-
 @pytest.mark.parametrize("later", [(), (3,), (3, 4, 5), (6, 7, 8, 9)])
 def test_an_older_journal_that_is_put_back_is_read_as_it_is(
     path: Path, monkeypatch: pytest.MonkeyPatch, later: tuple[int, ...]

@@ -184,16 +184,6 @@ def test_frozen_weights_are_in_the_slot_and_counted_once_a_worker(new_grid: NewG
     assert sent[0].bytes_down - sent[1].bytes_down > 6000
 
 
-def test_subtasks_wait_for_a_free_worker_in_order(new_grid: NewGrid, folder: RunFolder) -> None:
-    grid = new_grid(workers=2, ahead=1)
-    assert grid.open_wanted() == 3
-    items = [staged(folder, shard, "half") for shard in range(2)] + [staged(folder, 2, "work")]
-    grid.submit(items)
-    wait_until(grid, lambda: sorted(task.fraction for task in grid.running()) == [0.5, 0.5])
-    assert grid.waiting == 1
-    assert {task.workunit for task in grid.running()} == {item.workunit.name for item in items[:2]}
-
-
 @pytest.mark.parametrize(
     ("do", "reason"),
     [
@@ -315,18 +305,6 @@ def test_a_command_to_a_worker_that_has_just_died_is_dropped(new_grid: NewGrid, 
     assert gave_up.workunit == "j_e0001_s000_a0_v000000"
     assert gave_up.reason.startswith("its worker died (killed by signal 9, ")
     assert pids(grid) != [worker.process.pid]
-
-
-def test_closing_leaves_no_process_behind(new_grid: NewGrid, folder: RunFolder) -> None:
-    grid = new_grid(workers=2)
-    grid.submit([staged(folder, 0, "deaf")])
-    wait_until(grid, lambda: grid.running())
-    processes = [worker.process for worker in grid._workers]
-    grid.close()
-    assert [process.poll() for process in processes] == [-signal.SIGKILL] * 2
-    for process in processes:
-        with pytest.raises(ProcessLookupError):
-            os.kill(process.pid, 0)
 
 
 # -- a full disk

@@ -34,11 +34,6 @@ def names(server: UploadFolder) -> list[str]:
     return [upload.workunit for upload in server.claim()]
 
 
-def test_uploads_are_claimed_oldest_first(folder: RunFolder) -> None:
-    bring(folder, w(2), w(1))
-    assert [(upload.workunit, upload.size_bytes) for upload in UploadFolder(folder).claim()] == [(w(2), 5), (w(1), 5)]
-
-
 def test_an_upload_that_is_still_being_written_is_left_alone(folder: RunFolder) -> None:
     upload = folder.uploads / f"{w(1)}.h5"
     with atomic_write(upload) as temporary:

@@ -134,15 +134,6 @@ def test_many_uploads_at_once_are_folded_in_batches_that_end_where_a_version_is_
         server.close()
 
 
-def test_refused_uploads_do_not_move_the_version_that_is_kept(server: Server) -> None:
-    for shard in range(7):
-        server.grid.bring(w(shard), np.full(SIZE, np.inf, np.float32) if shard in (1, 2) else None)
-    server.assimilator.run_once()
-    assert server.store.version() == 5
-    vector, _ = read_weights(server.disk.folder.snapshot(3), SIZE)
-    assert vector.tobytes() == server.history()[3].tobytes()
-
-
 # -- killed
 
 
@@ -222,16 +213,6 @@ def test_an_upload_whose_base_is_not_kept_any_more_is_refused_when_the_rule_need
         assert server.store.version() == (0 if refused else 1)
         assert server.grid.outcomes == {}
         server.close()
-
-
-def test_a_rule_that_needs_the_base_is_given_the_one_that_each_client_started_from(tmp_path: Path) -> None:
-    server = Server(Disk.new(tmp_path, replace(PLAN, validate_every=1), NEEDS_BASE))
-    for shard, base in ((5, 0), (2, 0), (9, 1), (3, 0), (1, 2)):
-        server.grid.bring(w(shard, base=base))
-        server.assimilator.run_once()
-    assert server.store.version() == 5
-    server.check_store_and_journal_agree()
-    server.close()
 
 
 def test_an_upload_that_began_with_newer_weights_than_its_workunits_counts_from_those(tmp_path: Path) -> None:

@@ -49,17 +49,6 @@ def test_the_snapshot_and_the_kept_uploads_make_the_same_weights_to_the_last_bit
     assert server.catch_up() == 0, "there is nothing left to do"
 
 
-def test_a_store_that_lost_one_chunk_only_is_restored_as_well(run: ServedRun, redis_url: str) -> None:
-    server = served(run)
-    server.restore()
-    (chunk,) = redis_client(redis_url).keys(f"vcdl:{{{run.prepared.store_key}}}:*:0")
-    redis_client(redis_url).delete(chunk)
-    started_anew = served(run)
-    assert started_anew.store.version() == 3, "its head says nothing of it"
-    assert started_anew.catch_up() == 3
-    assert server.store.read()[1].tobytes() == run.replayed().tobytes()
-
-
 def test_a_newer_snapshot_saves_folding_unless_it_is_damaged(run: ServedRun) -> None:
     server = served(run)
     server.restore()

@@ -88,10 +88,3 @@ def test_a_server_that_was_killed_before_its_row_is_no_lost_row(backups: Backups
     with journal._connection as connection:
         connection.execute("DELETE FROM events WHERE key = ?", (UpdateApplied.key_of("e0001_s001"),))
     assert rewrite_rows(run.run, run.store, journal) == 0
-
-
-def test_a_store_tells_the_records_after_a_version(backups: Backups, tmp_path: Path) -> None:
-    run = ServedRun.new(tmp_path / tmp_path.name, noise(0, WEIGHTS), backups.url)
-    fold(run, 4)
-    subtasks = {record.version: record.subtask for record in run.store.records(2)}
-    assert subtasks == {3: "e0001_s002", 4: "e0001_s003"}

@@ -84,23 +84,6 @@ def test_every_subtask_and_attempt_trains_with_a_seed_of_its_own_and_always_the_
     assert len(set.union(*seeds.values())) == 3
 
 
-def test_every_subtask_trains_with_the_rate_of_its_place_in_the_job_and_its_next_attempt_with_that_of_the_moment(
-    tmp_path: Path,
-) -> None:
-    server = Server(Disk.new(tmp_path, replace(PLAN, epochs=1, rate=LrSchedule("linear", end_factor=0.1))))
-    server.grid.wanted = 3
-    server.generator.run_once(0.0)
-    rates = {name: staged.workunit.training.learning_rate for name, staged in server.grid.submitted.items()}
-    assert list(rates.values()) == pytest.approx([0.1, 0.1 * 0.7, 0.1 * 0.4]), "the peak is 0.1"
-    first = server.grid.ever_submitted[1]
-    server.grid.give_up(first)
-    server.run_once()
-    again = server.grid.submitted[server.grid.ever_submitted[-1]].workunit
-    assert (WorkunitName.parse(again.name).subtask, again.attempt) == (WorkunitName.parse(first).subtask, 1)
-    assert again.training.learning_rate == [*rates.values()][-1] < rates[first]
-    server.close()
-
-
 def test_what_was_announced_and_not_handed_over_is_handed_over_by_the_next_server(server: Server) -> None:
     server.generator.run_once(0.0)
     before = dict(server.grid.submitted)
@@ -126,22 +109,6 @@ def test_what_is_handed_over_again_has_the_rate_that_the_journal_tells(tmp_path:
         name: pytest.approx(staged.workunit.training.learning_rate / 0.1) for name, staged in before.items()
     }
     again.close()
-
-
-def test_a_retry_starts_from_the_newest_weights_in_the_rolling_schedule_and_from_the_same_in_the_other(
-    tmp_path: Path,
-) -> None:
-    for rolling, base in ((True, 1), (False, 0)):
-        server = Server(Disk.new(tmp_path / str(rolling), replace(PLAN, rolling=rolling)))
-        server.grid.wanted = 2
-        server.generator.run_once(0.0)
-        first, second = server.grid.ever_submitted
-        server.grid.bring(first)
-        server.grid.give_up(second)
-        server.run_once()
-        subtask = WorkunitName.parse(second).subtask
-        assert f"j_{subtask}_a1_v{base:06d}" in server.grid.submitted
-        server.close()
 
 
 def test_snapshots_that_nothing_refers_to_are_removed(server: Server) -> None:

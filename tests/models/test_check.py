@@ -155,16 +155,6 @@ def test_what_does_not_is_refused_with_advice(case: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_samples_of_another_shape_are_refused() -> None:
-    with pytest.raises(ModelError, match=r"takes samples of shape \(4,\), the data has \(28, 28, 1\)"):
-        check_model(ending(10), training(), (28, 28, 1), CLASSES)
-
-
-def test_an_open_dimension_takes_any_length() -> None:
-    model = keras.Sequential([keras.Input((None, 3)), layers.GRU(4), layers.Dense(10, activation="softmax")])
-    check_model(model.to_json(), training(), (17, 3), CLASSES)
-
-
 def test_an_output_for_each_pixel_is_no_classification() -> None:
     model = keras.Sequential([keras.Input((4, 4)), layers.Dense(10, activation="softmax")])
     with pytest.raises(ModelError, match="add Flatten and Dense"):

@@ -41,11 +41,6 @@ def test_tokens_of_an_embedding_stay_whole(normalise: str, tmp_path: Path) -> No
     assert fit(tmp_path, words(), f"data.normalise={normalise}").normalisation.integers
 
 
-def test_other_whole_numbers_are_scaled(tmp_path: Path) -> None:
-    found = fit(tmp_path, dense()).normalisation
-    assert (found.integers, found.scale) == (False, (1 / 8,))
-
-
 def test_an_optimizer_that_would_never_step_is_refused(tmp_path: Path) -> None:
     def overrides(batches: int) -> list[str]:
         optimizer = f"{{name: adam, gradient_accumulation_steps: {batches}}}"

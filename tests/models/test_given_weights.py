@@ -1,7 +1,5 @@
 """Weights that a job brings: which files are taken, and how others are refused."""
 
-import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,16 +69,6 @@ def test_weights_of_another_model_are_refused_with_the_layer_that_does_not_fit(
         build_model(ModelSettings(builtin=MLP, weights=tmp_path / name), (4,), 3)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 300
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_weights_of_a_model_with_more_layers_are_refused(form: str, tmp_path: Path) -> None:
-    model = a_model()
-    longer = keras.Model(model.inputs, keras.layers.Dense(3, name="more")(model.outputs[0]))
-    name, save = FORMS[form]
-    save(tmp_path / name, longer)
-    with pytest.raises(ModelError, match=r"2 variables more|holds (arr_4|more/bias)|lacks dense_1/bias"):
-        build_model(ModelSettings(builtin=MLP, weights=tmp_path / name), (4,), 3)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -156,13 +144,6 @@ def test_a_saved_model_with_code_is_refused_by_its_name_before_keras_sees_it(tmp
     model = keras.Sequential([keras.Input((4,)), keras.layers.Lambda(lambda x: x + 1, name="plus"), a_model()])
     model.save(tmp_path / "m.keras")
     with pytest.raises(ModelError, match=r"Lambda.*carries code"):
-        build_model(ModelSettings(keras=tmp_path / "m.keras"), (4,), 3)
-
-
-def test_a_saved_model_without_a_config_is_refused(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
-        archive.writestr("metadata.json", json.dumps({}))
-    with pytest.raises(ModelError, match=r"not a whole \.keras file .*config\.json"):
         build_model(ModelSettings(keras=tmp_path / "m.keras"), (4,), 3)
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.deadline_policies import POLICIES, least_cost, on_demand_only
+from benchmarks.deadline_policies import POLICIES, least_cost
 from tests.planner.spot_traces import traces
-from vcdl.planner.deadline import DeadlineTask, follow, spot_only, uniform_progress
+from vcdl.planner.deadline import DeadlineTask, follow, uniform_progress
 
 HOUR_S = 3600.0
 SPOT_PRICE = 0.3
@@ -30,11 +30,6 @@ def test_without_spot_all_is_on_demand_and_with_it_all_is_spot() -> None:
     bright = follow(uniform_progress, [True] * 200, SHORT, SPOT_PRICE)
     assert (bright.on_demand_s, bright.restarts) == (0.0, 1)
     assert bright.cost == pytest.approx(6060.0 / 3600 * SPOT_PRICE)
-
-
-def test_spot_only_may_never_end_and_on_demand_only_costs_its_hours() -> None:
-    assert not follow(spot_only, [False] * 200, SHORT, SPOT_PRICE).is_kept
-    assert follow(on_demand_only, [False] * 200, SHORT, SPOT_PRICE).cost == pytest.approx(6060 / 3600)
 
 
 @pytest.mark.slow

@@ -29,11 +29,6 @@ def test_hosts_add_up_until_the_server_is_full() -> None:
     assert [speed.staleness for speed in speeds] == [0.0, 1.0, 3.0, 7.0, 15.0]
 
 
-def test_links_may_be_the_limit() -> None:
-    slow = Servers(up_bytes_per_s=1e6)
-    assert throughput([many(100)], slow, Subtask(100, bytes_up=1e6)).limit == "upload"
-
-
 def test_what_is_on_the_way_leaves_slots_idle_where_a_host_has_no_more() -> None:
     busy = HostType("host", 1, fixed_s=1.0, sample_s=0.01, away_s=8.0)
     assert busy.subtasks_per_s(100) == pytest.approx(0.1)

@@ -26,14 +26,3 @@ def test_ranges_hold_what_they_say(hours: int) -> None:
         for first in np.linspace(0, len(is_there) - length, 12).astype(int):
             inside.append(drawn.low <= cost(is_there[first : first + length], step_s, work_s) <= drawn.high)
     assert 0.72 <= np.mean(inside) <= 0.88  # 0.75 to 0.85, and the noise of a sample this small
-
-
-def test_the_shortest_range_keeps_a_heap_whole() -> None:
-    assert OutcomeRange.of([3.0] * 80 + list(np.linspace(4.0, 9.0, 20))) == OutcomeRange(3.0, 3.0, 3.0)
-    assert OutcomeRange.of([5.0]) == OutcomeRange(5.0, 5.0, 5.0)
-
-
-def test_a_seed_draws_the_same_market() -> None:
-    first, second = (SpotMarket().sample(60.0, 500, np.random.default_rng(7)) for _ in range(2))
-    assert first == second
-    assert len(first) == 500

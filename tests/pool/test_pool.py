@@ -15,7 +15,7 @@ from tests.pool.light_pilots import SIZE, LightWorker, Pool, subtasks
 from tests.served_run import SHARDS, ServedRun
 from vcdl.errors import GridError
 from vcdl.journal.events import StopReason, WorkunitFailed, WorkunitSent
-from vcdl.pool.desks import Driver, Message, PoolFolder
+from vcdl.pool.desks import Driver, PoolFolder
 from vcdl.pool.grid import LEASE_S, PoolGrid
 from vcdl.run.reading import read_hosts
 from vcdl.wire.workunit import OUTPUT_FILE
@@ -233,15 +233,6 @@ def test_a_pilot_leaves_when_nobody_drives_the_run(pool: Pool) -> None:
     pilot.step(0)
     assert not pilot.step(0)
     assert "nobody has driven" in pilot.why_left
-
-
-def test_a_message_of_a_pilot_replaces_the_one_before(tmp_path: Path) -> None:
-    folder = PoolFolder.of(tmp_path)
-    folder.make()
-    for beat in (1, 2):
-        folder.ring(Message("a", beat))
-    assert [message.beat for message in folder.rung()] == [2]
-    assert folder.rung() == []
 
 
 @pytest.mark.slow

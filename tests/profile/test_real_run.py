@@ -7,7 +7,6 @@ import pytest
 
 from tests.end_to_end.vcdl_process import vcdl
 from tests.places import EXAMPLES
-from vcdl.client.process_age import age_s
 from vcdl.journal.events import UpdateApplied
 from vcdl.profile.stages import AWAY, FOLD, SERVER, TRAIN, RunProfile
 from vcdl.run.folder import RunFolder
@@ -64,7 +63,3 @@ def test_the_command_says_one_sentence_and_a_table(folder: RunFolder, tmp_path: 
     assert (tmp_path / "profile.png").stat().st_size > 10_000
     figures = json.loads(vcdl("profile", folder.path, "--json").stdout)
     assert sum(figures["all"]["stages_s"].values()) == pytest.approx(figures["all"]["turnaround_s"], abs=1e-2)
-
-
-def test_a_process_knows_its_age() -> None:
-    assert 0.0 < age_s() < 3600.0 * 24

@@ -3,7 +3,6 @@
 import csv
 from pathlib import Path
 
-import matplotlib.image
 import numpy as np
 import pytest
 
@@ -26,10 +25,6 @@ def test_batches_add_up_and_labels_of_no_class_do_not_count() -> None:
     assert ConfusionMatrix.of(batches, ()).counts.tolist() == COUNTS
 
 
-def test_each_place_of_a_sequence_counts() -> None:
-    assert ConfusionMatrix.of([(Y.reshape(2, 3), OUTPUTS.reshape(2, 3, 3))], ()).counts.tolist() == COUNTS
-
-
 @pytest.mark.parametrize(("threshold", "counts"), [(0.5, [[2, 0], [1, 1]]), (0.0, [[1, 1], [0, 2]])])
 def test_one_output_means_class_1_beyond_its_threshold(threshold: float, counts: list[list[int]]) -> None:
     outputs = np.array([[-0.1], [0.2], [0.3], [0.9]])
@@ -50,13 +45,3 @@ def test_the_file_has_the_names_and_is_read_by_any_program(tmp_path: Path) -> No
     assert head == ["true class", *names]
     assert [row[0] for row in rows] == list(names)
     assert [[int(count) for count in row[1:]] for row in rows] == COUNTS
-
-
-@pytest.mark.slow
-def test_the_picture_is_darkest_where_all_of_a_class_is_whatever_its_name(tmp_path: Path) -> None:
-    ConfusionMatrix.of([(Y, OUTPUTS)], ("a $", "名前", "x" * 300)).draw(tmp_path / "matrix.png", "demo, test")
-    pixels = matplotlib.image.imread(tmp_path / "matrix.png")
-    colours = {tuple(colour) for colour in (pixels[..., :3] * 255).round().astype(int).reshape(-1, 3)}
-    assert (8, 48, 107) in colours, "class 1, all right"
-    assert (247, 251, 255) in colours, "an empty cell"
-    assert [path.name for path in tmp_path.iterdir()] == ["matrix.png"]

@@ -108,16 +108,6 @@ def test_a_resumed_run_tells_only_what_is_new() -> None:
     ]
 
 
-def test_who_comes_in_the_middle_of_a_session_is_told_what_happens_from_then_on() -> None:
-    events = recorded(FIRST_SESSION)
-    now_s = BEGAN_S + 15
-    before, after = ([e for e in events if (e.time_s >= now_s) is late] for late in (False, True))
-    assert before
-    assert plain(before, after, now_s=now_s) == [
-        "epoch 1/2: accuracy 0.6000 (0.5000 – 0.7000), loss 0.3, in training 0.75, after 20 s"
-    ]
-
-
 def test_an_epoch_that_is_measured_after_the_pause_is_told_then() -> None:
     unmeasured = [event for event in FIRST_SESSION if event[0] != 22]
     late = [(1000.0, SECOND_SESSION[0][1]), (1001.0, FIRST_SESSION[14][1])]
@@ -215,21 +205,6 @@ def test_the_live_display_shows_the_figures_of_the_run() -> None:
         "about 40 s left",  # two updates at one in 20 s
     ):
         assert part in text, part
-
-
-def test_the_live_display_says_when_it_stops() -> None:
-    observer, console = live()
-    observer.events(recorded(FIRST_SESSION))
-    observer.phase("stopping: the workers write their checkpoints")
-    assert "demo: stopping: the workers write their checkpoints" in drawn(observer, console)
-
-
-def test_the_end_says_that_the_weights_are_measured() -> None:
-    observer, console = live()
-    observer.phase("starting the workers")
-    observer.events(WHOLE_RUN)
-    observer.tasks([], waiting=0)
-    assert "demo: measuring the last weights" in drawn(observer, console)
 
 
 @pytest.mark.parametrize("width", [30, 40, 60])

@@ -45,23 +45,6 @@ def test_workunits_are_counted_by_what_became_of_them() -> None:
     assert (totals.applied, totals.failed, totals.refused, totals.superseded) == (4, 1, 1, 1)
 
 
-def test_bytes_and_samples_are_summed() -> None:
-    report = Report.of(WHOLE_RUN)
-    assert report.totals.bytes_down == 5000 + 5000 + 700
-    assert report.totals.bytes_up == 4 * 1000 + 900 + 950  # what was refused or came too late was uploaded, too
-    assert report.totals.samples_trained == 100 + 100 + 80 + 100
-
-
-def test_staleness_is_over_applied_updates() -> None:
-    report = Report.of(WHOLE_RUN)
-    assert (report.staleness_mean, report.totals.staleness_max) == (0.5, 2)
-
-
-def test_while_it_runs_the_time_goes_on() -> None:
-    report = Report.of(recorded(FIRST_SESSION[:-1]))
-    assert report.history.wall_s_at(BEGAN_S + 100) == 100
-
-
 def test_an_epoch_counts_only_when_all_that_was_wanted_of_it_is_measured() -> None:
     until_the_first = [event for event in FIRST_SESSION if event[0] <= 21]
     assert Report.of(recorded(until_the_first)).epochs == []

@@ -2,7 +2,7 @@
 
 from tests.recorded_run import BEGAN_S, FIRST_SESSION, recorded, workunit
 from vcdl.journal.observer import RunningTask
-from vcdl.report.notebook import NotebookDisplay, is_notebook
+from vcdl.report.notebook import NotebookDisplay
 from vcdl.report.progress import RunGoal
 
 GOAL = RunGoal("demo", epochs=2, shards=2)
@@ -46,7 +46,3 @@ def test_of_many_lines_the_last_are_kept() -> None:
     lines = cell.shown[-1]["text/plain"].splitlines()
     assert lines[0] == "… 70 lines before"
     assert (lines[1], lines[-1]) == ("line 70", "line 99")
-
-
-def test_a_plain_program_is_no_notebook() -> None:
-    assert not is_notebook()

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from vcdl.journal.monitor import EpochDetail
-from vcdl.report.plot import Curve, figure_of, plot_curves, round_step
+from vcdl.report.plot import Curve, figure_of, plot_curves
 
 pytestmark = pytest.mark.slow
 
@@ -48,29 +48,6 @@ def test_a_single_run_has_its_epochs_along_the_top_and_a_legend_that_says_what_i
     assert [int(label.get_text()) for label in top.get_xticklabels()] == [*range(2, 21, 2)]
     assert list(top.get_xticks()) == [float(minutes) for minutes in range(2, 21, 2)]
     assert legend(axes) == ["mean of an epoch", "its lowest to its highest evaluation"]
-
-
-def test_a_short_run_of_single_evaluations_has_no_band_and_begins_with_its_first_epoch() -> None:
-    ends = [EpochDetail(number, 0.5, 0.5, 0.5, wall_s=9.0 + number) for number in (1, 2)]
-    (axes,) = figure_of([Curve("demo", tuple(ends))], "demo").axes
-    assert legend(axes) == ["mean of an epoch"]
-    assert axes.get_xlim()[0] > 9.0
-    assert [round_step(count) for count in (1, 12, 13, 61, 400)] == [1, 1, 2, 10, 50]
-
-
-def test_several_runs_have_their_names_in_the_legend_and_no_epochs_in_common() -> None:
-    (axes,) = figure_of([Curve("a", RISING), Curve("b", FALLING)], "both").axes
-    assert legend(axes) == ["a", "b"]
-    assert axes.child_axes == []
-
-
-def test_the_last_of_an_odd_number_of_small_panels_has_the_whole_row_and_a_single_epoch_can_be_seen() -> None:
-    measures = {"loss": 1.0, "f1_score": 0.5, "recall": 0.4}
-    first = EpochDetail(1, 0.5, 0.4, 0.6, wall_s=9.0, measures=measures, train_loss=1.1)
-    panels: list[Any] = figure_of([Curve("demo", (first,))], "demo").axes
-    columns = [panel.get_subplotspec().colspan for panel in panels[1:]]
-    assert [(column.start, column.stop) for column in columns] == [(0, 1), (1, 2), (0, 2)]
-    assert all(line.get_marker() == "o" for panel in panels for line in panel.get_lines())
 
 
 def legend(axes: Any) -> list[str]:

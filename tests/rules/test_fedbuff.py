@@ -1,8 +1,6 @@
 """FedBuff: W moves when K updates are there."""
 
-import numpy as np
-
-from tests.rules.updates import begun, noise, steps, update, vector
+from tests.rules.updates import begun, steps, update, vector
 from vcdl.rules.damping import Constant, Polynomial
 from vcdl.rules.fedbuff import FedBuff
 
@@ -24,14 +22,3 @@ def test_a_late_or_partial_update_counts_less() -> None:
     late = update(vector(1.0), vector(0.0), staleness=3, fraction=0.5, number=1)
     assert rule.apply(server, late) == 0.125  # ½·4^−½·½
     assert server.tolist() == [[0.0], [0.125]]
-
-
-def test_the_order_within_a_buffer_hardly_matters() -> None:
-    rule, deltas = (
-        FedBuff(server_learning_rate=1.0, buffer=3, staleness=Constant()),
-        [noise(number, 100) for number in range(3)],
-    )
-    one, other = begun(rule, noise(9, 100)), begun(rule, noise(9, 100))
-    steps(rule, one, *deltas)
-    steps(rule, other, *reversed(deltas))
-    np.testing.assert_allclose(one, other, atol=1e-6)

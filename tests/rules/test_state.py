@@ -9,25 +9,12 @@ SIZE = 6 + LENGTHS
 """The size with two weights, twice as many beside them, and a table of one column."""
 
 
-def test_a_job_begins_with_zeros_beside_its_weights_and_some_rows_of_the_table() -> None:
-    whole = STATE.begun(np.array([1.0, 2.0], np.float32))
-    assert whole.tolist() == [1, 2, 0, 0, 0, 0, *[0.0] * (LENGTHS - 10), *[0.5] * 10]
-    assert whole.size == STATE.size(2) == SIZE
-
-
 def test_every_number_has_its_place() -> None:
     whole = np.arange(SIZE, dtype=np.float32)
     assert STATE.weights(whole).tolist() == [0, 1]
     assert STATE.beside(whole).tolist() == list(range(2, SIZE))
     assert STATE.rows(whole).tolist() == [[0, 1], [2, 3], [4, 5]]
     assert STATE.table_of(STATE.tail_of(whole)).tolist() == [[number] for number in range(6, SIZE)]
-
-
-def test_all_are_views() -> None:
-    whole = np.zeros(SIZE, np.float32)
-    for part in (STATE.weights(whole), STATE.beside(whole), STATE.rows(whole), STATE.table_of(STATE.tail_of(whole))):
-        part += 1
-    assert whole.tolist() == [2] * SIZE
 
 
 def test_a_rule_without_a_state_gets_its_weights_as_they_are() -> None:
@@ -37,8 +24,3 @@ def test_a_rule_without_a_state_gets_its_weights_as_they_are() -> None:
     assert STATELESS.beside(weights).size == STATELESS.table_of(STATELESS.tail_of(weights)).size == 0
     assert not STATELESS
     assert RuleState(vectors=1)
-
-
-def test_a_table_alone_leaves_the_weights_a_vector() -> None:
-    whole = np.arange(3 + LENGTHS, dtype=np.float32)
-    assert RuleState(first_row=(1.0,)).rows(whole).tolist() == [0, 1, 2]

@@ -20,15 +20,6 @@ def test_a_case_by_hand() -> None:
     assert not server[1:].any(), "nothing waits any more"
 
 
-def test_a_buffer_of_one_adds_each_step_and_keeps_no_state() -> None:
-    rule = TrimmedMean(server_learning_rate=0.5, buffer=1, trim=0, staleness=Constant())
-    assert not rule.state
-    server, client, base = vector(1.0, -4.0), vector(4.0, 2.0), vector(2.0, 6.0)
-    assert rule.apply(server, update(client, base)) == 0.5
-    assert server.tolist() == [2.0, -6.0]  # 1 + ½·(4 − 2), −4 + ½·(2 − 6)
-    assert (client.tolist(), base.tolist()) == ([4.0, 2.0], [2.0, 6.0]), "only W is changed"
-
-
 def test_without_the_base_it_refuses_to_work() -> None:
     with pytest.raises(ValueError, match="needs the weights that the client started from"):
         TrimmedMean(buffer=1, trim=0).apply(vector(1.0), update(vector(2.0)))

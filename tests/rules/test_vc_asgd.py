@@ -51,11 +51,6 @@ def test_var_gives_later_epochs_less_and_staleness_and_samples_do_not_matter() -
     assert one.tobytes() == other.tobytes()
 
 
-def test_published_settings_keep_their_weight_exactly_enough() -> None:
-    for alpha in (0.7, 0.95, 0.999):
-        assert VcAsgd(alpha=alpha).client_weight(update(vector(0.0), 5)) == pytest.approx(1 - alpha, abs=1e-15)
-
-
 def test_a_ramp_moves_alpha_with_every_update_of_the_job() -> None:
     rule = VcAsgd(alpha=Ramp.model_validate({"from": 0.25, "to": 0.75}))
     one = replace(update(vector(4.0, 2.0)), updates=5)

@@ -105,12 +105,6 @@ def test_weights_that_cannot_be_made_again_keep_their_key(served: ServedRun) -> 
     assert key_of(copy, may_restore=False) == served.prepared.store_key
 
 
-def test_a_damaged_claim_is_named(served: ServedRun) -> None:
-    served.folder.store_claim_file.write_text("{")
-    with pytest.raises(RunFolderError, match=r"store_claim\.json is damaged"):
-        served.run.store()
-
-
 @pytest.mark.parametrize("path", ["7", '"a\\u0000b"'])
 def test_a_claim_on_what_is_no_path_ends_in_no_error_of_python(served: ServedRun, path: str) -> None:
     machine = json.dumps(platform.node())

@@ -9,7 +9,6 @@ import pytest
 
 from vcdl.client.model import load_model
 from vcdl.data import ensure_shards, load_dataset
-from vcdl.errors import DataError
 from vcdl.job import Job
 from vcdl.job.model import ModelSettings
 from vcdl.models.build import build_model_json, initial_weights
@@ -85,17 +84,6 @@ def test_an_npz_is_described_from_its_headers_and_labels(tmp_path: Path) -> None
     table = describe_job(job(model={"builtin": "mlp"}, data={"npz": str(path), "shards": 10, "validation": 3}))
     assert (table.model.input_shape, table.model.outputs) == ((7,), 3)
     assert (table.shards.samples, table.shards.smallest, table.shards.largest) == (100, 10, 10)
-
-
-def test_the_sizes_of_a_dirichlet_cut_are_not_guessed() -> None:
-    cut = describe_job(job(data={"dataset": "fashion-mnist", "split": "dirichlet"}))
-    assert cut.shards.smallest is None
-    assert cut.shards.largest is None
-
-
-def test_too_many_shards_are_refused() -> None:
-    with pytest.raises(DataError, match="set data > shards to at most 1293"):
-        describe_job(job(data={"dataset": "digits", "shards": 2000}))
 
 
 def test_a_description_is_json_for_programs() -> None:

@@ -71,12 +71,6 @@ def predictions_of_the_file(path: Path, x: Any) -> Any:
     return model.predict(x, verbose=0)
 
 
-def test_the_exported_model_takes_samples_as_the_data_set_has_them(finished: RunFolder, tmp_path: Path) -> None:
-    export_model(finished, tmp_path / "model.keras", None)
-    expected = predictions_of_the_run(finished, keep(finished, 4), DATA.x_val)
-    np.testing.assert_allclose(predictions_of_the_file(tmp_path / "model.keras", DATA.x_val), expected, atol=1e-6)
-
-
 @pytest.mark.parametrize("kind", ["standardise", "none"])
 def test_every_normalisation_is_exported(kind: str, tmp_path: Path) -> None:
     # Given channels of very different size, so that one number for all of them would show
@@ -126,12 +120,6 @@ def test_best_is_the_version_at_the_end_of_the_best_epoch(
     assert capsys.readouterr().out.endswith("best.keras, the weights after 4 updates\n")
     expected = predictions_of_the_run(finished, keep(finished, 4), DATA.x_val)  # epoch 2 is the best, and ended with it
     np.testing.assert_allclose(predictions_of_the_file(tmp_path / "best.keras", DATA.x_val), expected, atol=1e-6)
-
-
-def test_a_version_that_is_no_longer_kept_is_refused(finished: RunFolder, tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="version 3 of the weights is no longer kept"):
-        export_model(finished, tmp_path / "model.keras", 3)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_damaged_version_says_what_else_can_be_exported(finished: RunFolder, tmp_path: Path) -> None:

@@ -35,13 +35,6 @@ def test_an_unfinished_run_is_not_begun_over(here: Path) -> None:
         new_run("demo")
 
 
-def test_a_folder_of_something_else_is_left_alone(here: Path) -> None:
-    (here / "runs" / "demo").mkdir(parents=True)
-    (here / "runs" / "demo" / "thesis.tex").touch()
-    (here / "runs" / "demo-2").touch()
-    assert new_run("demo").path == here / "runs" / "demo-3"
-
-
 def test_the_run_that_changed_last_is_the_one_that_is_meant(here: Path) -> None:
     older, newer = make_run(here / "runs" / "a"), make_run(here / "runs" / "b")
     for number, folder in enumerate((older, newer)):
@@ -86,13 +79,6 @@ def test_a_run_is_read_while_it_is_written(here: Path) -> None:
         read_report(folder)
     assert read_report(folder).history.finished
     journal.close()
-
-
-def test_a_run_that_has_not_begun_has_an_empty_report(here: Path) -> None:
-    folder = make_run(here / "a", [], finished=False)
-    folder.journal_file.unlink()
-    assert read_report(folder) == Report()
-    assert not folder.journal_file.exists()
 
 
 def test_a_prepared_run_without_its_journal_has_lost_it_and_one_that_is_being_prepared_has_none_yet(here: Path) -> None:

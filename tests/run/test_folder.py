@@ -119,12 +119,6 @@ def test_children_that_outlive_the_process_do_not_hold_the_folder(folder: RunFol
         process.communicate()
 
 
-def test_the_process_of_a_crashed_run_is_not_taken_for_that_of_a_later_one(folder: RunFolder) -> None:
-    (folder.path / "run.lock").write_text("4194304999")
-    with RunLock(folder):
-        assert folder.running_pid == os.getpid()
-
-
 @pytest.mark.process
 def test_asking_who_runs_the_folder_never_keeps_a_run_out(folder: RunFolder) -> None:
     asker = subprocess.Popen(

@@ -65,13 +65,6 @@ def test_the_frozen_job_names_the_store_without_the_password(folder: RunFolder, 
     assert asked_settings(frozen, folder) == asked_settings(with_store(url), RunFolder(Path("elsewhere")))
 
 
-@pytest.mark.parametrize("written", ["p%40ss%3A%2F%20%C3%A4", "%0A", "a%0A", "%25"])
-def test_every_password_comes_back_as_it_was(folder: RunFolder, written: str) -> None:
-    url = f"redis://:{written}@host/0"
-    frozen = freeze(with_store(url), folder)
-    assert asked_settings(frozen, folder).password == asked_settings(with_store(url), folder).password != ""
-
-
 def test_the_password_goes_with_the_job_file_s_store_only(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     freeze(with_store(f"redis://:{PASSWORD}@host/0"), folder)
     monkeypatch.setenv(URL_VARIABLE, "redis://another/0")

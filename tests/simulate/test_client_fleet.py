@@ -14,12 +14,6 @@ from vcdl.simulate.client_fleet import CLIENTS_FILE, ClientFleet, load_clients, 
 DOCUMENT = (DOCS / "simulate.md").read_text(encoding="utf-8")
 
 
-def test_without_a_file_the_defaults_are_taken_and_settings_replace_them() -> None:
-    assert load_clients(None) == ClientFleet()
-    fleet = load_clients(None, ["clients=3", "lost=0.25"])
-    assert (fleet.clients, fleet.lost, fleet.slots) == (3, 0.25, ClientFleet().slots)
-
-
 def test_a_timeout_that_is_not_given_follows_the_length_of_a_subtask() -> None:
     assert load_clients(None, ["subtask_s=7"]).result_timeout_s == 70
     assert load_clients(None, ["subtask_s=7", "timeout_s=20"]).result_timeout_s == 20

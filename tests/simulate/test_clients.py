@@ -54,28 +54,12 @@ def test_speeds_differ_by_the_spread_and_are_one_on_average() -> None:
     assert clients.outcome(slow, name(0), 0.0).train_s == pytest.approx(4 * clients.outcome(fast, name(0), 0.0).train_s)
 
 
-def test_slots_that_share_a_core_win_nothing() -> None:
-    alone = Clients(ClientFleet(slots=1, jitter=0.0)).outcome(0, name(0), 0.0)
-    shared = Clients(ClientFleet(slots=4, jitter=0.0, core_sharing=1.0)).outcome(0, name(0), 0.0)
-    assert shared.train_s == pytest.approx(4 * alone.train_s)
-
-
-def test_latencies_delay_the_upload_but_only_the_download_keeps_the_slot() -> None:
-    outcome = Clients(ClientFleet(jitter=0.0, download_s=5.0, upload_s=7.0)).outcome(0, name(0), 100.0)
-    assert (outcome.slot_free_s, outcome.heard_of_s, outcome.lost) == (165.0, 172.0, None)
-
-
 def test_the_given_part_of_subtasks_is_lost_and_heard_of_at_the_timeout() -> None:
     lost = [outcome for outcome in outcomes(ClientFleet(lost=0.3, speed_ratio=1.0, timeout_s=500.0)) if outcome.lost]
     assert len(lost) / 2000 == pytest.approx(0.3, abs=0.03)
     assert {outcome.heard_of_s for outcome in lost} == {500.0}
     assert all(outcome.slot_free_s <= 78 for outcome in lost)
     assert lost[0].lost == "client-00 lost it"
-
-
-def test_a_loss_that_is_noticed_is_heard_of_sooner() -> None:
-    lost = [outcome for outcome in outcomes(ClientFleet(lost=0.3, loss_report_s=10.0)) if outcome.lost]
-    assert all(outcome.heard_of_s == pytest.approx(outcome.slot_free_s + 10) for outcome in lost)
 
 
 def test_a_client_that_is_too_slow_is_given_up_at_the_timeout() -> None:

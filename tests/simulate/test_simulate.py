@@ -111,9 +111,3 @@ def test_each_epoch_is_measured_on_the_test_set_as_well(here: Path) -> None:
     assert tested == {closed.event.version for closed in made.history.closed.values()}
     assert made.final_test is not None
     assert made.final_validation is not None
-
-
-def test_a_finished_run_is_not_replaced(here: Path) -> None:
-    done = vcdl("simulate", here / "job.yaml", "--out", here / "once")
-    assert done.returncode == 6
-    assert "is not empty: choose another folder with --out" in done.stderr

@@ -160,14 +160,6 @@ def test_uploads_queue_on_a_link_and_a_slot_goes_on_with_one_of_them_waiting(
     assert (begun_s, came_s) == ([0, 60, 560], [560, 1060, 1560])
 
 
-def test_a_free_slot_takes_the_next_subtask_that_waits(world: NewWorld) -> None:
-    w = world(ClientFleet(clients=1, slots=2, jitter=0.0))
-    names = w.submit(0, 1, 2)
-    assert [sent.workunit for sent in w.grid.sent()] == names[:2]
-    assert [time_s for time_s, _ in w.until_all_is_done()] == [60, 60, 120]
-    assert [sent.workunit for sent in w.grid.sent()] == names[2:]
-
-
 def test_every_slot_of_every_client_is_wanted_and_nothing_more(world: NewWorld) -> None:
     w = world(ClientFleet(clients=3, slots=2, jitter=0.0))
     assert w.grid.open_wanted() == 6

@@ -49,13 +49,6 @@ def test_every_record_is_found_by_who_wrote_it_and_by_who_reads_it(path: Path) -
     assert dict(log.find(["e0001_s050", "e0002_s000"])) == {}
 
 
-def test_what_others_append_is_found(path: Path) -> None:
-    reader, writer = opened(path), opened(path)
-    writer.append(51, 0, SUMS, [record(50), record(51)])
-    reader.catch_up()
-    assert_all_found(reader, range(52))
-
-
 def test_records_that_were_restored_replace_all_others(path: Path) -> None:
     writer, reader = opened(path), opened(path)
     writer.append(20, 1, SUMS, [record(number, attempt=1) for number in range(20)], restored=True)

@@ -13,17 +13,6 @@ class Alike(bytes):
         return -(2**61) + 5
 
 
-@pytest.mark.parametrize("few", [1, 3, 1000])
-def test_every_subtask_is_found_at_its_offset_and_no_other(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_index, "_FEW", few)
-    index = RecordIndex()
-    for number in range(500):
-        index.add(b"e%04d_s000" % number, 7 * number)
-        assert index.offsets(b"e%04d_s000" % number) == [7 * number]
-    assert [index.offsets(b"e%04d_s000" % number) for number in range(500)] == [[7 * number] for number in range(500)]
-    assert index.offsets(b"e0500_s000") == []
-
-
 def test_subtasks_with_the_same_hash_are_all_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_index, "_FEW", 2)
     index = RecordIndex()

@@ -23,13 +23,6 @@ OwnService = tuple[Service, PrivateServer]
 # -- chunks
 
 
-@pytest.mark.parametrize("chunk_bytes", [4, 396, 400, 2000, 3996, 4000, 4004])
-def test_a_vector_comes_back_whole_wherever_its_chunks_end(service: Service, job: str, chunk_bytes: int) -> None:
-    store = service.created(job, chunk_bytes=chunk_bytes)
-    store.fold([fold(1), fold(2)])
-    assert service.open(job).read()[1].tobytes() == replayed(1, 2).tobytes()
-
-
 def test_jobs_that_are_put_there_at_the_same_time_are_all_there(service: Service, job: str) -> None:
     """To MariaDB, rows that are not there yet are one gap, which two of them lock: a deadlock for one."""
     together, jobs = threading.Barrier(4), [f"{job}-{number}" for number in range(4)]
@@ -207,16 +200,3 @@ def once(call: Callable[[], object]) -> Callable[[], None]:
 
 
 # -- the job is over
-
-
-def test_a_dropped_job_leaves_nothing_and_others_alone(service: Service, job: str) -> None:
-    store, neighbour = service.created(job, chunk_bytes=400), service.created(f"{job}-2")
-    store.fold([fold(1), fold(2)])
-    assert service.left(job) > 10
-    store.drop()
-    assert service.left(job) == 0
-    store.drop()  # killed after the first time, it is done again
-    with pytest.raises(StoreLost):
-        store.version()
-    assert neighbour.read()[1].tobytes() == replayed().tobytes()
-    assert service.created(job).version() == 0, "the name can be used again"

@@ -1,10 +1,7 @@
 """The API against a folder of runs: what it says, and what it refuses."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -86,29 +83,9 @@ def test_what_a_run_left_behind_can_be_fetched_and_nothing_else(tmp_path: Path) 
     assert folder.job_file.is_file()
 
 
-@pytest.mark.parametrize(
-    ("path", "status_code"),
-    [("jobs?limit=0", 422), ("jobs/demo/events?after=-1", 422), ("nothing", 404), ("jobs/demo/events?after=1e99", 422)],
-)
-def test_a_wrong_request_is_a_problem_with_words(tmp_path: Path, path: str, status_code: int) -> None:
-    make_run(tmp_path / "demo")
-    answer = asking(tmp_path).get(f"{API}/{path}")
-    told: dict[str, Any] = answer.json()
-    assert (answer.status_code, told["status"]) == (status_code, status_code)
-    assert told["detail"]
-
-
 def test_a_damaged_journal_is_told_and_no_bug(tmp_path: Path) -> None:
     make_run(tmp_path / "demo").journal_file.write_bytes(b"no journal" * 1000)
     client = asking(tmp_path)
     assert client.get(f"{API}/jobs/demo").status_code == 503
     page = client.get("/jobs/demo", headers={"accept": "text/html"})
     assert (page.status_code, "is damaged, or is no journal" in page.text) == (503, True)
-
-
-@pytest.mark.process
-def test_the_service_loads_nothing_heavy() -> None:
-    heavy = ("keras", "tensorflow", "matplotlib", "h5py", "scipy", "sklearn")
-    program = f"import sys, vcdl.web.app, vcdl.web.metrics; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

@@ -10,7 +10,6 @@ from tests.run_folders import DEMO, make_run
 from tests.web.asking import asking
 from vcdl.job import save_job
 from vcdl.journal.events import WorkunitFailed, WorkunitSent
-from vcdl.run.folder import RunFolder
 from vcdl.run.job_rows import JobRow
 from vcdl.run.kind import BOINC
 from vcdl.web.catalogue import PAGE, JobCatalogue
@@ -124,14 +123,3 @@ def test_a_row_is_kept_only_while_nothing_changes(tmp_path: Path) -> None:
     row = catalogue.row("demo")
     assert isinstance(row, JobRow)
     assert row.state == "killed"
-
-
-@pytest.mark.parametrize("name", ["..", ".service", "a/b", "x" * 300, "nul\0", "\ud800", "missing"])
-def test_only_a_jobs_name_leads_to_a_folder(tmp_path: Path, name: str) -> None:
-    make_run(tmp_path / "runs" / "demo")
-    make_run(tmp_path)
-    make_run(tmp_path / "runs" / ".service")
-    make_run(tmp_path / "runs" / "a" / "b")
-    with pytest.raises(Exception, match="there is no job"):
-        JobCatalogue(tmp_path / "runs").folder(name)
-    assert isinstance(JobCatalogue(tmp_path / "runs").folder("demo"), RunFolder)

@@ -109,15 +109,6 @@ def test_a_submission_that_is_refused_or_killed_leaves_nothing(sender: Sender, m
     assert sender.begun == ["away"]
 
 
-def test_a_job_may_name_the_files_that_come_with_it(sender: Sender) -> None:
-    files = {name: [sender.put(name.encode())[1]] for name in ("model.json", "data.npz")}
-    job = {**JOB, "model": {"keras_json": "model.json"}, "data": {"npz": "data.npz", "shards": 4}}
-    assert sender.send(job, files=files) == (202, "away")
-    sent = load_frozen_job(sender.runs / FOLDER / "jobs" / "away" / "job.yaml")
-    assert sent.data.npz is not None
-    assert sent.data.npz.read_bytes() == b"data.npz"
-
-
 HOSTILE = [
     {**JOB, "model": {"python": "os:system"}},
     {**JOB, "model": {"keras": "/etc/passwd"}},
@@ -140,6 +131,15 @@ HOSTILE = [
     "{",
     "[" * 10_000,
 ]
+
+
+def test_a_job_may_name_the_files_that_come_with_it(sender: Sender) -> None:
+    files = {name: [sender.put(name.encode())[1]] for name in ("model.json", "data.npz")}
+    job = {**JOB, "model": {"keras_json": "model.json"}, "data": {"npz": "data.npz", "shards": 4}}
+    assert sender.send(job, files=files) == (202, "away")
+    sent = load_frozen_job(sender.runs / FOLDER / "jobs" / "away" / "job.yaml")
+    assert sent.data.npz is not None
+    assert sent.data.npz.read_bytes() == b"data.npz"
 
 
 @pytest.mark.parametrize("job", HOSTILE, ids=lambda job: str(job)[-50:])

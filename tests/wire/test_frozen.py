@@ -23,15 +23,6 @@ def test_a_file_is_read_back_by_what_names_it(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_frozen(tmp_path / "frozen.h5", frozen), VECTOR)
 
 
-def test_equal_weights_of_two_jobs_are_the_same_file(tmp_path: Path) -> None:
-    assert write_frozen(tmp_path / "a.h5", VECTOR) == write_frozen(tmp_path / "b.h5", VECTOR)
-    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
-
-
-def test_a_job_without_frozen_weights_needs_no_file(tmp_path: Path) -> None:
-    assert read_frozen(tmp_path / "frozen.h5", None).shape == (0,)
-
-
 def test_a_missing_a_damaged_and_another_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "frozen.h5"
     with pytest.raises(WeightsFileError, match=r"frozen\.h5 is missing: fetch"):

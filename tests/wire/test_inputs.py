@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vcdl.wire.inputs import as_keras_takes, each, packed, parts_of, sample_shape, shown_shape
+from vcdl.wire.inputs import as_keras_takes, packed, sample_shape, shown_shape
 
 WORDS, TABLE = np.arange(12, dtype=np.int32).reshape(4, 3), np.linspace(0, 1, 8).reshape(4, 2)
 
@@ -16,17 +16,6 @@ def test_inputs_come_out_as_they_went_in_whatever_samples_are_taken() -> None:
     np.testing.assert_array_equal(taken["words"], WORDS[[3, 0]])
     np.testing.assert_array_equal(taken["table"], TABLE[[3, 0]])
     assert all(part.flags.c_contiguous for part in taken.values())
-
-
-def test_a_single_input_stays_what_it_is() -> None:
-    assert as_keras_takes(TABLE) is TABLE
-    assert parts_of(TABLE) == {"": TABLE}
-    np.testing.assert_array_equal(each(lambda _, part: 2 * part, TABLE), 2 * TABLE)
-
-
-def test_each_input_is_changed_by_its_name() -> None:
-    changed = parts_of(each(lambda name, part: part * (2.0 if name == "words" else 1.0), packed({"words": WORDS})))
-    np.testing.assert_array_equal(changed["words"], 2.0 * WORDS)
 
 
 def test_shapes_are_those_of_a_sample() -> None:

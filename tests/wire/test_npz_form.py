@@ -1,13 +1,12 @@
 """`.npz` files are read whole, or refused with NpzError before memory is taken; nothing in them is run."""
 
 import tracemalloc
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.hostile_npz import HOSTILE, member, write_hostile
+from tests.hostile_npz import HOSTILE, write_hostile
 from vcdl.wire.npz_form import NpzError, NpzObjectsError, opened_npz
 
 X = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
@@ -56,18 +55,3 @@ def test_a_checksum_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(X[3].tobytes(), X[2].tobytes()))
     with pytest.raises(NpzError, match="CRC"), opened_npz(path) as file:
         file.read("x")
-
-
-def test_errors_of_the_reader_s_own_are_not_taken_for_the_file_s(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", x=X)
-    with pytest.raises(KeyError, match="mine"), opened_npz(tmp_path / "a.npz"):
-        raise KeyError("mine")
-
-
-def test_a_member_may_stand_twice(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
-        archive.writestr("x.npy", member(Y))
-        with pytest.warns(UserWarning, match="Duplicate"):
-            archive.writestr("x.npy", member(X))
-    with opened_npz(tmp_path / "a.npz") as file:
-        np.testing.assert_array_equal(file.read("x"), X)

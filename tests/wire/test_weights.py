@@ -4,11 +4,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 
-from tests.full_disk import files_limited_to
 from vcdl.errors import FileUnavailable, StoreError, WeightsFileError
 from vcdl.wire.hdf5_form import WEIGHTS
 from vcdl.wire.params import ParamsHeader, write_params
@@ -83,34 +81,11 @@ def test_second_moments_are_those_of_an_optimizer_and_no_variance_of_the_model()
     assert layout.with_moments(moments).statistics == [(4, 17)]
 
 
-def test_not_a_number_and_infinity_survive_the_file_since_refusing_them_is_a_check_of_its_own(tmp_path: Path) -> None:
-    vector = np.array([np.nan, np.inf, -np.inf, -0.0], np.float32)
-    write_weights(tmp_path / "update.h5", vector, HEADER)
-    assert read_weights(tmp_path / "update.h5", 4)[0].tobytes() == vector.tobytes()
-
-
 def test_a_vector_is_read_into_memory_that_is_there(tmp_path: Path) -> None:
     write_weights(tmp_path / "params.h5", np.arange(5, dtype=np.float32), HEADER, durable=True)
     out = np.empty(5, np.float32)
     assert read_weights(tmp_path / "params.h5", 5, out)[0] is out
     assert list(out) == [0, 1, 2, 3, 4]
-
-
-def test_the_file_is_plain_hdf5_that_any_reader_opens(tmp_path: Path) -> None:
-    write_weights(tmp_path / "params.h5", np.ones(3, np.float32), HEADER)
-    with h5py.File(tmp_path / "params.h5") as file:
-        assert file["weights"].dtype == np.dtype("<f4")
-        assert list(file["weights"]) == [1, 1, 1]
-        assert file.attrs["header"].decode() == HEADER
-        assert list(file) == ["weights"]
-
-
-def test_a_full_disk_leaves_the_old_file_and_nothing_half_written(tmp_path: Path) -> None:
-    write_weights(tmp_path / "params.h5", np.ones(4, np.float32), HEADER)
-    with files_limited_to(8192), pytest.raises(OSError, match=r"."):
-        write_weights(tmp_path / "params.h5", np.zeros(100_000, np.float32), HEADER)
-    assert [path.name for path in tmp_path.iterdir()] == ["params.h5"]
-    assert list(read_weights(tmp_path / "params.h5", 4)[0]) == [1, 1, 1, 1]
 
 
 def test_a_header_that_is_too_long_is_a_mistake_of_the_caller(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.places import ROOT
 from vcdl.boinc.daemons.checker import Checkers, connect, socket_address
 from vcdl.boinc.daemons.checking_process import judged, serve
 from vcdl.boinc.daemons.opened_runs import OpenedRuns
-from vcdl.boinc.daemons.validate import ACCEPTED, LATER, REFUSED, Verdict
+from vcdl.boinc.daemons.validate import LATER, REFUSED, Verdict
 from vcdl.boinc.grid.environment import environment_file
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.errors import GridError
@@ -106,19 +106,6 @@ def test_what_the_checker_cannot_look_at_the_launcher_looks_at_itself(
         assert asker.main() == IN_PERSON
     monkeypatch.setattr(sys, "argv", ["../bin/vcdl_ask.py", "validate", "rubbish"])
     assert asker.main() == REFUSED
-
-
-@pytest.mark.parametrize(
-    "said", [b"", b".", b".0", b".0 ", b".10 not whole", b".3 later\0", b".1 \0", b"x0 \0", b".0\0"]
-)
-def test_half_an_answer_is_none(said: bytes, asker: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises((ValueError, OSError)):
-        asked(said, asker, monkeypatch)
-
-
-def test_a_whole_answer_is_one(asker: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked(b".0 \0", asker, monkeypatch) == (ACCEPTED, "")
-    assert asked(b".10 why not\0", asker, monkeypatch) == (REFUSED, "why not")
 
 
 def test_a_checker_that_hangs_is_not_waited_for(asker: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,17 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.boinc.daemons.conftest import JOB, TRUST, Server
-from tests.boinc.standin import transition
 from tests.boinc.standin.schema import change
-from tests.leftovers import leave_half
 from vcdl.boinc.daemons.assimilator import AssimilatorDaemon
 from vcdl.boinc.daemons.evaluator import Evaluations
 from vcdl.boinc.daemons.opened_runs import OpenedRuns
 from vcdl.boinc.daemons.validate import ACCEPTED, REFUSED, validate
 from vcdl.boinc.daemons.work_generator import WorkGenerators
-from vcdl.boinc.grid.manifest import Manifests
 from vcdl.boinc.grid.results import UPLOAD_FAILED, output_file
-from vcdl.boinc.grid.workunit_rows import CANCELLED, INIT, READY
+from vcdl.boinc.grid.workunit_rows import INIT, READY
 from vcdl.boinc.runtime.archive import ArchiveManifest, pack
 from vcdl.boinc.runtime.published import kept_folder
 from vcdl.checks import UploadCheck
@@ -135,35 +132,6 @@ def test_the_uploads_of_a_job_that_was_given_up_and_is_tried_again_are_assimilat
     resume(server.folder.path)
     assert server.report.stop is None
     go_on(server, lambda: len(applied(server)) >= 3)
-
-
-def test_what_a_finished_job_left_in_the_project_is_cleared_away(server: Server) -> None:
-    """The work generator failed, or was killed, between the end of the run and the last of its files."""
-    with closing(WorkGenerators(server.project)) as generators:
-        generators.run_once()
-        assert [name for name in server.staged() if name.startswith(("vcdl_", "tiny_"))]
-        server.folder.summary_file.write_text("{}")
-        generators.run_once()
-        assert not [name for name in server.staged() if name.startswith(("vcdl_", "tiny_"))]
-        assert Manifests(server.project).jobs() == set()
-        transition(server.standin)
-        assert {row["error_mask"] for row in server.standin.rows("SELECT error_mask FROM workunit")} == {CANCELLED}
-
-
-def test_nothing_is_sent_while_a_job_is_stopped(server: Server) -> None:
-    left = leave_half(server.folder.snapshot(7))
-    with (
-        closing(WorkGenerators(server.project)) as generators,
-        closing(AssimilatorDaemon(server.project)) as assimilator,
-    ):
-        generators.run_once()
-        assert not left.exists(), "the leftovers of killed processes are swept when the job is taken up"
-        server.folder.stop_request.touch()
-        for _ in range(3):
-            generators.run_once()
-            server.client.run_once()
-            assimilator.run_once()
-        assert server.client.done == []
 
 
 def test_a_result_that_cannot_be_assimilated_is_set_aside_and_the_others_are_folded(

@@ -75,19 +75,6 @@ def test_a_batch_that_a_killed_create_work_made_in_part_is_completed(world: Worl
     assert len(world.rows("SELECT id FROM workunit")) == 5
 
 
-def test_has_is_true_until_the_workunit_is_done(world: World) -> None:
-    grid, (name,) = world.grid(), world.submitted()
-    assert grid.has(name)
-    assert not grid.has(name + "1")
-    world.report(name)
-    assert grid.has(name)
-    results = world.results()
-    with results.turn():
-        results.claim()
-        results.done(name)
-    assert not grid.has(name)
-
-
 def test_one_that_was_concluded_behind_the_journals_back_is_handed_out_again(world: World) -> None:
     """A name can be used only once: without this, the job would wait for it for ever."""
     (name,) = world.submitted()
@@ -120,19 +107,6 @@ def test_without_the_app_the_user_is_told_to_install_it(world: World) -> None:
 # -- what clients began with
 
 
-def test_what_was_sent_is_told_once(world: World) -> None:
-    first, second = world.submitted(2)
-    grid = world.grid()
-    assert grid.sent() == []
-    world.send(first, host=7)
-    (event,) = grid.sent()
-    assert (event.workunit, event.host) == (first, "host-7")
-    assert grid.sent() == []
-    world.send(second, host=8)
-    assert [event.workunit for event in grid.sent()] == [second]
-    assert grid.sent() == []
-
-
 def test_what_was_sent_to_a_second_client_is_told_again(world: World) -> None:
     (name,) = world.submitted()
     grid = world.grid()
@@ -147,15 +121,6 @@ def test_what_an_earlier_process_told_of_is_not_told_again(world: World) -> None
     world.send(name)
     assert len(world.grid(sent_since_s=time.time() - 60).sent()) == 1
     assert world.grid(sent_since_s=time.time() + 1).sent() == []
-
-
-def test_a_job_hears_of_its_own_workunits_only(world: World) -> None:
-    """`mnist_e` is a name that begins like those of the workunits of `mnist`."""
-    for job in ("mnist", "mnist_e"):
-        for name in world.submitted(job=job):
-            world.send(name)
-    for job in ("mnist", "mnist_e"):
-        assert [event.workunit for event in world.grid(job).sent()] == [world.staged(job=job).workunit.name]
 
 
 def test_a_host_downloads_shared_files_once_and_weights_while_a_task_needs_them(world: World) -> None:
@@ -196,21 +161,7 @@ def test_a_shard_of_two_jobs_lies_on_the_server_once_and_comes_to_a_host_once(wo
     assert event.bytes_down == len(own.workunit.to_json()) + own.params.stat().st_size
 
 
-def test_weights_are_downloaded_again_when_no_task_needed_them_any_more(world: World) -> None:
-    first, second = world.submitted(2)
-    grid = world.grid()
-    world.report(first)
-    item = world.staged()
-    assert grid.sent()[0].bytes_down > item.params.stat().st_size
-    world.send(second)
-    assert grid.sent()[0].bytes_down == item.params.stat().st_size + len(item.workunit.to_json())
-
-
 # -- the supply
-
-
-def test_before_any_client_came_there_is_work_for_a_first_few(world: World) -> None:
-    assert wanted(world.grid()) == 12
 
 
 def test_what_runs_is_wanted_beside_what_lies_ready(world: World) -> None:

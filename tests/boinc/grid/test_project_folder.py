@@ -43,10 +43,6 @@ def test_the_fan_out_is_that_of_boincs_dir_hier_path(tmp_path: Path) -> None:
     assert project.upload_path("vcdl_x.npz") == tmp_path / "upload" / "3f3" / "vcdl_x.npz"
 
 
-def test_without_a_fan_out_files_lie_at_the_top(tmp_path: Path) -> None:
-    assert make(tmp_path, uldl_dir_fanout=None).download_path("a") == tmp_path / "download" / "a"
-
-
 @pytest.mark.parametrize("name", ["", ".", "..", "../a", "/etc/passwd", "a/b", "a\0b", "a" * 256])
 def test_no_name_leads_outside(tmp_path: Path, name: str) -> None:
     with pytest.raises(GridError, match="not the name of a file"):

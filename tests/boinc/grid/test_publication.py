@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -85,13 +84,3 @@ def test_a_damaged_key_is_said_with_its_cure(world: World, content: bytes) -> No
     path.write_bytes(content)
     with pytest.raises(GridError, match="install"):
         WeightsKey.of(world.project)
-
-
-def test_a_key_is_read_as_it_was_written(world: World) -> None:
-    path = WeightsKey.file(world.project.path)
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(KEY.to_pem())
-    key = WeightsKey.of(world.project)
-    assert key is not None
-    assert (key.public, key.to_pem()) == (KEY.public, KEY.to_pem())
-    assert replace(world.project, download_url="http://x/d/").url_of_download("a").startswith("http://x/d/")

@@ -36,21 +36,6 @@ def state(world: World, name: str) -> int:
     return int(world.row(name)["assimilate_state"])
 
 
-def test_an_upload_is_claimed_and_done(world: World) -> None:
-    (name,) = world.submitted()
-    path = world.report(name, b"some weights")
-    results = world.results()
-    with results.turn():
-        assert results.claim() == [Uploaded(name, path, 12, "host-1")]
-        results.done(name)
-    assert state(world, name) == 2
-    with results.turn():
-        assert results.claim() == []
-    world.transition()
-    assert not path.exists()  # BOINC deletes it, and the workunit's own description
-    assert not world.project.download_path(f"{name}.json").exists()
-
-
 def test_a_claim_is_repeated_until_it_is_done(world: World) -> None:
     for name in world.created(2):
         world.report(name)
@@ -62,18 +47,6 @@ def test_a_claim_is_repeated_until_it_is_done(world: World) -> None:
         results.done(outcomes[0].workunit)  # and done twice is done once
     with results.turn():
         assert results.claim() == outcomes[1:]
-
-
-def test_what_comes_while_a_server_lives_is_seen(world: World) -> None:
-    """InnoDB's default isolation would show it the same old rows for ever."""
-    first, second = world.created(2)
-    results = world.results()
-    with results.turn():
-        assert results.claim() == []
-        world.report(first)
-        assert [outcome.workunit for outcome in results.claim()] == [first]
-        world.report(second)
-        assert [outcome.workunit for outcome in results.claim()] == [first, second]
 
 
 def test_two_servers_never_get_the_same_workunit_and_never_wait(world: World) -> None:
@@ -92,21 +65,6 @@ def test_two_servers_never_get_the_same_workunit_and_never_wait(world: World) ->
         one.done(names[0])
     with two.turn():
         assert [outcome.workunit for outcome in two.claim()] == [names[1], names[4]]
-
-
-def test_rows_that_were_not_claimed_are_not_locked(world: World) -> None:
-    """BOINC's transitioner writes to them all the time."""
-    names = world.created(4)
-    for name in names[:2]:
-        world.report(name)
-    results, other = world.results(at_most=1), world.another_connection()
-    other.execute("SET SESSION innodb_lock_wait_timeout = 1")
-    with results.turn():
-        assert [outcome.workunit for outcome in results.claim()] == names[:1]
-        for name in names[1:]:
-            other.execute("UPDATE workunit SET transition_time = 1 WHERE name = %s", name)
-        with pytest.raises(GridUnavailable, match="another process holds the rows"):
-            other.execute("UPDATE workunit SET transition_time = 1 WHERE name = %s", names[0])
 
 
 def test_a_killed_server_gives_its_workunits_back_at_once(world: World) -> None:

@@ -1,7 +1,6 @@
 import gzip
 import hashlib
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,12 +35,6 @@ def test_a_staged_file_has_its_md5_beside_it_as_create_work_wants_it(world: Worl
     DownloadFolder(world.project).remove(content.name)
     assert world.downloads() == set()
     assert path.parent.is_dir()  # BOINC's file_deleter takes a missing one for an error
-
-
-def test_without_its_use_no_md5_file_is_left_for_nobody_to_delete(world: World, source: Path) -> None:
-    content = Content.of(source)
-    DownloadFolder(replace(world.project, cache_md5_info=False)).stage(source, content)
-    assert world.downloads() == {content.name}
 
 
 def test_the_web_server_can_read_whatever_the_umask(world: World, source: Path) -> None:

@@ -212,12 +212,6 @@ def test_a_template_that_was_lost_and_is_named_by_open_workunits_is_seen(made: M
     assert "from the backup" in failed.cure
 
 
-def test_a_database_in_order_is_reported_so(made: MadeProject) -> None:
-    assert is_well(made, mysql.database)
-    assert is_well(made, mysql.columns)
-    assert is_well(made, mysql.clock)
-
-
 def test_an_old_database_is_seen(made: MadeProject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(mysql._OLDEST, "MariaDB", (99, 0))
     assert "SKIP LOCKED" in failure(made, mysql.database).what
@@ -285,14 +279,6 @@ def test_a_store_that_is_away_is_seen_and_its_password_is_not_shown(made: MadePr
     seen = failure(made, runtime.weight_store)
     assert "cannot be reached" in seen.what
     assert "hush" not in f"{seen}"
-
-
-def test_a_store_that_answers_is_well(made: MadeProject) -> None:
-    (made.path / "vcdl").mkdir()
-    server = made.standin.database
-    url = f"mysql://{server.user}@/{server.name}?socket={server.socket}"
-    (made.path / "vcdl" / "environment").write_text(f"VCDL_STORE_URL='{url}'\n")
-    assert is_well(made, runtime.weight_store)
 
 
 def test_a_store_that_is_open_to_the_network_is_warned_of(made: MadeProject) -> None:
@@ -384,11 +370,6 @@ def test_a_web_server_that_serves_us_is_well_and_one_that_is_down_is_seen(made: 
         assert "HTTP 404" in failure(made, web.downloads).what
     for check in checks[:-1]:
         assert "refused" in failure(made, check).what
-
-
-def test_a_master_page_without_a_scheduler_is_seen(made: MadeProject) -> None:
-    (made.path / "html" / "user" / "schedulers.txt").write_text("")
-    assert "clients cannot attach" in failure(made, web.scheduler).what
 
 
 def test_an_address_that_clients_call_invalid_is_seen(made: MadeProject) -> None:

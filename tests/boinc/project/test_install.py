@@ -23,7 +23,6 @@ from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.boinc.project.uninstall import plan_removal
 from vcdl.boinc.project.wishes import Wishes
 from vcdl.errors import GridError
-from vcdl.files.shipped import shipped
 
 pytestmark = pytest.mark.boinc
 
@@ -246,12 +245,6 @@ def test_after_a_renewal_of_the_signing_key_the_same_client_is_published_again(m
     assert made.install() == []
 
 
-def test_versions_of_other_apps_are_not_published_by_the_way(made: MadeProject) -> None:
-    (made.path / "apps" / "fold" / "2.1" / "x86_64-pc-linux-gnu").mkdir(parents=True)
-    with pytest.raises(GridError, match=r"apps/fold/2.1/x86_64-pc-linux-gnu would be published as well"):
-        made.install()
-
-
 def test_tasks_that_could_not_be_uploaded_any_more_are_not_given_up_silently(made: MadeProject) -> None:
     app = made.standin.insert("app", create_time=1, name="fold", user_friendly_name="Fold")
     made.standin.insert(
@@ -277,12 +270,6 @@ def test_a_project_that_is_not_whole_is_refused(made: MadeProject, name: str, me
     with pytest.raises(GridError, match=message):
         made.install()
     assert made.contents() == before
-
-
-def test_a_tool_that_fails_is_quoted(made: MadeProject) -> None:
-    (made.path / "bin" / "xadd").write_text("#!/bin/sh\necho no database here\n")  # as PHP's die(): with exit code 0
-    with pytest.raises(GridError, match="bin/xadd did not add the app: no database here"):
-        made.install()
 
 
 def test_open_workunits_are_cancelled_only_by_force(made: MadeProject) -> None:
@@ -403,11 +390,6 @@ def test_while_our_daemons_run_nothing_is_taken_out(made: MadeProject, monkeypat
     assert not list(folder.iterdir())
 
 
-def test_what_is_not_installed_cannot_be_taken_out(made: MadeProject) -> None:
-    with pytest.raises(GridError, match="VCDL is not installed"):
-        uninstall(made)
-
-
 def test_a_launcher_that_cannot_look_at_an_upload_never_calls_it_invalid(made: MadeProject) -> None:
     made.install()
     launcher = made.path / "bin" / "vcdl_validate"
@@ -424,10 +406,3 @@ def test_a_version_number_is_read_as_update_versions_reads_it(tmp_path: Path) ->
     for name in ("1.07", "3", "2.beta", ".new"):
         (tmp_path / "vcdl" / name).mkdir(parents=True)
     assert app_version.number_for(tmp_path, client, []) == 108
-
-
-def test_what_python_keeps_beside_a_program_is_no_program() -> None:
-    (shipped("boinc_project") / "bin" / "__pycache__").mkdir(exist_ok=True)
-    names = [path.name for path in files.launchers()]
-    assert {"vcdl_validate", "vcdl_ask.py"} <= set(names)
-    assert "__pycache__" not in names

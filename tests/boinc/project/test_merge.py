@@ -6,7 +6,6 @@ import pytest
 
 from tests.boinc.project.made_project import CONFIG_XML, PLAN_CLASSES, PROJECT_XML
 from vcdl.boinc.project.edited_files import EDITED, Fragment
-from vcdl.boinc.project.merge import hastened
 from vcdl.boinc.project.xml_document import Element, XmlDocument
 
 CONFIG = Fragment.shipped("config.xml", threads=1)
@@ -84,18 +83,6 @@ def test_an_operator_s_purge_of_all_apps_stays_beside_that_of_ours() -> None:
         "--min_age_days",
         "--app",
     ]
-
-
-@pytest.mark.parametrize(
-    ("command", "faster"),
-    [
-        ("feeder", "feeder --sleep_interval 1"),
-        ("feeder -sleep_interval 9 -d 3", "feeder -sleep_interval 1 -d 3"),
-        ("feeder --sleep_interval", "feeder --sleep_interval 1"),
-    ],
-)
-def test_a_command_is_hastened(command: str, faster: str) -> None:
-    assert hastened(command) == faster == hastened(faster)
 
 
 def test_several_transitioners_are_hastened_and_slowed_down_each() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from tests.boinc.project.made_project import CONFIG_XML, PLAN_CLASSES, PROJECT_XML
+from tests.boinc.project.made_project import CONFIG_XML
 from vcdl.boinc.project.xml_document import XmlDocument, append, remove
 from vcdl.errors import GridError
 
@@ -17,11 +17,6 @@ ODD = b"""<?xml version='1.0'   encoding="UTF-8"?>
 ><!-- after -->
 
 """
-
-
-@pytest.mark.parametrize("content", [CONFIG_XML.encode(), PROJECT_XML, PLAN_CLASSES, b"<a/>", b"<a></a>\n\n"])
-def test_a_file_that_is_not_edited_is_written_as_it_was(content: bytes) -> None:
-    assert XmlDocument(Path("f.xml"), content).content() == content
 
 
 def test_empty_elements_comments_and_what_surrounds_the_root_are_kept() -> None:
@@ -42,12 +37,6 @@ def test_what_is_appended_and_removed_again_leaves_no_trace() -> None:
     assert b"        <daemon>\n            <cmd>new</cmd>\n        </daemon>\n    </daemons>" in document.content()
     remove(child)
     assert document.content() == CONFIG_XML.encode()
-
-
-def test_the_first_of_several_is_removed_with_its_line() -> None:
-    document = XmlDocument(Path("f.xml"), b"<a>\n    <b/>\n    <c/>\n</a>")
-    remove(document.root.find("b"))
-    assert document.content() == b"<a>\n    <c/>\n</a>"
 
 
 @pytest.mark.parametrize("content", [b"", b"<a><b></a>", b"no xml", b"<a/><a/>", b"\xff\xfe<"])

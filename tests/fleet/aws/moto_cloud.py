@@ -52,12 +52,6 @@ class MotoCloud:
         instance.state_reason = StateReason(f"{code}: Spot instance termination", code)
         instance._reason = f"{code}: Spot instance termination"
 
-    def untag(self, instance_id: str, region: str = "us-east-1") -> None:
-        """Remove a terminated instance's tags, as AWS does after a while."""
-        client = self.client(region)
-        tags = client.describe_tags(Filters=[{"Name": "resource-id", "Values": [instance_id]}])["Tags"]
-        client.delete_tags(Resources=[instance_id], Tags=[{"Key": tag["Key"]} for tag in tags])
-
     def forget(self, instance_id: str, region: str = "us-east-1") -> None:
         """Remove a terminated instance, as AWS does after an hour."""
         for reservation in self._backend(region).reservations.values():

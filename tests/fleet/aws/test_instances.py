@@ -29,16 +29,6 @@ def by_id(provider: AwsProvider) -> dict[str, Instance]:
     return {instance.id: instance for instance in provider.find()}
 
 
-def test_instances_in_a_region_that_the_fleet_file_no_longer_names_are_found_and_ended(
-    provider_of: Providers,
-) -> None:
-    (old,) = launched(provider_of("places=[{region: us-west-2}]"), 8)
-    provider = provider_of("places=[{region: us-east-1}]")
-    assert by_id(provider)[old.id].pool.region == "us-west-2"
-    provider.terminate([old.id])
-    assert by_id(provider)[old.id].state is InstanceState.GONE
-
-
 def test_a_vanished_instance_does_not_keep_the_others_from_being_terminated(
     cloud: MotoCloud, provider_of: Providers
 ) -> None:
@@ -60,17 +50,6 @@ def test_a_preempted_instance_differs_from_one_that_we_ended(cloud: MotoCloud, p
     assert found[ended.id].ending is Ending.OURS
 
 
-def test_an_instance_that_lost_its_tags_after_its_end_is_still_reported(
-    cloud: MotoCloud, provider_of: Providers
-) -> None:
-    provider = provider_of()
-    lost, _ = launched(provider)
-    provider.find()
-    cloud.preempt(lost.id)
-    cloud.untag(lost.id)
-    assert by_id(provider)[lost.id].ending is Ending.PREEMPTED
-
-
 def test_a_lease_is_a_tag_that_the_instance_can_read_and_that_is_renewed(
     cloud: MotoCloud, provider_of: Providers
 ) -> None:
@@ -82,13 +61,6 @@ def test_a_lease_is_a_tag_that_the_instance_can_read_and_that_is_renewed(
     assert (found[first.id].until_s, found[second.id].until_s) == (2_000_000.0, 2_000_000.0)
     answer = cloud.client().describe_tags(Filters=[{"Name": "resource-id", "Values": [first.id]}])
     assert ("vcdl-until", "2000000") in [(tag["Key"], tag["Value"]) for tag in answer["Tags"]]
-
-
-def test_a_lease_in_another_form_is_over(cloud: MotoCloud, provider_of: Providers) -> None:
-    provider = provider_of()
-    (made,) = launched(provider, 8)
-    cloud.client().create_tags(Resources=[made.id], Tags=[{"Key": "vcdl-until", "Value": "please"}])
-    assert by_id(provider)[made.id].until_s == 0.0
 
 
 def test_the_console_output_is_text(provider_of: Providers) -> None:

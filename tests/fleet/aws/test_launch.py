@@ -11,7 +11,6 @@ import pytest
 from tests.fleet.aws.moto_cloud import MotoCloud
 from tests.fleet.aws.stubbed import SETTINGS, OneClient
 from vcdl.errors import FleetError
-from vcdl.fleet.aws.catalogue import UBUNTU
 from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.instance import InstanceState, Pool
 from vcdl.fleet.provider import LaunchResult
@@ -97,12 +96,6 @@ def test_the_same_content_gives_the_same_template_and_other_user_data_another(
     assert len(template(cloud, provider.settings.name)) == 2
 
 
-def test_a_token_whose_instances_are_gone_is_spent(provider_of: Providers) -> None:
-    provider = provider_of()
-    provider.terminate([i.id for i in launch(provider, 16).instances])
-    assert launch(provider_of(), 16) == LaunchResult()
-
-
 def test_a_pool_without_capacity_is_named_and_the_others_are_used(cloud: MotoCloud, provider_of: Providers) -> None:
     short = MotoCloud(boto3.Session(), empty={("m5.2xlarge", "us-east-1a"), ("m5.2xlarge", "us-east-1b")})
     short.withhold_capacity()
@@ -124,14 +117,6 @@ def test_the_next_region_of_the_file_is_asked_for_what_the_last_one_lacked(provi
     launched = launch(provider, 16)
     assert [i.pool.region for i in launched.instances] == ["us-east-1"] * 2
     assert {p.pool.region for p in launched.problems if p.pool} == {"us-west-2"}
-
-
-def test_a_gpu_fleet_counts_gpus(provider_of: Providers) -> None:
-    provider = provider_of(
-        "capacity={unit: gpu, target: 2}", "instances.types=[g4dn.xlarge, m5.2xlarge]", f"image={UBUNTU}"
-    )
-    launched = launch(provider, 2)
-    assert [(i.pool.type, i.gpus) for i in launched.instances] == [("g4dn.xlarge", 1)] * 2
 
 
 def test_a_token_chooses_among_more_pools_than_a_fleet_may_name() -> None:

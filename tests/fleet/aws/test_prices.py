@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from botocore.stub import ANY, Stubber
 
-from vcdl.errors import FleetNotAuthorised
 from vcdl.fleet.aws.prices import AwsPrices
 from vcdl.fleet.instance import InstanceType
 from vcdl.fleet.prices import PriceTable, Quote
@@ -104,20 +103,7 @@ def test_products_that_are_sold_in_another_way_are_skipped(aws: Stubbed) -> None
     assert [quote.on_demand_usd_per_h for quote in aws.prices.quotes([T3], "eu-west-1")] == [Decimal("0.3648")]
 
 
-def test_a_type_without_a_market_or_a_list_price_is_not_quoted(aws: Stubbed) -> None:
-    aws.market(("t3.2xlarge", "eu-west-1a", "0.1104", 3))
-    aws.listed("t3.2xlarge")
-    assert aws.prices.quotes([T3, C6], "eu-west-1") == []
-
-
 def test_a_known_list_price_is_not_asked_for_again(aws: Stubbed) -> None:
     aws.market(("t3.2xlarge", "eu-west-1a", "0.1104", 3))
     (quote,) = AwsPrices(aws, PriceTable.shipped()).quotes([T3], "eu-west-1")
     assert quote.spot_usd_per_h == Decimal("0.1104")
-
-
-def test_a_missing_right_is_reported_with_its_call(aws: Stubbed) -> None:
-    aws.market(("t3.2xlarge", "eu-west-1a", "0.1104", 3))
-    aws.pricing.add_client_error("get_products", "AccessDeniedException", "not allowed", 400)
-    with pytest.raises(FleetNotAuthorised, match="get_products in us-east-1"):
-        aws.prices.quotes([T3], "eu-west-1")

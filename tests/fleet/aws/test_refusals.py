@@ -264,24 +264,6 @@ def test_throttled_and_faulty_calls_are_repeated(credentials: pytest.MonkeyPatch
     assert answered == ["RequestLimitExceeded", "InternalError", "", ""], "regions, and then instances"
 
 
-@pytest.mark.server
-def test_a_forbidden_call_is_not_repeated(credentials: pytest.MonkeyPatch) -> None:
-    with an_ec2_that_refuses([(403, "UnauthorizedOperation")]) as (address, answered):
-        credentials.setenv("AWS_ENDPOINT_URL", address)
-        with pytest.raises(FleetNotAuthorised):
-            AwsProvider(SETTINGS).find()
-    assert answered == ["UnauthorizedOperation"]
-
-
-@pytest.mark.server
-def test_an_address_without_a_server_is_unavailable(credentials: pytest.MonkeyPatch) -> None:
-    with an_ec2_that_refuses([]) as (address, _):
-        pass
-    credentials.setenv("AWS_ENDPOINT_URL", address)
-    with pytest.raises(FleetUnavailable, match="EndpointConnectionError"):
-        AwsProvider(SETTINGS).find()
-
-
 def test_a_signature_of_a_wrong_clock_is_told_as_such(client: Any) -> None:
     headers = {"date": format_datetime(datetime.now(UTC) + timedelta(hours=2))}
     with Stubber(client) as stub:

@@ -6,7 +6,6 @@ from tests.fleet.fake_cloud import Clock
 from tests.fleet.gcp.conftest import OpenFleet
 from tests.fleet.gcp.fake_gce import FakeGce
 from tests.fleet.gcp.test_launch import launch
-from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.gcp.launch import metadata_items
 from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.instance import Ending, InstanceState
@@ -65,16 +64,6 @@ def test_a_machine_that_we_ended_is_told_from_a_preempted_one(fleet: GcpProvider
     assert (found.state, found.ending, found.ended_s) == (InstanceState.GONE, Ending.OURS, launched.launched_s + 60.0)
 
 
-def test_a_machine_that_is_gone_is_shown_for_an_hour(fleet: GcpProvider, gce: FakeGce, clock: Clock) -> None:
-    (launched,) = launch(fleet, units=1).instances
-    gce.compute.preempt(launched.id)
-    assert [instance.state for instance in fleet.find()] == [InstanceState.GONE]
-    clock.sleep(3599.0)
-    assert [instance.state for instance in fleet.find()] == [InstanceState.GONE]
-    clock.sleep(1.0)
-    assert fleet.find() == ()
-
-
 def test_a_machine_that_switched_itself_off_is_stopped(fleet: GcpProvider, gce: FakeGce, clock: Clock) -> None:
     (launched,) = launch(fleet, units=1).instances
     clock.sleep(600.0)
@@ -104,32 +93,6 @@ def test_a_region_with_an_unreachable_zone_is_away_and_its_machines_are_not_gone
     assert not fleet.away
 
 
-@pytest.mark.parametrize(
-    ("status", "reason", "error"),
-    [
-        (503, "backendError", FleetUnavailable),
-        (429, "rateLimitExceeded", FleetUnavailable),
-        (403, "rateLimitExceeded", FleetUnavailable),
-        (403, "forbidden", FleetNotAuthorised),
-        (400, "invalid", FleetError),
-    ],
-)
-def test_refusals_have_their_kinds(
-    fleet: GcpProvider, gce: FakeGce, status: int, reason: str, error: type[FleetError]
-) -> None:
-    gce.fail_next("list_instances", status, reason, "the words of the cloud")
-    with pytest.raises(FleetError, match="the words of the cloud") as caught:
-        fleet.find()
-    assert isinstance(caught.value, error)
-    assert isinstance(caught.value, FleetUnavailable) == (error is FleetUnavailable)
-
-
-def test_expired_credentials_are_an_error(fleet: GcpProvider, gce: FakeGce) -> None:
-    gce.fail_next("list_instances", 401, "authError")
-    with pytest.raises(FleetNotAuthorised, match="check which account is used"):
-        fleet.find()
-
-
 def test_the_lease_is_in_the_machines_own_metadata(fleet: GcpProvider, gce: FakeGce) -> None:
     first, second = launch(fleet, units=16).instances
     fleet.lease([first.id], 1_000_060.5)
@@ -149,10 +112,3 @@ def test_a_mark_is_written_while_others_write_too(fleet: GcpProvider, gce: FakeG
     gce.fail_next("set_metadata", 412, "conditionNotMet", times=2)
     fleet.lease([launched.id], 1_000_060.0)
     assert [instance.until_s for instance in fleet.find()] == [1_000_060.0]
-
-
-def test_a_mark_that_cannot_be_written_is_an_error(fleet: GcpProvider, gce: FakeGce) -> None:
-    (launched,) = launch(fleet, units=1).instances
-    gce.fail_next("set_metadata", 412, "conditionNotMet", times=5)
-    with pytest.raises(FleetUnavailable, match="conditionNotMet"):
-        fleet.lease([launched.id], 1_000_060.0)

@@ -64,15 +64,6 @@ def test_a_drained_machine_with_nothing_to_upload_is_powered_off(
         assert machine.is_powered_off
 
 
-def test_a_dry_run_only_logs_that_it_would_power_off(tmp_path: Path) -> None:
-    with served(AwsMetadata()) as metadata:
-        metadata.mark(VirtualMachine.BEGAN_S)
-        with VirtualMachine(tmp_path, metadata, NOWHERE, dry_run=True) as machine:
-            machine.run(20)
-            assert "not really" in machine.log
-            assert not machine.is_powered_off
-
-
 def test_a_drained_machine_with_a_notice_is_left_to_the_cloud(tmp_path: Path) -> None:
     with served(GcpMetadata()) as metadata:
         metadata.mark(VirtualMachine.BEGAN_S)
@@ -83,16 +74,6 @@ def test_a_drained_machine_with_a_notice_is_left_to_the_cloud(tmp_path: Path) ->
             machine.run(60)
             assert "notice: preempted" in machine.log
             assert not machine.is_powered_off
-
-
-def test_a_mark_in_another_form_drains_too(metadata: AwsMetadata | GcpMetadata, tmp_path: Path) -> None:
-    for path in ("/latest/meta-data/tags/instance/vcdl-until", "/computeMetadata/v1/instance/attributes/vcdl-until"):
-        metadata.set(path, "please")
-    with VirtualMachine(tmp_path, metadata, NOWHERE, drain_s=60, boinccmd=["false"]) as machine:
-        machine.run(20)
-        assert not machine.finish_now.exists(), "subtasks have their time"
-        machine.run(20)
-        assert machine.finish_now.exists(), "which is over in the end"
 
 
 def test_the_agent_survives_metadata_that_are_out_of_order(metadata: AwsMetadata | GcpMetadata, tmp_path: Path) -> None:
@@ -266,28 +247,6 @@ def test_a_machine_drains_at_the_end_of_its_life_whatever_its_lease(
         assert not machine.is_powered_off
         machine.run(30)
         assert machine.is_powered_off
-
-
-@pytest.mark.parametrize("left", ["", "not a number", "nan"])
-def test_a_damaged_count_starts_over(left: str, tmp_path: Path) -> None:
-    with served(AwsMetadata()) as metadata:
-        machine = VirtualMachine(tmp_path, metadata, NOWHERE, idle_s=60)
-        machine.idle_file.write_text(left)
-        with machine:
-            machine.run(50)
-            assert not machine.is_powered_off
-            machine.run(20)
-            assert machine.is_powered_off
-
-
-def test_an_unreadable_configuration_is_one_line(tmp_path: Path) -> None:
-    with served(AwsMetadata()) as metadata:
-        machine = Machine(tmp_path, metadata, NOWHERE)
-        machine.config.write_text('{"cloud": "aws", "colour": 1}')
-        machine.start()
-        assert machine.wait() == 1
-        assert "colour" in machine.log
-        assert "Traceback" not in machine.log
 
 
 def test_the_agent_needs_nothing_but_the_standard_library_of_python_3_9() -> None:

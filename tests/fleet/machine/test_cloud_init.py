@@ -21,7 +21,7 @@ from tests.places import ROOT
 from tests.store_servers import needs
 from vcdl.errors import FleetError
 from vcdl.fleet.gcp.launch import metadata_items
-from vcdl.fleet.machine import MAX_BYTES, compressed, user_data
+from vcdl.fleet.machine import compressed, user_data
 from vcdl.fleet.settings import FleetSettings, load_fleet_settings
 
 REPOSITORY = ROOT
@@ -112,11 +112,6 @@ def test_cloud_init_reads_what_the_metadata_of_gcp_hold(tmp_path: Path) -> None:
     assert done.stdout.decode() == text
 
 
-def test_it_fits_into_what_aws_takes_with_the_longest_url(tmp_path: Path) -> None:
-    text = user_data(fleet(tmp_path, f"project.url=https://{incompressible(250)}"), KEY)
-    assert len(compressed(text)) <= MAX_BYTES
-
-
 def test_more_than_aws_takes_is_refused_before_a_launch(tmp_path: Path) -> None:
     long = incompressible(40_000)
     with pytest.raises(FleetError, match="AWS takes 16384") as refused:
@@ -191,13 +186,6 @@ def test_the_agents_settings_are_those_of_the_fleet_file(tmp_path: Path) -> None
         "lease_s": 7200,
         "drain_s": 500,
     }
-
-
-def test_the_boinc_client_reports_at_once_and_is_not_paused_by_other_load(tmp_path: Path) -> None:
-    text = user_data(fleet(tmp_path), KEY)
-    assert options(text, "cc_config.xml")["report_results_immediately"] == "1"
-    assert options(text, "global_prefs_override.xml")["suspend_cpu_usage"] == "0"
-    assert options(text, "global_prefs_override.xml")["work_buf_min_days"] == "0"
 
 
 @pytest.mark.parametrize(
