@@ -1,5 +1,6 @@
 """Weights that a job brings: which files are taken, and how others are refused."""
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
