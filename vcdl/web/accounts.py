@@ -163,7 +163,7 @@ class Accounts:
         return [Deed(*row) for row in rows]
 
     def submitter(self, job: str) -> str | None:
-        """Who submitted a job through the service; None if it came in another way. Raises RunFolderError."""
+        """The submitter of a job that came through the service, else None. Raises RunFolderError."""
         with self._opened() as database:
             rows = database.execute("SELECT caller FROM submissions WHERE job = ?", (job,)).fetchall()
         return rows[0][0] if rows else None
