@@ -131,8 +131,8 @@ def test_on_demand_comes_when_less_is_done_than_in_proportion_to_the_time() -> N
 
 
 def test_at_the_last_moment_nothing_is_left_to_chance() -> None:
-    # 10 000 subtasks of 4 minutes on 80 slots: 8.3 h.
-    queue = Queue(1, 100, 0, 10_000, 240.0)
+    # 10 000 subtasks of 4 minutes on 80 slots: 8.3 h. While some are unsent, those that run say nothing of the speed.
+    queue = Queue(1, 100, 10, 10_000, 240.0)
     begin = Progress(DEADLINE.timestamp(), BEGAN_S, 10_000)
     early, late = (
         follow_deadline(begin, queue, CAPACITY, Units(80, 80, 0), BEGAN_S + hours * HOUR_S, 30.0)

@@ -385,6 +385,7 @@ WRONG_JOBS = [
     ),
     ("update: {staleness_damping: -1}", "update > staleness_damping: expected a number ≥ 0, got -1"),
     ("update: {rule: fedbuff, buffer: 0}", "update > buffer: expected a whole number ≥ 1, got 0"),
+    ("update: {rule: trimmed_mean, buffer: 0}", "update > buffer: expected a whole number ≥ 1, got 0"),
     ("update: {rule: trimmed_mean, trim: 5}", "update > trim: expected less than half of the buffer of 10, got 5"),
     ("update: {rule: trimmed_mean, buffer: 4}", "update > trim: expected less than half of the buffer of 4, got 2"),
     ("preset: papier", 'preset: expected one of: paper; got "papier"; did you mean paper?'),

@@ -102,6 +102,17 @@ def test_a_journal_that_went_back_is_not_told_by_what_was_kept_later(tmp_path: P
         assert versions(journal) == (1, 1)
 
 
+def test_a_state_that_other_code_folded_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_state, "_PACKAGE", tmp_path)
+    marks = set()
+    for text in ("one", "two"):
+        for file in (tmp_path / "a.py", tmp_path / "b" / "c.py"):
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text)
+            marks.add(kept_state._fingerprint.__wrapped__(("a.py", "b", "gone.py")))
+    assert len(marks) == 4
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -484,6 +484,8 @@ def test_the_snapshots_that_are_kept() -> None:
     assert coordinator_after(ROLLING, waiting).versions_in_use == {1, 2, 3}, "what waits to be evaluated"
     stopped = [*an_epoch(1, 0.9), *an_epoch(2, 0.5), created(3, 0, 0, 2), StopDecided("wall_time", 2)]
     assert coordinator_after(ROLLING, stopped).versions_in_use == {1, 2}
+    late = [created(1, 0), created(1, 1), applied(1, 1, 0), StopDecided("wall_time", 1), applied(2, 1, 1)]
+    assert coordinator_after(TWO, late).versions_in_use == {0, 1, 2}, "the one with which the job ends, too"
 
 
 def test_updates_that_may_be_folded_again_keep_the_weights_they_need_until_an_epoch_covers_it() -> None:
