@@ -44,6 +44,10 @@ def test_a_server_that_serves_is_left_as_it_was(request: pytest.FixtureRequest, 
         assert sql(url, "SELECT COUNT(*) FROM vcdl_head WHERE job = 'vcdl-trial'") == ((0,),)
 
 
+def test_a_folder_is_not_looked_for() -> None:
+    tried("file:/nowhere")
+
+
 @pytest.mark.parametrize("url", ["redis://localhost:1/0", "mysql://nobody@127.0.0.1:1/none"])
 def test_a_server_that_is_away_is_said(url: str) -> None:
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
@@ -97,6 +101,11 @@ def test_a_sentinel_is_refused(server_folder: Path) -> None:
                 tried(f"redis:///0?socket={socket}")
         finally:
             sentinel.kill()
+
+
+def test_a_database_that_there_is_not_is_said(redis: PrivateServer) -> None:
+    with pytest.raises(StoreError, match="the number at the end of the URL is the database"):
+        tried(redis.url.replace("///0", "///99"))
 
 
 def test_a_redis_user_without_a_right_is_told_which(redis: PrivateServer) -> None:

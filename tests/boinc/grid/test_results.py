@@ -67,6 +67,21 @@ def test_two_servers_never_get_the_same_workunit_and_never_wait(world: World) ->
         assert [outcome.workunit for outcome in two.claim()] == [names[1], names[4]]
 
 
+def test_rows_that_were_not_claimed_are_not_locked(world: World) -> None:
+    """BOINC's transitioner writes to them all the time."""
+    names = world.created(4)
+    for name in names[:2]:
+        world.report(name)
+    results, other = world.results(at_most=1), world.another_connection()
+    other.execute("SET SESSION innodb_lock_wait_timeout = 1")
+    with results.turn():
+        assert [outcome.workunit for outcome in results.claim()] == names[:1]
+        for name in names[1:]:
+            other.execute("UPDATE workunit SET transition_time = 1 WHERE name = %s", name)
+        with pytest.raises(GridUnavailable, match="another process holds the rows"):
+            other.execute("UPDATE workunit SET transition_time = 1 WHERE name = %s", names[0])
+
+
 def test_a_killed_server_gives_its_workunits_back_at_once(world: World) -> None:
     (name,) = world.created()
     world.report(name)
