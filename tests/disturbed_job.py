@@ -47,21 +47,12 @@ from vcdl.loop.plan import Plan, Publishing
 from vcdl.wire.workunit import WorkunitName
 
 PLANS = st.builds(
-    Plan,
-    job=st.just("j"),
-    seed=st.integers(0, 5),
-    shards=st.integers(1, 6),
-    rolling=st.booleans(),
-    validate_every=st.sampled_from([EVERY_EPOCH, 1, 2, 5]),
-    has_test=st.booleans(),
-    epochs=st.integers(1, 3),
-    target_accuracy=st.sampled_from([None, 0.9]),
-    wall_time_s=st.sampled_from([None, 40.0]),
-    patience_epochs=st.sampled_from([None, 1]),
-    tries=st.integers(1, 4),
-    rolls_back=st.booleans(),
+    Plan, job=st.just("j"), seed=st.integers(0, 5), shards=st.integers(1, 6), rolling=st.booleans(),
+    validate_every=st.sampled_from([EVERY_EPOCH, 1, 2, 5]), has_test=st.booleans(), epochs=st.integers(1, 3),
+    target_accuracy=st.sampled_from([None, 0.9]), wall_time_s=st.sampled_from([None, 40.0]),
+    patience_epochs=st.sampled_from([None, 1]), tries=st.integers(1, 4), rolls_back=st.booleans(),
     publishing=st.sampled_from([None, Publishing(every_s=3.0, keeps_s=1e9)]),
-)
+)  # fmt: skip
 
 _PAUSE_S = 500.0
 

@@ -12,19 +12,8 @@ _DATA_SETS = "VCDL_DATA_DIR"
 """Files to read, and the same ones everywhere."""
 
 _PREFIXES = (
-    "VCDL_",
-    "AWS_",
-    "GOOGLE_",
-    "CLOUDSDK_",
-    "GCE_",
-    "BOINC_",
-    "MYSQL_",
-    "REDIS",
-    "KERAS_",
-    "TF_",
-    "XDG_",
-    "LC_",
-)
+    "VCDL_", "AWS_", "GOOGLE_", "CLOUDSDK_", "GCE_", "BOINC_", "MYSQL_", "REDIS", "KERAS_", "TF_", "XDG_", "LC_",
+)  # fmt: skip
 _NAMES = ("LANGUAGE", "TZ", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 
 

@@ -56,14 +56,9 @@ _WRONG: dict[str, Callable[[npt.NDArray[np.generic]], bytes]] = {
     "a byte more": lambda array: member(array) + b"\0",
 }
 HOSTILE = (
-    *_WRONG,
-    "encrypted",
-    "another compression",
-    "a method that does not exist",
-    "a member longer than it can be",
-    "a bare array",
-    "an array that is missing",
-)
+    *_WRONG, "encrypted", "another compression", "a method that does not exist", "a member longer than it can be",
+    "a bare array", "an array that is missing",
+)  # fmt: skip
 
 
 def write_hostile(path: Path, arrays: Arrays, name: str, kind: str) -> None:

@@ -25,17 +25,9 @@ def created(*at: int) -> WorkunitCreated:
 def applied(version: int, *at: int) -> UpdateApplied:
     base = WorkunitName.parse(w(*at)).base_version
     return UpdateApplied(
-        workunit=w(*at),
-        version=version,
-        base_version=base,
-        staleness=version - 1 - base,
-        weight=0.05,
-        samples=10,
-        fraction=1.0,
-        train_s=1.0,
-        loss=0.5,
-        bytes_up=100,
-    )
+        workunit=w(*at), version=version, base_version=base, staleness=version - 1 - base, weight=0.05, samples=10,
+        fraction=1.0, train_s=1.0, loss=0.5, bytes_up=100,
+    )  # fmt: skip
 
 
 def failed(*at: int) -> WorkunitFailed:
@@ -56,14 +48,9 @@ def wanted(version: int, epoch: int, split: str = "validation") -> EvaluationWan
 
 def evaluated(version: int, epoch: int, accuracy: float = 0.5, split: str = "validation") -> VersionEvaluated:
     return VersionEvaluated(
-        version=version,
-        epoch=epoch,
-        split=split,
-        samples=100,
-        loss=0.4,
-        evaluation_s=0.1,
+        version=version, epoch=epoch, split=split, samples=100, loss=0.4, evaluation_s=0.1,
         metrics={"accuracy": accuracy},
-    )
+    )  # fmt: skip
 
 
 def an_epoch(number: int, accuracy: float = 0.5, shards: int = 1) -> list[Event]:

@@ -32,17 +32,9 @@ def workunit(epoch: int, shard: int, attempt: int = 0, base: int = 0) -> str:
 
 def applied(name: str, version: int, staleness: int = 0, samples: int = 100) -> UpdateApplied:
     return UpdateApplied(
-        workunit=name,
-        version=version,
-        base_version=version - 1 - staleness,
-        staleness=staleness,
-        weight=0.5,
-        samples=samples,
-        fraction=1.0,
-        train_s=1.5,
-        loss=0.75,
-        bytes_up=1000,
-    )
+        workunit=name, version=version, base_version=version - 1 - staleness, staleness=staleness, weight=0.5,
+        samples=samples, fraction=1.0, train_s=1.5, loss=0.75, bytes_up=1000,
+    )  # fmt: skip
 
 
 def evaluated(

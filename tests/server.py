@@ -64,30 +64,19 @@ def run_of(
             "model": {"builtin": "mlp"},
             "data": {"dataset": "digits", "shards": plan.shards},
             "training": {
-                "optimizer": "sgd",
-                "share_optimizer_state": "none",
-                "learning_rate": 0.1,
-                "batch_size": 8,
-                "loss": "mean_squared_error",
-                "metrics": [],
+                "optimizer": "sgd", "share_optimizer_state": "none", "learning_rate": 0.1, "batch_size": 8,
+                "loss": "mean_squared_error", "metrics": [],
             },
             "validate": {"every": every},
             "pacing": {"kind": "rolling" if plan.rolling else "epoch"},
             "trust": "strangers" if plan.rolls_back else "own",
             "transport": {"down": _named(transport.down), "up": _named(transport.up), "compress": transport.compress},
-        }
-    )
+        },
+    )  # fmt: skip
     prepared = Prepared(
-        shard_samples=(10,) * plan.shards,
-        has_test=plan.has_test,
-        normalisation=Normalisation(),
-        layout=LAYOUT,
-        initial_norm=initial_norm,
-        store_key=plan.job,
-        footprint=Footprint(1.0, 1.0, SIZE),
-        own_step=(),
-        store="store/",
-    )
+        shard_samples=(10,) * plan.shards, has_test=plan.has_test, normalisation=Normalisation(), layout=LAYOUT,
+        initial_norm=initial_norm, store_key=plan.job, footprint=Footprint(1.0, 1.0, SIZE), own_step=(), store="store/",
+    )  # fmt: skip
     return FusedRun(folder, job, prepared, rule)
 
 
@@ -168,15 +157,10 @@ class Server:
                     self.disk.evaluated.add((version, split))
                     self.evaluators_journal.append(
                         VersionEvaluated(
-                            version=version,
-                            epoch=epoch,
-                            split=split,
-                            samples=10,
-                            loss=0.5,
-                            evaluation_s=0.1,
+                            version=version, epoch=epoch, split=split, samples=10, loss=0.5, evaluation_s=0.1,
                             metrics={"accuracy": score(vector)},
-                        )
-                    )
+                        ),
+                    )  # fmt: skip
 
     def history(self) -> list[Vector]:
         """The weights by version, by replaying the journal, rollbacks too."""

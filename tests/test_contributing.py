@@ -22,13 +22,9 @@ from vcdl.stores.settings import STORES
 
 DOCUMENT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PARTS: dict[str, Sequence[str]] = {
-    "rule": tuple(RULES),
-    "codec": tuple(_CODECS),
-    "store": tuple(sorted({kind.scheme for kind in STORES.values()})),
-    "data source": tuple(SOURCES),
-    "command": COMMANDS,
-    "experiment": EXPERIMENTS,
-}
+    "rule": tuple(RULES), "codec": tuple(_CODECS), "store": tuple(sorted({kind.scheme for kind in STORES.values()})),
+    "data source": tuple(SOURCES), "command": COMMANDS, "experiment": EXPERIMENTS,
+}  # fmt: skip
 EVERY = [(kind, name) for kind, names in PARTS.items() for name in names]
 WITHIN: dict[str, tuple[str, ...]] = {
     "rule": ("vcdl/rules/",),

@@ -43,22 +43,12 @@ def job_file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "setting",
     [
-        f"store.url={URL}",
-        f"store={URL}",
-        f"store.ulr={URL}",
-        f"store={{{URL}}}",
-        f"store={{{URL}: 1}}",
-        f"store=[{URL}",
-        f"store.consistency={URL}",
-        f"stop.epochs={URL}",
-        f"model.builtin={URL}",
-        f"data.npz={URL}",
-        f"data={URL}",
-        f"{URL}=1",
-        URL,
+        f"store.url={URL}", f"store={URL}", f"store.ulr={URL}", f"store={{{URL}}}", f"store={{{URL}: 1}}",
+        f"store=[{URL}", f"store.consistency={URL}", f"stop.epochs={URL}", f"model.builtin={URL}", f"data.npz={URL}",
+        f"data={URL}", f"{URL}=1", URL,
         "name=redis://:hunter2-and-so-on-for-a-longer-time-than-anything-that-is-shown-as-a-whole@host",
     ],
-)
+)  # fmt: skip
 def test_a_wrong_setting_is_told_without_its_password(job_file: Path, setting: str) -> None:
     with pytest.raises(JobError) as caught:
         load_job(job_file, [setting])
@@ -76,15 +66,9 @@ def test_so_is_what_is_wrong_in_the_file(job_file: Path, line: str) -> None:
 
 def test_an_experiment_s_report_names_the_command_without_it() -> None:
     wanted = Wanted(
-        name="accuracy",
-        job_file=None,
-        seeds=(1,),
-        epochs=(),
-        overrides=(f"store={URL}", "seed=1"),
-        out=Path("out"),
-        docs=None,
-        processes=1,
-    )
+        name="accuracy", job_file=None, seeds=(1,), epochs=(), overrides=(f"store={URL}", "seed=1"), out=Path("out"),
+        docs=None, processes=1,
+    )  # fmt: skip
     assert "store=redis://:***@host/x" in wanted.command
     assert "hunter2" not in wanted.command
 

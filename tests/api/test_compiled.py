@@ -75,22 +75,17 @@ def huber() -> dict[str, Any]:
                 "metrics": ["accuracy", {"name": "sparse_top_k_categorical_accuracy", "k": 2}],
             },
         ),
-        (
-            huber,
-            {"optimizer": "adam", "peak": 0.0017, "loss": {"name": "huber", "delta": 2.0}},
-        ),
+        (huber, {"optimizer": "adam", "peak": 0.0017, "loss": {"name": "huber", "delta": 2.0}}),
         (
             functions,
             {
-                "optimizer": {"name": "adam_w", "weight_decay": 0.01},
-                "peak": 0.0017,
-                "loss": "mean_squared_error",
+                "optimizer": {"name": "adam_w", "weight_decay": 0.01}, "peak": 0.0017, "loss": "mean_squared_error",
                 "metrics": ["mean_absolute_error"],
             },
         ),
     ],
     ids=["names", "objects", "arguments that Keras leaves out", "functions"],
-)
+)  # fmt: skip
 def test_what_is_keras_own_is_taken_over(given: Callable[[], dict[str, Any]], expected: dict[str, Any]) -> None:
     training = training_of(compiled(**given()))
     rate = training.pop("learning_rate")

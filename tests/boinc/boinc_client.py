@@ -92,13 +92,9 @@ class BoincClient:
         assert self._process is None, "the client is running"
         self._log = (self.folder / "client.log").open("ab")
         self._process = subprocess.Popen(
-            ["boinc", "--dir", str(self.folder), *_ARGUMENTS, *self._attach],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            env=self._environment,
-            start_new_session=True,
-        )
+            ["boinc", "--dir", str(self.folder), *_ARGUMENTS, *self._attach], stdin=subprocess.DEVNULL,
+            stdout=self._log, stderr=self._log, env=self._environment, start_new_session=True,
+        )  # fmt: skip
         self._attach = []
         try:
             self.wait_until(lambda: self._answers("--get_cc_status"), "the client answers")

@@ -35,13 +35,9 @@ TIMEOUT_S = 400.0
 _EMAIL, _PASSWORD = "vcdl-test@example.org", "only for tests"
 _TABLES = ("app", "app_version", "workunit", "result", "host_app_version", "msg_to_host")
 _EDITED = (
-    "config.xml",
-    "project.xml",
-    "config_aux.xml",
-    "plan_class_spec.xml",
-    "html/project/project.inc",
+    "config.xml", "project.xml", "config_aux.xml", "plan_class_spec.xml", "html/project/project.inc",
     "html/project/project_description.php",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -23,20 +23,10 @@ _VALUE = re.compile(r"<(\w+)>([^<]*)</\1>")
 def init_data(project: Path, **values: object) -> str:
     """init_data.xml of a task; `values` by their names in it."""
     told = {
-        "project_dir": project,
-        "authenticator": ACCOUNT_KEY,
-        "wu_name": "tiny_e0003_s017_a0_v000142",
-        "shm_key": -1,
-        "slot": 0,
-        "client_pid": os.getpid(),
-        "wu_cpu_time": "0.000000",
-        "checkpoint_period": "60.000000",
-        "gpu_type": "",
-        "gpu_device_num": -1,
-        "ncpus": "1.000000",
-        "rsc_memory_bound": "100000000.000000",
-        **values,
-    }
+        "project_dir": project, "authenticator": ACCOUNT_KEY, "wu_name": "tiny_e0003_s017_a0_v000142", "shm_key": -1,
+        "slot": 0, "client_pid": os.getpid(), "wu_cpu_time": "0.000000", "checkpoint_period": "60.000000",
+        "gpu_type": "", "gpu_device_num": -1, "ncpus": "1.000000", "rsc_memory_bound": "100000000.000000", **values,
+    }  # fmt: skip
     lines = [f"<{name}>{value}</{name}>" for name, value in told.items()]
     host = "<host_info>\n    <p_model>AMD & Sons <R></p_model>\n    <ncpus>77</ncpus>\n</host_info>"
     preferences = "<project_preferences>\n<ncpus>99</ncpus>\n</project_preferences>"

@@ -60,16 +60,10 @@ def test_a_damaged_checkpoint_is_left_aside_with_a_note(
 @pytest.mark.parametrize(
     "position",
     [
-        {"samples": "104"},
-        {"samples": -1},
-        {"samples": 10**30},
-        {"samples": True},
-        {"loss_sum": float("nan")},
-        {"train_s": float("inf")},
-        {"train_s": -1.0},
-        {"train_s": None},
+        {"samples": "104"}, {"samples": -1}, {"samples": 10**30}, {"samples": True}, {"loss_sum": float("nan")},
+        {"train_s": float("inf")}, {"train_s": -1.0}, {"train_s": None},
     ],
-)
+)  # fmt: skip
 def test_a_checkpoint_of_an_impossible_position_is_left_aside(
     folder: Path, caplog: pytest.LogCaptureFixture, position: dict[str, Any]
 ) -> None:

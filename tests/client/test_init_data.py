@@ -16,15 +16,9 @@ def read(slot: Path, text: str) -> InitData:
 
 def test_a_gpu_task_is_told_everything(tmp_path: Path) -> None:
     text = init_data(
-        Path("/srv/R&D/projects/x"),
-        client_pid=4711,
-        wu_cpu_time="12.500000",
-        checkpoint_period="90.000000",
-        gpu_type="NVIDIA",
-        gpu_device_num=1,
-        ncpus="0.250000",
-        rsc_memory_bound="2000000000.000000",
-    )
+        Path("/srv/R&D/projects/x"), client_pid=4711, wu_cpu_time="12.500000", checkpoint_period="90.000000",
+        gpu_type="NVIDIA", gpu_device_num=1, ncpus="0.250000", rsc_memory_bound="2000000000.000000",
+    )  # fmt: skip
     assert read(tmp_path, text) == InitData(
         project=Path("/srv/R&D/projects/x"),
         client_pid=4711,
@@ -46,16 +40,10 @@ def test_what_an_older_client_leaves_out_has_boincs_default(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("client_pid", "-1"),
-        ("client_pid", "1.5"),
-        ("wu_cpu_time", "nan"),
-        ("wu_cpu_time", "-3"),
-        ("checkpoint_period", "inf"),
-        ("ncpus", "many"),
-        ("gpu_device_num", "-2"),
-        ("rsc_memory_bound", ""),
+        ("client_pid", "-1"), ("client_pid", "1.5"), ("wu_cpu_time", "nan"), ("wu_cpu_time", "-3"),
+        ("checkpoint_period", "inf"), ("ncpus", "many"), ("gpu_device_num", "-2"), ("rsc_memory_bound", ""),
     ],
-)
+)  # fmt: skip
 def test_a_value_that_makes_no_sense_is_refused_by_name(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(SlotError, match=f"{name} is '{value}'") as caught:
         read(tmp_path, init_data(tmp_path, **{name: value}))

@@ -14,19 +14,10 @@ from vcdl.wire.workunit import Named, SharedOptimizerState, Training
 pytestmark = pytest.mark.keras
 
 OPTIMIZERS = [
-    Named("adam"),
-    Named("adam", {"amsgrad": True}),
-    Named("adamw"),
-    Named("nadam"),
-    Named("adamax"),
-    Named("lamb"),
-    Named("rmsprop", {"momentum": 0.9, "centered": True}),
-    Named("sgd", {"momentum": 0.9}),
-    Named("adagrad"),
-    Named("adadelta"),
-    Named("adafactor"),
-    Named("lion"),
-]
+    Named("adam"), Named("adam", {"amsgrad": True}), Named("adamw"), Named("nadam"), Named("adamax"), Named("lamb"),
+    Named("rmsprop", {"momentum": 0.9, "centered": True}), Named("sgd", {"momentum": 0.9}), Named("adagrad"),
+    Named("adadelta"), Named("adafactor"), Named("lion"),
+]  # fmt: skip
 RATE = 0.01
 
 

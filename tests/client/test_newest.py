@@ -97,15 +97,10 @@ def test_an_older_statement_that_is_played_back_changes_nothing(slot: Path, web:
 @pytest.mark.parametrize(
     "says",
     [
-        {"job": "another"},
-        {"layout": "another"},
-        {"sha256": "0" * 64},
-        {"size_bytes": 10},
-        {"size_bytes": 100_000},
-        {"size_bytes": 1 << 40},
-        {"url": "http://127.0.0.1:9/nobody"},
+        {"job": "another"}, {"layout": "another"}, {"sha256": "0" * 64}, {"size_bytes": 10}, {"size_bytes": 100_000},
+        {"size_bytes": 1 << 40}, {"url": "http://127.0.0.1:9/nobody"},
     ],
-)
+)  # fmt: skip
 def test_what_is_not_what_was_signed_is_not_taken(slot: Path, web: Web, says: dict[str, Any]) -> None:
     web.says = says
     web.publish()

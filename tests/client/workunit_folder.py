@@ -23,22 +23,12 @@ BATCH_SIZE = 8
 LABEL_UNIT = 1 / 1024
 """Labels are sample numbers in this unit: exact in float32, so a batch tells which samples it holds."""
 WORKUNIT = Workunit(
-    job="tiny",
-    epoch=3,
-    shard=17,
-    attempt=0,
-    base_version=142,
-    seed=2**40 + 7,
+    job="tiny", epoch=3, shard=17, attempt=0, base_version=142, seed=2**40 + 7,
     training=Training(
-        optimizer=Named("adam"),
-        learning_rate=0.01,
-        batch_size=BATCH_SIZE,
-        local_epochs=2,
-        loss=Named("mean_squared_error"),
-        metrics=(),
-        normalisation=Normalisation((1 / 255,), (-0.5,)),
+        optimizer=Named("adam"), learning_rate=0.01, batch_size=BATCH_SIZE, local_epochs=2,
+        loss=Named("mean_squared_error"), metrics=(), normalisation=Normalisation((1 / 255,), (-0.5,)),
     ),
-)
+)  # fmt: skip
 SIZE = 641
 """Weights of the model."""
 

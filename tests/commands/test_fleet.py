@@ -95,13 +95,9 @@ def test_scale_needs_a_fleet_that_is_up_and_a_number_within_the_maximum(
 
 @pytest.mark.parametrize(
     ("text", "arguments"),
-    [
-        (AWS.replace("target: 40", "target: many"), ()),
-        (AWS + "drain_s: [1,\n", ()),
-        ("", ("--name", "cifar")),
-    ],
+    [(AWS.replace("target: 40", "target: many"), ()), (AWS + "drain_s: [1,\n", ()), ("", ("--name", "cifar"))],
     ids=["a value", "syntax", "no file"],
-)
+)  # fmt: skip
 def test_down_needs_nothing_but_a_name(
     fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch, text: str, arguments: tuple[str, ...]
 ) -> None:

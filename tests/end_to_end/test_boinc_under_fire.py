@@ -56,14 +56,9 @@ class Fire:
 
     def disturb(self) -> None:
         doing = {
-            self.kill_a_daemon: 4,
-            self.kill_all_daemons: 1,
-            self.stop_a_daemon: 2,
-            self.kill_a_task: 4,
-            self.kill_a_client: 2,
-            self.kill_the_store: 2,
-            self.close_the_server: 2,
-        }
+            self.kill_a_daemon: 4, self.kill_all_daemons: 1, self.stop_a_daemon: 2, self.kill_a_task: 4,
+            self.kill_a_client: 2, self.kill_the_store: 2, self.close_the_server: 2,
+        }  # fmt: skip
         self.dice.choices([*doing], [*doing.values()])[0]()
 
     def away(self) -> None:

@@ -86,16 +86,10 @@ class Fire:
         if self.run.poll() is not None:
             self.go_on()  # its begin met a full disk, or a store that was away: it says so and ends
         doing = {
-            self.kill_a_child: 8,
-            self.kill_everything: 3,
-            self.stop_a_child: 2,
-            self.fill_the_disk: 1,
-            self.kill_the_store: 2 if self.service else 0,
-            self.cut_the_network: 2 if self.proxy else 0,
-            self.copy_the_store: 2,
-            self.put_an_older_store_back: 1,
-            self.jump_with_the_clock: 1 if self.clock else 0,
-        }
+            self.kill_a_child: 8, self.kill_everything: 3, self.stop_a_child: 2, self.fill_the_disk: 1,
+            self.kill_the_store: 2 if self.service else 0, self.cut_the_network: 2 if self.proxy else 0,
+            self.copy_the_store: 2, self.put_an_older_store_back: 1, self.jump_with_the_clock: 1 if self.clock else 0,
+        }  # fmt: skip
         what = self.dice.choices([*doing], [*doing.values()])[0]
         what()
 
@@ -196,15 +190,10 @@ def fire(store: str) -> Iterator[Fire]:
         clock = JumpingClock.make(short)
         burning = Fire(disk / "run", disk, service, proxy, clock, backups, random.Random(SEED))
         settings = {
-            "stop.epochs": 100_000,
-            "stop.wall_time_s": SOAK_S + 30,
-            "stop.target_accuracy": "null",
-            "data.shards": SHARDS,
-            "grid.servers": 2,
-            "grid.tries": 1000,
-            "retention.uploads": "all",
+            "stop.epochs": 100_000, "stop.wall_time_s": SOAK_S + 30, "stop.target_accuracy": "null",
+            "data.shards": SHARDS, "grid.servers": 2, "grid.tries": 1000, "retention.uploads": "all",
             "training.local_epochs": 5,
-        }
+        }  # fmt: skip
         if url:
             settings["store.url"] = url
         words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]

@@ -49,15 +49,8 @@ def vcdl(python: Path, *arguments: object, cwd: Path = ROOT) -> subprocess.Compl
 @pytest.mark.timeout(900)
 def test_its_own_tests_pass(python: Path, tmp_path: Path) -> None:
     command = [
-        str(python),
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        f"--rootdir={PACKAGE}",
-        str(PACKAGE / "tests"),
-    ]
+        str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={PACKAGE}", str(PACKAGE / "tests"),
+    ]  # fmt: skip
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     )

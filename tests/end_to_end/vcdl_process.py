@@ -28,13 +28,9 @@ def vcdl(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
-        [sys.executable, "-m", module, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=timeout_s,
-        env=environment(),
-    )
+        [sys.executable, "-m", module, *map(str, arguments)], capture_output=True, text=True, cwd=cwd,
+        timeout=timeout_s, env=environment(),
+    )  # fmt: skip
 
 
 def vcdl_in_background(*arguments: object, module: str = "vcdl") -> "subprocess.Popen[str]":

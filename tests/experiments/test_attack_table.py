@@ -23,17 +23,10 @@ def run(
     found_after: tuple[int, ...] = (),
 ) -> RunFigures:
     return figures(
-        planned(variant, seed, 6),
-        final=final,
-        is_given_up=final is None,
-        refused=refused + hostile,
-        honest=Uploads(100 - refused, refused),
-        hostile=Uploads(10 - hostile, hostile),
-        targets=targets,
-        honest_out=refused,
-        liars=2 if "alie" in variant else 0,
-        found_after=found_after,
-    )
+        planned(variant, seed, 6), final=final, is_given_up=final is None, refused=refused + hostile,
+        honest=Uploads(100 - refused, refused), hostile=Uploads(10 - hostile, hostile), targets=targets,
+        honest_out=refused, liars=2 if "alie" in variant else 0, found_after=found_after,
+    )  # fmt: skip
 
 
 RUNS = [

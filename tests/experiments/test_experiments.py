@@ -53,13 +53,9 @@ def test_the_document_lists_every_experiment() -> None:
 
 def test_what_the_user_sets_wins_over_a_variant(tmp_path: Path) -> None:
     runs = planned_runs(
-        experiment=experiment("accuracy"),
-        job_file=EXAMPLES / "digits.yaml",
-        out=tmp_path,
-        seeds=(1,),
-        epochs=(2,),
+        experiment=experiment("accuracy"), job_file=EXAMPLES / "digits.yaml", out=tmp_path, seeds=(1,), epochs=(2,),
         overrides=["training.batch_size=7"],
-    )
+    )  # fmt: skip
     assert {run.job.training.batch_size for run in runs} == {7}
 
 

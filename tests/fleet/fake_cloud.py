@@ -123,15 +123,10 @@ class FakeCloud(Provider):
             kind = TYPES[pool.type]
             made.append(
                 Instance(
-                    id=f"i-{next(self._numbers):04d}",
-                    pool=pool,
-                    vcpus=kind.vcpus,
-                    gpus=kind.gpus,
-                    state=InstanceState.PENDING,
-                    launched_s=self.clock.now_s,
-                    until_s=until_s,
-                )
-            )
+                    id=f"i-{next(self._numbers):04d}", pool=pool, vcpus=kind.vcpus, gpus=kind.gpus,
+                    state=InstanceState.PENDING, launched_s=self.clock.now_s, until_s=until_s,
+                ),
+            )  # fmt: skip
             units -= kind.units(self.settings.capacity.unit)
         self.instances.update({instance.id: instance for instance in made})
         return LaunchResult(tuple(made), problems)

@@ -203,13 +203,9 @@ def test_an_unreadable_queue_leaves_the_target_as_it_was(tmp_path: Path) -> None
         return answer
 
     controller = Controller(
-        settings=fleet.settings,
-        provider=fleet.cloud,
-        folder=fleet.folder,
-        user_data=str,
-        clock=fleet.cloud.clock,
+        settings=fleet.settings, provider=fleet.cloud, folder=fleet.folder, user_data=str, clock=fleet.cloud.clock,
         queue=queue,
-    )
+    )  # fmt: skip
     controller.change(up)
     assert controller.reconcile_once().observed.wanted == 60
     made = controller.reconcile_once()

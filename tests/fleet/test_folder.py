@@ -49,18 +49,13 @@ def test_a_damaged_state_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"target": "1"},
-        {"target": [[[]]]},
-        {"wanted": 1.5},
-        {"budget_spent": 1},
-        {"last_pass_s": float("nan")},
-        {"away_since_s": {"us-east-1": float("inf")}},
-        {"away_since_s": None},
+        {"target": "1"}, {"target": [[[]]]}, {"wanted": 1.5}, {"budget_spent": 1}, {"last_pass_s": float("nan")},
+        {"away_since_s": {"us-east-1": float("inf")}}, {"away_since_s": None},
         {"cooldowns": [{"pool": {"cloud": "aws", "type": 5, "region": "r"}, "until_s": 1.0, "why": ""}]},
         {"cooldowns": [{"pool": {"cloud": "aws", "type": "t", "region": "r"}, "until_s": float("inf"), "why": ""}]},
         {"recent_launches": [{"instance": {}, "noted_s": 1.0}]},
     ],
-)
+)  # fmt: skip
 def test_a_state_with_a_value_of_another_kind_is_refused(changed: dict[str, object]) -> None:
     text = json.dumps({**json.loads(FleetState(FleetGoal.DOWN).to_json()), **changed})
     with pytest.raises(FleetError, match=r"state\.json is damaged"):

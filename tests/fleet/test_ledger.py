@@ -170,17 +170,11 @@ def test_a_damaged_line_is_refused_with_its_number(ledger: Ledger, tmp_path: Pat
 @pytest.mark.parametrize(
     "line",
     [
-        "[]",
-        "{}",
-        '{"kind":"launched"}',
-        '{"kind":"new"}',
-        '{"kind":"ended","id":"i","ended_s":1,"ending":"x"}',
-        '{"kind":"ended","id":"i","ended_s":"soon","ending":"ours"}',
-        '{"kind":"seen","at_s":NaN,"ids":["i"]}',
-        '{"kind":"seen","at_s":1,"ids":[["i"]]}',
-        "[" * 100_000,
+        "[]", "{}", '{"kind":"launched"}', '{"kind":"new"}', '{"kind":"ended","id":"i","ended_s":1,"ending":"x"}',
+        '{"kind":"ended","id":"i","ended_s":"soon","ending":"ours"}', '{"kind":"seen","at_s":NaN,"ids":["i"]}',
+        '{"kind":"seen","at_s":1,"ids":[["i"]]}', "[" * 100_000,
     ],
-)
+)  # fmt: skip
 def test_a_line_that_is_no_row_is_refused(tmp_path: Path, line: str) -> None:
     (tmp_path / "ledger.jsonl").write_text(line + "\n")
     with pytest.raises(FleetError, match="line 1, is no row"):

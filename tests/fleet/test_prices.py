@@ -12,18 +12,10 @@ from vcdl.errors import FleetError
 from vcdl.fleet.prices import PriceRow, PriceTable
 
 ROW = PriceRow(
-    cloud="aws",
-    type="t3.2xlarge",
-    vcpus=8,
-    memory_gb=Decimal(32),
-    accelerator="",
-    region="us-east-1",
-    zone="",
-    on_demand_usd_per_h=Decimal("0.3328"),
-    spot_usd_per_h=Decimal("0.1"),
-    as_of=datetime(2026, 1, 1, tzinfo=UTC),
+    cloud="aws", type="t3.2xlarge", vcpus=8, memory_gb=Decimal(32), accelerator="", region="us-east-1", zone="",
+    on_demand_usd_per_h=Decimal("0.3328"), spot_usd_per_h=Decimal("0.1"), as_of=datetime(2026, 1, 1, tzinfo=UTC),
     source="a test",
-)
+)  # fmt: skip
 ZONE_A = replace(ROW, zone="us-east-1a", spot_usd_per_h=Decimal("0.11"))
 ZONE_B = replace(ROW, zone="us-east-1b", spot_usd_per_h=Decimal("0.12"))
 

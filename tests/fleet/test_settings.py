@@ -174,14 +174,9 @@ def test_the_documents_fleets_load(tmp_path: Path) -> None:
 
 
 SECTIONS: dict[str, type[pydantic.BaseModel]] = {
-    "The file": FleetSettings,
-    "project": ProjectSettings,
-    "capacity": CapacitySettings,
-    "on_demand": OnDemandSettings,
-    "instances": InstanceSettings,
-    "places": PlaceSettings,
-    "alerts": AlertSettings,
-}
+    "The file": FleetSettings, "project": ProjectSettings, "capacity": CapacitySettings, "on_demand": OnDemandSettings,
+    "instances": InstanceSettings, "places": PlaceSettings, "alerts": AlertSettings,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("section", SECTIONS)

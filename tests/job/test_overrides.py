@@ -22,14 +22,10 @@ def test_values_are_yaml(job_file: Path) -> None:
     job = load_job(
         job_file,
         [
-            "stop.epochs=2",
-            "stop.target_accuracy=null",
-            "update={rule: vc_asgd, alpha: 0.9}",
-            "pacing=epoch",
-            "model.builtin={name: mlp, units: [3]}",
-            "name=b",
+            "stop.epochs=2", "stop.target_accuracy=null", "update={rule: vc_asgd, alpha: 0.9}", "pacing=epoch",
+            "model.builtin={name: mlp, units: [3]}", "name=b",
         ],
-    )
+    )  # fmt: skip
     assert (job.stop.epochs, job.stop.target_accuracy, job.update) == (2, None, VcAsgd(alpha=0.9))
     assert (job.pacing.kind, job.name) == ("epoch", "b")
     assert job.model.builtin is not None

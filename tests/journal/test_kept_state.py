@@ -116,15 +116,11 @@ def test_a_state_that_other_code_folded_does_not_fit(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE states SET state = x'00'",
-        "UPDATE states SET state = 'text'",
-        "UPDATE states SET form = 'of another version'",
-        "UPDATE states SET last_id = 3",
-        "UPDATE states SET last_id = 999",
-        "DELETE FROM states",
-        "DROP TABLE states",
+        "UPDATE states SET state = x'00'", "UPDATE states SET state = 'text'",
+        "UPDATE states SET form = 'of another version'", "UPDATE states SET last_id = 3",
+        "UPDATE states SET last_id = 999", "DELETE FROM states", "DROP TABLE states",
     ],
-)
+)  # fmt: skip
 def test_a_state_that_does_not_fit_is_folded_again(tmp_path: Path, damage: str) -> None:
     with closing(journal_with(tmp_path / "journal.db", *an_epoch(1))) as journal:
         history_kept(journal)

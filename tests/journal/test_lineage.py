@@ -51,15 +51,10 @@ def test_a_rollback_behind_another_one_undoes_it() -> None:
 def test_a_version_with_an_update_that_has_no_row_is_no_base_until_a_rollback() -> None:
     line = Lineage.of(
         [
-            applied(1, 1, 1),
-            EpochClosed(1, 1),
-            applied(3, 1, 3),
-            EpochClosed(2, 3, 1),
-            rolled_back(4, 1, (3,)),
-            applied(5, 1, 5),
-            EpochClosed(3, 5, 2),
-        ]
-    )
+            applied(1, 1, 1), EpochClosed(1, 1), applied(3, 1, 3), EpochClosed(2, 3, 1), rolled_back(4, 1, (3,)),
+            applied(5, 1, 5), EpochClosed(3, 5, 2),
+        ],
+    )  # fmt: skip
     assert line.bases == {0: 0, 1: 0, 4: 0, 5: 2}
 
 

@@ -63,15 +63,10 @@ def test_an_older_journal_that_is_put_back_is_read_as_it_is(
 @pytest.mark.parametrize(
     "damaged",
     [
-        b"",
-        b"\n",
-        b"{}\n",
-        b"[]\nx",
-        b'{"last_id": 4}',
-        b"[" * 50_000,
+        b"", b"\n", b"{}\n", b"[]\nx", b'{"last_id": 4}', b"[" * 50_000,
         b'{"form": "", "last_id": 99999999999999999999, "last_event": null}\n',
     ],
-)
+)  # fmt: skip
 def test_a_damaged_state_is_folded_again(path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bytes) -> None:
     path.with_name(KEPT).write_bytes(damaged)
     assert read(path, monkeypatch) == (2, 4)

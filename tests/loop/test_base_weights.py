@@ -78,15 +78,9 @@ class Life:
             base = self.made[name.base_version]
             seen = received(self.grid.ways, base, client)
             update = Update(
-                weights=seen,
-                epoch=name.epoch,
-                staleness=staleness,
-                samples=100,
-                fraction=1.0,
-                number=number,
-                base=base,
-                updates=self.job.subtasks,
-            )
+                weights=seen, epoch=name.epoch, staleness=staleness, samples=100, fraction=1.0, number=number,
+                base=base, updates=self.job.subtasks,
+            )  # fmt: skip
             self.rule.apply(self.rule.state.rows(self.whole), update)
             self.made.append(self.rule.state.weights(self.whole).copy())
         self.loop.step()

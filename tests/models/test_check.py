@@ -21,13 +21,9 @@ NUMBERS = np.linspace(0, 1, 10, dtype=np.float32)
 
 def training(loss: str = "sparse_categorical_crossentropy", *metrics: str, **arguments: Any) -> Training:
     return Training(
-        optimizer=Named("adam"),
-        learning_rate=0.001,
-        batch_size=32,
-        local_epochs=1,
-        loss=Named(loss, arguments),
+        optimizer=Named("adam"), learning_rate=0.001, batch_size=32, local_epochs=1, loss=Named(loss, arguments),
         metrics=tuple(Named(metric) for metric in metrics),
-    )
+    )  # fmt: skip
 
 
 def ending(units: int, activation: str | None = "softmax") -> str:
@@ -170,13 +166,9 @@ def test_two_outputs_cannot_be_trained() -> None:
 
 def test_every_name_that_keras_does_not_know_is_told_at_once() -> None:
     wrong = Training(
-        optimizer=Named("adamm"),
-        learning_rate=0.001,
-        batch_size=32,
-        local_epochs=1,
-        loss=Named("crossentropy"),
+        optimizer=Named("adamm"), learning_rate=0.001, batch_size=32, local_epochs=1, loss=Named("crossentropy"),
         metrics=(Named("accuracy"), Named("acuracy")),
-    )
+    )  # fmt: skip
     with pytest.raises(JobError) as refused:
         check_model(ending(10), wrong, (4,), CLASSES)
     keys = [line.split(":")[0] for line in str(refused.value).splitlines()]

@@ -215,16 +215,8 @@ def test_a_narrow_terminal_keeps_the_label_of_every_line(width: int) -> None:
     observer.tasks([RunningTask(workunit(2, 1), "worker-12", 0.25, 0.0)], waiting=3)
     lines = drawn(observer, console).splitlines()
     labels = [
-        "epoch 2/20",
-        "whole run",
-        "  worker-12",
-        "accuracy",
-        "loss",
-        "subtasks",
-        "speed",
-        "staleness",
-        "not measured",
-    ]
+        "epoch 2/20", "whole run", "  worker-12", "accuracy", "loss", "subtasks", "speed", "staleness", "not measured",
+    ]  # fmt: skip
     for label in [*labels, "running for"]:
         assert any(line.startswith(label) for line in lines), label
     assert max(map(len, lines)) <= width

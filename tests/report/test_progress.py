@@ -13,14 +13,10 @@ from vcdl.report.wording import duration, grouped, plural, printable, size
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (-1, "0 s"),
-        (59.4, "59 s"),
-        (59.6, "1 min 00 s"),
-        (125, "2 min 05 s"),
-        (3599.9, "1 h 00 min"),
+        (-1, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (125, "2 min 05 s"), (3599.9, "1 h 00 min"),
         (12_000, "3 h 20 min"),
     ],
-)
+)  # fmt: skip
 def test_durations(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 

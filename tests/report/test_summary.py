@@ -15,13 +15,8 @@ from vcdl.report.summary import summary_of
 
 DOCUMENT = (DOCS / "summary.md").read_text(encoding="utf-8")
 TYPES: dict[str, Any] = {
-    "text": str,
-    "whole number": int,
-    "number": int | float,
-    "list": list,
-    "object": dict,
-    "null": type(None),
-}
+    "text": str, "whole number": int, "number": int | float, "list": list, "object": dict, "null": type(None),
+}  # fmt: skip
 
 
 def documented() -> dict[str, str]:
@@ -80,14 +75,10 @@ def test_the_figures_are_those_of_the_journal() -> None:
 def test_a_diverged_regression_has_no_nan_and_no_accuracy_in_its_summary() -> None:
     events = recorded(
         [
-            (0, RunStarted(False)),
-            (1, EpochClosed(1, 1)),
-            (
-                1,
-                VersionEvaluated(version=1, epoch=1, split="validation", samples=5, loss=math.nan, evaluation_s=0.1),
-            ),
-        ]
-    )
+            (0, RunStarted(False)), (1, EpochClosed(1, 1)),
+            (1, VersionEvaluated(version=1, epoch=1, split="validation", samples=5, loss=math.nan, evaluation_s=0.1)),
+        ],
+    )  # fmt: skip
     summary = summary_of("demo", Report.of(events))
     assert summary["epochs_detail"][0]["mean"] is None
     assert summary["accuracy"] == {"validation": None, "test": None, "best_validation": None}

@@ -17,13 +17,9 @@ from vcdl.testing.rules import RuleContract
 RAMP = Ramp.model_validate({"from": 0.3, "to": 0.98, "schedule": "cosine"})
 DEFAULTS = [rule() for name, rule in RULES.items() if RULES.package(name) is None]
 SET_OTHERWISE: list[Rule] = [
-    VcAsgd(alpha=0.7),
-    VcAsgd(alpha=RAMP),
-    FedBuff(buffer=5),
-    FedBuff(staleness=Constant()),
-    TrimmedMean(buffer=5, trim=1, staleness=Hinge()),
-    TrimmedMean(buffer=1, trim=0),
-]
+    VcAsgd(alpha=0.7), VcAsgd(alpha=RAMP), FedBuff(buffer=5), FedBuff(staleness=Constant()),
+    TrimmedMean(buffer=5, trim=1, staleness=Hinge()), TrimmedMean(buffer=1, trim=0),
+]  # fmt: skip
 
 
 class TestEveryRule(RuleContract):

@@ -33,15 +33,10 @@ def test_a_variance_never_becomes_negative(rule: Rule, values: list[float], stal
         mean.apply(
             server,
             Update(
-                weights=client,
-                epoch=1,
-                staleness=staleness,
-                samples=1,
-                fraction=1.0,
-                number=number,
+                weights=client, epoch=1, staleness=staleness, samples=1, fraction=1.0, number=number,
                 base=np.ones(2, np.float32),
             ),
-        )
+        )  # fmt: skip
     w = server[0] if rule.state.vectors else server
     assert (w >= 0).all()
     assert (w <= max(1.0, *values) * (1 + 1e-6)).all()

@@ -37,17 +37,10 @@ def test_a_newer_format_is_refused_by_its_name(tmp_path: Path) -> None:
 
 
 WHOLE = Prepared(
-    shard_samples=(10, 20),
-    has_test=True,
-    normalisation=Normalisation((0.5,), (0.0, 1.0)),
-    layout=Layout((Variable("w", (3, 4), 0), Variable("count", (), 12), Variable("none", (0,), 13))),
-    initial_norm=1.5,
-    store_key="key",
-    footprint=Footprint(1.0, 2.0, 13),
-    own_step=(0.1, 0.2),
-    store="store/",
-    statistics_samples=7,
-)
+    shard_samples=(10, 20), has_test=True, normalisation=Normalisation((0.5,), (0.0, 1.0)),
+    layout=Layout((Variable("w", (3, 4), 0), Variable("count", (), 12), Variable("none", (0,), 13))), initial_norm=1.5,
+    store_key="key", footprint=Footprint(1.0, 2.0, 13), own_step=(0.1, 0.2), store="store/", statistics_samples=7,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

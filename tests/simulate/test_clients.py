@@ -74,14 +74,9 @@ def preempted(checkpoint_s: float | None) -> tuple[Clients, float, float]:
     """
     for seed in range(100):
         fleet = ClientFleet(
-            seed=seed,
-            jitter=0.0,
-            preempted_every_s=200.0,
-            away_s=50.0,
-            checkpoint_every_s=checkpoint_s,
-            timeout_s=1e6,
+            seed=seed, jitter=0.0, preempted_every_s=200.0, away_s=50.0, checkpoint_every_s=checkpoint_s, timeout_s=1e6,
             loss_report_s=3.0,
-        )
+        )  # fmt: skip
         clients = Clients(fleet)
         away_s = next(tenth / 10 for tenth in range(10**6) if clients.here_from(0, tenth / 10) > tenth / 10)
         back_s = clients.here_from(0, away_s)

@@ -13,20 +13,12 @@ def seen(url: str, password: str = "") -> list[str]:
 @pytest.mark.parametrize(
     "url",
     [
-        "file:/mnt/nfs/weights",
-        "redis://localhost/0",
-        "redis://127.0.0.1",
-        "redis://127.1.2.3:6380/1",
-        "redis://[::1]/0",
-        "redis://[::ffff:127.0.0.1]/0",
-        "redis:///0?socket=/run/redis.sock",
-        "mysql://me@LocalHost./vcdl",
-        "mysql://me@/vcdl?socket=/run/mariadb.sock",
-        "rediss://:hush@redis.example.org",
-        "mysql://me:hush@db.example.org/vcdl?tls=verify",
-        "redis://:hush@redis.example.org?tls=require",
+        "file:/mnt/nfs/weights", "redis://localhost/0", "redis://127.0.0.1", "redis://127.1.2.3:6380/1",
+        "redis://[::1]/0", "redis://[::ffff:127.0.0.1]/0", "redis:///0?socket=/run/redis.sock",
+        "mysql://me@LocalHost./vcdl", "mysql://me@/vcdl?socket=/run/mariadb.sock", "rediss://:hush@redis.example.org",
+        "mysql://me:hush@db.example.org/vcdl?tls=verify", "redis://:hush@redis.example.org?tls=require",
     ],
-)
+)  # fmt: skip
 def test_nothing_is_said_of_a_store_that_is_closed(url: str) -> None:
     assert seen(url) == []
 

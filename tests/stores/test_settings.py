@@ -46,22 +46,12 @@ def test_a_password_is_never_printed(url: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "redis://me:hid/den@host/0",
-        "redis://me:hid?den@host/0",
-        "redis://me:hid?den=1@host/0",
-        "mysql://me:hid#den@host/d",
-        "mysql://me:[hidden@host/d",
-        "redis://me:hidden@host/zero",
-        "redis://me:hidden@host/0?den=hid",
-        "redis://:hidden@h:port",
-        "mysql://me:hidden@host",
-        "mysql://:hidden@host/d",
-        "postgres://me:hidden@host/d",
-        "hidden",
-        "file:",
-        "redis://h?tls=hidden",
+        "redis://me:hid/den@host/0", "redis://me:hid?den@host/0", "redis://me:hid?den=1@host/0",
+        "mysql://me:hid#den@host/d", "mysql://me:[hidden@host/d", "redis://me:hidden@host/zero",
+        "redis://me:hidden@host/0?den=hid", "redis://:hidden@h:port", "mysql://me:hidden@host",
+        "mysql://:hidden@host/d", "postgres://me:hidden@host/d", "hidden", "file:", "redis://h?tls=hidden",
     ],
-)
+)  # fmt: skip
 def test_a_url_that_is_not_valid_is_refused_without_quoting_it(url: str) -> None:
     with pytest.raises(StoreError, match=r"^store: ") as caught:
         StoreSettings.parse(url)

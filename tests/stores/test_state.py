@@ -63,14 +63,9 @@ class Brought(Change):
     def apply(self, w: Vector, begin: int) -> float:
         client = self.weights[begin : begin + w.shape[-1]]
         update = Update(
-            weights=client,
-            epoch=1,
-            staleness=0,
-            samples=10,
-            fraction=1.0,
-            number=self.number,
+            weights=client, epoch=1, staleness=0, samples=10, fraction=1.0, number=self.number,
             base=np.zeros_like(client),
-        )
+        )  # fmt: skip
         return folding(self.rule).apply(w, replace(update, fraction=1.0 / self.usual))
 
     @property

@@ -35,37 +35,17 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
     for name in ("ca", "other"):
         openssl(
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-subj",
-            f"/CN={name}",
-            "-keyout",
-            f"{name}.key",
-            "-out",
+            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out",
             f"{name}.pem",
-        )
+        )  # fmt: skip
     openssl(
         "req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-keyout", "server.key", "-out", "server.csr"
     )
     (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
     openssl(
-        "x509",
-        "-req",
-        "-in",
-        "server.csr",
-        "-CA",
-        "ca.pem",
-        "-CAkey",
-        "ca.key",
-        "-CAcreateserial",
-        "-extfile",
-        "names",
-        "-out",
-        "server.pem",
-    )
+        "x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile",
+        "names", "-out", "server.pem",
+    )  # fmt: skip
     return Certificates(folder / "ca.pem", folder / "other.pem", folder / "server.pem", folder / "server.key")
 
 

@@ -14,14 +14,9 @@ from typing import Any
 import pytest
 
 _EVENTS = {
-    "subprocess.Popen": "process",
-    "os.fork": "process",
-    "os.forkpty": "process",
-    "os.posix_spawn": "process",
-    "os.system": "process",
-    "multiprocessing.start": "process",
-    "socket.listen": "server",
-}
+    "subprocess.Popen": "process", "os.fork": "process", "os.forkpty": "process", "os.posix_spawn": "process",
+    "os.system": "process", "multiprocessing.start": "process", "socket.listen": "server",
+}  # fmt: skip
 """Python's audit events, and two of ours where it has none."""
 
 _KERAS = ("keras", "tensorflow")

@@ -32,15 +32,9 @@ TRAINING = Training(
 )
 WORKUNIT = Workunit(job="digits", epoch=3, shard=17, attempt=0, base_version=142, seed=7, training=TRAINING)
 HEADER = UpdateHeader(
-    job="digits",
-    workunit=WORKUNIT.name,
-    base_version=142,
-    layout="0123456789abcdef",
-    samples=32,
-    fraction=0.5,
-    train_s=1.25,
-    loss=0.7,
-)
+    job="digits", workunit=WORKUNIT.name, base_version=142, layout="0123456789abcdef", samples=32, fraction=0.5,
+    train_s=1.25, loss=0.7,
+)  # fmt: skip
 
 jsons = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -88,20 +82,12 @@ def test_an_update_that_was_taken_back_is_another_subtask_from_its_next_attempt_
 @pytest.mark.parametrize(
     "name",
     [
-        "",
-        "digits",
-        "digits_e3_s17_a0_v142",
-        "Digits_e0003_s017_a0_v000142",
-        "digits_e0003_s017_a0_v000142.h5",
-        "../x_e0003_s017_a0_v000142",
-        "digits_e0003_s017_a0_v000142\n",
-        "digits_e٠٠٠٣_s017_a0_v000142",
-        "digits_e0003_s017_a0_v" + "1" * 19,
-        "digits_e0003_s017_a0_v" + "9" * 5000,
-        "digits_e" + "9" * 5000 + "_s017_a0_v000142",
-        "x" * 10000,
+        "", "digits", "digits_e3_s17_a0_v142", "Digits_e0003_s017_a0_v000142", "digits_e0003_s017_a0_v000142.h5",
+        "../x_e0003_s017_a0_v000142", "digits_e0003_s017_a0_v000142\n", "digits_e٠٠٠٣_s017_a0_v000142",
+        "digits_e0003_s017_a0_v" + "1" * 19, "digits_e0003_s017_a0_v" + "9" * 5000,
+        "digits_e" + "9" * 5000 + "_s017_a0_v000142", "x" * 10000,
     ],
-)
+)  # fmt: skip
 def test_another_name_is_not_taken_apart(name: str) -> None:
     with pytest.raises(WorkunitError, match="is not the name of a workunit"):
         WorkunitName.parse(name)

@@ -9,12 +9,8 @@ from vcdl.errors import GridError
 
 def make(folder: Path, **settings: object) -> BoincProject:
     given = {
-        "master_url": "http://example.org/p/",
-        "db_name": "p",
-        "host": "server",
-        "uldl_dir_fanout": 1024,
-        **settings,
-    }
+        "master_url": "http://example.org/p/", "db_name": "p", "host": "server", "uldl_dir_fanout": 1024, **settings,
+    }  # fmt: skip
     lines = "".join(f"<{key}>{value}</{key}>\n" for key, value in given.items() if value is not None)
     (folder / "config.xml").write_text(
         f"<boinc>\n<!-- ours -->\n<config>\n{lines}</config>\n<daemons>\n</daemons>\n</boinc>\n"

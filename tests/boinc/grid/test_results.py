@@ -203,17 +203,12 @@ REFERENCE = "<file_ref><file_name>{}</file_name><open_name>update.h5</open_name>
 @pytest.mark.parametrize(
     "description",
     [
-        "",
-        "<file_info>",
-        "\x00\x01",
+        "", "<file_info>", "\x00\x01",
         "<result><file_ref><file_name>a</file_name><open_name>other</open_name></file_ref></result>",
-        REFERENCE.format("../../../../etc/passwd"),
-        REFERENCE.format("/etc/passwd"),
-        REFERENCE.format(".."),
-        REFERENCE.format(""),
-        "<!DOCTYPE a [<!ENTITY b 'ccc'>]>" + REFERENCE.format("&b;"),
+        REFERENCE.format("../../../../etc/passwd"), REFERENCE.format("/etc/passwd"), REFERENCE.format(".."),
+        REFERENCE.format(""), "<!DOCTYPE a [<!ENTITY b 'ccc'>]>" + REFERENCE.format("&b;"),
     ],
-)
+)  # fmt: skip
 def test_a_description_that_cannot_be_used_is_set_aside_with_its_reason(world: World, description: str) -> None:
     (name,) = world.created()
     world.report(name)

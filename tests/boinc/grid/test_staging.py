@@ -117,21 +117,13 @@ MANIFEST = '{"share": 1, "result_template": "t", "model": null, "shards": {}, "p
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "{",
-        "[]",
-        "{}",
-        '{"share": "x"}',
-        "null",
-        "[" * 100_000,
-        MANIFEST.replace("1,", '"1",'),
-        MANIFEST.replace("1,", "1.5,"),
-        MANIFEST.replace("null", '{"name": 5, "size_bytes": 1, "md5": "a"}'),
+        "", "{", "[]", "{}", '{"share": "x"}', "null", "[" * 100_000, MANIFEST.replace("1,", '"1",'),
+        MANIFEST.replace("1,", "1.5,"), MANIFEST.replace("null", '{"name": 5, "size_bytes": 1, "md5": "a"}'),
         MANIFEST.replace("null", '{"name": "a", "size_bytes": "1", "md5": "a"}'),
         MANIFEST.replace('"shards": {}', '"shards": {"a": null}'),
         MANIFEST.replace('"shards": {}', '"shards": {"0": {"\\ud800": 1}}'),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_manifest_says_what_to_do(world: World, text: str) -> None:
     world.project.manifests.mkdir(parents=True)
     (world.project.manifests / "mnist.json").write_text(text)

@@ -80,15 +80,9 @@ class World:
         ahead: int | None = None,
     ) -> BoincGrid:
         settings = WorkSettings(
-            job=job,
-            share=share,
-            deadline_s=3600.0,
-            flops=1e12,
-            memory_bytes=1e9,
-            disk_bytes=1e9,
-            upload_bytes=UPLOAD_BYTES,
-            queue_ahead=ahead,
-        )
+            job=job, share=share, deadline_s=3600.0, flops=1e12, memory_bytes=1e9, disk_bytes=1e9,
+            upload_bytes=UPLOAD_BYTES, queue_ahead=ahead,
+        )  # fmt: skip
         return BoincGrid(self.project, self.database, settings, sent_since_s)
 
     def results(self, job: str = "mnist", at_most: int = 8, database: BoincDatabase | None = None) -> BoincResults:

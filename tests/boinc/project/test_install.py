@@ -248,13 +248,8 @@ def test_after_a_renewal_of_the_signing_key_the_same_client_is_published_again(m
 def test_tasks_that_could_not_be_uploaded_any_more_are_not_given_up_silently(made: MadeProject) -> None:
     app = made.standin.insert("app", create_time=1, name="fold", user_friendly_name="Fold")
     made.standin.insert(
-        "result",
-        create_time=1,
-        name="r",
-        appid=app,
-        server_state=4,
-        xml_doc_in=b"<file_info>\n</file_info>",
-    )
+        "result", create_time=1, name="r", appid=app, server_state=4, xml_doc_in=b"<file_info>\n</file_info>",
+    )  # fmt: skip
     with pytest.raises(GridError, match="1 tasks of other apps were made while upload certificates were off"):
         made.install()
     assert made.install(force=True)

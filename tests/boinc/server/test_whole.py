@@ -31,16 +31,8 @@ training: {learning_rate: 0.003, batch_size: 16, local_epochs: 5}
 stop: {epochs: 400}
 """
 INSTALL: list[str | Path] = [
-    "/opt/vcdl/bin/vcdl",
-    "server",
-    "install",
-    "--boinc",
-    BOINC,
-    "--host",
-    HOST,
-    "--email",
-    "a@example.org",
-]
+    "/opt/vcdl/bin/vcdl", "server", "install", "--boinc", BOINC, "--host", HOST, "--email", "a@example.org",
+]  # fmt: skip
 INSTALL += ["--tls", "self-signed", "--redis"]
 DOCTOR: list[str | Path] = ["vcdl", "project", "doctor", "--project-dir", PROJECT]
 VOLUNTEERS = 4

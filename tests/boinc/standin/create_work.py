@@ -140,16 +140,9 @@ def _create(config: ProjectConfig, connection: Connection, app_id: int, request:
             raise Unusable(f"{small} > {large}; can't create job")
     now = int(time.time())
     insert(
-        connection,
-        "workunit",
-        name=request.wu_name,
-        appid=app_id,
-        create_time=now,
-        transition_time=now,
-        xml_doc=xml_doc,
-        result_template_file=request.result_template,
-        **columns,
-    )
+        connection, "workunit", name=request.wu_name, appid=app_id, create_time=now, transition_time=now,
+        xml_doc=xml_doc, result_template_file=request.result_template, **columns,
+    )  # fmt: skip
 
 
 def _xml_doc(config: ProjectConfig, request: Request, columns: dict[str, float]) -> str:

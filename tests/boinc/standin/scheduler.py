@@ -135,19 +135,13 @@ class Conversation:
             told = reported.find("stderr_out")
             stderr = "" if told is None else "".join(told.itertext())
             self._change(
-                "result",
-                rows[0]["id"],
-                server_state=Server.OVER,
+                "result", rows[0]["id"], server_state=Server.OVER,
                 outcome=Outcome.SUCCESS if good else Outcome.CLIENT_ERROR,
-                validate_state=Validate.INIT if good else Validate.INVALID,
-                client_state=state,
-                exit_status=status,
-                received_time=self._now,
-                cpu_time=float(reported.findtext("final_cpu_time", "0")),
-                elapsed_time=float(reported.findtext("final_elapsed_time", "0")),
-                stderr_out=stderr[:65000],
+                validate_state=Validate.INIT if good else Validate.INVALID, client_state=state, exit_status=status,
+                received_time=self._now, cpu_time=float(reported.findtext("final_cpu_time", "0")),
+                elapsed_time=float(reported.findtext("final_elapsed_time", "0")), stderr_out=stderr[:65000],
                 xml_doc_out="".join(ElementTree.tostring(info, "unicode") for info in reported.findall("file_info")),
-            )
+            )  # fmt: skip
             self._change("workunit", rows[0]["workunitid"], transition_time=self._now)
 
     def _abort_results(self, host: Row) -> None:
@@ -233,17 +227,10 @@ class Conversation:
             return
         deadline = self._now + workunit["delay_bound"]
         self._change(
-            "result",
-            result["id"],
-            server_state=Server.IN_PROGRESS,
-            hostid=host["id"],
-            userid=host["userid"],
-            sent_time=self._now,
-            report_deadline=deadline,
-            app_version_id=version["id"],
-            app_version_num=version["version_num"],
-            flops_estimate=host["p_fpops"],
-        )
+            "result", result["id"], server_state=Server.IN_PROGRESS, hostid=host["id"], userid=host["userid"],
+            sent_time=self._now, report_deadline=deadline, app_version_id=version["id"],
+            app_version_num=version["version_num"], flops_estimate=host["p_fpops"],
+        )  # fmt: skip
         self._change("workunit", workunit["id"], transition_time=min(workunit["transition_time"], deadline))
         self._reply.app = (
             f"<app>\n    <name>{app['name']}</name>\n"

@@ -206,18 +206,11 @@ def make_result(project: StandinProject, connection: Connection, workunit: Row, 
     """A new unsent result of a workunit; its id."""
     name = f"{workunit['name']}_{suffix}"
     return insert(
-        connection,
-        "result",
-        name=name,
-        create_time=int(time.time()),
-        workunitid=workunit["id"],
-        appid=workunit["appid"],
-        batch=workunit["batch"],
-        priority=workunit["priority"],
-        server_state=Server.UNSENT,
+        connection, "result", name=name, create_time=int(time.time()), workunitid=workunit["id"],
+        appid=workunit["appid"], batch=workunit["batch"], priority=workunit["priority"], server_state=Server.UNSENT,
         random=secrets.randbelow(2**31),
         xml_doc_in=_result_xml(project, workunit, f"{name}_r{secrets.randbelow(2**31)}_"),
-    )
+    )  # fmt: skip
 
 
 def _result_xml(project: StandinProject, workunit: Row, base: str) -> str:

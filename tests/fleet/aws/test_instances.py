@@ -76,15 +76,10 @@ ENDED = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 
 def item(state: str, code: str, reason: str = "") -> dict[str, Any]:
     return {
-        "InstanceId": NOBODY,
-        "InstanceType": "m5.2xlarge",
-        "LaunchTime": LAUNCHED,
-        "SpotInstanceRequestId": "sir-1",
-        "Placement": {"AvailabilityZone": "us-east-1a"},
-        "State": {"Name": state},
-        "StateReason": {"Code": code},
+        "InstanceId": NOBODY, "InstanceType": "m5.2xlarge", "LaunchTime": LAUNCHED, "SpotInstanceRequestId": "sir-1",
+        "Placement": {"AvailabilityZone": "us-east-1a"}, "State": {"Name": state}, "StateReason": {"Code": code},
         "StateTransitionReason": reason,
-    }
+    }  # fmt: skip
 
 
 TYPES = {
@@ -100,21 +95,17 @@ TYPES = {
         ("terminated", "Server.SpotInstanceTermination", "", (InstanceState.GONE, Ending.PREEMPTED)),
         ("shutting-down", "Server.SpotInstanceTermination", "", (InstanceState.STOPPING, Ending.PREEMPTED)),
         (
-            "terminated",
-            "Client.InstanceInitiatedShutdown",
-            "User initiated (2026-11-21 09:30:00 GMT)",
+            "terminated", "Client.InstanceInitiatedShutdown", "User initiated (2026-11-21 09:30:00 GMT)",
             (InstanceState.GONE, Ending.OURS),
         ),
         (
-            "terminated",
-            "Client.UserInitiatedShutdown",
-            "User initiated (2026-11-21 09:30:00 GMT)",
+            "terminated", "Client.UserInitiatedShutdown", "User initiated (2026-11-21 09:30:00 GMT)",
             (InstanceState.GONE, Ending.OURS),
         ),
         ("terminated", "Server.InternalError", "", (InstanceState.GONE, Ending.UNKNOWN)),
         ("stopped", "", "", (InstanceState.STOPPED, Ending.UNKNOWN)),
     ],
-)
+)  # fmt: skip
 def test_the_instance_tells_who_ended_it_and_the_spot_request_when(
     state: str, code: str, reason: str, expected: tuple[InstanceState, Ending]
 ) -> None:

@@ -54,13 +54,9 @@ class Stubbed:
 
     def listed(self, type: str, *products: dict[str, Any]) -> None:
         wanted = {
-            "operatingSystem": "Linux",
-            "tenancy": "Shared",
-            "preInstalledSw": "NA",
-            "capacitystatus": "Used",
-            "instanceType": type,
-            "regionCode": "eu-west-1",
-        }
+            "operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used",
+            "instanceType": type, "regionCode": "eu-west-1",
+        }  # fmt: skip
         asked = {
             "ServiceCode": "AmazonEC2",
             "Filters": [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()],

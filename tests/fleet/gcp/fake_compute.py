@@ -296,17 +296,12 @@ class FakeCompute:
         if pool in self.left:
             self.left[pool] -= 1
         self.machines[f"{zone}/{name}"] = {
-            **properties,
-            "id": self._number(),
-            "name": name,
-            "zone": self._url(zone),
-            "machineType": f"{self._url(zone)}/machineTypes/{type}",
-            "status": "RUNNING",
-            "creationTimestamp": _stamp(now_s),
-            "guestAccelerators": properties.get("guestAccelerators", own_gpus),
+            **properties, "id": self._number(), "name": name, "zone": self._url(zone),
+            "machineType": f"{self._url(zone)}/machineTypes/{type}", "status": "RUNNING",
+            "creationTimestamp": _stamp(now_s), "guestAccelerators": properties.get("guestAccelerators", own_gpus),
             "metadata": {**properties.get("metadata", {}), "fingerprint": self._number()},
             "disks": [{**properties["disks"][0], "source": f"{self._url(zone)}/disks/{name}"}],
-        }
+        }  # fmt: skip
         self.lives.append(Life(f"{zone}/{name}", type, zone, now_s))
 
     def _report(self, pools: list[tuple[str, str]], code: str, words: str, group: str) -> None:
@@ -336,15 +331,11 @@ class FakeCompute:
         number = self._number()
         place = str(target["zone"]).rsplit("/", 1)[-1]
         json = {
-            "id": number,
-            "name": f"operation-{number}",
-            "operationType": type,
-            "status": "RUNNING",
-            "insertTime": _stamp(now_s),
-            "targetId": target["id"],
+            "id": number, "name": f"operation-{number}", "operationType": type, "status": "RUNNING",
+            "insertTime": _stamp(now_s), "targetId": target["id"],
             "targetLink": f"{LINK}/{self.project}/zones/{place}/instances/{target['name']}",
             ("region" if place in REGIONS else "zone"): f"{LINK}/{self.project}/{place}",
-        }
+        }  # fmt: skip
         operation = _Operation(json, place, now_s, time.monotonic() + self.operation_s, finish)
         self._operations[json["name"]] = operation
         return operation

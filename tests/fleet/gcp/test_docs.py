@@ -26,12 +26,8 @@ def test_the_fleet_file_of_the_documentation_has_pools(gce: FakeGce, tmp_path: P
 
 @pytest.mark.parametrize(
     ("words", "kind"),
-    [
-        ("no capacity", ProblemKind.NO_CAPACITY),
-        ("quota", ProblemKind.QUOTA),
-        ("throttled", ProblemKind.THROTTLED),
-    ],
-)
+    [("no capacity", ProblemKind.NO_CAPACITY), ("quota", ProblemKind.QUOTA), ("throttled", ProblemKind.THROTTLED)],
+)  # fmt: skip
 def test_the_codes_of_the_table_are_of_that_kind(words: str, kind: ProblemKind) -> None:
     row = next(line for line in DOCUMENT.splitlines() if f"| {words}:" in line)
     codes = re.findall(r"`([A-Za-z_]+)`", row.split("|")[1])
