@@ -72,7 +72,7 @@ def trained(
                 ended.append((done_s, UpdateRefused(workunit, "step_too_long", detail, 88_000, host)))
                 waiting.append((shard, attempt + 1))
             else:
-                ended.append((done_s, _applied(workunit, host, done_s - now_s, dice)))
+                ended.append((done_s, _applied(workunit, host, done_s - now_s, epoch / epochs, dice)))
             heapq.heappush(free, (done_s + dice.uniform(0.5, 2.0), host))
         for done_s, event in sorted(ended, key=lambda one: one[0]):
             if isinstance(event, UpdateApplied):
@@ -93,8 +93,8 @@ def trained(
         yield end_s + 5, RunFinished()
 
 
-def _applied(workunit: str, host: str, train_s: float, dice: random.Random) -> UpdateApplied:
-    staleness, loss = min(9, int(dice.expovariate(0.7))), 1.2 * dice.uniform(0.4, 0.6)
+def _applied(workunit: str, host: str, train_s: float, done: float, dice: random.Random) -> UpdateApplied:
+    staleness, loss = min(9, int(dice.expovariate(0.7))), (0.1 + math.exp(-4.0 * done)) * dice.uniform(0.8, 1.0)
     update = UpdateApplied(workunit, 0, 0, staleness, 0.05, 1000, 1.0, train_s * 0.8, loss, 88_000, host)
     told = {"start": 4.0, "prepare": 0.4, "first": 1.1, "write": 0.2}
     return replace(update, waited_s=0.2, fold_s=0.03, times_s=told)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.disturbed_job import PLANS, DisturbedJob
 from tests.examples import examples
@@ -19,7 +20,7 @@ from vcdl.journal.events import Event, RunPaused, UpdateApplied
 from vcdl.journal.history import JobHistory
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
-from vcdl.journal.kept_state import KeptState, kept_history
+from vcdl.journal.kept_state import KeptState, kept_history, kept_hosts, shown_hosts
 from vcdl.journal.packing import pack, unpack
 from vcdl.loop.job_state import JobState
 from vcdl.loop.plan import Plan
@@ -43,6 +44,24 @@ def test_a_job_goes_on_from_its_packed_state_as_if_nothing_had_been_packed(plan:
     assert list(again.tries.waiting) == list(whole.tries.waiting)
     assert list(again.due) == list(whole.due)
     assert hosts_again == hosts
+
+
+def test_who_only_looks_reads_no_uploads_that_a_conviction_would_name(tmp_path: Path) -> None:
+    events = [replace(one, host="host-1") if isinstance(one, UpdateApplied) else one for one in an_epoch(1)]
+    with closing(journal_with(tmp_path / "journal.db", *events)) as journal:
+        whole = kept_hosts(journal)
+        whole.now()
+        whole.keep(at_once=True)
+        journal.append(*an_epoch(2))
+        shown = shown_hosts(journal)
+        assert whole.last_id == shown.last_id
+        assert any(host.on_its_word for host in whole.state.hosts.values())
+        assert not any(host.on_its_word for host in shown.state.hosts.values())
+        whole.now(), shown.now()
+        assert not shown.keep(at_once=True)
+        for host in (*whole.state.hosts.values(), *shown.state.hosts.values()):
+            host.on_its_word.clear()
+        assert shown.state == whole.state
 
 
 def journal_with(path: Path, *events: Event) -> Journal:

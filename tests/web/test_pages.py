@@ -9,7 +9,7 @@ from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
 from tests.run_folders import DEMO, make_run
 from tests.web.asking import asking
 from vcdl.job import save_job
-from vcdl.journal.events import WorkunitFailed, WorkunitSent
+from vcdl.journal.events import UpdateRefused, WorkunitFailed, WorkunitSent
 from vcdl.run.job_rows import JobRow
 from vcdl.run.kind import BOINC
 from vcdl.web.catalogue import PAGE, JobCatalogue
@@ -49,7 +49,7 @@ def test_a_jobs_page_tells_what_status_tells_and_more(tmp_path: Path) -> None:
     for words in (
         "0.8000 (0.8000 – 0.8000) in epoch 2, best 0.8000 in epoch 2",
         "4 done, 1 lost, 1 refused, 2 made again",
-        "2 of 6 subtasks were lost or refused",
+        "2 of 6 subtasks came to nothing and are made again: 1 refused, 1 lost, on 1 host. The last: shard 1",
         'aria-label="1 lost"',
         "attempt 1: refused, not_finite: the weights hold NaN",
         "staleness of the last 4 updates, how many others came in between",
@@ -60,6 +60,20 @@ def test_a_jobs_page_tells_what_status_tells_and_more(tmp_path: Path) -> None:
     assert "style=" not in page
     assert not re.findall(r"<script(?! src=\"/static/live.js\" defer></script>)", page)
     assert not re.findall(r"(?:href|src|action)=\"(?:https?:)?//", page)
+
+
+def test_the_host_behind_most_of_a_runs_trouble_is_named(tmp_path: Path) -> None:
+    events = [*FIRST_SESSION]
+    for shard in range(2, 12):
+        workunit = f"demo_e0001_s{shard:03d}_a0_v000000"
+        host = "host-9" if shard < 10 else f"host-{shard}"
+        events += [
+            (30, WorkunitSent(workunit, host, 1)),
+            (30, UpdateRefused(workunit, "norm_too_large", "far", 1, host)),
+        ]
+    make_run(tmp_path / "demo", recorded(events), finished=False)
+    page = asking(tmp_path).get("/jobs/demo").text
+    assert re.search(r"made again: 10 refused as norm_too_large, .*, 8 of them on host-9\.", page)
 
 
 def test_setbacks_in_a_row_with_one_cause_are_one_line_with_the_number_of_hosts(tmp_path: Path) -> None:

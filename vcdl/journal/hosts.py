@@ -12,6 +12,8 @@ from enum import StrEnum
 from math import exp, inf, log
 from typing import Self
 
+import msgspec
+
 from vcdl.journal.events import (
     HostConvicted,
     Recorded,
@@ -63,7 +65,7 @@ _FORGIVEN = 0.8
 """Share of its strikes that a host keeps after an upload that counts."""
 _QUARANTINE_UPDATES = 200
 """Updates of the job that the first quarantine lasts; each further one lasts twice as long as the last."""
-_KEPT_OF_ONE = 1000
+KEPT_OF_ONE = 1000
 """Uploads of a host on its word alone that are remembered."""
 _TAKEN_BACK = 0.5
 """The weight from which on an upload of a convicted host is taken back; others have hardly moved anything."""
@@ -79,9 +81,8 @@ class HostState(StrEnum):
     CONVICTED = "convicted"
 
 
-@dataclass(frozen=True)
-class Brought:
-    """An upload that was applied."""
+class Brought(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An upload that was applied; a job may keep some hundred thousand."""
 
     host: str
     workunit: str
@@ -118,7 +119,7 @@ class HostRecord:
     """Uploads that the server has trained again and found good."""
     vouched: int = 0
     """The version up to which its uploads are believed for that."""
-    on_its_word: deque[Brought] = field(default_factory=lambda: deque(maxlen=_KEPT_OF_ONE))
+    on_its_word: deque[Brought] = field(default_factory=lambda: deque(maxlen=KEPT_OF_ONE))
     """Its later uploads."""
     convicted: str = ""
     """The workunit whose upload is not what its training gives; empty: there is none."""
@@ -201,7 +202,7 @@ class HostHistory:
             case RolledBack(dropped=dropped) if event.host:  # they are made again
                 for host in self.hosts.values():
                     kept = [one for one in host.on_its_word if one.version not in dropped]
-                    host.on_its_word = deque(kept, _KEPT_OF_ONE)
+                    host.on_its_word = deque(kept, KEPT_OF_ONE)
             case RunStarted() | RunPaused():
                 # What was out is handed out again, and no host has lost it. An upload may still come.
                 self._earlier |= {workunit: self.sender(workunit) for workunit in self._senders}

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from vcdl.journal.events import Recorded
 from vcdl.journal.history import JobHistory
-from vcdl.journal.hosts import HostHistory
+from vcdl.journal.hosts import KEPT_OF_ONE, HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.packing import pack, unpack
 from vcdl.journal.reader_state import keep_beside, kept_beside
@@ -40,8 +40,20 @@ F = TypeVar("F", bound=Folding)
 class KeptState(Generic[F]):
     """A folded state and how far it has come: begun from what is kept, brought up to date, kept again."""
 
-    def __init__(self, journal: Journal, name: str, new: F, *, settings: str = "", code: tuple[str, ...] = ()) -> None:
-        """`new`: the state before all. `settings`, `code`: what it follows beyond events, and files that fold it."""
+    def __init__(
+        self,
+        journal: Journal,
+        name: str,
+        new: F,
+        *,
+        settings: str = "",
+        code: tuple[str, ...] = (),
+        without: int | None = None,
+    ) -> None:
+        """`new`: the state before all. `settings`, `code`: what it follows beyond events, and files that fold it.
+        `without`: what is kept is read without the items of deques of this length, and not kept again.
+        """
+        self._without = without
         self.state = new
         self.last_id = 0
         self._journal = journal
@@ -57,7 +69,7 @@ class KeptState(Generic[F]):
             kept.append(kept_beside(self._journal, self._name, self._form))
         for last_id, packed in sorted((one for one in kept if one is not None), reverse=True):
             try:
-                self.state = unpack(type(self.state), packed)
+                self.state = unpack(type(self.state), packed, self._without)
             except ValueError:
                 continue  # damaged: the events say it again
             self.last_id = self._kept_id = last_id
@@ -92,7 +104,7 @@ class KeptState(Generic[F]):
     def keep(self, *, at_once: bool = False) -> bool:
         """Keep the state when it is far behind, or `at_once`; returns whether it did. Raises JournalError."""
         wait = 1 if at_once else self._wait
-        if self.last_id < self._kept_id + wait:
+        if self.last_id < self._kept_id + wait or self._without is not None:
             return False
         packed = pack(self.state)
         if self._journal.may_write:
@@ -112,6 +124,18 @@ def kept_history(journal: Journal) -> KeptState[JobHistory]:
 def kept_hosts(journal: Journal) -> KeptState[HostHistory]:
     """The history of its hosts, likewise. Raises JournalError."""
     return KeptState(journal, "hosts", HostHistory()).begin()
+
+
+def shown_hosts(journal: Journal) -> KeptState[HostHistory]:
+    """Likewise for who only looks: without the uploads that a conviction would name, which are most of its memory.
+
+    Raises JournalError.
+    """
+    shown = KeptState(journal, "hosts", HostHistory(), without=KEPT_OF_ONE).begin()
+    if not shown.last_id and journal.last_id() >= _EVENTS:
+        kept_hosts(journal).read()  # folds all of them once
+        shown.begin()
+    return shown
 
 
 def keep_history(journal: Journal, history: JobHistory, last_id: int) -> None:

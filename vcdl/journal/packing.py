@@ -2,6 +2,7 @@
 
 import zlib
 from collections import Counter, deque
+from functools import partial
 from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
@@ -14,10 +15,11 @@ def pack(state: Any) -> bytes:
     return zlib.compress(msgspec.msgpack.encode(state, enc_hook=_pack_deque), 1)
 
 
-def unpack(kind: type[T], packed: bytes) -> T:
-    """The state of a kind. Raises ValueError for bytes that are none."""
+def unpack(kind: type[T], packed: bytes, without: int | None = None) -> T:
+    """The state of a kind; deques of a length `without` come empty. Raises ValueError for bytes that are none."""
+    hook = partial(_unpacked, without=without)
     try:
-        return msgspec.msgpack.decode(zlib.decompress(packed), type=kind, dec_hook=_unpacked)
+        return msgspec.msgpack.decode(zlib.decompress(packed), type=kind, dec_hook=hook)
     except (msgspec.MsgspecError, zlib.error, OverflowError, RecursionError) as error:
         raise ValueError(f"no {kind.__name__}: {error}") from error
 
@@ -34,10 +36,12 @@ def _pack_deque(value: Any) -> Any:
     raise TypeError(f"{type(value)} cannot be packed: this is a bug in vcdl")
 
 
-def _unpacked(hint: Any, raw: Any) -> Any:
+def _unpacked(hint: Any, raw: Any, without: int | None = None) -> Any:
     """A value of a type that msgspec does not know. Raises ValueError, TypeError."""
     arguments = get_args(hint)
     if get_origin(hint) is Counter:
         return Counter(msgspec.convert(raw, dict[arguments[0], int]))  # type: ignore[valid-type]
-    longest, items = msgspec.convert(raw, tuple[int | None, list[arguments[0]]])  # type: ignore[valid-type]
-    return deque(items, longest)
+    longest, items = msgspec.convert(raw, tuple[int | None, list[Any]])
+    if longest is not None and longest == without:
+        return deque(maxlen=longest)
+    return deque(msgspec.convert(items, list[arguments[0]]), longest)  # type: ignore[valid-type]

@@ -102,9 +102,11 @@ def planned_work(profile: RunProfile, subtasks: int, subtask: Subtask, shards: i
 
 def _drift(profile: RunProfile) -> float:
     """How far hosts' speed moved between epochs, and may from now on, as a fraction: σ · √(1 + 1/n); 0: not known."""
-    ratios = []
-    for epochs in profile.steady.values():
-        busy_s = [seconds / count for count, seconds in epochs.values()]
-        if len(busy_s) > 1 and (mean_s := statistics.fmean(busy_s)) > 0:
-            ratios += [each / mean_s for each in busy_s]
-    return statistics.stdev(ratios) * (1.0 + 1.0 / len(ratios)) ** 0.5 if ratios else 0.0
+    count, squares = 0, 0.0  # of each epoch's mean as a ratio to its host's, which are 1 on average
+    for means in profile.steady.values():
+        epochs, sum_s, sum_of_squares = means.moments()
+        if epochs > 1 and sum_s > 0:
+            count += epochs
+            squares += sum_of_squares * (epochs / sum_s) ** 2
+    variance = max(0.0, squares - count) / max(1, count - 1)
+    return (variance * (1.0 + 1.0 / count)) ** 0.5 if count else 0.0

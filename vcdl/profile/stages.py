@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from vcdl.journal.events import (
+    EpochClosed,
     Recorded,
     ResultRefused,
     UpdateApplied,
@@ -95,6 +96,36 @@ class StageSums:
 
 
 @dataclass
+class EpochMeans:
+    """The mean seconds of a host's subtasks by epoch: of epochs that are closed only their sums."""
+
+    epochs: int = 0
+    sum_s: float = 0.0
+    sum_of_squares: float = 0.0
+    open: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Epoch → subtasks and their seconds."""
+
+    def add(self, epoch: int, seconds: float) -> None:
+        """Take in a subtask."""
+        count, before_s = self.open.get(epoch, (0, 0.0))
+        self.open[epoch] = count + 1, before_s + seconds
+
+    def close(self, epoch: int) -> None:
+        """Nothing more is expected of an epoch."""
+        if counted := self.open.pop(epoch, None):
+            mean_s = counted[1] / counted[0]
+            self.epochs += 1
+            self.sum_s += mean_s
+            self.sum_of_squares += mean_s * mean_s
+
+    def moments(self) -> tuple[int, float, float]:
+        """The number of epochs, the sum of their means, and that of their squares."""
+        means = [seconds / count for count, seconds in self.open.values()]
+        squares = self.sum_of_squares + sum(mean * mean for mean in means)
+        return self.epochs + len(means), self.sum_s + sum(means), squares
+
+
+@dataclass
 class HostUse:
     """How a host's time was used."""
 
@@ -150,8 +181,8 @@ class RunProfile:
 
     by_host: dict[str, StageSums] = field(default_factory=dict)
     by_epoch: dict[int, StageSums] = field(default_factory=dict)
-    steady: dict[str, dict[int, tuple[int, float]]] = field(default_factory=dict)
-    """Host → epoch → its subtasks, and the seconds that they occupied it, without what a process does once."""
+    steady: dict[str, EpochMeans] = field(default_factory=dict)
+    """Host → the seconds that subtasks occupied it, without what a process does once."""
     hosts: dict[str, HostUse] = field(default_factory=dict)
     wasted: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Reason → number of subtasks, and the seconds that a host had them."""
@@ -201,6 +232,9 @@ class RunProfile:
                 self._waste(LOST, event, "", now_s)
             case WorkunitCancelled():
                 self._waste(CANCELLED, event, "", now_s)
+            case EpochClosed():
+                for means in self.steady.values():
+                    means.close(event.epoch)
             case VersionEvaluated():
                 self.first_measured_s = now_s if self.first_measured_s is None else self.first_measured_s
                 self.evaluations_s.append(event.evaluation_s)
@@ -241,9 +275,8 @@ class RunProfile:
             once = {stage: stages[stage] for stage in ONCE} if "first" in event.times_s else {}
             self._add(host, epoch, StageSums(compiled=len(once) > 0, seconds=once))
             return
-        steady = self.steady.setdefault(host, {})
-        count, seconds = steady.get(epoch, (0, 0.0))
-        steady[epoch] = count + 1, seconds + sum(stages[stage] for stage in OF_HOST if stage not in ONCE)
+        busy_s = sum(stages[stage] for stage in OF_HOST if stage not in ONCE)
+        self.steady.setdefault(host, EpochMeans()).add(epoch, busy_s)
         self._add(
             host,
             epoch,

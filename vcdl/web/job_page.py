@@ -1,6 +1,7 @@
 """The pages' words and pictures of a job, and of the list of jobs, as HTML: whole at first, and in parts later."""
 
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -194,9 +195,27 @@ def _trouble(view: JobView, state: RunState) -> list[str]:
         found.append(f"The evaluator died ({reason}): accuracy is measured later.")
     setbacks = totals.failed + totals.refused
     if setbacks and (state is RunState.FAILED or setbacks >= 0.1 * (totals.applied + setbacks)):
-        last = f"; the last: {printable(setback_words(totals.last_setback))}" if totals.last_setback else ""
-        found.append(f"{setbacks} of {totals.applied + setbacks} subtasks were lost or refused{last}.")
+        last = f" The last: {printable(setback_words(totals.last_setback))}." if totals.last_setback else ""
+        found.append(f"{setbacks} of {totals.applied + setbacks} subtasks {_setbacks(view, setbacks)}.{last}")
     return found
+
+
+def _setbacks(view: JobView, setbacks: int) -> str:
+    """What became of subtasks that were lost or refused, and whether one host is behind most of it."""
+    refusals, by_host = Counter[str](), Counter[str]()
+    for host in view.hosts.hosts.values():
+        refusals.update(host.refused)
+        by_host[host.name] = host.lost + host.refused.total()
+    totals, named = view.report.totals, refusals.most_common(3)
+    others = totals.refused - sum(count for _, count in named)
+    causes = [f"{count} refused as {printable(refusal)}" for refusal, count in named]
+    causes += [f"{others} {'others ' if named else ''}refused"] if others > 0 else []
+    causes += [f"{totals.failed} lost"] if totals.failed else []
+    (worst, most), *_ = by_host.most_common(1) or [("", 0)]
+    where = f", on {plural(sum(count > 0 for count in by_host.values()), 'host')}" if most else ""
+    if len(by_host) > 1 and 2 * most > setbacks:
+        where = f", {most} of them on {printable(worst)}"
+    return f"came to nothing and are made again: {', '.join(causes)}{where}"
 
 
 def feed_of(view: JobView) -> list[FeedLine]:

@@ -16,7 +16,7 @@ from vcdl.journal.clock import SteadyClock
 from vcdl.journal.events import Recorded, ResultRefused, UpdateRefused, WorkunitFailed
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Clock
-from vcdl.journal.kept_state import KeptState, kept_history, kept_hosts
+from vcdl.journal.kept_state import KeptState, kept_history, shown_hosts
 from vcdl.profile.advice import JobSettings, advise
 from vcdl.profile.kept_profile import kept_profile
 from vcdl.profile.stages import RunProfile
@@ -127,8 +127,8 @@ class JobView:
             if journal is None:
                 return
             if not self._folds or journal.last_id() < self.last_id:  # the first look, or an older copy was put back
-                history, hosts = kept_history(journal), kept_hosts(journal)
-                self.report, self.hosts = Report(history.read()), hosts.read()
+                history, hosts = kept_history(journal), shown_hosts(journal)
+                self.report, self.hosts = Report(history.read()), hosts.now()
                 self._folds = (history, hosts)
                 self.stream, self._clock = SubtaskStream(), journal.clock
                 self.feed.clear()
@@ -142,6 +142,8 @@ class JobView:
                 self.stream.follow(recorded)
                 self.recent.append(recorded)
                 self.last_id = recorded.id
+            for host in self.hosts.hosts.values():
+                host.on_its_word.clear()
 
 
 def _feed_line(recorded: Recorded, before: SubtaskStream) -> FeedLine | None:
