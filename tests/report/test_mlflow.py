@@ -71,7 +71,7 @@ def test_a_run_is_logged_once_however_often(tmp_path: Path, client: Path, server
         assert logged.returncode == 0, logged.stderr
     experiment = asked(server, "experiments/get-by-name?experiment_name=demo")["experiment"]["experiment_id"]
     (found,) = asked(server, "runs/search", experiment_ids=[experiment])["runs"]
-    assert logged.stdout == f"run {found['info']['run_id']} of MLflow\n"
+    assert logged.stdout == f"logged {server}/#/experiments/{experiment}/runs/{found['info']['run_id']}\n"
     assert (found["info"]["run_name"], found["info"]["status"]) == ("demo", "FINISHED")
     settings = {one["key"]: one["value"] for one in found["data"]["params"]}
     assert settings["stop.epochs"] == "2"

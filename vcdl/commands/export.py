@@ -44,8 +44,8 @@ def export_to_mlflow(path: Path, server: str) -> ExitCode:
     files = [file for file in (folder.summary_file, folder.plot_file, folder.keras_file) if file.is_file()]
     with journal_of(folder) as journal:
         events = () if journal is None else journal.stream(kinds=(VersionEvaluated,))
-        run = log_run(server, folder.path, read_frozen(folder), read_report(folder), events, files)
-    click.echo(f"run {run} of MLflow")
+        page = log_run(server, folder.path, read_frozen(folder), read_report(folder), events, files)
+    click.echo(f"logged {page}")
     return ExitCode.OK
 
 

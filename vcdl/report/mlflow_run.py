@@ -27,14 +27,15 @@ _TRIES = "2"
 def log_run(
     server: str, folder: Path, job: Job, report: Report, events: Iterable[Recorded], files: Sequence[Path]
 ) -> str:
-    """Log a run to an MLflow server, in the experiment of its job's name; returns the id that it has there. Settings
-    are those that are not the defaults.
+    """Log a run to an MLflow server, in the experiment of its job's name; returns the address of its page.
+    Settings are those that are not the defaults.
 
     `events`: evaluations. Raises GridError.
     """
     if find_spec("mlflow") is None:
         raise GridError("mlflow is not installed: `pip install 'vcdl[mlflow]'` brings its client")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _TRIES)  # before it is imported; its own are minutes
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param
     from mlflow.exceptions import MlflowException
@@ -63,4 +64,4 @@ def log_run(
             client.delete_run(former.info.run_id)
     except (MlflowException, OSError) as error:
         raise GridError(f"{without_passwords(server)} does not take the run ({str(error)[:200]})") from error
-    return str(run)
+    return f"{without_passwords(server)}/#/experiments/{experiment}/runs/{run}"
