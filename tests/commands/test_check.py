@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.places import EXAMPLES
@@ -38,13 +39,31 @@ def test_a_run_that_needs_more_memory_than_is_free_is_noted(
     assert "note   a run here needs about 3.0 GiB of memory, and 2.0 GiB are free: set grid > workers" in shown
 
 
-def test_steps_in_a_row_are_told_with_what_they_cost_and_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
-    """1 150 images in 4 shards, ten epochs: 18 steps a subtask."""
+def test_rounds_of_uploads_are_told_with_what_they_cost_and_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
+    """1 150 images in 4 shards, ten epochs."""
     assert check(DIGITS, ["grid.workers=2"]) is ExitCode.OK
     shown = capsys.readouterr().out
-    assert "pace   2 at a time: 360 steps in a row, uploads 1 version late; small problems lost 0.3 points" in shown
-    assert "pace   4 at a time: 180 steps in a row, uploads 3 versions late; small problems lost 1.0 points" in shown
-    assert "9 of 10 at most 4.0; stop > epochs: 17 would cure it" in shown
+    assert "pace   2 at a time: 20 rounds of uploads, 1 version late; small problems lost 0.4 points" in shown
+    assert "pace   4 at a time: 10 rounds of uploads, 3 versions late; small problems lost 1.2 points" in shown
+    assert "9 of 10 at most 3.5; data > shards: 71 and stop > epochs: 12 would cure it" in shown
+    assert check(DIGITS, ["grid.workers=1", "data.shards=71", "stop.epochs=12"]) is ExitCode.OK
+    shown = capsys.readouterr().out
+    assert "pace   1 at a time: 852 rounds of uploads; that is serial training" in shown
+    assert "pace   10 at a time: 85 rounds" in shown
+    assert "would cure it" not in shown, "it is cured"
+
+
+def test_a_small_regression_on_ten_slots_is_warned_of(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The size of Friedman's first problem, whose error was 69 % above that of serial training."""
+    np.savez(tmp_path / "d.npz", x_train=np.arange(24_000.0).reshape(2400, 10), y_train=np.arange(2400.0))
+    (tmp_path / "job.yaml").write_text(
+        "name: friedman\nmodel: {builtin: mlp}\nstop: {epochs: 10}\n"
+        "data: {npz: d.npz, task: regression, normalise: standardise, shards: 33}\n"
+    )
+    assert check(tmp_path / "job.yaml") is ExitCode.OK
+    shown = capsys.readouterr().out
+    assert "small problems lost 1.2 points of accuracy, or of explained variance, to serial training" in shown
+    assert "data > shards: 80 would cure it" in shown
 
 
 def test_more_workers_than_can_work_are_noted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,16 +63,17 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
 
 
 def _pace_words(pace: "Pace") -> str:
-    from vcdl.planner.pace import ENOUGH_STEPS
     from vcdl.report.wording import grouped, plural
 
+    words = f"{pace.slots} at a time: {grouped(pace.rounds)} rounds of uploads"
+    if pace.slots == 1:
+        return f"{words}; that is serial training"
     usual, most = pace.lost_points
-    late = f"uploads {plural(pace.staleness, 'version')} late" if pace.staleness else "no upload late"
-    few = pace.sequential_steps < ENOUGH_STEPS
+    cures = " and ".join(f"{key}: {value}" for key, value in pace.cures.items())
     return (
-        f"{pace.slots} at a time: {grouped(pace.sequential_steps)} steps in a row, {late}; small problems lost "
-        f"{usual:.1f} points to serial training, 9 of 10 at most {most:.1f}"
-        + (f"; stop > epochs: {pace.epochs_wanted} would cure it" if few else "")
+        f"{words}, {plural(pace.staleness, 'version')} late; small problems lost {usual:.1f} points of accuracy, or of "
+        f"explained variance, to serial training, 9 of 10 at most {most:.1f}"
+        + (f"; {cures} would cure it" if cures else "")
     )
 
 

@@ -254,7 +254,7 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     """
     job = load_section(Job, JOB, path, overrides, path.parent)
     job.data.fetch()
-    data, training = suited(job.data, job.training)
+    data, training = suited(job.data, job.training, job.stop.epochs)
     return job.model_copy(update={"data": data, "training": training})
 
 

@@ -1,28 +1,46 @@
 """Shards and batch size by the number of samples, where the job leaves them open: of 130 samples, fifty shards would be
 subtasks of a single step. The number is read from the file's header; one that cannot be read keeps the usual settings.
+
+What is lost to serial training follows the rounds of uploads for each slot (docs/decisions/101): shards that a small
+fleet trains in turn are cut small, those that it trains all at once are few.
 """
 
 from vcdl.job.data import DataSettings
 from vcdl.job.training import TrainingSettings
 
-_SHARD_SAMPLES = 64
-"""Samples that a shard should have: four batches of the usual size."""
+_SHARD_SAMPLES = 32
+"""Samples that a shard should have where a small fleet trains the shards in turn: two batches of the usual size."""
+_SMALL_FLEET = 10
+"""Slots."""
+_TINY_SHARD_SAMPLES = 64
+"""Samples that a shard should have at least where there are no more shards than slots."""
+_ROUNDS = 8
+"""Rounds of uploads that each such shard's slot should have for each of them."""
 _FEWEST_SHARDS = 2
 _STEPS = 4
-"""Batches that a shard should have."""
+"""Batches that a shard should have; of two where the shards are cut small."""
 
 
-def suited(data: DataSettings, training: TrainingSettings) -> tuple[DataSettings, TrainingSettings]:
+def suited(data: DataSettings, training: TrainingSettings, epochs: int) -> tuple[DataSettings, TrainingSettings]:
     """Both with the number of shards and the batch size that suit the data's file, unless they are set."""
     samples = _training_samples(data)
     if samples is None:
         return data, training
+    shard_samples = samples // data.shards
     if "shards" not in data.model_fields_set:
-        shards = min(data.shards, max(_FEWEST_SHARDS, samples // _SHARD_SAMPLES), max(1, samples // 2))
+        shards = min(data.shards, _shards(samples, epochs), max(1, samples // 2))
         data = data.model_copy(update={"shards": shards})
+        shard_samples = max(samples // shards, min(_TINY_SHARD_SAMPLES, samples // _FEWEST_SHARDS))
     if "batch_size" not in training.model_fields_set:
-        training = training.model_copy(update={"batch_size": _batch_size(samples // data.shards, training.batch_size)})
+        training = training.model_copy(update={"batch_size": _batch_size(shard_samples, training.batch_size)})
     return data, training
+
+
+def _shards(samples: int, epochs: int) -> int:
+    most = samples // _TINY_SHARD_SAMPLES
+    if most >= _SMALL_FLEET:
+        return samples // _SHARD_SAMPLES
+    return max(_FEWEST_SHARDS, min(most, epochs // _ROUNDS))
 
 
 def _batch_size(shard_samples: int, usual: int) -> int:

@@ -1,13 +1,15 @@
-"""How a job learns on so many slots: its steps in a row, its staleness, and the accuracy that this costs."""
+"""How a job learns on so many slots: its rounds of uploads, its staleness, and the accuracy that this costs."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-ENOUGH_STEPS = 300
-_LOST = ((ENOUGH_STEPS, (0.3, 2.5)), (100, (1.0, 4.0)), (50, (2.0, 11.0)), (0, (6.0, 17.0)))
-"""From so many steps in a row on: points lost to serial training, the median and nine in ten of 124 runs of seven small
-problems (docs/decisions/074).
+ENOUGH_ROUNDS = 8
+"""For each slot."""
+_LOST = ((16, (0.0, 0.7)), (8, (0.4, 0.9)), (4, (0.7, 1.8)), (2, (1.2, 3.5)), (1, (2.4, 5.9)), (0, (5.2, 11.3)))
+"""From so many rounds for each slot on: points lost to serial training, the median and nine in ten of 264 cells of six
+small problems (docs/decisions/101).
 """
 
 
@@ -17,16 +19,21 @@ class Pace:
 
     slots: int
     """Subtasks in training at a time."""
-    sequential_steps: int
-    """Optimizer steps of the job, divided by the slots."""
-    epochs_wanted: int
-    """Epochs in which it would make ENOUGH_STEPS in a row."""
+    rounds: int
+    """Subtasks that each slot trains, one after the other."""
+    cures: Mapping[str, int]
+    """Keys of the job file with which it would make ENOUGH_ROUNDS: more shards, which cost no training, then epochs."""
 
     @classmethod
-    def of(cls, steps: int, epochs: int, shards: int, slots: int) -> Self:
-        """The pace of a job of so many `steps`. More slots than shards stay idle."""
-        used = min(slots, shards)
-        return cls(used, steps // used, max(epochs, math.ceil(ENOUGH_STEPS * used * epochs / max(1, steps))))
+    def of(cls, batches: int, epochs: int, shards: int, slots: int) -> Self:
+        """The pace of a job with so many `batches` in an epoch. More slots than shards stay idle."""
+        used, cures = min(slots, shards), {}
+        if used > 1 and epochs * shards < ENOUGH_ROUNDS * used**2:
+            more = max(shards, min(batches, math.ceil(ENOUGH_ROUNDS * slots**2 / epochs)))
+            longer = math.ceil(ENOUGH_ROUNDS * min(slots, more) ** 2 / more)
+            cures = {"data > shards": more} if more > shards else {}
+            cures |= {"stop > epochs": longer} if longer > epochs else {}
+        return cls(used, epochs * shards // used, cures)
 
     @property
     def staleness(self) -> int:
@@ -35,5 +42,7 @@ class Pace:
 
     @property
     def lost_points(self) -> tuple[float, float]:
-        """Points of accuracy below serial training: in the median of the measured problems, and in nine of ten."""
-        return next(lost for steps, lost in _LOST if self.sequential_steps >= steps)
+        """Points below serial training, of accuracy or of explained variance: in the median of the measured problems,
+        and in nine of ten.
+        """
+        return next(lost for least, lost in _LOST if self.rounds >= least * self.slots)

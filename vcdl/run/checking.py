@@ -94,7 +94,8 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     trust = {kind.begun_by: _trust(job, kind) for kind in kinds}
     rolls_back = any(job.trusting(kind.trust).rolls_back for kind in kinds)
     shards = job.data.shards
-    steps = job.training.steps([len(dataset.x_train) // shards] * shards, job.stop.epochs)
+    batches = len(dataset.x_train) // job.training.batch_size
+    paces = [Pace.of(batches, job.stop.epochs, shards, slots) for slots in sorted({_workers(job), _SMALL_FLEET})]
     return Checked(
         job=job.name,
         train_samples=len(dataset.x_train),
@@ -106,10 +107,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         parameters=int(model.count_params()),
         trust=trust,
         own_statistics="strangers" in trust.values() and bool(layout.model.statistics),
-        paces=tuple(
-            Pace.of(steps, job.stop.epochs, shards, slots)
-            for slots in sorted({min(slots, shards) for slots in (_workers(job), _SMALL_FLEET)})
-        ),
+        paces=tuple({pace.slots: pace for pace in paces}.values()),
         notes=(
             *_worker_notes(job),
             *_memory_notes(memory_bytes, available_memory_bytes()),
