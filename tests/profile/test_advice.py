@@ -24,8 +24,8 @@ def run_of(times_s: dict[str, float], train_s: float, fold_s: float = 0.1, every
     return RunProfile.of(recorded(sorted(events, key=lambda one: one[0])))
 
 
-def words(profile: RunProfile, **settings: int) -> str:
-    advice = advise(profile, JobSettings(**{"shards": SHARDS, **settings}))
+def words(profile: RunProfile, settings: JobSettings | None = None) -> str:
+    advice = advise(profile, settings or JobSettings(SHARDS))
     assert advice is not None
     return advice.words()
 
@@ -51,3 +51,11 @@ def test_a_full_server_asks_for_another() -> None:
     assert "set `grid > servers` to 2 (it is 1), and the job runs about 1.7 × as fast" in words(
         run_of({}, train_s=0.1, fold_s=7.9, every_s=16.0)
     )
+
+
+def test_links_that_take_the_time_ask_for_a_codec() -> None:
+    far = run_of({}, train_s=1.0)
+    said = words(far, JobSettings(2, sends_all=True))
+    assert said.startswith("the way to the hosts and back takes 8")
+    assert "`transport` sends a part of the 1010 bytes that travel" in said
+    assert "no key of the job" in words(far, JobSettings(2)), "its uploads are small already"

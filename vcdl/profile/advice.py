@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from vcdl.planner.throughput import HostType, Servers, Subtask, throughput
 from vcdl.profile.measured_hosts import mean_subtask, measured_servers, measured_types
 from vcdl.profile.stages import AWAY, FOLD, RunProfile
-from vcdl.report.wording import duration
+from vcdl.report.wording import duration, size
 
 if TYPE_CHECKING:
     from vcdl.job import Job
@@ -19,12 +19,13 @@ _OVERHEAD = 0.1
 """Share of a subtask's time on its host that is good enough for what is not training."""
 _BUSY = 0.8
 """Share of its time from which on a server holds its hosts up."""
+_ON_THE_WAY = "the way to the hosts and back"
 _GROUPS = {
     "start-up": ("start", "build", "prepare", "first"),
     "training": ("train",),
     "suspension": ("paused",),
     "checkpoints and output": ("checkpoint", "write"),
-    "the way to the hosts and back": (AWAY,),
+    _ON_THE_WAY: (AWAY,),
 }
 """Everyday names of the stages of a subtask's cycle; while it waits on its host, another one is trained there."""
 
@@ -35,11 +36,13 @@ class JobSettings:
 
     shards: int
     servers: int = 1
+    sends_all: bool = False
+    """Whether no codec makes its uploads smaller."""
 
     @classmethod
     def of(cls, job: "Job") -> Self:
         """The settings of a job."""
-        return cls(job.data.shards, job.grid.servers)
+        return cls(job.data.shards, job.grid.servers, sends_all=not job.transport.needs_bases)
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Advice:
     cycle_s: float
     """Mean seconds from a host's beginning with a subtask to its next one."""
     change: SettingChange | None
+    smaller_bytes: float | None = None
+    """Bytes that travel for a subtask, of which a codec would send a part; None: one does already."""
 
     def words(self) -> str:
         """The sentence."""
@@ -74,6 +79,11 @@ class Advice:
             return f"{where}: {self.change.words()}."
         if self.group == "training":
             return f"{where}: nothing holds the job up, and only more or faster hosts would make it faster."
+        if self.group == _ON_THE_WAY and self.smaller_bytes is not None:
+            return (
+                f"{where}: if links are slow, `transport` sends a part of the {size(self.smaller_bytes)} that travel "
+                "for each (docs/codecs.md, Uploads that fit the link)."
+            )
         return f"{where}, and no key of the job would change that by a tenth or more."
 
 
@@ -88,12 +98,17 @@ def advise(profile: RunProfile, settings: JobSettings) -> Advice | None:
     shares["waiting for the server" if is_server else "idleness"] = idle_s
     cycle_s = sum(shares.values())
     group = max(shares, key=lambda name: shares[name])
-    changes = _changes(
-        measured_types(profile), measured_servers(profile, settings.servers), mean_subtask(sums), settings
-    )
+    subtask = mean_subtask(sums)
+    changes = _changes(measured_types(profile), measured_servers(profile, settings.servers), subtask, settings)
     best = max(changes, key=lambda change: change.gain, default=None)
     is_worth = best is not None and best.gain >= _WORTH
-    return Advice(group, shares[group] / cycle_s if cycle_s else 0.0, cycle_s, best if is_worth else None)
+    return Advice(
+        group=group,
+        share=shares[group] / cycle_s if cycle_s else 0.0,
+        cycle_s=cycle_s,
+        change=best if is_worth else None,
+        smaller_bytes=subtask.bytes_up + subtask.bytes_down if settings.sends_all else None,
+    )
 
 
 def _server_busy(profile: RunProfile, settings: JobSettings) -> float:
