@@ -9,7 +9,7 @@ from vcdl.job import Job, save_job
 from vcdl.job.lr_schedule import USUAL_BOOST
 from vcdl.journal.observer import RunObserver
 from vcdl.models.footprint import Footprint
-from vcdl.models.rate_trial import is_tried
+from vcdl.models.rate_trial import trial_lengths
 from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
@@ -52,13 +52,28 @@ def test_a_rate_at_which_everything_diverges_is_not_raised(tmp_path: Path) -> No
     assert run.prepared.short_job_boost == 1.0
 
 
+@pytest.mark.keras
+def test_where_no_rate_learns_anything_chance_does_not_choose_one(tmp_path: Path) -> None:
+    run = prepared(tmp_path / "run", job(learning_rate={"peak": 1e-9, "short_job_boost": "auto"}))
+    assert run.prepared.short_job_boost == 1.0
+
+
 @pytest.mark.parametrize("rate", [0.003, {"peak": 0.003}, {"peak": 0.003, "short_job_boost": 5.0}])
 def test_the_rate_of_a_job_stays_as_it_is(rate: Any) -> None:
-    assert not is_tried(job(learning_rate=rate).training, 1000, SMALL)
+    assert not trial_lengths(job(learning_rate=rate).training, [1600] * 5, 2, SMALL)
 
 
 @pytest.mark.parametrize(
-    ("steps", "flops", "expected"), [(1000, 1e4, True), (1000, 1e8, False), (59, 1e4, False), (60, 1e4, True)]
+    ("shards", "flops", "lengths"),
+    [
+        ([1600] * 5, 1e4, (60, 120)),
+        ([1600] * 5, 1e8, ()),
+        ([1600] * 5, 1e7, (60,)),
+        ([16] * 29, 1e4, ()),
+        ([16] * 30, 1e4, (60,)),
+    ],
 )
-def test_a_trial_is_small_against_the_job_and_the_machine(steps: int, flops: float, expected: bool) -> None:
-    assert is_tried(job().training, steps, Footprint(flops, 1e3, 100)) is expected
+def test_trials_are_small_against_the_job_and_the_machine(
+    shards: list[int], flops: float, lengths: tuple[int, ...]
+) -> None:
+    assert trial_lengths(job().training, shards, 2, Footprint(flops, 1e3, 100)) == lengths

@@ -19,17 +19,28 @@ if TYPE_CHECKING:
     from vcdl.wire.weights import Vector
 
 _FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-_STEPS = 60
+_LENGTHS = (60, 120, 240, 480)
+"""Steps of a trial; one that shows nothing is followed by the next."""
 _JUDGED = 15
 """The last steps, whose losses are compared."""
+_LEARNT = 0.95
+"""Part of the first losses below which a rate has learnt something: on a plateau rates differ by chance alone."""
 _MOST_FLOPS = 1e11
 """A trial takes no more: some ten seconds of a core."""
 
 
-def is_tried(training: "TrainingSettings", steps: int, footprint: Footprint) -> bool:
-    """Whether the job leaves its rate to a trial, which is small enough beside so many `steps`, and here."""
-    samples = len(_FACTORS) * _STEPS * training.batches_a_step * training.batch_size
-    return training.tries_rates and steps >= _STEPS and samples * footprint.flops_per_sample <= _MOST_FLOPS
+def trial_lengths(
+    training: "TrainingSettings", shard_samples: Sequence[int], epochs: int, footprint: Footprint
+) -> tuple[int, ...]:
+    """Steps of the trials that a job may need: none if its rate is its own, and only such as are small for this machine
+    and beside the steps that it makes in a row with a slot for each shard.
+    """
+    steps = training.steps(shard_samples, epochs)
+    if not training.tries_rates or steps < _LENGTHS[0]:
+        return ()
+    step_flops = len(_FACTORS) * training.batches_a_step * training.batch_size * footprint.flops_per_sample
+    most = min(max(_LENGTHS[0], steps // len(shard_samples)), _MOST_FLOPS / step_flops)
+    return tuple(length for length in _LENGTHS if length <= most)
 
 
 def found_boost(
@@ -39,22 +50,30 @@ def found_boost(
     shards: Sequence[Path],
     normalisation: Normalisation,
     seed: int,
+    lengths: Sequence[int],
 ) -> float:
     """The factor of the peak rate that brings the loss down most in the first steps, from `begin`, weights with
-    moments, shape (n,). Most batches are new: no other data are needed. Raises DataError, FileUnavailable.
+    moments, shape (n,); 1 where none does. Most batches are new: no other data are needed. Raises DataError,
+    FileUnavailable.
     """
-    batches = _STEPS * training.batches_a_step
-    samples = _some_of(shards, normalisation, batches * training.batch_size)
-    rng, count = np.random.default_rng([seed, batches]), len(samples.y)
-    passes = math.ceil(batches * training.batch_size / count)
-    order = np.concatenate([rng.permutation(count) for _ in range(passes)])[: batches * training.batch_size]
-    x, y, weights = samples.loaded()
-    losses = []
-    for factor in _FACTORS:
-        trainer.begin(begin, seed, factor * training.peak_rate, batches)
-        judged = trainer.steps(x, y, order, training.batch_size, weights)[-_JUDGED * training.batches_a_step :]
-        losses.append(float(np.mean(judged)))
-    return _FACTORS[int(np.argmin(np.nan_to_num(losses, nan=math.inf, posinf=math.inf)))]
+    judged = _JUDGED * training.batches_a_step
+    for length in lengths:
+        batches = length * training.batches_a_step
+        samples = _some_of(shards, normalisation, batches * training.batch_size)
+        rng, count = np.random.default_rng([seed, batches]), len(samples.y)
+        passes = math.ceil(batches * training.batch_size / count)
+        order = np.concatenate([rng.permutation(count) for _ in range(passes)])[: batches * training.batch_size]
+        x, y, weights = samples.loaded()
+        first, last = [], []
+        for factor in _FACTORS:
+            trainer.begin(begin, seed, factor * training.peak_rate, batches)
+            losses = trainer.steps(x, y, order, training.batch_size, weights)
+            first.append(float(np.mean(losses[:judged])))
+            last.append(float(np.mean(losses[-judged:])))
+        best = int(np.argmin(np.nan_to_num(last, nan=math.inf, posinf=math.inf)))
+        if last[best] <= _LEARNT * first[0]:
+            return _FACTORS[best]
+    return 1.0
 
 
 def _some_of(shards: Sequence[Path], normalisation: Normalisation, most: int) -> Samples:

@@ -45,7 +45,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
     from vcdl.data import ensure_files, load_dataset, read_samples
     from vcdl.models.fitted import fitted
     from vcdl.models.model_classes import with_model_classes
-    from vcdl.models.rate_trial import found_boost, is_tried
+    from vcdl.models.rate_trial import found_boost, trial_lengths
     from vcdl.models.trial import try_job
     from vcdl.run.own_training import leave_samples, own_step
     from vcdl.wire.frozen import write_frozen
@@ -68,12 +68,11 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
         folder.model_file.write_text(model.json)
         frozen = write_frozen(folder.frozen_file, model.frozen) if model.frozen.size else None
         shard_samples, footprint = tuple(shard.samples for shard in shards), footprint_of(trainer.model)
-        steps = job.training.steps(shard_samples, job.stop.epochs)
         boost = USUAL_BOOST
-        if is_tried(job.training, steps, footprint):
+        if lengths := trial_lengths(job.training, shard_samples, job.stop.epochs, footprint):
             observer.phase("trying learning rates")
             files = [shard.path for shard in shards]
-            boost = found_boost(trainer, job.training, vector, files, normalisation, job.seed)
+            boost = found_boost(trainer, job.training, vector, files, normalisation, job.seed, lengths)
         own_lengths: tuple[float, ...] = ()
         if job.is_for_strangers:
             observer.phase("measuring a step of training")
