@@ -1,6 +1,7 @@
 """A job over pilots that come, go and vanish: each subtask counts once, to the last bit."""
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,18 @@ def test_a_hundred_pilots_half_of_which_vanish_each_hour(pool: Pool, seed: int) 
             break
     assert came > 102
     ends_well(pool)
+
+
+@pytest.mark.slow
+def test_each_pilot_has_its_turn_when_there_are_more_than_subtasks(pool: Pool) -> None:
+    pool.epochs = 6
+    pool.start()
+    for number in range(150):
+        pool.fly(f"p{number}")
+    pool.run()
+    counts = Counter(update.host for update in applied(pool.served.folder.path))
+    assert len(counts) == 150
+    assert max(counts.values()) <= 3
 
 
 @pytest.mark.slow

@@ -268,7 +268,8 @@ class PoolGrid(FolderGrid):
 
     def _hand_out(self) -> None:
         welcome = [pilot for pilot in self._pilots.values() if pilot.host not in self._out]
-        for pilot in [pilot for pilot in welcome if not pilot.tasks]:
+        idle = [pilot for pilot in welcome if not pilot.tasks]
+        for pilot in sorted(idle, key=lambda pilot: pilot.since_s):  # with few subtasks each has its turn
             if not self._waiting:
                 self._take_from_another()
             if self._waiting and not self._give(pilot):
