@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from itertools import groupby, islice
 from pathlib import Path
@@ -122,3 +123,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 256 KiB."""
     with disk_of(256 << 10, tmp_path / "disk") as disk:
         yield disk
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose path is short enough for a Unix socket in it."""
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
+        yield Path(folder)

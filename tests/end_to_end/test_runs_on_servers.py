@@ -1,6 +1,5 @@
 """Whole runs whose weights are on a server that fails in the middle: they wait, say so, and go on by themselves."""
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,13 +27,6 @@ EPOCHS, SHARDS = 20, 8
 OPTIONS = ["--set", f"stop.epochs={EPOCHS}", "--set", "stop.target_accuracy=null", "--set", f"data.shards={SHARDS}"]
 AWAY_S = 1.5
 """Long enough that every process of the run asks for it in vain."""
-
-
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """Short enough for a Unix socket in it."""
-    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
-        yield Path(folder)
 
 
 @contextmanager

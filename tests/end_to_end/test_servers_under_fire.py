@@ -2,9 +2,7 @@
 twice."""
 
 import random
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -65,13 +63,6 @@ def _check(run: ServedRun, updates: int) -> None:
     assert len({update.key for update in rows}) == len(rows) == len(versions) == updates
     assert run.store.version() == max(versions)
     np.testing.assert_array_equal(run.store.read()[1], run.replayed())
-
-
-@pytest.fixture
-def short_folder() -> Iterator[Path]:
-    """Short enough for a Unix socket in it."""
-    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
-        yield Path(folder)
 
 
 @pytest.mark.parametrize("updates", [200, pytest.param(2000, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])

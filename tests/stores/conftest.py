@@ -105,13 +105,6 @@ def retried(call: Callable[[], T]) -> T:
             time.sleep(0.02)
 
 
-@pytest.fixture
-def server_folder() -> Iterator[Path]:
-    """A folder whose path is short enough for a Unix socket in it."""
-    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
-        yield Path(folder)
-
-
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, start_redis(Path(folder)) as server:
@@ -137,11 +130,11 @@ def service(request: pytest.FixtureRequest) -> Service:
 
 
 @pytest.fixture(params=["redis", "mysql"])
-def own_service(request: pytest.FixtureRequest, server_folder: Path) -> Iterator[tuple[Service, PrivateServer]]:
+def own_service(request: pytest.FixtureRequest, short_folder: Path) -> Iterator[tuple[Service, PrivateServer]]:
     """A server of the test's own, which it may kill; a kill -9 does not touch what it has on disk."""
     starting: dict[str, Callable[[], AbstractContextManager[PrivateServer]]] = {
-        "redis": lambda: start_redis(server_folder, "--appendonly", "yes", "--appendfsync", "always"),
-        "mysql": lambda: start_mariadb(server_folder),
+        "redis": lambda: start_redis(short_folder, "--appendonly", "yes", "--appendfsync", "always"),
+        "mysql": lambda: start_mariadb(short_folder),
     }
     with starting[request.param]() as server:
         yield _service(request.param, server.url), server

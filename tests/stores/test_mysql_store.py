@@ -26,9 +26,9 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-def server(server_folder: Path) -> Iterator[PrivateServer]:
+def server(short_folder: Path) -> Iterator[PrivateServer]:
     """A MariaDB of the test's own, which it may kill."""
-    with start_mariadb(server_folder) as server:
+    with start_mariadb(short_folder) as server:
         yield server
 
 

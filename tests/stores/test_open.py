@@ -24,8 +24,8 @@ def tried(url: str) -> None:
 
 
 @pytest.fixture
-def redis(server_folder: Path) -> Iterator[PrivateServer]:
-    with start_redis(server_folder) as server:
+def redis(short_folder: Path) -> Iterator[PrivateServer]:
+    with start_redis(short_folder) as server:
         yield server
 
 
@@ -80,15 +80,15 @@ def test_a_replica_names_its_primary(redis: PrivateServer) -> None:
     tried(redis.url)
 
 
-def test_a_node_of_a_cluster_is_refused(server_folder: Path) -> None:
+def test_a_node_of_a_cluster_is_refused(short_folder: Path) -> None:
     options = ("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf")
-    with start_redis(server_folder, *options) as node, pytest.raises(StoreError, match="Redis Cluster, which VCDL"):
+    with start_redis(short_folder, *options) as node, pytest.raises(StoreError, match="Redis Cluster, which VCDL"):
         tried(node.url)
 
 
-def test_a_sentinel_is_refused(server_folder: Path) -> None:
+def test_a_sentinel_is_refused(short_folder: Path) -> None:
     needs(REDIS_PROGRAM)
-    file, socket = server_folder / "sentinel.conf", server_folder / "sentinel.sock"
+    file, socket = short_folder / "sentinel.conf", short_folder / "sentinel.sock"
     file.write_text(f"port 0\nunixsocket {socket}\nsentinel monitor primary 127.0.0.1 1 1\n")
     program = shutil.which(REDIS_PROGRAM)
     with subprocess.Popen([str(program), str(file), "--sentinel"], stdout=subprocess.DEVNULL) as sentinel:

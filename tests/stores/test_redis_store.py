@@ -24,15 +24,15 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-def server(server_folder: Path) -> Iterator[PrivateServer]:
+def server(short_folder: Path) -> Iterator[PrivateServer]:
     """A Redis of the test's own, with its append-only file, which a kill -9 does not touch."""
-    with start_redis(server_folder, "--appendonly", "yes", "--appendfsync", "always") as server:
+    with start_redis(short_folder, "--appendonly", "yes", "--appendfsync", "always") as server:
         yield server
 
 
 @pytest.fixture
-def forgetful(server_folder: Path) -> Iterator[PrivateServer]:
-    with start_redis(server_folder) as server:
+def forgetful(short_folder: Path) -> Iterator[PrivateServer]:
+    with start_redis(short_folder) as server:
         yield server
 
 

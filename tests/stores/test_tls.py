@@ -57,20 +57,20 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def redis_port(server_folder: Path, certificates: Certificates) -> Iterator[int]:
+def redis_port(short_folder: Path, certificates: Certificates) -> Iterator[int]:
     port = free_port()
     with start_redis(
-        server_folder, "--tls-port", str(port), "--tls-cert-file", str(certificates.certificate), "--tls-key-file",
+        short_folder, "--tls-port", str(port), "--tls-cert-file", str(certificates.certificate), "--tls-key-file",
         str(certificates.key), "--tls-ca-cert-file", str(certificates.ca), "--tls-auth-clients", "no",
     ):  # fmt: skip
         yield port
 
 
 @pytest.fixture
-def mysql_port(server_folder: Path, certificates: Certificates) -> Iterator[int]:
+def mysql_port(short_folder: Path, certificates: Certificates) -> Iterator[int]:
     port = free_port()
     with start_mariadb(
-        server_folder,
+        short_folder,
         "--skip-networking=0",
         "--bind-address=127.0.0.1,127.0.0.2",
         f"--port={port}",
