@@ -45,20 +45,6 @@ def route(method: str, path: str) -> Callable[[Answer], Answer]:
 
 
 @dataclass
-class Life:
-    """The life of one machine, for the sums of a test."""
-
-    id: str
-    """ZONE/NAME."""
-    type: str
-    zone: str
-    launched_s: float
-    ended_s: float | None = None
-    ending: str = ""
-    """The type of the operation that ended it: delete, or compute.instances.preempted."""
-
-
-@dataclass
 class _Operation:
     json: Json
     at: str
@@ -67,15 +53,14 @@ class _Operation:
     """By the cloud's clock, which stands still during the operation."""
     due_s: float
     """time.monotonic() at which it is done."""
-    finish: Callable[["_Operation"], None]
+    finish: Callable[["_Operation"], object]
     """Called when it is done; may write an error into the JSON."""
 
 
 class FakeCompute:
     """Calls may come from several threads. `clock`: the Unix time of everything; it may be virtual.
 
-    An operation takes `operation_s` of real time and none of the clock's, and takes effect at its end. A machine is
-    billed from the clock's time of the request for its insertion to that for its deletion or its preemption.
+    An operation takes `operation_s` of real time and none of the clock's, and takes effect at its end.
     """
 
     def __init__(self, project: str, clock: Callable[[], float] = time.time, operation_s: float = 0.01) -> None:
@@ -88,8 +73,6 @@ class FakeCompute:
         """Disks that a test added, by ZONE/NAME."""
         self.said = ""
         """The serial port of every machine."""
-        self.lives: list[Life] = []
-        """All machines that ever existed, in order."""
         self.left: dict[tuple[str, str], int] = {}
         """Remaining machines of a pool, by (zone, type); a pool that is not named is unlimited."""
         self.quota_vcpus: dict[str, int] = {}
@@ -118,7 +101,9 @@ class FakeCompute:
         """Preempt a machine, which is gone at once (instanceTerminationAction DELETE)."""
         with self.lock:
             self.finish_due()
-            preemption = self._begin(self._machine(id), "compute.instances.preempted", lambda o: self._remove(id, o))
+            preemption = self._begin(
+                self._machine(id), "compute.instances.preempted", lambda _: self.machines.pop(id, None)
+            )
             preemption.due_s = 0.0
             self.finish_due()
 
@@ -179,7 +164,7 @@ class FakeCompute:
     def delete_instance(self, query: Query, body: Json, zone: str, name: str) -> Json:
         machine = self._machine(id := f"{zone}/{name}")
         machine["status"] = "STOPPING"
-        return self._begin(machine, "delete", lambda operation: self._remove(id, operation)).json
+        return self._begin(machine, "delete", lambda _: self.machines.pop(id, None)).json
 
     @route("DELETE", "zones/*/disks/*")
     def delete_disk(self, query: Query, body: Json, zone: str, name: str) -> Json:
@@ -302,7 +287,6 @@ class FakeCompute:
             "metadata": {**properties.get("metadata", {}), "fingerprint": self._number()},
             "disks": [{**properties["disks"][0], "source": f"{self._url(zone)}/disks/{name}"}],
         }  # fmt: skip
-        self.lives.append(Life(f"{zone}/{name}", type, zone, now_s))
 
     def _report(self, pools: list[tuple[str, str]], code: str, words: str, group: str) -> None:
         for zone, type in pools:
@@ -316,17 +300,12 @@ class FakeCompute:
         vcpus = sum(MACHINE_TYPES[type].vcpus for type in (*in_use, *(type for _, type in granted)))
         return vcpus > self.quota_vcpus.get(region, vcpus)
 
-    def _remove(self, id: str, operation: _Operation) -> None:
-        if self.machines.pop(id, None) is not None:
-            life = next(life for life in reversed(self.lives) if life.id == id)
-            life.ended_s, life.ending = operation.began_s, operation.json["operationType"]
-
     def _machine(self, id: str) -> Json:
         if id not in self.machines:
             raise not_found(f"instances/{id}")
         return self.machines[id]
 
-    def _begin(self, target: Json, type: str, finish: Callable[[_Operation], None] = lambda _: None) -> _Operation:
+    def _begin(self, target: Json, type: str, finish: Callable[[_Operation], object] = lambda _: None) -> _Operation:
         now_s = self.clock()
         number = self._number()
         place = str(target["zone"]).rsplit("/", 1)[-1]
