@@ -77,6 +77,11 @@ def test_the_status_shows_instances_goal_control_loop_and_cooldowns(
     assert vcdl_fleet("status", "--json") == ExitCode.OK
     shown = json.loads(capsys.readouterr().out)
     assert (shown["have"], shown["goal"], len(shown["instances"]), shown["process"]) == (40, "up", 5, None)
+    vcdl_fleet("drain")
+    fleet.later(60)
+    capsys.readouterr()
+    vcdl_fleet("status")
+    assert sum(line.endswith("draining for 1 min 00 s") for line in capsys.readouterr().out.splitlines()) == 5
 
 
 def test_scale_needs_a_fleet_that_is_up_and_a_number_within_the_maximum(
