@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx2
 
 from benchmarks.service_runs import write_run
+from tests.web.served import chromium
 from vcdl.run.kind import BOINC
 
 _ASKED = 400
@@ -76,6 +77,28 @@ def answers(serving: Serving, paths: list[str]) -> None:
                 f"{path:<40} first {first_s:6.2f} s  median {1000 * statistics.median(times_s):6.1f} ms  "
                 f"p95 {1000 * p95:6.1f} ms  {size_kb:6.1f} kB"
             )
+
+
+def painted(serving: Serving, path: str) -> None:
+    """Print how soon a real browser shows a page, without its script, and after it."""
+    with chromium() as browser:
+        for scripted in (False, True):
+            context = browser.new_context(java_script_enabled=scripted)
+            context.add_cookies(
+                [{"name": name, "value": value, "url": serving.url} for name, value in serving.cookies.items()]
+            )
+            page = context.new_page()
+            page.goto(serving.url + path)  # the browser itself has started
+            begin_s = time.perf_counter()
+            page.goto(serving.url + path)
+            page.locator("main").wait_for()
+            words = f"{1000 * (time.perf_counter() - begin_s):.0f} ms until its content is there"
+            if scripted:
+                paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+                page.wait_for_function(paint)
+                words += f", first paint after {page.evaluate(paint):.0f} ms"
+            print(f"{path} in Chromium, {'with' if scripted else 'without'} script: {words}")
+            context.close()
 
 
 async def watch(serving: Serving, path: str, watchers: int, is_over: Callable[[], bool]) -> int:
@@ -157,6 +180,7 @@ def main() -> None:
         serving = Serving(runs)
         answers(serving, ["/api/v1/jobs/large", "/jobs/large", "/api/v1/jobs", "/", "/metrics"])
         print(f"then {serving.memory_mb:.0f} MB")
+        painted(serving, "/")
         serving.end()
         beside(folder, arguments.watchers)
     finally:

@@ -9,6 +9,8 @@ import pytest
 from tests.recorded_run import FIRST_SESSION, SECOND_SESSION, recorded
 from tests.run_folders import make_run
 from tests.web.served import Served, chromium, looking, served
+from vcdl.commands.serve import page_of
+from vcdl.errors.backoff import wait_until
 from vcdl.journal.events import Recorded
 from vcdl.run.folder import RunFolder
 from vcdl.run.kind import BOINC
@@ -111,3 +113,23 @@ def test_a_page_is_whole_without_any_script(run: RunFolder, service: Served, bro
     assert page.get_by_role("img").count() >= 4
     assert all(page.get_by_role("img").nth(place).get_attribute("aria-label") for place in range(4))
     context.close()
+
+
+def test_a_run_with_web_opens_its_page_and_ends_its_service(
+    tmp_path: Path, browser: "Browser", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, opened = make_run(tmp_path / "runs" / "demo"), tmp_path / "opened"
+    starter = tmp_path / "browser"
+    starter.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
+    starter.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{starter} %s")
+    with page_of(run.path):
+        assert wait_until(opened.exists, 30)
+        page = browser.new_page()
+        page.goto(opened.read_text().strip())
+        page.wait_for_url("**/jobs/demo")
+        assert page.locator("h1").inner_text() == "demo"
+        address = page.url
+    with pytest.raises(Exception, match="ERR_CONNECTION_REFUSED"):
+        page.goto(address)
+    page.close()
