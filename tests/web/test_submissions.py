@@ -14,6 +14,7 @@ from tests.run_folders import make_run
 from tests.web.asking import asking
 from vcdl.job import load_frozen_job
 from vcdl.web.accounts import Accounts
+from vcdl.web.guard import CHUNK_BYTES
 from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner
 from vcdl.web.sessions import FOLDER, Caller, Role
 from vcdl.web.submissions import Submissions
@@ -162,6 +163,14 @@ def test_a_submitter_has_so_many_open_jobs_and_a_reader_none(sender: Sender) -> 
     sender.client.headers["authorization"] = f"Bearer {Accounts(sender.runs).add('bob', Role.READER, 1)}"
     assert sender.send(JOB)[0] == 403
     assert sender.put(b"x")[0] == 403
+
+
+def test_the_data_of_a_submitters_open_jobs_are_bounded(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcdl.web.submissions._OPEN_BYTES", CHUNK_BYTES + 5000)
+    job = {**JOB, "data": {"npz": "data.npz", "shards": 4}}
+    files = {"data.npz": [sender.put(bytes(4000))[1]]}
+    assert sender.send(job, files=files) == (202, "away")
+    assert "may hold 8.0 MiB of data" in sender.send(job, "key-third", files)[1]
 
 
 def test_the_money_of_a_fleet_is_planned_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

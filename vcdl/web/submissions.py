@@ -24,11 +24,13 @@ from pydantic import BaseModel
 
 from vcdl.errors import JobError, folder_errors
 from vcdl.job import load_job, save_job
+from vcdl.report.wording import size
 from vcdl.run.folder import RunFolder
 from vcdl.web.accounts import Accounts
 from vcdl.web.budgets import Budgets
 from vcdl.web.catalogue import project_of
 from vcdl.web.chunks import ChunkStore
+from vcdl.web.guard import CHUNK_BYTES
 from vcdl.web.sessions import Caller, Role, service_folder
 
 _FILE = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}(\.[a-z0-9]{1,10}){1,3}")
@@ -45,6 +47,8 @@ _CHECK_S = 180.0
 _PROCESS, _LOOKED_AT = "process", "looked-at-"
 _OPEN_JOBS = 10
 """Jobs of a submitter that may be open at a time."""
+_OPEN_BYTES = 50 << 30
+"""The data that they may hold, counted in whole chunks."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Submissions:
                 if known[0] != digest:
                     raise JobError("this Idempotency-Key was used for another job: take a new one")
                 return known[1]
-            self._check_quota(caller)
+            self._check_quota(caller, files)
             values = _checked_values(text, {file.name for file in files})
             name = self._free_name(str(values.get("name", "")))
             folder = self._folder / name
@@ -135,10 +139,14 @@ class Submissions:
     def _has_begun(self, name: str) -> bool:
         return RunFolder(self._runs / name).prepared_file.is_file()
 
-    def _check_quota(self, caller: Caller) -> None:
+    def _check_quota(self, caller: Caller, files: list[SentFile]) -> None:
         jobs = [name for name in self._accounts.submitted_jobs(caller.name) if not self._is_over(name)]
         if len(jobs) >= _OPEN_JOBS and caller.role < Role.OPERATOR:
             raise JobError(f"{caller.name} has {len(jobs)} open jobs, and may have {_OPEN_JOBS}: wait for one to end")
+        held = sum(path.stat().st_size for name in jobs for path in (self._folder / name).glob("*"))
+        held += sum(len(file.chunks) for file in files) * CHUNK_BYTES
+        if held > _OPEN_BYTES and caller.role < Role.OPERATOR:
+            raise JobError(f"the open jobs of {caller.name} may hold {size(_OPEN_BYTES)} of data: wait for one to end")
 
     def _is_over(self, name: str) -> bool:
         return bool(self.failure(name)) or RunFolder(self._runs / name).summary_file.is_file()
