@@ -55,7 +55,8 @@ def test_a_full_server_asks_for_another() -> None:
 
 def test_links_that_take_the_time_ask_for_a_codec() -> None:
     far = run_of({}, train_s=1.0)
-    said = words(far, JobSettings(2, sends_all=True))
-    assert said.startswith("the way to the hosts and back takes 8")
-    assert "`transport` sends a part of the 1010 bytes that travel" in said
+    asked = "`transport` sends a part of its 1010 bytes"
+    assert asked in words(far, JobSettings(2, sends_all=True))
+    assert asked in words(far, JobSettings(SHARDS, sends_all=True)), "beside another change"
     assert "no key of the job" in words(far, JobSettings(2)), "its uploads are small already"
+    assert asked not in words(run_of({}, train_s=7.8), JobSettings(2, sends_all=True))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from vcdl.planner.throughput import HostType, Servers, Subtask, throughput
 from vcdl.profile.measured_hosts import mean_subtask, measured_servers, measured_types
-from vcdl.profile.stages import AWAY, FOLD, RunProfile
+from vcdl.profile.stages import AWAY, FOLD, TRAIN, RunProfile
 from vcdl.report.wording import duration, size
 
 if TYPE_CHECKING:
@@ -19,13 +19,12 @@ _OVERHEAD = 0.1
 """Share of a subtask's time on its host that is good enough for what is not training."""
 _BUSY = 0.8
 """Share of its time from which on a server holds its hosts up."""
-_ON_THE_WAY = "the way to the hosts and back"
 _GROUPS = {
     "start-up": ("start", "build", "prepare", "first"),
     "training": ("train",),
     "suspension": ("paused",),
     "checkpoints and output": ("checkpoint", "write"),
-    _ON_THE_WAY: (AWAY,),
+    "the way to the hosts and back": (AWAY,),
 }
 """Everyday names of the stages of a subtask's cycle; while it waits on its host, another one is trained there."""
 
@@ -70,21 +69,25 @@ class Advice:
     """Mean seconds from a host's beginning with a subtask to its next one."""
     change: SettingChange | None
     smaller_bytes: float | None = None
-    """Bytes that travel for a subtask, of which a codec would send a part; None: one does already."""
+    """Bytes that travel for a subtask, where that takes longer than training it and no codec makes them less."""
 
     def words(self) -> str:
-        """The sentence."""
-        where = f"{self.group} takes {self.share:.0%} of the {_seconds(self.cycle_s)} that a host spends on a subtask"
+        """The sentence, and a second one where links may be slow."""
+        said = f"{self.group} takes {self.share:.0%} of the {_seconds(self.cycle_s)} that a host spends on a subtask"
         if self.change is not None:
-            return f"{where}: {self.change.words()}."
-        if self.group == "training":
-            return f"{where}: nothing holds the job up, and only more or faster hosts would make it faster."
-        if self.group == _ON_THE_WAY and self.smaller_bytes is not None:
-            return (
-                f"{where}: if links are slow, `transport` sends a part of the {size(self.smaller_bytes)} that travel "
-                "for each (docs/codecs.md, Uploads that fit the link)."
-            )
-        return f"{where}, and no key of the job would change that by a tenth or more."
+            said = f"{said}: {self.change.words()}."
+        elif self.group == "training":
+            said = f"{said}: nothing holds the job up, and only more or faster hosts would make it faster."
+        elif self.smaller_bytes is None:
+            said = f"{said}, and no key of the job would change that by a tenth or more."
+        else:
+            said = f"{said}."
+        if self.smaller_bytes is None:
+            return said
+        return (
+            f"{said} A subtask is longer on the way than in training: if links are slow, `transport` sends a part of "
+            f"its {size(self.smaller_bytes)} (docs/codecs.md, Uploads that fit the link)."
+        )
 
 
 def advise(profile: RunProfile, settings: JobSettings) -> Advice | None:
@@ -102,12 +105,13 @@ def advise(profile: RunProfile, settings: JobSettings) -> Advice | None:
     changes = _changes(measured_types(profile), measured_servers(profile, settings.servers), subtask, settings)
     best = max(changes, key=lambda change: change.gain, default=None)
     is_worth = best is not None and best.gain >= _WORTH
+    is_far = settings.sends_all and sums.mean_s(AWAY) > sums.mean_s(TRAIN)
     return Advice(
         group=group,
         share=shares[group] / cycle_s if cycle_s else 0.0,
         cycle_s=cycle_s,
         change=best if is_worth else None,
-        smaller_bytes=subtask.bytes_up + subtask.bytes_down if settings.sends_all else None,
+        smaller_bytes=subtask.bytes_up + subtask.bytes_down if is_far else None,
     )
 
 
