@@ -1,6 +1,4 @@
-"""`python -m vcdl.api.child`: carries out one order from its standard input, which stays open; when it closes, the
-program is gone and the run pauses. Messages are lines of JSON on its standard output.
-"""
+"""`python -m vcdl.api.child`: carries out an order from its standard input; when that closes, the run pauses."""
 
 import contextlib
 import json

@@ -15,8 +15,8 @@ _NOT_SAID = frozenset({"name", "learning_rate", "dtype"})
 
 
 def training_of(model: Any, code: OwnCode | None = None) -> dict[str, Any]:
-    """The keys of `training` that the model was compiled with; empty: it was not. `code`: what the job brings. Raises
-    JobError for what is neither of Keras nor there.
+    """The keys of `training` that the model was compiled with; none: it was not. Raises JobError for what is not
+    Keras'.
     """
     config = model.get_compile_config() if getattr(model, "compiled", False) else None
     if not config:
@@ -58,9 +58,7 @@ def _given_metrics(model: Any, count: int) -> list[Any]:
 
 
 def _as_peak(rate: float, optimizer: Any) -> Any:
-    """The rate as the peak of a default course, with which clients come further. The optimizer's own rate was hardly
-    chosen: the job's default takes its place. No trial goes far beyond a chosen one.
-    """
+    """The rate as the peak of a default course; the optimizer's own was hardly chosen, so the job's replaces it."""
     name, own_rate = type(optimizer).__name__, inspect.signature(type(optimizer)).parameters["learning_rate"].default
     usual = usual_rate(Named(name)).model_dump(mode="json", exclude_none=True)
     return usual if rate == own_rate else {**usual, "peak": rate, "short_job_boost": USUAL_BOOST}

@@ -49,9 +49,7 @@ def as_array(name: str, value: Any) -> "Array":
 
 
 def as_arrays(name: str, value: Any, ends: Sequence[str], what: str) -> "dict[str, Array]":
-    """Samples by input, or labels by output; a single one has no name. Several: a dict by `ends`' names, or a list.
-    `what`: inputs or outputs, for messages. Raises DataError.
-    """
+    """Samples by input, or labels by output. `what`: inputs or outputs, for messages. Raises DataError."""
     if len(ends) < 2:
         return {"": as_array(name, value)}
     if isinstance(value, dict) and set(value) == set(ends):
@@ -149,9 +147,7 @@ def see_that_it_is_a_model(model: Any) -> None:
 
 
 def see_that_it_can_travel(model: Any, inputs: "Mapping[str, Array]", code: OwnCode | None) -> None:
-    """Build a model as `fit` would, and refuse at once one that no client would load. `inputs`: training samples by
-    array; `code`: what the job brings. Raises DataError, ModelError.
-    """
+    """Build a model as `fit` would, and refuse at once one that no client would load. Raises DataError, ModelError."""
     import keras
 
     from vcdl.client.model import checked_config, know_ends

@@ -30,8 +30,8 @@ def is_stream(value: Any) -> bool:
 
 
 def spooled(name: str, stream: Any, folder: Path, part: str, axes: int | None) -> "dict[str, Array]":
-    """Write a stream of pairs (x, y) into a folder, mapped: `x_train`, `y_train`. `axes`: of a sample; None: the stream
-    gives batches, except one with `__getitem__`. Raises DataError, RunFolderError.
+    """Write a stream of pairs into a folder, mapped; `axes`: of a sample; None: batches. Raises DataError,
+    RunFolderError.
     """
     import numpy as np
 

@@ -13,8 +13,7 @@ from vcdl.errors.refusal import Refusal, Refused
 _LONGEST = 4.0
 """Longest whole step in usual lengths; honest ones stay below 2.1, with very different data, too (decision 025)."""
 _FURTHEST = 50.0
-"""Longest step of a single trained variable in its usual lengths; honest ones stay below 8. Moments are limited only:
-early in a job honest second moments grow a hundredfold.
+"""Longest step of a single trained variable in its usual lengths; honest ones stay below 8. Moments have a limit only.
 """
 _AGAINST = 0.4
 """A step is against a direction when its cosine with it is below minus this part of the usual one."""

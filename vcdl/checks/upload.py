@@ -63,9 +63,7 @@ class UploadCheck:
         return header
 
     def examine(self, path: Path, workunit: str, base: Path | None = None) -> UpdateHeader:
-        """Check all of an upload for `workunit`, block by block, and accept it; returns its header. `base`: the
-        snapshot of its base, for differences. Raises Refused, FileUnavailable.
-        """
+        """Check and accept an upload; returns its header. `base`: for differences. Raises Refused, FileUnavailable."""
         header = self.read_header(path, workunit)
         meter, room = NormMeter(self.layout), np.empty(min(CHUNK, self.layout.size), np.float32)
         with opened_upload(path, self.up, base if self.up.is_difference else None) as upload:

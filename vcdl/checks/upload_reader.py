@@ -25,9 +25,7 @@ class UploadReader:
         self._room = np.empty(0, np.float32)
 
     def read(self, begin: int, out: Vector, base_out: Vector | None = None) -> Vector | None:
-        """Read the client's weights from `begin` on into `out`, shape (m,), in order. Returns the base's, shape (m,),
-        in `base_out` or until the next call; None without. Raises Refused, FileUnavailable.
-        """
+        """Read the client's weights from `begin` on into `out`; returns the base's. Raises Refused, FileUnavailable."""
         try:
             self._upload.read(begin, out)
         except WeightsFileError as error:
@@ -60,9 +58,7 @@ class UploadReader:
 
 @contextmanager
 def opened_upload(path: Path, encoding: Encoding, base: Path | None = None) -> Iterator[UploadReader]:
-    """Open an upload, once size and all but its weights are found right. `base`: the snapshot of its base, for a
-    difference or a rule that needs it. Raises Refused, FileUnavailable.
-    """
+    """Open an upload, all but its weights found right. `base`: its base's snapshot. Raises Refused, FileUnavailable."""
     if encoding.is_difference and base is None:
         raise ValueError("a difference came without its base: this is a bug in vcdl")
     with ExitStack() as opened:

@@ -1,6 +1,4 @@
-"""`python -m vcdl.client [FOLDER]`: train the workunit in a folder by hand. Ctrl-C leaves a checkpoint, from which the
-same command goes on. `--help` has the exit codes.
-"""
+"""`python -m vcdl.client [FOLDER]`: train a folder's workunit by hand. Ctrl-C leaves a checkpoint to go on from."""
 
 import argparse
 import os

@@ -1,6 +1,4 @@
-"""The order in which a shard's samples are trained, fixed by the workunit. It follows from the subtask's seed. Where
-subtasks end by time, all of a shard share one endless order, each from where those before came to.
-"""
+"""The order of a shard's samples, by the subtask's seed; all subtasks that end by time share one endless order."""
 
 import numpy as np
 import numpy.typing as npt

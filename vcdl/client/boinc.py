@@ -1,6 +1,4 @@
-"""`python -m vcdl.client.boinc` in a slot: train the task that a BOINC client started; without one, as `vcdl.client`. A
-delivered Python unpacks its packages first: what needs NumPy is imported after that.
-"""
+"""`python -m vcdl.client.boinc` in a slot: train a BOINC client's task. A delivered Python unpacks NumPy first."""
 
 import argparse
 import logging

@@ -1,6 +1,4 @@
-"""The shared memory between the BOINC client and a task: eight channels of 1024 bytes, a flag and a text that ends with
-0. The sender writes the text, then the flag; the receiver takes the text and clears the flag.
-"""
+"""The shared memory between the BOINC client and a task: eight channels of 1024 bytes, a flag and a text ended by 0."""
 
 import mmap
 from enum import IntEnum

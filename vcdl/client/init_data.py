@@ -1,6 +1,4 @@
-"""Read init_data.xml, the BOINC client's description of a task. It holds the volunteer's account key: only the values
-below are kept, and no message quotes the file.
-"""
+"""Read a task's init_data.xml. It holds the volunteer's account key: nothing else is kept, no message quotes it."""
 
 import math
 import re

@@ -68,9 +68,7 @@ def read_shard(
     input_shapes: Mapping[str, tuple[int | None, ...]],
     outputs: Sequence[str] = (),
 ) -> Shard:
-    """The training data, normalised. Raises WorkunitError. `input_shapes`: the shape of one sample by the input's name,
-    None for any size; a single input has no name. `outputs`: names of several outputs.
-    """
+    """The training data, normalised. `input_shapes`: of one sample by input. Raises WorkunitError."""
     try:
         with opened_npz(folder / SHARD_FILE) as file:
             if not {"x"} <= set(file.names) - {ENDS, SHAPE} <= {"x", "y", "weights"}:

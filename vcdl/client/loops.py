@@ -1,6 +1,4 @@
-"""Many batches in one call, without Keras' work between two of them: a millisecond of Python each, and on JAX the whole
-state. Results are those of `train_on_batch` to the last bit, however batches are spread over calls.
-"""
+"""Many batches in one call, with the results of `train_on_batch` to the last bit, without its milliseconds."""
 
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -82,9 +80,7 @@ class _GraphLoop:
 
 
 def _traced_loop(model: Any, kinds: Any) -> Any:
-    """(data, order, batch size) → the mean loss of each batch before its step, of shape (batches,). `kinds`: the types
-    of the data, for any number of samples, so that it is traced once.
-    """
+    """(data, order, batch size) → each batch's mean loss before its step. `kinds`: types of the data, traced once."""
     import tensorflow as tf
 
     signature = (kinds, tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32))
@@ -130,9 +126,7 @@ class _StateLoop:
 
 
 def _compiled_step(model: Any) -> Any:
-    """(trained, optimizer's, other variables, fresh metrics, data) → the batch's mean loss before its step, and the
-    first three after it. The step reuses the memory of what it trains; the others may be large, and are handed through.
-    """
+    """(trained, optimizer's, others, metrics, data) → the loss before the step, the first three after it, in place."""
     import jax
 
     def step(trained: Any, optimizer: Any, others: Any, fresh: Any, data: Any) -> Any:

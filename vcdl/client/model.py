@@ -1,6 +1,4 @@
-"""Load a model from its JSON without ever running code that came with it: every object must be listed in
-`vcdl.client.allowed`, or be of the job's own code where this process may run it. Only then does Keras see it.
-"""
+"""Load a model from its JSON without running code that came with it: all is in `vcdl.client.allowed`, or the job's."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -41,9 +39,7 @@ TARGET_SCALE = "target_scale"
 
 
 def load_model(model_json: str, *, draws_weights: bool = True) -> Any:
-    """Load the built, uncompiled keras.Model that `model.to_json()` described. Raises ModelError. `draws_weights`:
-    whether weights are drawn at random where it says so; they are 0 otherwise.
-    """
+    """Load the keras.Model that `to_json()` described; weights are 0 unless `draws_weights`. Raises ModelError."""
     config, code = _checked(model_json)
     objects = {} if code is None else code.objects(_objects(config))
     if not draws_weights:

@@ -1,6 +1,4 @@
-"""The optimizer variables that travel with the weights: Adam needs a thousand steps to learn its second moments. The
-step count travels, too. A first moment that stays begins at zero, for which the rate makes up (docs/decisions/035).
-"""
+"""The optimizer variables that travel with the weights: Adam needs a thousand steps to learn its second moments."""
 
 import re
 from collections.abc import Iterator

@@ -1,6 +1,4 @@
-"""Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon): each matrix takes steps of one length in all
-directions. Unlike in Keras, the model says which weights are matrices. AdamW trains the others.
-"""
+"""Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon), for what the model says are matrices."""
 
 import math
 import re
@@ -44,9 +42,7 @@ class Muon(keras.optimizers.Muon):  # type: ignore[misc]
 
 
 def rows_of(model: Any) -> dict[int, int]:
-    """The trained matrices but those of last layers and embeddings: rows by the id of the variable. A convolution's
-    kernel is (positions × channels in, channels out), one of EinsumDense (what is summed over, the rest).
-    """
+    """The trained matrices but those of last layers and embeddings: rows by the id of the variable."""
     last = last_layers(model)
     rows = {}
     for layer in model._flatten_layers(include_self=False):

@@ -21,9 +21,7 @@ def limit_threads(threads: int) -> dict[str, str]:
 
 
 def device_environment(init: InitData, visible: str | None) -> dict[str, str]:
-    """Variables that leave a Keras backend only this task's device, read at its import. `visible`: CUDA_VISIBLE_DEVICES
-    of the BOINC client, which numbers only devices visible to it; None: unset.
-    """
+    """Variables that leave Keras only this task's device; `visible`: the BOINC client's CUDA_VISIBLE_DEVICES."""
     if not _has_nvidia_gpu(init):
         return {"CUDA_VISIBLE_DEVICES": "-1"}
     devices = visible.split(",") if visible else []

@@ -57,9 +57,7 @@ def train_task(
 
 
 def _before_s(slot: Path, project: Path) -> dict[str, float]:
-    """Seconds of the start, and those that the task waited for its process: since its files came, which the client
-    copies at the last moment, or since its checkpoint. Raises WorkunitError.
-    """
+    """Seconds of the start, and of waiting for a process since the files or the checkpoint. Raises WorkunitError."""
     came = project / read_workunit(slot).description_file
     import keras  # noqa: F401  the start of a process ends with it
 

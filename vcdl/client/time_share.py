@@ -1,6 +1,4 @@
-"""The share of a task's time that has passed, from which BOINC's client extrapolates the rest. The share that is
-trained is none: the start takes most of a short task, which then passed for one of ten hours.
-"""
+"""The share of a task's time that has passed, for BOINC's estimate: the start takes most of a short task."""
 
 import time
 from collections.abc import Callable

@@ -45,9 +45,7 @@ class Trainer:
     """The time that a call of `steps` should take: between two calls the supervisor is asked."""
 
     def __init__(self, model_json: str, training: Training, frozen: Vector | None = None) -> None:
-        """`frozen`: the weights that no training changes, shape (m,); None: fresh ones. Raises ModelError (not safe, or
-        cannot be built), JobError (unknown optimizer or loss), WeightsFileError (not of this model).
-        """
+        """`frozen`: the weights that nothing changes; None: fresh. Raises ModelError, JobError, WeightsFileError."""
         # Of a workunit all weights come from its files.
         self.model = load_model(model_json, draws_weights=frozen is None)
         if frozen is not None:
@@ -84,8 +82,8 @@ class Trainer:
         return np.concatenate([weights, self._moments.values()])
 
     def begin(self, weights: Vector, seed: int, learning_rate: float, steps: int) -> None:
-        """Forget the previous workunit: these weights with their moments, a fresh optimizer, randomness from `seed`,
-        for so many `steps` (batches). Raises WeightsFileError when the weights do not fit.
+        """Forget the previous workunit: weights with moments, fresh optimizer, `seed`, `steps`. Raises
+        WeightsFileError.
         """
         import keras
 
@@ -120,9 +118,7 @@ class Trainer:
         batch_size: int,
         weights: npt.NDArray[np.float32] | None = None,
     ) -> list[float]:
-        """Train a shard's samples in this order; returns each batch's mean loss before its step. `weights`: how much
-        each sample counts, shape (n,); None: all alike.
-        """
+        """Train samples in order; returns each batch's loss before its step. `weights`: each one's; None: alike."""
         begun_s = time.perf_counter()
         losses = self._loop.steps((x, y) if weights is None else (x, y, weights), order, batch_size)
         self._batch_s = (time.perf_counter() - begun_s) / len(losses)

@@ -1,6 +1,4 @@
-"""The supervisor of a training under BOINC's wrapper (Windows), which suspends the task and counts its time. It reads
-fraction_done.txt, takes a new checkpoint.npz for a checkpoint, and ends a task with SIGTERM, or at once.
-"""
+"""The supervisor under BOINC's wrapper (Windows), which suspends the task, and ends it by SIGTERM, or at once."""
 
 import contextlib
 import os

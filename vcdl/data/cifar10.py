@@ -33,9 +33,7 @@ _ADVICE = (
 
 
 def load(local: Path | None) -> DataSource:
-    """The 50 000 training and 10 000 test images, uint8 of shape (n, 32, 32, 3), in `local`, then ~/.keras/datasets:
-    the binary archive, or its folder. Raises DataError.
-    """
+    """50 000 training and 10 000 test images, uint8 (n, 32, 32, 3), of `local` or Keras' cache. Raises DataError."""
     for folder in filter(None, (local, Path.home() / ".keras" / "datasets")):
         if (folder / _ARCHIVE).exists():
             return _from_archive(folder / _ARCHIVE)

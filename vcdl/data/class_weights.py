@@ -12,9 +12,7 @@ from vcdl.job.class_weight import ClassWeight
 
 
 def with_class_weights(dataset: Dataset, given: ClassWeight | None) -> Dataset:
-    """The data set whose training and validation samples also count by their class; one without a weight has 1.
-    `balanced`: n / (classes · samples of the class). Raises JobError for no class's name, or no class.
-    """
+    """The data set whose samples also count by class; `balanced`: n / (classes · samples of it). Raises JobError."""
     if given is None:
         return dataset
     if dataset.classes is None or dataset.y_train.ndim != 1:

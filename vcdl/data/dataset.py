@@ -148,9 +148,7 @@ def array_name(part: str, name: str) -> str:
 
 
 def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") -> Part:
-    """`x` and `y` as a Part: labels as given, or float32 for numbers. `name`, `output`: for messages. Raises DataError:
-    object arrays, different lengths, numbers beyond float32, labels of another shape.
-    """
+    """`x` and `y` as a Part. `name`, `output`: for messages. Raises DataError for what no model could train on."""
     x_name, y_name = f"x_{name}", array_name(f"y_{name}", output)
     inputs = {array_name(x_name, of): part for of, part in parts_of(x).items()}
     has_classes = task in HAS_CLASSES

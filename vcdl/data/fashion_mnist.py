@@ -1,6 +1,4 @@
-"""Fashion-MNIST (Xiao, Rasul, Vollgraf 2017): 70 000 grey images of 28 × 28 in ten classes, of a local copy, also
-Debian's package, or Keras' loader. Debian repacks the files: sums cover their content.
-"""
+"""Fashion-MNIST (Xiao, Rasul, Vollgraf 2017). Debian repacks the files of its package: sums cover their content."""
 
 import gzip
 import zlib

@@ -1,6 +1,4 @@
-"""Surveys kept from one command to the next, in `vcdl/surveys` of $XDG_CACHE_HOME (default ~/.cache), by what they
-depend on: the reader's keys, the task, and name, size and time of each file.
-"""
+"""Surveys kept in `vcdl/surveys` of $XDG_CACHE_HOME, by the reader's keys, and name, size and time of each file."""
 
 import hashlib
 import os
@@ -13,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from vcdl.data.numbers import Numbers
-from vcdl.data.rows import Array
+from vcdl.data.rows import Array, Numbers
 from vcdl.files.atomic import atomic_write
 from vcdl.files.fetched import cache_folder
 from vcdl.version import __version__

@@ -1,6 +1,4 @@
-"""Labels: from text or whole numbers to the classes 0 … k−1 with their names. Every class of a set must be known from
-the training labels or `data > classes`: a stray label is found before a model gets a million outputs.
-"""
+"""Labels: classes 0 … k−1 with names, all known from training: a stray one would give a model a million outputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,9 +36,7 @@ Given = Sequence[str | int] | int | None
 def classes_of(
     labels: Mapping[str, Array], given: Given, mask: str | int | None = None
 ) -> tuple[dict[str, Array], Classes]:
-    """The labels as numbers of classes, int32 of the same shape, and the classes. `labels`: by the array's name,
-    training first. `mask`: what does not count; it becomes MASKED. Raises DataError.
-    """
+    """The labels, training first, as numbers of classes, and the classes. `mask`: becomes MASKED. Raises DataError."""
     if mask is not None:
         return _masked(labels, given, mask)
     is_text = {name: y.dtype.kind in "US" for name, y in labels.items()}

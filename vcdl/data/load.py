@@ -26,9 +26,7 @@ class _NamedSource(Protocol):
 
 
 def load_dataset(data: "DataSettings", seed: int, cache: Path | None = None) -> Dataset:
-    """The job's data set, checked, its validation cut off by `seed`; a named set may be downloaded. `cache`: of named
-    sets; $VCDL_DATA_DIR without it. Raises DataError.
-    """
+    """The job's data set, checked, its validation cut off by `seed`; `cache`: of named sets. Raises DataError."""
     if data.from_ is not None:
         source = streamed.load(data.from_, data)
     elif data.npz is not None:

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vcdl.data.numbers import Numbers, numbers_of
-from vcdl.data.rows import Array, Inputs
+from vcdl.data.numbers import numbers_of
+from vcdl.data.rows import Array, Inputs, Numbers
 from vcdl.wire.workunit import Normalisation
 
 if TYPE_CHECKING:

@@ -27,9 +27,7 @@ _LARGEST_WEIGHT = 1e6
 
 
 def load(path: Path, settings: "DataSettings") -> DataSource:
-    """x_train, y_train (x for an autoencoder), and x_val, y_val, x_test, y_test, weight_train if there; several inputs
-    are x_train_NAME. Raises DataError, FileUnavailable.
-    """
+    """x_train, y_train, the other parts if there; of several inputs x_train_NAME. Raises DataError, FileUnavailable."""
     with _opened(path) as file:
         parts = {part: _part(file, part, settings, path) for part in _parts(file.names, settings, path)}
         weights = _weights(file, len(parts["train"]), path)

@@ -1,28 +1,14 @@
 """Range and moments of the numbers of samples, gathered block by block: no copy of all of them is made."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from vcdl.data.rows import Array, Rows
+from vcdl.data.rows import Array, Numbers, Rows
 
 _BLOCK_BYTES = 2**24
 _MOMENT_ROWS = 4096
 """Rows whose moments are taken at a time."""
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Facts about all numbers of an input, per entry of the last axis (a channel, a column); see `width_of`."""
-
-    low: Array
-    high: Array
-    whole: bool
-    """Whether all are whole numbers."""
-    mean: Array | None = None
-    """None: not measured, as is `deviation`."""
-    deviation: Array | None = None
 
 
 def numbers_of(x: Array | Rows, *, moments: bool = False) -> Numbers:

@@ -3,15 +3,12 @@
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vcdl.wire.inputs import InputShape, sample_shape
-
-if TYPE_CHECKING:
-    from vcdl.data.numbers import Numbers
 
 Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.intp]
@@ -26,6 +23,19 @@ class Encoded(NamedTuple):
     """The size of each, shape (n,)."""
 
 
+@dataclass(frozen=True)
+class Numbers:
+    """Facts about all numbers of an input, per entry of the last axis (a channel, a column): see `width_of`."""
+
+    low: Array
+    high: Array
+    whole: bool
+    """Whether all are whole numbers."""
+    mean: Array | None = None
+    """None: not measured, as is `deviation`."""
+    deviation: Array | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Samples of a source in its order, all or some of them."""
@@ -37,7 +47,7 @@ class Rows:
     sample_shape: tuple[int, ...]
     dtype: np.dtype[Any]
     """The number type in shards: the smallest that holds all numbers."""
-    numbers: "Numbers"
+    numbers: Numbers
     """Facts about the numbers of the whole source."""
     sha256: str
     """Checksum of the numbers of the whole source."""

@@ -1,6 +1,4 @@
-"""One pass over a source that puts each sample into its file, drawn from all labels before: an exact cut of data that
-no memory holds. After a kill it goes on at the last place that is on the disk.
-"""
+"""One pass over a source puts each sample into its file, as drawn before: an exact cut of what no memory holds."""
 
 import json
 import time
@@ -44,9 +42,7 @@ def scatter(
     tell: Callable[[float], None] = lambda fraction: None,
     save_every_s: float = SAVE_EVERY_S,
 ) -> None:
-    """Write the files of a source's samples, each in at most one. `fingerprint`: of what determines them. `tell`: the
-    fraction done. Raises DataError, FileUnavailable, OSError.
-    """
+    """Write the files of a source's samples, or the rest of them. Raises DataError, FileUnavailable, OSError."""
     owner = np.full(source.source_count, -1, np.int32)
     for number, target in enumerate(targets):
         owner[target.places] = number

@@ -70,9 +70,7 @@ def ensure_files(
     seed: int,
     tell: Callable[[float], None] = lambda fraction: None,
 ) -> tuple[ShardFile, ...]:
-    """The shards and held-out samples of a job, made unless they are there, intact. `tell`: the fraction of a long cut.
-    Raises DataError, RunFolderError, FileUnavailable.
-    """
+    """A job's shards and held-out samples, made unless there. Raises DataError, RunFolderError, FileUnavailable."""
     x_train, x_test = dataset.x_train, dataset.x_test
     if not isinstance(x_train, Rows):
         shards = ensure_shards(files.shards, dataset, settings, seed)

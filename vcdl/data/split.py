@@ -12,9 +12,7 @@ Indices = npt.NDArray[np.intp]
 
 
 def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, Indices]:
-    """Indices to keep, and `count` to hold out; stratified: the class mix to within one sample, and no class as a
-    whole. Raises DataError when one side would be empty.
-    """
+    """Indices to keep, and `count` to hold out; stratified: the class mix to within one sample. Raises DataError."""
     if not 0 < count < len(y):
         raise DataError(f"cannot cut {count} validation samples from {len(y)}: give data > validation a smaller number")
     order = _by_label(y, rng) if stratified else rng.permutation(len(y))
@@ -32,18 +30,15 @@ def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -
 
 
 def iid(y: Array, shards: int, stratified: bool, rng: np.random.Generator) -> tuple[Indices, ...]:
-    """Shards whose sizes differ by at most one; stratified: their counts of each class, too. A class with fewer samples
-    than shards is in as many as it has. Raises DataError for fewer samples than shards.
-    """
+    """Shards of sizes, and counts of a class, that differ by at most one. Raises DataError for too few samples."""
     _check_enough(y, shards)
     order = _by_label(y, rng) if stratified else rng.permutation(len(y))
     return tuple(rng.permutation(order[first::shards]) for first in range(shards))
 
 
 def dirichlet(y: Array, shards: int, concentration: float, rng: np.random.Generator) -> tuple[Indices, ...]:
-    """Shards of unequal class mix: proportions drawn from Dir(concentration, …); smaller: larger differences (Yurochkin
-    et al. 2019, arXiv 1905.12022). An empty one takes a sample of the largest. Raises DataError for fewer samples than
-    shards.
+    """Shards of unequal class mix, drawn from Dir(concentration, …) (Yurochkin et al. 2019, arXiv 1905.12022); an empty
+    one takes a sample of the largest. Raises DataError for fewer samples than shards.
     """
     _check_enough(y, shards)
     dealt: list[list[Indices]] = [[] for _ in range(shards)]

@@ -36,9 +36,7 @@ class Suggestion:
 
 
 def suggestion_for(source: str, label: str | None = None) -> Suggestion:
-    """A job's data for a file, folder or URL, which is fetched. `label`: a table's column; None: the likeliest. Raises
-    DataError, JobError, FileUnavailable, RunFolderError.
-    """
+    """A job's data for a file, folder or URL. Raises DataError, JobError, FileUnavailable, RunFolderError."""
     try:
         address = address_of(source)
     except ValueError as error:

@@ -11,8 +11,8 @@ import numpy as np
 
 from vcdl.data.ahead import ahead
 from vcdl.data.kept_survey import Survey, kept
-from vcdl.data.numbers import Numbers, NumbersSoFar
-from vcdl.data.rows import Array, Encoded, Rows
+from vcdl.data.numbers import NumbersSoFar
+from vcdl.data.rows import Array, Encoded, Numbers, Rows
 from vcdl.errors import DataError
 from vcdl.wire.task import Task
 

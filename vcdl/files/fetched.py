@@ -1,6 +1,4 @@
-"""Copies of remote files: fetched once, resumed byte by byte, checked, and kept in `vcdl/sources` of $XDG_CACHE_HOME
-(default ~/.cache). One named by `#sha256=…` is found by its content; else the address is asked whether it changed.
-"""
+"""Copies of remote files in `vcdl/sources` of $XDG_CACHE_HOME: resumed, checked, found by `#sha256=…`, or asked for."""
 
 import hashlib
 import os
@@ -85,9 +83,7 @@ def address_of(text: str) -> Address | None:
 
 
 def fetch(address: Address, tell: Tell = lambda line: print(line, file=sys.stderr)) -> Path:
-    """Have the copy of what is at an address; `tell`: takes a line of progress. Raises DataError (refused, not there,
-    another checksum), FileUnavailable (away), RunFolderError (no room).
-    """
+    """Have the copy of an address; `tell`: a line of progress. Raises DataError, FileUnavailable, RunFolderError."""
     folder = address.folder
     whole = folder / "whole"
     with folder_errors(folder):

@@ -19,9 +19,7 @@ class FileLock:
     def __init__(
         self, path: Path, *, existing: bool = False, names_holder: bool = False, is_record: bool = False
     ) -> None:
-        """Open the file, which is made unless it must be `existing`. `names_holder`: it is there for the lock alone,
-        and says who holds it. `is_record`: a record lock, which BOINC's programs take, apart from all others.
-        """
+        """Open the file; `names_holder`: it says who holds it. `is_record`: a record lock, as BOINC's programs take."""
         flags = os.O_RDONLY if existing else os.O_RDWR | os.O_CREAT
         self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o664)
         self._names_holder = names_holder

@@ -65,9 +65,7 @@ def fleet_choices(
     slot: HostType,
     sizes: Iterable[int] = (),
 ) -> FleetChoices:
-    """The allowed pools, preemptible and on demand, with so many units; default: parts of `capacity > max`. `slot`:
-    what trains one subtask. Raises FleetError when no pool has units.
-    """
+    """The allowed pools with so many units; default: parts of `capacity > max`. Raises FleetError for none."""
     if not types:
         known = sorted({kind for kind, region, _ in prices.by_key if region in settings.regions})
         near = [like for kind in settings.instances.types for like in get_close_matches(kind, known)]

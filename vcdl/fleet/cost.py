@@ -185,9 +185,7 @@ def present_cost(ledger: Ledger, now_s: float) -> tuple[float, float]:
 
 
 def parts_usd(ledger: Ledger, until_s: float, journals: Journals, hosts: Mapping[str, str]) -> dict[str, float]:
-    """Dollars paid until a Unix time, by PARTS: an instance's cost is shared by its subtasks at any moment; without one
-    it is boot, and later idle. Raises FleetError.
-    """
+    """Dollars paid until a Unix time, by PARTS; without a subtask an instance boots, later idles. Raises FleetError."""
     subtasks, known, parts = _subtasks(journals, hosts), set(hosts.values()), dict.fromkeys(PARTS, Fraction(0))
     for instance in ledger.history().until(until_s):
         if instance.launch.id not in known:

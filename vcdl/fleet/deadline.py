@@ -1,6 +1,4 @@
-"""When a fleet pays for machines on demand to keep its deadline: Uniform Progress, at each pass. Pure. The line begins
-when the fleet first sees the work; what is assimilated is done.
-"""
+"""When a fleet pays for machines on demand to keep its deadline: Uniform Progress, at each pass. Pure."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple

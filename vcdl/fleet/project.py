@@ -26,9 +26,7 @@ _MAX_BYTES = 1_000_000
 
 
 def weak_key(url: str, key: str) -> str:
-    """The weak key of the account, which fetches and reports work and does nothing else. Raises FleetError, which never
-    shows the key, for no project's URL or an unknown account: instances would cost for nothing.
-    """
+    """The account's weak key. Raises FleetError, without the key, for no project's URL or an unknown account."""
     if "scheduler" not in _page(url):
         raise FleetError(f"what answers at {url} is no BOINC project: correct `project > url` in the fleet file")
     user, _, rest = key.partition("_")

@@ -141,9 +141,7 @@ _PASSED_ON = ("AWS_PROFILE", "GOOGLE_APPLICATION_CREDENTIALS")
 
 
 def unit(settings: FleetSettings, file: Path, overrides: Sequence[str], environment: Mapping[str, str]) -> str:
-    """A systemd unit that runs the fleet, and never raises one that was taken down. Raises FleetError for an account
-    key in the environment, which a unit has not.
-    """
+    """A systemd unit that runs the fleet, and none taken down. Raises FleetError for a key in the environment."""
     if settings.project.account_key_env is not None:
         raise FleetError("a unit has no environment of yours: use `project > account_key_file` in the fleet file")
     command = [sys.executable, "-m", "vcdl", "fleet", "run", "--resume", str(file.resolve())]

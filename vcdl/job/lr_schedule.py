@@ -46,8 +46,7 @@ class LrScaling:
     """The rate is multiplied by the number of active clients, up to this number: linear scaling (Goyal et al. 2017,
     arXiv 1706.02677)."""
     short_job_boost: float = 1.0
-    """The rate is multiplied by LONG_STEPS / the job's sequential steps, up to this factor: ten clients in parallel
-    come about as far as a few sequential steps, and a job of few epochs would end too early.
+    """The rate is multiplied by LONG_STEPS / the sequential steps, up to this: a job of few epochs would end too early.
     """
     steps: int = 0
     """Optimizer steps in all subtasks of the job."""

@@ -59,9 +59,7 @@ class Outline:
 
 
 class Reader(Section, ABC):
-    """A source, and how samples are made of it. A subclass, found among `vcdl.readers`, names itself, `as_:
-    Literal["table"] = Field("table", alias="as")`; its fields are the keys beside `path`.
-    """
+    """A source, and how it is read; `as_: Literal["table"] = Field("table", alias="as")` names a subclass."""
 
     path: Path
     validation: Path | None = None

@@ -1,6 +1,4 @@
-"""The job file: one declarative schema, and the frozen `Job`. docs/job-file.md has every key. Names of optimizers,
-losses and metrics are checked when Keras is loaded.
-"""
+"""The job file: one schema, and the frozen `Job` (docs/job-file.md). Keras checks names of its own, once loaded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -249,9 +247,7 @@ class Job(Section):
 
 
 def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
-    """Read and check a job file, with some keys replaced: `("stop.epochs=2",)`; remote data are fetched. Raises
-    JobError with all problems, a line each; DataError, FileUnavailable, RunFolderError for remote data.
-    """
+    """Read and check a job file; fetch remote data. Raises JobError, DataError, FileUnavailable, RunFolderError."""
     job = load_section(Job, JOB, path, overrides, path.parent)
     job.data.fetch()
     data, training = suited(job.data, job.training, job.stop.epochs)

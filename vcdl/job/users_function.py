@@ -50,9 +50,7 @@ def _is_users(filename: str) -> bool:
 
 @contextmanager
 def _importable(module_name: str, folder: Path | None) -> Iterator[None]:
-    """Put `folder` first on the module path; its modules are imported anew and forgotten afterwards, as one program may
-    build jobs of several folders, each with a model.py.
-    """
+    """Put `folder` first on the module path; its modules are imported anew and forgotten, as jobs may share names."""
     if folder is None:
         yield
         return

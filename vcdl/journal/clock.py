@@ -1,6 +1,4 @@
-"""The clock of a journal: Unix time that never jumps, the same for every process of a run. A journal notes for each
-boot which Unix time was the zero of the monotonic clock, which stands still while the machine sleeps.
-"""
+"""The clock of a journal: Unix time that never jumps, from the zero of the monotonic clock that is noted each boot."""
 
 import sqlite3
 import time

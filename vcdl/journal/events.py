@@ -275,9 +275,7 @@ class EpochClosed(Event, frozen=True, tag="epoch_closed"):
 
 
 class RolledBack(Event, frozen=True, tag="rolled_back"):
-    """The weights had collapsed, or a host is convicted: `version` is the good version `to` with the later updates but
-    the dropped ones. Whoever finds a store behind it makes that version (vcdl.loop.recovery).
-    """
+    """Weights had collapsed, or a host is convicted: `version` is `to` with the later updates but the dropped ones."""
 
     version: Int
     to: Int

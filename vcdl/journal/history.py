@@ -1,6 +1,4 @@
-"""How far a job is, computed from its journal: the coordinator decides from it, and reports show it. Each event takes
-the same time; the size grows with open workunits and epochs. Active time leaves out pauses between sessions.
-"""
+"""How far a job is, from its journal: the coordinator decides from it, and reports show it. Pauses do not count."""
 
 import math
 from collections import Counter

@@ -1,6 +1,4 @@
-"""The append-only event log of a job: a table in an SQLite file. Its write lock serialises appends, so a reader that
-remembers the last id misses none. Any number of processes may use it; a `Journal` is its thread's own.
-"""
+"""The append-only event log of a job, a table in SQLite, for any number of processes; a `Journal` is its thread's."""
 
 import hashlib
 import math

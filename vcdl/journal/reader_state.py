@@ -1,6 +1,4 @@
-"""States that readers of a journal have folded, in files beside it. A file names the last event by a hash: it serves
-the journal that has this very event at this place, and no other.
-"""
+"""States that readers of a journal have folded, in files beside it, each for the journal with this very last event."""
 
 import json
 from contextlib import suppress

@@ -1,6 +1,4 @@
-"""Opening a journal that this process may not write. In WAL mode a reader shares `journal.db-shm` with writers; once
-all have ended it has to be made, which takes the right to write.
-"""
+"""Opening a journal that this process may not write: once all writers ended, `journal.db-shm` has to be made."""
 
 import shutil
 import sqlite3

@@ -100,9 +100,7 @@ class Assimilator:
         self._claims = ClaimCheck.of(_losses_of(journal))
 
     def run_once(self) -> int:
-        """Assimilate everything that waits; returns how many results came to an end. Nothing is lost or done twice:
-        call again after StoreUnavailable, FileUnavailable, StoreLost, StoreError, JournalError.
-        """
+        """Assimilate everything that waits; return how many ended. Raises StoreError, JournalError; then call again."""
         outcomes = self._results.claim()
         if outcomes:
             self._hosts.catch_up()
@@ -162,9 +160,7 @@ class Assimilator:
         return {item.uploaded.workunit for item in overtaken}
 
     def _superseded(self, item: _Waiting) -> Iterable[Event]:
-        """The row of an overtaken upload; none when its server was killed after a row, before the job went back. A
-        workunit that was begun with a version that a rollback undoes is taken back here.
-        """
+        """The row of an overtaken upload; none when it was killed after a row. Takes back what a rollback undoes."""
         uploaded = item.uploaded
         rows = [row.event for row in self._journal.keyed(UpdateApplied.key_of(item.name.subtask))]
         if not any(isinstance(row, UpdateApplied) and row.workunit == uploaded.workunit for row in rows):

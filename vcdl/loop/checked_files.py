@@ -19,8 +19,8 @@ from vcdl.wire.workunit import WorkunitName
 
 
 def check_files(run: Run, store: WeightStore, journal: Journal) -> None:
-    """Check store, snapshots and kept uploads once after each reboot; remove what is damaged, as if deleted. Raises
-    StoreLost for a damaged store, StoreError, JournalError, RunFolderError.
+    """Check store, snapshots, kept uploads once a boot; remove damaged ones. Raises StoreError, JournalError,
+    RunFolderError.
     """
     boot = journal.rebooted_to() if run.kind.has_wall_clock else ""
     checked = [row.event for row in journal.newest(FilesChecked.kind, 1)]

@@ -107,9 +107,7 @@ class Coordinator:
         self.state.follow(recorded)
 
     def actions(self, now_s: float, open_wanted: int) -> list[Action]:
-        """The actions to take now; `open_wanted`: workunits that the grid wants unsent or running. Validations come
-        before the end of their epoch, so a reader of a closed one knows which versions are evaluated.
-        """
+        """The actions to take now, an epoch's validations before its end; `open_wanted`: those that shall be open."""
         history = self.history
         if history.finished:
             return []

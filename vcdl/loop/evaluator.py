@@ -1,6 +1,4 @@
-"""The evaluator measures versions of the weights on held-out data: every `evaluation_wanted` of the journal without a
-`version_evaluated`, from its snapshot. It may be killed and started again at any moment.
-"""
+"""The evaluator measures each wanted version on held-out data, from its snapshot; it may be killed at any moment."""
 
 import time
 from typing import Any

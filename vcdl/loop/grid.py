@@ -67,9 +67,7 @@ class Results(ABC):
 
     @abstractmethod
     def claim(self) -> Sequence[Outcome]:
-        """Claim outcomes that are not `done` yet, in the order they came, for this caller alone: it may never bring one
-        to two at once. It repeats, to this caller or to its heir. Raises GridError.
-        """
+        """Claim outcomes that are not `done`, in order, for this caller alone, later for its heir. Raises GridError."""
 
     @abstractmethod
     def done(self, workunit: str, version: int | None = None) -> None:

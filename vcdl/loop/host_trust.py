@@ -47,9 +47,7 @@ class HostTrust:
         return self.hosts.state.weight(host) if self.judges else 1.0
 
     def may_be_doubted(self, host: str, attempt: int) -> bool:
-        """Whether an upload that looks strange counts for little instead of being refused: it will be trained again. It
-        is of a host that has proved itself, or the third attempt at a shard on which honest steps look strange.
-        """
+        """Whether a strange upload counts for little until trained again: of a proven host, a shard's third attempt."""
         hosts = self.hosts.state
         return hosts.is_proven(host) or (attempt >= _REFUSED_AT_MOST and hosts.is_known(host))
 

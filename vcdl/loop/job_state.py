@@ -88,9 +88,7 @@ class Tries:
         are_all: Callable[[Collection[str]], bool],
         allowed: int,
     ) -> None:
-        """An open attempt at a subtask has failed, or was taken back. `failed`: who failed at it, None if nobody did.
-        `counts`: what it counts as a try. `are_all`: whether there are no other hosts.
-        """
+        """An open attempt failed, or was taken back. `counts`: as a try. `are_all`: there are no other hosts."""
         subtask = name.epoch, name.shard
         if failed is not None:
             self.failed.setdefault(subtask, Counter())[failed] += 1

@@ -1,6 +1,4 @@
-"""How long a subtask may be out before another host trains it as well, by how long this job's take. A host that leaves
-tells nobody: its subtasks, and an epoch, would be waited for until their deadline. The first upload counts.
-"""
+"""How long a subtask may be out before another host trains it as well: a host that leaves tells nobody."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -63,9 +61,7 @@ class Lateness:
 
 
 def faster_hosts(one: Out, usual_s: Mapping[str, float | None]) -> list[str]:
-    """The hosts that would usually be through by now; where none is known, new hosts. `usual_s`: the hosts at work,
-    each with its usual turnaround; None: not known.
-    """
+    """The hosts that would usually be through by now; where none is known, new ones. `usual_s`: by host."""
     others = {host: took_s for host, took_s in usual_s.items() if host not in one.hosts}
     known = sorted(host for host, took_s in others.items() if took_s is not None and took_s < one.age_s)
     return known or sorted(host for host, took_s in others.items() if took_s is None)

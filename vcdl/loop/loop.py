@@ -55,9 +55,7 @@ class Loop:
         observer: RunObserver | None = None,
         clock: Callable[[], float] | None = None,
     ) -> Self:
-        """The loop of a run over a grid. `results`: what this process assimilates; None: parameter servers elsewhere
-        do. `plan`, `clock`: others than the job's and the journal's own. Raises StoreError, JournalError.
-        """
+        """The loop of a run over a grid. `results`: those assimilated here. Raises StoreError, JournalError."""
         journal = run.journal(clock)
         try:
             loop = cls(run, Plan.of(run) if plan is None else plan, journal, run.store(journal), grid)
@@ -71,9 +69,7 @@ class Loop:
         return loop
 
     def take_up(self) -> bool:
-        """Read the journal, begin a session and repair the store; False: the job is over. A job that ended because a
-        shard kept failing is tried again. Raises Unavailable, StoreError, JournalError.
-        """
+        """Begin a session, repair the store; False: the job is over. Raises Unavailable, StoreError, JournalError."""
         self.follow()
         is_resumed = self.generator.last_id > 0
         stopped = self.coordinator.stopped
@@ -99,9 +95,7 @@ class Loop:
         return self._observed(self.generator.follow())
 
     def step(self) -> Sequence[Recorded]:
-        """Assimilate what has come and carry out what follows; returns the new events. A lost store is restored by the
-        next step, which also does what this one could not (Unavailable). Raises VcdlError.
-        """
+        """Assimilate what has come and carry out what follows; returns the new events. Raises VcdlError."""
         try:
             if self._is_lost:
                 restore_store(self.run, self._store, self.journal)

@@ -28,9 +28,7 @@ class ParameterServer:
         return cls(run, journal, run.store(journal), results)
 
     def catch_up(self) -> int:
-        """Before the first `run_once`: restore a store that is behind the journal, or lost everything. Returns how many
-        updates were folded again. Raises StoreError, JournalError.
-        """
+        """Restore a store behind the journal, before the first `run_once`; returns refolds. Raises StoreError."""
         self.store.check_service()
         if self._run.job.is_for_strangers:
             applied = (row.event for row in self._journal.backwards(UpdateApplied))

@@ -22,9 +22,7 @@ from vcdl.wire.workunit import WorkunitName
 
 
 def restore_store(run: Run, store: WeightStore, journal: Journal) -> int:
-    """Restore a store that is behind its journal, or forgot everything, by any number of servers at once. Returns how
-    many updates were folded again. Raises StoreError (a kept upload is gone), StoreUnavailable, RunFolderError.
-    """
+    """Restore a store that is behind its journal; returns folds made again. Raises StoreError, RunFolderError."""
     with RestoreLock(run.folder).restoring():
         return make_newest(run, store, journal)
 
@@ -90,9 +88,7 @@ def _made_again(run: Run, lineage: Lineage, *, overwrites: bool) -> tuple[int, V
 
 
 def _bases(folder: RunFolder, lineage: Lineage, *, overwrites: bool) -> list[int]:
-    """The snapshots from which the journal leads on, the best first: exact ones, whose updates all have a row and whose
-    later uploads are kept. An update without a row will be brought again, and counts twice.
-    """
+    """The snapshots from which the journal leads on, best first: all updates have a row, later uploads are kept."""
     versions = [version for version in folder.snapshot_versions() if lineage.leads_on(version)]
     exact = {
         version

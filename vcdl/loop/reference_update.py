@@ -15,9 +15,7 @@ from vcdl.wire.weights import Vector
 
 
 class ReferenceUpdate:
-    """Makes a run's reference updates as a client trains: same optimizer, batch size, rate and samples. A few plain
-    gradient steps have hardly anything in common with what honest clients learn late.
-    """
+    """Makes a run's reference updates as a client trains: plain gradient steps look unlike what clients learn late."""
 
     def __init__(self, run: Run, history: JobHistory, held_out: Samples) -> None:
         """`history`: the job's; the caller keeps it up to date. `held_out`: samples, of which some are taken."""

@@ -1,6 +1,4 @@
-"""Rows that the journal has lost, written again from the store's records, as after an older copy was put back. Without
-them their subtasks would be trained again, and count twice should the store lose its weights.
-"""
+"""Rows that the journal has lost, written again from the store's records, or their subtasks would count twice."""
 
 from vcdl.journal.events import RowsRewritten, UpdateApplied, WorkunitCreated
 from vcdl.journal.journal import Journal
@@ -11,9 +9,7 @@ from vcdl.wire.workunit import WorkunitName
 
 
 def rewrite_rows(run: Run, store: WeightStore, journal: Journal) -> int:
-    """Write the rows that the journal lost; returns how many. Not those of a server killed between fold and row: their
-    uploads come again. Raises StoreLost, StoreError, JournalError, RunFolderError.
-    """
+    """Write the rows that the journal lost; returns how many. Raises StoreError, JournalError, RunFolderError."""
     with RestoreLock(run.folder).restoring():
         known = expected_of(journal).version
         if store.version() <= known:

@@ -1,6 +1,4 @@
-"""A job goes back to a good version: decided under the restore lock, written down, then done by recovery. The event
-comes first: from then on every server finds a store that has to be restored, whoever was killed.
-"""
+"""A job goes back to a good version: the event first, then recovery finds a store that has to be restored."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -55,9 +53,7 @@ def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack
 
 
 def without_trust(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Sequence[UpdateApplied]:
-    """The dropped updates since a good version: what hosts brought on their word alone, and what started from that;
-    where that is none or nearly all, all of them.
-    """
+    """The dropped updates: what hosts brought on their word alone, and what began from it; else all."""
     bad = [update.version for update in updates if not hosts.is_vouched(update.host, update.version)]
     return _with_what_follows(updates, bad) if bad else updates
 

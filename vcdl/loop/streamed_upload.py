@@ -152,9 +152,7 @@ class StreamedUpload(Change):
         buffers: BufferPool | None = None,
         sums: bool = False,
     ) -> None:
-        """`judge`: None for an upload that counts already. `buffers`: of a server that folds in many. `sums`: whether
-        its checksum will be asked for. Raises FileUnavailable: no reference update yet, or an unreadable file.
-        """
+        """`judge`: None for an upload that counts. `sums`: its checksum is asked for. Raises FileUnavailable."""
         layout, rule, bounds = settings.layout, settings.rule, settings.bounds
         self._facts = facts
         self._layout = layout

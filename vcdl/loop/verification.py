@@ -61,9 +61,7 @@ _AFTER_A_SLEEPER = 3
 _FALL = 0.1
 """Part of its best score by which a job's measure has fallen."""
 _FIRST = 3.0
-"""Times that an upload of a host of which none agreed yet, or that was refused lately, counts among these, until one
-was found that turned to lies, or the job's measure fell: then those that agreed are no safer.
-"""
+"""Times that an upload of a host of which none agreed yet counts among these, until one turned to lies."""
 _NEWEST = 3
 """The last uploads of a host among which one is drawn: who turns to lies has told them last."""
 _log = logging.getLogger(__name__)

@@ -1,6 +1,4 @@
-"""The work generator carries out the coordinator's actions: workunits, snapshots, evaluations, the job's end. It writes
-the journal before it calls the grid; the next process or step hands over what was announced.
-"""
+"""The work generator carries out the coordinator's actions, each written into the journal before the grid is called."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -165,9 +163,7 @@ class WorkGenerator:
         return self._coordinator.versions_to_fold_again_with if self._run.folder.kept_uploads.is_dir() else set()
 
     def _mend_snapshots(self) -> None:
-        """Make again, or do without, weights that somebody deleted. A subtask that started from them is made again,
-        where `rolling`. Raises RunFolderError when something else needs them.
-        """
+        """Make again, or do without, weights that somebody deleted, and subtasks from them. Raises RunFolderError."""
         run, snapshots, history = self._run, self._snapshots, self._coordinator.history
         kept_by = {version for version, _ in history.wanted} | ({history.stop.version} if history.stop else set())
         missing = {version for version in kept_by | set(history.bases) if not snapshots.has(version)}

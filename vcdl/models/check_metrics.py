@@ -38,9 +38,7 @@ def few_outputs(model: Any, input_shape: InputShape) -> list[Any]:
 
 
 def check_metrics(end: Any, loss: Any, metrics: Sequence[Named], predicted: Any, y: Array) -> None:
-    """Compare a few outputs with labels as the evaluator does. `end`: the model's symbolic output; `predicted`: for a
-    few samples; `y`: labels. Raises JobError with a line for each metric that cannot work.
-    """
+    """Compare a few outputs with labels as the evaluator does. Raises JobError, a line for each metric that fails."""
     import keras
 
     outputs = tuple(end.shape[1:])

@@ -42,9 +42,7 @@ class Fitted:
 
 
 def fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
-    """Build the job's model for a data set, and make every check that needs no training. `start`: the model of the run
-    that it continues from. Raises DataError, ModelError, JobError.
-    """
+    """Build the job's model for a data set, checked; `start`: continued. Raises DataError, ModelError, JobError."""
     model = build_model(
         job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed, start, job.training.precision
     )

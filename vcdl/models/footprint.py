@@ -9,9 +9,7 @@ from vcdl.wire.weights import frozen_weights, trained_weights
 _TRAINING_PASSES = 3
 """Passes of one training step, in forward passes: one forward, and two backward for the inputs and for the weights."""
 _VECTORS = 10
-"""Copies of the weights: themselves, gradients, an optimizer's moments, the base, and a checkpoint or update in
-writing.
-"""
+"""Copies of the weights: themselves, gradients, moments, the base, and a checkpoint or update in writing."""
 _FROZEN_VECTORS = 2
 """Copies of weights that no training changes: themselves, and the file while it is read."""
 _BACKEND_BYTES = 1 << 30
@@ -38,8 +36,8 @@ class Footprint:
 
 
 def footprint_of(model: Any) -> Footprint:
-    """Estimate the cost of a built Keras model: a layer's kernel is used at each place of its output, two operations a
-    weight; one without kernel costs one a number. Frozen first layers are passed forward only.
+    """Estimate a model's cost: a layer's kernel at each place of its output, two operations a weight; frozen: forward
+    only.
     """
     parts = trained_weights(model), frozen_weights(model)
     trained, frozen = (sum(math.prod(weight.shape) for weight in part) for part in parts)

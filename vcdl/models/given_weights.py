@@ -1,6 +1,4 @@
-"""Weights that somebody gives: `.keras`, `.weights.h5` or `.npz`. Of a `.keras` file `config.json` is checked
-(vcdl.client.model) before Keras sees it, and of `model.weights.h5` nothing but arrays is read.
-"""
+"""Weights that somebody gives: `.keras`, `.weights.h5` or `.npz`; nothing but arrays is read, and a checked config."""
 
 import re
 import shutil

@@ -11,9 +11,7 @@ from vcdl.wire.inputs import InputShape, Outputs
 
 
 def call_builder(name: str, input_shape: InputShape, outputs: Outputs, folder: Path | None) -> Any:
-    """The keras.Model that `module:function`, looked up in `folder` first, returns for `(input_shape, outputs)` or
-    nothing. Raises ModelError, with file and line of the user's code.
-    """
+    """The model that `module:function` returns for `(input_shape, outputs)`. Raises ModelError, with file and line."""
     with users_function(name, folder, ModelError) as function:
         arguments = (input_shape, outputs) if _takes_two(name, function) else ()
         try:

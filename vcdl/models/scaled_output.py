@@ -1,6 +1,4 @@
-"""A regression's model ends in a layer that multiplies by the targets' deviation and adds their mean: predictions,
-losses and metrics are in their own unit, and the client divides the loss that it trains with.
-"""
+"""A regression's last layer: multiplies by the targets' deviation, adds their mean; the loss is divided in training."""
 
 from dataclasses import replace
 from typing import Any

@@ -16,9 +16,7 @@ def train_only(model: Any, patterns: Sequence[str]) -> None:
 
 
 def named_layers(key: str, model: Any, patterns: Sequence[str]) -> Mapping[int, Any]:
-    """The layers with weights that patterns name, by id: their own name, path (`backbone/conv_1`), or a model that they
-    are in. Raises ModelError for a pattern that names none.
-    """
+    """The layers that patterns name, by id: name, path, model around. Raises ModelError for one that names none."""
     named: dict[int, Any] = {}
     for pattern in patterns:
         found = {

@@ -52,9 +52,7 @@ def try_job(job: "Job", fit: Fitted, trainer: "Trainer") -> None:
 
 
 def try_steps(trainer: "Trainer", training: "TrainingSettings", begin: Vector, x: Array, y: Array) -> None:
-    """Train the first steps on a few samples, uncompiled. `begin`: weights with moments, shape (n,); `x`, `y`:
-    normalised samples and labels, shape (m, …). Raises JobError where nothing usable comes out.
-    """
+    """Train the first steps on a few normalised samples, uncompiled. Raises JobError where nothing usable comes out."""
     size, batches = min(training.batch_size, _BATCH, len(x)), _STEPS * training.batches_a_step
     trainer.model.run_eagerly = True
     trainer.begin(begin, 0, training.peak_rate, batches)

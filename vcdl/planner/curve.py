@@ -1,6 +1,4 @@
-"""The accuracy after more epochs, from a job's own curve: m(e) = limit − gap · e^(−rate) (Hestness et al., arXiv
-1712.00409). It knows nothing of a learning rate that falls to the end.
-"""
+"""The accuracy after more epochs: m(e) = limit − gap · e^(−rate) (Hestness et al., arXiv 1712.00409)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

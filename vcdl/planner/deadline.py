@@ -98,9 +98,7 @@ class DeadlineOutcome:
 
 
 def follow(policy: Policy, is_there: Sequence[bool], task: DeadlineTask, spot_price: float) -> DeadlineOutcome:
-    """Let a policy run a job over a trace of spot capacity, by steps, until its end; `spot_price`: in those on demand.
-    A machine that restarts is paid for, and works only afterwards.
-    """
+    """Let a policy run a job over a trace of spot capacity; a machine that restarts is paid for, and works later."""
     now, done_s, starting_s = Use.NOTHING, 0.0, 0.0
     spot_s = on_demand_s = 0.0
     restarts, step_s, work_s = 0, task.step_s, task.work_s

@@ -1,6 +1,4 @@
-"""Spot capacity that comes and goes, for a type and zone as a whole: 92 % of joint interruptions fall within three
-minutes (arXiv 2604.16457). Spells are log-normal; their usual length is drawn as well.
-"""
+"""Spot capacity of a type and zone as a whole (arXiv 2604.16457), in log-normal spells of a usual length."""
 
 import math
 from collections.abc import Sequence
@@ -18,8 +16,7 @@ class SpotMarket:
     """The distribution of spells, in logarithms of seconds."""
 
     mean: tuple[float, float] = (8.17, 7.78)
-    """Usual spell with capacity, and without. These four were fitted to four-day pieces of 21 zones and GPU types of
-    AWS, October 2022 to June 2023: the public traces of Wu et al., "Can't Be Late" (NSDI 2024).
+    """Usual spell with capacity, and without, of AWS, 2022-10 to 2023-06: the public traces of Wu et al. (NSDI 2024).
     """
     covariance: tuple[tuple[float, float], tuple[float, float]] = ((0.89, -0.38), (-0.38, 0.76))
     """How the usual spells of zones and weeks differ."""

@@ -1,6 +1,4 @@
-"""Subtasks a second: X = min(Σ hosts, servers · capacity, bandwidth / bytes, each way). The sum up to a full server is
-CM-DARE's (Li, Walls, Guo, ICDCS 2020), staleness Little's law (arXiv 2502.08206).
-"""
+"""Subtasks a second: X = min(Σ hosts, servers · capacity, bandwidth / bytes) (Li, Walls, Guo, ICDCS 2020)."""
 
 import math
 from collections.abc import Sequence

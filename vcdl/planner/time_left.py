@@ -9,9 +9,7 @@ from vcdl.planner.spot_market import HELD
 
 
 def time_left(subtasks: int, came_s: Sequence[float]) -> tuple[float, float] | None:
-    """Least and most seconds for so many further subtasks, in four of five cases; None before three. `came_s`: when the
-    last came. The mean's error, a sum's spread and MODEL_ERROR add up.
-    """
+    """Least and most seconds for so many further subtasks, in four of five cases; None before three came."""
     intervals = [later - sooner for sooner, later in pairwise(came_s)]
     if len(intervals) < 2 or (mean := fmean(intervals)) <= 0:
         return None

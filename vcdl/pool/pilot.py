@@ -1,6 +1,4 @@
-"""A pilot: it takes a task from its desk, trains it, lays the result there. It is a small process beside a worker with
-Keras: so it answers while a batch takes minutes, and outlives one that runs out of memory.
-"""
+"""A pilot: it takes a task from its desk, trains it by a worker beside it, lays the result there, always answers."""
 
 import errno
 import hashlib

@@ -1,6 +1,4 @@
-"""Differential runs of a job here: the same subtasks, each time with one more part, in repeated rounds, so that what
-else the machine does falls on all. Workers live through: none imports Keras or compiles.
-"""
+"""Differential runs of a job here: the same subtasks, each time with one more part, in rounds; workers live through."""
 
 import itertools
 import os
@@ -51,9 +49,7 @@ class Measured:
     samples: int
     """Samples of a subtask as it was measured."""
     times_s: Mapping[str, Sequence[float]]
-    """Run → mean seconds of a subtask on its worker, one for each round; without COLD where no file leaves the page
-    cache.
-    """
+    """Run → mean seconds of a subtask, one for each round; without COLD where no file leaves the page cache."""
 
 
 def differential_runs(

@@ -1,6 +1,4 @@
-"""The stages of subtasks, from a run's journal; they add up to the time from creation to folding. A client's own are
-its claims, within its subtask's time; what is none of them was on the way.
-"""
+"""The stages of subtasks, from a run's journal; they add up to the time from creation to folding."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -190,8 +188,7 @@ class RunProfile:
     last_applied_s: float = 0.0
     """Active seconds at which the last subtask was folded in."""
     since_s: float = 0.0
-    """Active seconds before which no subtask's time counts: what starts meanwhile takes its part of the processors. Of
-    those only what a process does once is kept.
+    """Active seconds before which no subtask's time counts, but for what a process does once: others start meanwhile.
     """
     first_measured_s: float | None = None
     """Active seconds at which the evaluator had measured its first version."""
@@ -311,9 +308,7 @@ class RunProfile:
 
 
 def stages_of(event: UpdateApplied, turnaround_s: float, with_host_s: float) -> dict[str, float]:
-    """Seconds by stage of an update folded in so long after its workunit was created, and sent; they add up to
-    `turnaround_s`. None is negative; what is measured closer to the end of the chain counts first.
-    """
+    """Seconds by stage of a folded update, none negative; what is measured close to the chain's end counts first."""
     left_s = max(0.0, turnaround_s)
     stages: dict[str, float] = {}
 

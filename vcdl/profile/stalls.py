@@ -58,9 +58,7 @@ class Stall:
 
 
 def stalls(times_s: Mapping[str, Sequence[float]], cut: float = 1.0) -> list[Stall]:
-    """The stalls between runs that were both made. `times_s`: run → seconds of a subtask by round. `cut`: into how many
-    a subtask was cut; a server is waited for once in a whole one.
-    """
+    """The stalls between runs that were both made. `times_s`: run → seconds of a subtask; `cut`: into how many."""
     found = []
     for name, (with_it, without) in _DIFFERENCES.items():
         if with_it in times_s and without in times_s:

@@ -1,6 +1,4 @@
-"""`python -m vcdl.profile.worker`, of differential runs: an empty shard file asks for the samples that it read last, in
-memory: Stash's synthetic data, with the job's values.
-"""
+"""`python -m vcdl.profile.worker`, of differential runs: an empty shard file asks for the last samples again."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

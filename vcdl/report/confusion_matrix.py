@@ -40,9 +40,7 @@ class ConfusionMatrix:
 
     @classmethod
     def of(cls, batches: Iterable[tuple[_Array, _Array]], names: Sequence[str], threshold: float = 0.5) -> Self:
-        """Count samples: batches of classes, shape (n, …), and outputs, shape (n, …, classes); a single output beyond
-        the `threshold` is class 1. Nameless classes get their number; other labels do not count.
-        """
+        """Count samples, classes (n, …) and outputs; a single output beyond the `threshold` is class 1."""
         counts = np.zeros((0, 0), np.int64)
         for y, outputs in batches:
             y, outputs = y.reshape(-1), outputs.reshape(-1, outputs.shape[-1])

@@ -130,8 +130,8 @@ class PlainLines(EventLines):
 
 
 class LiveDisplay(EventLines):
-    """The figures of a run, redrawn in place; epochs and setbacks stay above as lines. rich's thread calls `render`,
-    the run's the hooks: a lock keeps them apart.
+    """The figures of a run, redrawn in place. rich's thread calls `render`, the run's the hooks: a lock keeps them
+    apart.
     """
 
     def __init__(self, goal: RunGoal, console: "Console", clock: Clock | None = None) -> None:

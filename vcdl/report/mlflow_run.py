@@ -1,6 +1,4 @@
-"""A run as a run of MLflow, by MLflow's own client: settings, curves and files; logged again, it takes the place of
-what was logged before.
-"""
+"""A run as a run of MLflow: settings, curves and files; logged again, it replaces what was logged before."""
 
 import hashlib
 import os

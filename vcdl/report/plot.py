@@ -56,9 +56,7 @@ def save(figure: "Figure", output: Path) -> None:
 
 
 def figure_of(curves: Sequence[Curve], title: str, measured: str | None = None) -> "Figure":
-    """The picture of curves: the judged measure is the large panel, losses and further metrics small ones. A single run
-    has its epochs along the top. `measured`: the label of the large panel's vertical axis.
-    """
+    """The picture of curves: the judged measure large, others small. `measured`: the large panel's vertical label."""
     from matplotlib.figure import Figure
 
     further = _further_measures(curves)

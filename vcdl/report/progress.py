@@ -93,9 +93,7 @@ def epoch_words(goal: RunGoal, report: Report, detail: EpochDetail) -> str:
 
 
 def event_words(event: Event, report: Report | None = None, host: str = "") -> str | None:
-    """The sentence of an event that a person wants to know of; None for others, and epochs (`epoch_words`). `report`:
-    the figures up to it; `host`: the one that had its workunit; where known.
-    """
+    """The sentence of an event for a person; None for others, and epochs. `report`: up to it; `host`: that had it."""
     match event:
         case RunStarted(True):
             return "resumed" if report is None else f"resumed after {plural(report.totals.applied, 'update')}"

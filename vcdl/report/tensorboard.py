@@ -1,6 +1,4 @@
-"""TensorBoard's event file of a run, from its journal: loss and metrics by version and split; loss, staleness and
-weight of updates; epochs' means. Only `tensorboard`'s record format is used, no TensorFlow.
-"""
+"""TensorBoard's event file of a run, from its journal. Only `tensorboard`'s record format is used, no TensorFlow."""
 
 from collections.abc import Iterable, Iterator
 from heapq import merge

@@ -1,6 +1,4 @@
-"""The control of a run that another process drives, or nobody: pause, release, change its settings. job.yaml is what
-its processes follow: daemons with their next round, a local run when it is resumed.
-"""
+"""The control of a run that others drive, or nobody: pause, release, settings; its processes follow job.yaml."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -97,9 +95,7 @@ def keys_of(folder: RunFolder) -> tuple[str, ...]:
 
 
 def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-    """Change settings, each `KEY=VALUE`; returns the changed keys with old and new value. Raises JobError,
-    RunFolderError for a run that is over, or runs without daemons, JournalError.
-    """
+    """Change settings, each `KEY=VALUE`; returns old and new values. Raises JobError, RunFolderError, JournalError."""
     from vcdl.job import load_frozen_job, save_job
 
     allowed = keys_of(folder)

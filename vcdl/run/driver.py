@@ -28,9 +28,7 @@ def results_of(folder: RunFolder) -> Report | None:
 
 
 def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
-    """Run the rest of a job and leave its results, under the folder's lock; None: it was interrupted. Raises VcdlError;
-    KeyboardInterrupt outside the loop itself, or at a second Ctrl-C.
-    """
+    """Run the rest of a job and leave its results; None: interrupted. Raises VcdlError, KeyboardInterrupt."""
     if not _has_ended(folder):  # else it was killed while it wrote its results
         folder.summary_file.unlink(missing_ok=True)  # a retried job is not finished
         if _driver(folder)(folder, observer) is None:
@@ -80,9 +78,7 @@ def _driver(folder: RunFolder) -> Callable[[RunFolder, RunObserver], StopReason 
 
 @contextmanager
 def discarded_if_refused(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
-    """Remove the files of a run when the block raises VcdlError or OSError before the run is prepared; the folder, too,
-    where it `is_new`. The caller holds the RunLock.
-    """
+    """Remove a run's files when the block is refused before the run is prepared; the folder too where it `is_new`."""
     try:
         yield
     except (VcdlError, OSError):
@@ -104,9 +100,7 @@ def _discard(folder: RunFolder, is_new: bool) -> None:
 
 @contextmanager
 def begun(folder: RunFolder, job: Job, grid: str = "local") -> Iterator[Job]:
-    """A new run in a folder, locked, with the job as the run follows it. Nothing is left of one that the block
-    refuses before its first subtask. Raises RunFolderError, PluginError, JobError.
-    """
+    """A new run in a folder, locked; nothing is left of a refused one. Raises RunFolderError, PluginError, JobError."""
     kind = driven_kind(grid)
     is_new = not folder.path.exists()
     folder.make()

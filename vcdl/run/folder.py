@@ -229,17 +229,13 @@ class RunLock:
 
 @dataclass(frozen=True)
 class RestoreLock:
-    """The lock that keeps folds and restores apart. Without it a slow server could write the row of a fold that its
-    store forgot, after another restored the weights without.
-    """
+    """The lock that keeps folds and restores apart: a slow server could write the row of a forgotten fold."""
 
     folder: RunFolder
 
     @contextmanager
     def folding(self, *, shared: bool) -> Iterator[None]:
-        """Hold the lock from before a fold until its rows and uploads are kept. `shared`: any number may; else the
-        journal then has every earlier fold of a living server. Raises RunFolderError.
-        """
+        """Hold the lock until a fold's rows and uploads are kept; any number if `shared`. Raises RunFolderError."""
         with self._held(shared=shared):
             yield
 

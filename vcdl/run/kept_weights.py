@@ -1,6 +1,4 @@
-"""Weights that a run keeps on disk: snapshots while something refers to them, files that clients download, and applied
-uploads, from which a store that lost its memory is restored, with the rule's `state_v….h5`.
-"""
+"""Snapshots, files that clients download, and applied uploads, from which a store that lost its memory is restored."""
 
 import os
 import re
@@ -66,9 +64,7 @@ class Snapshots:
         self.keep(version, state.weights(whole), durable=True)
 
     def ensure(self, version: int) -> None:
-        """Write the missing snapshot of the newest version, whose server died between commit and snapshot; older ones
-        are never missing. Raises RunFolderError, StoreError.
-        """
+        """Write the newest version's snapshot, whose server died. Raises RunFolderError, StoreError."""
         if not self.has(version):
             self.keep(version, self.store.read()[1])
 
@@ -137,9 +133,7 @@ def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> No
 
 
 def keep_upload(folder: RunFolder, upload: Path, workunit: str, version: int, *, replace: bool = False) -> None:
-    """Keep an upload for a store that may lose its memory; nothing in a run that keeps none. `replace`: it was folded
-    in just now, and a file of its name is of a forgotten fold. Raises RunFolderError.
-    """
+    """Keep an upload for a store that may lose its memory; `replace`: just folded in. Raises RunFolderError."""
     kept = folder.kept_upload(version, workunit)
     if not folder.kept_uploads.is_dir():
         return

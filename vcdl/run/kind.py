@@ -1,6 +1,4 @@
-"""The kind of a run: who drives its loop, and what follows for a person. An entry of `RUN_KINDS`, also of another
-package (`vcdl.grids`), is all that the rest knows; its name is the first thing in the run's folder.
-"""
+"""The kind of a run: who drives its loop. An entry of `RUN_KINDS` (`vcdl.grids`) is all that the rest knows."""
 
 from collections.abc import Iterator
 from contextlib import suppress

@@ -39,9 +39,7 @@ class OwnStep:
 
 
 def own_step(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: "Samples", rate: float) -> OwnStep:
-    """Train a subtask of so many `samples` twice, for moments and lengths. `initial`: shape (n,), fresh moments.
-    `held_out`: repeated as needed. `rate`: the highest factor of the peak rate. Raises JobError on divergence.
-    """
+    """Train a subtask of `samples` twice, for moments and lengths. `rate`: the highest factor. Raises JobError."""
     x, y, sample_weights = held_out.loaded(samples)
     training, begin = job.training, initial.copy()
     weights = trainer.layout.model.size

@@ -1,6 +1,4 @@
-"""The results of a run that has ended: model, curve, confusion matrix, TensorBoard's file, summary.json. The exported
-model normalises by itself: it takes samples as they are in the user's data set.
-"""
+"""The results of a run that has ended. The exported model normalises by itself: it takes samples as they are."""
 
 import json
 from collections.abc import Mapping
@@ -66,9 +64,7 @@ def leave_confusion_matrix(run: Run, model: Any) -> None:
 
 
 def export_model(folder: RunFolder, output: Path, version: int | None) -> int:
-    """Write `output` (.keras) whole, compiled, with the weights of a version, which it returns; None: the newest with a
-    snapshot. Raises RunFolderError, ModelError, WeightsFileError.
-    """
+    """Write `output` (.keras) with a version, returned. Raises RunFolderError, ModelError, WeightsFileError."""
     run = Run.open(folder)
     version = newest_version(folder) if version is None else version
     _write_model(run, trained_model(run, version), output)

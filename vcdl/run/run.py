@@ -131,9 +131,7 @@ class Run:
         return held_to(asked_settings(self.job, self.folder), self.prepared.store, self.job, self.folder)
 
     def store(self, journal: Journal | None = None) -> WeightStore:
-        """A connection to the run's weights, not connected yet. `journal`: of the same thread; then a store that came
-        back older raises StoreLost. Raises StoreError, and RunFolderError for a copy of another run's folder.
-        """
+        """A connection to the run's weights, not connected yet; `journal`: tells StoreLost. Raises StoreError."""
         settings, key = self.store_settings(), self.prepared.store_key
         if self.prepared.store != OWN_FOLDER:
             may_restore = not settings.is_folder
@@ -156,8 +154,8 @@ class Run:
         return Downloads(self.folder, self.layout, self.transport)
 
     def upload_check(self, journal: Journal | None = None, *, is_over: bool = False) -> UploadCheck:
-        """The check of uploads; `journal`: it knows newer weights that clients may start from. `is_over`: the subtask
-        is applied, and the weights that it started from need not be kept.
+        """The check of uploads. `journal`: knows newer weights. `is_over`: the subtask is applied, its base may be
+        lost.
         """
         return UploadCheck(
             job=self.name,

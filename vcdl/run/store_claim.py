@@ -35,9 +35,7 @@ _FILE = "file:"
 
 
 def asked_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
-    """The store that job file or environment names, else a folder of the run. The password: the URL's, else the run's
-    own file, else the environment's. Raises StoreError, FileUnavailable.
-    """
+    """The store that job file or environment names, else a folder of the run. Raises StoreError, FileUnavailable."""
     environment = dict(os.environ)
     if job.store.url and (password := store_password(folder)):
         environment[PASSWORD_VARIABLE] = password
@@ -108,9 +106,7 @@ def new_key(name: str) -> str:
 
 
 def claimed_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> str:
-    """The key of a run's weights; a copied folder's own where they can be made again under it (`may_restore`), else
-    RunFolderError while its original is there.
-    """
+    """The key of a run's weights; a copy's own if it `may_restore`, else RunFolderError while its original is there."""
     with folder_errors(folder.path), FileLock(folder.job_file, existing=True) as lock:
         lock.acquire()
         claim = _read(folder)

@@ -1,6 +1,4 @@
-"""The outcome of a subtask on a simulated client, known at its begin by seed, client and subtask alone: neither the
-order of questions nor other clients change it.
-"""
+"""The outcome of a subtask on a simulated client, by seed, client and subtask alone, known at its begin."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -40,9 +40,8 @@ def simulate(
     training: SubtaskTraining | None = None,
     kind: type[VirtualRun] = VirtualRun,
 ) -> Report | None:
-    """Run a job on simulated clients, and leave its results in a folder; None: it was asked to stop. `training`: None:
-    worker processes. An unfinished simulated run starts again. Raises VcdlError, RunFolderError for anything else
-    there.
+    """Run a job on simulated clients, and leave its results; None: it was asked to stop. Raises VcdlError,
+    RunFolderError.
     """
     os.environ.update(limit_threads(1))  # several would add up in an order that differs from run to run
     with _begun(folder, fleet):

@@ -1,6 +1,4 @@
-"""The real training of a simulation: worker processes, one a core. Results depend on a workunit's inputs alone; what
-the simulated clients need first is trained first.
-"""
+"""The real training of a simulation: worker processes, one a core; the simulated clients' next needs come first."""
 
 import heapq
 from collections import Counter
@@ -15,9 +13,7 @@ from vcdl.run.folder import RunFolder
 _HUNG_S = 6 * 3600.0
 """Real time after which a worker counts as dead."""
 _TRIES = 3
-"""Tries of a subtask that fails on this machine: a worker may die once by chance, but a faulty subtask fails
-each time.
-"""
+"""Tries of a subtask: a worker may die once by chance, but a faulty subtask fails each time."""
 _WAIT_S = 1.0
 
 

@@ -1,6 +1,4 @@
-"""A grid whose clients exist in virtual time. It waits for a real training only when the clock has come to its upload,
-so all events follow from the seed, and a run repeats bit for bit.
-"""
+"""A grid whose clients exist in virtual time: all events follow from the seed, and a run repeats bit for bit."""
 
 import heapq
 import math
@@ -21,9 +19,7 @@ from vcdl.simulate.virtual_time import VirtualTime
 from vcdl.wire.workunit import WorkunitName
 
 LOSSES = 3
-"""Losses after which the grid gives a workunit up, as on a BOINC server (`max_error_results` of templates/vcdl_in.xml
-and one). Until then it is handed to the next client, from the same weights.
-"""
+"""Losses after which the grid gives a workunit up, as on a BOINC server (`max_error_results`, and one)."""
 _REST_SUBTASKS = 10
 """A host's first rest, in subtasks; each further one is twice as long."""
 _MEASURED = 200

@@ -1,6 +1,4 @@
-"""A job in virtual time: the same loop and checks, by the clock of simulated clients. Folding takes `update_s`,
-evaluating nothing. A run that is interrupted or killed starts again, with the same result.
-"""
+"""A job in virtual time: the same loop and checks, by simulated clients' clock. A killed run starts again, the same."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -48,9 +46,7 @@ _CORES = 2
 
 
 class InstantEvaluator(Evaluator):
-    """An evaluator in the run's own process, while the clock stands. Only what it trains again takes time, one after
-    the other, half as long as on a usual client: the server has two cores.
-    """
+    """An evaluator while the clock stands; what it trains again takes half a usual client's time, one by one."""
 
     def __init__(self, run: Run, journal: Journal, subtask_s: float, time: VirtualTime) -> None:
         super().__init__(run, journal)
@@ -149,9 +145,7 @@ def drive(
     observer: RunObserver,
     look: Callable[[], None] = lambda: None,
 ) -> StopReason | None:
-    """Drive the loop of a run to its job's end; None: `vcdl stop` has asked. `evaluating`: makes what evaluates.
-    `look`: called after each step. Raises a VcdlError when it cannot go on.
-    """
+    """Drive the loop to its job's end; None: `vcdl stop` has asked. `look`: after each step. Raises VcdlError."""
     plan = Plan.of(run)
     limit_s = plan.wall_time_s or math.inf
     with closing(Loop.of(run, grid, grid, plan=plan, observer=observer, clock=time.now_s)) as loop:

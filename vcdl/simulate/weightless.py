@@ -1,6 +1,4 @@
-"""A run without weights (`vcdl simulate --training none`): the loop of every run over parts that hold nothing. Subtasks
-come back, wait, go stale and are lost, through all epochs or up to the time limit.
-"""
+"""A run without weights (`vcdl simulate --training none`): the loop of every run over parts that hold nothing."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,6 +1,4 @@
-"""The store's contract: one vector with a version, and a record of each subtask folded into it. A backend supplies the
-transaction; what happens inside is written here.
-"""
+"""The store's contract: one vector with a version, a record of each subtask; a backend supplies the transaction."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,9 +67,7 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Expected:
-    """The journal's newest update, which a store must have: one without it came back older, or other. A version is a
-    number that may be given twice; its subtask is not.
-    """
+    """The journal's newest update, which a store must have: a version's number may be given twice, its subtask not."""
 
     version: int = 0
     """The newest version."""
@@ -110,9 +106,7 @@ class Transaction(ABC):
 
     @abstractmethod
     def commit(self, version: int, applied: Sequence[Applied]) -> int:
-        """Make vector, version and records visible together; raises Conflict or StoreError. Returns the version made:
-        another one if the store is eventual and others wrote meanwhile; its records then move with it.
-        """
+        """Make vector, version and records visible together; returns the version made. Raises Conflict, StoreError."""
 
 
 class WeightStore(ABC):
@@ -170,9 +164,7 @@ class WeightStore(ABC):
 
     @abstractmethod
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
-        """Put a whole vector there as `version`, with the records of all updates up to it; `lost` of these are missing
-        in it. False when another server was first; later updates are folded again from kept uploads. Raises StoreError.
-        """
+        """Put a whole vector there as `version`, with its records; False: another was first. Raises StoreError."""
 
     def fold(self, folds: Sequence[Fold], boundary: Boundary | None = None) -> list[Applied]:
         """Fold uploads in, in order, between one read and one write; returns their records, up to a `boundary`.

@@ -1,6 +1,4 @@
-"""Uploads folded into a store's vector, in place: a block is read once, every waiting upload is folded into it while it
-is in the processor's cache, and it is written once.
-"""
+"""Uploads folded into a store's vector, in place: each into a block while the processor's cache has it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -11,9 +9,7 @@ from vcdl.rules.state import RuleState
 from vcdl.wire.weights import Vector
 
 FOLD_BLOCK = 1 << 18
-"""Numbers of the store's vector that are folded at a time, 1 MiB: they, an upload and what a rule computes from both
-stay in the processor's last cache. A quarter of it stays nearer, and costs more than it saves: some 80 µs of calls for
-each block."""
+"""Numbers that are folded at a time, 1 MiB: they, an upload and a rule's work stay in the processor's last cache."""
 
 
 class Change(ABC):
@@ -34,9 +30,7 @@ class Change(ABC):
 
     @abstractmethod
     def apply(self, w: Vector, begin: int) -> float:
-        """Fold the upload into a block of W, in place, and return the weight given to it. The block, shape (m,), starts
-        at weight number `begin`; (1 + k, m) with k vectors beside W. Blocks come in order.
-        """
+        """Fold the upload into a block of W, (m,) or (1 + k, m), from number `begin` on; return its weight."""
 
     @property
     def refused(self) -> Refused | None:
@@ -79,9 +73,7 @@ class WorkingVector(Protocol):
         ...
 
     def block(self, begin: int, end: int) -> Vector:
-        """Weights `begin` to `end` of W, shape (m,), or with the k vectors beside it, shape (1 + k, m), to be changed
-        in place until the next call. Raises StoreError.
-        """
+        """Weights `begin` to `end` of W, to be changed in place until the next call. Raises StoreError."""
         ...
 
     def weights(self, begin: int, end: int) -> Vector:

@@ -1,6 +1,4 @@
-"""The log of a folder store: a line a commit, `CRC-32 JSON`, with version, slot, checksums and records. The line is the
-commit; the next writer cuts off one without a valid checksum.
-"""
+"""The log of a folder store: a line a commit, `CRC-32 JSON`; the next writer cuts off one without a valid checksum."""
 
 import errno
 import json

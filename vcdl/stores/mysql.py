@@ -1,6 +1,4 @@
-"""The weight store in MariaDB (10.6) or MySQL (8), or later. A change is a transaction that locks the job's row of
-vcdl_head: a `strong` server while it folds, an `eventual` one while it writes. Readers see a snapshot.
-"""
+"""The weight store in MariaDB (10.6) or MySQL (8): a transaction that locks the job's row. Readers see a snapshot."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress

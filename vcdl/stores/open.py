@@ -13,17 +13,13 @@ from vcdl.stores.settings import StoreSettings
 
 
 def load_client_libraries() -> None:
-    """Load MariaDB's client library, where it is installed, before TensorFlow: in the other order of their TLS
-    libraries the first connection is a segmentation fault.
-    """
+    """Load MariaDB's library before TensorFlow: in the other order of their TLS libraries a connection crashes."""
     with suppress(ImportError):  # `open_store` says how to install it
         import MySQLdb  # noqa: F401
 
 
 def check_usable(settings: StoreSettings) -> None:
-    """Check before a long preparation that weights can be written, read and removed. Raises StoreError when the library
-    is missing, the service away, or the login or a right refused.
-    """
+    """Check before a long preparation that weights can be written, read and removed. Raises StoreError."""
     if settings.is_folder:
         return
     with closing(open_store(settings, "vcdl-trial", 1)) as store, suppress(StoreLost):  # another trial has removed it
@@ -34,9 +30,7 @@ def check_usable(settings: StoreSettings) -> None:
 
 
 def open_store(settings: StoreSettings, job: str, size: int, state: RuleState = STATELESS) -> WeightStore:
-    """The store of `settings` for a job's `size` float32 weights and its rule's `state`, not connected yet. `job` is
-    the key of the weights. Raises StoreError without the service's library or authority, PluginError.
-    """
+    """The store of `settings` for a job's `size` weights and its rule's `state`. Raises StoreError, PluginError."""
     if settings.ca and not Path(settings.ca).is_file():
         raise StoreError(f"{settings}: there is no file {settings.ca}: `ca` names the certificate of the authority")
     opened: WeightStore = pkgutil.resolve_name(settings.kind.opens)(settings, job, size, state=state)

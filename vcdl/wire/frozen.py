@@ -1,6 +1,4 @@
-"""The file of the weights that no training changes, `frozen.h5`, in the form of vcdl.wire.hdf5_form, known by size and
-SHA-256. It holds nothing of its job, so jobs share it on their clients.
-"""
+"""The file of the weights that no training changes, `frozen.h5`; it holds nothing of its job, so jobs share it."""
 
 import hashlib
 import json

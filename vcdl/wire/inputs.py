@@ -1,6 +1,4 @@
-"""Samples of several inputs, or labels of several outputs: one structured array, a field each, which is taken, cut and
-stored like any. NumPy only: the client has it.
-"""
+"""Samples of several inputs, or labels of several outputs, as one structured array, a field each. NumPy only."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -10,9 +10,7 @@ from vcdl.wire.workunit import Normalisation
 
 
 def normalise(x: npt.NDArray[Any], normalisation: Normalisation) -> npt.NDArray[Any]:
-    """Normalise `x`, shape (n, …), to float32, or int32 for whole numbers that stay; scale and offset have one number,
-    or one per entry of the last axis. Several inputs have their own. Raises ValueError where that does not fit.
-    """
+    """Normalise `x`, (n, …), to float32; whole numbers that stay to int32. Raises ValueError where it does not fit."""
     if normalisation.inputs or x.dtype.names is not None:
         by_name = dict(normalisation.inputs)
         if set(by_name) != set(x.dtype.names or ()):

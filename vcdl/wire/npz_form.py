@@ -1,6 +1,4 @@
-"""`.npz` files, read strictly: header, member and file sizes are compared before memory is taken, and nothing is
-unpickled, as a file may be made to harm. NumPy only: the client has it.
-"""
+"""`.npz` files, read strictly: sizes are compared before memory is taken, nothing is unpickled. NumPy only."""
 
 import errno
 import os

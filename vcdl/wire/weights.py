@@ -32,9 +32,7 @@ _STATISTICS = ("moving_mean", _VARIANCE)
 SECOND_MOMENTS = ("_velocity", "_velocity_hat", "_norm", "_accumulator", "_accumulated_grad")
 """Name endings of the variables by whose root Keras' optimizers divide; such a variable is never negative."""
 _CONSTANTS = ("/kernel", "/embeddings", "/mean", "/variance", "/count")
-"""Path endings of weights that no training changes in a layer that is trained: what LoRA adds to, and the statistics
-of a Normalization layer.
-"""
+"""Path endings of weights that no training changes in a trained layer: LoRA's base, a Normalization's statistics."""
 _MOMENTS = "/"
 """Path prefix of an optimizer's variables; no variable of a model has it."""
 
@@ -226,9 +224,7 @@ def write_dataset(
 
 
 def change_header(path: Path, dataset: Hdf5Dataset, sizes: range, change: Callable[[str], str]) -> None:
-    """Change the header of a file of the one form, in place; a kill may damage it. `sizes`: as of opened_dataset.
-    Raises WeightsFileError, FileUnavailable, OSError, and as `change`.
-    """
+    """Change a file's header, in place; a kill may damage it. Raises WeightsFileError, FileUnavailable, OSError."""
     with opened_dataset(path, dataset, sizes) as opened:
         opened.file.seek(opened.data_at)
         data = opened.file.readall()
@@ -254,9 +250,7 @@ def read_header(path: Path, size: int) -> str:
 
 
 def read_weights(path: Path, size: int, out: Vector | None = None) -> tuple[Vector, str]:
-    """Read a file of exactly `size` numbers, checked first; vector and header. Raises WeightsFileError,
-    FileUnavailable.
-    """
+    """Read a file of exactly `size` numbers; vector and header. Raises WeightsFileError, FileUnavailable."""
     with opened_weights(path, size) as file:
         vector = np.empty(size, np.float32) if out is None else out
         file.read(0, vector)

@@ -1,6 +1,4 @@
-"""The messages between server and client: the workunit, and the header of an update. Frozen and decoded strictly: what
-differs raises `WorkunitError`. Standard library only.
-"""
+"""The messages between server and client, frozen and decoded strictly (`WorkunitError`). Standard library only."""
 
 import json
 import re

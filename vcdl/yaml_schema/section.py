@@ -49,9 +49,7 @@ SECTION_AS_YAML = PlainSerializer(_as_yaml)
 def load_section(
     schema: type[_Kind], kind: FileKind, path: Path | None, overrides: Sequence[str] = (), folder: Path | None = None
 ) -> _Kind:
-    """Read and check a whole file, with some keys replaced: `("stop.epochs=2",)`. `path`: None: no file. `folder`:
-    where relative paths start; None: not looked up. Raises JobError, one problem a line.
-    """
+    """Read and check a whole file, keys replaced: `("stop.epochs=2",)`; no `path`: no file. Raises JobError."""
     document = Document(kind, values={}) if path is None else read_document(path, kind)
     for setting in overrides:
         replace_key(document, setting)
@@ -86,9 +84,7 @@ def read_section(kind: type[_Kind], raw: Any) -> _Kind:
 def one_of_sections(
     key: str, known: Mapping[str, type[Section]], default: str | None = None, cure: str = ""
 ) -> PlainValidator:
-    """A section whose `key`, or its name alone, names its kind, else of the `default` one. `known`: a look-up, which
-    may raise PluginError. `cure`: advice for an unknown name.
-    """
+    """A section whose `key`, or name alone, names its kind. `known`: a look-up; `cure`: for an unknown name."""
 
     def check(raw: Any) -> Section:
         if isinstance(raw, Section):

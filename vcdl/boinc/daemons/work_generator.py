@@ -45,13 +45,9 @@ from vcdl.run.run import Run
 
 _IDLE_S = 1.0
 _SHARD_EXPANDS = 8
-"""Compressed bytes of a shard → float32 in memory, at most: integer images compress to half and become four
-times as long.
-"""
+"""Compressed bytes of a shard → float32 in memory, at most: images compress to half and become four times as long."""
 _DISK_VECTORS = 8
-"""Weights as they come, update, and checkpoints with an optimizer's moments, of which two exist while one is
-replaced.
-"""
+"""Weights as they come, update, and checkpoints with an optimizer's moments, two while one is replaced."""
 _SCRATCH_BYTES = 256 << 20
 _PUBLISHED_EVERY_S = 1.0
 _PUBLISHED_BYTES = 4 << 30

@@ -1,6 +1,4 @@
-"""The doctor: checks all that is known to go wrong in a BOINC project with VCDL, and names cures. A check takes the
-Installation and yields findings; each group has a file with a tuple CHECKS.
-"""
+"""The doctor: all that is known to go wrong in a BOINC project with VCDL, with cures. Each group has a tuple CHECKS."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

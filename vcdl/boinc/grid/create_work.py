@@ -17,9 +17,7 @@ _TIMEOUT_S = 300.0
 _LONG_S = 30
 """Seconds after which an unsent result counts as passed over."""
 _FLOPS_BOUND = 1000
-"""Limit of a task's operations, in estimates: an unmeasured client may be off by as much, and the deadline ends
-a hung one.
-"""
+"""Limit of a task's operations, in estimates: an unmeasured client may be off by as much."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +66,7 @@ def create_work(
     deadline_s: float,
     creations: Sequence[Creation],
 ) -> str:
-    """Run create_work once for all; returns its output. Raises GridError, GridUnavailable when it does not end. It may
-    fail with status 0 and lose rows: look up which exist.
-    """
+    """Run create_work once for all; it may lose rows. Returns its output. Raises GridError, GridUnavailable."""
     command = [
         str(project.bin / "create_work"), "--appname", APP,
         "--wu_template", f"templates/{INPUT_TEMPLATE}", "--result_template", f"templates/{result_template}",

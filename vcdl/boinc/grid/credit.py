@@ -1,6 +1,5 @@
 """Credit by what a subtask costs: its samples, by arithmetic or measured time, whichever is more. BOINC's own follows
-time, mostly the start of Python: 0.019 or 1.5 for one effort. So workunits carry it (`canonical_credit`,
-`--credit_from_wu`).
+time, mostly Python's start: 0.019 or 1.5 for one effort. So workunits carry it (`--credit_from_wu`).
 """
 
 import time
@@ -35,9 +34,7 @@ class HostTraining:
 
 
 def operations_of_sample(arithmetic: float, trainings: Iterable[HostTraining], speeds: Mapping[str, float]) -> float:
-    """The cost of a sample, in floating-point operations. `arithmetic`: of the model's layers. `speeds`: of each host
-    by BOINC's benchmark; the median of time by speed forgives one that lies.
-    """
+    """The cost of a sample in operations; `arithmetic`: of the layers, `speeds`: by BOINC's benchmark of each host."""
     told: dict[str, list[float]] = defaultdict(list)
     for one in trainings:
         if one.samples > 0 and speeds.get(one.host, 0.0) > 0:

@@ -1,6 +1,4 @@
-"""The database of a BOINC project: one connection, renewed after a loss. Outside of `transaction()` every statement
-commits by itself, and sees what others committed (READ COMMITTED), unlike InnoDB's default.
-"""
+"""The database of a BOINC project: one connection, renewed after a loss; READ COMMITTED outside of `transaction()`."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress

@@ -168,9 +168,7 @@ def _reader() -> TypeAdapter[Rests]:
 def ended_tasks(
     project: BoincProject, database: BoincDatabase, resting: Collection[int] = ()
 ) -> Mapping[int, list[Ended]]:
-    """The last tasks of hosts with failures or rests, and of all around the minutes in which transfers failed. Tasks of
-    cancelled workunits say nothing. Raises GridError.
-    """
+    """The last tasks of hosts with failures or rests, and of all around failed transfers. Raises GridError."""
     newest = database.execute("SELECT COALESCE(MAX(id), 0) FROM result")
     since = int(newest[0][0]) - _LOOKED_AT
     failing = database.execute(

@@ -85,10 +85,7 @@ def over_quota(project: BoincProject, job: str) -> str:
 
 
 def check_room(project: BoincProject, job: str, cut: float) -> None:
-    """Refuse a job in the making that holds more than its quota; `cut`: the fraction of its data that is there.
-
-    Raises GridError.
-    """
+    """Refuse a job above its quota; `cut`: the fraction of its data that is there. Raises GridError."""
     quota = quota_bytes(project)
     if quota is None or (held := JobBytes.of(project, job)).total <= quota:
         return

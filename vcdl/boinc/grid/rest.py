@@ -97,9 +97,7 @@ class Rests:
     def after(
         self, ended: Mapping[int, Sequence[Ended]], quarantined: Mapping[int, str], there: Collection[int], now_s: float
     ) -> "Rests":
-        """The rests of hosts after these tasks; nobody's where more than half would rest: the job or the server is at
-        fault. `quarantined`: the reason by host, `there`: who asked lately.
-        """
+        """The rests after these tasks; nobody's where more than half would rest: the job or the server is at fault."""
         found = {
             host: rest
             for host, tasks in of_hosts(ended).items()

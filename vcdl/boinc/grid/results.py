@@ -1,6 +1,4 @@
-"""Results of one job, claimed from BOINC's database by any number of servers, by locks on rows for one transaction, a
-turn. Others skip locked rows; a killed server's are free at once.
-"""
+"""Results of one job, claimed by any number of servers, by locks on rows for one transaction, a turn."""
 
 import re
 import shutil
@@ -47,9 +45,7 @@ _OUTCOMES = {
 _UPLOAD = re.compile(
     r"(?P<workunit>.+_v[0-9]{6,18})_(?P<result>[0-9]{1,18}|[0-9]+_(?P<sent>[0-9]{1,18})_[0-9]+)_r[0-9]+_[0-9]+"
 )
-"""BOINC's name of an output file: the result's (its workunit's and a number, or for an assigned host process, time and
-number), a random number, the file's number.
-"""
+"""BOINC's name of an output file: the result's (or for an assigned host process, time and number), two numbers."""
 
 
 def workunit_and_result(file: Path) -> tuple[str, int]:
@@ -77,9 +73,7 @@ class BoincResults(Results):
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """A transaction: claims inside are this server's alone, and its acts take effect at the end, or not at all.
-        BOINC's transitioner waits for locked rows: a turn must not wait for anything.
-        """
+        """A transaction: claims and acts are this server's, all or none. It may not wait: BOINC's transitioner does."""
         self._claimed.clear()
         with self._database.transaction():
             yield
@@ -123,9 +117,7 @@ class BoincResults(Results):
         return outcomes
 
     def done(self, workunit: str, version: int | None = None) -> None:
-        """Conclude a workunit that is in store and journal; keep an upload that made a `version` without a snapshot.
-        BOINC deletes the files after the turn. Raises GridError, RunFolderError.
-        """
+        """Conclude a workunit in store and journal; its files go after the turn. Raises GridError, RunFolderError."""
         outcome = self._claimed.get(workunit)
         if version is not None and isinstance(outcome, Uploaded) and self._folder.kept_uploads.is_dir():
             _keep(outcome.path, self._folder.kept_upload(version, workunit))

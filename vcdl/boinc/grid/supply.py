@@ -1,15 +1,11 @@
-"""The amount of unsent work, between two marks that follow what clients fetch until more can be made: a client without
-work backs off for minutes to a day, a workunit that waits trains from old weights.
-"""
+"""The amount of unsent work, between two marks: without work clients back off for long; work that waits grows old."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 REFILL_S = 10.0
-"""Seconds from a low mark to results that can be sent: our loop, create_work, transitioner and feeder take one
-or two each.
-"""
+"""Seconds from a low mark to results that can be sent: our loop, create_work, transitioner and feeder."""
 _LEAST_LOW = 2
 _FIRST_LOW = 8
 """The least low mark while nothing runs: a fleet may come at once, and waiting would bring no newer weights."""
@@ -45,9 +41,7 @@ class Marks:
 
 
 def marks(demand: Demand) -> Marks:
-    """The marks over all jobs: what is fetched until more can be made, and one for each idle host. Ends at a rate of
-    running / task_s are Poisson: hardly ever above λ + 3·√λ. Before the first, all may end at once.
-    """
+    """The marks over all jobs: what is fetched until more is made, by Poisson λ + 3·√λ, and one for each idle host."""
     fetched = float(demand.running)
     if demand.task_s is not None:
         mean = demand.running * REFILL_S / max(demand.task_s, 1.0)
@@ -70,9 +64,7 @@ class JobStock:
 
 
 def open_wanted(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pass: bool = False) -> int:
-    """The workunits of `job` that should be open: its part of the running ones, and of both marks. A job that has more
-    creates some only when `others_pass`: nobody did for a while, and less than half of the low mark is unsent.
-    """
+    """The workunits of `job` that should be open: its part; beyond it when `others_pass` and little is unsent."""
     mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
     part = mine.share / sum(other.share for other in jobs.values())
     if mine.open < part * (running + whole.low):
@@ -90,9 +82,7 @@ def missing_to_half(jobs: Mapping[str, JobStock], whole: Marks) -> int:
 
 
 def missing_running(job: str, jobs: Mapping[str, JobStock]) -> int:
-    """The workunits of `job` to be sent before all that wait, until it has its part of the running: a new job, or one
-    whose share was raised, would wait behind the others'.
-    """
+    """The workunits of `job` to be sent before all that wait, until it has its part of the running."""
     mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
     part = mine.share / sum(other.share for other in jobs.values())
     return max(0, math.ceil(part * running) - mine.open)

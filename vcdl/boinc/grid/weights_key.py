@@ -1,6 +1,4 @@
-"""The key with which a project signs its newest weights (vcdl.wire.newest), on the server, apart from BOINC's key for
-code. Who steals it can give clients other weights, which are data.
-"""
+"""The key with which a project signs its newest weights (vcdl.wire.newest); a thief can only give other weights."""
 
 from dataclasses import dataclass
 from pathlib import Path

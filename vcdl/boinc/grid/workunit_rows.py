@@ -100,9 +100,7 @@ class WorkunitRows:
             self._cancel(some, arrived)
 
     def hurry_cancelled(self) -> None:
-        """Make the transitioner handle cancelled workunits again that it worked on meanwhile: it has overwritten our
-        transition_time, and would return after ten days.
-        """
+        """Make the transitioner handle cancelled workunits again whose transition_time it has overwritten meanwhile."""
         match, arguments = of_job(self._job)
         rows = self._database.execute(
             "SELECT w.id FROM workunit w WHERE w.appid = %s AND w.assimilate_state = %s AND w.error_mask & %s"
@@ -133,9 +131,7 @@ class WorkunitRows:
         return [(row[0], row[1]) for row in rows]
 
     def _cancel(self, ids: Sequence[int], arrived: Arrived) -> None:
-        """Cancel results first, or some could be sent in between. A workunit whose result waits for the validator, or
-        is uploaded, is left without a second try: its host would earn nothing.
-        """
+        """Results first, or some are sent meanwhile; one that waits for the validator still earns its credit."""
         if not ids:
             return
         running = self._database.execute(

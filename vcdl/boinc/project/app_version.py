@@ -1,6 +1,4 @@
-"""The app version: launcher and zipapp below apps/vcdl/, signed and published by update_versions. A file's name has a
-digest of the version's files, as BOINC never replaces one; changed files get the next number, from 1.00 on.
-"""
+"""The app version below apps/vcdl/, signed and published by update_versions, with a digest in its files' names."""
 
 import hashlib
 import re

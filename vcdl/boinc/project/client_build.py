@@ -20,9 +20,7 @@ _MODE = 0o100644
 
 
 def build_client(path: Path, project_key: str = "") -> str:
-    """Write the zipapp; returns its hex sha256. Raises RunFolderError. `project_key`: that signs weights, as JSON;
-    without it tasks start from what they are sent.
-    """
+    """Write the zipapp; returns its hex sha256. `project_key`: that signs weights, as JSON. Raises RunFolderError."""
     sources = {"__main__.py": _MAIN.encode()}
     if project_key:
         sources[_KEY] = project_key.encode()

@@ -214,9 +214,7 @@ def _our_files(
 def _published_files(
     project: BoincProject, client: ClientFiles, number: int, variants: Iterable[Variant]
 ) -> Iterator[NewFile]:
-    """The client files of versions in the database that were removed: update_versions passes over them, and a client
-    that gets 404 gives up for good. The signatures are in the row.
-    """
+    """The removed client files of versions in the database: a client that gets 404 gives up for good."""
     downloads: dict[str, Content] = {}
     for variant in variants:
         folder = version_folder(project.path / "apps", number, variant)

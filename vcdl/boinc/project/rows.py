@@ -102,9 +102,7 @@ def cancel_all(database: BoincDatabase, app: AppRow) -> None:
 
 
 def remove_app(database: BoincDatabase, app: AppRow) -> bool:
-    """Delete the app's rows, or deprecate them once a host had a task: workunits, results and volunteers' statistics
-    refer to them. Returns whether they were deleted. Raises GridError.
-    """
+    """Delete the app's rows, or deprecate them once a host had a task; returns whether deleted. Raises GridError."""
     used = database.execute(
         "SELECT EXISTS(SELECT 1 FROM workunit WHERE appid = %s) OR EXISTS(SELECT 1 FROM result WHERE appid = %s) "
         "OR EXISTS(SELECT 1 FROM host_app_version h JOIN app_version v ON v.id = h.app_version_id WHERE v.appid = %s)",

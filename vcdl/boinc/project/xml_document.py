@@ -1,6 +1,4 @@
-"""A project's XML file, edited as a tree and written back with all unedited parts unchanged. `<a/>` and `<a></a>` are
-told apart, as BOINC does: as a flag the first is true, the second none.
-"""
+"""A project's XML file, edited as a tree; unedited parts stay. `<a/>` is a true flag to BOINC, `<a></a>` none."""
 
 from pathlib import Path
 from typing import Any

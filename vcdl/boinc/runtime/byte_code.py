@@ -27,8 +27,8 @@ for path in sorted(top.rglob("*.py")):
 
 
 def compile_ahead(folder: Path, python: Path, platform: Platform, minor: str) -> None:
-    """Put byte-code beside each module below the folder, in one order and with one seed: equal bytes. Raises GridError.
-    `python`: the runtime's interpreter, where it runs; else the running one of the same version.
+    """Put byte-code beside each module, the same bytes each time; `python`: the runtime's, if it runs. Raises
+    GridError.
     """
     if runs_here(platform):
         program = python

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcdl.data.readers.table import counts_up
-from vcdl.data.readers.table_file import arrow, opened_table, table_files
+from vcdl.data.readers.table_file import arrow, counts_up, opened_table, table_files
 from vcdl.errors import DataError
 from vcdl.job.reader import Outline
 

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import PlainValidator
 
 from vcdl.data.readers.part_folders import part_folders
-from vcdl.data.readers.table_file import arrow, opened_table, samples_in, table_files
+from vcdl.data.readers.table_file import arrow, counts_up, opened_table, samples_in, table_files
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, nearest
 from vcdl.job.reader import Block, Outline, Reader, as_key
@@ -294,13 +294,6 @@ class _Columns:
 
 def _has_nan(numbers: Array | None) -> bool:
     return numbers is not None and numbers.dtype.kind == "f" and bool(np.isnan(numbers).any())
-
-
-def counts_up(values: Array, rows_before: int) -> bool:
-    """Whether numbers go on counting the rows, from 0 or from 1."""
-    if values.dtype.kind not in "iuf" or not len(values) or values[0] - rows_before not in (0, 1):
-        return False
-    return bool(np.array_equal(values, values[0] + np.arange(len(values))))
 
 
 def _numbers_of(pa: Any) -> tuple[Callable[[Any], bool], ...]:

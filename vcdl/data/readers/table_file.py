@@ -8,7 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vcdl.data.ahead import ahead
+from vcdl.data.rows import Array
 from vcdl.errors import DataError, one_line, unreadable
 
 _PARQUET = (".parquet", ".pq")
@@ -181,3 +184,10 @@ def _errors(file: Path) -> Iterator[None]:
         if error.errno is None:  # pyarrow's word for a damaged file
             raise DataError(f"{file.name} is damaged ({one_line(error)[:300]}): write it again") from error
         raise unreadable(file, error) from error
+
+
+def counts_up(values: Array, rows_before: int) -> bool:
+    """Whether numbers go on counting the rows, from 0 or from 1."""
+    if values.dtype.kind not in "iuf" or not len(values) or values[0] - rows_before not in (0, 1):
+        return False
+    return bool(np.array_equal(values, values[0] + np.arange(len(values))))

@@ -1,6 +1,4 @@
-"""A launch in one region by an EC2 Fleet of type `instant`. Launch templates hold what its instances have in common
-meanwhile; named by a hash of their content, they are never changed, and made once.
-"""
+"""A launch in one region by an EC2 Fleet of type `instant`, with launch templates named by a hash of their content."""
 
 import base64
 import hashlib
@@ -127,9 +125,7 @@ class RegionalLaunch:
         return {"LaunchTemplateName": name, "Version": _VERSION}
 
     def _template_data(self, credits: bool) -> Mapping[str, Any]:
-        """`LaunchTemplateData`, without MaxPrice, which only adds interruptions. Instances and volumes get their tags
-        from the launch, others here. Raises FleetError for user data that AWS would refuse.
-        """
+        """`LaunchTemplateData`, without MaxPrice, which adds interruptions. Raises FleetError for long user data."""
         settings, image, raw = self.settings, self.image, compressed(self.user_data)
         if len(raw) > MAX_BYTES:
             raise FleetError(f"the user data has {len(raw)} bytes, and AWS takes {MAX_BYTES}: shorten it")

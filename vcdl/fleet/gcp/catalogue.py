@@ -1,6 +1,4 @@
-"""The machine types that a fleet may use: Compute Engine's, with the GPUs that they come with; GPUs added to N1 follow
-the name: `n1-standard-8+nvidia-tesla-t4`, `n1-standard-8+2xnvidia-tesla-t4`.
-"""
+"""Compute Engine's machine types; GPUs added to N1 follow the name: `n1-standard-8+2xnvidia-tesla-t4`."""
 
 import re
 from collections.abc import Mapping

@@ -85,9 +85,7 @@ class Connection:
         return found, away
 
     def wait(self, scope: str, operation: str, limit_s: float, **place: str) -> Any:
-        """Wait for an operation of a `region` or `global`; returns it. operations.wait is best effort, so it is
-        repeated. Raises CloudRefusal, also after `limit_s`.
-        """
+        """Wait for an operation of a `region` or `global`; returns it. Raises CloudRefusal, also after `limit_s`."""
         deadline_s = time.monotonic() + limit_s
         while True:
             found = self.call(f"{scope}_operations.wait", operation=operation, **place)

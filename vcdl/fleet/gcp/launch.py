@@ -1,6 +1,4 @@
-"""A launch by regional bulk inserts, one group of pools after the other. One counts machines, from one kind of disk: so
-a group's types all count the same, and each is wanted in each zone of the group.
-"""
+"""A launch by regional bulk inserts, a group of pools each: all of a group count the same, as one counts machines."""
 
 import base64
 import math
