@@ -10,7 +10,7 @@ docs/python.md explains it. Nothing heavy is imported before it is used.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vcdl.version import __version__
+from vcdl.files.version import __version__
 
 if TYPE_CHECKING:
     from vcdl import errors

@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from vcdl.errors import ExitCode, without_passwords
-from vcdl.version import __version__
+from vcdl.files.version import __version__
 
 COMMANDS = (
     *("new", "data", "run", "check", "describe", "status", "profile", "jobs", "hosts", "watch", "serve", "sweep"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from fuzz.mutations import mutated
 from fuzz.target import Target, hold
-from vcdl.client.inputs import PARAMS_FILE, read_params
+from vcdl.client.inputs import read_params
 from vcdl.codecs.base import Codec
 from vcdl.codecs.bfloat16 import BFloat16
 from vcdl.codecs.choose import down_encoding
@@ -21,7 +21,7 @@ from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.wire.hdf5_form import ENCODED, WEIGHTS, prefix
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Layout, Variable
-from vcdl.wire.workunit import Named, Normalisation, Training, Transport, Workunit
+from vcdl.wire.workunit import PARAMS_FILE, Named, Normalisation, Training, Transport, Workunit
 
 _CODECS: tuple[Codec, ...] = (
     Float32(), Float16(), BFloat16(), Int8(), Int8(15), Int8(1), TopK(0.1), TopK(1.0), Logarithmic(),

@@ -229,7 +229,7 @@ def test_the_client_trains_alone_on_every_backend(backend: str, tmp_path: Path) 
         "vcdl.errors.backoff",
         "vcdl.files",
         "vcdl.files.atomic",
-        "vcdl.version",
+        "vcdl.files.version",
         "vcdl.wire",
         "vcdl.wire.checksum",
         "vcdl.wire.fields",

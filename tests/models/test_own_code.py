@@ -17,9 +17,9 @@ from vcdl.client.own_code import MOST_BYTES, MOST_FILES, OwnCode
 from vcdl.client.trainer import Trainer
 from vcdl.errors import JobError, ModelError
 from vcdl.job import load_job
+from vcdl.job.code_folder import read_code
 from vcdl.job.model import ModelSettings
 from vcdl.models.build import build_model
-from vcdl.models.code_folder import read_code
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
 from vcdl.run.kind import BOINC, LOCAL, POOL, SIMULATED

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from vcdl.client.batches import Order
-from vcdl.client.inputs import SHARD_FILE, Shard, read_shard
+from vcdl.client.inputs import Shard, read_shard
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.client.worker import main
 from vcdl.profile.worker import KeptShard
 from vcdl.wire.weights import Vector
-from vcdl.wire.workunit import Normalisation, Training
+from vcdl.wire.workunit import SHARD_FILE, Normalisation, Training
 
 VARIABLE = "VCDL_TEST_STALL"
 BATCH_S = 0.02

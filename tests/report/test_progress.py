@@ -3,11 +3,12 @@
 import pytest
 
 from tests.recorded_run import BEGAN_S, FIRST_SESSION, applied, recorded, workunit
+from vcdl.errors import printable
 from vcdl.journal.events import RunStarted
 from vcdl.journal.monitor import Monitor
 from vcdl.report.measures import Report
 from vcdl.report.progress import RunGoal, measured_words, range_left, seconds_left
-from vcdl.report.wording import duration, grouped, plural, printable, size
+from vcdl.report.wording import duration, grouped, plural, size
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def see_that_it_can_travel(model: Any, inputs: "Mapping[str, Array]", code: OwnC
     import keras
 
     from vcdl.client.model import checked_config, know_ends
-    from vcdl.models.code_folder import check_arguments
+    from vcdl.job.code_folder import check_arguments
 
     for name, samples in inputs.items():
         if samples.ndim < 2:

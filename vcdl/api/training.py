@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, overload
 
-import yaml
-
 from vcdl.api.compiled import training_of
 from vcdl.api.elsewhere import RemoteRun, connect
 from vcdl.api.given import (
@@ -34,12 +32,10 @@ from vcdl.api.spooled import is_stream, spooled
 from vcdl.api.task import as_classes, refuse_one_hot, task_of
 from vcdl.client.own_code import OwnCode
 from vcdl.errors import DataError, JobError, folder_errors, nearest
-from vcdl.job import Job
-from vcdl.models.code_folder import read_code
+from vcdl.job import Job, as_yaml, job_of
+from vcdl.job.code_folder import read_code
 from vcdl.run.finding import folder_for
 from vcdl.run.folder import RunFolder
-from vcdl.yaml_schema.reading import YamlDumper
-from vcdl.yaml_schema.section import section_of
 
 _ARGUMENTS = {
     "epochs": ("stop", "epochs"),
@@ -127,7 +123,7 @@ def train(
         if code is not None:
             values["model"]["code"] = str(Path(code).resolve())
         values = {"name": name or _name_of(model, out), **({} if seed is None else {"seed": seed}), **values}
-        section_of(Job, values, "vcdl.train")
+        job_of(values, "vcdl.train")
         if server is not None:
             if (out, simulate, code) != (None, None, None):
                 raise JobError("vcdl.train: server: a service has no out, no simulate and runs no code: leave them out")
@@ -155,7 +151,7 @@ def _refuse_unknown(argument: str) -> None:
 
 
 def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any, spool: Path) -> dict[str, Any]:
-    from vcdl.data.dataset import array_name
+    from vcdl.wire.inputs import array_name
 
     inputs, outputs = ends_of(model)
     pairs = {"train": x if y is None and is_stream(x) else (x, y), "val": validation, "test": test}
@@ -263,7 +259,7 @@ def _write_given(
     """Write job, model and arrays into a folder; `in_one`: all arrays into one file."""
     with folder_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        text = yaml.dump(values, Dumper=YamlDumper, sort_keys=False, width=110)
+        text = as_yaml(values)
         (folder / JOB_FILE).write_text(f"# Made by vcdl.train: `vcdl run` takes it as well.\n{text}", "utf-8")
     write_model(folder, model)
     (write_folder if _stays_on_disk(arrays) and not in_one else write_arrays)(folder, arrays)

@@ -17,9 +17,8 @@ from vcdl.wire.normalise import normalise
 from vcdl.wire.npz_form import NpzError, opened_npz
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Layout, Vector
-from vcdl.wire.workunit import INPUT_FILES, Normalisation, Workunit
+from vcdl.wire.workunit import DESCRIPTION_FILE, MODEL_FILE, SHARD_FILE, Normalisation, Workunit
 
-_WORKUNIT, _MODEL, PARAMS_FILE, SHARD_FILE = INPUT_FILES
 _AGAIN = "fetch the workunit's files again"
 
 
@@ -42,12 +41,12 @@ ShardReader = Callable[[Path, Normalisation, Mapping[str, tuple[int | None, ...]
 
 def read_workunit(folder: Path) -> Workunit:
     """Read workunit.json from a folder. Raises WorkunitError."""
-    return Workunit.from_json(_text(folder / _WORKUNIT))
+    return Workunit.from_json(_text(folder / DESCRIPTION_FILE))
 
 
 def read_model_json(folder: Path) -> str:
     """The text of model.json, not checked yet. Raises WorkunitError."""
-    return _text(folder / _MODEL)
+    return _text(folder / MODEL_FILE)
 
 
 def read_params(path: Path, workunit: Workunit, layout: Layout, version: int) -> Vector:

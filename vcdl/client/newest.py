@@ -13,19 +13,17 @@ from http.client import NOT_FOUND, HTTPException
 from pathlib import Path
 from typing import BinaryIO
 
-from vcdl.client.inputs import PARAMS_FILE, read_params
+from vcdl.client.inputs import read_params
 from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.errors.backoff import within
 from vcdl.files.atomic import atomic_write
-from vcdl.wire.newest import MOST_BYTES, Newest, PublicKey, is_web_address, read_signed
+from vcdl.wire.newest import MOST_BYTES, NEWEST_FILE, VERSION_FILE, Newest, PublicKey, is_web_address, read_signed
 from vcdl.wire.weights import Layout, Vector
-from vcdl.wire.workunit import Workunit
+from vcdl.wire.workunit import PARAMS_FILE, Workunit
 
 KEY_FILE = "project_key.json"
 """Beside this module in the zipapp of a project's app version."""
-NEWEST_FILE = "newest.h5"
-VERSION_FILE = "newest_version"
 _SILENCE_S = 5.0
 """Longest wait for the next byte of an answer."""
 _ALTOGETHER_S = 20.0

@@ -22,7 +22,7 @@ from vcdl.client.train import CHECKPOINT_EVERY_S, Outcome, TrainingTerms, train_
 from vcdl.client.trainer import TrainerCache
 from vcdl.client.unneeded import hide_unneeded
 from vcdl.client.wrapper_supervisor import WrapperSupervisor
-from vcdl.version import __version__
+from vcdl.files.version import __version__
 from vcdl.wire.workunit import DESCRIPTION_FILE
 
 _log = logging.getLogger(__name__)

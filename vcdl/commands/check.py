@@ -25,7 +25,7 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
     from vcdl.report.summary import as_json as json_text
     from vcdl.report.wording import grouped, plural, size
     from vcdl.run.checking import check_job
-    from vcdl.wire.inputs import count_of, shown_shape
+    from vcdl.run.describe import model_ends
 
     try:
         checked = check_job(job_file, overrides)
@@ -40,10 +40,9 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
     train, validation, test = map(grouped, samples)
     click.echo(f"job    {checked.job}: {job_file} is in order")
     click.echo(f"data   {train} samples train in {plural(checked.shards, 'shard')}, {validation} validate, {test} test")
-    click.echo(
-        f"model  {grouped(checked.parameters)} parameters, takes samples of shape {shown_shape(checked.input_shape)}, "
-        f"ends in {plural(count_of(checked.outputs), 'output')}; its loss fits the labels"
-    )
+    takes, gives = model_ends(checked.input_shape, checked.outputs)
+    parameters = grouped(checked.parameters)
+    click.echo(f"model  {parameters} parameters, takes {takes}, ends in {gives}; its loss fits the labels")
     click.echo(f"trust  {_trust_words(checked.trust)}")
     if checked.own_statistics:
         click.echo("norm   for strangers, the server computes the statistics of batch normalisation: no client's count")

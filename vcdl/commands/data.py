@@ -21,6 +21,7 @@ _PICTURES = 32
 def show_data(source: str, label: str | None = None, picture: Path | None = None) -> ExitCode:
     """Show what a source holds. Raises DataError, JobError, FileUnavailable, RunFolderError."""
     from vcdl.data.suggestion import facts_lines, suggestion_for
+    from vcdl.job import as_yaml
 
     suggestion = suggestion_for(source, label)
     for line in suggestion.outline.lines:
@@ -29,20 +30,12 @@ def show_data(source: str, label: str | None = None, picture: Path | None = None
     found = suggestion.loaded()
     for line in facts_lines(found):
         click.echo(line)
-    click.echo(f"\nThe job file says (check each line):\n{as_yaml({'data': dict(suggestion.data)})}", nl=False)
+    says = as_yaml({"data": dict(suggestion.data)}, width=100, allow_unicode=True)
+    click.echo(f"\nThe job file says (check each line):\n{says}", nl=False)
     if picture is not None:
         _draw(found.train.x, picture)
         click.echo(f"\npicture of samples: {picture}")
     return ExitCode.OK
-
-
-def as_yaml(values: Any) -> str:
-    """Values as they stand in a job file."""
-    import yaml
-
-    from vcdl.yaml_schema.reading import YamlDumper
-
-    return yaml.dump(values, Dumper=YamlDumper, sort_keys=False, width=100, allow_unicode=True)
 
 
 def _draw(x: Any, picture: Path) -> None:

@@ -1,8 +1,9 @@
 """`vcdl describe`: a job's model, shards and settings, without its data."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -36,10 +37,9 @@ def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = 
 
 def _lines(description: "Description") -> list[tuple[str, str]]:
     from vcdl.report.wording import grouped, plural, size
-    from vcdl.wire.inputs import count_of, shown_shape
-    from vcdl.yaml_schema.reading import in_one_line
+    from vcdl.run.describe import model_ends
 
-    model, shards = description.model, description.shards
+    model, shards, settings = description.model, description.shards, description.settings.items()
     each = "of sizes that depend on the labels"
     if shards.smallest is not None and shards.largest is not None:
         same = shards.smallest == shards.largest
@@ -49,7 +49,7 @@ def _lines(description: "Description") -> list[tuple[str, str]]:
         ("model", f"{plural(model.layers, 'layer')}, {grouped(model.parameters)} parameters"),
         ("", f"{grouped(model.trainable_parameters)} of them trainable"),
         *([("", f"{grouped(model.frozen_parameters)} frozen: they travel once")] if model.frozen_parameters else []),
-        ("", f"from samples of shape {shown_shape(model.input_shape)} to {plural(count_of(model.outputs), 'output')}"),
+        ("", "from {} to {}".format(*model_ends(model.input_shape, model.outputs))),
         ("data", f"{plural(shards.count, 'shard')} {each}, {grouped(shards.samples)} in all"),
         ("", f"{grouped(shards.validation_samples)} samples validate, {grouped(shards.test_samples)} test"),
         ("download", f"about {size(description.download_bytes)} for a subtask"),
@@ -59,15 +59,15 @@ def _lines(description: "Description") -> list[tuple[str, str]]:
         ),
         ("upload", f"about {size(description.upload_bytes)} by a subtask"),
         *(("", f"{file.name:<14} {size(file.size_bytes)}") for file in description.uploads),
-        *(
-            (section, " ".join(filter(None, (in_one_line(values), _of(description.packages.get(section))))))
-            for section, values in description.settings.items()
-        ),
+        *((section, _in_one_line(values, description.packages.get(section))) for section, values in settings),
     ]
 
 
-def _of(package: str | None) -> str:
-    return "" if package is None else f"of {package}"
+def _in_one_line(values: Any, package: str | None) -> str:
+    from vcdl.job import as_yaml
+
+    text = as_yaml(values, default_flow_style=True, width=math.inf).strip()
+    return text if package is None else f"{text} of {package}"
 
 
 @click.command("describe", epilog=_EXAMPLES)

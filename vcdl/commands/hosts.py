@@ -151,7 +151,8 @@ def _state(
 
 
 def _lines(rows: list[dict[str, Any]]) -> list[str]:
-    from vcdl.report.wording import aligned, duration, printable
+    from vcdl.errors import printable
+    from vcdl.report.wording import aligned, duration
 
     def shown(value: Any, form: str = "") -> str:
         return "–" if value is None else duration(value) if form == "s" else format(value, form)

@@ -50,9 +50,9 @@ def new(template: str, folder: Path | None = None) -> ExitCode:
 
 def new_from(source: str, folder: Path | None = None, label: str | None = None) -> ExitCode:
     """Write a job for a file or a folder of data into a new folder. Raises VcdlError; then nothing is left."""
-    from vcdl.commands.data import as_yaml
     from vcdl.data.suggestion import epochs_for, facts_lines, suggestion_for
     from vcdl.files.shipped import shipped
+    from vcdl.job import as_yaml
     from vcdl.run.finding import shown
 
     name = re.sub(r"[^a-z0-9_-]", "_", Path(source.partition("#")[0]).resolve().stem.lower()).strip("_-")[:50] or "mine"
@@ -72,7 +72,8 @@ def new_from(source: str, folder: Path | None = None, label: str | None = None) 
             "data": dict(suggestion.data),
             "stop": {"epochs": epochs_for(found)},
         }
-        text = f"# Made by `vcdl new --from`: every guess is written out, check each.\n{held}{as_yaml(job)}"
+        says = as_yaml(job, width=100, allow_unicode=True)
+        text = f"# Made by `vcdl new --from`: every guess is written out, check each.\n{held}{says}"
         (folder / "job.yaml").write_text(text, encoding="utf-8")
     for line in (*suggestion.outline.lines, *facts):
         click.echo(line)

@@ -75,7 +75,8 @@ def add(name: str, role: str, days: float, job: str | None, budget_usd: float | 
 @_where
 def list_(runs: Path) -> ExitCode:
     """List the tokens, without their secrets."""
-    from vcdl.report.wording import aligned, printable
+    from vcdl.errors import printable
+    from vcdl.report.wording import aligned
 
     rows, accounts = [("id", "name", "role", "expires", "last used", "")], _accounts(runs)
     for one in accounts.tokens():
@@ -94,7 +95,7 @@ def list_(runs: Path) -> ExitCode:
 @_where
 def revoke(number: str, runs: Path) -> ExitCode:
     """End a token and its sessions, at once."""
-    from vcdl.report.wording import printable
+    from vcdl.errors import printable
 
     click.echo(f"the token {number} of {printable(_accounts(runs).revoke(number).name)} opens nothing any more")
     return ExitCode.OK
@@ -104,7 +105,7 @@ def revoke(number: str, runs: Path) -> ExitCode:
 @_where
 def log(runs: Path) -> ExitCode:
     """Show who did what by the service, the newest first."""
-    from vcdl.report.wording import printable
+    from vcdl.errors import printable
 
     for one in _accounts(runs).deeds(_DEEDS):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.time_s))

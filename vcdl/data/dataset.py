@@ -9,7 +9,7 @@ import numpy as np
 from vcdl.data.labels import Classes, Given, classes_of
 from vcdl.data.rows import Array, Inputs, Rows, shape_of
 from vcdl.errors import DataError
-from vcdl.wire.inputs import InputShape, Outputs, parts_of
+from vcdl.wire.inputs import InputShape, Outputs, array_name, parts_of
 from vcdl.wire.task import HAS_CLASSES, LABEL_AXES, Task
 
 _MISSING = (
@@ -140,11 +140,6 @@ def _input(x: Inputs, name: str) -> Inputs:
 def one_output(y: Array, classes: Classes | None) -> int:
     """The number of classes, else the numbers to predict per sample."""
     return int(np.prod(y.shape[1:], dtype=np.int64)) if classes is None else classes.count
-
-
-def array_name(part: str, name: str) -> str:
-    """The name of an input's array in a file: `x_train`, or `x_train_NAME` for one of several."""
-    return f"{part}_{name}" if name else part
 
 
 def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") -> Part:

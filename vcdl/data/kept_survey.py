@@ -14,7 +14,7 @@ import numpy as np
 from vcdl.data.rows import Array, Numbers
 from vcdl.files.atomic import atomic_write
 from vcdl.files.fetched import cache_folder
-from vcdl.version import __version__
+from vcdl.files.version import __version__
 from vcdl.wire.task import Task
 
 if TYPE_CHECKING:

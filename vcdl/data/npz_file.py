@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vcdl.client.memory import available_memory_bytes
-from vcdl.data.dataset import DataSource, Facts, Part, array_name, checked_part, labelled, named_labels, outputs_of
+from vcdl.data.dataset import DataSource, Facts, Part, checked_part, labelled, named_labels, outputs_of
 from vcdl.data.outputs import checked_outputs, labelled_outputs
 from vcdl.data.rows import Array, shape_of
 from vcdl.errors import LOST_CURE, DataError, unreadable
 from vcdl.files.atomic import atomic_write
-from vcdl.wire.inputs import packed, sample_shape, shown_shape
+from vcdl.wire.inputs import array_name, packed, sample_shape, shown_shape
 from vcdl.wire.jpeg import ENDS, SHAPE, JpegSamples, read_inputs
 from vcdl.wire.npz_form import ArrayHeader, NpzError, NpzFile, NpzObjectsError, opened_npz
 from vcdl.wire.task import HAS_CLASSES

@@ -266,6 +266,11 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
+def printable(text: str) -> str:
+    """Foreign text on one line; characters that could move the cursor or colour a terminal become spaces."""
+    return "".join(character if character.isprintable() else " " for character in text).strip()
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """`did you mean x?`, or all the known words when none is near."""
     import difflib

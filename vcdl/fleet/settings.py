@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, PlainValidator, ValidationInfo, model_validator
 
 from vcdl.errors import FleetError
-from vcdl.plugins import Parts
+from vcdl.files.plugins import Parts
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.file_kind import FLEET
 from vcdl.yaml_schema.reading import Problem, ProblemsError, show

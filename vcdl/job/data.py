@@ -15,12 +15,12 @@ from pydantic import (
 )
 
 from vcdl.files.fetched import Address, address_of, fetch
+from vcdl.files.plugins import Parts
 from vcdl.job.data_file import not_an_npz
 from vcdl.job.keras_keys import KERAS_KEYS
 from vcdl.job.labels import ClassNames, MaskLabel
 from vcdl.job.outputs import OutputSettings
 from vcdl.job.reader import FROM, Reader
-from vcdl.plugins import Parts
 from vcdl.wire.task import MASKABLE, NAMES_OUTPUTS, Task
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.reading import Problem, ProblemsError

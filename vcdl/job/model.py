@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from vcdl.job.named import NAMED_AS_YAML, named
 from vcdl.wire.workunit import Named
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, exactly_one, read_section, section_or_nothing
@@ -62,7 +63,7 @@ WEIGHTS_ENDINGS = (".keras", ".weights.h5", ".npz")
 class ModelSettings(Section):
     """The model: exactly one of SOURCES, or that of another run."""
 
-    builtin: Annotated[Named | None, kinds.NAMED_AS_YAML] = None
+    builtin: Annotated[Named | None, NAMED_AS_YAML] = None
     """A built-in model with all its arguments, including defaults."""
     keras_json: _File | None = None
     keras: _File | None = None
@@ -100,7 +101,7 @@ class ModelSettings(Section):
     def _is_known(cls, raw: Any) -> Named | None:
         if raw is None:
             return None
-        value = kinds.named(raw)
+        value = named(raw)
         if value.name not in BUILTINS:
             raise kinds.expected_one_of(tuple(BUILTINS), value.name)
         arguments = read_section(BUILTINS[value.name], value.arguments)

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import ValidationInfo, field_validator
 
 from vcdl.job.labels import ClassNames
+from vcdl.job.named import NAMED, NAMED_AS_YAML
 from vcdl.wire.task import DEFAULTS, NAMES_OUTPUTS
 from vcdl.wire.workunit import Named, Output
 from vcdl.yaml_schema import values as kinds
@@ -12,7 +13,7 @@ from vcdl.yaml_schema.section import Section
 
 OutputTask = Literal["classification", "regression", "multi_label", "sequence", "segmentation"]
 
-_Named = Annotated[Named, kinds.NAMED, kinds.NAMED_AS_YAML]
+_Named = Annotated[Named, NAMED, NAMED_AS_YAML]
 
 
 class OutputSettings(Section):

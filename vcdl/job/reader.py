@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import Field, PlainValidator, PrivateAttr, ValidationInfo
 
 from vcdl.files.fetched import Address, address_of
+from vcdl.files.plugins import Parts
 from vcdl.job.data_file import never_read
-from vcdl.plugins import Parts
 from vcdl.wire.task import Task
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.reading import Problem, ProblemsError

@@ -28,7 +28,7 @@ from vcdl.wire.workunit import Normalisation, Training
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.file_kind import JOB
 from vcdl.yaml_schema.reading import Problem, ProblemsError, YamlDumper
-from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, load_section
+from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, load_section, section_of
 
 PacingKind = Literal["rolling", "epoch"]
 StoreConsistency = Literal["strong", "eventual"]
@@ -243,7 +243,17 @@ class Job(Section):
 
     def to_yaml(self) -> str:
         """`resolved` as a job file, which `load_job` reads back to an equal job."""
-        return yaml.dump(self.resolved(), Dumper=YamlDumper, sort_keys=False, width=110)
+        return as_yaml(self.resolved())
+
+
+def as_yaml(values: Any, **form: Any) -> str:
+    """Plain values as a job file has them; `form`: of yaml.dump."""
+    return str(yaml.dump(values, Dumper=YamlDumper, sort_keys=False, **{"width": 110, **form}))
+
+
+def job_of(values: Mapping[str, Any], origin: str) -> Job:
+    """Check plain values in the place of a job file. Raises JobError."""
+    return section_of(Job, values, origin)
 
 
 def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:

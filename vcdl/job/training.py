@@ -10,6 +10,7 @@ from vcdl.client.optimizers import facts_of
 from vcdl.job.class_weight import ClassWeight, class_weight_as_yaml, read_class_weight
 from vcdl.job.keras_keys import KERAS_KEYS
 from vcdl.job.lr_schedule import STEADY, UNSCALED, LrScaling, LrSchedule, RateShape
+from vcdl.job.named import NAMED, NAMED_AS_YAML, refuse_argument
 from vcdl.wire.task import MASKABLE_LOSS, MASKED
 from vcdl.wire.workunit import Named, Normalisation, SharedOptimizerState, Training
 from vcdl.yaml_schema import values as kinds
@@ -23,7 +24,7 @@ Precision = Literal["float32", "mixed_bfloat16"]
 
 _Count = Annotated[int, kinds.whole(1)]
 _AboveZero = Annotated[float, kinds.above_zero()]
-_Named = Annotated[Named, kinds.NAMED, kinds.NAMED_AS_YAML]
+_Named = Annotated[Named, NAMED, NAMED_AS_YAML]
 _ClassWeight = Annotated[ClassWeight, PlainValidator(read_class_weight), PlainSerializer(class_weight_as_yaml)]
 _Rate = kinds.above_zero(also="{peak: …}")
 
@@ -95,7 +96,7 @@ class TrainingSettings(Section):
     @field_validator("optimizer")
     @classmethod
     def _leaves_the_rate(cls, optimizer: Named) -> Named:
-        return kinds.refuse_argument(optimizer, "learning_rate", "belongs into training > learning_rate; move it there")
+        return refuse_argument(optimizer, "learning_rate", "belongs into training > learning_rate; move it there")
 
     def masking(self) -> Self:
         """The settings with a loss that passes over masked labels. Raises ProblemsError for a loss that cannot."""

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import field_validator
 
+from vcdl.job.named import NAMED_AS_YAML, named
 from vcdl.wire.workunit import Named, Transport
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.section import Section, read_section
@@ -42,9 +43,9 @@ _UP: Mapping[str, type[Section]] = {**_DOWN, "top_k": TopKArguments}
 class TransportSettings(Section):
     """How weights travel to the clients and back."""
 
-    down: Annotated[Named, kinds.NAMED_AS_YAML] = Named("float32")
+    down: Annotated[Named, NAMED_AS_YAML] = Named("float32")
     """The codec of the weights that a client starts from."""
-    up: Annotated[Named, kinds.NAMED_AS_YAML] = Named("float32")
+    up: Annotated[Named, NAMED_AS_YAML] = Named("float32")
     """The codec of the client's change; `float32` carries the trained weights instead of the change."""
     compress: Annotated[bool, kinds.true_or_false()] = False
     """Lossless compression after the codecs."""
@@ -76,7 +77,7 @@ class TransportSettings(Section):
 
 
 def _codec(raw: Any, known: Mapping[str, type[Section]]) -> Named:
-    value = kinds.named(raw)
+    value = named(raw)
     if value.name not in known:
         raise kinds.expected_one_of(tuple(known), value.name)
     arguments = read_section(known[value.name], value.arguments)

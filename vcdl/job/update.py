@@ -1,6 +1,6 @@
 """The section `update` of a job file: the rule that it names, with its settings."""
 
-from vcdl.plugins import Parts
+from vcdl.files.plugins import Parts
 from vcdl.rules.base import Rule
 from vcdl.yaml_schema.section import one_of_sections
 

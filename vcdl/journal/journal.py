@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Self
 
 from vcdl.errors import JournalError, JournalUnavailable
+from vcdl.files.version import __version__
 from vcdl.journal.clock import TABLE, kept_clock, rebooted_to, seen_clock
 from vcdl.journal.events import Event, Recorded, UpdateApplied
 from vcdl.journal.place import Place, gone
 from vcdl.journal.reading import open_to_read
 from vcdl.journal.rows import decode, encode
-from vcdl.version import __version__
 
 # Readers (status, evaluator) never block the writer in WAL mode. NORMAL loses nothing on kill -9, only the last
 # rows on a power cut.

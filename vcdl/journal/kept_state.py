@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar
 
+from vcdl.files.version import __version__
 from vcdl.journal.events import Recorded
 from vcdl.journal.history import JobHistory
 from vcdl.journal.hosts import KEPT_OF_ONE, HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.packing import pack, unpack
 from vcdl.journal.reader_state import keep_beside, kept_beside
-from vcdl.version import __version__
 
 _PACKAGE = Path(__file__).parents[1]
 _FOLDING = ("journal", "wire/workunit.py")

@@ -10,8 +10,8 @@ from vcdl.client.processors import limit_threads
 from vcdl.client.resources import is_out_of_memory
 from vcdl.errors import ExitCode, GridError, VcdlError, start_cure
 from vcdl.errors.backoff import Attempts, Backoff
-from vcdl.local.death import how_it_died, peak_bytes_of
 from vcdl.local.spares import Child, start_module
+from vcdl.run.death import how_it_died, peak_bytes_of
 from vcdl.run.folder import RunFolder
 
 _DEATHS_ALLOWED = 5

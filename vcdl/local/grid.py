@@ -16,11 +16,11 @@ from vcdl.errors import DISK_FULL, GridError, RunFolderError, RunFolderFull, fol
 from vcdl.errors.backoff import Attempts
 from vcdl.journal.events import WorkunitSent
 from vcdl.journal.observer import RunningTask
-from vcdl.local.death import how_it_died
 from vcdl.local.folder_grid import FolderGrid
 from vcdl.local.slots import SlotFolders
 from vcdl.local.worker_process import WorkerProcess
 from vcdl.loop.grid import GaveUp, Outcome, Staged
+from vcdl.run.death import how_it_died
 from vcdl.run.folder import RunFolder
 from vcdl.wire.workunit import OUTPUT_FILE
 

@@ -9,7 +9,7 @@ from vcdl.client import own_code
 from vcdl.client.model import load_model, new_names
 from vcdl.client.own_code import OwnCode, guarded
 from vcdl.errors import ModelError, one_line
-from vcdl.models.code_folder import check_arguments, read_code
+from vcdl.job.code_folder import check_arguments, read_code
 from vcdl.models.given_weights import copy_weights, load_given_weights, read_keras_json
 from vcdl.models.lora import enable_lora, merged
 from vcdl.models.mlp import mlp

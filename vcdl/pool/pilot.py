@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from vcdl.client.inputs import PARAMS_FILE
-from vcdl.client.newest import NEWEST_FILE, VERSION_FILE
 from vcdl.errors import DISK_FULL, WorkunitError
 from vcdl.errors.backoff import Attempts, Backoff
 from vcdl.pool.desks import Assignment, Driver, Message
-from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE, Workunit
+from vcdl.wire.newest import NEWEST_FILE, VERSION_FILE
+from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE, PARAMS_FILE, Workunit
 
 _LASTING = frozenset({errno.ENOENT, errno.EPERM, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
 """Errors of a shared file that do not pass by themselves."""

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vcdl.errors import printable
 from vcdl.profile.advice import Advice
 from vcdl.profile.measured_hosts import HostClass, host_classes
 from vcdl.profile.stages import MEANINGS, STAGES, RunProfile, StageSums
 from vcdl.report.plot import round_step, save
-from vcdl.report.wording import aligned, duration, plural, printable
+from vcdl.report.wording import aligned, duration, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from vcdl.client.inputs import SHARD_FILE, Shard, ShardReader, read_shard
+from vcdl.client.inputs import Shard, ShardReader, read_shard
 from vcdl.client.trainer import TrainerCache
 from vcdl.client.worker import main
-from vcdl.wire.workunit import Normalisation
+from vcdl.wire.workunit import SHARD_FILE, Normalisation
 
 
 class KeptShard:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
-from vcdl.errors import GridUnavailable, VcdlError
+from vcdl.errors import GridUnavailable, VcdlError, printable
 from vcdl.remote.service_client import ServiceClient
-from vcdl.report.wording import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

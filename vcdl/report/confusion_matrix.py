@@ -11,8 +11,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from vcdl.errors import printable
 from vcdl.files.atomic import whole_file
-from vcdl.report.wording import grouped, printable
+from vcdl.report.wording import grouped
 
 MOST_CLASSES = 1000
 """Classes of the largest matrix that is counted: a file of 2 MB."""

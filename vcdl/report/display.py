@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
+from vcdl.errors import printable
 from vcdl.journal.clock import SteadyClock
 from vcdl.journal.events import Recorded, ResultRefused, UpdateRefused, WorkunitFailed
 from vcdl.journal.history import JobHistory
@@ -13,7 +14,7 @@ from vcdl.journal.observer import RunningTask, RunObserver
 from vcdl.report import progress
 from vcdl.report.measures import Report
 from vcdl.report.progress import RunGoal
-from vcdl.report.wording import duration, printable
+from vcdl.report.wording import duration
 from vcdl.wire.workunit import WorkunitName
 
 if TYPE_CHECKING:

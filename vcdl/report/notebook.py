@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from vcdl.errors import printable
 from vcdl.journal.events import Recorded
 from vcdl.journal.observer import RunningTask
 from vcdl.report.display import Clock, LiveDisplay
 from vcdl.report.progress import RunGoal
-from vcdl.report.wording import printable
 
 _WIDTH = 100
 """Characters of a line."""

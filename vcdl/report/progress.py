@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vcdl.errors import printable
 from vcdl.journal.events import (
     FINAL_SPLITS,
     EvaluatorDied,
@@ -21,7 +22,7 @@ from vcdl.journal.events import (
 )
 from vcdl.journal.monitor import MIN, EpochDetail, Monitor
 from vcdl.report.measures import Report
-from vcdl.report.wording import duration, grouped, plural, printable
+from vcdl.report.wording import duration, grouped, plural
 from vcdl.wire.task import LOSS
 from vcdl.wire.workunit import WorkunitName
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vcdl.errors import without_passwords
+from vcdl.errors import printable, without_passwords
 from vcdl.job.stop import direction
 from vcdl.journal.events import FINAL_SPLITS
 from vcdl.journal.monitor import MAX, Monitor
 from vcdl.report.measures import Report
 from vcdl.report.summary import as_json, summary_of
-from vcdl.report.wording import duration, grouped, printable, size
+from vcdl.report.wording import duration, grouped, size
 
 _UNKNOWN = "–"
 _GAP = 2

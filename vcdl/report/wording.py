@@ -1,4 +1,4 @@
-"""Numbers, tables and foreign text in the form that users read."""
+"""Numbers and tables in the form that users read."""
 
 from collections.abc import Collection, Sequence
 
@@ -27,11 +27,6 @@ def size(size_bytes: float) -> str:
 def grouped(number: float) -> str:
     """A whole number in groups of three: `4 972 746`."""
     return f"{number:,.0f}".replace(",", " ")
-
-
-def printable(text: str) -> str:
-    """Foreign text on one line; characters that could move the cursor or colour a terminal become spaces."""
-    return "".join(character if character.isprintable() else " " for character in text).strip()
 
 
 def plural(count: int, word: str) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from vcdl.data import Facts, facts_of
 from vcdl.errors import DataError
 from vcdl.job.update import RULES
-from vcdl.wire.inputs import InputShape, Outputs
+from vcdl.report.wording import plural
+from vcdl.wire.inputs import InputShape, Outputs, count_of, shown_shape
 from vcdl.wire.weights import Layout
 from vcdl.wire.workunit import FROZEN_FILE, INPUT_FILES, OUTPUT_FILE, Frozen, Normalisation, Workunit
 
@@ -130,6 +131,11 @@ def describe_job(job: "Job", start: Any = None) -> Description:
         settings={section: values for section, values in job.resolved().items() if section in _SHOWN},
         packages={"update": package} if (package := RULES.package(job.update.rule)) else {},
     )
+
+
+def model_ends(taken: InputShape, given: Outputs) -> tuple[str, str]:
+    """`samples of shape (28, 28)`, `10 outputs`."""
+    return f"samples of shape {shown_shape(taken)}", plural(count_of(given), "output")
 
 
 def _shards(facts: Facts, count: int, even: bool) -> ShardFacts:

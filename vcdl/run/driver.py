@@ -5,14 +5,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from vcdl.errors import JournalUnavailable, RunFolderError, VcdlError
+from vcdl.errors import JournalUnavailable, RunFolderError, VcdlError, printable
 from vcdl.job import Job
 from vcdl.journal.events import RunFinished, RunPaused, StopReason
 from vcdl.journal.journal import Journal
 from vcdl.journal.observer import RunObserver
 from vcdl.report.measures import Report
 from vcdl.report.progress import setback_words
-from vcdl.report.wording import printable
 from vcdl.run.finding import resume_hint, unfinished
 from vcdl.run.folder import RunFolder, RunLock
 from vcdl.run.frozen_job import freeze

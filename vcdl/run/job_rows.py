@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vcdl.errors import printable
 from vcdl.job import Job
 from vcdl.journal.hosts import HostHistory
 from vcdl.report.progress import epoch_at_work, measured_words
-from vcdl.report.wording import aligned, duration, printable
+from vcdl.report.wording import aligned, duration
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import RunState, read_hosts
 from vcdl.run.standing import Standing

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vcdl.errors import PluginError
-from vcdl.plugins import Parts
+from vcdl.files.plugins import Parts
 
 if TYPE_CHECKING:  # help must not import what reads job files
     from vcdl.job.trust import Trust

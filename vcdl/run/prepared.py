@@ -13,10 +13,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from vcdl.errors import RunFolderError, unreadable
 from vcdl.files.atomic import atomic_write
+from vcdl.files.version import __version__
 from vcdl.job.lr_schedule import USUAL_BOOST
 from vcdl.models.footprint import Footprint
 from vcdl.run.folder import RunFolder
-from vcdl.version import __version__
 from vcdl.wire.weights import Layout
 from vcdl.wire.workunit import Frozen, Normalisation
 

@@ -9,11 +9,11 @@ from typing import Protocol
 from vcdl.client.residual import HostMemory, write_upload
 from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
-from vcdl.data.npz_file import read_split
 from vcdl.errors import folder_errors
 from vcdl.loop.grid import Outcome, Staged, Uploaded
 from vcdl.simulate.clients import Clients
 from vcdl.simulate.training import SubtaskTraining
+from vcdl.wire.npz_form import opened_npz
 from vcdl.wire.workunit import PLAIN, Transport, UpdateHeader
 
 
@@ -120,7 +120,8 @@ class TrainedWork:
     def _all_samples(self, staged: Staged) -> int:
         """The samples that a client sees who trains the whole subtask."""
         if staged.shard not in self._samples:
-            self._samples[staged.shard] = len(read_split(staged.shard)[0])
+            with opened_npz(staged.shard) as shard:
+                self._samples[staged.shard] = shard.header("y").shape[0]
         return self._samples[staged.shard] * staged.workunit.training.local_epochs
 
 

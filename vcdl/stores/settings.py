@@ -17,7 +17,7 @@ from typing import Self
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from vcdl.errors import MASK, PluginError, StoreError
-from vcdl.plugins import Parts
+from vcdl.files.plugins import Parts
 
 URL_VARIABLE = "VCDL_STORE_URL"
 PASSWORD_VARIABLE = "VCDL_STORE_PASSWORD"

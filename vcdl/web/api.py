@@ -12,10 +12,10 @@ from pydantic import BaseModel, Field
 from starlette.background import BackgroundTask
 
 from vcdl.errors import VcdlError
+from vcdl.files.version import __version__
 from vcdl.journal.events import Recorded
 from vcdl.run.job_rows import JobRow
 from vcdl.run.reading import RunState
-from vcdl.version import __version__
 from vcdl.web.catalogue import PAGE, NoSuchJobError, UnreadableJob
 from vcdl.web.job_page import feed_of
 from vcdl.web.live import EVERY_S, sse

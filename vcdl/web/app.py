@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vcdl.errors import ExitCode, GridError, VcdlError
-from vcdl.version import __version__
+from vcdl.files.version import __version__
 from vcdl.web import api, pilots, routes
 from vcdl.web.guard import Guard
 from vcdl.web.metrics import CONTENT_TYPE

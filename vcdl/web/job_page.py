@@ -11,13 +11,13 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from vcdl.errors import GridError
+from vcdl.errors import GridError, printable
+from vcdl.files.version import __version__
 from vcdl.report.own_settings import own_settings
 from vcdl.report.progress import epoch_words, setback_words
-from vcdl.report.wording import duration, plural, printable
+from vcdl.report.wording import duration, plural
 from vcdl.run.reading import NOBODY_WORKS, RunState
 from vcdl.run.standing import Standing
-from vcdl.version import __version__
 from vcdl.web.catalogue import JobCatalogue, JobPage, UnreadableJob
 from vcdl.web.job_view import FeedLine, JobView
 from vcdl.web.overview import PageSection

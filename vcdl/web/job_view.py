@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from vcdl.errors import VcdlError
+from vcdl.errors import VcdlError, printable
 from vcdl.job import Job
 from vcdl.journal.clock import SteadyClock
 from vcdl.journal.events import Recorded, ResultRefused, UpdateRefused, WorkunitFailed
@@ -23,7 +23,6 @@ from vcdl.profile.stages import RunProfile
 from vcdl.report.measures import Report
 from vcdl.report.progress import event_words
 from vcdl.report.subtask_stream import SubtaskStream
-from vcdl.report.wording import printable
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
 from vcdl.run.job_rows import JobRow

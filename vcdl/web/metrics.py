@@ -19,7 +19,7 @@ from prometheus_client.core import (
 )
 
 from vcdl.errors import VcdlError
-from vcdl.version import __version__
+from vcdl.files.version import __version__
 from vcdl.web.catalogue import JobCatalogue
 from vcdl.web.job_view import JobView
 from vcdl.wire.task import ACCURACY, LOSS

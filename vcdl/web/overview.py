@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from vcdl.errors import VcdlError, without_passwords
-from vcdl.report.wording import duration, plural, printable, size
+from vcdl.errors import VcdlError, printable, without_passwords
+from vcdl.report.wording import duration, plural, size
 from vcdl.web.catalogue import JobCatalogue, project_of
 from vcdl.web.job_view import JobView
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
+from vcdl.errors import printable
 from vcdl.report.measures import Report
 from vcdl.report.progress import measured_words
 from vcdl.report.subtask_stream import Fate, Span
-from vcdl.report.wording import duration, plural, printable
+from vcdl.report.wording import duration, plural
 from vcdl.wire.task import LOSS
 
 _WIDTH, _HEIGHT = 1000, 200

@@ -52,3 +52,8 @@ def count_of(outputs: Outputs) -> int:
 def shown_shape(shape: InputShape) -> str:
     """The shape in words: `(28, 28)`, or `a (28, 28), b (3,)`."""
     return str(shape) if isinstance(shape, tuple) else ", ".join(f"{name} {one}" for name, one in shape.items())
+
+
+def array_name(part: str, name: str) -> str:
+    """The name of an input's array in a file: `x_train`, or `x_train_NAME` for one of several."""
+    return f"{part}_{name}" if name else part

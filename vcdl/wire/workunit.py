@@ -11,9 +11,9 @@ from typing import Any, Literal, Self, cast, get_args
 from vcdl.errors import WorkunitError
 from vcdl.wire.fields import FORMAT, checked_fields, count, finite, flag, number, numbers, read_object, text
 
-DESCRIPTION_FILE = "workunit.json"
-INPUT_FILES = (DESCRIPTION_FILE, "model.json", "params.h5", "shard.npz")
+INPUT_FILES = ("workunit.json", "model.json", "params.h5", "shard.npz")
 """Logical names of a workunit's inputs, the same on every grid."""
+DESCRIPTION_FILE, MODEL_FILE, PARAMS_FILE, SHARD_FILE = INPUT_FILES
 DESCRIPTION_SUFFIX = ".json"
 FROZEN_FILE = "frozen.h5"
 """Logical name of one more input, where the job's model has weights that no training changes."""

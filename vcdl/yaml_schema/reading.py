@@ -4,7 +4,6 @@ A place is a tuple such as `("training", "metrics", 0)`; messages show it as `tr
 """
 
 import json
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -173,11 +172,6 @@ def show(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     text = text.encode(errors="backslashreplace").decode()  # half characters, of the command line
     return text if len(text) <= 60 else text[:56] + ' …"'
-
-
-def in_one_line(values: Any) -> str:
-    """Plain values in YAML's one-line form: `{rule: vc_asgd, alpha: 0.95}`."""
-    return yaml.dump(values, Dumper=YamlDumper, sort_keys=False, default_flow_style=True, width=math.inf).strip()
 
 
 def _compose(text: str, origin: str) -> yaml.Node | None:

@@ -1,17 +1,15 @@
 """The kinds of values in our YAML files, checked strictly: `true` is no number, `"5"` not 5; refusals are sentences."""
 
-import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import PlainSerializer, PlainValidator, ValidationInfo
+from pydantic import PlainValidator, ValidationInfo
 
 from vcdl.errors import nearest, without_passwords
-from vcdl.wire.workunit import Named
-from vcdl.yaml_schema.reading import Problem, ProblemsError, show
+from vcdl.yaml_schema.reading import show
 
 FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
@@ -176,42 +174,6 @@ def _shown(path: Path) -> str:
     text = without_passwords(str(path))
     text = text if text.isprintable() else repr(text)
     return text if len(text) <= 300 else f"{text[:300]} …"
-
-
-def named(raw: Any) -> Named:
-    """`adam`, or `{name: adam, beta_1: 0.8}`. Raises ValueError."""
-    if isinstance(raw, Named):
-        return raw
-    fields = {"name": raw} if isinstance(raw, str) else raw
-    if not isinstance(fields, Mapping):
-        raise expected("a name, or {name: …} with its arguments", raw)
-    if "name" not in fields:
-        raise expected("a name, or {name: …} with its arguments", raw)
-    name = fields["name"]
-    if not isinstance(name, str) or not 0 < len(name) <= 100:
-        raise expected("a name, such as adam", name)
-    arguments = {key: value for key, value in fields.items() if key != "name"}
-    try:
-        json.dumps(arguments, allow_nan=False)
-    except (ValueError, TypeError) as error:
-        raise ValueError("an argument is too large or is not plain data; write finite numbers") from error
-    return Named(name, arguments)
-
-
-def named_as_yaml(value: Named) -> Any:
-    """The inverse of `named`: a plain name if there are no arguments."""
-    return {"name": value.name, **value.arguments} if value.arguments else value.name
-
-
-NAMED = PlainValidator(named)
-NAMED_AS_YAML = PlainSerializer(named_as_yaml)
-
-
-def refuse_argument(value: Named, argument: str, message: str) -> Named:
-    """The value itself. Raises a ProblemsError at the argument if it is given."""
-    if argument in value.arguments:
-        raise ProblemsError([Problem((argument,), message)])
-    return value
 
 
 def _number(what: str, fits: Callable[[float], bool], *words: str, also: str = "") -> PlainValidator:

@@ -35,7 +35,7 @@ def wheel(folder: Path, version: str = "") -> Path:
     source.mkdir(parents=True)
     subprocess.run(f"git -C {ROOT} archive HEAD | tar -x -C {source}", shell=True, check=True)
     if version:
-        (source / "vcdl/version.py").write_text(f'"""Another one."""\n\n__version__ = "{version}"\n')
+        (source / "vcdl/files/version.py").write_text(f'"""Another one."""\n\n__version__ = "{version}"\n')
         project = source / "pyproject.toml"
         project.write_text(re.sub(r'^version = ".*"', f'version = "{version}"', project.read_text(), flags=re.M))
         with (source / "vcdl/client/worker.py").open("a") as client:

@@ -17,7 +17,7 @@ from vcdl.boinc.server import system
 from vcdl.boinc.server.cut import CUT
 from vcdl.boinc.server.settings import ETC, LETS_ENCRYPT, ServerSettings, is_of_age
 from vcdl.boinc.server.vault import MANIFEST, BackupManifest, backup_name, to_remove, vault_at
-from vcdl.version import __version__
+from vcdl.files.version import __version__
 
 WORK = Path("/var/lib/vcdl")
 _DUMP = ("mariadb-dump", "--single-transaction", "--quick", "--skip-lock-tables", "--default-character-set=utf8mb4")

@@ -9,8 +9,8 @@ import pytest
 
 from tests.places import ROOT
 from vcdl.errors import PluginError, RunFolderError
+from vcdl.files.plugins import Parts
 from vcdl.job.update import RULES
-from vcdl.plugins import Parts
 from vcdl.rules.base import Rule
 from vcdl.run.folder import RunFolder
 from vcdl.run.kind import RUN_KINDS, RunKind, driven_kind, usable_kinds

@@ -1,0 +1,47 @@
+"""A part that Keras or vcdl.codecs knows by name, as a job file has it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import PlainSerializer, PlainValidator
+
+from vcdl.wire.workunit import Named
+from vcdl.yaml_schema.reading import Problem, ProblemsError
+from vcdl.yaml_schema.values import expected
+
+
+def named(raw: Any) -> Named:
+    """`adam`, or `{name: adam, beta_1: 0.8}`. Raises ValueError."""
+    if isinstance(raw, Named):
+        return raw
+    fields = {"name": raw} if isinstance(raw, str) else raw
+    if not isinstance(fields, Mapping):
+        raise expected("a name, or {name: …} with its arguments", raw)
+    if "name" not in fields:
+        raise expected("a name, or {name: …} with its arguments", raw)
+    name = fields["name"]
+    if not isinstance(name, str) or not 0 < len(name) <= 100:
+        raise expected("a name, such as adam", name)
+    arguments = {key: value for key, value in fields.items() if key != "name"}
+    try:
+        json.dumps(arguments, allow_nan=False)
+    except (ValueError, TypeError) as error:
+        raise ValueError("an argument is too large or is not plain data; write finite numbers") from error
+    return Named(name, arguments)
+
+
+def named_as_yaml(value: Named) -> Any:
+    """The inverse of `named`: a plain name if there are no arguments."""
+    return {"name": value.name, **value.arguments} if value.arguments else value.name
+
+
+NAMED = PlainValidator(named)
+NAMED_AS_YAML = PlainSerializer(named_as_yaml)
+
+
+def refuse_argument(value: Named, argument: str, message: str) -> Named:
+    """The value itself. Raises a ProblemsError at the argument if it is given."""
+    if argument in value.arguments:
+        raise ProblemsError([Problem((argument,), message)])
+    return value
