@@ -3,11 +3,13 @@
 import getpass
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from vcdl.commands._options import packed
 from vcdl.errors import ExitCode
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,6 +38,27 @@ def command() -> None:
     """Install, back up, restore and upgrade a whole BOINC server."""
 
 
+@dataclass(frozen=True)
+class Wishes:
+    """The choices of whoever installs a server; None keeps that of an earlier installation."""
+
+    boinc: Path | None = None
+    host: str | None = None
+    email: str | None = None
+    tls: str | None = None
+    title: str | None = None
+    user: str | None = None
+    backup_to: str | None = None
+    backup_for: str | None = None
+    redis: bool | None = None
+    firewall: bool | None = None
+
+    @property
+    def made(self) -> dict[str, Any]:
+        made = {key: value for key, value in vars(self).items() if value is not None}
+        return made if self.boinc is None else {**made, "boinc": self.boinc.resolve()}
+
+
 def _wishes(function: F) -> F:
     """The options of an installation."""
     for option in reversed(
@@ -62,22 +85,20 @@ def _wishes(function: F) -> F:
 @click.option("--name", metavar="NAME", default="vcdl", show_default=True, help="The project's short name.")
 @_wishes
 @_dry_run
-def install_command(name: str, dry_run: bool, **wishes: Any) -> ExitCode:
+@packed(Wishes, "wishes")
+def install_command(name: str, dry_run: bool, wishes: Wishes) -> ExitCode:
     """Make this machine the server of a project; run it again after a change, or a kill."""
     from vcdl.boinc.server.installing import install_steps
     from vcdl.boinc.server.settings import ServerSettings, installed, settings_file
     from vcdl.boinc.server.steps import carry_out
     from vcdl.boinc.server.system import check_root
 
-    if wishes["boinc"]:
-        wishes["boinc"] = wishes["boinc"].resolve()
     if settings_file(name).exists():
-        settings = installed(name).changed(wishes)
+        settings = installed(name).changed(wishes.made)
     else:
-        if missing := [f"--{key}" for key in ("boinc", "host", "email") if not wishes[key]]:
+        if missing := [f"--{key}" for key in ("boinc", "host", "email") if not wishes.made.get(key)]:
             raise click.UsageError(f"a new server needs {', '.join(missing)}")
-        given = {key: value for key, value in wishes.items() if value is not None}
-        settings = ServerSettings(name=name, python=Path(sys.executable), **given)
+        settings = ServerSettings(name=name, python=Path(sys.executable), **wishes.made)
     if not dry_run:
         check_root()
     _say(carry_out(install_steps(settings), dry_run=dry_run))
