@@ -39,7 +39,7 @@ def command() -> None:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ServerWishes:
     """The choices of whoever installs a server; None keeps that of an earlier installation."""
 
     boinc: Path | None = None
@@ -85,8 +85,8 @@ def _wishes(function: F) -> F:
 @click.option("--name", metavar="NAME", default="vcdl", show_default=True, help="The project's short name.")
 @_wishes
 @_dry_run
-@packed(Wishes, "wishes")
-def install_command(name: str, dry_run: bool, wishes: Wishes) -> ExitCode:
+@packed(ServerWishes, "wishes")
+def install_command(name: str, dry_run: bool, wishes: ServerWishes) -> ExitCode:
     """Make this machine the server of a project; run it again after a change, or a kill."""
     from vcdl.boinc.server.installing import install_steps
     from vcdl.boinc.server.settings import ServerSettings, installed, settings_file
