@@ -11,6 +11,7 @@ from tests.store_servers import needs
 from vcdl.boinc.server import texts, upgrade
 from vcdl.boinc.server.settings import ServerSettings
 from vcdl.boinc.server.steps import ServerStep, always, carry_out
+from vcdl.boinc.server.upgrade import shared
 from vcdl.errors import ServerError
 
 SETTINGS = ServerSettings("lab", "train.example.org", "ada@example.org", Path("/opt/boinc"), tls="self-signed")
@@ -145,3 +146,18 @@ def test_pages_of_an_older_boinc_call_the_functions_of_today(tmp_path: Path) -> 
     assert start.read_text() == (
         '$no = project_config_bool("no_web_account_creation");\n$id = project_config_val("project_id");\n'
     )
+
+
+def test_a_version_shares_with_the_one_before_what_it_does_not_replace(tmp_path: Path) -> None:
+    old, new = (tmp_path / name / "lib/python3.11/site-packages" for name in ("old", "new"))
+    for folder, name in ((old, "numpy.py"), (old, "vcdl.py"), (new, "pip.py")):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("before")
+    assert shared(tmp_path / "old", tmp_path / "new")
+    (new / "vcdl.py").unlink()  # as pip does
+    (new / "vcdl.py").write_text("after")
+    assert sorted(path.name for path in new.iterdir()) == ["numpy.py", "vcdl.py"]
+    assert (new / "numpy.py").samefile(old / "numpy.py")
+    assert (old / "vcdl.py").read_text() == "before"
+    (tmp_path / "later/lib/python3.13/site-packages").mkdir(parents=True)
+    assert not shared(tmp_path / "old", tmp_path / "later")

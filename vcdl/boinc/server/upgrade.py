@@ -4,6 +4,7 @@ Tasks that are out end with the client that they began with, and their uploads c
 some seconds.
 """
 
+import os
 import re
 import shutil
 import sys
@@ -55,7 +56,7 @@ def upgrade_steps(settings: ServerSettings, source: str, boinc: Path | None) -> 
     """The steps to the VCDL of a wheel or a checkout, and to a newer tree of BOINC."""
     folder = _folder(source)
     new = switched(settings, folder / "bin" / "python", boinc or settings.boinc)
-    yield ServerStep(f"VCDL in {folder}", (folder / _MARK).exists, lambda: _make(folder, source))
+    yield ServerStep(f"VCDL in {folder}", (folder / _MARK).exists, lambda: _make(folder, source, settings.python))
     yield always("each open job opens with it", lambda: _check_jobs(new))
     yield always(f"backup in {BEFORE}", lambda: _back_up(settings))
     if boinc:
@@ -100,12 +101,34 @@ def _folder(source: str) -> Path:
     return Path(f"/opt/{name if name.startswith('vcdl') else f'vcdl-{name}'}-{stamp}")
 
 
-def _make(folder: Path, source: str) -> None:
+def _make(folder: Path, source: str, before: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     system.run(getattr(sys, "_base_executable", sys.executable), "-m", "venv", folder)
-    system.run(folder / "bin/pip", "install", "--quiet", f"{source}[{','.join(_extras())}]")
+    pip = (folder / "bin/python", "-m", "pip")
+    if shared(before.parent.parent, folder):
+        system.run(*pip, "uninstall", "--quiet", "--yes", "vcdl")  # else one of the same number would stay
+    system.run(*pip, "install", "--quiet", f"{source}[{','.join(_extras())}]")
     system.run(folder / "bin/vcdl", "--version")
     (folder / _MARK).touch()
+
+
+def shared(before: Path, folder: Path) -> bool:
+    """Give a virtual environment the packages of another one of the same Python, as further names of its files; whether
+    that could be done. pip replaces files, and never writes into one: each keeps its own.
+    """
+    for old in (before / "lib").glob("python*/site-packages"):
+        new = folder / "lib" / old.parent.name / old.name
+        if new.is_dir():
+            whole = new.with_name("whole")
+            try:
+                shutil.copytree(old, whole, symlinks=True, copy_function=os.link)
+            except OSError:  # another disk
+                shutil.rmtree(whole, ignore_errors=True)
+                return False
+            shutil.rmtree(new)
+            whole.rename(new)
+            return True
+    return False
 
 
 def _extras() -> list[str]:
