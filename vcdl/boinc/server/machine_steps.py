@@ -17,6 +17,8 @@ _HOSTS = Path("/etc/hosts")
 """The doctor asks the server under its name, which may lead to another machine, or to a firewall, until DNS follows."""
 _REDIS_CONFIG = Path("/etc/redis/redis.conf")
 _REDIS_INCLUDE = f"include {REDIS_FILE}\n"
+_KEEP = "--force-confold"
+"""dpkg keeps the operator's settings, and asks nobody."""
 _FIREWALL_FILE = Path("/etc/vcdl/firewall.nft")
 _FIREWALL_CONFIG = Path("/etc/nftables.conf")
 _FIREWALL_INCLUDE = f'include "{_FIREWALL_FILE}"\n'
@@ -86,14 +88,14 @@ def check_python(python: Path) -> None:
 
 
 def _install_packages(wanted: list[str]) -> None:
-    system.run("dpkg", "--configure", "--pending")  # after a kill
+    system.run("dpkg", _KEEP, "--configure", "--pending")  # after a kill
     system.run("apt-get", "update", "--quiet")
     names = []
     for each in system.packages_missing(wanted):
         known = [name for name in each.split("|") if system.succeeds("apt-cache", "show", name)]
         names += known[:1] or [each.split("|")[-1]]
-    waiting = ("-o", "DPkg::Lock::Timeout=600")  # a fresh machine upgrades itself
-    system.run("apt-get", *waiting, "install", "--quiet", "--yes", "--no-install-recommends", *names)
+    options = ("-o", "DPkg::Lock::Timeout=600", "-o", f"Dpkg::Options::={_KEEP}")  # a fresh machine upgrades itself
+    system.run("apt-get", *options, "install", "--quiet", "--yes", "--no-install-recommends", *names)
 
 
 def _leads_to_us(settings: ServerSettings) -> bool:
