@@ -74,7 +74,7 @@ test-boinc: $(VENV)/installed-dev
 
 # A server's life on machines of its own (root, debootstrap, systemd-nspawn): make test-server BOINC=/path/to/a/built/tree
 test-server: $(VENV)/installed-dev
-	VCDL_BOINC_TREE=$(BOINC) $(BIN)/python -m pytest -s -p no:cacheprovider tests/boinc/server/test_whole.py
+	VCDL_BOINC_TREE=$(BOINC) $(BIN)/python -m pytest -s -p no:cacheprovider tests/boinc/server/test_whole*.py
 
 $(VENV)/installed: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)

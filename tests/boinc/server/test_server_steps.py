@@ -1,5 +1,6 @@
 """The plan of a server: steps that are done once, and the files that they write. No machine is needed."""
 
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from tests.places import ROOT
 from tests.store_servers import needs
-from vcdl.boinc.server import texts, upgrade
+from vcdl.boinc.server import machine_steps, texts, upgrade
 from vcdl.boinc.server.settings import ServerSettings
 from vcdl.boinc.server.steps import ServerStep, always, carry_out
 from vcdl.boinc.server.upgrade import shared
@@ -63,6 +64,26 @@ def test_settings_are_read_as_they_were_written() -> None:
 def test_what_would_not_work_is_refused(wish: str, value: str) -> None:
     with pytest.raises(ServerError, match=f"--{wish}"):
         SETTINGS.changed({wish: value}).check()
+
+
+def test_a_name_is_added_to_the_file_itself_which_a_container_has_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts, other_name = tmp_path / "hosts", tmp_path / "mounted"
+    hosts.write_text("127.0.0.1 localhost")
+    other_name.hardlink_to(hosts)
+    monkeypatch.setattr(machine_steps, "_HOSTS", hosts)
+    monkeypatch.setattr(machine_steps.texts, "packages", lambda *_, **__: [])
+    (step,) = (step for step in machine_steps.machine_steps(SETTINGS, with_web=False) if "for itself" in step.what)
+    assert [line[:7] for _ in range(2) for line in carry_out([step])] == ["made so", "is so  "]
+    assert other_name.read_text() == f"127.0.0.1 localhost\n127.0.0.1 {SETTINGS.host}\n"
+
+
+def test_a_stop_waits_for_the_daemons_and_not_for_itself() -> None:
+    stop = next(line for line in texts.project_unit(SETTINGS).splitlines() if "pgrep" in line)
+    shell = stop.removeprefix("ExecStop=").replace("'", "")
+    lines = ["/opt/vcdl/bin/python3 -m vcdl.boinc.daemons.work_generator -d 3", "feeder -d 3", shell]
+    assert [bool(re.search(texts.DAEMONS, line)) for line in lines] == [True, True, False]
 
 
 def test_http_leads_to_https_once_there_is_a_certificate() -> None:

@@ -275,7 +275,8 @@ def test_a_server_lives(stage: Callable[..., Machine]) -> None:
     assert first.run("mariadb", "-BN", "-e", "SELECT COUNT(*) FROM result WHERE outcome = 3", "vcdl").strip() == "0"
     told.say(f"both clients' uploads count: {len(applied(first))} updates")
     first.run("vcdl", "server", "upgrade", "--back")
-    told.say("and back")
+    assert not re.findall(r"Killing process .*\(python", first.run("journalctl", "--unit", "vcdl", "--no-pager"))
+    told.say("and back; no stop had to kill a daemon")
 
 
 def began(stage: Callable[..., Machine], server: Machine, names: Sequence[str]) -> list[Machine]:

@@ -48,7 +48,7 @@ def machine_steps(settings: ServerSettings, *, with_web: bool) -> Iterator[Serve
         yield ServerStep(
             f"{settings.host} is this machine, for itself ({_HOSTS})",
             lambda: line in _HOSTS.read_text(),
-            lambda: files.write(_HOSTS, f"{_HOSTS.read_text().rstrip()}\n{line}".encode()),
+            lambda: _add_host(line),
         )
     yield ServerStep("MariaDB runs", lambda: _runs("mariadb"), lambda: _start("mariadb"))
     yield ServerStep(
@@ -85,6 +85,13 @@ def check_python(python: Path) -> None:
                 f"{sys.prefix}: other users may not enter {folder}, and the project's user runs the VCDL in it: make "
                 "the virtual environment in /opt/vcdl"
             )
+
+
+def _add_host(line: str) -> None:
+    """In place: in a container another file cannot take its place."""
+    with files.mapped(_HOSTS, "written"), _HOSTS.open("a+") as file:
+        file.seek(0)
+        file.write(line if file.read().endswith("\n") else f"\n{line}")
 
 
 def _install_packages(wanted: list[str]) -> None:

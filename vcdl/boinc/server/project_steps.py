@@ -4,7 +4,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -251,14 +251,16 @@ def _are_started(settings: ServerSettings) -> bool:
     )
 
 
-def _start_units(settings: ServerSettings) -> None:
-    changed = _changed_units(settings)
+def _start_units(settings: ServerSettings, again: Collection[str] = ()) -> None:
+    """Write the units and start them; those that changed, and `again`, are stopped first."""
+    changed, names = _changed_units(settings), _units(settings)
     for path, text in changed.items():
         files.write(path, text.encode())
     system.run("systemctl", "daemon-reload")
-    system.run("systemctl", "enable", "--quiet", "--now", *_units(settings))
-    if restarted := [path.name for path in changed if path.name in _units(settings)]:
-        system.run("systemctl", "restart", *restarted)
+    system.run("systemctl", "enable", "--quiet", *names)
+    if stopped := {*again, *(path.name for path in changed)} & set(names):
+        system.run("systemctl", "stop", *sorted(stopped))
+    system.run("systemctl", "start", *names)
 
 
 def _changed_units(settings: ServerSettings) -> dict[Path, str]:
@@ -268,8 +270,7 @@ def _changed_units(settings: ServerSettings) -> dict[Path, str]:
 
 def restart_units(settings: ServerSettings) -> None:
     """Have all units run what is installed now."""
-    _start_units(settings)
-    system.run("systemctl", "restart", *(name for name in _units(settings) if name.endswith(".service")))
+    _start_units(settings, [name for name in _units(settings) if name.endswith(".service")])
 
 
 def _has_certificate(settings: ServerSettings) -> bool:

@@ -10,6 +10,8 @@ WEB_USER = "www-data"
 COMMAND = Path("/usr/local/bin/vcdl")
 _UNITS = Path("/etc/systemd/system")
 _SITE_LINE = re.compile(r"#|(Script)?Alias /|</?Directory\b|RemoveType |Require |Options |AllowOverride ")
+DAEMONS = "^([^ ]+ -m vcdl[.]boinc[.]daemons|feeder |transitioner |file_deleter |script_validator |db_purge )"
+"""The command lines of what bin/start starts. ⚠ Not that of the shell that looks for them."""
 ACME_FOLDER = Path("/var/www/html")
 
 
@@ -24,8 +26,7 @@ Environment=USER={settings.user}
 ExecStartPre={settings.project}/bin/start
 ExecStart=/bin/sh -c 'while sleep 60; do bin/start --cron; done'
 ExecStop={settings.project}/bin/stop
-ExecStop=/bin/sh -c 'for i in $(seq 60); do pgrep -u {settings.user} -f "^[^ ]*(vcdl_|vcdl.boinc.daemons)" \
->/dev/null || exit 0; sleep 1; done'
+ExecStop=/bin/sh -c 'for i in $(seq 60); do pgrep -u {settings.user} -f "{DAEMONS}" >/dev/null || exit 0; sleep 1; done'
 TimeoutStopSec=150
 KillMode=mixed
 """,
