@@ -9,7 +9,7 @@ import pytest
 
 from tests.places import ROOT
 from tests.store_servers import needs
-from vcdl.boinc.server import machine_steps, texts, upgrade
+from vcdl.boinc.server import machine_steps, project_steps, texts, upgrade
 from vcdl.boinc.server.settings import ServerSettings
 from vcdl.boinc.server.steps import ServerStep, always, carry_out
 from vcdl.boinc.server.upgrade import shared
@@ -77,6 +77,16 @@ def test_a_name_is_added_to_the_file_itself_which_a_container_has_mounted(
     (step,) = (step for step in machine_steps.machine_steps(SETTINGS, with_web=False) if "for itself" in step.what)
     assert [line[:7] for _ in range(2) for line in carry_out([step])] == ["made so", "is so  "]
     assert other_name.read_text() == f"127.0.0.1 localhost\n127.0.0.1 {SETTINGS.host}\n"
+
+
+def test_a_tree_that_was_moved_since_it_was_built_is_named(tmp_path: Path) -> None:
+    for name in ("tools/make_project", "sched/feeder"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    (tmp_path / "tools/boinc_path_config.py").write_text('TOP_BUILD_DIR = "/built/here"\n')
+    step = next(project_steps.project_steps(replace(SETTINGS, boinc=tmp_path, user="nobody-here")))
+    with pytest.raises(ServerError, match="was built as /built/here, and works there only"):
+        list(carry_out([step]))
 
 
 def test_a_stop_waits_for_the_daemons_and_not_for_itself() -> None:

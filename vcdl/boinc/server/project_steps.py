@@ -153,6 +153,11 @@ def _make_project(settings: ServerSettings) -> None:
             f"{settings.boinc} is no built tree of BOINC's server (it lacks tools/make_project or sched/feeder): "
             "docs/operator.md says how it is built"
         )
+    built_in = re.search(r'^TOP_BUILD_DIR = "(.*)"', (tools / "boinc_path_config.py").read_text(), re.M)
+    if built_in and not (Path(built_in[1]) / "py").is_dir():
+        raise ServerError(
+            f"{settings.boinc} was built as {built_in[1]}, and works there only: move it, or build it here"
+        )
     lacking = [
         line.split()[0]
         for line in system.run("ldd", settings.boinc / "sched" / "feeder").splitlines()
