@@ -66,6 +66,12 @@ def _install_packages(machine: Machine, *packages: str) -> None:
     )
 
 
+def _fill(machine: Machine, packages: list[str]) -> None:
+    _install_packages(machine, *packages)
+    # ⚠ A client's number is in it: of clients with the same one BOINC makes one host.
+    machine.run("sh", "-c", "systemctl stop boinc-client; rm -f /var/lib/boinc-client/client_state*.xml")
+
+
 def _make_vcdl(machine: Machine) -> None:
     packages = ("python3-venv", "python3-dev", "libmariadb-dev", "pkg-config", "gcc", "libc6-dev")
     _install_packages(machine, *packages)
@@ -101,7 +107,7 @@ def staged() -> Iterator[Callable[..., Machine]]:
         def make(name: str, number: int, folder: Path = STAGE, packaged: str = "") -> Machine:
             layers = bare
             if packaged:
-                layers = _layer(packaged, bare, lambda machine: _install_packages(machine, *packages[packaged]))
+                layers = _layer(packaged, bare, lambda machine: _fill(machine, packages[packaged]))
             machine = Machine(name, number, folder, layers, (BOINC,))
             machine.remove()
             machine.boot()
