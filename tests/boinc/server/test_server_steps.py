@@ -73,7 +73,7 @@ def test_a_name_is_added_to_the_file_itself_which_a_container_has_mounted(
     hosts.write_text("127.0.0.1 localhost")
     other_name.hardlink_to(hosts)
     monkeypatch.setattr(machine_steps, "_HOSTS", hosts)
-    monkeypatch.setattr(machine_steps.texts, "packages", lambda *_, **__: [])
+    monkeypatch.setattr(texts, "packages", lambda *_, **__: [])
     (step,) = (step for step in machine_steps.machine_steps(SETTINGS, with_web=False) if "for itself" in step.what)
     assert [line[:7] for _ in range(2) for line in carry_out([step])] == ["made so", "is so  "]
     assert other_name.read_text() == f"127.0.0.1 localhost\n127.0.0.1 {SETTINGS.host}\n"
