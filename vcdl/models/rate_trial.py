@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vcdl.job.training import TrainingSettings
     from vcdl.wire.weights import Vector
 
-_FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+_FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0)
 _LENGTHS = (60, 120, 240, 480)
 """Steps of a trial; one that shows nothing is followed by the next."""
 _JUDGED = 15
