@@ -108,7 +108,7 @@ def _fitted(job_file: Path, seed: int, rate: float) -> float:
     from vcdl.client.compile import compile_model, loss_unit
     from vcdl.client.model import load_model, target_scale
     from vcdl.data import load_dataset
-    from vcdl.data.rows import in_memory
+    from vcdl.data.rows import first_of
     from vcdl.job import load_job
     from vcdl.models.fitted import fitted
     from vcdl.models.model_classes import with_model_classes
@@ -125,11 +125,11 @@ def _fitted(job_file: Path, seed: int, rate: float) -> float:
     compile_model(model, training, loss_weight=1 / loss_unit(training.loss, target_scale(model)))
     model.optimizer.learning_rate = rate
     data, norm = fit.dataset, fit.normalisation
-    x, y = normalise(in_memory(data.x_train), norm), np.asarray(data.y_train)
+    x, y = normalise(first_of(data.x_train, len(data.x_train)), norm), np.asarray(data.y_train)
     model.fit(x, y, batch_size=training.batch_size, epochs=job.stop.epochs, verbose=0)
-    x_test = normalise(in_memory(data.x_val if data.x_test is None else data.x_test), norm)
-    y_test = np.asarray(data.y_val if data.x_test is None else data.y_test)
-    return _measure(model.evaluate(x_test, y_test, verbose=0, return_dict=True))
+    held, labels = (data.x_val, data.y_val) if data.x_test is None else (data.x_test, data.y_test)
+    x_held = normalise(first_of(held, len(held)), norm)
+    return _measure(model.evaluate(x_held, np.asarray(labels), verbose=0, return_dict=True))
 
 
 def _measure(measures: dict[str, Any]) -> float:
