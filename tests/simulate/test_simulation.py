@@ -74,6 +74,7 @@ def test_a_job_whose_subtasks_are_all_lost_is_given_up_as_a_real_one(tmp_path: P
     assert report.is_given_up
     again = 3 * JOB.grid.tries  # both clients fail again at a subtask, and there is no other
     assert again <= report.totals.failed <= 4 * (again + 2)  # two epochs of two shards were open
+    assert list(folder.store.glob("*")) == [], "nobody resumes it"
 
 
 @pytest.mark.parametrize("existed", [False, True])
