@@ -5,6 +5,7 @@ signs with a digest of key and content; the real one runs in test_whole.py and t
 import getpass
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,24 @@ def test_a_change_that_was_killed_goes_on_and_is_one_change(
     assert now == olds[-1] or (keys.next / "code_sign_public").read_text() == now
     change_here(keys)
     check_each_old_key_has_signed_the_new_one(keys, olds)
+
+
+def test_each_command_is_that_of_the_keys_user_who_need_not_be_root(
+    keys: SigningKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users: list[str] = []
+    run = system.run
+
+    def noted(*command: str | Path, user: str = "root") -> str:
+        users.append(user)
+        return run(*command)
+
+    theirs = replace(keys, user="theirs")
+    monkeypatch.setattr(system, "run", noted)
+    monkeypatch.setattr(system, "own", lambda *_: None)
+    change_here(theirs)
+    theirs.forget()
+    assert set(users) == {"theirs"}
 
 
 def test_a_key_kept_elsewhere_is_named(keys: SigningKeys) -> None:

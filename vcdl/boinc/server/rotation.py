@@ -101,7 +101,7 @@ class SigningKeys:
         """Delete the private halves of the retired keys; returns their number."""
         found = sorted(self.retired.glob(f"*/{_PRIVATE}"))
         for path in found:
-            system.run("shred", "--remove", path)
+            system.run("shred", "--remove", path, user=self.user)
         self._remove(self.retired)
         return len(found)
 
@@ -123,7 +123,7 @@ class SigningKeys:
 
     def _remove(self, folder: Path) -> None:
         for path in folder.rglob(_PRIVATE):
-            system.run("shred", "--remove", path)
+            system.run("shred", "--remove", path, user=self.user)
         shutil.rmtree(folder, ignore_errors=True)
 
 
