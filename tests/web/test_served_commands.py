@@ -1,6 +1,7 @@
 """Commands that a service runs for others: the words of the command line there, and nothing else of it."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,20 @@ def test_a_job_with_code_of_its_own_is_neither_resumed_nor_exported_here(tmp_pat
             "demo brings code of its own, and a service runs none: use `vcdl` on its machine"
         )
     assert not (folder.path / "resume.log").exists()
+
+
+def test_a_command_says_what_it_would_say_in_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path / "one")
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")  # as `vcdl serve` has it: a command would take it for a user's wish
+    given: list[dict[str, str]] = []
+
+    def run(command: list[str], *, env: dict[str, str], **_: object) -> "subprocess.CompletedProcess[bytes]":
+        given.append(env)
+        return subprocess.CompletedProcess(command, 0, b"", b"")
+
+    monkeypatch.setattr("subprocess.run", run)
+    assert ask(asking_with_token(tmp_path), "status", "one")[0] == 200
+    assert "TF_CPP_MIN_LOG_LEVEL" not in given[0]
 
 
 @pytest.mark.process

@@ -145,12 +145,14 @@ class CommandRunner:
 
         Raises RunFolderError, ServiceBusy, what `request.new` raises, and VcdlError when it takes too long.
         """
+        # By this the service is mute to what TensorFlow says; a command takes it for a wish to hear all of it.
+        given = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
         with self._output(request) as output, self._turn(), request.new or nullcontext() as new:
             try:
                 done = subprocess.run(
                     [sys.executable, "-m", "vcdl", *self._words(request, output, new)],
                     cwd=self._runs,
-                    env={**os.environ, "COLUMNS": str(request.columns)},
+                    env={**given, "COLUMNS": str(request.columns)},
                     stdin=subprocess.DEVNULL,
                     capture_output=True,
                     timeout=_LONGEST_S,
