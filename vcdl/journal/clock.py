@@ -1,4 +1,9 @@
-"""The clock of a journal: Unix time that never jumps, from the zero of the monotonic clock that is noted each boot."""
+"""The clock of a journal: Unix time that never jumps and never goes back, the same one for every process of a run.
+
+Wall clocks are set, by hand, by NTP, by a virtual machine that wakes up. So a journal notes once for each boot of its
+machine which Unix time was the zero of the machine's monotonic clock. Every process adds that clock to it. On Linux
+it stands still while the machine sleeps: sleep is no running time.
+"""
 
 import sqlite3
 import time

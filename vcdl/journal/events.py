@@ -1,4 +1,7 @@
-"""The events of a job, as frozen facts of its journal; one with a `key` is there once, however often it comes."""
+"""The events of a job, as frozen facts: the journal keeps them; coordinator and reports are computed from them.
+
+An event with a `key` is in the journal only once, however often the same fact is delivered.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -185,7 +188,9 @@ class UpdateRefused(Event, frozen=True, tag="update_refused"):
 
 
 class UpdateSuperseded(Event, frozen=True, tag="update_superseded"):
-    """An upload was dropped: another attempt had been applied, or the job had gone back from its base."""
+    """An upload came too late and was dropped. Another attempt at the same subtask had been applied, or the job
+    had gone back from the weights that it started from.
+    """
 
     keyed_by: ClassVar = "superseded", "workunit"
     workunit: str
@@ -275,7 +280,11 @@ class EpochClosed(Event, frozen=True, tag="epoch_closed"):
 
 
 class RolledBack(Event, frozen=True, tag="rolled_back"):
-    """Weights had collapsed, or a host is convicted: `version` is `to` with the later updates but the dropped ones."""
+    """The weights had collapsed, or a host is convicted: `version` is the good version `to` with the later updates but
+    the dropped ones.
+
+    The store follows: who finds it behind `version` makes that version, always the same one (vcdl.loop.recovery).
+    """
 
     version: Int
     to: Int
@@ -329,7 +338,9 @@ class StoreRestored(Event, frozen=True, tag="store_restored"):
 
 
 class RowsRewritten(Event, frozen=True, tag="rows_rewritten"):
-    """The store knew of updates that the journal had lost: so many rows follow; `version`'s snapshot has them all."""
+    """The store knew of updates that the journal had lost, as when an older copy of it was put back. So many rows of
+    them follow, from the store's records. The snapshot of `version` has all of them.
+    """
 
     version: Int
     rows: Int

@@ -1,4 +1,11 @@
-"""How far a job is, from its journal: the coordinator decides from it, and reports show it. Pauses do not count."""
+"""How far a job is, computed from its journal's events: the coordinator decides from it, and the reports show it.
+
+A `JobHistory` follows the journal event by event and holds what the events say, nothing else. It has no plan, no I/O
+and no clock of its own. Each event takes the same time, however many workunits are open and however long the job has
+run. Its size grows with the open workunits and the epochs, not with the updates.
+
+Active time is the time that the job was being run, over all its sessions; the pauses between them are cut out.
+"""
 
 import math
 from collections import Counter
@@ -338,7 +345,11 @@ class JobHistory:
             self._score_epochs()
 
     def _score_epochs(self) -> None:
-        """Score the epochs, in order, whose versions, all announced before the close, are measured."""
+        """Score the epochs, in order, whose versions are all measured.
+
+        An epoch's versions are its end and those that were announced for it. All announcements come before the epoch
+        is closed: see Coordinator.actions.
+        """
         while (closed := self.closed.get(epoch := len(self.epochs) + 1)) is not None:
             end = closed.event.version
             if self._missing[epoch] or (end, VALIDATION) not in self.measured:

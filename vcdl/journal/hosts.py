@@ -1,8 +1,10 @@
-"""The history of each host, computed from the journal: what it brought, and how far it is believed.
+"""The history of each host, computed from the journal's events: what it brought, and how far it is believed.
+
+A `HostHistory` follows the journal event by event, as a JobHistory does, and each takes the same time.
 
 A host is believed for what the server has trained again (vcdl.loop.verification). Until then it may bring little more
-than others do, and later ones have one share together; after it, what it brings on its word alone counts no more than a
-share of the last uploads.
+than others do, however fast it is, and those that come later have one share together. After it, what it brings on its
+word alone counts no more than a share of the last uploads.
 """
 
 from collections import Counter, deque

@@ -1,4 +1,9 @@
-"""The append-only event log of a job, a table in SQLite, for any number of processes; a `Journal` is its thread's."""
+"""The append-only event log of a job: one table in an SQLite file of the run's folder.
+
+SQLite's write lock serialises appends, so rows become visible in the order of their ids, and a reader that
+remembers the last id misses none. Any number of processes may append and read at once; a `Journal` belongs to
+the thread that opened it.
+"""
 
 import hashlib
 import math
@@ -211,7 +216,9 @@ class Journal:
         self._place.check(self._connection, may_write=self._may_write)
 
     def keep_state(self, name: str, form: str, last_id: int, state: bytes) -> None:
-        """Keep a state folded up to `last_id`, beside the events, unless a later one is kept. Raises JournalError."""
+        """Keep a state that follows from the events up to `last_id`, beside them: what copies, restores or deletes
+        the one does it to the other. A state of later events stays. Raises JournalError.
+        """
         self._check_place()
         event = self.digest(last_id) or ""
         with _mapped_errors(self._path), self._connection:
@@ -233,7 +240,11 @@ class Journal:
         return self._may_write
 
     def kept_state(self, name: str, form: str) -> tuple[int, bytes] | None:
-        """The newest such state, after the id of its last event; None: none of this journal. Raises JournalError."""
+        """The newest state kept under this name in this form, after the id of its last event; None: there is none, or
+        it is of another journal than this one.
+
+        Raises JournalError.
+        """
         self._check_place()
         with _mapped_errors(self._path):
             if not self._connection.execute(_HAS_STATES).fetchall():

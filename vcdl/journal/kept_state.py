@@ -1,6 +1,9 @@
-"""States that are folded from a journal, kept in its own file so that nobody reads it from its begin. One is used when
-the code that folded it, its settings and its last event are today's, and folded again otherwise. Readers keep theirs
-beside it (vcdl.journal.reader_state).
+"""States that are folded from a journal, kept beside its events, so that nobody reads a long journal from its begin.
+
+A kept state is a shortcut and never a source. It is used when the code that folded it, its settings and the last event
+in it are those of today, and folded again from the first event otherwise. It lies in the journal's own file, so a copy
+or a backup of the one is a copy or a backup of the other. What those keep who may only read lies beside it
+(vcdl.journal.reader_state).
 """
 
 import hashlib

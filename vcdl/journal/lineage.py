@@ -73,7 +73,10 @@ class Lineage:
         return bool(self.rollbacks) and self.rollbacks[-1].version == self.version
 
     def after(self, version: int) -> list[UpdateApplied]:
-        """The updates of the newest version that `version`, which leads to it, does not have, in order."""
+        """The updates of the newest version that `version` does not have, in the order in which they are folded in.
+
+        `version` is one that leads to the newest.
+        """
         return [update for update in self._rows(version, self.version) if update.version not in self._left_out]
 
     def refolded(self, rolled: RolledBack) -> list[UpdateApplied]:

@@ -1,4 +1,6 @@
-"""Folded states as compressed MessagePack and back, by their dataclasses' type hints, exactly; no code is named."""
+"""Folded states as compressed MessagePack and back, by the type hints of their dataclasses: no bytes can name code to
+run. Numbers come back to the last bit, NaN and infinities too.
+"""
 
 import zlib
 from collections import Counter, deque

@@ -1,4 +1,9 @@
-"""States that readers of a journal have folded, in files beside it, each for the journal with this very last event."""
+"""States that readers of a journal have folded, in files beside it: who may only read it cannot keep them in it.
+
+A file names the last event in its state by a hash. So it is used with the journal that has this very event at this very
+place, and with no other.
+It is not used with an older copy that was put back, nor with what was appended to that one since.
+"""
 
 import json
 from contextlib import suppress
@@ -16,7 +21,11 @@ def keep_beside(journal: Journal, name: str, form: str, last_id: int, state: byt
 
 
 def kept_beside(journal: Journal, name: str, form: str) -> tuple[int, bytes] | None:
-    """A reader's state, after the id of its last event; None: none of this journal. Raises JournalError."""
+    """The state of this name and form that a reader has kept, after the id of its last event; None: there is none, or
+    it is damaged, or of another journal than this one.
+
+    Raises JournalError.
+    """
     try:
         line, _, state = _file(journal, name).read_bytes().partition(b"\n")
         head = json.loads(line)

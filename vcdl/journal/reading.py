@@ -1,4 +1,8 @@
-"""Opening a journal that this process may not write: once all writers ended, `journal.db-shm` has to be made."""
+"""Opening a journal that this process may not write: of another user, or on a file system that is mounted read-only.
+
+In WAL mode a reader of SQLite shares a file with the writers, `journal.db-shm`. While a process has the journal open,
+that file is there, and reading it is enough. Once all have ended it has to be made, which takes the right to write.
+"""
 
 import shutil
 import sqlite3

@@ -16,7 +16,11 @@ def encode(event: Event) -> str:
 
 
 def decode(kind: str, fields: str) -> Event:
-    """The event of a kind, from its fields. Raises ValueError for no JSON; JournalError for unknown ones."""
+    """The event of a kind, from its fields.
+
+    Raises ValueError for a text that is no JSON; JournalError when this version of vcdl does not know the kind or a
+    field, or when a value is of another type.
+    """
     decoder = _DECODERS.get(kind)
     if decoder is None:
         raise _unknown(kind, "its kind")

@@ -1,6 +1,8 @@
-"""The assimilator checks every upload that has come and folds it into the shared weights: grid → check → store →
-journal → done. A server killed between two of these leaves it to be claimed again; the store then knows the subtask,
-and its record gives the missing row.
+"""The assimilator checks every upload that has come and folds it into the shared weights at once.
+
+A result walks grid → check → store → journal → done. A server that is killed between two of these leaves the result
+to be claimed again. The store then knows that it has the subtask, whatever the checks would say now. The missing
+journal row is written from the store's record.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -100,7 +102,11 @@ class Assimilator:
         self._claims = ClaimCheck.of(_losses_of(journal))
 
     def run_once(self) -> int:
-        """Assimilate everything that waits; return how many ended. Raises StoreError, JournalError; then call again."""
+        """Assimilate everything that waits; returns how many results came to an end.
+
+        Raises StoreUnavailable, FileUnavailable, StoreLost, StoreError, JournalError. Nothing is lost or done twice:
+        call again when the cause is mended.
+        """
         outcomes = self._results.claim()
         if outcomes:
             self._hosts.catch_up()
@@ -160,7 +166,11 @@ class Assimilator:
         return {item.uploaded.workunit for item in overtaken}
 
     def _superseded(self, item: _Waiting) -> Iterable[Event]:
-        """The row of an overtaken upload; none when it was killed after a row. Takes back what a rollback undoes."""
+        """The row of an overtaken upload; none when its server was killed after a row, before the job went back.
+
+        The rollback has taken back the workunits of the versions that it undoes. One of an older version, which was
+        begun with such a version, is taken back here.
+        """
         uploaded = item.uploaded
         rows = [row.event for row in self._journal.keyed(UpdateApplied.key_of(item.name.subtask))]
         if not any(isinstance(row, UpdateApplied) and row.workunit == uploaded.workunit for row in rows):

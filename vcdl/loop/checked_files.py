@@ -19,8 +19,10 @@ from vcdl.wire.workunit import WorkunitName
 
 
 def check_files(run: Run, store: WeightStore, journal: Journal) -> None:
-    """Check store, snapshots, kept uploads once a boot; remove damaged ones. Raises StoreError, JournalError,
-    RunFolderError.
+    """Check the store, the snapshots and the kept uploads of a run, once after each reboot; remove what is damaged.
+
+    Then it is made again or done without, as what somebody deleted. Raises StoreLost for a damaged store, StoreError,
+    JournalError, RunFolderError.
     """
     boot = journal.rebooted_to() if run.kind.has_wall_clock else ""
     checked = [row.event for row in journal.newest(FilesChecked.kind, 1)]

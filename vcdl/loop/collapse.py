@@ -1,6 +1,8 @@
-"""Whether a job has collapsed: for an epoch of updates its measures were far below its level. Pure. A client whose
-shard has one class pulls honest weights down by a third for a while: so a first bad measure asks for further ones, and
-only the median over a stretch of updates tells.
+"""Whether a job has collapsed: for an epoch of updates its measures were far below the level it had. Pure; it follows
+the journal.
+
+One bad measure says little. A client whose shard has one class pulls honest weights down by a third, and the next ones
+pull them up again. So a first bad measure asks for further ones, and only the median over a stretch of updates tells.
 """
 
 import math
@@ -198,7 +200,9 @@ class CollapseWatch:
         return value if self.monitor is None or self.monitor.mode == MAX else -value
 
     def _good_end(self) -> int:
-        """The last end of an epoch not half way down already; the one before where going back to it did not last."""
+        """The last end of an epoch that was not half way down already. The one before it where going back to it has
+        not made good weights, or twice not lasting ones.
+        """
         least = self._levels[-1].score - self._fall / 2
         ends = [end for end in self.to_keep if end == 0 or self._good_ends[end] >= least] or self.to_keep[:1]
         has_failed = self._tries > 1 or (self._tries == 1 and not self._is_good(self._collapses[-1].version))

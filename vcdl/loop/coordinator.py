@@ -1,8 +1,12 @@
-"""The state machine of a job: events in, actions out; no I/O and no clock. The state follows from the journal alone: an
-action that was carried out shows as an event, one that was lost is asked for again.
+"""The state machine of a job: events in, actions out. No I/O and no clock of its own.
 
-`rolling`: a subtask is created when the grid runs low, from the newest weights, maybe of the next epoch. `epoch` (the
-paper's): all subtasks of an epoch start from the weights at its begin.
+The state follows from the journal's events alone, and the coordinator reads off it what should be done next. So a
+job is restarted by following its journal again. An action that was carried out shows as an event; one that was lost is
+asked for again.
+
+`rolling`: a subtask is created only when the grid runs low, from the newest weights, and may begin the next epoch
+before the last subtasks of this one are back. `epoch` (the paper's): all subtasks of an epoch start from the weights
+at its begin.
 """
 
 import math
@@ -107,7 +111,11 @@ class Coordinator:
         self.state.follow(recorded)
 
     def actions(self, now_s: float, open_wanted: int) -> list[Action]:
-        """The actions to take now, an epoch's validations before its end; `open_wanted`: those that shall be open."""
+        """The actions to take now; `open_wanted`: number of workunits that the grid wants unsent or running.
+
+        Validations come before the end of their epoch, so a reader of a closed epoch knows which of its versions
+        are evaluated.
+        """
         history = self.history
         if history.finished:
             return []
@@ -192,7 +200,10 @@ class Coordinator:
 
     @property
     def versions_to_fold_again_with(self) -> set[int]:
-        """Further snapshots to keep: the bases of updates since the last closed epoch, where the rule needs them."""
+        """Further versions whose snapshots must be kept: the bases of the updates since the last closed epoch.
+
+        Where the rule needs them, these updates can only be folded again with them, after the store lost its weights.
+        """
         stop = self.history.stop
         is_over = stop is not None and stop.reason != StopReason.SUBTASK_FAILED
         return set(self.state.bases.values()) if self._plan.needs_bases and not is_over else set()
@@ -200,9 +211,10 @@ class Coordinator:
     def rate(self, epoch: int, shard: int, context: CreationContext) -> float:
         """The factor of the peak learning rate for a workunit.
 
-        It depends on the subtask's place, and on the clients at work and workunits open then. One that is tried again
-        has the newest's place: a step as long as it was once due would undo what was learned since. Subtasks to be made
-        again, as their updates were lies, are taken off.
+        It depends on the subtask's place in the order of creation, and on how many clients were at work and workunits
+        open when this one was created. A subtask that is tried again has the place of the newest subtask. A step as
+        long as it was once due would undo what has been learned since. Subtasks that are to be made again, as their
+        updates were lies, are taken off: the job is so far from its end.
         """
         plan = self._plan
         place = (epoch - 1) * plan.shards + _order(plan.seed, epoch, plan.shards).places[shard]

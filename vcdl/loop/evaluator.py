@@ -1,4 +1,8 @@
-"""The evaluator measures each wanted version on held-out data, from its snapshot; it may be killed at any moment."""
+"""The evaluator measures versions of the weights on held-out data, beside assimilation and never in front of it.
+
+It follows the journal and measures every `evaluation_wanted` without a `version_evaluated` from its snapshot. It may be
+killed and started again at any moment.
+"""
 
 import time
 from typing import Any
@@ -62,7 +66,9 @@ class Evaluator:
         return samples._replace(y=as_compared(y, self._model) if isinstance(y, np.ndarray) else y)
 
     def run_once(self) -> int:
-        """Evaluate what is wanted, or train an upload again a while. Returns how many were evaluated, or are left."""
+        """Evaluate what is wanted now, or train an upload again for a while when nothing is. Returns how many versions
+        were evaluated, or whether there is more to train or to tell.
+        """
         self._follow()
         wanted = list(self._history.wanted.values())
         for evaluation in wanted:

@@ -1,4 +1,7 @@
-"""The contract between the loop and what runs subtasks: `Grid` hands out, `Results` brings back, until `done`."""
+"""The contract between the loop and what runs subtasks: `Grid` hands workunits out, `Results` brings outcomes back.
+
+Delivery is at least once: this process or the next one hands a result out again until `done` was called for it.
+"""
 
 import time
 from abc import ABC, abstractmethod
@@ -67,7 +70,11 @@ class Results(ABC):
 
     @abstractmethod
     def claim(self) -> Sequence[Outcome]:
-        """Claim outcomes that are not `done`, in order, for this caller alone, later for its heir. Raises GridError."""
+        """Claim outcomes that are not `done` yet, for this caller alone, in the order they came. Raises GridError.
+
+        It repeats: until `done`, each call brings the same outcomes again, to this caller or, when that has ended, to
+        another. It may never bring one to two callers at once.
+        """
 
     @abstractmethod
     def done(self, workunit: str, version: int | None = None) -> None:
@@ -142,7 +149,9 @@ class DrivenGrid(Grid, Results):
         return ()
 
     def missing_uploads(self, workunits: Collection[str]) -> set[str]:
-        """The workunits whose upload is in the journal, or gone; none where the run's own process claims them."""
+        """The workunits whose upload is no longer where parameter servers take it: it is in the journal, or
+        somebody deleted it. A grid whose uploads are claimed by the run's own process has none.
+        """
         return set()
 
     def lose(self, workunits: Collection[str]) -> None:

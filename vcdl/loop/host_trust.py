@@ -47,7 +47,10 @@ class HostTrust:
         return self.hosts.state.weight(host) if self.judges else 1.0
 
     def may_be_doubted(self, host: str, attempt: int) -> bool:
-        """Whether a strange upload counts for little until trained again: of a proven host, a shard's third attempt."""
+        """Whether an upload that looks strange counts for little instead of being refused: of a host that has proved
+        itself, as it will be trained again. The third attempt of one with a history, as a shard on which all honest
+        steps look strange must come to an end, too.
+        """
         hosts = self.hosts.state
         return hosts.is_proven(host) or (attempt >= _REFUSED_AT_MOST and hosts.is_known(host))
 

@@ -1,4 +1,7 @@
-"""The state that the coordinator decides from, by a job's events and its plan: no I/O, no clock; it can be packed."""
+"""The state that the coordinator decides from: what follows from a job's events and its plan. No I/O, no clock.
+
+It can be packed (vcdl.journal.packing), so a job is taken up without reading all of its journal again.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -88,7 +91,11 @@ class Tries:
         are_all: Callable[[Collection[str]], bool],
         allowed: int,
     ) -> None:
-        """An open attempt failed, or was taken back. `counts`: as a try. `are_all`: there are no other hosts."""
+        """An open attempt at a subtask that is not applied has failed, or was taken back.
+
+        `failed`: who failed at it, None if nobody did. `counts`: what its failure counts as a try. `are_all`: whether
+        there are no other hosts than these.
+        """
         subtask = name.epoch, name.shard
         if failed is not None:
             self.failed.setdefault(subtask, Counter())[failed] += 1

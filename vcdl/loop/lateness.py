@@ -1,4 +1,8 @@
-"""How long a subtask may be out before another host trains it as well: a host that leaves tells nobody."""
+"""How long a subtask may be out before another host trains it as well; follows how long this job's subtasks take.
+
+A host that leaves tells nobody. Its subtasks would be waited for until their deadline, and an epoch with them. So the
+oldest ones go to a second host, which is usually through sooner. The first upload counts, the other one is superseded.
+"""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -61,7 +65,10 @@ class Lateness:
 
 
 def faster_hosts(one: Out, usual_s: Mapping[str, float | None]) -> list[str]:
-    """The hosts that would usually be through by now; where none is known, new ones. `usual_s`: by host."""
+    """The hosts that would usually be through with a subtask by now; where none is known, new hosts.
+
+    `usual_s`: the hosts at work, each with its usual turnaround; None: not known.
+    """
     others = {host: took_s for host, took_s in usual_s.items() if host not in one.hosts}
     known = sorted(host for host, took_s in others.items() if took_s is not None and took_s < one.age_s)
     return known or sorted(host for host, took_s in others.items() if took_s is None)

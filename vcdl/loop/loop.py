@@ -55,7 +55,11 @@ class Loop:
         observer: RunObserver | None = None,
         clock: Callable[[], float] | None = None,
     ) -> Self:
-        """The loop of a run over a grid. `results`: those assimilated here. Raises StoreError, JournalError."""
+        """The loop of a run over a grid.
+
+        `results`: what this process assimilates; None: parameter servers elsewhere do. `plan`: another one than
+        the job's own. `clock`: a simulation's; None: the journal's. Raises StoreError, JournalError.
+        """
         journal = run.journal(clock)
         try:
             loop = cls(run, Plan.of(run) if plan is None else plan, journal, run.store(journal), grid)
@@ -69,7 +73,11 @@ class Loop:
         return loop
 
     def take_up(self) -> bool:
-        """Begin a session, repair the store; False: the job is over. Raises Unavailable, StoreError, JournalError."""
+        """Read what the journal has, begin a session and repair the store; False: the job is over and nothing
+        is left to do.
+
+        A job that ended because a shard kept failing is tried again. Raises Unavailable, StoreError, JournalError.
+        """
         self.follow()
         is_resumed = self.generator.last_id > 0
         stopped = self.coordinator.stopped
@@ -95,7 +103,11 @@ class Loop:
         return self._observed(self.generator.follow())
 
     def step(self) -> Sequence[Recorded]:
-        """Assimilate what has come and carry out what follows; returns the new events. Raises VcdlError."""
+        """Assimilate what has come and carry out what follows from it; returns the new events.
+
+        A store that lost its weights is restored by the next step. Raises Unavailable: the next step does what this one
+        could not; VcdlError.
+        """
         try:
             if self._is_lost:
                 restore_store(self.run, self._store, self.journal)
@@ -128,7 +140,9 @@ class Loop:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether all of the journal is followed: a step has only what grid and clock bring. Raises JournalError."""
+        """Whether the loop has followed all of the journal. Until something is added, a step has nothing to do but
+        what the grid and the clock bring. Raises JournalError.
+        """
         return self.generator.last_id == self.journal.last_id()
 
     @property

@@ -14,7 +14,10 @@ class MeasuringPass:
     """Measures the step of one upload, block by block, and proves that the second pass folds the same bytes in."""
 
     def __init__(self, bounds: Bounds, reference: Reference | None, *, reads_twice: bool = True) -> None:
-        """`reference`: the reference update. `reads_twice`: the second pass reads a file that may have changed."""
+        """`reference`: the reference update, for a check that compares uploads with it.
+
+        `reads_twice`: whether the second pass reads the file again, which somebody may have changed meanwhile.
+        """
         self._reads_twice = reads_twice
         self._bounds = bounds
         self._reference = reference
@@ -42,7 +45,10 @@ class MeasuringPass:
         self._folded_bytes += update.weights.nbytes
 
     def shortened(self, number: int, table: Vector, rate: float, *, is_measure: bool) -> Shortened:
-        """The verdict on update `number`, trained at `rate` times the peak; a measure of others gets its row."""
+        """The bounds' verdict on update `number`, trained at `rate` times the job's peak.
+
+        Its lengths take their row in the `table` (vcdl.rules.state), if it is a measure for others.
+        """
         row = self._bounds.lengths(self._sums, rate)
         shortened = self._bounds.shortened(table, number, row, self._sums.floors, is_measure=is_measure)
         with np.errstate(over="ignore", invalid="ignore"):

@@ -28,7 +28,10 @@ class ParameterServer:
         return cls(run, journal, run.store(journal), results)
 
     def catch_up(self) -> int:
-        """Restore a store behind the journal, before the first `run_once`; returns refolds. Raises StoreError."""
+        """Restore a store that is behind the journal, or lost everything while nobody looked.
+
+        Called before the first `run_once`. Returns how many updates were folded again. Raises StoreError, JournalError.
+        """
         self.store.check_service()
         if self._run.job.is_for_strangers:
             applied = (row.event for row in self._journal.backwards(UpdateApplied))

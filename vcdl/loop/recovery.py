@@ -1,8 +1,10 @@
 """The end of a store's weights: put back when its server has lost them, and dropped when the job is over.
 
-Put back are a snapshot, with the rule's state, and the later updates, folded in again in their order from kept uploads.
-So the weights are the same to the last bit; what an eventual store had overwritten is in them again. They are put there
-in one step: nobody folds into weights that are half restored.
+Put back are a snapshot, with what the rule keeps beside the weights, and the later updates, folded in again in
+their order. What each update was is in the journal. Its upload is kept until an epoch's snapshot covers it,
+with the weights that its client started from where the rule needs them. So nothing that was assimilated is
+lost, and the weights are the same to the last bit. What an eventual store had overwritten since the snapshot is
+in them again. They are put there in one step: nobody ever folds into weights that are half restored.
 """
 
 from contextlib import closing, suppress
@@ -22,7 +24,11 @@ from vcdl.wire.workunit import WorkunitName
 
 
 def restore_store(run: Run, store: WeightStore, journal: Journal) -> int:
-    """Restore a store that is behind its journal; returns folds made again. Raises StoreError, RunFolderError."""
+    """Restore a store that is behind its journal, or forgot everything. Returns how many updates were folded again.
+
+    Any number of servers may do it at once: the first one does, and the others find it done. Raises StoreError
+    when a kept upload that is needed is gone, StoreUnavailable when the server is away again, RunFolderError.
+    """
     with RestoreLock(run.folder).restoring():
         return make_newest(run, store, journal)
 
@@ -88,7 +94,11 @@ def _made_again(run: Run, lineage: Lineage, *, overwrites: bool) -> tuple[int, V
 
 
 def _bases(folder: RunFolder, lineage: Lineage, *, overwrites: bool) -> list[int]:
-    """The snapshots from which the journal leads on, best first: all updates have a row, later uploads are kept."""
+    """The snapshots from which the journal leads on, the best first.
+
+    Exact are versions whose updates all have a row, and whose later uploads are kept. The others are a last
+    resort: an update without a row will be brought again, and counts twice.
+    """
     versions = [version for version in folder.snapshot_versions() if lineage.leads_on(version)]
     exact = {
         version

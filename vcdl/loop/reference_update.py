@@ -1,6 +1,8 @@
-"""The reference update: what a client would learn from the held-out data from a version of the weights. Uploads that
-lead elsewhere can be refused (Zeno++, Xie et al. 2020). The evaluator leaves it in a file of the run's folder; servers
-read the newest one, and wait only for the first.
+"""The reference update: what a client would learn from the held-out data, starting from a version of the weights.
+
+Uploads that lead elsewhere can be refused (the server's validation update of Zeno++, Xie et al. 2020). The evaluator
+has the model and the data, so it makes the update and leaves it in one file of the run's folder. Parameter servers read
+the newest one, and wait only for the first.
 """
 
 import numpy as np
@@ -15,7 +17,12 @@ from vcdl.wire.weights import Vector
 
 
 class ReferenceUpdate:
-    """Makes a run's reference updates as a client trains: plain gradient steps look unlike what clients learn late."""
+    """Makes the reference updates of one run.
+
+    It trains as a client does: the same optimizer, batch size and learning rate, on as many samples as a shard has. A
+    few plain gradient steps would not do. Late in training, and with a client's high learning rate, they have hardly
+    anything in common with what honest clients learn.
+    """
 
     def __init__(self, run: Run, history: JobHistory, held_out: Samples) -> None:
         """`history`: the job's; the caller keeps it up to date. `held_out`: samples, of which some are taken."""
@@ -38,7 +45,12 @@ class ReferenceUpdate:
         return run.bounds is not None
 
     def leave(self, version: int, vector: Vector) -> None:
-        """Write the reference update of a version, shape (n,): one pass, at today's rate. Raises RunFolderError."""
+        """Write the reference update of a version of the weights, of shape (n,).
+
+        It is one pass over the samples, with the rate of a workunit that is created now.
+
+        Raises RunFolderError.
+        """
         context = self._history.creation_context()
         job, trainer, (x, y, weights) = self._job, self._trainer, self._data
         part = job.training.lr_schedule.at(min(version, job.subtasks - 1), job.subtasks)

@@ -41,7 +41,10 @@ class Retraining:
     slice_s: float = _SLICE_S
 
     def update(self, slot_name: str, staged: Staged, samples: int) -> Path | None:
-        """The update of a subtask after so many samples; None: call again. Raises VcdlError, RunFolderError."""
+        """The update of a subtask after so many samples; None: its time was up, call again.
+
+        Raises VcdlError for a subtask that cannot be trained, RunFolderError.
+        """
         slot = self.folder / slot_name
         with folder_errors(self.folder):
             if not slot.exists():

@@ -1,4 +1,9 @@
-"""Rows that the journal has lost, written again from the store's records, or their subtasks would count twice."""
+"""Rows that the journal has lost, written again from the store's records.
+
+A folder that was put back from an older copy has an older journal beside a store that went on. Its updates are in the
+weights, and their subtasks would be trained once more before they have rows. Should the store lose its weights in
+between, they would count twice.
+"""
 
 from vcdl.journal.events import RowsRewritten, UpdateApplied, WorkunitCreated
 from vcdl.journal.journal import Journal
@@ -9,7 +14,11 @@ from vcdl.wire.workunit import WorkunitName
 
 
 def rewrite_rows(run: Run, store: WeightStore, journal: Journal) -> int:
-    """Write the rows that the journal lost; returns how many. Raises StoreError, JournalError, RunFolderError."""
+    """Write the rows of updates that the store has and the journal lost; returns how many.
+
+    Not those of a server that was killed between its fold and its row: their uploads come again, and say more. The
+    newest version is kept, since none of these uploads is. Raises StoreLost, StoreError, JournalError, RunFolderError.
+    """
     with RestoreLock(run.folder).restoring():
         known = expected_of(journal).version
         if store.version() <= known:

@@ -1,4 +1,8 @@
-"""A job goes back to a good version: the event first, then recovery finds a store that has to be restored."""
+"""A job goes back to a good version: decided under the restore lock, written down, then done by recovery.
+
+The event comes first. From then on a store behind its version is one that has to be restored, for every server. So a
+process that is killed anywhere in between leaves nothing that another one would not finish, and nothing is done twice.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,7 +21,9 @@ from vcdl.run.run import Run
 
 
 def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collapse) -> RolledBack:
-    """Go back from a collapse, under the RestoreLock. Raises WeightsFileError for the version, and as `make_newest`."""
+    """Go back from a collapse; the caller holds the RestoreLock. Raises WeightsFileError when the good version is
+    damaged, and what `make_newest` raises: then the event may be there already.
+    """
     lineage, newest = _lineage(journal), _newest(snapshots)
     later = lineage.after(collapse.to)
     bad = later if collapse.is_again else without_trust(later, kept_hosts(journal).now())
@@ -53,7 +59,9 @@ def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack
 
 
 def without_trust(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Sequence[UpdateApplied]:
-    """The dropped updates: what hosts brought on their word alone, and what began from it; else all."""
+    """The dropped updates since a good version, in order: what their hosts brought on their word alone,
+    and what started from a version with one of these in it. Where that is none or nearly all, all of them.
+    """
     bad = [update.version for update in updates if not hosts.is_vouched(update.host, update.version)]
     return _with_what_follows(updates, bad) if bad else updates
 
@@ -66,7 +74,9 @@ def _with_what_follows(updates: Sequence[UpdateApplied], bad: Sequence[int]) -> 
 def _dropped(
     run: Run, to: int, later: Sequence[UpdateApplied], bad: Sequence[UpdateApplied]
 ) -> Sequence[UpdateApplied]:
-    """The bad updates later than `to`; all, where others cannot be folded again. Raises WeightsFileError for `to`."""
+    """The bad ones of the updates later than `to`; all of them where the others cannot be folded in again. Raises
+    WeightsFileError for `to`: it must be known before it is decided that all goes back to it.
+    """
     whole, left_out = whole_of(to, run), {update.version for update in bad}
     try:
         for update in later:

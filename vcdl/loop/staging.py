@@ -8,7 +8,11 @@ from vcdl.wire.workunit import Workunit, WorkunitName
 
 
 def staged(run: Run, name: WorkunitName, rate: float, begins: int | None = None) -> Staged:
-    """The workunit of a name, at `rate` times the peak rate; `begins`: samples of its shard trained before."""
+    """The workunit of a name, with `rate` times the job's peak learning rate. `begins`: samples of its shard that were
+    trained before, where subtasks end by time.
+
+    Raises RunFolderError and WeightsFileError for the weights that it starts from.
+    """
     folder = run.folder
     seed = int(np.random.default_rng([run.job.seed, name.epoch, name.shard, name.attempt]).integers(2**31))
     workunit = Workunit(

@@ -152,7 +152,12 @@ class StreamedUpload(Change):
         buffers: BufferPool | None = None,
         sums: bool = False,
     ) -> None:
-        """`judge`: None for an upload that counts. `sums`: its checksum is asked for. Raises FileUnavailable."""
+        """`judge`: None for an upload that counts already. `buffers`: of a server that folds in many. `sums`: whether
+        its checksum will be asked for.
+
+        Raises FileUnavailable when the bounds need a reference update that is not there yet, or when this machine
+        cannot read an existing file.
+        """
         layout, rule, bounds = settings.layout, settings.rule, settings.bounds
         self._facts = facts
         self._layout = layout

@@ -84,7 +84,9 @@ class Verification:
     def __init__(
         self, run: Run, journal: Journal, hosts: KeptState[HostHistory], retraining: Retraining, *, draws: bool
     ) -> None:
-        """`hosts`: the job's; what they brought before is not drawn. `draws`: does the model draw numbers?."""
+        """`hosts`: those of the job; what they brought before is not drawn any more. `draws`: whether the model draws
+        random numbers, which are others on another backend.
+        """
         import keras
 
         self._run = run
@@ -235,7 +237,10 @@ class Verification:
         )
 
     def _verified(self, check: _Check) -> UploadVerified | None:
-        """The verdict of training the upload again; None: there is more to train. Raises VcdlError, Refused."""
+        """The verdict of training the upload again; None: there is more to train.
+
+        Raises VcdlError for an upload that cannot be trained again, Refused for one that cannot be read.
+        """
         update, folder = check.update, self._run.folder
         upload, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
         ours = self._trained("again", check, check.staged)

@@ -1,4 +1,9 @@
-"""The work generator carries out the coordinator's actions, each written into the journal before the grid is called."""
+"""The work generator carries the coordinator's actions out: workunits, snapshots, evaluations, the job's end.
+
+It writes the journal before it calls the grid. A killed process may leave a workunit announced and not handed over,
+never the other way round; the next process hands it over. So does the next step after one that failed, as on a full
+disk.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -80,7 +85,9 @@ class WorkGenerator:
         return self._job.last_id
 
     def begin(self) -> bool:
-        """Bring the coordinator up to the journal, untold, from a kept state; False: it is. Raises JournalError."""
+        """Bring the coordinator up to the journal as it is, from the state that an earlier process kept; False: that is
+        done. Nobody is told of these events. Raises JournalError.
+        """
         if self._has_begun:
             return False
         self._coordinator.state = self._job.begin().now()
@@ -91,7 +98,10 @@ class WorkGenerator:
         return True
 
     def keep_state(self, *, at_once: bool = False) -> None:
-        """Keep what the coordinator knows when that is due, or `at_once`. Raises JournalError."""
+        """Keep what the coordinator knows when that is due, or `at_once`, for the next process and for those that read.
+
+        Raises JournalError.
+        """
         if self._job.keep(at_once=at_once):
             keep_history(self._journal, self._coordinator.history, self._job.last_id)
 
@@ -111,7 +121,10 @@ class WorkGenerator:
         self._unrecorded.clear()
 
     def run_once(self, now_s: float) -> Sequence[Recorded]:
-        """Follow the journal and do what follows; returns the caller's new events. Raises Unavailable, VcdlError."""
+        """Follow the journal and carry out what should be done now; returns the events that are new to the caller.
+
+        Raises Unavailable: call again, nothing was done by halves; VcdlError.
+        """
         self._follow_new()
         if self._may_be_behind:
             self._finish_rollback()
@@ -163,7 +176,11 @@ class WorkGenerator:
         return self._coordinator.versions_to_fold_again_with if self._run.folder.kept_uploads.is_dir() else set()
 
     def _mend_snapshots(self) -> None:
-        """Make again, or do without, weights that somebody deleted, and subtasks from them. Raises RunFolderError."""
+        """Make again, or do without, the weights that somebody deleted.
+
+        A subtask that started from them is made again from the newest weights, where `rolling`. Raises RunFolderError
+        when something else needs them.
+        """
         run, snapshots, history = self._run, self._snapshots, self._coordinator.history
         kept_by = {version for version, _ in history.wanted} | ({history.stop.version} if history.stop else set())
         missing = {version for version in kept_by | set(history.bases) if not snapshots.has(version)}
@@ -217,7 +234,10 @@ class WorkGenerator:
                     self._journal.append(RunFinished())
 
     def _keep(self, event: Callable[[int, int], Event]) -> None:
-        """Keep the newest version, and record an event of it and of its missing updates, alone."""
+        """Keep the newest version, and record an event of it and of the number of updates that are missing in it.
+
+        Alone: when the event is recorded, a row is there of each update in the snapshot whose server lives.
+        """
         with RestoreLock(self._run.folder).restoring():
             version = self._snapshots.keep_newest(durable=True)
             self._journal.append(event(version, self._snapshots.store.lost_updates()))

@@ -1,4 +1,8 @@
-"""The control of a run that others drive, or nobody: pause, release, settings; its processes follow job.yaml."""
+"""The control of a run that another process drives, or nobody: pause, release, change its settings.
+
+The run's job.yaml is what its processes follow: the daemons of a BOINC project take a changed one up with their next
+round, a local run when it is resumed. The journal keeps what was changed and when.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -95,7 +99,11 @@ def keys_of(folder: RunFolder) -> tuple[str, ...]:
 
 
 def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-    """Change settings, each `KEY=VALUE`; returns old and new values. Raises JobError, RunFolderError, JournalError."""
+    """Change settings, each `KEY=VALUE`; returns the changed keys with old and new value.
+
+    Raises JobError for a setting that cannot be changed, or not to that; RunFolderError for a run that is over, or that
+    runs without daemons; JournalError.
+    """
     from vcdl.job import load_frozen_job, save_job
 
     allowed = keys_of(folder)

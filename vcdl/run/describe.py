@@ -93,7 +93,10 @@ class Description:
 
 
 def describe_job(job: "Job", start: Any = None) -> Description:
-    """Describe a job; a named set is not read. `start`: the model of its run. Raises DataError and ModelError."""
+    """Describe a job. `start`: the model of the run that it continues from.
+
+    A named data set is not read; of a `.npz` the headers and the labels are. Raises DataError and ModelError.
+    """
     from vcdl.client.model import load_model
     from vcdl.client.trainer import Trainer
     from vcdl.codecs.choose import down_encoding, up_encoding

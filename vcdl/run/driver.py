@@ -1,4 +1,7 @@
-"""The course of a run that this process drives. Nothing is left of one refused before its first subtask."""
+"""The course of a run that this process drives, from its beginning to its results, whoever looks on.
+
+Nothing is left of a run that is refused before its first subtask.
+"""
 
 import pkgutil
 import shutil
@@ -27,7 +30,11 @@ def results_of(folder: RunFolder) -> Report | None:
 
 
 def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
-    """Run the rest of a job and leave its results; None: interrupted. Raises VcdlError, KeyboardInterrupt."""
+    """Run the rest of a job and leave its results; None: it was interrupted, and the journal says so.
+
+    The caller holds the folder's lock. Raises VcdlError; KeyboardInterrupt outside the loop itself: before the first
+    subtask, while results are written, or at a second Ctrl-C.
+    """
     if not _has_ended(folder):  # else it was killed while it wrote its results
         folder.summary_file.unlink(missing_ok=True)  # a retried job is not finished
         if _driver(folder)(folder, observer) is None:
@@ -77,7 +84,10 @@ def _driver(folder: RunFolder) -> Callable[[RunFolder, RunObserver], StopReason 
 
 @contextmanager
 def discarded_if_refused(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
-    """Remove a run's files when the block is refused before the run is prepared; the folder too where it `is_new`."""
+    """Remove the files of a run when the block raises a VcdlError or an OSError before the run is prepared.
+
+    `is_new`: the folder itself was made for it, and goes, too. The caller holds the folder's RunLock.
+    """
     try:
         yield
     except (VcdlError, OSError):
@@ -99,7 +109,9 @@ def _discard(folder: RunFolder, is_new: bool) -> None:
 
 @contextmanager
 def begun(folder: RunFolder, job: Job, grid: str = "local") -> Iterator[Job]:
-    """A new run in a folder, locked; nothing is left of a refused one. Raises RunFolderError, PluginError, JobError."""
+    """A new run in a folder, locked, with the job as the run follows it. Nothing is left of one that the block
+    refuses before its first subtask. Raises RunFolderError, PluginError, JobError.
+    """
     kind = driven_kind(grid)
     is_new = not folder.path.exists()
     folder.make()

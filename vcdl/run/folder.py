@@ -229,13 +229,22 @@ class RunLock:
 
 @dataclass(frozen=True)
 class RestoreLock:
-    """The lock that keeps folds and restores apart: a slow server could write the row of a forgotten fold."""
+    """The lock that keeps folds and restores apart: no server restores weights between a fold and its journal row.
+
+    Without it, a slow server could write the row of a fold that its store forgot and another server restored the
+    weights without. The row would name a version that does not contain the update. The kernel releases the lock when
+    its holder dies, however it dies.
+    """
 
     folder: RunFolder
 
     @contextmanager
     def folding(self, *, shared: bool) -> Iterator[None]:
-        """Hold the lock until a fold's rows and uploads are kept; any number if `shared`. Raises RunFolderError."""
+        """Hold the lock from before a fold until its rows and uploads are kept. Raises RunFolderError.
+
+        `shared`: any number of servers may at a time. Otherwise the journal has every earlier fold of a living server
+        when the lock is got, so that it tells what the store must have.
+        """
         with self._held(shared=shared):
             yield
 

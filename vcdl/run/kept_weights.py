@@ -1,4 +1,9 @@
-"""Snapshots, files that clients download, and applied uploads, from which a store that lost its memory is restored."""
+"""Weights that a run keeps on disk: snapshots by version, the files that clients download, and applied uploads.
+
+Snapshots have the format that clients download, and are kept while something refers to them. A store that may lose its
+memory is restored from them, and from the uploads applied since. For such a store the rule's state beside W is kept as
+well, in a file of its own, `state_v….h5`, which clients do not download.
+"""
 
 import os
 import re
@@ -64,7 +69,10 @@ class Snapshots:
         self.keep(version, state.weights(whole), durable=True)
 
     def ensure(self, version: int) -> None:
-        """Write the newest version's snapshot, whose server died. Raises RunFolderError, StoreError."""
+        """Write the missing snapshot of the newest version: its server died between commit and snapshot.
+
+        Only the newest can be missing: every fold keeps its predecessor first. Raises RunFolderError, StoreError.
+        """
         if not self.has(version):
             self.keep(version, self.store.read()[1])
 
@@ -133,7 +141,11 @@ def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> No
 
 
 def keep_upload(folder: RunFolder, upload: Path, workunit: str, version: int, *, replace: bool = False) -> None:
-    """Keep an upload for a store that may lose its memory; `replace`: just folded in. Raises RunFolderError."""
+    """Keep an upload for a store that may lose its memory; nothing in a run that keeps none.
+
+    `replace`: it was folded in just now. Then a file of its name is of a fold that the store and the journal have
+    forgotten. Raises RunFolderError.
+    """
     kept = folder.kept_upload(version, workunit)
     if not folder.kept_uploads.is_dir():
         return

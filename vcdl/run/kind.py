@@ -1,4 +1,9 @@
-"""The kind of a run: who drives its loop. An entry of `RUN_KINDS` (`vcdl.grids`) is all that the rest knows."""
+"""The kind of a run: who drives its loop, and what follows from that for a person.
+
+One entry of `RUN_KINDS` is all that the rest of the code knows of a kind of run; other packages bring some, by the
+entry point `vcdl.grids`. Its name is written into the run's folder before anything else, so the folder shows its kind
+whenever the process that makes it is killed.
+"""
 
 from collections.abc import Iterator
 from contextlib import suppress

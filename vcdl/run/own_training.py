@@ -1,8 +1,11 @@
-"""The server's own training, where clients are strangers: its first step, and its statistics. The step, of a subtask on
-held-out data from the initial weights at the highest rate, is the scale of honest training.
+"""The server's own training, where clients are strangers: its first step, and its statistics.
 
-Clients' statistics of batch normalisation are put aside wherever weights are used: evaluations, scores, spot checks and
-what leaves the run take the server's own.
+The first step is the scale of honest training, known before any client is. The server trains a subtask on its held-out
+data from the initial weights, as a client would, at the highest learning rate that a workunit may get.
+
+Training normalises by the batch, so what clients bring of the statistics of batch normalisation only counts where
+weights are used. There it is put aside: evaluations, scores, spot checks and what leaves the run take the server's own.
+The shared weights keep the clients' averages, which nobody reads any more.
 """
 
 import logging
@@ -39,7 +42,11 @@ class OwnStep:
 
 
 def own_step(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: "Samples", rate: float) -> OwnStep:
-    """Train a subtask of `samples` twice, for moments and lengths. `rate`: the highest factor. Raises JobError."""
+    """Train a subtask of so many `samples` twice: for the moments, and then for the lengths.
+
+    `initial`: weights with fresh moments, shape (n,). `held_out`: samples that are taken as often as it takes. `rate`:
+    the highest factor of the peak rate that a workunit may get. Raises JobError where the training diverges.
+    """
     x, y, sample_weights = held_out.loaded(samples)
     training, begin = job.training, initial.copy()
     weights = trainer.layout.model.size
@@ -97,7 +104,9 @@ class OwnStatistics:
 
 
 def set_own_statistics(run: "Run", model: Any) -> None:
-    """Set the statistics of a run's model that leaves it; without samples clients' stay. Raises FileUnavailable."""
+    """Set the statistics of a run's model that leaves the run, or is measured outside of it. Those of clients stay,
+    with a warning, where the samples are gone. Raises FileUnavailable.
+    """
     try:
         statistics = OwnStatistics.of(run, model)
     except DataError as error:

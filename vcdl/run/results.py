@@ -1,4 +1,8 @@
-"""The results of a run that has ended. The exported model normalises by itself: it takes samples as they are."""
+"""The results of a run that has ended: the model, the curve, the confusion matrix, TensorBoard's file, summary.json.
+
+Clients train on normalised samples. The exported model normalises by itself, in a Rescaling layer in front, so it takes
+samples as they are in the user's data set.
+"""
 
 import json
 from collections.abc import Mapping
@@ -26,7 +30,11 @@ from vcdl.wire.workunit import Normalisation, Training
 
 
 def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
-    """Write the results from journal and last weights; summary.json is the last. Raises VcdlError."""
+    """Write a run's results from its journal and its last weights; the run counts as finished when summary.json
+    is there.
+
+    Each file is replaced as a whole, so doing it again is harmless. Raises VcdlError.
+    """
     observer, report = ShieldedObserver(observer), read_report(folder)
     observer.phase("writing model.keras")
     run = Run.open(folder)
@@ -64,7 +72,12 @@ def leave_confusion_matrix(run: Run, model: Any) -> None:
 
 
 def export_model(folder: RunFolder, output: Path, version: int | None) -> int:
-    """Write `output` (.keras) with a version, returned. Raises RunFolderError, ModelError, WeightsFileError."""
+    """Write `output` (its name ends in .keras) whole or not at all: compiled, with the weights of a version,
+    which it returns.
+
+    `version` must still have its snapshot; None: the newest that has one, at the end of a job its last. Raises
+    RunFolderError, ModelError, WeightsFileError.
+    """
     run = Run.open(folder)
     version = newest_version(folder) if version is None else version
     _write_model(run, trained_model(run, version), output)
@@ -92,7 +105,10 @@ def _for_keras(training: Training) -> Training:
 
 
 def trained_model(run: Run, version: int) -> Any:
-    """A run's Keras model of a version. Raises RunFolderError, ModelError, WeightsFileError, FileUnavailable."""
+    """A run's own Keras model, which takes normalised samples, with the weights of a version as they are evaluated.
+
+    Raises RunFolderError, ModelError, WeightsFileError, FileUnavailable.
+    """
     from vcdl.run.own_training import set_own_statistics
     from vcdl.wire.weights import assign
 

@@ -131,7 +131,11 @@ class Run:
         return held_to(asked_settings(self.job, self.folder), self.prepared.store, self.job, self.folder)
 
     def store(self, journal: Journal | None = None) -> WeightStore:
-        """A connection to the run's weights, not connected yet; `journal`: tells StoreLost. Raises StoreError."""
+        """A connection to the run's weights; nothing is connected yet.
+
+        `journal`: of the same thread. Then a store that came back older than the journal raises StoreLost when it is
+        looked at. Raises StoreError, and RunFolderError for a copy of another run's folder.
+        """
         settings, key = self.store_settings(), self.prepared.store_key
         if self.prepared.store != OWN_FOLDER:
             may_restore = not settings.is_folder
@@ -154,8 +158,9 @@ class Run:
         return Downloads(self.folder, self.layout, self.transport)
 
     def upload_check(self, journal: Journal | None = None, *, is_over: bool = False) -> UploadCheck:
-        """The check of uploads. `journal`: knows newer weights. `is_over`: the subtask is applied, its base may be
-        lost.
+        """The check that an upload must pass; `journal`: it knows which newer weights clients may start from.
+
+        `is_over`: the subtask is applied, and the weights that this upload started from need not be kept any more.
         """
         return UploadCheck(
             job=self.name,

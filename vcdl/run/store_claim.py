@@ -1,8 +1,12 @@
-"""The store of a run, and its folder's claim on the weights there. The address is held to from the preparation on: in
-another store a process would take the weights for lost.
+"""The store of a run, and the claim of the run's folder on its weights there.
 
-`store_claim.json` names the folder by path and directory number, and the key of its weights. A directory keeps its
-number when it is moved or mounted elsewhere; a copy gets another one, and has no claim.
+The address comes from the job file or from the environment, and is held to from the preparation on. The environment may
+differ whenever a process of the run starts; in another store the process would find nothing, and take the weights for
+lost.
+
+`store_claim.json` names the folder, by path and by the number of its directory on the disk, and the key of its weights.
+A directory keeps its number when it is moved, mounted elsewhere or its machine restarts; a copy gets another one, and
+has no claim.
 """
 
 import json
@@ -35,7 +39,11 @@ _FILE = "file:"
 
 
 def asked_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
-    """The store that job file or environment names, else a folder of the run. Raises StoreError, FileUnavailable."""
+    """The store that the job file or the environment names, else a folder of the run.
+
+    The password: the URL's, else the run's own file for the job file's URL, else the environment's. Raises
+    StoreError, FileUnavailable.
+    """
     environment = dict(os.environ)
     if job.store.url and (password := store_password(folder)):
         environment[PASSWORD_VARIABLE] = password
@@ -106,7 +114,9 @@ def new_key(name: str) -> str:
 
 
 def claimed_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> str:
-    """The key of a run's weights; a copy's own if it `may_restore`, else RunFolderError while its original is there."""
+    """The key of a run's weights; a copy gets its own if it `may_restore`: they can be made again under a new key,
+    from the folder's files. Raises RunFolderError for another copy whose original is there.
+    """
     with folder_errors(folder.path), FileLock(folder.job_file, existing=True) as lock:
         lock.acquire()
         claim = _read(folder)

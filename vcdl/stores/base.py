@@ -1,4 +1,7 @@
-"""The store's contract: one vector with a version, a record of each subtask; a backend supplies the transaction."""
+"""The store's contract: one vector with a version, and a record of every subtask that was folded into it.
+
+A backend supplies the transaction. What happens inside a transaction is written here, once.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +21,10 @@ stall."""
 
 @dataclass(frozen=True)
 class Applied:
-    """The record of a subtask that was folded in, kept with the weights: a journal's row can be made from it."""
+    """The record of a subtask that was folded in, kept in the same transaction as the weights.
+
+    A missing row of the journal can be written from it when the same result is delivered again.
+    """
 
     subtask: str
     workunit: str
@@ -67,7 +73,10 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Expected:
-    """The journal's newest update, which a store must have: a version's number may be given twice, its subtask not."""
+    """The journal's newest update, which a store must have: one without it came back older, or with other updates.
+
+    A version is a number that may be given twice; the subtask that made it is not.
+    """
 
     version: int = 0
     """The newest version."""
@@ -106,7 +115,11 @@ class Transaction(ABC):
 
     @abstractmethod
     def commit(self, version: int, applied: Sequence[Applied]) -> int:
-        """Make vector, version and records visible together; returns the version made. Raises Conflict, StoreError."""
+        """Make vector, version and records visible together; raises Conflict or StoreError.
+
+        Returns the version that was made: `version`, unless the store is eventual and others have written meanwhile.
+        Then the records are kept with their versions moved by the difference.
+        """
 
 
 class WeightStore(ABC):
@@ -164,13 +177,21 @@ class WeightStore(ABC):
 
     @abstractmethod
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
-        """Put a whole vector there as `version`, with its records; False: another was first. Raises StoreError."""
+        """Put a whole vector there as `version`, with the records of all updates up to it and no others; `lost` of
+        these updates are missing in it. After StoreLost, or when the job goes back to an older vector.
+
+        False when another server was first: then its snapshot stands. Updates later than the snapshot are folded
+        again by the servers that hold their uploads. Raises StoreError.
+        """
 
     def fold(self, folds: Sequence[Fold], boundary: Boundary | None = None) -> list[Applied]:
         """Fold uploads in, in order, between one read and one write; returns their records, up to a `boundary`.
 
-        A subtask folded in before is not applied again: its first record is returned, and the upload is not read, so
-        never refused. Raises Unfit; StoreUnavailable (the same call works later); StoreLost; StoreError.
+        A subtask that was folded in before, from this upload or from another attempt, is not applied again. Its first
+        record is returned, whose `workunit` says which upload that was; the upload is not read, and so never refused.
+
+        Raises Unfit; StoreUnavailable, when the same call works later (it also finds out what a cut connection left
+        undecided); StoreLost; StoreError.
         """
         for _ in range(_TRIES):
             try:

@@ -1,4 +1,8 @@
-"""Uploads folded into a store's vector, in place: each into a block while the processor's cache has it."""
+"""Uploads folded into a store's vector, block by block and in place.
+
+A block is read once, every waiting upload is folded into it in order while it is in the processor's cache. Then it is
+written once.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -30,7 +34,11 @@ class Change(ABC):
 
     @abstractmethod
     def apply(self, w: Vector, begin: int) -> float:
-        """Fold the upload into a block of W, (m,) or (1 + k, m), from number `begin` on; return its weight."""
+        """Fold the upload into a block of W, in place, and return the weight given to it.
+
+        The block has the shape (m,) and starts at weight number `begin`. A rule with k vectors beside W gets the
+        shape (1 + k, m), where W is the first row. Blocks come in order.
+        """
 
     @property
     def refused(self) -> Refused | None:
@@ -73,7 +81,11 @@ class WorkingVector(Protocol):
         ...
 
     def block(self, begin: int, end: int) -> Vector:
-        """Weights `begin` to `end` of W, to be changed in place until the next call. Raises StoreError."""
+        """Weights `begin` to `end` of W, shape (m,), or of W and the k vectors beside it, shape (1 + k, m), to be
+        changed in place.
+
+        Valid until the next call. Raises StoreError.
+        """
         ...
 
     def weights(self, begin: int, end: int) -> Vector:

@@ -1,4 +1,8 @@
-"""A vector in chunks of little-endian float32, the last one shorter: Redis takes 512 MB, MariaDB 16 MB at a time."""
+"""A vector in chunks: a value of Redis is limited to 512 MB, a packet of MariaDB to 16 MB, and both are fastest well
+below.
+
+A chunk is `chunk_bytes` of the vector's little-endian float32; the last one is shorter, and an empty vector has none.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,9 @@
-"""The log of a folder store: a line a commit, `CRC-32 JSON`; the next writer cuts off one without a valid checksum."""
+"""The log of a folder store: a line a commit, `CRC-32 JSON`, with version, slot, the slot's checksums and the records
+of the subtasks.
+
+The line is the commit. A process that is killed in the middle of it leaves a line without a valid checksum, and the
+next writer cuts that off.
+"""
 
 import errno
 import json

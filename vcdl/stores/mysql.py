@@ -1,4 +1,9 @@
-"""The weight store in MariaDB (10.6) or MySQL (8): a transaction that locks the job's row. Readers see a snapshot."""
+"""The weight store in MariaDB (10.6 or later) or MySQL (8 or later), InnoDB, with the server's default settings.
+
+A change is one transaction that locks the job's row of vcdl_head first. A `strong` server holds the row while it
+folds, so that servers take turns; an `eventual` one holds it only while it writes. Readers see a snapshot: they
+neither wait nor make others wait.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress

@@ -13,13 +13,21 @@ from vcdl.stores.settings import StoreSettings
 
 
 def load_client_libraries() -> None:
-    """Load MariaDB's library before TensorFlow: in the other order of their TLS libraries a connection crashes."""
+    """Load MariaDB's client library, where it is installed, before anything loads TensorFlow.
+
+    The TLS libraries of the two share a process only in this order: in the other one the first TLS connection
+    is a segmentation fault.
+    """
     with suppress(ImportError):  # `open_store` says how to install it
         import MySQLdb  # noqa: F401
 
 
 def check_usable(settings: StoreSettings) -> None:
-    """Check before a long preparation that weights can be written, read and removed. Raises StoreError."""
+    """Check before a long preparation, by the weights of a job that there is not: they are written, read and removed.
+
+    Raises StoreError when the library is missing, the service is away or of the wrong kind, or the login or one of its
+    rights is refused.
+    """
     if settings.is_folder:
         return
     with closing(open_store(settings, "vcdl-trial", 1)) as store, suppress(StoreLost):  # another trial has removed it
@@ -30,7 +38,11 @@ def check_usable(settings: StoreSettings) -> None:
 
 
 def open_store(settings: StoreSettings, job: str, size: int, state: RuleState = STATELESS) -> WeightStore:
-    """The store of `settings` for a job's `size` weights and its rule's `state`. Raises StoreError, PluginError."""
+    """The store of `settings` for a job's `size` float32 weights and its rule's `state`. Nothing is connected yet.
+
+    `job` is the key: two runs that must not share weights need two names. Raises StoreError when the service's
+    library is not installed or the file of the trusted authority is missing, and PluginError.
+    """
     if settings.ca and not Path(settings.ca).is_file():
         raise StoreError(f"{settings}: there is no file {settings.ca}: `ca` names the certificate of the authority")
     opened: WeightStore = pkgutil.resolve_name(settings.kind.opens)(settings, job, size, state=state)

@@ -1,6 +1,9 @@
-"""The common part of the stores on a server: a head that names the newest generation of chunks, compared and set, and
-one working copy. A generation is a random name: equal names mean equal weights, even after a server lost its data.
-While no other server writes, a fold reads nothing.
+"""The common part of the stores on a server: a small head that names the newest generation of chunks, and one working
+copy.
+
+The head is compared and set. A generation is a random name: equal names mean equal weights, even after a server has
+lost its data and counts versions again. The process keeps the vector that it wrote last and changes it in place.
+While no other server writes, a fold reads nothing; memory holds one vector and one chunk.
 """
 
 import secrets
@@ -83,7 +86,10 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _load(self, head: Head, out: Vector) -> None:
-        """Read a head's chunks into `out`. Raises Conflict when they were replaced, StoreLost when one is lost."""
+        """Read a head's chunks, the first ones or all, into `out`.
+
+        Raises Conflict when another server has replaced them, StoreLost when one is gone or damaged otherwise.
+        """
 
     @abstractmethod
     def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
@@ -95,9 +101,11 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _replace(self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], *, anyway: bool) -> int:
-        """Write head, chunks and records, all or nothing; returns the version made. Raises Conflict when the head is
-        not `old`, or a subtask has a record. `anyway`: another head is overwritten, and the version counted from its. A
-        new era drops older records.
+        """Write head, chunks and records, all or nothing; returns the version that was made.
+
+        Raises Conflict when the head is no longer `old`, or a subtask has a record. With `anyway` another head is
+        overwritten: the new version is counted from that head's, and the records move with it. A new era drops all
+        older records.
         """
 
     # The rest is the same for all backends.

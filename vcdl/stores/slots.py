@@ -27,7 +27,10 @@ class WeightSlots:
         return _SLOTS * 4 * self._size
 
     def make(self, vector: Vector) -> None:
-        """Make the file with a vector in slot 0, allocated as a whole: a disk that fills up later still has room."""
+        """Make the file, with a vector in slot 0 and zeros in slot 1.
+
+        It is allocated as a whole, so that a disk which fills up later still has room for every update.
+        """
         with self._path.open("wb") as file:
             if self._size:
                 os.posix_fallocate(file.fileno(), 0, self.size_bytes)
