@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from fastapi.testclient import TestClient
@@ -16,9 +17,9 @@ from vcdl.web.service import WebService
 ADDRESS = "http://127.0.0.1:8630"
 
 
-def asking(runs: Path, hosts: Sequence[str] = (), logged_in: bool = True, fleets: Sequence[Path] = ()) -> TestClient:
-    """A client of a new service over a folder of runs."""
-    service = WebService.over(runs, fleets=fleets)
+def asking(runs: Path, hosts: Sequence[str] = (), logged_in: bool = True, **options: Any) -> TestClient:
+    """A client of a new service, with such options, over a folder of runs."""
+    service = WebService.over(runs, **options)
     app = create_app(service, describe_error, hosts)
     client = TestClient(app, base_url=ADDRESS, follow_redirects=False, raise_server_exceptions=False)
     if logged_in:

@@ -49,6 +49,7 @@ class ServiceOrder:
     """The path that a web server in front gives it."""
     tokens_only: bool
     """Whether no address that logs in is printed: a daemon's log has other readers."""
+    is_public: bool
 
 
 def serve(order: ServiceOrder) -> ExitCode:
@@ -63,7 +64,9 @@ def serve(order: ServiceOrder) -> ExitCode:
     from vcdl.web.sessions import service_folder
 
     fleets = [file.resolve() for file in order.fleets]
-    service = WebService.over(order.runs, secure_cookies=order.behind_tls, fleets=fleets, base=order.base)
+    service = WebService.over(
+        order.runs, secure_cookies=order.behind_tls, fleets=fleets, base=order.base, is_public=order.is_public
+    )
     listener = bound(order.address, order.port)
     name = f"[{order.address}]" if ":" in order.address else order.address
     url = f"http://{name}:{listener.getsockname()[1]}{order.base}/login?code={service.code}"
@@ -162,6 +165,7 @@ def _path(_context: click.Context, _parameter: click.Parameter, value: str) -> s
 @click.option("--alert-webhook", default="", metavar="URL", help="Each alert is posted to it as JSON.")
 @click.option("--path", "base", default="", metavar="/PATH", callback=_path, help="The path at a web server in front.")
 @click.option("--tokens-only", is_flag=True, help="Print no address that logs in: for a daemon.")
+@click.option("--public", "is_public", is_flag=True, help="Let anybody see the list of jobs and the jobs' pages.")
 @click.option("--behind-tls", is_flag=True, help="Browsers come by https alone, through a web server in front.")
 @click.option(
     "--open",

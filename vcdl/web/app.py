@@ -11,24 +11,25 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from vcdl.errors import ExitCode, GridError, VcdlError
+from vcdl.errors import ExitCode, GridError, VcdlError, without_passwords
 from vcdl.files.version import __version__
 from vcdl.web import api, pilots, routes
 from vcdl.web.guard import Guard
 from vcdl.web.metrics import CONTENT_TYPE
-from vcdl.web.problems import problem, problem_of, status_of
+from vcdl.web.problems import problem, status_of
 from vcdl.web.service import Forbidden, WebService
 
 PORT = 8630
 _MOST_CONNECTIONS = 1000
 _END_S = 2
 """Seconds that open streams have at the end of the service."""
+_TOLD_TO_VISITORS = (404, 405)
 _log = logging.getLogger("vcdl.web")
 _STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
@@ -64,19 +65,19 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
     @app.exception_handler(VcdlError)
     def of_ours(request: Request, error: VcdlError) -> Response:
         if isinstance(error, Forbidden):
-            return _answer(request, HTTPStatus.FORBIDDEN, str(error), problem(403, str(error)))
-        return _answer(request, status_of(error), str(error), problem_of(error))
+            return _answer(request, 403, str(error))
+        return _answer(request, status_of(error), without_passwords(str(error)), error.exit_code)
 
     @app.exception_handler(HTTPException)
     def of_http(request: Request, error: HTTPException) -> Response:
         words = {404: "there is no such page", 405: "this cannot be done here"}.get(error.status_code, error.detail)
-        return _answer(request, error.status_code, words, problem(error.status_code, words))
+        return _answer(request, error.status_code, words)
 
     @app.exception_handler(RequestValidationError)
     def of_values(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         words = f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}"
-        return _answer(request, 422, words, problem(422, words, ExitCode.USAGE))
+        return _answer(request, 422, words, ExitCode.USAGE)
 
     @app.exception_handler(ClientDisconnect)
     def of_nobody_left(request: Request, error: ClientDisconnect) -> Response:
@@ -86,24 +87,18 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
     def of_bugs(request: Request, error: Exception) -> Response:
         words, code = describe(error)
         _log.error("%s %s: %s", request.method, request.url.path, words)
-        return _answer(request, 500, words, problem(500, words, code))
+        return _answer(request, 500, words, code)
 
-    app.add_middleware(
-        Guard,
-        sessions=service.sessions,
-        of_subject=service.caller_of_subject,
-        of_token=service.caller_of_token,
-        failed=service.failed,
-        hosts=hosts,
-    )
+    app.add_middleware(Guard, doors=service, hosts=hosts)
     return app
 
 
-def _answer(request: Request, status: int, words: str, as_json: JSONResponse) -> Response:
-    """An error, as a page where a person asks."""
-    path = request.url.path
-    if path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
-        return as_json
+def _answer(request: Request, status: int, words: str, code: ExitCode | None = None) -> Response:
+    """An error, as a page where a person asks; a visitor is not told what may name a file of the server."""
+    if routes.is_visitor(request) and status not in _TOLD_TO_VISITORS:
+        words = "this cannot be shown now"
+    if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
+        return problem(status, words, code)
     return routes.error_page(request, status, HTTPStatus(status).phrase, words)
 
 

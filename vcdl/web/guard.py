@@ -1,14 +1,16 @@
 """The checks that every request passes before the service sees it.
 
-Nobody gets anything without a session or a token but the page to log in, style and script, and the health check.
+Nobody gets anything without a session or a token but the page to log in, style and script, and the health check; of a
+public service also the list of jobs and each job's page, as `vcdl.web.job_page` draws them for a visitor.
 """
 
 import asyncio
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
+from typing import Protocol
 from urllib.parse import quote
 
 from starlette.requests import HTTPConnection
@@ -33,6 +35,8 @@ _OF_WORKERS = re.compile(r"/api/v1/(pools/.*|version)")
 """All that a token of the role worker opens; `vcdl login` tries a token by asking for the version."""
 _FRESH = (b"cache-control", b"no-store")
 _PUBLIC = re.compile(r"/login|/healthz|/static/[a-z]+\.(css|js|svg)")
+_VISITED = re.compile(r"/|/jobs/[^/]+")
+"""All that somebody without a session or a token gets of a public service."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_BYTES = 1 << 20
 """The largest body of a request but a chunk's."""
@@ -48,9 +52,8 @@ _ADDRESSES = 10_000
 
 _BURST, _STEADY = 300.0, 50.0
 """Requests that a caller may make at once, and a second."""
-
-FindCaller = Callable[[str], Caller | None]
-"""Finds the caller of a token or of a session's subject; None: there is none, or it is revoked."""
+_VISITS, _STEADY_VISITS, _ALL_VISITS = 60.0, 5.0, 20.0
+"""Requests of a visitor's address at once and a second, and of all visitors together a second."""
 
 
 class FailedLogins:
@@ -75,38 +78,46 @@ class FailedLogins:
 class RequestRate:
     """Says which callers ask too often."""
 
-    def __init__(self) -> None:
-        self._left: dict[str, tuple[float, float]] = {}
+    def __init__(self, burst: float = _BURST, steady: float = _STEADY) -> None:
+        """`burst`, `steady`: requests that one may make at once, and a second."""
+        self._burst = burst
+        self._steady = steady
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """Caller → what it has left, and when that was so."""
 
     def is_too_high(self, caller: str) -> bool:
         """Count a request."""
         now_s = time.monotonic()
-        left, at_s = self._left.get(caller, (_BURST, now_s))
-        left = min(_BURST, left + (now_s - at_s) * _STEADY)
+        left, at_s = self._left.pop(caller, (self._burst, now_s))
+        left = min(self._burst, left + (now_s - at_s) * self._steady)
         self._left[caller] = max(0.0, left - 1.0), now_s
+        if len(self._left) > _ADDRESSES:
+            self._left.popitem(last=False)
         return left < 1.0
+
+
+class Doors(Protocol):
+    """What the guard asks of the service. A finder's None: there is no such caller, or their token is over."""
+
+    sessions: Sessions
+    failed: FailedLogins
+    is_public: bool
+    """Whether visitors may see the list of jobs and the jobs' pages."""
+
+    def caller_of_subject(self, subject: str) -> Caller | None: ...
+    def caller_of_token(self, token: str) -> Caller | None: ...
 
 
 class Guard:
     """The outermost layer of the service."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        sessions: Sessions,
-        of_subject: FindCaller,
-        of_token: FindCaller,
-        failed: FailedLogins,
-        hosts: Collection[str] = (),
-    ) -> None:
+    def __init__(self, app: ASGIApp, doors: Doors, hosts: Collection[str] = ()) -> None:
         """`hosts`: names beside those of this machine under which the service is reached."""
         self._app = app
-        self._sessions = sessions
-        self._of_subject = of_subject
-        self._of_token = of_token
-        self._failed = failed
+        self._doors = doors
         self._rate = RequestRate()
+        self._visits = RequestRate(_VISITS, _STEADY_VISITS)
+        self._all_visits = RequestRate(_BURST, _ALL_VISITS)
         self._hosts = frozenset((*LOOPBACK, *(host.lower() for host in hosts)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,57 +137,71 @@ class Guard:
         if refusal is not None:
             await refusal(scope, receive, send_with_headers)
         else:
-            await self._app(scope, _limited(receive, _limit(asked.url.path)), send_with_headers)
+            await self._app(scope, _limited(receive, _limit(scope["path"])), send_with_headers)
 
     def _refusal(self, asked: HTTPConnection) -> Response | None:
         """The answer to a request that may not pass; None: it may."""
+        # As the routes match it: of older Starlettes the path of `asked.url` ends at a question mark in a name.
+        path, method = asked.scope["path"], asked.scope["method"]
         host = re.sub(r":\d+$", "", asked.headers.get("host", "")).lower()
         if host not in self._hosts:
             return problem(
                 421, f"this service is not {host[:80]!r}: ask for it by its own name, or start it with --host-name"
             )
-        if int(re.sub(r"\D", "", asked.headers.get("content-length", "")) or 0) > _limit(asked.url.path):
+        if int(re.sub(r"\D", "", asked.headers.get("content-length", "")) or 0) > _limit(path):
             return problem(413, "the body is too large")
-        is_public = _PUBLIC.fullmatch(asked.url.path) is not None
         caller, why = self._caller(asked)
         asked.scope.setdefault("state", {})["caller"] = caller
-        if caller is None or is_public:
-            return None if is_public else why
-        if caller.role is Role.WORKER and not _OF_WORKERS.fullmatch(asked.scope["path"]):
+        if _PUBLIC.fullmatch(path):
+            return None
+        if caller is None:
+            is_visit = self._doors.is_public and method == "GET" and "authorization" not in asked.headers
+            return self._visited(asked) if is_visit and _VISITED.fullmatch(path) else why
+        if caller.role is Role.WORKER and not _OF_WORKERS.fullmatch(path):
             return problem(403, f"{caller.name} may only train for pools: this token is of the role worker")
         if self._rate.is_too_high(caller.name):
             return problem(429, f"{caller.name} asks too often: {_STEADY:g} requests a second are answered")
-        if asked.scope["method"] in _SAFE or not caller.csrf:
+        if method in _SAFE or not caller.csrf:
             return None
         if asked.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return problem(403, "this form was sent by another site: use the page of this service")
         # A form brings the token in its body, where vcdl.web.pages looks; whatever else does, in a header.
         given = asked.headers.get("x-csrf-token", "")
         is_form = asked.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
-        if asked.url.path.startswith("/api/") or not is_form:
+        if path.startswith("/api/") or not is_form:
             return None if is_same(given, caller.csrf) else problem(403, "the header X-CSRF-Token is missing or wrong")
+        return None
+
+    def _visited(self, asked: HTTPConnection) -> Response | None:
+        """The answer to a visitor where there are too many; None: there are not."""
+        if self._visits.is_too_high(_address(asked)) or self._all_visits.is_too_high(""):
+            return problem(429, "there are too many visitors: try again in a minute")
         return None
 
     def _caller(self, asked: HTTPConnection) -> tuple[Caller | None, Response]:
         """The caller, and the answer to an unknown one."""
-        address = asked.client.host if asked.client else ""
+        address, failed = _address(asked), self._doors.failed
         given = asked.headers.get("authorization", "")
         if given:
-            if (wait_s := self._failed.wait_s(address)) > 0:
+            if (wait_s := failed.wait_s(address)) > 0:
                 return None, too_many(wait_s)
-            caller = self._of_token(given.removeprefix("Bearer ").strip())
+            caller = self._doors.caller_of_token(given.removeprefix("Bearer ").strip())
             if caller is None:
-                self._failed.note(address)
+                failed.note(address)
             return caller, problem(401, "this token is unknown, expired or revoked: ask the operator for another")
         cookie = asked.cookies.get(COOKIE, "")
-        subject = self._sessions.subject(cookie) if cookie else None
-        caller = None if subject is None else self._of_subject(subject)
+        subject = self._doors.sessions.subject(cookie) if cookie else None
+        caller = None if subject is None else self._doors.caller_of_subject(subject)
         if caller is not None:
-            return replace(caller, csrf=self._sessions.csrf(cookie)), Response()
-        path = asked.url.path
+            return replace(caller, csrf=self._doors.sessions.csrf(cookie)), Response()
+        path = asked.scope["path"]
         if path.startswith("/api/") or path == "/metrics":
             return None, problem(401, "a token is needed: `Authorization: Bearer vcdl_…`, as `vcdl login` keeps one")
         return None, RedirectResponse(f"/login?next={quote(path)}", 303)
+
+
+def _address(asked: HTTPConnection) -> str:
+    return asked.client.host if asked.client else ""
 
 
 def too_many(wait_s: float) -> Response:

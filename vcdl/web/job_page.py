@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from vcdl.errors import GridError, printable
 from vcdl.files.version import __version__
 from vcdl.report.own_settings import own_settings
-from vcdl.report.progress import epoch_words, setback_words
+from vcdl.report.progress import epoch_words, measured_figures, setback_words
 from vcdl.report.wording import duration, plural
 from vcdl.run.reading import NOBODY_WORKS, RunState
 from vcdl.run.standing import Standing
@@ -26,8 +26,10 @@ from vcdl.web.pictures import StreamPicture, loss_chart, measure_chart, sparklin
 _FEED = 25
 PARTS = ("head", "trouble", "figures", "curves", "stream", "staleness", "profile", "feed")
 """The parts of a job's page that change while it runs, by the id of their element and the name of their macro."""
+_PUBLIC_FIGURES = ("epoch", "subtasks", "staleness", "running for", "speed")
 _AFTER_TROUBLE = "told again when the trouble above is mended."
 """Stands in for the sentence on speed, which would draw the eye from what is to be done first."""
+_GIVEN_UP = "The job was given up: a shard was tried in vain."
 _CAN_STOP = (RunState.RUNNING, RunState.WAITING)
 _CAN_RESUME = (RunState.PAUSED, RunState.KILLED, RunState.FAILED)
 
@@ -71,14 +73,23 @@ class JobFacts:
     can_resume: bool
 
     @classmethod
-    def of(cls, view: JobView) -> "JobFacts":
-        """Raises RunFolderError, JobError, JournalError."""
+    def of(cls, view: JobView, is_public: bool = False) -> "JobFacts":
+        """`is_public`: those for visitors. Hosts are numbers then, and there is no word that a host, the operator or
+        the submitter has written but the job's name and those of its measures.
+
+        Raises RunFolderError, JobError, JournalError.
+        """
         standing, row, report = view.standing, view.row(), view.report
         figures = standing.figures()
         left = figures.pop("time left", "")
-        trouble = _trouble(view, row.state)
+        if is_public:
+            shown = {label: words for label, words in figures.items() if label in _PUBLIC_FIGURES}
+            figures = {**shown, **measured_figures(standing.goal, report)}
+        trouble = (_public_trouble if is_public else _trouble)(view, row.state)
         charts = [chart for chart in (measure_chart(report), loss_chart(report)) if chart is not None]
-        files = [(name, what) for name, (what, _) in FILES.items() if (view.folder.path / name).is_file()]
+        files = [
+            (name, what) for name, (what, _) in FILES.items() if not is_public and (view.folder.path / name).is_file()
+        ]
         return cls(
             name=view.folder.path.name,
             trains=row.trains,
@@ -90,14 +101,14 @@ class JobFacts:
             trouble=trouble,
             figures=figures,
             charts=charts,
-            stream=_stream(view, standing),
+            stream=_stream(view, standing, is_public),
             staleness=staleness_chart(view.stream.staleness, len({span.host for span in view.stream.ended})),
-            sentence=_AFTER_TROUBLE if trouble else view.sentence() or "not known yet.",
-            feed=feed_of(view),
-            settings=own_settings(view.job),
+            sentence="" if is_public else _AFTER_TROUBLE if trouble else view.sentence() or "not known yet.",
+            feed=feed_of(view, is_public),
+            settings={} if is_public else own_settings(view.job),
             files=files,
-            can_stop=row.state in _CAN_STOP,
-            can_resume=row.state in _CAN_RESUME and view.folder.kind.has_wall_clock,
+            can_stop=not is_public and row.state in _CAN_STOP,
+            can_resume=not is_public and row.state in _CAN_RESUME and view.folder.kind.has_wall_clock,
         )
 
 
@@ -113,10 +124,10 @@ FILES = {
 class Pages:
     """Renders pages."""
 
-    def __init__(self, has_fleets: bool = False, base: str = "") -> None:
+    def __init__(self, has_fleets: bool = False, base: str = "", is_public: bool = False) -> None:
         self._environment = _environment()
         ways = [("/", "Jobs"), ("/hosts", "Hosts"), ("/server", "Server"), *([("/fleets", "Fleets")] * has_fleets)]
-        self._environment.globals |= {"ways": ways, "here": "", "base": base}
+        self._environment.globals |= {"ways": ways, "here": "", "base": base, "is_public": is_public}
 
     def page(self, template: str, **words: Any) -> str:
         """A whole page."""
@@ -132,10 +143,12 @@ class Pages:
         macros: Any = self._environment.get_template("overview_parts.html").module
         return {"sections": str(macros.sections(sections))}
 
-    def list_parts(self, page: JobPage) -> dict[str, str]:
-        """The parts of the list: a row for each job, and `names`, by which a browser sees that there are others."""
+    def list_parts(self, page: JobPage, is_public: bool = False) -> dict[str, str]:
+        """The parts of the list: a row for each job, and `names`, by which a browser sees that there are others.
+        `is_public`: for visitors, who are not told why a job cannot be read.
+        """
         macros: Any = self._environment.get_template("list_parts.html").module
-        rows = {f"job-{row.job}": str(macros.row(row, isinstance(row, UnreadableJob))) for row in page.rows}
+        rows = {f"job-{row.job}": str(macros.row(row, isinstance(row, UnreadableJob), is_public)) for row in page.rows}
         return {"count": str(macros.count(page)), "names": " ".join(row.job for row in page.rows), **rows}
 
 
@@ -145,11 +158,20 @@ def job_parts(pages: Pages, catalogue: JobCatalogue, name: str) -> dict[str, str
         return pages.job_parts(JobFacts.of(view))
 
 
-def _stream(view: JobView, standing: Standing) -> StreamPicture | None:
-    """The subtask stream: up to now, or to the last event and as far as nothing happened since."""
+def _stream(view: JobView, standing: Standing, is_public: bool = False) -> StreamPicture | None:
+    """The subtask stream: up to now, or to the last event and as far as nothing happened since.
+
+    `is_public`: its hosts are numbers, in the order in which they came.
+    """
+    spans = view.stream.spans(standing.now_s)
+    if is_public:
+        numbers = {
+            name: number for number, name in enumerate(dict.fromkeys((*view.hosts.hosts, *(s.host for s in spans))), 1)
+        }
+        spans = [replace(span, host=f"host {numbers[span.host]}") for span in spans]
     if standing.now_s is not None:
-        return stream_picture(view.stream.spans(standing.now_s), standing.now_s)
-    last_s, spans = view.stream.last_s, view.stream.spans(None)
+        return stream_picture(spans, standing.now_s)
+    last_s = view.stream.last_s
     if not view.folder.kind.has_wall_clock:
         return stream_picture(spans, last_s, "the last event")
     if standing.state not in NOBODY_WORKS:
@@ -180,12 +202,9 @@ def _nobody_works(view: JobView) -> str:
 
 def _trouble(view: JobView, state: RunState) -> list[str]:
     """News that a person should see first, the worst first; empty: all is well."""
-    totals, last_s = view.report.totals, view.report.history.last_s
-    is_known = bool(last_s) and view.folder.kind.has_wall_clock
-    nobody = f"Nobody has worked on it since {_clock(last_s)}, {_ago(last_s)}" if is_known else "Nobody works on it"
-    found = []
+    totals, nobody, found = view.report.totals, _since(view), []
     if state is RunState.FAILED:
-        found.append("The job was given up: a shard was tried in vain.")
+        found.append(_GIVEN_UP)
     elif state is RunState.KILLED:
         found.append(f"{nobody}: its process died. `Resume` goes on, and no applied update is lost.")
     elif state is RunState.WAITING:
@@ -198,6 +217,18 @@ def _trouble(view: JobView, state: RunState) -> list[str]:
         last = f" The last: {printable(setback_words(totals.last_setback))}." if totals.last_setback else ""
         found.append(f"{setbacks} of {totals.applied + setbacks} subtasks {_setbacks(view, setbacks)}.{last}")
     return found
+
+
+def _public_trouble(view: JobView, state: RunState) -> list[str]:
+    if state in (RunState.KILLED, RunState.WAITING):
+        return [f"{_since(view)}."]
+    return [_GIVEN_UP] if state is RunState.FAILED else []
+
+
+def _since(view: JobView) -> str:
+    last_s = view.report.history.last_s
+    is_known = bool(last_s) and view.folder.kind.has_wall_clock
+    return f"Nobody has worked on it since {_clock(last_s)}, {_ago(last_s)}" if is_known else "Nobody works on it"
 
 
 def _setbacks(view: JobView, setbacks: int) -> str:
@@ -218,14 +249,14 @@ def _setbacks(view: JobView, setbacks: int) -> str:
     return f"came to nothing and are made again: {', '.join(causes)}{where}"
 
 
-def feed_of(view: JobView) -> list[FeedLine]:
-    """The newest sentences first."""
+def feed_of(view: JobView, is_public: bool = False) -> list[FeedLine]:
+    """The newest sentences first; `is_public`: those of epochs alone."""
     report, goal = view.report, view.standing.goal
     epochs = [
         FeedLine(0, report.history.closed[one.epoch].time_s, printable(epoch_words(goal, report, one)))
         for one in report.epochs[-_FEED:]
     ]
-    lines = sorted([*view.feed, *epochs], key=lambda line: line.time_s, reverse=True)
+    lines = sorted([*(() if is_public else view.feed), *epochs], key=lambda line: line.time_s, reverse=True)
     alike = (list(group) for _, group in groupby(lines, key=lambda line: line.cause or id(line)))
     return [_together(group) for group in islice(alike, _FEED)]
 

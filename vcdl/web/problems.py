@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 from starlette.responses import JSONResponse
 
-from vcdl.errors import ExitCode, Unavailable, VcdlError, without_passwords
+from vcdl.errors import ExitCode, Unavailable, VcdlError
 from vcdl.web.catalogue import NoSuchJobError
 
 _STATUS = {
@@ -30,8 +30,3 @@ def status_of(error: VcdlError) -> HTTPStatus:
     if isinstance(error, Unavailable):
         return HTTPStatus.SERVICE_UNAVAILABLE
     return _STATUS.get(error.exit_code, HTTPStatus.CONFLICT)
-
-
-def problem_of(error: VcdlError) -> JSONResponse:
-    """The answer to a request that one of our errors ended."""
-    return problem(status_of(error), without_passwords(str(error)), error.exit_code)

@@ -27,8 +27,9 @@ State = Annotated[str, Query(pattern="^(|open|finished)$")]
 def jobs(request: Request, after: After = "", state: State = "") -> HTMLResponse:
     service = service_of(request)
     page = service.catalogue.page(after, PAGE, state)
-    live = f"/live?{urlencode({'after': after, 'state': state})}"
-    parts, money = service.pages.list_parts(page), money_words(service.fleets)
+    visits = is_visitor(request)
+    live = "" if visits else f"/live?{urlencode({'after': after, 'state': state})}"
+    parts, money = service.pages.list_parts(page, visits), "" if visits else money_words(service.fleets)
     return _page(
         request,
         "jobs.html",
@@ -80,6 +81,10 @@ async def live_overview(request: Request) -> StreamingResponse:
 @router.get("/jobs/{name}")
 def job(request: Request, name: str, notice: Annotated[str, Query(max_length=40)] = "") -> HTMLResponse:
     service = service_of(request)
+    if is_visitor(request):
+        with service.catalogue.view(name).current() as view:
+            facts = JobFacts.of(view, is_public=True)
+        return _page(request, "job.html", job=facts, parts=service.pages.job_parts(facts), live="", notice="")
     failure = service.submissions.failure(name)
     if failure or service.submissions.is_beginning(name):
         return _page(request, "beginning.html", name=name, failure=failure)
@@ -190,6 +195,11 @@ async def _checked_form(request: Request, caller: Caller) -> dict[str, str]:
     if not caller.csrf or not is_same(form.get("csrf", ""), caller.csrf):
         raise Forbidden("this form is not of your session: load the page again")
     return form
+
+
+def is_visitor(request: Request) -> bool:
+    """Whether nobody is logged in, whom the guard lets see no more than pages for visitors."""
+    return getattr(request.state, "caller", None) is None
 
 
 def _page(request: Request, template: str, status: int = 200, **words: object) -> HTMLResponse:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from fastapi import Request
 from fastapi.responses import FileResponse
@@ -54,6 +54,8 @@ class WebService:
     """The files of fleets that are shown."""
     base: str = ""
     """The path below which a web server has it."""
+    is_public: bool = False
+    """Whether visitors without a token may see the list of jobs and the jobs' pages."""
     pages: Pages = field(init=False)
     live: LivePages = field(default_factory=LivePages)
     data_bytes: int = 50 << 30
@@ -66,7 +68,7 @@ class WebService:
 
     def __post_init__(self) -> None:
         runs = self.catalogue.runs
-        self.pages = Pages(bool(self.fleets), self.base)
+        self.pages = Pages(bool(self.fleets), self.base, self.is_public)
         self.metrics = Metrics(self.catalogue)
         self.chunks = ChunkStore(service_folder(runs) / "chunks", self.data_bytes)
         self.commands = CommandRunner(runs, self.fleets)
@@ -74,12 +76,9 @@ class WebService:
         self.submissions = Submissions(runs, self.accounts, self.chunks, self.budgets)
 
     @classmethod
-    def over(cls, runs: Path, secure_cookies: bool = False, fleets: Sequence[Path] = (), base: str = "") -> Self:
-        """The service over a folder of runs. Raises RunFolderError."""
-        code = secrets.token_urlsafe(32)
-        return cls(
-            JobCatalogue(runs), Accounts(runs), Sessions.of(runs), code, secure_cookies, fleets=fleets, base=base
-        )
+    def over(cls, runs: Path, **options: Any) -> Self:
+        """The service over a folder of runs; `options`: further fields. Raises RunFolderError."""
+        return cls(JobCatalogue(runs), Accounts(runs), Sessions.of(runs), secrets.token_urlsafe(32), **options)
 
     def subject_of(self, secret: str) -> str | None:
         """The subject whose session begins with a code or a token; None: nobody's. Raises RunFolderError."""
