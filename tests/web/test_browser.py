@@ -115,6 +115,30 @@ def test_a_page_is_whole_without_any_script(run: RunFolder, service: Served, bro
     context.close()
 
 
+def test_the_course_can_be_zoomed_under_the_policy_of_its_page(
+    run: RunFolder, service: Served, browser: "Browser"
+) -> None:
+    from playwright.sync_api import expect
+
+    go_on(run, WHOLE[12:], finished=True)
+    shown = "(({start, end}) => [start, end])(Bokeh.documents[0].roots()[0].children[0].x_range)"
+    with looking(browser, service) as page:  # which fails at what the policy does not let pass
+        page.get_by_role("link", name="demo").click()
+        page.get_by_role("link", name="Look closer").click()
+        charts = page.locator("#zoom canvas")
+        expect(charts.first).to_be_visible()
+        page.wait_for_function("Bokeh.documents[0]?.is_idle")
+        assert page.evaluate("Bokeh.documents[0].roots()[0].children[0].title.text") == "accuracy"
+        first, last = page.evaluate(shown)
+        assert first < 1 < 2 < last, "both epochs are in sight"
+        box = charts.first.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.mouse.wheel(0, -500)
+        page.wait_for_function(f"(([start, end]) => end - start < {last - first - 0.05})({shown})")
+        assert page.get_by_role("group", name="the course of demo").is_visible()
+
+
 def test_a_run_with_web_opens_its_page_and_ends_its_service(
     tmp_path: Path, browser: "Browser", monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,6 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from importlib import resources
 from typing import Any
 
 import uvicorn
@@ -14,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -24,6 +24,7 @@ from vcdl.web.guard import Guard
 from vcdl.web.metrics import CONTENT_TYPE
 from vcdl.web.problems import problem, status_of
 from vcdl.web.service import Forbidden, WebService
+from vcdl.web.zoom import HAS_BOKEH
 
 PORT = 8630
 _MOST_CONNECTIONS = 1000
@@ -31,7 +32,6 @@ _END_S = 2
 """Seconds that open streams have at the end of the service."""
 _TOLD_TO_VISITORS = (404, 405)
 _log = logging.getLogger("vcdl.web")
-_STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 Describe = Callable[[Exception], tuple[str, ExitCode]]
 """Says what a person should know of an exception, a bug included."""
@@ -55,12 +55,8 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
         """Metrics for Prometheus, at most ten seconds old."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
-    @app.get("/static/{name}", include_in_schema=False)
-    def static(name: str) -> Response:
-        if name not in _STATIC:
-            raise HTTPException(404)
-        content = (resources.files("vcdl.web") / "static" / name).read_bytes()
-        return Response(content, media_type=_STATIC[name], headers={"cache-control": "no-cache"})
+    packages: list[str | tuple[str, str]] = [("vcdl.web", "static"), ("bokeh", "server/static/js")]
+    app.mount("/static", StaticFiles(packages=packages if HAS_BOKEH else packages[:1]))
 
     @app.exception_handler(VcdlError)
     def of_ours(request: Request, error: VcdlError) -> Response:

@@ -22,19 +22,31 @@ from vcdl.web.sessions import COOKIE, Caller, Role, Sessions, is_same
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Names under which this machine knows itself: `ssh -L` ends at one of them, with any port."""
+
+
+def policy(nonce: str = "") -> str:
+    """The content security policy; `nonce`: of a page whose style sheets bear it, and bring icons along."""
+    style, pictures = (f" 'nonce-{nonce}'", " data:") if nonce else ("", "")
+    return (
+        f"default-src 'none'; script-src 'self'; style-src 'self'{style}; img-src 'self'{pictures}; "
+        f"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+
+
 _HEADERS = [
-    (b"content-security-policy", b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-     b"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"),
+    (b"content-security-policy", policy().encode()),
     (b"x-frame-options", b"DENY"),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
-]  # fmt: skip
+    (b"cache-control", b"no-store"),
+]
 _OF_WORKERS = re.compile(r"/api/v1/(pools/.*|version)")
 """All that a token of the role worker opens; `vcdl login` tries a token by asking for the version."""
-_FRESH = (b"cache-control", b"no-store")
-_PUBLIC = re.compile(r"/login|/healthz|/static/[a-z]+\.(css|js|svg)")
+_STATIC = "/static/"
+"""What changes with a new version alone: a browser may keep it, and asks whether it is the newest."""
+_PUBLIC = re.compile(rf"/login|/healthz|{_STATIC}[a-z.]+\.(css|js|svg)")
 _VISITED = re.compile(r"/|/jobs/[^/]+")
 """All that somebody without a session or a token gets of a public service."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -130,8 +142,9 @@ class Guard:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 given = {name for name, _ in message["headers"]}
-                fresh = [] if b"cache-control" in given else [_FRESH]
-                message["headers"] = [*message["headers"], *_HEADERS, *fresh]
+                more = [(b"cache-control", b"no-cache")] if scope["path"].startswith(_STATIC) else []
+                more += [one for one in _HEADERS if one[0] not in (*given, *(name for name, _ in more))]
+                message["headers"] = [*message["headers"], *more]
             await send(message)
 
         if refusal is not None:

@@ -22,6 +22,7 @@ from vcdl.web.catalogue import JobCatalogue, JobPage, UnreadableJob
 from vcdl.web.job_view import FeedLine, JobView
 from vcdl.web.overview import PageSection
 from vcdl.web.pictures import StreamPicture, loss_chart, measure_chart, sparkline, staleness_chart, stream_picture
+from vcdl.web.zoom import HAS_BOKEH
 
 _FEED = 25
 PARTS = ("head", "trouble", "figures", "curves", "stream", "staleness", "profile", "feed")
@@ -127,7 +128,13 @@ class Pages:
     def __init__(self, has_fleets: bool = False, base: str = "", is_public: bool = False) -> None:
         self._environment = _environment()
         ways = [("/", "Jobs"), ("/hosts", "Hosts"), ("/server", "Server"), *([("/fleets", "Fleets")] * has_fleets)]
-        self._environment.globals |= {"ways": ways, "here": "", "base": base, "is_public": is_public}
+        self._environment.globals |= {
+            "ways": ways,
+            "here": "",
+            "base": base,
+            "is_public": is_public,
+            "has_zoom": HAS_BOKEH,
+        }
 
     def page(self, template: str, **words: Any) -> str:
         """A whole page."""

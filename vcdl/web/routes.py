@@ -1,5 +1,6 @@
 """The pages of the service, and what their forms do."""
 
+import secrets
 from collections.abc import Callable
 from typing import Annotated
 from urllib.parse import parse_qs, quote, urlencode
@@ -10,13 +11,14 @@ from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Resp
 
 from vcdl.errors import VcdlError
 from vcdl.web.catalogue import PAGE
-from vcdl.web.guard import too_many
+from vcdl.web.guard import policy, too_many
 from vcdl.web.job_page import JobFacts, job_parts
 from vcdl.web.live import MOST_WATCHERS, Parts
 from vcdl.web.overview import fleets_page, hosts_page, money_words, server_page
 from vcdl.web.served_commands import CommandRequest, ServiceBusy
 from vcdl.web.service import Forbidden, WebService, caller_of, needs, service_of
 from vcdl.web.sessions import COOKIE, SESSION_S, Caller, Role, is_same
+from vcdl.web.zoom import require_bokeh, zoom_item
 
 router = APIRouter(include_in_schema=False)
 After = Annotated[str, Query(max_length=300)]
@@ -101,6 +103,24 @@ async def live_job(request: Request, name: str) -> StreamingResponse:
     service = service_of(request)
     await run_in_threadpool(service.catalogue.folder, name)
     return _live(service, f"/{name}", lambda: job_parts(service.pages, service.catalogue, name))
+
+
+@router.get("/jobs/{name}/zoom")
+def zoom(request: Request, name: str) -> HTMLResponse:
+    require_bokeh()
+    service_of(request).catalogue.folder(name)
+    nonce = secrets.token_urlsafe(16)
+    page = _page(request, "zoom.html", name=name, nonce=nonce)
+    page.headers["content-security-policy"] = policy(nonce)
+    return page
+
+
+@router.get("/jobs/{name}/zoom.json")
+def zoom_data(request: Request, name: str) -> Response:
+    require_bokeh()
+    with service_of(request).catalogue.view(name).current() as view:
+        epochs, measure = [*view.report.epochs], view.report.monitor.name
+    return Response(zoom_item(epochs, measure), media_type="application/json")
 
 
 @router.get("/jobs/{name}/files/{file}")
