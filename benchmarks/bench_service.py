@@ -107,7 +107,7 @@ async def watch(serving: Serving, path: str, watchers: int, is_over: Callable[[]
 
     async def one(client: httpx2.AsyncClient) -> None:
         nonlocal count
-        async with client.stream("GET", serving.url + path) as answer:
+        async with client.stream("GET", serving.url + path, headers={"accept": "text/event-stream"}) as answer:
             async for line in answer.aiter_lines():
                 count += line.startswith("event:")
 
@@ -146,7 +146,7 @@ def beside(folder: Path, watchers: int) -> None:
             while not (runs / "run" / "journal.db").exists():
                 time.sleep(0.2)
             before_s = serving.processor_s
-            messages = asyncio.run(watch(serving, "/jobs/run/live", number, partial(_has_ended, process)))
+            messages = asyncio.run(watch(serving, "/jobs/run", number, partial(_has_ended, process)))
             times_s[number].append(time.perf_counter() - begin_s)
             spent_s = serving.processor_s - before_s
             print(

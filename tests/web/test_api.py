@@ -77,7 +77,7 @@ def test_what_cannot_be_done_is_refused_in_words(tmp_path: Path) -> None:
 def test_what_a_run_left_behind_can_be_fetched_and_nothing_else(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "demo")
     client = asking(tmp_path)
-    assert client.get("/jobs/demo/files/summary.json").json()["job"] == "demo"
+    assert client.get(f"{API}/jobs/demo/files/summary.json").json()["job"] == "demo"
     for name in ("journal.db", "job.yaml", "store_password", "..%2F..%2Fetc%2Fpasswd", "model.keras"):
         assert client.get(f"{API}/jobs/demo/files/{name}").status_code == 404, name
     assert folder.job_file.is_file()

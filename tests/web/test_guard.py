@@ -8,8 +8,8 @@ from tests.run_folders import make_run
 from tests.web.asking import asking, csrf_of
 from vcdl.web.sessions import COOKIE, FOLDER, Sessions
 
-PRIVATE = ("/", "/jobs/demo", "/live", "/jobs/demo/live", "/api/v1/jobs", "/api/v1/version", "/api/v1/openapi.json",
-           "/api/v1/jobs/demo/events/stream", "/jobs/demo/files/summary.json", "/metrics", "/nothing")  # fmt: skip
+PRIVATE = ("/", "/jobs/demo", "/hosts", "/jobs/demo/zoom", "/api/v1/jobs", "/api/v1/version", "/api/v1/openapi.json",
+           "/api/v1/jobs/demo/events/stream", "/api/v1/jobs/demo/files/summary.json", "/metrics", "/x")  # fmt: skip
 
 
 @pytest.mark.parametrize("path", PRIVATE)

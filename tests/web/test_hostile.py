@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from playwright.sync_api import Dialog
 
 PATHS = (
-    "/jobs/..%2f..%2fetc%2fpasswd", "/jobs/%2e%2e/files/summary.json", "/jobs/demo/files/..%2fjob.yaml",
-    "/jobs/demo/files/job.yaml", "/jobs/.service/files/accounts.db", "/static/..%2fapp.py", "/static/../app.py",
-    f"{API}/jobs/..%2f..%2fetc", f"{API}/outputs/..%2f..%2fjob.yaml", f"{API}/jobs/.service/events", "/jobs/demo%00",
+    "/jobs/..%2f..%2fetc%2fpasswd", f"{API}/jobs/%2e%2e/files/summary.json", f"{API}/jobs/demo/files/..%2fjob.yaml",
+    f"{API}/jobs/demo/files/job.yaml", f"{API}/jobs/.service/files/accounts.db",
+    "/static/..%2fapp.py", "/static/../app.py", f"{API}/jobs/..%2f..%2fetc",
+    f"{API}/outputs/..%2f..%2fjob.yaml", f"{API}/jobs/.service/events",
+    "/jobs/demo%00",
 )  # fmt: skip
 
 
@@ -120,7 +122,8 @@ def test_those_who_only_watch_leave_connections_to_others(tmp_path: Path, monkey
     make_run(tmp_path / "demo")
     monkeypatch.setattr("vcdl.web.routes.MOST_WATCHERS", 0)
     client = asking(tmp_path)
-    assert client.get("/jobs/demo/live").status_code == 503
+    for path in ("/", "/hosts", "/jobs/demo"):
+        assert client.get(path, headers={"accept": "text/event-stream"}).status_code == 503
     assert client.get("/jobs/demo").status_code == 200
 
 

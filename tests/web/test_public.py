@@ -40,7 +40,7 @@ def test_a_visitor_gets_the_list_and_the_pages_of_jobs_and_no_other_route(tmp_pa
     make_run(tmp_path / "demo")
     client = visiting(tmp_path)
     routes = every_route(client.app)  # type: ignore[arg-type]
-    assert len(routes) > 40
+    assert len(routes) > 35
     answered = set()
     for method, path in sorted(routes):
         names = {"name": "style.css" if "static" in path else "demo", "file": "summary.json", "path": "model.json"}
@@ -52,8 +52,8 @@ def test_a_visitor_gets_the_list_and_the_pages_of_jobs_and_no_other_route(tmp_pa
     assert answered - to_everybody == {("GET", "/"), ("GET", "/jobs/{name}")}
 
 
-@pytest.mark.parametrize("path", ["/jobs/odd%3F/live", "/jobs/odd%3F/files/summary.json", "/jobs/odd%23/live",
-                                  "/%3F/live", "//jobs/odd%3F", "/jobs/odd%3F%2Flive", "/jobs/../hosts"])  # fmt: skip
+@pytest.mark.parametrize("path", ["/jobs/odd%3F/zoom", "/jobs/odd%3F/zoom.json", "/jobs/odd%23/zoom",
+                                  "/%3F/zoom", "//jobs/odd%3F", "/jobs/odd%3F%2Fzoom", "/jobs/../hosts"])  # fmt: skip
 def test_no_name_of_a_job_leads_a_visitor_elsewhere(tmp_path: Path, path: str) -> None:
     for name in ("odd?", "odd#"):
         make_run(tmp_path / name)
@@ -86,6 +86,13 @@ def test_a_visitor_sees_no_name_of_a_host_no_path_and_no_button(tmp_path: Path) 
     assert re.findall(r'<th scope="row">(host \d)</th>', page) == ["host 1", "host 2", "host 3", "host 4"]
     assert re.search(r"Nobody has worked on it since [-\d :]+, [^.:]+ ago\.</p>", page)
     assert "epoch 1/2: accuracy 0.6000" in page
+
+
+def test_a_visitor_who_asks_for_news_gets_the_page(tmp_path: Path) -> None:
+    make_run(tmp_path / "demo")
+    for path in ("/", "/jobs/demo"):
+        answer = visiting(tmp_path).get(path, headers={"accept": "text/event-stream"})
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
 
 
 def test_what_a_job_calls_itself_is_text_to_visitors_too(tmp_path: Path) -> None:

@@ -20,8 +20,7 @@ from vcdl.web.catalogue import PAGE, NoSuchJobError, UnreadableJob
 from vcdl.web.job_page import feed_of
 from vcdl.web.live import EVERY_S, sse
 from vcdl.web.served_commands import CommandRequest
-from vcdl.web.service import WebService, caller_of, needs, service_of
-from vcdl.web.sessions import Role
+from vcdl.web.service import CallerHere, ServiceHere, SubmitterHere, WebService
 from vcdl.web.submissions import SentFile
 
 router = APIRouter(prefix="/api/v1", tags=["v1"])
@@ -32,20 +31,12 @@ Name = Annotated[str, Path(max_length=64, description="the job's name")]
 After = Annotated[int, Query(ge=0, le=_ROW, description="the journal's row after which to begin")]
 
 
-class SubmittedFile(BaseModel):
-    """A file that a submitted job names."""
-
-    name: str = Field(max_length=100)
-    chunks: list[str] = Field(max_length=10_000)
-    """Its content, by the SHA-256 of its pieces."""
-
-
 class Submission(BaseModel):
     """A job on its way."""
 
     job: str = Field(max_length=200_000)
     """The keys of the job file, as JSON."""
-    files: list[SubmittedFile] = Field(default=[], max_length=8)
+    files: list[SentFile] = Field(default=[], max_length=8)
 
 
 class Command(BaseModel):
@@ -80,20 +71,19 @@ def version() -> dict[str, str]:
 
 @router.get("/jobs")
 def jobs(
-    request: Request,
+    service: ServiceHere,
     after: Annotated[str, Query(max_length=300)] = "",
     limit: Annotated[int, Query(ge=1, le=200)] = PAGE,
     state: Annotated[str, Query(pattern="^(|open|finished)$")] = "",
 ) -> Response:
     """All jobs, the open ones first; `after` is the cursor that the page before gave."""
-    page = service_of(request).catalogue.page(after, limit, state)
+    page = service.catalogue.page(after, limit, state)
     return Json({"jobs": [_row(row) for row in page.rows], "after": page.after, "count": page.jobs, "open": page.open})
 
 
 @router.get("/jobs/{name}")
-def job(request: Request, name: Name) -> Response:
+def job(service: ServiceHere, name: Name) -> Response:
     """The keys of `vcdl status --json`, the journal's last row that is in them, and figures and events in sentences."""
-    service = service_of(request)
     if service.submissions.is_beginning(name):
         return Json({"job": name, "state": "beginning"})
     try:
@@ -111,89 +101,87 @@ def job(request: Request, name: Name) -> Response:
 
 @router.get("/jobs/{name}/events")
 def events(
-    request: Request, name: Name, after: After = 0, limit: Annotated[int, Query(ge=1, le=_MOST_EVENTS)] = 200
+    service: ServiceHere, name: Name, after: After = 0, limit: Annotated[int, Query(ge=1, le=_MOST_EVENTS)] = 200
 ) -> Response:
     """The events of a job's journal after a row, in order; `next` is the row to go on from."""
-    found, _ = _rows(service_of(request), name, after, limit)
+    found, _ = _rows(service, name, after, limit)
     return Json({"events": [_event(one) for one in found], "next": found[-1].id if found else after})
 
 
 @router.get("/jobs/{name}/events/stream", response_class=StreamingResponse)
 async def events_stream(
-    request: Request, name: Name, after: After = 0, last_event_id: Annotated[str, Header(max_length=20)] = ""
+    service: ServiceHere, name: Name, after: After = 0, last_event_id: Annotated[str, Header(max_length=20)] = ""
 ) -> StreamingResponse:
     """The same as server-sent events, whose id is the journal's row, and those to come, until the job is over."""
-    service = service_of(request)
     await asyncio.to_thread(service.catalogue.folder, name)
     begin = int(last_event_id) if last_event_id.isdecimal() else after
     return StreamingResponse(_stream(service, name, min(begin, _ROW)), media_type="text/event-stream")
 
 
 @router.post("/chunks", status_code=200)
-def missing_chunks(request: Request, names: Annotated[list[str], Body(max_length=10_000)]) -> dict[str, list[str]]:
+def missing_chunks(
+    service: ServiceHere, _caller: SubmitterHere, names: Annotated[list[str], Body(max_length=10_000)]
+) -> dict[str, list[str]]:
     """The chunks among these that the service does not have."""
-    needs(request, Role.SUBMITTER)
-    return {"missing": service_of(request).chunks.missing(names)}
+    return {"missing": service.chunks.missing(names)}
 
 
 @router.put("/chunks/{digest}", status_code=204)
-async def put_chunk(request: Request, digest: Annotated[str, Path(max_length=64)]) -> None:
+async def put_chunk(
+    request: Request, service: ServiceHere, _caller: SubmitterHere, digest: Annotated[str, Path(max_length=64)]
+) -> None:
     """Keep a chunk of at most 8 MiB, named by its SHA-256."""
-    needs(request, Role.SUBMITTER)
-    content = await request.body()
-    await asyncio.to_thread(service_of(request).chunks.put, digest, content)
+    await asyncio.to_thread(service.chunks.put, digest, await request.body())
 
 
 @router.post("/jobs", status_code=202)
 def submit(
-    request: Request,
+    service: ServiceHere,
+    caller: SubmitterHere,
     sent: Submission,
     idempotency_key: Annotated[str, Header(min_length=8, max_length=100, pattern=r"^[\x21-\x7e]+$")],
 ) -> dict[str, str]:
     """Train a job. It is checked first, which takes some seconds; the same key submits once."""
-    caller = needs(request, Role.SUBMITTER)
-    return {"job": service_of(request).submit(caller, idempotency_key, sent.job, _files(sent))}
+    return {"job": service.submit(caller, idempotency_key, sent.job, sent.files)}
 
 
 @router.post("/jobs/{name}/stop", status_code=202)
-def stop(request: Request, name: Name) -> dict[str, str]:
+def stop(service: ServiceHere, caller: CallerHere, name: Name) -> dict[str, str]:
     """Ask a job to pause; it does within seconds, and loses nothing."""
-    return {"message": service_of(request).stop(caller_of(request), name)}
+    return {"message": service.stop(caller, name)}
 
 
 @router.post("/jobs/{name}/resume", status_code=202)
-def resume(request: Request, name: Name) -> dict[str, str]:
+def resume(service: ServiceHere, caller: CallerHere, name: Name) -> dict[str, str]:
     """Continue a job that was paused, killed or given up."""
-    return {"message": service_of(request).resume(caller_of(request), name)}
+    return {"message": service.resume(caller, name)}
 
 
 @router.post("/commands/{command}")
-def run_command(request: Request, command: Annotated[str, Path(max_length=20)], asked: Command) -> Response:
+def run_command(
+    service: ServiceHere, caller: CallerHere, command: Annotated[str, Path(max_length=20)], asked: Command
+) -> Response:
     """Run `status`, `profile`, `plan`, `compare`, `hosts`, `plot`, `export`, `set`, `stop`, `resume`, `hosts ban` or
     `hosts unban` here: `{"output": …, "errors": …, "exit_code": …, "file": …}`.
     """
-    service, sent = service_of(request), asked.new
-    new = None if sent is None else service.submissions.looked_at(sent.job, _files(sent))
+    sent = asked.new
+    new = None if sent is None else service.submissions.looked_at(sent.job, sent.files)
     wanted = CommandRequest(command, asked.arguments, asked.options, asked.output, asked.columns, new)
-    return Json(asdict(service.run_command(caller_of(request), wanted)))
+    return Json(asdict(service.run_command(caller, wanted)))
 
 
 @router.get("/outputs/{folder}/{name}", response_class=FileResponse)
-def output(request: Request, folder: str, name: str) -> FileResponse:
+def output(service: ServiceHere, folder: str, name: str) -> FileResponse:
     """A file that a command wrote; it can be fetched once, within the hour."""
-    commands = service_of(request).commands
-    path = commands.written(folder, name)
-    return FileResponse(path, media_type="application/octet-stream", background=BackgroundTask(commands.forget, path))
+    path = service.commands.written(folder, name)
+    forget = BackgroundTask(service.commands.forget, path)
+    return FileResponse(path, media_type="application/octet-stream", background=forget)
 
 
 @router.get("/jobs/{name}/files/{file}", response_class=FileResponse)
-def file(request: Request, name: Name, file: str) -> FileResponse:
+def file(service: ServiceHere, name: Name, file: str) -> FileResponse:
     """A file that a run leaves behind: the model, its results, its curves."""
-    return service_of(request).file(name, file)
-
-
-def _files(sent: Submission) -> list[SentFile]:
-    return [SentFile(file.name, tuple(file.chunks)) for file in sent.files]
+    return service.file(name, file)
 
 
 def _row(row: JobRow | UnreadableJob) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from starlette.requests import HTTPConnection
@@ -18,7 +18,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vcdl.web.problems import problem
-from vcdl.web.sessions import COOKIE, Caller, Role, Sessions, is_same
+from vcdl.web.sessions import COOKIE, Caller, Role, is_same
+
+if TYPE_CHECKING:
+    from vcdl.web.service import WebService
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Names under which this machine knows itself: `ssh -L` ends at one of them, with any port."""
@@ -108,22 +111,10 @@ class RequestRate:
         return left < 1.0
 
 
-class Doors(Protocol):
-    """What the guard asks of the service. A finder's None: there is no such caller, or their token is over."""
-
-    sessions: Sessions
-    failed: FailedLogins
-    is_public: bool
-    """Whether visitors may see the list of jobs and the jobs' pages."""
-
-    def caller_of_subject(self, subject: str) -> Caller | None: ...
-    def caller_of_token(self, token: str) -> Caller | None: ...
-
-
 class Guard:
     """The outermost layer of the service."""
 
-    def __init__(self, app: ASGIApp, doors: Doors, hosts: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, doors: "WebService", hosts: Collection[str] = ()) -> None:
         """`hosts`: names beside those of this machine under which the service is reached."""
         self._app = app
         self._doors = doors

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import resources
 from itertools import groupby, islice
 from typing import Any
@@ -18,19 +18,21 @@ from vcdl.report.progress import epoch_words, measured_figures, setback_words
 from vcdl.report.wording import duration, plural
 from vcdl.run.reading import NOBODY_WORKS, RunState
 from vcdl.run.standing import Standing
-from vcdl.web.catalogue import JobCatalogue, JobPage, UnreadableJob
+from vcdl.web.catalogue import JobPage, UnreadableJob
 from vcdl.web.job_view import FeedLine, JobView
 from vcdl.web.overview import PageSection
 from vcdl.web.pictures import StreamPicture, loss_chart, measure_chart, sparkline, staleness_chart, stream_picture
 from vcdl.web.zoom import HAS_BOKEH
 
 _FEED = 25
-PARTS = ("head", "trouble", "figures", "curves", "stream", "staleness", "profile", "feed")
+PARTS = ("trains", "head", "trouble", "figures", "curves", "stream", "staleness", "profile", "feed", "settings")
 """The parts of a job's page that change while it runs, by the id of their element and the name of their macro."""
 _PUBLIC_FIGURES = ("epoch", "subtasks", "staleness", "running for", "speed")
 _AFTER_TROUBLE = "told again when the trouble above is mended."
 """Stands in for the sentence on speed, which would draw the eye from what is to be done first."""
 _GIVEN_UP = "The job was given up: a shard was tried in vain."
+_STALLED_S = 1800.0
+"""A running job without an event for so long has stalled."""
 _CAN_STOP = (RunState.RUNNING, RunState.WAITING)
 _CAN_RESUME = (RunState.PAUSED, RunState.KILLED, RunState.FAILED)
 
@@ -48,69 +50,38 @@ def _environment() -> Environment:
     return found
 
 
-@dataclass(frozen=True)
-class JobFacts:
-    """Everything that a job's page shows, read at one moment."""
-
-    name: str
-    trains: str
-    state: str
-    epochs_done: int
-    epochs: int
-    done: float
-    """The share of its subtasks that is done."""
-    left: str
-    trouble: list[str]
-    figures: dict[str, str]
-    charts: list[Any]
-    stream: Any
-    staleness: Any
-    sentence: str
-    feed: list[FeedLine]
-    settings: dict[str, tuple[str, str]]
-    files: list[tuple[str, str]]
-    """File and what it is, of those that can be fetched."""
-    can_stop: bool
-    can_resume: bool
-
-    @classmethod
-    def of(cls, view: JobView, is_public: bool = False) -> "JobFacts":
-        """`is_public`: those for visitors. Hosts are numbers then, and there is no word that a host, the operator or
-        the submitter has written but the job's name and those of its measures.
-
-        Raises RunFolderError, JobError, JournalError.
-        """
-        standing, row, report = view.standing, view.row(), view.report
-        figures = standing.figures()
-        left = figures.pop("time left", "")
-        if is_public:
-            shown = {label: words for label, words in figures.items() if label in _PUBLIC_FIGURES}
-            figures = {**shown, **measured_figures(standing.goal, report)}
-        trouble = (_public_trouble if is_public else _trouble)(view, row.state)
-        charts = [chart for chart in (measure_chart(report), loss_chart(report)) if chart is not None]
-        files = [
-            (name, what) for name, (what, _) in FILES.items() if not is_public and (view.folder.path / name).is_file()
-        ]
-        return cls(
-            name=view.folder.path.name,
-            trains=row.trains,
-            state=row.state.value,
-            epochs_done=len(report.history.closed),
-            epochs=row.epochs,
-            done=min(1.0, report.subtasks_done / max(1, standing.goal.subtasks)),
-            left=left,
-            trouble=trouble,
-            figures=figures,
-            charts=charts,
-            stream=_stream(view, standing, is_public),
-            staleness=staleness_chart(view.stream.staleness, len({span.host for span in view.stream.ended})),
-            sentence="" if is_public else _AFTER_TROUBLE if trouble else view.sentence() or "not known yet.",
-            feed=feed_of(view, is_public),
-            settings={} if is_public else own_settings(view.job),
-            files=files,
-            can_stop=not is_public and row.state in _CAN_STOP,
-            can_resume=not is_public and row.state in _CAN_RESUME and view.folder.kind.has_wall_clock,
-        )
+def _job_facts(view: JobView, is_public: bool) -> dict[str, Any]:
+    """Everything that a job's page shows, read at one moment; `is_public`: for visitors. Hosts are numbers then, and
+    there is no word that a host, the operator or the submitter has written but the names of the job and its measures.
+    """
+    standing, row, report = view.standing, view.row(), view.report
+    figures = standing.figures()
+    left = figures.pop("time left", "")
+    if is_public:
+        shown = {label: words for label, words in figures.items() if label in _PUBLIC_FIGURES}
+        figures = {**shown, **measured_figures(standing.goal, report)}
+    trouble = (_public_trouble if is_public else _trouble)(view, row.state)
+    there = [] if is_public else [name for name in FILES if (view.folder.path / name).is_file()]
+    return {
+        "name": view.folder.path.name,
+        "trains": row.trains,
+        "state": row.state.value,
+        "epochs_done": len(report.history.closed),
+        "epochs": row.epochs,
+        "done": min(1.0, report.subtasks_done / max(1, standing.goal.subtasks)),
+        "left": left,
+        "trouble": trouble,
+        "figures": figures,
+        "charts": [chart for chart in (measure_chart(report), loss_chart(report)) if chart is not None],
+        "stream": _stream(view, standing, is_public),
+        "staleness": staleness_chart(view.stream.staleness, len({span.host for span in view.stream.ended})),
+        "sentence": "" if is_public else _AFTER_TROUBLE if trouble else view.sentence() or "not known yet.",
+        "feed": feed_of(view, is_public),
+        "settings": {} if is_public else own_settings(view.job),
+        "files": [(name, FILES[name][0]) for name in there],
+        "can_stop": not is_public and row.state in _CAN_STOP,
+        "can_resume": not is_public and row.state in _CAN_RESUME and view.folder.kind.has_wall_clock,
+    }
 
 
 FILES = {
@@ -140,9 +111,9 @@ class Pages:
         """A whole page."""
         return self._environment.get_template(template).render(words)
 
-    def job_parts(self, facts: JobFacts) -> dict[str, str]:
-        """The parts of a job's page."""
-        macros = self._environment.get_template("job_parts.html").module
+    def job_parts(self, view: JobView, is_public: bool = False) -> dict[str, str]:
+        """The parts of a job's page; `is_public`: for visitors. Raises RunFolderError, JobError, JournalError."""
+        macros, facts = self._environment.get_template("job_parts.html").module, _job_facts(view, is_public)
         return {name: str(getattr(macros, name)(facts)) for name in PARTS}
 
     def overview_parts(self, sections: list[PageSection]) -> dict[str, str]:
@@ -151,18 +122,17 @@ class Pages:
         return {"sections": str(macros.sections(sections))}
 
     def list_parts(self, page: JobPage, is_public: bool = False) -> dict[str, str]:
-        """The parts of the list: a row for each job, and `names`, by which a browser sees that there are others.
-        `is_public`: for visitors, who are not told why a job cannot be read.
+        """The parts of the list: a row for each job, `names`, by which a browser sees that there are others, and the
+        cursor `after`. `is_public`: for visitors, who are not told why a job cannot be read.
         """
         macros: Any = self._environment.get_template("list_parts.html").module
         rows = {f"job-{row.job}": str(macros.row(row, isinstance(row, UnreadableJob), is_public)) for row in page.rows}
-        return {"count": str(macros.count(page)), "names": " ".join(row.job for row in page.rows), **rows}
-
-
-def job_parts(pages: Pages, catalogue: JobCatalogue, name: str) -> dict[str, str]:
-    """The parts of a job's page, now. Raises VcdlError."""
-    with catalogue.view(name).current() as view:
-        return pages.job_parts(JobFacts.of(view))
+        return {
+            "count": str(macros.count(page)),
+            "names": " ".join(row.job for row in page.rows),
+            "after": page.after or "",
+            **rows,
+        }
 
 
 def _stream(view: JobView, standing: Standing, is_public: bool = False) -> StreamPicture | None:
@@ -186,9 +156,9 @@ def _stream(view: JobView, standing: Standing, is_public: bool = False) -> Strea
     return stream_picture(spans, last_s, f"last event at {_clock(last_s)}, {_ago(last_s)}", is_idle=True)
 
 
-def _ago(time_s: float) -> str:
-    """In whole minutes, so that a page on which nothing happens changes no more often."""
-    minutes = max(0, int(time.time() - time_s)) // 60
+def _ago(time_s: float, now_s: float | None = None) -> str:
+    """In whole minutes, so that a page on which nothing happens changes no more often; `now_s` None: it is now."""
+    minutes = max(0, int((time.time() if now_s is None else now_s) - time_s)) // 60
     return f"{duration(60 * minutes).removesuffix(' 00 s')} ago" if minutes else "less than a minute ago"
 
 
@@ -209,13 +179,10 @@ def _nobody_works(view: JobView) -> str:
 
 def _trouble(view: JobView, state: RunState) -> list[str]:
     """News that a person should see first, the worst first; empty: all is well."""
-    totals, nobody, found = view.report.totals, _since(view), []
-    if state is RunState.FAILED:
-        found.append(_GIVEN_UP)
-    elif state is RunState.KILLED:
-        found.append(f"{nobody}: its process died. `Resume` goes on, and no applied update is lost.")
-    elif state is RunState.WAITING:
-        found.append(f"{nobody}: {_nobody_works(view)}")
+    totals = view.report.totals
+    found = [_GIVEN_UP] if state is RunState.FAILED else []
+    if words := standstill(view, state, time.time()):
+        found.append(words)
     if totals.evaluator_death is not None:
         reason = printable(totals.evaluator_death.reason)
         found.append(f"The evaluator died ({reason}): accuracy is measured later.")
@@ -226,9 +193,23 @@ def _trouble(view: JobView, state: RunState) -> list[str]:
     return found
 
 
+def standstill(view: JobView, state: RunState, now_s: float) -> str:
+    """Why nothing goes on with a job, and what to do; empty: it goes on, or is not meant to."""
+    last_s = view.report.history.last_s
+    if state is RunState.KILLED:
+        return f"{_since(view)}: its process died. `Resume` goes on, and no applied update is lost."
+    if state is RunState.WAITING:
+        return f"{_since(view)}: {_nobody_works(view)}"
+    if state is RunState.RUNNING and last_s and view.folder.kind.has_wall_clock and now_s - last_s > _STALLED_S:
+        return (
+            f"Nothing has happened since {_clock(last_s)}, {_ago(last_s, now_s)}: it is run, but no host brings work."
+        )
+    return ""
+
+
 def _public_trouble(view: JobView, state: RunState) -> list[str]:
-    if state in (RunState.KILLED, RunState.WAITING):
-        return [f"{_since(view)}."]
+    if words := standstill(view, state, time.time()).partition(": ")[0]:
+        return [f"{words}."]
     return [_GIVEN_UP] if state is RunState.FAILED else []
 
 

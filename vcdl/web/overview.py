@@ -72,7 +72,8 @@ def hosts_page(catalogue: JobCatalogue) -> list[PageSection]:
             )
             found.append((trouble, cells))
     found.sort(key=lambda one: one[0])
-    words = f"{plural(len(found), 'host')} with work of open jobs, those with trouble first"
+    hosts = plural(len({cells[0].text for _, cells in found}), "host")
+    words = f"{hosts} with work of open jobs, a row for each host and job, those with trouble first"
     if len(found) > _MOST_HOSTS:
         words += f"; {_MOST_HOSTS} are shown, `vcdl hosts JOB --json` has all"
     columns: tuple[str, ...] = ("host", "job", "state", "#applied", "#refused", "#lost", "#samples/s")

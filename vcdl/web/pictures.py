@@ -61,8 +61,8 @@ class StreamPicture:
     left: str
     right: str
     """The ends of its axis."""
-    counts: list[tuple[str, str, int]]
-    """Class, name and number of each fate that occurs."""
+    counts: list[tuple[str, str]]
+    """Class, and number and name, of each fate that occurs."""
     left_out: int
     """Hosts without a row."""
 
@@ -189,11 +189,13 @@ def stream_picture(
     found = {fate: sum(span.fate is fate for span in spans) for fate in Fate}
     return StreamPicture(
         rows=[
-            StreamRow(printable(host), _stream_row(by_host[host], begin_s, width_s, whole_s)) for host in sorted(last)
+            StreamRow(printable(host), _stream_row(by_host[host], begin_s, width_s, whole_s))
+            for host in sorted(last, key=lambda host: (len(host), host))  # host-9 before host-10
         ],
         left=f"{duration(width_s)} {'ago' if right == 'now' else 'before'}",
         right=right,
-        counts=[(_class(fate), fate.value, found[fate]) for fate in FATES if found[fate]],
+        counts=[(_class(fate), f"{found[fate]} {fate.value}") for fate in FATES if found[fate]]
+        + [("idle", "nothing happened")] * is_idle,
         left_out=len(by_host) - len(last),
     )
 

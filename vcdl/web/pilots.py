@@ -20,7 +20,7 @@ from vcdl.pool.desks import Desk, Message, PoolFolder, is_pilot
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 from vcdl.web.served_commands import ServiceBusy
-from vcdl.web.service import Forbidden, caller_of, needs, service_of
+from vcdl.web.service import Forbidden, needs
 from vcdl.web.sessions import Role
 from vcdl.wire.workunit import WorkunitName
 
@@ -46,12 +46,13 @@ class TaskEnding(BaseModel):
 
 def _run(request: Request, name: str) -> RunFolder:
     """The folder of a run whose pool the caller may enter. Raises Forbidden, NoSuchJobError, RunFolderError."""
-    caller = caller_of(request)
+    caller = request.state.caller
     if caller.role is not Role.WORKER:
-        needs(request, Role.OPERATOR)
+        needs(caller, Role.OPERATOR)
     elif caller.job not in (None, name):
         raise Forbidden(f"{caller.name} may only train for the job {caller.job}")
-    return service_of(request).folder(name)
+    folder: RunFolder = request.app.state.service.folder(name)
+    return folder
 
 
 def _pool(request: Request, name: str) -> PoolFolder:
@@ -60,7 +61,7 @@ def _pool(request: Request, name: str) -> PoolFolder:
 
 def _desk(request: Request, name: str, pilot: str) -> Desk:
     """The desk of a pilot of the caller's: nobody writes on another's desk. Raises Forbidden, DataError."""
-    pool, caller = _pool(request, name), caller_of(request)
+    pool, caller = _pool(request, name), request.state.caller
     if not is_pilot(pilot):
         raise DataError(f"{pilot[:80]!r} is no name of a pilot")
     if caller.role is Role.WORKER and not pilot.startswith(f"{caller.id}."):
@@ -95,11 +96,11 @@ def ring(request: Request, name: Name, pilot: Pilot, message: Annotated[dict[str
 @router.put("/desks/{pilot}")
 def arrive(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
     """Make the pilot's desk, and say that it has come."""
-    desk, number = _desk(request, name, pilot), caller_of(request).id
+    desk, number = _desk(request, name, pilot), request.state.caller.id
     with folder_errors(desk.path):
         of_caller = [other for other in os.listdir(desk.path.parent) if other.startswith(f"{number}.")]
         if len(of_caller) >= _MOST_PILOTS and pilot not in of_caller:
-            raise ServiceBusy(f"{caller_of(request).name} has {_MOST_PILOTS} pilots in {name}: no more may come")
+            raise ServiceBusy(f"{request.state.caller.name} has {_MOST_PILOTS} pilots in {name}: no more may come")
         desk.path.mkdir(exist_ok=True)
         _pool(request, name).ring(Message(pilot, 0))
     return {"desk": True}

@@ -2,21 +2,20 @@
 
 import secrets
 from collections.abc import Callable
-from typing import Annotated
-from urllib.parse import parse_qs, quote, urlencode
+from typing import Annotated, Any
+from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from vcdl.errors import VcdlError
 from vcdl.web.catalogue import PAGE
 from vcdl.web.guard import policy, too_many
-from vcdl.web.job_page import JobFacts, job_parts
-from vcdl.web.live import MOST_WATCHERS, Parts
+from vcdl.web.live import MOST_WATCHERS, LivePages, Parts
 from vcdl.web.overview import fleets_page, hosts_page, money_words, server_page
 from vcdl.web.served_commands import CommandRequest, ServiceBusy
-from vcdl.web.service import Forbidden, WebService, caller_of, needs, service_of
+from vcdl.web.service import CallerHere, Forbidden, ServiceHere, SubmitterHere, WebService, needs
 from vcdl.web.sessions import COOKIE, SESSION_S, Caller, Role, is_same
 from vcdl.web.zoom import require_bokeh, zoom_item
 
@@ -26,89 +25,56 @@ State = Annotated[str, Query(pattern="^(|open|finished)$")]
 
 
 @router.get("/")
-def jobs(request: Request, after: After = "", state: State = "") -> HTMLResponse:
-    service = service_of(request)
-    page = service.catalogue.page(after, PAGE, state)
+def jobs(request: Request, service: ServiceHere, after: After = "", state: State = "") -> Response:
     visits = is_visitor(request)
-    live = "" if visits else f"/live?{urlencode({'after': after, 'state': state})}"
-    parts, money = service.pages.list_parts(page, visits), "" if visits else money_words(service.fleets)
-    return _page(
-        request,
-        "jobs.html",
-        here="/",
-        page=page,
-        parts=parts,
-        after=after,
-        state=state,
-        live=live,
-        money=money,
-    )
+    money = "" if visits else money_words(service.fleets)
 
+    def parts() -> Parts:
+        return service.pages.list_parts(service.catalogue.page(after, PAGE, state), visits)
 
-@router.get("/live")
-async def live_jobs(request: Request, after: After = "", state: State = "") -> StreamingResponse:
-    service = service_of(request)
-    return _live(
-        service, f"?{after}&{state}", lambda: service.pages.list_parts(service.catalogue.page(after, PAGE, state))
-    )
-
-
-def _overview(service: WebService, page: str) -> dict[str, str]:
-    """The part of a page of tables."""
-    sections = {
-        "hosts": lambda: hosts_page(service.catalogue),
-        "server": lambda: server_page(service.catalogue, service.live.watchers),
-        "fleets": lambda: fleets_page(service.fleets),
-    }[page]()
-    return service.pages.overview_parts(sections)
+    return _shown(request, "jobs.html", parts, here="/", after=after, state=state, money=money)
 
 
 @router.get("/hosts")
 @router.get("/server")
 @router.get("/fleets")
-def overview(request: Request) -> HTMLResponse:
-    page = request.url.path.strip("/")
-    parts = _overview(service_of(request), page)
-    return _page(request, "overview.html", title=page.capitalize(), here=f"/{page}", live=f"/{page}/live", parts=parts)
+def overview(request: Request, service: ServiceHere) -> Response:
+    path = request.scope["path"]
 
+    def parts() -> Parts:
+        if path == "/hosts":
+            sections = hosts_page(service.catalogue)
+        elif path == "/server":
+            sections = server_page(service.catalogue, service.live.watchers)
+        else:
+            sections = fleets_page(service.fleets)
+        return service.pages.overview_parts(sections)
 
-@router.get("/hosts/live")
-@router.get("/server/live")
-@router.get("/fleets/live")
-async def live_overview(request: Request) -> StreamingResponse:
-    service, page = service_of(request), request.url.path.split("/")[1]
-    return _live(service, f"!{page}", lambda: _overview(service, page))
+    return _shown(request, "overview.html", parts, title=path[1:].capitalize(), here=path)
 
 
 @router.get("/jobs/{name}")
-def job(request: Request, name: str, notice: Annotated[str, Query(max_length=40)] = "") -> HTMLResponse:
-    service = service_of(request)
-    if is_visitor(request):
-        with service.catalogue.view(name).current() as view:
-            facts = JobFacts.of(view, is_public=True)
-        return _page(request, "job.html", job=facts, parts=service.pages.job_parts(facts), live="", notice="")
-    failure = service.submissions.failure(name)
+def job(
+    request: Request, service: ServiceHere, name: str, notice: Annotated[str, Query(max_length=40)] = ""
+) -> Response:
+    visits = is_visitor(request)
+    failure = "" if visits else service.submissions.failure(name)
     if failure or service.submissions.is_beginning(name):
         return _page(request, "beginning.html", name=name, failure=failure)
-    with service.catalogue.view(name).current() as view:
-        facts = JobFacts.of(view)
-        parts = service.pages.job_parts(facts)
+    service.catalogue.folder(name)
     said = {"stop": "It is asked to stop, and will have paused in some seconds.", "resume": "It goes on."}
-    live = f"/jobs/{quote(name)}/live"
-    return _page(request, "job.html", job=facts, parts=parts, live=live, notice=said.get(notice, ""))
 
+    def parts() -> Parts:
+        with service.catalogue.view(name).current() as view:
+            return service.pages.job_parts(view, visits)
 
-@router.get("/jobs/{name}/live")
-async def live_job(request: Request, name: str) -> StreamingResponse:
-    service = service_of(request)
-    await run_in_threadpool(service.catalogue.folder, name)
-    return _live(service, f"/{name}", lambda: job_parts(service.pages, service.catalogue, name))
+    return _shown(request, "job.html", parts, name=name, notice="" if visits else said.get(notice, ""))
 
 
 @router.get("/jobs/{name}/zoom")
-def zoom(request: Request, name: str) -> HTMLResponse:
+def zoom(request: Request, service: ServiceHere, name: str) -> HTMLResponse:
     require_bokeh()
-    service_of(request).catalogue.folder(name)
+    service.catalogue.folder(name)
     nonce = secrets.token_urlsafe(16)
     page = _page(request, "zoom.html", name=name, nonce=nonce)
     page.headers["content-security-policy"] = policy(nonce)
@@ -116,22 +82,15 @@ def zoom(request: Request, name: str) -> HTMLResponse:
 
 
 @router.get("/jobs/{name}/zoom.json")
-def zoom_data(request: Request, name: str) -> Response:
+def zoom_data(service: ServiceHere, name: str) -> Response:
     require_bokeh()
-    with service_of(request).catalogue.view(name).current() as view:
+    with service.catalogue.view(name).current() as view:
         epochs, measure = [*view.report.epochs], view.report.monitor.name
     return Response(zoom_item(epochs, measure), media_type="application/json")
 
 
-@router.get("/jobs/{name}/files/{file}")
-def file(request: Request, name: str, file: str) -> FileResponse:
-    return service_of(request).file(name, file)
-
-
 @router.post("/jobs/{name}/{deed}")
-async def control(request: Request, name: str, deed: str) -> Response:
-    service = service_of(request)
-    caller = needs(request, Role.SUBMITTER)
+async def control(request: Request, service: ServiceHere, caller: SubmitterHere, name: str, deed: str) -> Response:
     await _checked_form(request, caller)
     deeds = {"stop": service.stop, "resume": service.resume}
     if deed not in deeds:
@@ -141,10 +100,8 @@ async def control(request: Request, name: str, deed: str) -> Response:
 
 
 @router.post("/hosts/{host}/{deed}")
-async def control_host(request: Request, host: str, deed: str) -> Response:
-    service = service_of(request)
-    caller = needs(request, Role.OPERATOR)
-    await _checked_form(request, caller)
+async def control_host(request: Request, service: ServiceHere, caller: CallerHere, host: str, deed: str) -> Response:
+    await _checked_form(request, needs(caller, Role.OPERATOR))
     if deed not in ("ban", "unban"):
         return Response(status_code=404)
     done = await run_in_threadpool(service.run_command, caller, CommandRequest(f"hosts {deed}", [host]))
@@ -154,24 +111,23 @@ async def control_host(request: Request, host: str, deed: str) -> Response:
 
 
 @router.get("/login")
-def login_page(request: Request, next: str = "/", code: str = "") -> Response:
-    service = service_of(request)
+def login_page(request: Request, service: ServiceHere, next: str = "/", code: str = "") -> Response:
     if not code:
         return _page(request, "login.html", next=_own_path(next), error="")
     return _log_in(request, service, code, next)
 
 
 @router.post("/login")
-async def login(request: Request) -> Response:
+async def login(request: Request, service: ServiceHere) -> Response:
     form = await _form(request)
-    return _log_in(request, service_of(request), form.get("token", ""), form.get("next", "/"))
+    return _log_in(request, service, form.get("token", ""), form.get("next", "/"))
 
 
 @router.post("/logout")
-async def logout(request: Request) -> Response:
-    await _checked_form(request, caller_of(request))
+async def logout(request: Request, service: ServiceHere, caller: CallerHere) -> Response:
+    await _checked_form(request, caller)
     answer = RedirectResponse("/login", 303)
-    answer.delete_cookie(COOKIE, path=f"{service_of(request).base}/")
+    answer.delete_cookie(COOKIE, path=f"{service.base}/")
     return answer
 
 
@@ -222,15 +178,20 @@ def is_visitor(request: Request) -> bool:
     return getattr(request.state, "caller", None) is None
 
 
-def _page(request: Request, template: str, status: int = 200, **words: object) -> HTMLResponse:
+def _page(request: Request, template: str, status: int = 200, **words: Any) -> HTMLResponse:
     caller = getattr(request.state, "caller", None)
-    return HTMLResponse(service_of(request).pages.page(template, caller=caller, **words), status)
+    return HTMLResponse(request.app.state.service.pages.page(template, caller=caller, **words), status)
 
 
-def _live(service: WebService, key: str, render: Callable[[], Parts]) -> StreamingResponse:
-    if service.live.watchers >= MOST_WATCHERS:  # each holds a connection, of which the service has twice as many
+def _shown(request: Request, template: str, render: Callable[[], Parts], **words: Any) -> Response:
+    """A page with parts that change; where its script asks, the stream of those parts, which visitors do not get."""
+    live: LivePages = request.app.state.service.live
+    if "text/event-stream" not in request.headers.get("accept", "") or is_visitor(request):
+        return _page(request, template, parts=render(), **words)
+    if live.watchers >= MOST_WATCHERS:  # each holds a connection, of which the service has twice as many
         raise ServiceBusy("too many pages are watched: this one is as it was when it came")
-    return StreamingResponse(service.live.follow(key, render), media_type="text/event-stream")
+    key = f"{request.scope['path']}?{request.url.query}"
+    return StreamingResponse(live.follow(key, render), media_type="text/event-stream")
 
 
 def error_page(request: Request, status: int, title: str, error: VcdlError | str) -> HTMLResponse:

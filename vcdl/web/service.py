@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from fastapi import Request
+from fastapi import Depends, Request
 from fastapi.responses import FileResponse
 
 from vcdl.errors import GridError, JobError, RunFolderError, VcdlError, folder_errors, start_cure
@@ -221,21 +221,32 @@ def _resume_in_a_process(folder: RunFolder) -> None:
         raise GridError(f"{folder.path.name} does not go on: resume.log in its folder says why")
 
 
-def service_of(request: Request) -> WebService:
+async def service_of(request: Request) -> WebService:
     """The service that a request is for."""
     service: WebService = request.app.state.service
     return service
 
 
-def caller_of(request: Request) -> Caller:
+async def caller_of(request: Request) -> Caller:
     """The caller."""
     caller: Caller = request.state.caller
     return caller
 
 
-def needs(request: Request, role: Role) -> Caller:
+ServiceHere = Annotated[WebService, Depends(service_of)]
+CallerHere = Annotated[Caller, Depends(caller_of)]
+
+
+def needs(caller: Caller, role: Role) -> Caller:
     """The caller, if it has a role. Raises Forbidden."""
-    caller = caller_of(request)
     if caller.role < role:
         raise Forbidden(f"{caller.name} may only read here: this needs the role {role.name.lower()}")
     return caller
+
+
+async def _submitter(caller: CallerHere) -> Caller:
+    return needs(caller, Role.SUBMITTER)
+
+
+SubmitterHere = Annotated[Caller, Depends(_submitter)]
+"""The caller, who has that role."""

@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from vcdl.errors import JobError, folder_errors
 from vcdl.job import load_job, save_job
@@ -55,8 +55,9 @@ _OPEN_BYTES = 50 << 30
 class SentFile:
     """A file of a submission."""
 
-    name: str
-    chunks: tuple[str, ...]
+    name: Annotated[str, Field(max_length=100)]
+    chunks: Annotated[tuple[str, ...], Field(max_length=10_000)]
+    """Its content, by the SHA-256 of its pieces."""
 
 
 class Submissions:

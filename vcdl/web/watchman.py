@@ -12,26 +12,20 @@ from vcdl.files.atomic import whole_file
 from vcdl.journal.hosts import HostState
 from vcdl.report.alerts import AlertChannel
 from vcdl.report.progress import rolled_back_words
-from vcdl.report.wording import duration
 from vcdl.run.job_rows import JobRow
 from vcdl.run.reading import RunState
 from vcdl.run.store_claim import asked_settings
 from vcdl.stores.open import open_store
 from vcdl.web.catalogue import JobCatalogue
+from vcdl.web.job_page import standstill
 from vcdl.web.job_view import JobView
 from vcdl.web.overview import banned_hosts
 from vcdl.web.sessions import service_folder
 
 _EVERY_S = 15.0
-_STALLED_S = 1800.0
-"""A running job without an event for so long has stalled."""
 _STORES_EVERY = 4
 """Looks from one question to a store to the next."""
 _OUT = (HostState.QUARANTINED, HostState.CONVICTED)
-_NOBODY = {
-    RunState.WAITING: "nobody works on it: the project's work generator does not run, or cannot go on with it",
-    RunState.KILLED: "its process died without recording a pause: `vcdl resume` goes on",
-}
 _log = logging.getLogger("vcdl.web")
 
 
@@ -93,13 +87,9 @@ class Watchman:
             yield "done", how_far
 
     def _causes(self, view: JobView, now_s: float) -> Iterator[tuple[str, str]]:
-        state, report = view.standing.state, view.report
-        if state in _NOBODY:
-            yield "stalled", _NOBODY[state]
-        silent_s = now_s - report.history.last_s
-        if state is RunState.RUNNING and report.history.last_s and silent_s > _STALLED_S:
-            yield "stalled", f"nothing has happened for {duration(silent_s)}"
-        if collapses := [one for one in report.history.rollbacks if not one.host]:  # each is a cause of its own
+        if words := standstill(view, view.standing.state, now_s):
+            yield "stalled", words
+        if collapses := [one for one in view.report.history.rollbacks if not one.host]:  # each is a cause of its own
             yield f"collapsed at version {collapses[-1].collapsed}", rolled_back_words(collapses[-1])
         if view.job.is_for_strangers:
             for name in view.hosts.hosts:

@@ -1,5 +1,5 @@
 "use strict";
-// Fills the parts of a page that change. A page is whole without it.
+// Fills the parts of a page that change: its own address tells them, as a stream. A page is whole without it.
 const live = document.querySelector("[data-live]");
 const connection = document.getElementById("connection");
 
@@ -32,7 +32,7 @@ function fill(parts) {
 }
 
 if (live !== null) {
-  const source = new EventSource(live.dataset.live);
+  const source = new EventSource(location.href);
   source.addEventListener("open", () => say(""));
   source.addEventListener("error", () => say("not connected: trying again"));
   source.addEventListener("parts", (event) => fill(JSON.parse(event.data)));
