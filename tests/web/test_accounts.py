@@ -77,7 +77,7 @@ def test_a_reader_of_pages_has_no_buttons_that_work(tmp_path: Path) -> None:
 def test_who_asks_too_often_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now_s)
-    rate = RequestRate()
+    rate = RequestRate(300, 50)
     assert [rate.is_too_high("ada") for _ in range(301)] == [False] * 300 + [True]
     assert not rate.is_too_high("bob")
     now_s = 1.0

@@ -48,8 +48,9 @@ def test_hosts_of_open_jobs_are_there_those_with_trouble_first(tmp_path: Path) -
     sent = (31, WorkunitSent("demo_e0002_s000_a0_v000002", HOSTILE, 1))
     make_run(tmp_path / "demo", recorded([*FIRST_SESSION, sent]), finished=False)
     make_run(tmp_path / "finished")
+    make_run(tmp_path / "same_hosts", recorded(FIRST_SESSION), finished=False)
     page = asking(tmp_path).get("/hosts").text
-    assert "hosts with work of open jobs" in page
+    assert "3 hosts with work of open jobs, a row for each host and job" in page
     assert "&lt;img src=x" in page
     assert "<img" not in page
     assert "/jobs/demo" in page

@@ -10,6 +10,7 @@ from tests.run_folders import DEMO, make_run
 from tests.web.asking import asking
 from vcdl.job import save_job
 from vcdl.journal.events import UpdateRefused, WorkunitFailed, WorkunitSent
+from vcdl.run.folder import RunLock
 from vcdl.run.job_rows import JobRow
 from vcdl.run.kind import BOINC
 from vcdl.web.catalogue import PAGE, JobCatalogue
@@ -97,6 +98,40 @@ def test_a_job_that_nobody_works_on_says_since_when_and_what_to_do_first(tmp_pat
         assert "1 of 2 epochs done; time left: not known while nobody works on it" in page
         assert re.search(r"<span>last event at [-\d :]+, \d+ h \d+ min ago</span>", page)
         assert "Told again when the trouble above is mended." in page
+
+
+def test_a_job_that_is_run_but_stands_still_says_so(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "demo", recorded(FIRST_SESSION[:-1]), finished=False, host=BOINC)
+    with RunLock(run):
+        page = asking(tmp_path).get("/jobs/demo").text
+    assert ">running</span>" in page
+    assert re.search(
+        r"Nothing has happened since [-\d :]+, \d+ h \d+ min ago: it is run, but no host brings work", page
+    )
+
+
+def test_the_list_says_on_which_jobs_nobody_works(tmp_path: Path) -> None:
+    make_run(tmp_path / "waiting", recorded(FIRST_SESSION[:-1]), finished=False, host=BOINC)
+    make_run(tmp_path / "over")
+    page = asking(tmp_path).get("/").text
+    assert re.findall(r'<tr id="job-(\w+)".*?>(nobody works on it|–)</td>', page, re.S) == [
+        ("waiting", "nobody works on it"),
+        ("over", "–"),
+    ]
+
+
+def test_hosts_of_the_stream_are_in_the_order_of_their_numbers_and_the_idle_strip_has_its_words(tmp_path: Path) -> None:
+    sent = [
+        (31.0 + number, WorkunitSent(f"demo_e0002_s{number:03d}_a0_v000002", f"host-{number}", 1))
+        for number in (2, 10, 9)
+    ]
+    lost = [(60.0, WorkunitFailed(event.workunit, "gone")) for _, event in sent]
+    events = [*FIRST_SESSION[:-1], *sent, *lost]
+    make_run(tmp_path / "demo", recorded(events), finished=False, host=BOINC)
+    page = asking(tmp_path).get("/jobs/demo").text
+    rows = re.findall(r'<th scope="row">([\w-]+)</th><td><svg', page)
+    assert rows == ["host-2", "host-9", "host-10", "worker-1", "worker-2"]
+    assert '<span class="key idle"></span>nothing happened' in page
 
 
 HOSTILE = '<img src=x onerror="alert(1)">'

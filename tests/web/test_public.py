@@ -163,5 +163,5 @@ def test_all_visitors_together_are_bounded_and_their_addresses_are_not_kept_for_
     rate = guard.RequestRate(2, 1)
     assert not any(rate.is_too_high(str(number)) for number in range(guard._ADDRESSES + 50))
     assert len(rate._left) == guard._ADDRESSES
-    everybody = guard.RequestRate(3, 0)
+    everybody = guard.RequestRate(3, 1e-9)
     assert [everybody.is_too_high("") for _ in range(4)] == [False, False, False, True]

@@ -57,9 +57,8 @@ def serve(order: ServiceOrder) -> ExitCode:
     from vcdl.files.atomic import atomic_write
     from vcdl.run.failure import describe_error
     from vcdl.run.finding import shown
-    from vcdl.web.app import bound, create_app
+    from vcdl.web.app import bound, create_app, mounted
     from vcdl.web.app import serve as answer
-    from vcdl.web.mounted import Mounted
     from vcdl.web.service import WebService
     from vcdl.web.sessions import service_folder
 
@@ -86,7 +85,7 @@ def serve(order: ServiceOrder) -> ExitCode:
         Watchman(service.catalogue, channel).begin()
     service.submissions.begin_those_left()
     app = create_app(service, describe_error, [*order.host_names, name])
-    answer(Mounted(app, order.base) if order.base else app, listener, order.behind_tls or bool(order.base))
+    answer(mounted(app, order.base) if order.base else app, listener, order.behind_tls or bool(order.base))
     return ExitCode.OK
 
 

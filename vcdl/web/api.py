@@ -14,9 +14,8 @@ from starlette.background import BackgroundTask
 from vcdl.errors import VcdlError
 from vcdl.files.version import __version__
 from vcdl.journal.events import Recorded
-from vcdl.run.job_rows import JobRow
 from vcdl.run.reading import RunState
-from vcdl.web.catalogue import PAGE, NoSuchJobError, UnreadableJob
+from vcdl.web.catalogue import PAGE, NoSuchJobError
 from vcdl.web.job_page import feed_of
 from vcdl.web.live import EVERY_S, sse
 from vcdl.web.served_commands import CommandRequest
@@ -28,6 +27,9 @@ _MOST_EVENTS = 1000
 _PING_S = 15.0
 _ROW = 2**63 - 1
 Name = Annotated[str, Path(max_length=64, description="the job's name")]
+CommandName = Annotated[str, Path(max_length=20)]
+Digest = Annotated[str, Path(max_length=64)]
+Digests = Annotated[list[str], Body(max_length=10_000)]
 After = Annotated[int, Query(ge=0, le=_ROW, description="the journal's row after which to begin")]
 
 
@@ -54,13 +56,9 @@ class Command(BaseModel):
     """A job that is not there yet, for `plan` and `profile`."""
 
 
-class Json(Response):
+def _json(content: Any) -> Response:
     """JSON in which numbers that are not finite are null."""
-
-    media_type = "application/json"
-
-    def render(self, content: Any) -> bytes:
-        return msgspec.json.encode(content)
+    return Response(msgspec.json.encode(content), media_type="application/json")
 
 
 @router.get("/version")
@@ -78,25 +76,27 @@ def jobs(
 ) -> Response:
     """All jobs, the open ones first; `after` is the cursor that the page before gave."""
     page = service.catalogue.page(after, limit, state)
-    return Json({"jobs": [_row(row) for row in page.rows], "after": page.after, "count": page.jobs, "open": page.open})
+    return _json(
+        {"jobs": [row.fields() for row in page.rows], "after": page.after, "count": page.jobs, "open": page.open}
+    )
 
 
 @router.get("/jobs/{name}")
 def job(service: ServiceHere, name: Name) -> Response:
     """The keys of `vcdl status --json`, the journal's last row that is in them, and figures and events in sentences."""
     if service.submissions.is_beginning(name):
-        return Json({"job": name, "state": "beginning"})
+        return _json({"job": name, "state": "beginning"})
     try:
         view = service.catalogue.view(name)
     except NoSuchJobError:
         if failure := service.submissions.failure(name):
-            return Json({"job": name, "state": "failed", "error": failure})
+            return _json({"job": name, "state": "failed", "error": failure})
         raise
     with view.current():
         standing = view.standing
         feed = [{"time_s": line.time_s, "words": line.words} for line in reversed(feed_of(view))]
         shown = {"folder": name, "last_event": view.last_id, "figures": standing.figures(), "feed": feed}
-        return Json({**standing.fields(), **shown})
+        return _json({**standing.fields(), **shown})
 
 
 @router.get("/jobs/{name}/events")
@@ -105,7 +105,7 @@ def events(
 ) -> Response:
     """The events of a job's journal after a row, in order; `next` is the row to go on from."""
     found, _ = _rows(service, name, after, limit)
-    return Json({"events": [_event(one) for one in found], "next": found[-1].id if found else after})
+    return _json({"events": [_event(one) for one in found], "next": found[-1].id if found else after})
 
 
 @router.get("/jobs/{name}/events/stream", response_class=StreamingResponse)
@@ -119,17 +119,13 @@ async def events_stream(
 
 
 @router.post("/chunks", status_code=200)
-def missing_chunks(
-    service: ServiceHere, _caller: SubmitterHere, names: Annotated[list[str], Body(max_length=10_000)]
-) -> dict[str, list[str]]:
+def missing_chunks(service: ServiceHere, _caller: SubmitterHere, names: Digests) -> dict[str, list[str]]:
     """The chunks among these that the service does not have."""
     return {"missing": service.chunks.missing(names)}
 
 
 @router.put("/chunks/{digest}", status_code=204)
-async def put_chunk(
-    request: Request, service: ServiceHere, _caller: SubmitterHere, digest: Annotated[str, Path(max_length=64)]
-) -> None:
+async def put_chunk(request: Request, service: ServiceHere, _caller: SubmitterHere, digest: Digest) -> None:
     """Keep a chunk of at most 8 MiB, named by its SHA-256."""
     await asyncio.to_thread(service.chunks.put, digest, await request.body())
 
@@ -158,16 +154,14 @@ def resume(service: ServiceHere, caller: CallerHere, name: Name) -> dict[str, st
 
 
 @router.post("/commands/{command}")
-def run_command(
-    service: ServiceHere, caller: CallerHere, command: Annotated[str, Path(max_length=20)], asked: Command
-) -> Response:
+def run_command(service: ServiceHere, caller: CallerHere, command: CommandName, asked: Command) -> Response:
     """Run `status`, `profile`, `plan`, `compare`, `hosts`, `plot`, `export`, `set`, `stop`, `resume`, `hosts ban` or
     `hosts unban` here: `{"output": …, "errors": …, "exit_code": …, "file": …}`.
     """
     sent = asked.new
     new = None if sent is None else service.submissions.looked_at(sent.job, sent.files)
     wanted = CommandRequest(command, asked.arguments, asked.options, asked.output, asked.columns, new)
-    return Json(asdict(service.run_command(caller, wanted)))
+    return _json(asdict(service.run_command(caller, wanted)))
 
 
 @router.get("/outputs/{folder}/{name}", response_class=FileResponse)
@@ -182,12 +176,6 @@ def output(service: ServiceHere, folder: str, name: str) -> FileResponse:
 def file(service: ServiceHere, name: Name, file: str) -> FileResponse:
     """A file that a run leaves behind: the model, its results, its curves."""
     return service.file(name, file)
-
-
-def _row(row: JobRow | UnreadableJob) -> dict[str, Any]:
-    if isinstance(row, UnreadableJob):
-        return {"job": row.job, "state": None, "error": row.error}
-    return row.fields()
 
 
 def _event(recorded: Recorded) -> dict[str, Any]:

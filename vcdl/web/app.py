@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vcdl.errors import ExitCode, GridError, VcdlError, without_passwords
@@ -30,7 +30,6 @@ PORT = 8630
 _MOST_CONNECTIONS = 1000
 _END_S = 2
 """Seconds that open streams have at the end of the service."""
-_TOLD_TO_VISITORS = (404, 405)
 _log = logging.getLogger("vcdl.web")
 
 Describe = Callable[[Exception], tuple[str, ExitCode]]
@@ -39,7 +38,14 @@ Describe = Callable[[Exception], tuple[str, ExitCode]]
 
 def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = ()) -> FastAPI:
     """The application. `hosts`: names, beside this machine's own, under which it is reached."""
-    app = FastAPI(title="VCDL", version=__version__, docs_url=None, redoc_url=None, openapi_url="/api/v1/openapi.json")
+    app = FastAPI(
+        title="VCDL",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+        redirect_slashes=False,
+    )
     app.state.service = service
     app.include_router(api.router)
     app.include_router(pilots.router)
@@ -85,17 +91,30 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
         _log.error("%s %s: %s", request.method, request.url.path, words)
         return _answer(request, 500, words, code)
 
-    app.add_middleware(Guard, doors=service, hosts=hosts)
+    app.add_middleware(Guard, service=service, hosts=hosts)
     return app
 
 
 def _answer(request: Request, status: int, words: str, code: ExitCode | None = None) -> Response:
     """An error, as a page where a person asks; a visitor is not told what may name a file of the server."""
-    if routes.is_visitor(request) and status not in _TOLD_TO_VISITORS:
+    if routes.is_visitor(request) and status not in (404, 405):
         words = "this cannot be shown now"
     if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
         return problem(status, words, code)
     return routes.error_page(request, status, HTTPStatus(status).phrase, words)
+
+
+def mounted(app: ASGIApp, base: str) -> ASGIApp:
+    """The application below a path of a web server's, such as /lab_vcdl; whatever is not below it is not there."""
+
+    async def below(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            is_below = scope["path"].startswith(f"{base}/")
+            path = scope["path"].removeprefix(base) if is_below else "/nothing-here"
+            scope = {**scope, "path": path, "raw_path": path.encode()}
+        await app(scope, receive, send)
+
+    return below
 
 
 def bound(address: str, port: int) -> socket.socket:

@@ -36,6 +36,10 @@ class UnreadableJob:
     job: str
     error: str
 
+    def fields(self) -> dict[str, str | None]:
+        """The keys of `vcdl jobs --json` that are known of it."""
+        return {"job": self.job, "state": None, "error": self.error}
+
 
 @dataclass(frozen=True)
 class JobPage:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -36,20 +37,17 @@ def policy(nonce: str = "") -> str:
     )
 
 
-_HEADERS = [
-    (b"content-security-policy", policy().encode()),
-    (b"x-frame-options", b"DENY"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
-]
+_HEADERS = {
+    "content-security-policy": policy(),
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
 _OF_WORKERS = re.compile(r"/api/v1/(pools/.*|version)")
 """All that a token of the role worker opens; `vcdl login` tries a token by asking for the version."""
-_STATIC = "/static/"
-"""What changes with a new version alone: a browser may keep it, and asks whether it is the newest."""
-_PUBLIC = re.compile(rf"/login|/healthz|{_STATIC}[a-z.]+\.(css|js|svg)")
+_PUBLIC = re.compile(r"/login|/healthz|/static/[a-z.]+\.(css|js|svg)")
 _VISITED = re.compile(r"/|/jobs/[^/]+")
 """All that somebody without a session or a token gets of a public service."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -61,8 +59,8 @@ _BODY_WAIT_S = 30.0
 """The longest that a body may stand still."""
 _BODY_S = 600.0
 """The longest that it may take."""
-_TRIES, _PER_S = 10, 60.0
-"""Failed logins of an address in so many seconds."""
+FAILED_LOGINS = 10.0, 10 / 60
+"""Failed logins of an address at once and a second."""
 _ADDRESSES = 10_000
 
 _BURST, _STEADY = 300.0, 50.0
@@ -71,54 +69,46 @@ _VISITS, _STEADY_VISITS, _ALL_VISITS = 60.0, 5.0, 20.0
 """Requests of a visitor's address at once and a second, and of all visitors together a second."""
 
 
-class FailedLogins:
-    """Counts failed logins by address, and says when there were too many."""
-
-    def __init__(self) -> None:
-        self._failed: OrderedDict[str, list[float]] = OrderedDict()
-
-    def wait_s(self, address: str) -> float:
-        """Seconds until this address may try again; 0: now."""
-        now_s = time.monotonic()
-        recent = [at_s for at_s in self._failed.get(address, ()) if at_s > now_s - _PER_S]
-        return recent[-_TRIES] + _PER_S - now_s if len(recent) >= _TRIES else 0.0
-
-    def note(self, address: str) -> None:
-        """Another one has failed."""
-        self._failed[address] = [*self._failed.pop(address, [])[-_TRIES:], time.monotonic()]
-        if len(self._failed) > _ADDRESSES:
-            self._failed.popitem(last=False)
-
-
 class RequestRate:
-    """Says which callers ask too often."""
+    """Says who asks too often: each has a number of requests at once, which grows again with time."""
 
-    def __init__(self, burst: float = _BURST, steady: float = _STEADY) -> None:
+    def __init__(self, burst: float, steady: float) -> None:
         """`burst`, `steady`: requests that one may make at once, and a second."""
         self._burst = burst
         self._steady = steady
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """Caller → what it has left, and when that was so."""
 
-    def is_too_high(self, caller: str) -> bool:
-        """Count a request."""
-        now_s = time.monotonic()
-        left, at_s = self._left.pop(caller, (self._burst, now_s))
-        left = min(self._burst, left + (now_s - at_s) * self._steady)
-        self._left[caller] = max(0.0, left - 1.0), now_s
+    def wait_s(self, caller: str) -> float:
+        """Seconds until it may ask again; 0: now."""
+        return max(0.0, (1.0 - self._left_of(caller)) / self._steady)
+
+    def note(self, caller: str) -> None:
+        """Count a request; only so many callers are remembered, those that asked last."""
+        self._left[caller] = max(0.0, self._left_of(caller) - 1.0), time.monotonic()
+        self._left.move_to_end(caller)
         if len(self._left) > _ADDRESSES:
             self._left.popitem(last=False)
-        return left < 1.0
+
+    def is_too_high(self, caller: str) -> bool:
+        """Count a request, and say whether there were too many."""
+        is_too_high = self.wait_s(caller) > 0
+        self.note(caller)
+        return is_too_high
+
+    def _left_of(self, caller: str) -> float:
+        left, at_s = self._left.get(caller, (self._burst, 0.0))
+        return min(self._burst, left + (time.monotonic() - at_s) * self._steady)
 
 
 class Guard:
     """The outermost layer of the service."""
 
-    def __init__(self, app: ASGIApp, doors: "WebService", hosts: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, service: "WebService", hosts: Collection[str] = ()) -> None:
         """`hosts`: names beside those of this machine under which the service is reached."""
         self._app = app
-        self._doors = doors
-        self._rate = RequestRate()
+        self._service = service
+        self._rate = RequestRate(_BURST, _STEADY)
         self._visits = RequestRate(_VISITS, _STEADY_VISITS)
         self._all_visits = RequestRate(_BURST, _ALL_VISITS)
         self._hosts = frozenset((*LOOPBACK, *(host.lower() for host in hosts)))
@@ -132,10 +122,11 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = {name for name, _ in message["headers"]}
-                more = [(b"cache-control", b"no-cache")] if scope["path"].startswith(_STATIC) else []
-                more += [one for one in _HEADERS if one[0] not in (*given, *(name for name, _ in more))]
-                message["headers"] = [*message["headers"], *more]
+                headers = MutableHeaders(scope=message)
+                keeps = scope["path"].startswith("/static/")  # if the browser asks whether it is the newest
+                headers.setdefault("cache-control", "no-cache" if keeps else "no-store")
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         if refusal is not None:
@@ -159,8 +150,12 @@ class Guard:
         if _PUBLIC.fullmatch(path):
             return None
         if caller is None:
-            is_visit = self._doors.is_public and method == "GET" and "authorization" not in asked.headers
-            return self._visited(asked) if is_visit and _VISITED.fullmatch(path) else why
+            is_visit = self._service.is_public and method == "GET" and "authorization" not in asked.headers
+            if not is_visit or not _VISITED.fullmatch(path):
+                return why
+            if self._visits.is_too_high(_address(asked)) or self._all_visits.is_too_high(""):
+                return problem(429, "there are too many visitors: try again in a minute")
+            return None
         if caller.role is Role.WORKER and not _OF_WORKERS.fullmatch(path):
             return problem(403, f"{caller.name} may only train for pools: this token is of the role worker")
         if self._rate.is_too_high(caller.name):
@@ -169,39 +164,33 @@ class Guard:
             return None
         if asked.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return problem(403, "this form was sent by another site: use the page of this service")
-        # A form brings the token in its body, where vcdl.web.pages looks; whatever else does, in a header.
+        # A form brings the token in its body, where vcdl.web.routes looks; whatever else does, in a header.
         given = asked.headers.get("x-csrf-token", "")
         is_form = asked.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
         if path.startswith("/api/") or not is_form:
             return None if is_same(given, caller.csrf) else problem(403, "the header X-CSRF-Token is missing or wrong")
         return None
 
-    def _visited(self, asked: HTTPConnection) -> Response | None:
-        """The answer to a visitor where there are too many; None: there are not."""
-        if self._visits.is_too_high(_address(asked)) or self._all_visits.is_too_high(""):
-            return problem(429, "there are too many visitors: try again in a minute")
-        return None
-
     def _caller(self, asked: HTTPConnection) -> tuple[Caller | None, Response]:
         """The caller, and the answer to an unknown one."""
-        address, failed = _address(asked), self._doors.failed
+        address, failed = _address(asked), self._service.failed
         given = asked.headers.get("authorization", "")
         if given:
             if (wait_s := failed.wait_s(address)) > 0:
                 return None, too_many(wait_s)
-            caller = self._doors.caller_of_token(given.removeprefix("Bearer ").strip())
+            caller = self._service.caller_of_token(given.removeprefix("Bearer ").strip())
             if caller is None:
                 failed.note(address)
             return caller, problem(401, "this token is unknown, expired or revoked: ask the operator for another")
         cookie = asked.cookies.get(COOKIE, "")
-        subject = self._doors.sessions.subject(cookie) if cookie else None
-        caller = None if subject is None else self._doors.caller_of_subject(subject)
+        subject = self._service.sessions.subject(cookie) if cookie else None
+        caller = None if subject is None else self._service.caller_of_subject(subject)
         if caller is not None:
-            return replace(caller, csrf=self._doors.sessions.csrf(cookie)), Response()
+            return replace(caller, csrf=self._service.sessions.csrf(cookie)), Response()
         path = asked.scope["path"]
         if path.startswith("/api/") or path == "/metrics":
             return None, problem(401, "a token is needed: `Authorization: Bearer vcdl_…`, as `vcdl login` keeps one")
-        return None, RedirectResponse(f"/login?next={quote(path)}", 303)
+        return None, RedirectResponse(f"{self._service.base}/login?next={quote(path)}", 303)
 
 
 def _address(asked: HTTPConnection) -> str:

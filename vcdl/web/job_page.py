@@ -4,11 +4,10 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from importlib import resources
 from itertools import groupby, islice
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from vcdl.errors import GridError, printable
@@ -30,24 +29,10 @@ PARTS = ("trains", "head", "trouble", "figures", "curves", "stream", "staleness"
 _PUBLIC_FIGURES = ("epoch", "subtasks", "staleness", "running for", "speed")
 _AFTER_TROUBLE = "told again when the trouble above is mended."
 """Stands in for the sentence on speed, which would draw the eye from what is to be done first."""
-_GIVEN_UP = "The job was given up: a shard was tried in vain."
 _STALLED_S = 1800.0
 """A running job without an event for so long has stalled."""
 _CAN_STOP = (RunState.RUNNING, RunState.WAITING)
 _CAN_RESUME = (RunState.PAUSED, RunState.KILLED, RunState.FAILED)
-
-
-def _source(name: str) -> str:
-    return (resources.files("vcdl.web") / "templates" / name).read_text(encoding="utf-8")
-
-
-def _environment() -> Environment:
-    found = Environment(
-        loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    found.filters |= {"prose": _prose, "duration": duration, "clock": _clock, "printable": printable}
-    found.globals |= {"version": __version__, "sparkline": sparkline}
-    return found
 
 
 def _job_facts(view: JobView, is_public: bool) -> dict[str, Any]:
@@ -60,7 +45,7 @@ def _job_facts(view: JobView, is_public: bool) -> dict[str, Any]:
     if is_public:
         shown = {label: words for label, words in figures.items() if label in _PUBLIC_FIGURES}
         figures = {**shown, **measured_figures(standing.goal, report)}
-    trouble = (_public_trouble if is_public else _trouble)(view, row.state)
+    trouble = _trouble(view, row.state, is_public)
     there = [] if is_public else [name for name in FILES if (view.folder.path / name).is_file()]
     return {
         "name": view.folder.path.name,
@@ -75,7 +60,11 @@ def _job_facts(view: JobView, is_public: bool) -> dict[str, Any]:
         "charts": [chart for chart in (measure_chart(report), loss_chart(report)) if chart is not None],
         "stream": _stream(view, standing, is_public),
         "staleness": staleness_chart(view.stream.staleness, len({span.host for span in view.stream.ended})),
-        "sentence": "" if is_public else _AFTER_TROUBLE if trouble else view.sentence() or "not known yet.",
+        "sentence": ""
+        if is_public
+        else _AFTER_TROUBLE
+        if trouble
+        else view.profile.sentence(view.job) or "not known yet.",
         "feed": feed_of(view, is_public),
         "settings": {} if is_public else own_settings(view.job),
         "files": [(name, FILES[name][0]) for name in there],
@@ -97,15 +86,17 @@ class Pages:
     """Renders pages."""
 
     def __init__(self, has_fleets: bool = False, base: str = "", is_public: bool = False) -> None:
-        self._environment = _environment()
         ways = [("/", "Jobs"), ("/hosts", "Hosts"), ("/server", "Server"), *([("/fleets", "Fleets")] * has_fleets)]
-        self._environment.globals |= {
-            "ways": ways,
-            "here": "",
-            "base": base,
-            "is_public": is_public,
-            "has_zoom": HAS_BOKEH,
-        }
+        self._environment = Environment(
+            loader=PackageLoader("vcdl.web"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters |= {"prose": _prose, "duration": duration, "clock": _clock, "printable": printable}
+        self._environment.globals |= {"version": __version__, "sparkline": sparkline, "has_zoom": HAS_BOKEH}
+        self._environment.globals |= {"ways": ways, "here": "", "base": base, "is_public": is_public}
 
     def page(self, template: str, **words: Any) -> str:
         """A whole page."""
@@ -177,12 +168,15 @@ def _nobody_works(view: JobView) -> str:
     )
 
 
-def _trouble(view: JobView, state: RunState) -> list[str]:
-    """News that a person should see first, the worst first; empty: all is well."""
-    totals = view.report.totals
-    found = [_GIVEN_UP] if state is RunState.FAILED else []
+def _trouble(view: JobView, state: RunState, is_public: bool) -> list[str]:
+    """News that a person should see first, the worst first; empty: all is well. `is_public`: without causes."""
+    totals, found = view.report.totals, []
+    if state is RunState.FAILED:
+        found.append("The job was given up: a shard was tried in vain.")
     if words := standstill(view, state, time.time()):
-        found.append(words)
+        found.append(f"{words.partition(': ')[0]}." if is_public else words)
+    if is_public:
+        return found
     if totals.evaluator_death is not None:
         reason = printable(totals.evaluator_death.reason)
         found.append(f"The evaluator died ({reason}): accuracy is measured later.")
@@ -205,12 +199,6 @@ def standstill(view: JobView, state: RunState, now_s: float) -> str:
             f"Nothing has happened since {_clock(last_s)}, {_ago(last_s, now_s)}: it is run, but no host brings work."
         )
     return ""
-
-
-def _public_trouble(view: JobView, state: RunState) -> list[str]:
-    if words := standstill(view, state, time.time()).partition(": ")[0]:
-        return [f"{words}."]
-    return [_GIVEN_UP] if state is RunState.FAILED else []
 
 
 def _since(view: JobView) -> str:
@@ -241,7 +229,7 @@ def feed_of(view: JobView, is_public: bool = False) -> list[FeedLine]:
     """The newest sentences first; `is_public`: those of epochs alone."""
     report, goal = view.report, view.standing.goal
     epochs = [
-        FeedLine(0, report.history.closed[one.epoch].time_s, printable(epoch_words(goal, report, one)))
+        FeedLine(report.history.closed[one.epoch].time_s, printable(epoch_words(goal, report, one)))
         for one in report.epochs[-_FEED:]
     ]
     lines = sorted([*(() if is_public else view.feed), *epochs], key=lambda line: line.time_s, reverse=True)

@@ -42,8 +42,6 @@ Signature = tuple[tuple[int, int] | None, ...]
 class FeedLine:
     """A sentence of a job's feed."""
 
-    row: int
-    """The journal's row that it is about."""
     time_s: float
     """Unix time."""
     words: str
@@ -71,7 +69,7 @@ class JobView:
         self._folds: tuple[KeptState[Any], ...] = ()
         self._signature: Signature | None = None
         self._lock = threading.RLock()
-        self._profile = _ProfileReader(folder)
+        self.profile = ProfileReader(folder)
 
     @contextmanager
     def current(self) -> Iterator["JobView"]:
@@ -98,15 +96,6 @@ class JobView:
     def row(self) -> JobRow:
         """Its row in the list. Raises RunFolderError, JobError, JournalError."""
         return JobRow.of(self.standing, self.hosts)
-
-    def sentence(self) -> str:
-        """The sentence of `vcdl profile` of some seconds ago; empty at first, as a call only begins to add it up."""
-        return self._profile.sentence(self.job)
-
-    def stages(self) -> dict[str, tuple[int, float]]:
-        """Stage → subtasks that were folded in and their seconds in it, as of some seconds ago; empty at first."""
-        self._profile.sentence(self.job)
-        return self._profile.stages
 
     def rows_after(self, after: int, limit: int) -> list[Recorded]:
         """Rows behind one, in order: from memory where many follow a job, from the journal otherwise.
@@ -154,10 +143,10 @@ def _feed_line(recorded: Recorded, before: SubtaskStream) -> FeedLine | None:
         case WorkunitFailed():
             host, cause = before.host_of(event.workunit), f"lost, {event.reason}"
     words = event_words(event, host=host)
-    return None if words is None else FeedLine(recorded.id, recorded.time_s, printable(words), cause, printable(host))
+    return None if words is None else FeedLine(recorded.time_s, printable(words), cause, printable(host))
 
 
-class _ProfileReader:
+class ProfileReader:
     """The profile of a run, added up beside what waits for an answer: a long journal takes a minute at first."""
 
     def __init__(self, folder: RunFolder) -> None:
@@ -166,9 +155,11 @@ class _ProfileReader:
         self._due_s = 0.0
         self._words = ""
         self.stages: dict[str, tuple[int, float]] = {}
+        """Stage → subtasks that were folded in and their seconds in it, as of the last call of `sentence`."""
         self._busy = threading.Lock()
 
     def sentence(self, job: Job) -> str:
+        """The sentence of `vcdl profile` of some seconds ago; empty at first, as a call only begins to add it up."""
         if time.monotonic() >= self._due_s and self._busy.acquire(blocking=False):
             threading.Thread(target=self._read, args=(job,), name="vcdl-profile", daemon=True).start()
         return self._words

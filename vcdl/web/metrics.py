@@ -7,7 +7,7 @@ had over the years would be thousands of series.
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -70,18 +70,14 @@ class _Collector:
         for state, count in sorted(states.items()):
             jobs.add_metric([state], count)
         yield jobs
-        yield from families.all
+        yield from families.by_name.values()
 
 
 class _Families:
     """The metrics of single jobs."""
 
     def __init__(self) -> None:
-        self._families: dict[str, Metric] = {}
-
-    @property
-    def all(self) -> Iterable[Metric]:
-        return self._families.values()
+        self.by_name: dict[str, Metric] = {}
 
     def add(self, view: JobView) -> None:
         """The metrics of one job."""
@@ -130,20 +126,21 @@ class _Families:
             self._counter("vcdl_updates_refused", "Uploads that were refused.", {"job": job, "refusal": refusal}, count)
         self._summary("vcdl_update_staleness_versions", "Staleness of updates.", {"job": job}, totals.applied,
                       totals.staleness_sum)  # fmt: skip
-        for stage, (count, seconds) in view.stages().items():
+        view.profile.sentence(settings)  # which has the stages of some seconds ago kept up
+        for stage, (count, seconds) in view.profile.stages.items():
             self._summary("vcdl_subtask_stage_seconds", "Seconds of subtasks by stage.",
                           {"job": job, "stage": stage}, count, seconds)  # fmt: skip
 
     def _gauge(self, name: str, what: str, labels: dict[str, str], value: float | None) -> None:
         if value is not None:
-            family = self._families.setdefault(name, GaugeMetricFamily(name, what, labels=list(labels)))
+            family = self.by_name.setdefault(name, GaugeMetricFamily(name, what, labels=list(labels)))
             family.add_sample(name, labels, value)
 
     def _counter(self, name: str, what: str, labels: dict[str, str], value: float) -> None:
-        family = self._families.setdefault(name, CounterMetricFamily(name, what, labels=list(labels)))
+        family = self.by_name.setdefault(name, CounterMetricFamily(name, what, labels=list(labels)))
         family.add_sample(f"{name}_total", labels, value)
 
     def _summary(self, name: str, what: str, labels: dict[str, str], count: int, total: float) -> None:
-        family = self._families.setdefault(name, SummaryMetricFamily(name, what, labels=list(labels)))
+        family = self.by_name.setdefault(name, SummaryMetricFamily(name, what, labels=list(labels)))
         family.add_sample(f"{name}_count", labels, count)
         family.add_sample(f"{name}_sum", labels, total)

@@ -55,6 +55,7 @@ def hosts_page(catalogue: JobCatalogue) -> list[PageSection]:
             refused, weight = host.refused.total(), view.hosts.weight(host.name) if judges else None
             speed = view.hosts.samples_per_s(host.name)
             is_banned = banned is not None and host.name in banned
+            ban = "unban" if is_banned else "ban"
             state = "banned" if is_banned else view.hosts.state(host.name).value if judges else ""
             tried = max(1, host.applied + refused + host.lost)
             trouble = (1.0 if weight is None else weight, -(refused + host.lost) / tried)
@@ -68,7 +69,7 @@ def hosts_page(catalogue: JobCatalogue) -> list[PageSection]:
                 _number(None if speed is None else f"{speed:.1f}"),
                 _number(f"{host.staleness / host.applied:.1f}" if host.applied else None),
                 _number(duration(max(0.0, now_s - host.heard_of_s)) if host.heard_of_s else None),
-                *([] if banned is None else [_ban(host.name, is_banned)]),
+                *([] if banned is None else [PageCell(ban, deed=f"/hosts/{quote(host.name, safe='')}/{ban}")]),
             )
             found.append((trouble, cells))
     found.sort(key=lambda one: one[0])
@@ -96,11 +97,6 @@ def banned_hosts(runs: Path) -> frozenset[str] | None:
         return None
 
 
-def _ban(host: str, is_banned: bool) -> PageCell:
-    deed = "unban" if is_banned else "ban"
-    return PageCell(deed, deed=f"/hosts/{quote(host, safe='')}/{deed}")
-
-
 def server_page(catalogue: JobCatalogue, watchers: int) -> list[PageSection]:
     """Backlog, speed and stores of the open jobs, the daemons of a project, and the machine. Raises RunFolderError."""
     jobs = PageSection(
@@ -126,17 +122,13 @@ def server_page(catalogue: JobCatalogue, watchers: int) -> list[PageSection]:
         )
     disk = shutil.disk_usage(catalogue.runs if catalogue.runs.is_dir() else "/")
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
-    machine = PageSection(
-        "Machine",
-        "",
-        ("what", "how much"),
-        [
-            (PageCell("free on the disk of the runs"), PageCell(f"{size(disk.free)} of {size(disk.total)}",
-                                                        "bad" if disk.free < disk.total / 20 else "")),
-            (PageCell("load of 1, 5 and 15 minutes"), PageCell(f"{load}, on {plural(os.cpu_count() or 1, 'core')}")),
-            (PageCell("browsers that watch a page"), PageCell(str(watchers))),
-        ],
-    )  # fmt: skip
+    free = PageCell(f"{size(disk.free)} of {size(disk.total)}", "bad" if disk.free < disk.total / 20 else "")
+    rows = {
+        "free on the disk of the runs": free,
+        "load of 1, 5 and 15 minutes": PageCell(f"{load}, on {plural(os.cpu_count() or 1, 'core')}"),
+        "browsers that watch a page": PageCell(str(watchers)),
+    }
+    machine = PageSection("Machine", "", ("what", "how much"), [(PageCell(what), cell) for what, cell in rows.items()])
     return [*(section for section in (jobs,) if section.rows), *_daemons(catalogue.runs), machine]
 
 
@@ -186,6 +178,7 @@ def money_words(files: Sequence[Path]) -> str:
 
 
 def _fleet(file: Path) -> PageSection:
+    from vcdl.fleet.cost import present_cost
     from vcdl.fleet.ledger import Ledger
     from vcdl.fleet.open import Fleet
 
@@ -195,8 +188,7 @@ def _fleet(file: Path) -> PageSection:
     except VcdlError as error:
         return PageSection(file.stem, str(error))
     live = [one for one in known if one.ending is None]
-    usd_per_h = sum(float(one.rates[-1].usd_per_h(one.launch.on_demand)) for one in live if one.rates)
-    spent_usd = sum(float(one.charge().paid_usd) for one in known)
+    spent_usd, usd_per_h = present_cost(Ledger(fleet.folder.ledger_file), now_s)
     budget = f" of {fleet.settings.budget_usd:g} $" if fleet.settings.budget_usd is not None else ""
     words = [f"{plural(len(live), 'instance')}, {usd_per_h:.2f} $/h, {spent_usd:.2f} ${budget} spent", state.goal.value]
     words += [f"alert: {alert}" for alert in state.alerts]
@@ -209,12 +201,10 @@ def _fleet(file: Path) -> PageSection:
     for one in [*live, *ended]:
         rate = one.rates[-1].usd_per_h(one.launch.on_demand) if one.rates else None
         ending = "live" if one.ending is None else str(one.ending)
+        kind = "on demand" if one.launch.on_demand else "preemptible"
         section.rows.append(
             (
-                PageCell(one.launch.id),
-                PageCell(one.launch.type),
-                PageCell(one.launch.zone),
-                PageCell("on demand" if one.launch.on_demand else "preemptible"),
+                *map(PageCell, (one.launch.id, one.launch.type, one.launch.zone, kind)),
                 PageCell(ending, "good" if one.ending is None else ""),
                 _number(duration(one.lifetime_s)),
                 _number(None if rate is None else f"{rate:.3f}"),

@@ -46,18 +46,11 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class StreamRow:
-    """A host's row of the stream."""
-
-    host: str
-    svg: Markup
-
-
-@dataclass(frozen=True)
 class StreamPicture:
     """The subtask stream."""
 
-    rows: list[StreamRow]
+    rows: list[tuple[str, Markup]]
+    """Each host, and its row."""
     left: str
     right: str
     """The ends of its axis."""
@@ -189,7 +182,7 @@ def stream_picture(
     found = {fate: sum(span.fate is fate for span in spans) for fate in Fate}
     return StreamPicture(
         rows=[
-            StreamRow(printable(host), _stream_row(by_host[host], begin_s, width_s, whole_s))
+            (printable(host), _stream_row(by_host[host], begin_s, width_s, whole_s))
             for host in sorted(last, key=lambda host: (len(host), host))  # host-9 before host-10
         ],
         left=f"{duration(width_s)} {'ago' if right == 'now' else 'before'}",

@@ -1,7 +1,7 @@
 """The pages of the service, and what their forms do."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 from urllib.parse import parse_qs, quote
 
@@ -13,50 +13,47 @@ from vcdl.errors import VcdlError
 from vcdl.web.catalogue import PAGE
 from vcdl.web.guard import policy, too_many
 from vcdl.web.live import MOST_WATCHERS, LivePages, Parts
-from vcdl.web.overview import fleets_page, hosts_page, money_words, server_page
+from vcdl.web.overview import PageSection, fleets_page, hosts_page, money_words, server_page
 from vcdl.web.served_commands import CommandRequest, ServiceBusy
 from vcdl.web.service import CallerHere, Forbidden, ServiceHere, SubmitterHere, WebService, needs
 from vcdl.web.sessions import COOKIE, SESSION_S, Caller, Role, is_same
-from vcdl.web.zoom import require_bokeh, zoom_item
+from vcdl.web.zoom import zoom_item
 
 router = APIRouter(include_in_schema=False)
 After = Annotated[str, Query(max_length=300)]
+Notice = Annotated[str, Query(max_length=40)]
 State = Annotated[str, Query(pattern="^(|open|finished)$")]
+
+_OVERVIEWS: Mapping[str, Callable[[WebService], list[PageSection]]] = {
+    "Hosts": lambda service: hosts_page(service.catalogue),
+    "Server": lambda service: server_page(service.catalogue, service.live.watchers),
+    "Fleets": lambda service: fleets_page(service.fleets),
+}
 
 
 @router.get("/")
 def jobs(request: Request, service: ServiceHere, after: After = "", state: State = "") -> Response:
     visits = is_visitor(request)
-    money = "" if visits else money_words(service.fleets)
-
-    def parts() -> Parts:
-        return service.pages.list_parts(service.catalogue.page(after, PAGE, state), visits)
-
-    return _shown(request, "jobs.html", parts, here="/", after=after, state=state, money=money)
+    words = {"here": "/", "after": after, "state": state, "money": "" if visits else money_words(service.fleets)}
+    return _shown(
+        request,
+        "jobs.html",
+        lambda: service.pages.list_parts(service.catalogue.page(after, PAGE, state), visits),
+        **words,
+    )
 
 
 @router.get("/hosts")
 @router.get("/server")
 @router.get("/fleets")
 def overview(request: Request, service: ServiceHere) -> Response:
-    path = request.scope["path"]
-
-    def parts() -> Parts:
-        if path == "/hosts":
-            sections = hosts_page(service.catalogue)
-        elif path == "/server":
-            sections = server_page(service.catalogue, service.live.watchers)
-        else:
-            sections = fleets_page(service.fleets)
-        return service.pages.overview_parts(sections)
-
-    return _shown(request, "overview.html", parts, title=path[1:].capitalize(), here=path)
+    title = request.scope["path"][1:].capitalize()
+    words = {"title": title, "here": request.scope["path"]}
+    return _shown(request, "overview.html", lambda: service.pages.overview_parts(_OVERVIEWS[title](service)), **words)
 
 
 @router.get("/jobs/{name}")
-def job(
-    request: Request, service: ServiceHere, name: str, notice: Annotated[str, Query(max_length=40)] = ""
-) -> Response:
+def job(request: Request, service: ServiceHere, name: str, notice: Notice = "") -> Response:
     visits = is_visitor(request)
     failure = "" if visits else service.submissions.failure(name)
     if failure or service.submissions.is_beginning(name):
@@ -73,7 +70,6 @@ def job(
 
 @router.get("/jobs/{name}/zoom")
 def zoom(request: Request, service: ServiceHere, name: str) -> HTMLResponse:
-    require_bokeh()
     service.catalogue.folder(name)
     nonce = secrets.token_urlsafe(16)
     page = _page(request, "zoom.html", name=name, nonce=nonce)
@@ -83,7 +79,6 @@ def zoom(request: Request, service: ServiceHere, name: str) -> HTMLResponse:
 
 @router.get("/jobs/{name}/zoom.json")
 def zoom_data(service: ServiceHere, name: str) -> Response:
-    require_bokeh()
     with service.catalogue.view(name).current() as view:
         epochs, measure = [*view.report.epochs], view.report.monitor.name
     return Response(zoom_item(epochs, measure), media_type="application/json")
@@ -96,7 +91,7 @@ async def control(request: Request, service: ServiceHere, caller: SubmitterHere,
     if deed not in deeds:
         return Response(status_code=404)
     await run_in_threadpool(deeds[deed], caller, name)
-    return RedirectResponse(f"/jobs/{quote(name)}?notice={deed}", 303)
+    return RedirectResponse(f"{service.base}/jobs/{quote(name)}?notice={deed}", 303)
 
 
 @router.post("/hosts/{host}/{deed}")
@@ -107,7 +102,7 @@ async def control_host(request: Request, service: ServiceHere, caller: CallerHer
     done = await run_in_threadpool(service.run_command, caller, CommandRequest(f"hosts {deed}", [host]))
     if done.exit_code:
         return error_page(request, 409, f"{host[:64]} is not changed", done.errors)
-    return RedirectResponse("/hosts", 303)
+    return RedirectResponse(f"{service.base}/hosts", 303)
 
 
 @router.get("/login")
@@ -126,7 +121,7 @@ async def login(request: Request, service: ServiceHere) -> Response:
 @router.post("/logout")
 async def logout(request: Request, service: ServiceHere, caller: CallerHere) -> Response:
     await _checked_form(request, caller)
-    answer = RedirectResponse("/login", 303)
+    answer = RedirectResponse(f"{service.base}/login", 303)
     answer.delete_cookie(COOKIE, path=f"{service.base}/")
     return answer
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -206,17 +206,12 @@ class CommandRunner:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         busy = ServiceBusy("the service runs other commands: try again in a minute")
-        if not self._line_up.acquire(blocking=False):  # each that waits holds a thread of the service
-            raise busy
-        try:
-            if not self._turns.acquire(timeout=_WAIT_S):
-                raise busy
-            try:
-                yield
-            finally:
-                self._turns.release()
-        finally:
-            self._line_up.release()
+        with ExitStack() as held:
+            for place, wait_s in ((self._line_up, 0.0), (self._turns, _WAIT_S)):  # who waits holds a thread
+                if not place.acquire(timeout=wait_s):
+                    raise busy
+                held.callback(place.release)
+            yield
 
     @contextmanager
     def _output(self, request: CommandRequest) -> Iterator[Path | None]:

@@ -1,8 +1,6 @@
 """The parts of the service together, and what a caller may have done with a job."""
 
 import secrets
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +10,7 @@ from typing import Annotated, Any, Self
 from fastapi import Depends, Request
 from fastapi.responses import FileResponse
 
-from vcdl.errors import GridError, JobError, RunFolderError, VcdlError, folder_errors, start_cure
+from vcdl.errors import GridError, JobError, RunFolderError, VcdlError, start_cure
 from vcdl.errors.backoff import wait_until
 from vcdl.run.control import ask_to_pause, release
 from vcdl.run.folder import RunFolder
@@ -22,13 +20,13 @@ from vcdl.web.accounts import Accounts
 from vcdl.web.budgets import Budgets
 from vcdl.web.catalogue import JobCatalogue, NoSuchJobError, project_of
 from vcdl.web.chunks import ChunkStore
-from vcdl.web.guard import FailedLogins
+from vcdl.web.guard import FAILED_LOGINS, RequestRate
 from vcdl.web.job_page import FILES, Pages
 from vcdl.web.live import LivePages
 from vcdl.web.metrics import Metrics
 from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner, served_command
 from vcdl.web.sessions import OWNER, Caller, Role, Sessions, is_same, service_folder
-from vcdl.web.submissions import SentFile, Submissions
+from vcdl.web.submissions import SentFile, Submissions, started
 
 _STARTS_S = 30.0
 """Longest wait for a process that resumes a run."""
@@ -49,7 +47,8 @@ class WebService:
     """The code in the address that `vcdl serve` prints: a browser that brings it is the owner's."""
     secure_cookies: bool = False
     """Whether browsers reach the service by TLS alone."""
-    failed: FailedLogins = field(default_factory=FailedLogins)
+    failed: RequestRate = field(default_factory=lambda: RequestRate(*FAILED_LOGINS))
+    """Failed logins by address."""
     fleets: Sequence[Path] = ()
     """The files of fleets that are shown."""
     base: str = ""
@@ -204,18 +203,10 @@ def _resume_in_a_process(folder: RunFolder) -> None:
 
     Returns once it runs, so that whoever looks at the state next does not see the pause before. Raises GridError.
     """
-    log: Path = folder.path / "resume.log"
-    with folder_errors(folder.path), log.open("ab") as output:
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "vcdl", "resume", str(folder.path)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise GridError(f"cannot start a process for {folder.path.name}: {error}; {start_cure(error)}") from error
+    try:
+        process = started(["resume", str(folder.path)], folder.path / "resume.log")
+    except OSError as error:
+        raise GridError(f"cannot start a process for {folder.path.name}: {error}; {start_cure(error)}") from error
     wait_until(lambda: folder.running_pid is not None or process.poll() is not None, _STARTS_S)
     if process.returncode:
         raise GridError(f"{folder.path.name} does not go on: resume.log in its folder says why")

@@ -199,18 +199,23 @@ class Submissions:
         else:
             arguments = ["submit", job_file, "--project-dir", str(self._project)]
         log = folder / "output.log"
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "vcdl", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        process = started(arguments, log)
         (folder / _PROCESS).write_text(str(process.pid), encoding="ascii")
         if process.wait() > 0 and not self._has_begun(name):
             self._accounts.costs_nothing(name)
             (folder / "failure.txt").write_text(_words(log.read_text("utf-8", "replace"), folder), encoding="utf-8")
+
+
+def started(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """A command as a process that outlives the service; what it prints is in `log`. Raises OSError."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "vcdl", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
 
 
 def _is_at_work(folder: Path) -> bool:

@@ -1,6 +1,4 @@
-"""A job's course as charts that can be zoomed: Bokeh's script draws them in the browser, and comes from its installed
-package.
-"""
+"""A job's course as charts that can be zoomed, which Bokeh's script from its installed package draws in the browser."""
 
 import json
 import math
@@ -15,25 +13,24 @@ from vcdl.wire.task import LOSS
 
 HAS_BOKEH = find_spec("bokeh") is not None
 _BLUE, _ORANGE, _GREY = "#0072b2", "#e69f00", "#7d858e"
-"""Each stands out on white and on black, as the chart does not know which it is."""
-_WORDS = {"text_color": _GREY}
+"""Each stands out on white and on black, as the chart does not know which it is on."""
 _THEME = {
     "figure": {"background_fill_alpha": 0, "border_fill_alpha": 0, "outline_line_alpha": 0},
     "Axis": {"axis_label_text_color": _GREY, "major_label_text_color": _GREY, "axis_line_color": _GREY},
     "Grid": {"grid_line_color": _GREY, "grid_line_alpha": 0.3},
-    "Title": _WORDS,
+    "Title": {"text_color": _GREY},
+    "Legend": {"background_fill_alpha": 0, "label_text_color": _GREY},
     "Toolbar": {"logo": None},
 }
 
 
-def require_bokeh() -> None:
-    """Raise GridError where Bokeh is not installed."""
+def zoom_item(epochs: Sequence[EpochDetail], measure: str) -> str:
+    """The charts as JSON that Bokeh's script reads: the measure with its band, and the losses, of each epoch.
+
+    Raises GridError where Bokeh is not installed.
+    """
     if not HAS_BOKEH:
         raise GridError("bokeh is not installed: `pip install 'vcdl[zoom]'` brings it")
-
-
-def zoom_item(epochs: Sequence[EpochDetail], measure: str) -> str:
-    """The charts as JSON that Bokeh's script reads: the measure with its band, and the losses, of each epoch."""
     from bokeh.embed import json_item
     from bokeh.layouts import column
     from bokeh.models import ColumnDataSource
@@ -67,6 +64,4 @@ def zoom_item(epochs: Sequence[EpochDetail], measure: str) -> str:
     below = chart("loss", ("loss", "trained"), x_range=above.x_range)
     below.line("epoch", "loss", source=source, color=_BLUE, line_width=2, legend_label="in validation")
     below.line("epoch", "trained", source=source, color=_ORANGE, line_dash="dashed", legend_label="in training")
-    below.legend.background_fill_alpha = 0
-    below.legend.label_text_color = _GREY
     return json.dumps(json_item(column(above, below, sizing_mode="stretch_width"), theme=Theme(json={"attrs": _THEME})))
