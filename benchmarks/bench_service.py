@@ -1,9 +1,11 @@
-"""The service's own cost: start and memory, answers over a journal of a million subtasks, and what 200 watchers take
-from a training run beside them. `python -m benchmarks.bench_service`; It takes about ten minutes.
+"""The service's own cost: start and memory, answers over a journal of a million subtasks, and what 200 watchers and
+50 requests a second take from a training run beside them. `python -m benchmarks.bench_service`; it takes ten minutes.
 """
 
 import argparse
 import asyncio
+import itertools
+import os
 import re
 import shutil
 import statistics
@@ -24,7 +26,16 @@ from vcdl.run.kind import BOINC
 _ASKED = 400
 _SETTLES_S = 60.0
 """After the first answer the profile of a long journal is added up beside."""
-_JOB = {"--set": ["data.shards=20", "stop.epochs=60", "model.builtin={name: mlp, units: [64]}"]}
+_PER_S = 50
+_ASKED_BESIDE = ("/api/v1/jobs/run", "/api/v1/jobs", "/api/v1/jobs/run/events?after=0", "/jobs/run")
+_JOB = {
+    "--set": [
+        "data.shards=20",
+        "stop.epochs=200",
+        "stop.target_accuracy=null",
+        "model.builtin={name: mlp, units: [64]}",
+    ]
+}
 
 
 class Serving:
@@ -101,25 +112,64 @@ def painted(serving: Serving, path: str) -> None:
             context.close()
 
 
-async def watch(serving: Serving, path: str, watchers: int, is_over: Callable[[], bool]) -> int:
-    """Watch a page by so many streams until something is over; returns the messages that came."""
-    count = 0
+class Burden:
+    """Watchers of a page, and requests at a steady rate whether or not the ones before are answered. By hand: a client
+    of a library would take as much of the machine as the service.
+    """
 
-    async def one(client: httpx2.AsyncClient) -> None:
-        nonlocal count
-        async with client.stream("GET", serving.url + path, headers={"accept": "text/event-stream"}) as answer:
-            async for line in answer.aiter_lines():
-                count += line.startswith("event:")
+    def __init__(self, serving: Serving, watchers: int) -> None:
+        self._host = serving.url.removeprefix("http://")
+        self._cookie = "; ".join(f"{name}={value}" for name, value in serving.cookies.items())
+        self._watchers = watchers
+        self._free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self.times_s: list[float] = []
+        self.messages = 0
+        self.refused = 0
 
-    limits = httpx2.Limits(max_connections=max(1, watchers))
-    async with httpx2.AsyncClient(cookies=serving.cookies, timeout=None, limits=limits) as client:
-        tasks = [asyncio.create_task(one(client)) for _ in range(watchers)]
+    async def last(self, is_over: Callable[[], bool]) -> None:
+        """Burden the service until something is over."""
+        tasks = [asyncio.create_task(self._watch("/jobs/run")) for _ in range(self._watchers)]
+        tasks.append(asyncio.create_task(self._ask()))
         while not is_over():
             await asyncio.sleep(0.2)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return count
+
+    async def _ask(self) -> None:
+        begin_s, asked = time.perf_counter(), set()
+        for number in itertools.count():
+            await asyncio.sleep(begin_s + number / _PER_S - time.perf_counter())
+            task = asyncio.create_task(self._one(_ASKED_BESIDE[number % len(_ASKED_BESIDE)]))
+            asked.add(task)
+            task.add_done_callback(asked.discard)
+
+    async def _one(self, path: str) -> None:
+        begin_s = time.perf_counter()
+        reader, writer = self._free.pop() if self._free else await self._connected()
+        if reader.at_eof():  # the service ends those that are idle
+            reader, writer = await self._connected()
+        head = await self._head(reader, writer, path)
+        await reader.readexactly(int(head.partition(b"content-length:")[2].partition(b"\r")[0]))
+        self._free.append((reader, writer))
+        self.refused += b" 200 " not in head[:20]
+        self.times_s.append(time.perf_counter() - begin_s)
+
+    async def _watch(self, path: str) -> None:
+        reader, writer = await self._connected()
+        await self._head(reader, writer, path, "Accept: text/event-stream\r\n")
+        while piece := await reader.read(1 << 18):
+            self.messages += piece.count(b"event: parts")
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(*self._host.split(":"))
+
+    async def _head(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, more: str = ""
+    ) -> bytes:
+        words = f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\nCookie: {self._cookie}\r\n{more}\r\n"
+        writer.write(words.encode())
+        return (await reader.readuntil(b"\r\n\r\n")).lower()
 
 
 def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
@@ -134,28 +184,37 @@ def train(runs: Path, name: str) -> tuple[subprocess.Popen[bytes], float]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL), time.perf_counter()
 
 
-def beside(folder: Path, watchers: int) -> None:
-    """Print what watchers take from a run, three times with and without in turns."""
+def beside(folder: Path, watchers: int, turns: int) -> None:
+    """Print what watchers and requests take from a run, by turns with and without them."""
     times_s: dict[int, list[float]] = {0: [], watchers: []}
-    for turn in range(3):
-        for number in times_s:
+    for turn in range(turns):
+        for number in times_s if turn % 2 else reversed(times_s):
             runs = folder / f"beside{turn}-{number}"
             runs.mkdir()
             serving = Serving(runs)
             process, begin_s = train(runs, "run")
             while not (runs / "run" / "journal.db").exists():
                 time.sleep(0.2)
-            before_s = serving.processor_s
-            messages = asyncio.run(watch(serving, "/jobs/run", number, partial(_has_ended, process)))
+            before_s, watched_s = serving.processor_s, time.perf_counter()
+            burden = Burden(serving, number)
+            if number:
+                asyncio.run(burden.last(partial(_has_ended, process)))
+            process.wait()
             times_s[number].append(time.perf_counter() - begin_s)
-            spent_s = serving.processor_s - before_s
-            print(
-                f"{number:4d} watchers: {times_s[number][-1]:6.1f} s, {messages} messages, "
-                f"the service took {spent_s:.1f} s of a processor"
-            )
+            spent_s, watched_s = serving.processor_s - before_s, time.perf_counter() - watched_s
+            words = f"{number:4d} watchers: {times_s[number][-1]:6.1f} s, {burden.messages} messages"
+            if number:
+                p95_s = sorted(burden.times_s)[int(len(burden.times_s) * 0.95)]
+                words += f", {len(burden.times_s) / watched_s:.1f} requests/s, p95 {1000 * p95_s:.0f} ms"
+                words += f", {burden.refused} refused"
+            share = spent_s / watched_s / (os.cpu_count() or 1)
+            load = " ".join(f"{value:.1f}" for value in os.getloadavg()[:2])
+            print(f"{words}, the service took {spent_s:.1f} s, {share:.1%} of all cores; load {load}", flush=True)
             serving.end()
     plain, watched = (statistics.median(values) for values in times_s.values())
-    print(f"a run with {watchers} watchers takes {watched / plain - 1:+.1%} of the time without")
+    print(
+        f"a run with {watchers} watchers and {_PER_S} requests/s takes {watched / plain - 1:+.1%} of the time without"
+    )
 
 
 def main() -> None:
@@ -164,6 +223,7 @@ def main() -> None:
     parser.add_argument("--subtasks", type=int, default=1_000_000)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--watchers", type=int, default=200)
+    parser.add_argument("--turns", type=int, default=3, help="0: nothing is trained beside")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="vcdl-bench-service-"))
     try:
@@ -182,7 +242,8 @@ def main() -> None:
         print(f"then {serving.memory_mb:.0f} MB")
         painted(serving, "/")
         serving.end()
-        beside(folder, arguments.watchers)
+        if arguments.turns:
+            beside(folder, arguments.watchers, arguments.turns)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -10,11 +10,15 @@ from tests.run_folders import DEMO, make_run
 from tests.web.asking import asking
 from vcdl.job import save_job
 from vcdl.journal.events import UpdateRefused, WorkunitFailed, WorkunitSent
+from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunLock
 from vcdl.run.job_rows import JobRow
 from vcdl.run.kind import BOINC
+from vcdl.run.reading import RunFollower, read_report
 from vcdl.web.catalogue import PAGE, JobCatalogue
+from vcdl.web.job_page import PARTS
 from vcdl.web.job_view import JobView
+from vcdl.web.live import _Page
 
 
 def test_the_list_shows_each_job_the_open_ones_first(tmp_path: Path) -> None:
@@ -151,13 +155,15 @@ def test_what_hosts_and_settings_call_themselves_is_text(tmp_path: Path) -> None
 
 
 def test_a_view_that_follows_is_the_one_that_begins_anew(tmp_path: Path) -> None:
-    """One fold: whether a row came while it was watched, or before."""
+    """One fold: whether a row came while it was watched, or before; `vcdl watch` and `vcdl status` have the same."""
     folder = make_run(tmp_path / "demo", WHOLE_RUN[:9], finished=False)
-    followed = JobView(folder)
+    followed, watched = JobView(folder), RunFollower(folder, RunObserver())
     for end in range(9, len(WHOLE_RUN) + 1):
         make_run(folder.path, WHOLE_RUN[end - 1 : end] if end > 9 else [], finished=False)
         with followed.current() as view:
+            watched.look()
             assert view.last_id == end
+            assert view.report == watched.report == read_report(folder)
     with followed.current(), JobView(folder).current() as anew:
         assert (anew.report, anew.hosts, anew.last_id) == (followed.report, followed.hosts, followed.last_id)
         assert list(anew.feed) == list(followed.feed)
@@ -209,3 +215,15 @@ def test_without_bokeh_no_page_leads_to_a_zoom_and_it_says_what_is_missing(
     assert "/zoom" not in client.get("/jobs/demo").text
     assert client.get("/static/bokeh.min.js").status_code == 404
     assert "pip install 'vcdl[zoom]'" in client.get("/jobs/demo/zoom.json").json()["detail"]
+
+
+def test_a_page_that_is_watched_is_drawn_once_for_all_but_for_visitors_and_trouble(tmp_path: Path) -> None:
+    make_run(tmp_path / "demo")
+    client = asking(tmp_path, is_public=True)
+    live = client.app.state.service.live  # type: ignore[attr-defined]
+    live._pages["/jobs/demo?"] = _Page(dict, dict.fromkeys(PARTS, "drawn for those who watch"))
+    assert "drawn for those who watch" in client.get("/jobs/demo").text
+    assert "drawn for those who watch" not in client.get("/jobs/demo?notice=stop").text
+    assert "drawn for those who watch" not in client.get("/jobs/demo", headers={"cookie": "vcdl_session="}).text
+    live._pages["/jobs/demo?"].parts = {"live-error": "the disk is away"}
+    assert "2 of 2 epochs done" in client.get("/jobs/demo").text

@@ -1,6 +1,7 @@
 """The API of the service, `/api/v1`: what the command line knows, as JSON."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -27,6 +28,8 @@ _MOST_EVENTS = 1000
 _PING_S = 15.0
 _ROW = 2**63 - 1
 Name = Annotated[str, Path(max_length=64, description="the job's name")]
+Cursor = Annotated[str, Query(max_length=300)]
+State = Annotated[str, Query(pattern="^(|open|finished)$")]
 CommandName = Annotated[str, Path(max_length=20)]
 Digest = Annotated[str, Path(max_length=64)]
 Digests = Annotated[list[str], Body(max_length=10_000)]
@@ -69,10 +72,7 @@ def version() -> dict[str, str]:
 
 @router.get("/jobs")
 def jobs(
-    service: ServiceHere,
-    after: Annotated[str, Query(max_length=300)] = "",
-    limit: Annotated[int, Query(ge=1, le=200)] = PAGE,
-    state: Annotated[str, Query(pattern="^(|open|finished)$")] = "",
+    service: ServiceHere, after: Cursor = "", limit: Annotated[int, Query(ge=1, le=200)] = PAGE, state: State = ""
 ) -> Response:
     """All jobs, the open ones first; `after` is the cursor that the page before gave."""
     page = service.catalogue.page(after, limit, state)
@@ -168,7 +168,7 @@ def run_command(service: ServiceHere, caller: CallerHere, command: CommandName, 
 def output(service: ServiceHere, folder: str, name: str) -> FileResponse:
     """A file that a command wrote; it can be fetched once, within the hour."""
     path = service.commands.written(folder, name)
-    forget = BackgroundTask(service.commands.forget, path)
+    forget = BackgroundTask(shutil.rmtree, path.parent, ignore_errors=True)
     return FileResponse(path, media_type="application/octet-stream", background=forget)
 
 

@@ -60,11 +60,7 @@ def _job_facts(view: JobView, is_public: bool) -> dict[str, Any]:
         "charts": [chart for chart in (measure_chart(report), loss_chart(report)) if chart is not None],
         "stream": _stream(view, standing, is_public),
         "staleness": staleness_chart(view.stream.staleness, len({span.host for span in view.stream.ended})),
-        "sentence": ""
-        if is_public
-        else _AFTER_TROUBLE
-        if trouble
-        else view.profile.sentence(view.job) or "not known yet.",
+        "sentence": _AFTER_TROUBLE if trouble or is_public else view.profile.sentence(view.job) or "not known yet.",
         "feed": feed_of(view, is_public),
         "settings": {} if is_public else own_settings(view.job),
         "files": [(name, FILES[name][0]) for name in there],
@@ -87,36 +83,32 @@ class Pages:
 
     def __init__(self, has_fleets: bool = False, base: str = "", is_public: bool = False) -> None:
         ways = [("/", "Jobs"), ("/hosts", "Hosts"), ("/server", "Server"), *([("/fleets", "Fleets")] * has_fleets)]
-        self._environment = Environment(
+        self.environment = Environment(
             loader=PackageLoader("vcdl.web"),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters |= {"prose": _prose, "duration": duration, "clock": _clock, "printable": printable}
-        self._environment.globals |= {"version": __version__, "sparkline": sparkline, "has_zoom": HAS_BOKEH}
-        self._environment.globals |= {"ways": ways, "here": "", "base": base, "is_public": is_public}
-
-    def page(self, template: str, **words: Any) -> str:
-        """A whole page."""
-        return self._environment.get_template(template).render(words)
+        self.environment.filters |= {"prose": _prose, "duration": duration, "clock": _clock, "printable": printable}
+        self.environment.globals |= {"version": __version__, "sparkline": sparkline, "has_zoom": HAS_BOKEH}
+        self.environment.globals |= {"ways": ways, "here": "", "base": base, "is_public": is_public}
 
     def job_parts(self, view: JobView, is_public: bool = False) -> dict[str, str]:
         """The parts of a job's page; `is_public`: for visitors. Raises RunFolderError, JobError, JournalError."""
-        macros, facts = self._environment.get_template("job_parts.html").module, _job_facts(view, is_public)
+        macros, facts = self.environment.get_template("job_parts.html").module, _job_facts(view, is_public)
         return {name: str(getattr(macros, name)(facts)) for name in PARTS}
 
     def overview_parts(self, sections: list[PageSection]) -> dict[str, str]:
         """The part of a page of tables."""
-        macros: Any = self._environment.get_template("overview_parts.html").module
+        macros: Any = self.environment.get_template("overview_parts.html").module
         return {"sections": str(macros.sections(sections))}
 
     def list_parts(self, page: JobPage, is_public: bool = False) -> dict[str, str]:
         """The parts of the list: a row for each job, `names`, by which a browser sees that there are others, and the
         cursor `after`. `is_public`: for visitors, who are not told why a job cannot be read.
         """
-        macros: Any = self._environment.get_template("list_parts.html").module
+        macros: Any = self.environment.get_template("list_parts.html").module
         rows = {f"job-{row.job}": str(macros.row(row, isinstance(row, UnreadableJob), is_public)) for row in page.rows}
         return {
             "count": str(macros.count(page)),
@@ -133,9 +125,8 @@ def _stream(view: JobView, standing: Standing, is_public: bool = False) -> Strea
     """
     spans = view.stream.spans(standing.now_s)
     if is_public:
-        numbers = {
-            name: number for number, name in enumerate(dict.fromkeys((*view.hosts.hosts, *(s.host for s in spans))), 1)
-        }
+        names = dict.fromkeys((*view.hosts.hosts, *(span.host for span in spans)))
+        numbers = {name: number for number, name in enumerate(names, 1)}
         spans = [replace(span, host=f"host {numbers[span.host]}") for span in spans]
     if standing.now_s is not None:
         return stream_picture(spans, standing.now_s)

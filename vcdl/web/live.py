@@ -13,6 +13,8 @@ from vcdl.errors import VcdlError
 _log = logging.getLogger("vcdl.web")
 EVERY_S = 1.0
 """Seconds between two looks, and so the least between two messages to a browser."""
+_AT_EVERY_S = 100
+"""Watchers of a page up to whom it is looked at as often: more take longer to be told."""
 _PING_S = 15.0
 """Seconds after which a stream without news says that it is there, and learns that nobody reads it."""
 MOST_WATCHERS = 500
@@ -49,6 +51,11 @@ class LivePages:
 
     def __init__(self) -> None:
         self._pages: dict[str, _Page] = {}
+
+    def parts(self, key: str) -> Parts:
+        """The parts of a page as those who watch it have them; empty: nobody does, or they are not kept up to date."""
+        parts = self._pages[key].parts if key in self._pages else {}
+        return {} if "live-error" in parts else parts
 
     @property
     def watchers(self) -> int:
@@ -100,4 +107,4 @@ class LivePages:
                 page.whole, page.delta = sse("parts", json.dumps(dict(parts))), sse("parts", json.dumps(changed))
                 async with page.changed:
                     page.changed.notify_all()
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(EVERY_S * max(1.0, page.watchers / _AT_EVERY_S))

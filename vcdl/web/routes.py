@@ -10,6 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from vcdl.errors import VcdlError
+from vcdl.web.api import Cursor, State
 from vcdl.web.catalogue import PAGE
 from vcdl.web.guard import policy, too_many
 from vcdl.web.live import MOST_WATCHERS, LivePages, Parts
@@ -20,9 +21,7 @@ from vcdl.web.sessions import COOKIE, SESSION_S, Caller, Role, is_same
 from vcdl.web.zoom import zoom_item
 
 router = APIRouter(include_in_schema=False)
-After = Annotated[str, Query(max_length=300)]
 Notice = Annotated[str, Query(max_length=40)]
-State = Annotated[str, Query(pattern="^(|open|finished)$")]
 
 _OVERVIEWS: Mapping[str, Callable[[WebService], list[PageSection]]] = {
     "Hosts": lambda service: hosts_page(service.catalogue),
@@ -32,7 +31,7 @@ _OVERVIEWS: Mapping[str, Callable[[WebService], list[PageSection]]] = {
 
 
 @router.get("/")
-def jobs(request: Request, service: ServiceHere, after: After = "", state: State = "") -> Response:
+def jobs(request: Request, service: ServiceHere, after: Cursor = "", state: State = "") -> Response:
     visits = is_visitor(request)
     words = {"here": "/", "after": after, "state": state, "money": "" if visits else money_words(service.fleets)}
     return _shown(
@@ -174,18 +173,20 @@ def is_visitor(request: Request) -> bool:
 
 
 def _page(request: Request, template: str, status: int = 200, **words: Any) -> HTMLResponse:
-    caller = getattr(request.state, "caller", None)
-    return HTMLResponse(request.app.state.service.pages.page(template, caller=caller, **words), status)
+    page = request.app.state.service.pages.environment.get_template(template)
+    return HTMLResponse(page.render(caller=getattr(request.state, "caller", None), **words), status)
 
 
 def _shown(request: Request, template: str, render: Callable[[], Parts], **words: Any) -> Response:
     """A page with parts that change; where its script asks, the stream of those parts, which visitors do not get."""
     live: LivePages = request.app.state.service.live
-    if "text/event-stream" not in request.headers.get("accept", "") or is_visitor(request):
+    key = f"{request.scope['path']}?{request.url.query}"
+    if is_visitor(request):
         return _page(request, template, parts=render(), **words)
+    if "text/event-stream" not in request.headers.get("accept", ""):
+        return _page(request, template, parts=live.parts(key) or render(), **words)
     if live.watchers >= MOST_WATCHERS:  # each holds a connection, of which the service has twice as many
         raise ServiceBusy("too many pages are watched: this one is as it was when it came")
-    key = f"{request.scope['path']}?{request.url.query}"
     return StreamingResponse(live.follow(key, render), media_type="text/event-stream")
 
 

@@ -175,10 +175,6 @@ class CommandRunner:
             raise RunFolderError("this file was fetched already, or its hour is over: ask for it again")
         return path
 
-    def forget(self, path: Path) -> None:
-        """Remove a file that was fetched."""
-        shutil.rmtree(path.parent, ignore_errors=True)
-
     def _words(self, request: CommandRequest, output: Path | None, new: Path | None) -> list[str]:
         words = request.name.split()
         for option, value in request.options.items():
