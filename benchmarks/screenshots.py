@@ -19,7 +19,7 @@ def main() -> None:
         write_run(runs / "volunteers", 30, 40, 20, BOINC, until=0.3, refused=0.1)
         for number in range(1, 4):
             write_run(runs / f"digits-{number}", 12, 20, 4)
-        with RunLock(running), served(runs) as service, chromium() as browser:
+        with RunLock(running), served(runs, "--public") as service, chromium() as browser:
             for dark in (False, True):
                 suffix = "_dark" if dark else ""
                 with looking(browser, service, dark=dark) as page:
@@ -30,6 +30,12 @@ def main() -> None:
                     page.set_viewport_size({"width": 1000, "height": 1180})
                     page.locator("#profile").filter(has_not_text="Not known").wait_for()
                     page.screenshot(path=IMAGES / f"service_job{suffix}.png")
+                    page.goto(f"{service.url}/jobs/fashion/zoom")
+                    page.wait_for_function("Bokeh.documents[0]?.is_idle")
+                    page.locator("main").screenshot(path=IMAGES / f"service_zoom{suffix}.png")
+            visitor = browser.new_page(viewport={"width": 1000, "height": 760})
+            visitor.goto(f"{service.url}/jobs/volunteers")
+            visitor.screenshot(path=IMAGES / "service_public.png")
 
 
 if __name__ == "__main__":

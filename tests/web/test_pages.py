@@ -227,3 +227,16 @@ def test_a_page_that_is_watched_is_drawn_once_for_all_but_for_visitors_and_troub
     assert "drawn for those who watch" not in client.get("/jobs/demo", headers={"cookie": "vcdl_session="}).text
     live._pages["/jobs/demo?"].parts = {"live-error": "the disk is away"}
     assert "2 of 2 epochs done" in client.get("/jobs/demo").text
+
+
+def test_settings_are_read_again_when_they_change_and_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run(tmp_path / "demo", WHOLE_RUN[:9], finished=False)
+    client = asking(tmp_path)
+    assert "stop.epochs</th><td>2<" in client.get("/jobs/demo").text
+    save_job(DEMO.model_copy(update={"stop": DEMO.stop.model_copy(update={"epochs": 7})}), folder.job_file)
+    assert "stop.epochs</th><td>7<" in client.get("/jobs/demo").text
+    make_run(tmp_path / "other", WHOLE_RUN[9:10], finished=False).journal_file.replace(folder.journal_file)
+    monkeypatch.setattr("vcdl.web.job_view.read_frozen", None)
+    assert "stop.epochs</th><td>7<" in client.get("/jobs/demo").text

@@ -179,9 +179,11 @@ class Journal:
                 _APPEND, [(time_s, event.kind, event.key, encode(event)) for time_s, event in events]
             )
 
-    def stream(self, after_id: int = 0, kinds: Collection[type[Event]] = ()) -> Iterator[Recorded]:
-        """The events of `read`, or of some kinds, a few thousand at a time. Raises JournalError."""
-        while page := self._read(after_id, _PAGE, [kind.kind for kind in kinds]):
+    def stream(
+        self, after_id: int = 0, kinds: Collection[type[Event]] = (), at_once: int = _PAGE
+    ) -> Iterator[Recorded]:
+        """The events of `read`, or of some kinds, so many `at_once`. Raises JournalError."""
+        while page := self._read(after_id, at_once, [kind.kind for kind in kinds]):
             yield from page
             after_id = page[-1].id
 

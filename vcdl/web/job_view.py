@@ -77,6 +77,8 @@ class JobView:
         with self._lock:
             signature = signature_of(self.folder)
             if signature != self._signature:
+                if self._signature is None or signature[0] != self._signature[0]:
+                    self._job = None  # reading it takes longer than looking
                 self._look()
                 self._signature = signature
             yield self
@@ -107,10 +109,9 @@ class JobView:
         if self.recent and after >= self.recent[0].id - 1:
             return list(islice((one for one in self.recent if one.id > after), limit))
         with journal_of(self.folder) as journal:
-            return [] if journal is None else list(islice(journal.stream(after), limit))
+            return [] if journal is None else list(islice(journal.stream(after, at_once=limit), limit))
 
     def _look(self) -> None:
-        self._job = None
         with journal_of(self.folder) as journal:
             if journal is None:
                 return
