@@ -127,7 +127,8 @@ def test_the_course_can_be_zoomed_under_the_policy_of_its_page(
         page.get_by_role("link", name="Look closer").click()
         charts = page.locator("#zoom canvas")
         expect(charts.first).to_be_visible()
-        page.wait_for_function("Bokeh.documents[0]?.is_idle")
+        # The page's policy lets no wait_for_function be evaluated in it.
+        assert wait_until(lambda: page.evaluate("Bokeh.documents[0]?.is_idle"), 30)
         assert page.evaluate("Bokeh.documents[0].roots()[0].children[0].title.text") == "accuracy"
         first, last = page.evaluate(shown)
         assert first < 1 < 2 < last, "both epochs are in sight"
@@ -135,7 +136,7 @@ def test_the_course_can_be_zoomed_under_the_policy_of_its_page(
         assert box is not None
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         page.mouse.wheel(0, -500)
-        page.wait_for_function(f"(([start, end]) => end - start < {last - first - 0.05})({shown})")
+        assert wait_until(lambda: page.evaluate(f"(([start, end]) => end - start)({shown})") < last - first - 0.05, 30)
         assert page.get_by_role("group", name="the course of demo").is_visible()
 
 
