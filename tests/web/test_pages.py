@@ -76,9 +76,12 @@ def test_the_host_behind_most_of_a_runs_trouble_is_named(tmp_path: Path) -> None
             (30, WorkunitSent(workunit, host, 1)),
             (30, UpdateRefused(workunit, "norm_too_large", "far", 1, host)),
         ]
-    make_run(tmp_path / "demo", recorded(events), finished=False)
+    folder = make_run(tmp_path / "demo", recorded(events), finished=False)
     page = asking(tmp_path).get("/jobs/demo").text
     assert re.search(r"made again: 10 refused as norm_too_large, .*, 8 of them on host-9\.", page)
+    save_job(DEMO.trusting("strangers"), folder.job_file)
+    page = asking(tmp_path).get("/jobs/demo").text
+    assert re.search(r"8 of them on host-9, which is quarantined now\.", page)
 
 
 def test_setbacks_in_a_row_with_one_cause_are_one_line_with_the_number_of_hosts(tmp_path: Path) -> None:

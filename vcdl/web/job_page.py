@@ -18,7 +18,7 @@ from vcdl.report.wording import duration, plural
 from vcdl.run.reading import NOBODY_WORKS, RunState
 from vcdl.run.standing import Standing
 from vcdl.web.catalogue import JobPage, UnreadableJob
-from vcdl.web.job_view import FeedLine, JobView
+from vcdl.web.job_view import OUT, FeedLine, JobView
 from vcdl.web.overview import PageSection
 from vcdl.web.pictures import StreamPicture, loss_chart, measure_chart, sparkline, staleness_chart, stream_picture
 from vcdl.web.zoom import HAS_BOKEH
@@ -212,7 +212,8 @@ def _setbacks(view: JobView, setbacks: int) -> str:
     (worst, most), *_ = by_host.most_common(1) or [("", 0)]
     where = f", on {plural(sum(count > 0 for count in by_host.values()), 'host')}" if most else ""
     if len(by_host) > 1 and 2 * most > setbacks:
-        where = f", {most} of them on {printable(worst)}"
+        is_out = view.job.is_for_strangers and (state := view.hosts.state(worst)) in OUT
+        where = f", {most} of them on {printable(worst)}{f', which is {state} now' if is_out else ''}"
     return f"came to nothing and are made again: {', '.join(causes)}{where}"
 
 

@@ -14,7 +14,7 @@ from vcdl.errors import VcdlError, printable
 from vcdl.job import Job
 from vcdl.journal.clock import SteadyClock
 from vcdl.journal.events import Recorded, ResultRefused, UpdateRefused, WorkunitFailed
-from vcdl.journal.hosts import HostHistory
+from vcdl.journal.hosts import HostHistory, HostState
 from vcdl.journal.journal import Clock
 from vcdl.journal.kept_state import KeptState, kept_history, shown_hosts
 from vcdl.profile.advice import JobSettings, advise
@@ -34,6 +34,8 @@ _WINDOW = 6000
 _RECENT = 1000
 _FEED = 60
 _PROFILE_EVERY_S = 15.0
+OUT = (HostState.QUARANTINED, HostState.CONVICTED)
+"""Hosts in these states bring nothing that counts."""
 
 Signature = tuple[tuple[int, int] | None, ...]
 

@@ -9,7 +9,6 @@ from contextlib import closing, suppress
 
 from vcdl.errors import StoreError, VcdlError
 from vcdl.files.atomic import whole_file
-from vcdl.journal.hosts import HostState
 from vcdl.report.alerts import AlertChannel
 from vcdl.report.progress import rolled_back_words
 from vcdl.run.job_rows import JobRow
@@ -18,14 +17,13 @@ from vcdl.run.store_claim import asked_settings
 from vcdl.stores.open import open_store
 from vcdl.web.catalogue import JobCatalogue
 from vcdl.web.job_page import standstill
-from vcdl.web.job_view import JobView
+from vcdl.web.job_view import OUT, JobView
 from vcdl.web.overview import banned_hosts
 from vcdl.web.sessions import service_folder
 
 _EVERY_S = 15.0
 _STORES_EVERY = 4
 """Looks from one question to a store to the next."""
-_OUT = (HostState.QUARANTINED, HostState.CONVICTED)
 _log = logging.getLogger("vcdl.web")
 
 
@@ -93,7 +91,7 @@ class Watchman:
             yield f"collapsed at version {collapses[-1].collapsed}", rolled_back_words(collapses[-1])
         if view.job.is_for_strangers:
             for name in view.hosts.hosts:
-                if (believed := view.hosts.state(name)) in _OUT:
+                if (believed := view.hosts.state(name)) in OUT:
                     yield f"{name} is out", f"its uploads are refused, as it is {believed}: `vcdl hosts` shows why"
         if why := self._store_trouble(view):
             yield "store away", why
