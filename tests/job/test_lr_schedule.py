@@ -47,6 +47,28 @@ def test_a_short_job_takes_longer_steps(steps: int, open_workunits: int, factor:
     assert LrScaling(short_job_boost=3, steps=steps).at(1, open_workunits) == pytest.approx(factor)
 
 
+@pytest.mark.parametrize(("open_workunits", "factor"), [(1, 4.0), (10, 6.132), (21, 8.0), (201, 16.0)])
+def test_a_bound_for_one_slot_is_raised_by_the_root_of_the_uploads_that_are_averaged(
+    open_workunits: int, factor: float
+) -> None:
+    scaling = LrScaling(short_job_boost=4.0, steps=300, most_boost=16.0)
+    assert scaling.at(1, open_workunits) == pytest.approx(factor, rel=1e-3)
+
+
+def test_slots_raise_no_rate_beyond_what_the_steps_of_the_job_ask_for() -> None:
+    assert LrScaling(short_job_boost=4.0, steps=25_000, most_boost=16.0).at(1, 10) == pytest.approx(3.0)
+    assert LrScaling(short_job_boost=4.0, steps=LONG_STEPS * 40, most_boost=16.0).at(1, 40) == 1.0
+
+
+def test_only_a_bound_that_was_tried_follows_the_slots() -> None:
+    def scaling(**rate: object) -> LrScaling:
+        settings = TrainingSettings.model_validate({"learning_rate": {"peak": 0.002, **rate}})
+        return settings.rate_scaling([160] * 10, 2, found_boost=4.0)
+
+    assert scaling(short_job_boost="auto").at(1, 10) > 4.0
+    assert scaling(short_job_boost=4.0).at(1, 10) == 4.0
+
+
 def test_the_most_passes_of_a_subtask_that_ends_by_time_change_no_rate() -> None:
     def steps(**settings: float) -> int:
         return TrainingSettings.model_validate({"batch_size": 10, **settings}).steps([100, 200], epochs=3)

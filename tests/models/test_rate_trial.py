@@ -3,16 +3,18 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from vcdl.job import Job, save_job
 from vcdl.job.lr_schedule import USUAL_BOOST
 from vcdl.journal.observer import RunObserver
 from vcdl.models.footprint import Footprint
-from vcdl.models.rate_trial import trial_lengths
+from vcdl.models.rate_trial import found_boost, trial_lengths
 from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
+from vcdl.wire.weights import read_weights
 
 SMALL = Footprint(flops_per_sample=1e4, bytes_per_sample=1e3, parameters=100)
 
@@ -42,7 +44,8 @@ def test_a_small_job_finds_the_same_higher_rate_each_time(tmp_path: Path) -> Non
     first, second = prepared(tmp_path / "a", job()), prepared(tmp_path / "b", job())
     boost = first.prepared.short_job_boost
     assert boost > USUAL_BOOST
-    assert first.rate_scaling.at(1, 10) == boost, "a short job takes all of it"
+    assert first.rate_scaling.at(1, 1) == boost, "a short job takes all of it"
+    assert first.rate_scaling.at(1, 10) > boost, "and more where uploads are averaged"
     assert second.prepared.short_job_boost == boost
 
 
@@ -56,6 +59,37 @@ def test_a_rate_at_which_everything_diverges_is_not_raised(tmp_path: Path) -> No
 def test_where_no_rate_learns_anything_chance_does_not_choose_one(tmp_path: Path) -> None:
     run = prepared(tmp_path / "run", job(learning_rate={"peak": 1e-9, "short_job_boost": "auto"}))
     assert run.prepared.short_job_boost == 1.0
+
+
+@pytest.mark.keras
+def test_a_trial_that_has_hardly_begun_is_not_believed(tmp_path: Path) -> None:
+    """On this parity no rate has halved its loss after 60 steps, and after 120 another one is ahead."""
+    from vcdl.client.trainer import Trainer
+
+    rng = np.random.default_rng(3)
+    signs = rng.integers(0, 2, (1600, 5)) * 2.0 - 1.0
+    x = np.concatenate([signs, rng.normal(size=(1600, 6))], axis=1).astype(np.float32)
+    y = (signs.prod(axis=1) > 0).astype(np.int64)
+    np.savez(tmp_path / "parity.npz", x_train=x[:1200], y_train=y[:1200], x_test=x[1200:], y_test=y[1200:])
+    tried = Job.model_validate(
+        {
+            "name": "tried",
+            "model": {"builtin": {"name": "mlp", "units": [64, 32]}},
+            "data": {"npz": tmp_path / "parity.npz", "shards": 5, "validation": 100, "normalise": "standardise"},
+            "training": {},
+            "stop": {"epochs": 1},
+        }
+    )
+    run = prepared(tmp_path / "run", tried)
+
+    shards, begin = run.shard_files, read_weights(run.folder.snapshot(0), run.layout.size)[0]
+
+    def found(*lengths: int) -> float:
+        trainer = Trainer(run.folder.model_file.read_text(), run.training)
+        return found_boost(trainer, tried.training, begin, shards, run.prepared.normalisation, 3, lengths)
+
+    assert found(60) != found(120), "else this problem shows nothing"
+    assert found(60, 120) == found(120)
 
 
 @pytest.mark.parametrize("rate", [0.003, {"peak": 0.003}, {"peak": 0.003, "short_job_boost": 5.0}])

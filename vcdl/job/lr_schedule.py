@@ -1,5 +1,6 @@
 """The learning rate of a subtask, by its place in the job and the number of parallel clients. Pure arithmetic."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,6 +37,10 @@ USUAL_BOOST = 3.0
 """The highest factor by which a short job's rate is raised where nothing was tried (docs/decisions/019)."""
 LONG_STEPS = 7500
 """Sequential optimizer steps from which on a job counts as long and its rate is not raised (docs/decisions/019)."""
+MOST_BOOST = 16.0
+"""The highest factor that a trial tries: at twice as much some jobs collapse (docs/decisions/101)."""
+_DAMPING = 0.15
+"""Of `forecast` by default: the weights are a mean of about 1 + a·(slots − 1) uploads."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +55,18 @@ class LrScaling:
     """
     steps: int = 0
     """Optimizer steps in all subtasks of the job."""
+    most_boost: float = 1.0
+    """How far several slots may raise `short_job_boost`, if that is for one slot: on several the weights are a mean of
+    uploads, whose noise falls with the root of their number (docs/decisions/108).
+    """
 
     def at(self, active_clients: int, open_workunits: int) -> float:
         """The factor for a workunit that is created now; ≥ 1."""
         sequential = self.steps / max(1, open_workunits)
         boost = LONG_STEPS / sequential if sequential > 0 else 1.0
-        return min(max(1, active_clients), self.scale_with_clients) * max(1.0, min(boost, self.short_job_boost))
+        averaged = 1.0 + _DAMPING * (max(1, open_workunits) - 1)
+        bound = max(self.short_job_boost, min(self.most_boost, self.short_job_boost * math.sqrt(averaged)))
+        return min(max(1, active_clients), self.scale_with_clients) * max(1.0, min(boost, bound))
 
 
 UNSCALED = LrScaling()

@@ -9,7 +9,7 @@ from pydantic import PlainSerializer, PlainValidator, ValidationInfo, field_vali
 from vcdl.client.optimizers import facts_of
 from vcdl.job.class_weight import ClassWeight, class_weight_as_yaml, read_class_weight
 from vcdl.job.keras_keys import KERAS_KEYS
-from vcdl.job.lr_schedule import STEADY, UNSCALED, LrScaling, LrSchedule, RateShape
+from vcdl.job.lr_schedule import MOST_BOOST, STEADY, UNSCALED, LrScaling, LrSchedule, RateShape
 from vcdl.job.named import NAMED, NAMED_AS_YAML, refuse_argument
 from vcdl.wire.task import MASKABLE_LOSS, MASKED
 from vcdl.wire.workunit import Named, Normalisation, SharedOptimizerState, Training
@@ -154,8 +154,8 @@ class TrainingSettings(Section):
         rate = self.learning_rate
         if not isinstance(rate, LearningRateSettings):
             return UNSCALED
-        boost = found_boost if rate.short_job_boost == "auto" else rate.short_job_boost
-        return LrScaling(rate.scale_with_clients, boost, self.steps(shard_samples, epochs))
+        boost, most = (found_boost, MOST_BOOST) if rate.short_job_boost == "auto" else (rate.short_job_boost, 1.0)
+        return LrScaling(rate.scale_with_clients, boost, self.steps(shard_samples, epochs), most)
 
     def to_wire(self, normalisation: Normalisation, rate: float = 1.0) -> Training:
         """The settings as clients get them, with `rate` times the peak learning rate."""

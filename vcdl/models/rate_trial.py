@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vcdl.data.samples import Samples, read_samples
+from vcdl.job.lr_schedule import MOST_BOOST
 from vcdl.models.footprint import Footprint
 from vcdl.wire.workunit import Normalisation
 
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
     from vcdl.job.training import TrainingSettings
     from vcdl.wire.weights import Vector
 
-_FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0)
+_FACTORS = (1.0, 2.0, 4.0, 8.0, MOST_BOOST)
 _LENGTHS = (60, 120, 240, 480)
-"""Steps of a trial; one that shows nothing is followed by the next."""
+"""Steps of a trial; one that is not believed is followed by the next."""
 _JUDGED = 15
 """The last steps, whose losses are compared."""
+_BELIEVED = 0.5
+"""Part of the first losses to which the best rate must bring them: a trial that has hardly begun chooses by chance."""
 _LEARNT = 0.95
-"""Part of the first losses below which a rate has learnt something: on a plateau rates differ by chance alone."""
+"""The same of the longest trial, which no other follows: some losses never halve."""
 _MOST_FLOPS = 1e11
 """A trial takes no more: some ten seconds of a core."""
 
@@ -58,6 +61,7 @@ def found_boost(
     """
     judged = _JUDGED * training.batches_a_step
     for length in lengths:
+        enough = _LEARNT if length == lengths[-1] else _BELIEVED
         batches = length * training.batches_a_step
         samples = _some_of(shards, normalisation, batches * training.batch_size)
         rng, count = np.random.default_rng([seed, batches]), len(samples.y)
@@ -71,7 +75,7 @@ def found_boost(
             first.append(float(np.mean(losses[:judged])))
             last.append(float(np.mean(losses[-judged:])))
         best = int(np.argmin(np.nan_to_num(last, nan=math.inf, posinf=math.inf)))
-        if last[best] <= _LEARNT * first[0]:
+        if last[best] <= enough * first[0]:
             return _FACTORS[best]
     return 1.0
 
