@@ -40,7 +40,7 @@ from vcdl.stores import FileStore, Fold
 from vcdl.wire.weights import Layout, Variable, write_weights
 from vcdl.wire.workunit import Normalisation, UpdateHeader, Workunit
 
-RULE = Forecast(staleness_damping=0.15, compensation=0.4, averaging_window=2.0, horizon=1.0)
+RULE = Forecast(staleness_damping=0.15, compensation=0.2, averaging_window=2.0, horizon=1.0)
 UPLOADS = 8
 SHARDS = 50
 KINDS = {"own": "without", "strangers": "with"}

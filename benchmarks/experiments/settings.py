@@ -10,7 +10,7 @@ NOISE = ("hostile=[{clients: [2, 7], attack: noise, scale: 10}]",)
 BEST = (
     "trust=own",
     "pacing=rolling",
-    "update={rule: forecast, staleness_damping: 0.15, compensation: 0.4, averaging_window: 2, horizon: 1}",
+    "update={rule: forecast, staleness_damping: 0.15, compensation: 0.2, averaging_window: 2, horizon: 1}",
     "training.optimizer=adam",
     "training.share_optimizer_state=second_moment",
     "training.learning_rate={peak: 0.0051, schedule: linear, end_factor: 0.02}",

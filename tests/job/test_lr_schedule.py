@@ -55,9 +55,14 @@ def test_a_bound_for_one_slot_is_raised_by_the_root_of_the_uploads_that_are_aver
     assert scaling.at(1, open_workunits) == pytest.approx(factor, rel=1e-3)
 
 
-def test_slots_raise_no_rate_beyond_what_the_steps_of_the_job_ask_for() -> None:
-    assert LrScaling(short_job_boost=4.0, steps=25_000, most_boost=16.0).at(1, 10) == pytest.approx(3.0)
-    assert LrScaling(short_job_boost=4.0, steps=LONG_STEPS * 40, most_boost=16.0).at(1, 40) == 1.0
+@pytest.mark.parametrize(
+    ("steps", "open_workunits", "factor"), [(25_000, 10, 3.0), (25_000, 40, 4.0), (4000, 10, 4.6875)]
+)
+def test_slots_raise_little_in_a_job_of_more_steps_in_a_row_than_a_trial_has(
+    steps: int, open_workunits: int, factor: float
+) -> None:
+    scaling = LrScaling(short_job_boost=4.0, steps=steps, most_boost=16.0)
+    assert scaling.at(1, open_workunits) == pytest.approx(factor)
 
 
 def test_only_a_bound_that_was_tried_follows_the_slots() -> None:

@@ -33,7 +33,7 @@ def test_without_staleness_it_is_serial_training() -> None:
 def test_it_is_steady_and_faster_than_averaging_whatever_the_staleness(delay: int, contraction: float) -> None:
     """A client takes what is left of the way to the optimum, 0, times `contraction`; `delay` others come in between."""
     forecast, average = (
-        Forecast(staleness_damping=0.15, compensation=0.4, averaging_window=2.0, horizon=1.0),
+        Forecast(staleness_damping=0.15, compensation=0.2, averaging_window=2.0, horizon=1.0),
         Forecast(staleness_damping=0.15, compensation=0.0, averaging_window=2.0, horizon=0.0),
     )
     left = {}

@@ -65,7 +65,8 @@ class LrScaling:
         sequential = self.steps / max(1, open_workunits)
         boost = LONG_STEPS / sequential if sequential > 0 else 1.0
         averaged = 1.0 + _DAMPING * (max(1, open_workunits) - 1)
-        bound = max(self.short_job_boost, min(self.most_boost, self.short_job_boost * math.sqrt(averaged)))
+        raised = min(math.sqrt(averaged), boost / MOST_BOOST)  # none for a job of more steps in a row than a trial has
+        bound = max(self.short_job_boost, min(self.most_boost, self.short_job_boost * raised))
         return min(max(1, active_clients), self.scale_with_clients) * max(1.0, min(boost, bound))
 
 

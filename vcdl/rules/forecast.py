@@ -35,7 +35,7 @@ class Forecast(Rule):
     rule: Literal["forecast"] = "forecast"
     staleness_damping: NotNegative = 0.15
     """a: how much less an upload counts for each version of staleness."""
-    compensation: Fraction = 0.4
+    compensation: Fraction = 0.2
     """κ; above ½, a stale W oscillates ever wider."""
     averaging_window: Annotated[float, kinds.at_least(1)] = 2.0
     """b: number of rounds of updates over which the movement is averaged."""
