@@ -40,7 +40,7 @@ LONG_STEPS = 7500
 MOST_BOOST = 16.0
 """The highest factor that a trial tries: at twice as much some jobs collapse (docs/decisions/101)."""
 _DAMPING = 0.15
-"""Of `forecast` by default: the weights are a mean of about 1 + a·(slots − 1) uploads."""
+"""The default a of `forecast`, with which the weights are a mean of about 1 + a·(slots − 1) uploads."""
 
 
 @dataclass(frozen=True)
