@@ -1,5 +1,7 @@
 """Pages as the server draws them: whole without a script, small, and harmless whatever a job calls itself."""
 
+import asyncio
+import json
 import re
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
 from tests.run_folders import DEMO, make_run
 from tests.web.asking import asking
+from vcdl.errors import VcdlError
 from vcdl.job import save_job
 from vcdl.journal.events import UpdateRefused, WorkunitFailed, WorkunitSent
 from vcdl.journal.observer import RunObserver
@@ -18,7 +21,7 @@ from vcdl.run.reading import RunFollower, read_report
 from vcdl.web.catalogue import PAGE, JobCatalogue
 from vcdl.web.job_page import PARTS
 from vcdl.web.job_view import JobView
-from vcdl.web.live import _Page
+from vcdl.web.live import LivePages, Parts, _Page
 
 
 def test_the_list_shows_each_job_the_open_ones_first(tmp_path: Path) -> None:
@@ -230,6 +233,30 @@ def test_a_page_that_is_watched_is_drawn_once_for_all_but_for_visitors_and_troub
     assert "drawn for those who watch" not in client.get("/jobs/demo", headers={"cookie": "vcdl_session="}).text
     live._pages["/jobs/demo?"].parts = {"live-error": "the disk is away"}
     assert "2 of 2 epochs done" in client.get("/jobs/demo").text
+
+
+def test_a_page_that_could_not_be_kept_up_says_so_only_until_it_is_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Parts | VcdlError] = [{"head": "1"}, VcdlError("the disk is away"), {"head": "2"}]
+
+    def render() -> Parts:
+        found = looks.pop(0) if looks else {"head": "2"}
+        if isinstance(found, VcdlError):
+            raise found
+        return found
+
+    async def messages() -> list[dict[str, str]]:
+        found = []
+        async for message in LivePages().follow("/", render):
+            found.append(json.loads(message.partition(b"data: ")[2]))
+            if len(found) == 3:
+                break
+        return found
+
+    monkeypatch.setattr("vcdl.web.live.EVERY_S", 0.05)
+    first, broken, mended = asyncio.run(messages())
+    assert (first["head"], first["live-error"]) == ("1", "")
+    assert broken == {"live-error": "the disk is away"}
+    assert mended == {"head": "2", "live-error": ""}
 
 
 def test_settings_are_read_again_when_they_change_and_only_then(

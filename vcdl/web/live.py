@@ -55,7 +55,7 @@ class LivePages:
     def parts(self, key: str) -> Parts:
         """The parts of a page as those who watch it have them; empty: nobody does, or they are not kept up to date."""
         parts = self._pages[key].parts if key in self._pages else {}
-        return {} if "live-error" in parts else parts
+        return {} if parts.get("live-error") else parts
 
     @property
     def watchers(self) -> int:
@@ -95,7 +95,7 @@ class LivePages:
     async def _keep_up(self, page: _Page) -> None:
         while True:
             try:
-                parts = await asyncio.to_thread(page.render)
+                parts = {"live-error": "", **await asyncio.to_thread(page.render)}
             except VcdlError as error:
                 parts = {**page.parts, "live-error": str(escape(str(error)))}
             except Exception:
