@@ -32,8 +32,8 @@ ON_A_PROJECT = (
 )
 """The markers of the tests that need it."""
 TIMEOUT_S = 400.0
-_EMAIL, _PASSWORD = "vcdl-test@example.org", "only for tests"
-_TABLES = ("app", "app_version", "workunit", "result", "host_app_version", "msg_to_host")
+EMAIL, _PASSWORD = "vcdl-test@example.org", "only for tests"
+_TABLES = ("app", "app_version", "workunit", "result", "host_app_version", "msg_to_host", "assignment")
 _EDITED = (
     "config.xml", "project.xml", "config_aux.xml", "plan_class_spec.xml", "html/project/project.inc",
     "html/project/project_description.php",
@@ -146,14 +146,16 @@ class RealProject:
     def submit(self, job: Path, *more: str) -> RunFolder:
         return self.project.run_folder(self.vcdl("submit", str(job), *more).split(":")[0].removeprefix("submitted "))
 
-    def client(self, folder: Path, cpus: int = 2, **environment: str) -> BoincClient:
+    def client(self, folder: Path, cpus: int = 2, email: str = EMAIL, **environment: str) -> BoincClient:
         python = {"VCDL_PYTHON": sys.executable}
-        return BoincClient(folder, self.project.master_url, self.account_key(), cpus, {**python, **environment})
+        return BoincClient(folder, self.project.master_url, self.account_key(email), cpus, {**python, **environment})
 
-    def account_key(self) -> str:
+    def account_key(self, email: str = EMAIL) -> str:
         """The key of an account of the tests, which is made, or asked for when it is there."""
-        secret = hashlib.md5(f"{_PASSWORD}{_EMAIL}".encode(), usedforsecurity=False).hexdigest()
-        query = urllib.parse.urlencode({"email_addr": _EMAIL, "passwd_hash": secret, "user_name": "vcdl-test"})
+        secret = hashlib.md5(f"{_PASSWORD}{email}".encode(), usedforsecurity=False).hexdigest()
+        query = urllib.parse.urlencode(
+            {"email_addr": email, "passwd_hash": secret, "user_name": email.partition("@")[0]}
+        )
         for page in ("create_account.php", "lookup_account.php"):
             with urllib.request.urlopen(f"{self.project.master_url.rstrip('/')}/{page}?{query}") as reply:
                 said = reply.read().decode(errors="replace")

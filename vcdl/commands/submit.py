@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -54,6 +55,7 @@ def submitted(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
     project = BoincProject.at(project_dir)
     project.check_user()
     use_environment(project)
+    _check_account(project, job)
     job, folder = _take_name(project, job.trusting(BOINC.trust))
     try:
         folder.create(BOINC)
@@ -65,6 +67,25 @@ def submitted(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
             shutil.rmtree(folder.path, ignore_errors=True)
         raise
     return job, folder
+
+
+def _check_account(project: "BoincProject", job: "Job") -> None:
+    """Raise JobError for an account whose hosts cannot train the job alone, GridError."""
+    from vcdl.boinc.grid.database import BoincDatabase
+    from vcdl.boinc.grid.kept_work import account_number
+    from vcdl.boinc.project.server_config import ServerConfig
+
+    account = job.boinc.account
+    if account is None:
+        return
+    if account == "own":
+        raise JobError("boinc > account: own is for jobs that come by a service: give the number of the BOINC account")
+    if ServerConfig.at(project.path).settings.get("enable_assignment") != "1":
+        raise JobError(
+            "boinc > account: the project sends no work to chosen hosts: set <enable_assignment> in its config.xml to 1"
+        )
+    with closing(BoincDatabase(project)) as database:
+        account_number(database, str(account))
 
 
 def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]:

@@ -2,11 +2,14 @@
 
 import time
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from vcdl.commands._options import packed
 from vcdl.commands.serve import served_options
 from vcdl.errors import ExitCode
 
@@ -40,6 +43,37 @@ def _accounts(runs: Path) -> "Accounts":
     return Accounts(runs)
 
 
+@dataclass(frozen=True)
+class _NewToken:
+    """The options of `add`."""
+
+    name: str
+    role: str
+    days: float
+    job: str | None
+    budget_usd: float | None
+    boinc_account: str | None
+    runs: Path
+
+
+def _account(runs: Path, account: str) -> int:
+    """The number of an account of the project whose jobs are served. Raises JobError, GridError."""
+    from vcdl.web.catalogue import project_of
+
+    project_dir = project_of(runs)
+    if project_dir is None:
+        raise click.UsageError("--boinc-account needs --project-dir: only a BOINC project has accounts")
+    from vcdl.boinc.grid.database import BoincDatabase
+    from vcdl.boinc.grid.environment import use_environment
+    from vcdl.boinc.grid.kept_work import account_number
+    from vcdl.boinc.grid.project_folder import BoincProject
+
+    project = BoincProject.at(project_dir)
+    use_environment(project)
+    with closing(BoincDatabase(project)) as database:
+        return account_number(database, account)
+
+
 @click.group("token", epilog=_EXAMPLES)
 def command() -> None:
     """Make, list and revoke tokens for the service."""
@@ -58,16 +92,23 @@ def command() -> None:
     metavar="USD",
     help="Money of fleets that a submitter's jobs may be planned to cost.",
 )
+@click.option("--boinc-account", metavar="EMAIL", help="The account to whose hosts a submitter may keep jobs.")
 @_where
-def add(name: str, role: str, days: float, job: str | None, budget_usd: float | None, runs: Path) -> ExitCode:
+@packed(_NewToken, "new")
+def add(new: _NewToken) -> ExitCode:
     """Make a token, and show it this once."""
-    from vcdl.web.sessions import Role
+    from vcdl.web.sessions import Bounds, Role
 
-    if job is not None and role != "worker":
+    role, account = new.role, None
+    if new.job is not None and role != "worker":
         raise click.UsageError("--job is for workers: all other roles see every job")
-    if budget_usd is not None and role != "submitter":
-        raise click.UsageError("--budget-usd is for submitters: no other role's jobs are bounded")
-    click.echo(_accounts(runs).add(name, Role[role.upper()], days, job, budget_usd))
+    for option, value in (("--budget-usd", new.budget_usd), ("--boinc-account", new.boinc_account)):
+        if value is not None and role != "submitter":
+            raise click.UsageError(f"{option} is for submitters: no other role's jobs are bounded")
+    if new.boinc_account is not None:
+        account = _account(new.runs, new.boinc_account)
+    bounds = Bounds(new.job, new.budget_usd, account)
+    click.echo(_accounts(new.runs).add(new.name, Role[role.upper()], new.days, bounds))
     return ExitCode.OK
 
 
@@ -81,9 +122,12 @@ def list_(runs: Path) -> ExitCode:
     rows, accounts = [("id", "name", "role", "expires", "last used", "")], _accounts(runs)
     for one in accounts.tokens():
         state = "revoked" if one.revoked_s is not None else "" if one.is_valid else "expired"
-        role = one.role.name.lower() if one.job is None else f"worker of {printable(one.job)}"
-        if one.budget_usd is not None:
-            role += f", {accounts.planned_usd(one.name):.2f} of {one.budget_usd:.2f} $"
+        bounds = one.bounds
+        role = one.role.name.lower() if bounds.job is None else f"worker of {printable(bounds.job)}"
+        if bounds.budget_usd is not None:
+            role += f", {accounts.planned_usd(one.name):.2f} of {bounds.budget_usd:.2f} $"
+        if bounds.boinc_account is not None:
+            role += f", account {bounds.boinc_account}"
         rows.append((one.id, printable(one.name), role, _day(one.expires_s), _day(one.used_s), state))
     for line in aligned(rows, left=range(6)):
         click.echo(line)

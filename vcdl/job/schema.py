@@ -110,6 +110,8 @@ class BoincSettings(Section):
     """The most time in which a client must report a subtask; after it another client gets the subtask."""
     shortest_deadline_s: _AboveZero = 300.0
     """The least; between the two, a deadline is three times as long as nearly all of the job's subtasks take."""
+    account: Annotated[int | Literal["own"], kinds.whole(1, None, "own")] | None = None
+    """The only account whose hosts get the subtasks; `own`: that of the token with which a service takes the job."""
 
 
 class Job(Section):

@@ -9,19 +9,19 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 from vcdl.errors import JobError, RunFolderError
 from vcdl.files.atomic import PRIVATE_MODE
-from vcdl.web.sessions import OWNER, Caller, Role, is_same, service_folder
+from vcdl.web.sessions import OWNER, UNBOUNDED, Bounds, Caller, Role, is_same, service_folder
 
 _FILE = "accounts.db"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS tokens (
     id TEXT PRIMARY KEY, name TEXT NOT NULL, hash TEXT NOT NULL, role INTEGER NOT NULL, created_s REAL NOT NULL,
-    expires_s REAL, revoked_s REAL, used_s REAL, job TEXT, budget_usd REAL
+    expires_s REAL, revoked_s REAL, used_s REAL, job TEXT, budget_usd REAL, boinc_account INTEGER
 );
 CREATE TABLE IF NOT EXISTS audit (
     id INTEGER PRIMARY KEY AUTOINCREMENT, time_s REAL NOT NULL, caller TEXT NOT NULL, deed TEXT NOT NULL,
@@ -32,7 +32,10 @@ CREATE TABLE IF NOT EXISTS submissions (
     usd REAL NOT NULL DEFAULT 0, PRIMARY KEY (caller, key)
 );
 """
-_LATER_COLUMNS = (("tokens", "job TEXT"), ("tokens", "budget_usd REAL"), ("submissions", "usd REAL NOT NULL DEFAULT 0"))
+_LATER_COLUMNS = (
+    *(("tokens", column) for column in ("job TEXT", "budget_usd REAL", "boinc_account INTEGER")),
+    ("submissions", "usd REAL NOT NULL DEFAULT 0"),
+)
 """Columns that a database of before December 2026 lacks."""
 _TIMEOUT_S = 10.0
 _USED_EVERY_S = 60.0
@@ -50,10 +53,7 @@ class Token:
     expires_s: float | None
     revoked_s: float | None
     used_s: float | None
-    job: str | None
-    """The only job that a worker may train for; None: all."""
-    budget_usd: float | None
-    """The most that a submitter's jobs may cost by fleets; None: any amount."""
+    bounds: Bounds
 
     @property
     def is_valid(self) -> bool:
@@ -85,13 +85,8 @@ class Accounts:
                     database.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
         self._path.chmod(PRIVATE_MODE)
 
-    def add(
-        self, name: str, role: Role, days: float | None, job: str | None = None, budget_usd: float | None = None
-    ) -> str:
-        """Make a token, which nobody can be told again. `job`, `budget_usd`: as in Token.
-
-        Raises JobError for the owner's name, RunFolderError.
-        """
+    def add(self, name: str, role: Role, days: float | None, bounds: Bounds = UNBOUNDED) -> str:
+        """Make a token, which nobody can be told again. Raises JobError for the owner's name, RunFolderError."""
         if name == OWNER:
             raise JobError(f"{name} is whoever runs the service: choose another name")
         number, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
@@ -99,9 +94,9 @@ class Accounts:
         expires_s = None if days is None else now_s + days * 86400
         with self._opened() as database:
             database.execute(
-                "INSERT INTO tokens (id, name, hash, role, created_s, expires_s, job, budget_usd) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (number, name, _hash(secret), int(role), now_s, expires_s, job, budget_usd),
+                "INSERT INTO tokens (id, name, hash, role, created_s, expires_s, job, budget_usd, boinc_account) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (number, name, _hash(secret), int(role), now_s, expires_s, *astuple(bounds)),
             )
         return f"vcdl_{number}_{secret}"
 
@@ -144,7 +139,7 @@ class Accounts:
         token = _token(rows[0]) if rows else None
         if token is None or not token.is_valid:
             return None
-        return Caller(token.name, token.role, token.id, token.job, token.budget_usd)
+        return Caller(token.name, token.role, token.id, token.bounds)
 
     def note(self, caller: Caller, deed: str, job: str, outcome: str = "done") -> None:
         """Add a line to the log of deeds. Raises RunFolderError."""
@@ -210,12 +205,12 @@ class Accounts:
             raise RunFolderError(f"{self._path} cannot be used ({error}): mend its disk or its rights") from error
 
 
-_COLUMNS = "id, name, role, created_s, expires_s, revoked_s, used_s, job, budget_usd"
+_COLUMNS = "id, name, role, created_s, expires_s, revoked_s, used_s, job, budget_usd, boinc_account"
 
 
 def _token(row: Sequence[Any]) -> Token:
-    number, name, role, *rest = row
-    return Token(number, name, Role(role), *rest)
+    number, name, role, created_s, expires_s, revoked_s, used_s, *bounds = row
+    return Token(number, name, Role(role), created_s, expires_s, revoked_s, used_s, Bounds(*bounds))
 
 
 def _hash(secret: str) -> str:

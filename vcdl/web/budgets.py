@@ -26,20 +26,20 @@ class Budgets:
 
     def bounds(self, caller: Caller) -> bool:
         """Whether what the caller's jobs cost here is bounded."""
-        return caller.budget_usd is not None and bool(self._fleets)
+        return caller.bounds.budget_usd is not None and bool(self._fleets)
 
     def planned_usd(self, caller: Caller, folder: Path) -> float:
         """The dollars that a job, in a folder, takes of its submitter's budget: with several fleets those of the
         dearest. Raises JobError for more than are left.
         """
-        if caller.budget_usd is None or not self._fleets:
+        if caller.bounds.budget_usd is None or not self._fleets:
             return 0.0
         planned = max(self._forecast(folder, fleet) for fleet in self._fleets)
-        left = max(0.0, caller.budget_usd - self._accounts.planned_usd(caller.name))
+        left = max(0.0, caller.bounds.budget_usd - self._accounts.planned_usd(caller.name))
         if planned > left:
             raise JobError(
                 f"this job would cost about {usd(planned)}, and {caller.name} has {usd(left)} left of "
-                f"{usd(caller.budget_usd)}: give it fewer epochs, or ask the operator for a token with more"
+                f"{usd(caller.bounds.budget_usd)}: give it fewer epochs, or ask the operator for a token with more"
             )
         return planned
 

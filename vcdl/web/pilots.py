@@ -49,8 +49,8 @@ def _run(request: Request, name: str) -> RunFolder:
     caller = request.state.caller
     if caller.role is not Role.WORKER:
         needs(caller, Role.OPERATOR)
-    elif caller.job not in (None, name):
-        raise Forbidden(f"{caller.name} may only train for the job {caller.job}")
+    elif caller.bounds.job not in (None, name):
+        raise Forbidden(f"{caller.name} may only train for the job {caller.bounds.job}")
     folder: RunFolder = request.app.state.service.folder(name)
     return folder
 

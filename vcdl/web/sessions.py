@@ -35,6 +35,21 @@ class Role(IntEnum):
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """What a token is for, beyond its role."""
+
+    job: str | None = None
+    """The only job whose pool a worker may enter; None: all jobs'."""
+    budget_usd: float | None = None
+    """The most that a submitter's jobs may cost by fleets; None: any amount."""
+    boinc_account: int | None = None
+    """The BOINC account to whose hosts a submitter may keep jobs; None: to nobody's."""
+
+
+UNBOUNDED = Bounds()
+
+
+@dataclass(frozen=True)
 class Caller:
     """A caller, and what it may do."""
 
@@ -42,10 +57,7 @@ class Caller:
     role: Role
     id: str = ""
     """The token's id; empty: it is the owner."""
-    job: str | None = None
-    """The only job whose pool a worker may enter; None: all jobs'."""
-    budget_usd: float | None = None
-    """The most that its jobs may cost by fleets; None: any amount."""
+    bounds: Bounds = UNBOUNDED
     csrf: str = ""
     """The secret that a form of this session must bring; empty: the caller has no session, but a token."""
 

@@ -86,7 +86,7 @@ class Submissions:
                     raise JobError("this Idempotency-Key was used for another job: take a new one")
                 return known[1]
             self._check_quota(caller, files)
-            values = _checked_values(text, {file.name for file in files})
+            values = self._with_account(caller, _checked_values(text, {file.name for file in files}))
             name = self._free_name(str(values.get("name", "")))
             folder = self._folder / name
             try:
@@ -148,6 +148,23 @@ class Submissions:
         held += sum(len(file.chunks) for file in files) * CHUNK_BYTES
         if held > _OPEN_BYTES and caller.role < Role.OPERATOR:
             raise JobError(f"the open jobs of {caller.name} may hold {size(_OPEN_BYTES)} of data: wait for one to end")
+
+    def _with_account(self, caller: Caller, values: dict[str, Any]) -> dict[str, Any]:
+        """The job, with the number of the account to whose hosts it is kept. Raises JobError."""
+        boinc = values.get("boinc")
+        account = boinc.get("account") if isinstance(boinc, dict) else None
+        if account is None or not isinstance(boinc, dict):
+            return values
+        if self._project is None:
+            raise JobError("boinc > account: no BOINC project is behind this service: leave it out")
+        if account != "own" and caller.role < Role.OPERATOR:
+            raise JobError("boinc > account: a submitter keeps jobs to hosts of their own alone: give `own`")
+        if account == "own" and caller.bounds.boinc_account is None:
+            raise JobError(
+                f"boinc > account: this token of {caller.name} is of no BOINC account: the operator makes another one "
+                "with --boinc-account"
+            )
+        return {**values, "boinc": {**boinc, "account": caller.bounds.boinc_account if account == "own" else account}}
 
     def _is_over(self, name: str) -> bool:
         return bool(self.failure(name)) or RunFolder(self._runs / name).summary_file.is_file()

@@ -42,7 +42,7 @@ class World:
                 cursor.execute(f"DELETE FROM `{table.name}`")
         connection.commit()
         connection.close()
-        standin = StandinProject.make(folder / "project", database)
+        standin = StandinProject.make(folder / "project", database, enable_assignment=1)
         project = BoincProject.at(standin.path)
         own = BoincDatabase(project)
         return cls(standin, project, own, [own])
@@ -78,10 +78,11 @@ class World:
         share: int = 1,
         sent_since_s: float = 0.0,
         ahead: int | None = None,
+        account: int | None = None,
     ) -> BoincGrid:
         settings = WorkSettings(
             job=job, share=share, deadline_s=3600.0, flops=1e12, memory_bytes=1e9, disk_bytes=1e9,
-            upload_bytes=UPLOAD_BYTES, queue_ahead=ahead,
+            upload_bytes=UPLOAD_BYTES, queue_ahead=ahead, account=account,
         )  # fmt: skip
         return BoincGrid(self.project, self.database, settings, sent_since_s)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.boinc.standin.config import ProjectConfig
 from tests.boinc.standin.schema import Connection, insert
+from tests.boinc.standin.states import ASSIGN_USER, NEVER, NO_NEW_RESULTS
 
 _WHOLE = (
     "batch", "priority", "delay_bound", "min_quorum", "target_nresults", "max_error_results", "max_total_results",
@@ -26,7 +27,7 @@ _DEFAULTS: dict[str, float] = {
 }  # fmt: skip
 _LINE_BYTES = 4096
 _XML_BYTES = 65535
-_LINE_OPTIONS = ("wu_name", "wu_template", "result_template", "command_line", "priority", "target_host")
+_LINE_OPTIONS = ("wu_name", "wu_template", "result_template", "command_line", "priority", "target_user")
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def _parse(words: list[str], request: Request, options: tuple[str, ...]) -> Requ
         value = next(iterator)
         if name == "credit":
             request = replace(request, columns={**request.columns, "canonical_credit": float(value)})
-        elif name in (*_WHOLE, *_REAL, "target_host"):
+        elif name in (*_WHOLE, *_REAL, "target_user"):
             request = replace(request, columns={**request.columns, name: float(value)})
         else:
             request = replace(request, **{name: value})  # type: ignore[arg-type]
@@ -119,8 +120,7 @@ def _parse(words: list[str], request: Request, options: tuple[str, ...]) -> Requ
 
 def _create(config: ProjectConfig, connection: Connection, app_id: int, request: Request) -> None:
     columns = dict(request.columns)
-    if "target_host" in columns:
-        raise Unusable("the stand-in knows no assigned jobs")
+    account = int(columns.pop("target_user", 0))
     xml_doc = _xml_doc(config, request, columns)
     if not (config.path / request.result_template).exists():
         # ⚠ As the real program does: nothing is inserted, and it ends with 0.
@@ -139,10 +139,16 @@ def _create(config: ProjectConfig, connection: Connection, app_id: int, request:
         if columns[small] > columns[large]:
             raise Unusable(f"{small} > {large}; can't create job")
     now = int(time.time())
-    insert(
-        connection, "workunit", name=request.wu_name, appid=app_id, create_time=now, transition_time=now,
+    workunit = insert(
+        connection, "workunit", name=request.wu_name, appid=app_id, create_time=now,
+        transition_time=NEVER if account else now, transitioner_flags=NO_NEW_RESULTS if account else 0,
         xml_doc=xml_doc, result_template_file=request.result_template, **columns,
     )  # fmt: skip
+    if account:
+        connection.commit()  # ⚠ As the real program does: a kill here leaves a workunit that nobody is sent.
+        insert(
+            connection, "assignment", create_time=now, target_id=account, target_type=ASSIGN_USER, workunitid=workunit
+        )
 
 
 def _xml_doc(config: ProjectConfig, request: Request, columns: dict[str, float]) -> str:

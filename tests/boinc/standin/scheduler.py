@@ -11,7 +11,17 @@ from xml.sax.saxutils import escape
 from tests.boinc.standin.plan_class import processors
 from tests.boinc.standin.project import StandinProject
 from tests.boinc.standin.schema import Connection, change, insert, rows
-from tests.boinc.standin.states import BANNED, FILES_UPLOADED, Assimilate, Error, Outcome, Server, Validate
+from tests.boinc.standin.states import (
+    ASSIGN_HOST,
+    ASSIGN_USER,
+    BANNED,
+    FILES_UPLOADED,
+    Assimilate,
+    Error,
+    Outcome,
+    Server,
+    Validate,
+)
 from tests.boinc.standin.transitioner import make_result
 
 Row = dict[str, Any]
@@ -171,11 +181,11 @@ class Conversation:
     def _send_work(self, host: Row) -> None:
         seconds = float(self._text("cpu_req_secs") or self._text("work_req_seconds") or 0)
         instances = float(self._text("cpu_req_instances") or 0)
-        if (seconds > 0 or instances > 0) and self._config.flag("enable_assignment") and self._send_assigned(host):
+        if self._config.flag("enable_assignment") and self._send_assigned(host, seconds, instances):
             return
         unsent = self._rows(
             "SELECT r.*, w.xml_doc, w.rsc_fpops_est FROM result r JOIN workunit w ON w.id=r.workunitid"
-            " WHERE r.server_state=%s AND w.error_mask=0"
+            " WHERE r.server_state=%s AND w.error_mask=0 AND w.transitioner_flags=0"
             " ORDER BY r.priority DESC, r.id LIMIT %s FOR UPDATE SKIP LOCKED",
             Server.UNSENT,
             _LOOKED_AT,
@@ -194,15 +204,18 @@ class Conversation:
             seconds -= result["rsc_fpops_est"] / host["p_fpops"]
             instances -= 1
 
-    def _send_assigned(self, host: Row) -> bool:
-        """Results of workunits that are assigned to this host and want one more; whether there were any."""
+    def _send_assigned(self, host: Row, seconds: float, instances: float) -> bool:
+        """Results of workunits that are assigned to this host, or to its account, and want one more; whether there were
+        any.
+        """
         workunits = self._rows(
-            "SELECT w.* FROM assignment a JOIN workunit w ON w.id=a.workunitid WHERE a.target_type=1 AND a.target_id=%s"
+            "SELECT DISTINCT w.* FROM assignment a JOIN workunit w ON w.id=a.workunitid"
+            " WHERE (a.target_type, a.target_id) IN ((%s, %s), (%s, %s))"
             " AND w.error_mask=0 AND w.need_validate=0 AND w.canonical_resultid=0 AND w.transition_time>=%s",
-            host["id"],
+            *(ASSIGN_USER, host["userid"], ASSIGN_HOST, host["id"]),
             self._now,
         )
-        sent = False
+        sent: list[int] = []
         for workunit in workunits:
             results = self._rows("SELECT * FROM result WHERE workunitid=%s", workunit["id"])
             hopeful = [
@@ -213,10 +226,14 @@ class Conversation:
             ]
             if host["id"] in {each["hostid"] for each in results} or len(hopeful) >= workunit["target_nresults"]:
                 continue
-            made = make_result(self._project, self._connection, workunit, f"{os.getpid()}_{self._now}_{int(sent)}")
+            if seconds <= 0 and instances <= 0:
+                break
+            made = make_result(self._project, self._connection, workunit, f"{os.getpid()}_{time.time_ns()}_{len(sent)}")
             self._send(host, self._rows("SELECT * FROM result WHERE id=%s", made)[0])
-            sent = True
-        return sent
+            sent.append(made)
+            seconds -= workunit["rsc_fpops_est"] / host["p_fpops"]
+            instances -= 1
+        return bool(sent)
 
     def _send(self, host: Row, result: Row) -> None:
         workunit = self._rows("SELECT * FROM workunit WHERE id=%s", result["workunitid"])[0]

@@ -64,5 +64,11 @@ ABORTED_BY_USER = 203
 """Exit status of a task that somebody aborted on the client: no error of the workunit."""
 VALIDATE_AGAIN = 3
 """Exit status of a validation script that could not decide now."""
+NO_NEW_RESULTS = 2
+"""workunit.transitioner_flags of one that is assigned: the scheduler makes its results."""
+NEVER = 2**31 - 1
+"""workunit.transition_time when nothing is to come."""
+ASSIGN_HOST, ASSIGN_USER = 1, 2
+"""assignment.target_type"""
 BANNED = -1
 """host.max_results_day of a host that the scheduler turns away."""

@@ -15,6 +15,8 @@ from tests.boinc.standin.project import StandinProject
 from tests.boinc.standin.schema import Connection, change, insert, rows
 from tests.boinc.standin.states import (
     ABORTED_BY_USER,
+    NEVER,
+    NO_NEW_RESULTS,
     VALIDATE_AGAIN,
     Assimilate,
     Delete,
@@ -25,7 +27,6 @@ from tests.boinc.standin.states import (
 )
 
 Row = dict[str, Any]
-_NEVER = 2**31 - 1
 _SAFETY_S = 10 * 86400
 LOCKED = (1205, 1213)
 """MariaDB's errors of who waited for another one's lock in vain."""
@@ -85,7 +86,7 @@ class _Transition:
         self._find_errors()
         if self._workunit["error_mask"]:
             self._give_up()
-        elif not self._workunit["canonical_resultid"]:
+        elif not self._workunit["canonical_resultid"] and self._workunit["transitioner_flags"] != NO_NEW_RESULTS:
             self._make_results()
         if self._workunit["assimilate_state"] == Assimilate.DONE:
             self._delete_files()
@@ -189,7 +190,7 @@ class _Transition:
         ):
             return self._now + 1  # the check could not decide: the real validator asks again after six hours
         over = self._workunit["canonical_resultid"] or self._workunit["error_mask"]
-        return int(min((*waiting, _NEVER if over else self._now + _SAFETY_S)))
+        return int(min((*waiting, NEVER if over else self._now + _SAFETY_S)))
 
     # -- the tables
 

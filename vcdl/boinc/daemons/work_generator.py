@@ -185,6 +185,7 @@ def work_settings(run: Run, runtime_bytes: int) -> WorkSettings:
     return WorkSettings(
         job=job.name,
         share=job.boinc.share,
+        account=job.boinc.account if isinstance(job.boinc.account, int) else None,
         deadline_s=job.boinc.deadline_s,
         shortest_deadline_s=job.boinc.shortest_deadline_s,
         flops=prepared.footprint.flops_per_sample * samples,

@@ -31,8 +31,10 @@ class Sending:
 class ClientRows:
     """Queries about clients; all calls may raise GridUnavailable or GridError."""
 
-    def __init__(self, database: BoincDatabase) -> None:
+    def __init__(self, database: BoincDatabase, account: int | None = None) -> None:
+        """`account`: the only one whose hosts count in `demand`."""
         self._database = database
+        self._account = account
 
     def first_unsent(self) -> int:
         """The first result that may still be sent: none below this id will be."""
@@ -71,15 +73,18 @@ class ClientRows:
 
     def demand(self) -> Demand:
         """The demand of the clients, over all jobs."""
-        active = self._database.execute("SELECT COUNT(*) FROM host WHERE rpc_time > %s", int(time.time()) - _ACTIVE_S)
+        whose, account = ("", ()) if self._account is None else (" AND userid = %s", (self._account,))
+        active = self._database.execute(
+            f"SELECT COUNT(*) FROM host WHERE rpc_time > %s{whose}", int(time.time()) - _ACTIVE_S, *account
+        )
         running = self._database.execute(
-            "SELECT COUNT(*), COUNT(DISTINCT hostid) FROM result WHERE appid = %s AND server_state = %s",
-            self._database.app_id, IN_PROGRESS,
+            f"SELECT COUNT(*), COUNT(DISTINCT hostid) FROM result WHERE appid = %s AND server_state = %s{whose}",
+            self._database.app_id, IN_PROGRESS, *account,
         )  # fmt: skip
         recent = self._database.execute(
             "SELECT AVG(took) FROM (SELECT received_time - sent_time AS took FROM result"
-            " WHERE appid = %s AND server_state = %s AND outcome = %s ORDER BY id DESC LIMIT %s) AS recent",
-            self._database.app_id, OVER, SUCCESS, _RECENT,
+            f" WHERE appid = %s AND server_state = %s AND outcome = %s{whose} ORDER BY id DESC LIMIT %s) AS recent",
+            self._database.app_id, OVER, SUCCESS, *account, _RECENT,
         )  # fmt: skip
         tasks, busy = running[0]
         idle = max(0, int(active[0][0]) - int(busy))

@@ -45,6 +45,8 @@ class WorkSettings:
     """Workunits kept unsent; None: as many as the active hosts ask for."""
     shortest_deadline_s: float = 300.0
     """Seconds for one try, at least, however quick the others are."""
+    account: int | None = None
+    """The only account whose hosts may have the workunits; None: all hosts."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ def create_work(
         "--rsc_memory_bound", f"{settings.memory_bytes:.0f}", "--rsc_disk_bound", f"{settings.disk_bytes:.0f}",
         "--delay_bound", f"{deadline_s:.0f}", "--priority", str(priority),
         "--credit", f"{settings.flops * CREDIT_PER_OPERATION:.9f}", "--stdin",
+        *(() if settings.account is None else ("--target_user", str(settings.account))),
     ]  # fmt: skip
     lines = "".join(map(_line, creations))
     try:

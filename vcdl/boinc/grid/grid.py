@@ -12,6 +12,7 @@ from vcdl.boinc.grid.create_work import Creation, WorkSettings, create_work, pri
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.disk_room import DiskRoom
 from vcdl.boinc.grid.forget import files_on_hosts
+from vcdl.boinc.grid.kept_work import KeptWork
 from vcdl.boinc.grid.manifest import Manifest
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.publication import Publication
@@ -44,8 +45,9 @@ class BoincGrid(Grid):
         self._database = database
         self._settings = settings
         self._rows = WorkunitRows(database, settings.job)
-        self._clients = ClientRows(database)
-        self._copies = SecondCopies(database, settings.job)
+        self._clients = ClientRows(database, settings.account)
+        self._kept = KeptWork(database, settings.job, settings.account)
+        self._copies = SecondCopies(database, settings.job, settings.account)
         self._staging = Staging(project, settings)
         self._newest = Publication(project, settings, self._staging)
         self._room = DiskRoom(project, settings.job)
@@ -87,7 +89,8 @@ class BoincGrid(Grid):
         self._rows.cancel(workunits, self._has_arrived)
 
     def refresh(self) -> None:
-        self._rows.hurry_cancelled()
+        self._rows.hurry_ended()
+        self._kept.mend()
         self._rows.hurry_unchecked()
         if not self._is_share_told:
             self._staging.tell_share()
@@ -109,6 +112,7 @@ class BoincGrid(Grid):
         others = {
             other: JobStock(manifest.share, WorkunitRows(self._database, other).stock())
             for other, manifest in self._staging.other_jobs().items()
+            if manifest.account == self._settings.account  # else they are for other hosts
         }
         jobs = {job: mine} | {other: it for other, it in others.items() if it.open}
         whole = marks(self._clients.demand())
@@ -143,6 +147,7 @@ class BoincGrid(Grid):
         """Remove an ended or paused job here, and with `forget_on_clients` on the clients, too."""
         self._rows.cancel_all(self._has_arrived)
         self._copies.clear()
+        self._kept.clear()
         if forget_on_clients:
             self._forget_on_clients(self._staging.manifest)
         self._newest.remove()

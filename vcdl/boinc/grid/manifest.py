@@ -28,6 +28,8 @@ class Manifest:
     shards: Mapping[int, Content] = field(default_factory=dict)
     params: Mapping[int, Content] = field(default_factory=dict)
     frozen: Content | None = None
+    account: int | None = None
+    """The only account whose hosts may have the job's workunits; None: all hosts."""
 
     @property
     def sticky(self) -> set[str]:

@@ -1,6 +1,7 @@
 """Subtasks of one job that are out for too long, and those that nobody may train any more, in BOINC's tables. A late
 one gets a second host: its workunit wants one result more, and an assignment names the hosts. The first upload becomes
-canonical. With `one_result_per_host_per_wu` a workunit that every host had is given up.
+canonical. With `one_result_per_host_per_wu` a workunit that every host had is given up. Where only an account's hosts
+may have the job's workunits, no other host is asked or waited for.
 """
 
 import logging
@@ -13,7 +14,7 @@ from statistics import mean
 
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.host_care import BANNED, banned_hosts
-from vcdl.boinc.grid.workunit_rows import COULDNT_SEND, IN_PROGRESS, INIT, INVALID, OVER, SUCCESS, UNSENT, of_job
+from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, INIT, INVALID, NOT_SENT, OVER, SUCCESS, of_job
 from vcdl.loop.lateness import Lateness, Out, faster_hosts
 
 _EVERY_S = 5.0
@@ -23,7 +24,7 @@ _MEASURED = 200
 _ACTIVE_S = 900
 """Seconds without contact after which a host is not asked."""
 _NOBODY_S = 30
-"""Seconds after which an unsent result that no host may have is given up."""
+"""Seconds after which a workunit that no host may have is given up."""
 _HOST = 1
 """assignment.target_type"""
 _log = logging.getLogger("vcdl.loop.work_generator")
@@ -43,20 +44,23 @@ class _Workunit:
     running: dict[int, int] = field(default_factory=dict)
     """Host → when it got it."""
     hosts: set[int] = field(default_factory=set)
-    unsent_since_s: int = 0
+    waits_since_s: int = 0
+    """The time at which its last unsent result was made, or a result came."""
 
-    def add(self, state: int, outcome: int, checked: int, host: int, sent_s: int, made_s: int) -> None:
+    def add(self, state: int, outcome: int, checked: int, host: int, sent_s: int, made_s: int, came_s: int) -> None:
         """Take in one of its results."""
         self.results += 1
         if host:
             self.hosts.add(host)
         if state < IN_PROGRESS:
             self.unsent += 1
-            self.unsent_since_s = max(self.unsent_since_s, made_s)
+            self.waits_since_s = max(self.waits_since_s, made_s)
         elif state == IN_PROGRESS:
             self.running[host] = sent_s
         elif outcome == SUCCESS and checked != INVALID:
             self.come += 1
+        else:
+            self.waits_since_s = max(self.waits_since_s, came_s)
 
     @property
     def waits_for_hosts(self) -> bool:
@@ -76,9 +80,11 @@ class _Hosts:
 class SecondCopies:
     """Looks after the subtasks of one job that hosts have; all calls may raise GridUnavailable or GridError."""
 
-    def __init__(self, database: BoincDatabase, job: str) -> None:
+    def __init__(self, database: BoincDatabase, job: str, account: int | None = None) -> None:
+        """`account`: the only one whose hosts may have the workunits."""
         self._database = database
         self._job = job
+        self._account = account
         self._looked_s = -math.inf
         self.lateness: Lateness | None = None
         """The turnarounds that are usual in this job, once they are known."""
@@ -126,7 +132,7 @@ class SecondCopies:
         match, arguments = of_job(self._job)
         rows = self._database.execute(
             "SELECT w.id, w.name, w.max_total_results, r.server_state, r.outcome,"
-            " r.validate_state, r.hostid, r.sent_time, r.create_time"
+            " r.validate_state, r.hostid, r.sent_time, r.create_time, r.received_time"
             " FROM workunit w JOIN result r ON r.workunitid = w.id"
             " WHERE w.appid = %s AND w.assimilate_state = %s AND w.error_mask = 0 AND w.canonical_resultid = 0"
             f" AND {match}",
@@ -138,7 +144,10 @@ class SecondCopies:
         return [workunit for workunit in found.values() if workunit.hosts]
 
     def _hosts(self, turnarounds: Iterable[tuple[int, float]], now: int) -> _Hosts:
-        rows = self._database.execute("SELECT id, max_results_day FROM host WHERE rpc_time > %s", now - _ACTIVE_S)
+        rows = self._database.execute(
+            "SELECT id, max_results_day FROM host WHERE rpc_time > %s AND %s IN (0, userid)",
+            now - _ACTIVE_S, self._account or 0,
+        )  # fmt: skip
         took_s: dict[int, list[float]] = defaultdict(list)
         for host, seconds in turnarounds:
             took_s[host].append(seconds)
@@ -213,13 +222,13 @@ class SecondCopies:
         stuck = [
             one
             for one in workunits
-            if one.unsent and not one.running and not one.come and now - one.unsent_since_s > _NOBODY_S
+            if not one.running and not one.come and now - one.waits_since_s > _NOBODY_S
             and at_work and at_work <= one.hosts
         ]  # fmt: skip
         for one in stuck:
             _log.info("%s: every host at work has had it; it is given up", one.name)
             self._database.execute(
-                "UPDATE result SET server_state = %s, outcome = %s WHERE workunitid = %s AND server_state = %s",
-                OVER, COULDNT_SEND, one.id, UNSENT,
+                "UPDATE workunit SET error_mask = error_mask | %s, transition_time = %s"
+                " WHERE id = %s AND assimilate_state = %s AND canonical_resultid = 0",
+                NOT_SENT, now, one.id, INIT,
             )  # fmt: skip
-            self._database.execute("UPDATE workunit SET transition_time = %s WHERE id = %s", now, one.id)

@@ -42,7 +42,7 @@ class Staging:
     def manifest(self) -> Manifest:
         """The staged files; empty when nothing is staged."""
         found = self._manifests.read(self._settings.job)
-        return found or Manifest(self._settings.share, self.result_template)
+        return found or Manifest(self._settings.share, self.result_template, account=self._settings.account)
 
     def other_jobs(self) -> dict[str, Manifest]:
         """Manifests of the other open jobs."""

@@ -18,7 +18,7 @@ UNSENT, IN_PROGRESS, OVER = 2, 4, 5
 """result.server_state"""
 SUCCESS, COULDNT_SEND, CLIENT_ERROR, NO_REPLY, DIDNT_NEED, VALIDATE_ERROR = range(1, 7)
 """result.outcome"""
-CANCELLED = 16
+NOT_SENT, CANCELLED = 1, 16
 """workunit.error_mask"""
 _NOT_VALIDATED, INVALID = 0, 2
 """result.validate_state"""
@@ -99,13 +99,13 @@ class WorkunitRows:
         for some in _chunks(ids):
             self._cancel(some, arrived)
 
-    def hurry_cancelled(self) -> None:
-        """Make the transitioner handle cancelled workunits again whose transition_time it has overwritten meanwhile."""
+    def hurry_ended(self) -> None:
+        """Make the transitioner handle again what was cancelled or given up, where it wrote the time last."""
         match, arguments = of_job(self._job)
         rows = self._database.execute(
-            "SELECT w.id FROM workunit w WHERE w.appid = %s AND w.assimilate_state = %s AND w.error_mask & %s"
+            "SELECT w.id FROM workunit w WHERE w.appid = %s AND w.assimilate_state = %s AND w.error_mask <> 0"
             f" AND w.transition_time > %s AND {match}",
-            self._database.app_id, INIT, CANCELLED, int(time.time()), *arguments,
+            self._database.app_id, INIT, int(time.time()), *arguments,
         )  # fmt: skip
         for some in _chunks([row[0] for row in rows]):
             self._database.execute("UPDATE workunit SET transition_time = %s WHERE id IN %s", int(time.time()), some)

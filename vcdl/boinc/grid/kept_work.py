@@ -1,0 +1,68 @@
+"""Workunits that only the hosts of one account may have: BOINC's targeted jobs.
+
+`create_work --target_user` makes a workunit of which the transitioner makes no results, and a row in `assignment`. The
+scheduler makes the result when a host of the account asks for work, again after one that was lost or failed, and never
+twice for a host. Those jobs go before all others, and the feeder has no part in them.
+"""
+
+import time
+
+from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.workunit_rows import INIT, of_job
+from vcdl.errors import JobError
+
+_USER = 2
+"""assignment.target_type"""
+
+
+class KeptWork:
+    """The assignments of one job's workunits; all calls may raise GridUnavailable or GridError."""
+
+    def __init__(self, database: BoincDatabase, job: str, account: int | None) -> None:
+        self._database = database
+        self._job = job
+        self._account = account
+
+    def mend(self) -> None:
+        """Assign what a create_work killed between its two rows has left, and forget what is over: the scheduler reads
+        all assignments of an account at each of its hosts' requests.
+        """
+        if self._account is None:
+            return
+        match, arguments = of_job(self._job)
+        rows = self._database.execute(
+            "SELECT w.id FROM workunit w"
+            f" WHERE w.appid = %s AND w.assimilate_state = %s AND w.error_mask = 0 AND {match}"
+            " AND w.id NOT IN (SELECT a.workunitid FROM assignment a WHERE a.target_type = %s AND a.target_id = %s)",
+            self._database.app_id, INIT, *arguments, _USER, self._account,
+        )  # fmt: skip
+        if rows:
+            self._database.insert(
+                "INSERT INTO assignment (create_time, target_id, target_type, multi, workunitid, resultid)"
+                " VALUES (%s, %s, %s, 0, %s, 0)",
+                [(int(time.time()), self._account, _USER, row[0]) for row in rows],
+            )
+        self._forget("AND (w.assimilate_state <> %s OR w.error_mask <> 0 OR w.canonical_resultid <> 0)", INIT)
+
+    def clear(self) -> None:
+        """Let no host have any of the job's workunits, as it has ended or pauses."""
+        self._forget("")
+
+    def _forget(self, condition: str, *values: int) -> None:
+        match, arguments = of_job(self._job)
+        rows = self._database.execute(
+            "SELECT a.id FROM assignment a JOIN workunit w ON w.id = a.workunitid"
+            f" WHERE a.target_type = %s AND w.appid = %s AND {match} {condition}",
+            _USER, self._database.app_id, *arguments, *values,
+        )  # fmt: skip
+        if rows:
+            self._database.execute("DELETE FROM assignment WHERE id IN %s", tuple(int(row[0]) for row in rows))
+
+
+def account_number(database: BoincDatabase, account: str) -> int:
+    """The number of an account, given by that or by its e-mail address. Raises JobError without one, GridError."""
+    number = int(account) if account.isascii() and account.isdigit() and len(account) < 10 else 0
+    rows = database.execute("SELECT id FROM user WHERE id = %s OR email_addr = %s", number, account)
+    if not rows:
+        raise JobError(f"the project has no account {account}: its owner makes one on the project's pages")
+    return int(rows[0][0])
