@@ -20,7 +20,7 @@ from vcdl.client import own_code
 from vcdl.errors import ExitCode, ModelError
 from vcdl.remote.connections import ServiceConnection, keep_connection
 from vcdl.web.accounts import Accounts
-from vcdl.web.sessions import Role
+from vcdl.web.sessions import Role, TokenBounds
 
 OWN = EXAMPLES / "own_code"
 pytestmark = [pytest.mark.process, pytest.mark.keras]
@@ -65,7 +65,9 @@ def test_a_vae_trains_over_a_pool_whose_pilots_were_told_to_run_its_code(
     driver = vcdl_in_background("pool", OWN / "vae.yaml", "--out", run, *settings)
     wait_until((run / "pool" / "driver.json").exists, "the pool has begun")
     with served(run.parent) as service:
-        keep_connection(ServiceConnection("lab", service.url, Accounts(run.parent).add("lab", Role.WORKER, 1, "vae")))
+        keep_connection(
+            ServiceConnection("lab", service.url, Accounts(run.parent).add("lab", Role.WORKER, 1, TokenBounds("vae")))
+        )
         for where in ((run,), ("vae", "--server", "lab")):
             refused = vcdl_command("worker", *where)
             assert refused.returncode == ExitCode.SERVICE

@@ -24,7 +24,7 @@ from vcdl.run.frozen_job import freeze
 from vcdl.run.kind import POOL
 from vcdl.web.accounts import Accounts
 from vcdl.web.routes import router
-from vcdl.web.sessions import Role
+from vcdl.web.sessions import Role, TokenBounds
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 WORKUNIT, LATER = "served_e0001_s000_a0_v000000", "served_e0001_s001_a0_v000000"
@@ -194,7 +194,7 @@ def test_an_update_goes_up_in_pieces_and_on_where_it_broke_off(pool: Pool, port:
 
 def test_a_worker_of_one_job_enters_no_other_and_writes_on_no_desk_but_its_own(pool: Pool, port: int) -> None:
     accounts = Accounts(pool.served.folder.path.parent)
-    other = accounts.add("elsewhere", Role.WORKER, None, job="another")
+    other = accounts.add("elsewhere", Role.WORKER, None, TokenBounds(job="another"))
     client = ServiceClient(ServiceConnection("lab", f"http://127.0.0.1:{port}", other), 5.0, tries=1)
     with pytest.raises(VcdlError, match="elsewhere may only train for the job another"):
         RemotePool(client, "served").read_driver()

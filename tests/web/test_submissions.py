@@ -16,7 +16,7 @@ from vcdl.job import load_frozen_job
 from vcdl.web.accounts import Accounts
 from vcdl.web.guard import CHUNK_BYTES
 from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner
-from vcdl.web.sessions import FOLDER, Caller, Role
+from vcdl.web.sessions import FOLDER, UNBOUNDED, Caller, Role, TokenBounds
 from vcdl.web.submissions import Submissions
 
 JOB: dict[str, Any] = {"name": "away", "model": {"builtin": "mlp"}, "data": {"dataset": "digits"}}
@@ -31,7 +31,7 @@ class Sender:
         runs: Path,
         monkeypatch: pytest.MonkeyPatch,
         fleets: Sequence[Path] = (),
-        budget_usd: float | None = None,
+        bounds: TokenBounds = UNBOUNDED,
     ) -> None:
         runs.mkdir(exist_ok=True)
         self.runs = runs
@@ -39,7 +39,7 @@ class Sender:
         monkeypatch.setattr(Submissions, "_check", lambda _self, _folder: None)
         monkeypatch.setattr(Submissions, "_begin", lambda _self, name: self.begun.append(name))
         self.client: TestClient = asking(runs, logged_in=False, fleets=fleets)
-        token = Accounts(runs).add("ada", Role.SUBMITTER, 1, budget_usd=budget_usd)
+        token = Accounts(runs).add("ada", Role.SUBMITTER, 1, bounds)
         self.client.headers["authorization"] = f"Bearer {token}"
 
     def send(self, job: Any, key: str = "key-12345", files: dict[str, list[str]] | None = None) -> tuple[int, str]:
@@ -173,8 +173,51 @@ def test_the_data_of_a_submitters_open_jobs_are_bounded(sender: Sender, monkeypa
     assert "may hold 8.0 MiB of data" in sender.send(job, "key-third", files)[1]
 
 
+def test_what_was_sent_with_a_job_goes_with_its_end(sender: Sender) -> None:
+    job = {**JOB, "data": {"npz": "data.npz", "shards": 4}}
+    files = {"data.npz": [sender.put(bytes(4000))[1]]}
+    for key in ("key-of-one", "key-of-two", "key-of-three"):
+        assert sender.send(job, key, files)[0] == 202
+    jobs = sender.runs / FOLDER / "jobs"
+    make_run(sender.runs / "away")  # it is over, and the others are open
+    (jobs / "away-2" / "failure.txt").write_text("no store")
+    assert sender.send(JOB, "key-of-four")[0] == 202
+    assert sorted(str(path.relative_to(jobs)) for path in jobs.glob("*/*")) == [
+        "away-2/failure.txt", "away-3/data.npz", "away-3/job.yaml", "away-4/job.yaml",
+    ]  # fmt: skip
+    assert not (jobs / "away").exists()
+    assert sender.send(job, "key-of-one", files) == (202, "away")  # a late repetition makes nothing
+
+
+def _with_account(folder: Path, monkeypatch: pytest.MonkeyPatch, account: int | None) -> Sender:
+    (runs := folder / "project" / "vcdl" / "runs").mkdir(parents=True)
+    (folder / "project" / "config.xml").touch()
+    return Sender(runs, monkeypatch, bounds=TokenBounds(boinc_account=account))
+
+
+def test_a_submitter_keeps_a_job_to_the_hosts_of_its_own_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender = _with_account(tmp_path, monkeypatch, 17)
+    for account in (17, 18, "18"):
+        assert "hosts of their own alone" in sender.send({**JOB, "boinc": {"account": account}}, "key-wrong")[1]
+    assert sender.send({**JOB, "boinc": {"account": "own"}}) == (202, "away")
+    job = load_frozen_job(sender.runs / FOLDER / "jobs" / "away" / "job.yaml")
+    assert job.boinc.account == 17
+    assert sender.send(JOB, "key-67890") == (202, "away-2")
+    assert load_frozen_job(sender.runs / FOLDER / "jobs" / "away-2" / "job.yaml").boinc.account is None
+
+
+def test_a_token_without_an_account_and_a_service_without_a_project_keep_no_job(
+    sender: Sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = {**JOB, "boinc": {"account": "own"}}
+    assert "no BOINC project is behind this service" in sender.send(job)[1]
+    assert "this token of ada is of no BOINC account" in _with_account(tmp_path, monkeypatch, None).send(job)[1]
+
+
 def test_the_money_of_a_fleet_is_planned_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sender = Sender(tmp_path / "runs", monkeypatch, fleets=[fleet_file(tmp_path)], budget_usd=10.0)
+    sender = Sender(tmp_path / "runs", monkeypatch, fleets=[fleet_file(tmp_path)], bounds=TokenBounds(budget_usd=10.0))
     planned = {"forecasts": [{"choice": "3 × t3", "usd": {"median": 4.0}}], "recommended": "3 × t3"}
     asked: list[CommandRequest] = []
 

@@ -97,7 +97,7 @@ def command() -> None:
 @packed(_NewToken, "new")
 def add(new: _NewToken) -> ExitCode:
     """Make a token, and show it this once."""
-    from vcdl.web.sessions import Bounds, Role
+    from vcdl.web.sessions import Role, TokenBounds
 
     role, account = new.role, None
     if new.job is not None and role != "worker":
@@ -107,7 +107,7 @@ def add(new: _NewToken) -> ExitCode:
             raise click.UsageError(f"{option} is for submitters: no other role's jobs are bounded")
     if new.boinc_account is not None:
         account = _account(new.runs, new.boinc_account)
-    bounds = Bounds(new.job, new.budget_usd, account)
+    bounds = TokenBounds(new.job, new.budget_usd, account)
     click.echo(_accounts(new.runs).add(new.name, Role[role.upper()], new.days, bounds))
     return ExitCode.OK
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from vcdl.errors import JobError, RunFolderError
 from vcdl.files.atomic import PRIVATE_MODE
-from vcdl.web.sessions import OWNER, UNBOUNDED, Bounds, Caller, Role, is_same, service_folder
+from vcdl.web.sessions import OWNER, UNBOUNDED, Caller, Role, TokenBounds, is_same, service_folder
 
 _FILE = "accounts.db"
 _TABLES = """
@@ -53,7 +53,7 @@ class Token:
     expires_s: float | None
     revoked_s: float | None
     used_s: float | None
-    bounds: Bounds
+    bounds: TokenBounds
 
     @property
     def is_valid(self) -> bool:
@@ -85,7 +85,7 @@ class Accounts:
                     database.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
         self._path.chmod(PRIVATE_MODE)
 
-    def add(self, name: str, role: Role, days: float | None, bounds: Bounds = UNBOUNDED) -> str:
+    def add(self, name: str, role: Role, days: float | None, bounds: TokenBounds = UNBOUNDED) -> str:
         """Make a token, which nobody can be told again. Raises JobError for the owner's name, RunFolderError."""
         if name == OWNER:
             raise JobError(f"{name} is whoever runs the service: choose another name")
@@ -210,7 +210,7 @@ _COLUMNS = "id, name, role, created_s, expires_s, revoked_s, used_s, job, budget
 
 def _token(row: Sequence[Any]) -> Token:
     number, name, role, created_s, expires_s, revoked_s, used_s, *bounds = row
-    return Token(number, name, Role(role), created_s, expires_s, revoked_s, used_s, Bounds(*bounds))
+    return Token(number, name, Role(role), created_s, expires_s, revoked_s, used_s, TokenBounds(*bounds))
 
 
 def _hash(secret: str) -> str:

@@ -35,7 +35,7 @@ class Role(IntEnum):
 
 
 @dataclass(frozen=True)
-class Bounds:
+class TokenBounds:
     """What a token is for, beyond its role."""
 
     job: str | None = None
@@ -46,7 +46,7 @@ class Bounds:
     """The BOINC account to whose hosts a submitter may keep jobs; None: to nobody's."""
 
 
-UNBOUNDED = Bounds()
+UNBOUNDED = TokenBounds()
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Caller:
     role: Role
     id: str = ""
     """The token's id; empty: it is the owner."""
-    bounds: Bounds = UNBOUNDED
+    bounds: TokenBounds = UNBOUNDED
     csrf: str = ""
     """The secret that a form of this session must bring; empty: the caller has no session, but a token."""
 

@@ -44,7 +44,7 @@ _FILES = (("model", "keras_json"), ("model", "keras"), ("model", "weights"), ("d
 """Keys that name a file of the submission."""
 _MOST_FILES, _MOST_JOB_BYTES = 8, 200_000
 _CHECK_S = 180.0
-_PROCESS, _LOOKED_AT = "process", "looked-at-"
+_PROCESS, _FAILURE, _LOOKED_AT = "process", "failure.txt", "looked-at-"
 _OPEN_JOBS = 10
 """Jobs of a submitter that may be open at a time."""
 _OPEN_BYTES = 50 << 30
@@ -85,6 +85,7 @@ class Submissions:
                 if known[0] != digest:
                     raise JobError("this Idempotency-Key was used for another job: take a new one")
                 return known[1]
+            self._remove_ended()
             self._check_quota(caller, files)
             values = self._with_account(caller, _checked_values(text, {file.name for file in files}))
             name = self._free_name(str(values.get("name", "")))
@@ -117,17 +118,29 @@ class Submissions:
             for folder in self._folder.iterdir():
                 if folder.name not in taken:
                     shutil.rmtree(folder, ignore_errors=True)
+        self._remove_ended()
         for name in taken:
             folder = self._folder / name
             if folder.is_dir() and not self._has_begun(name) and not self.failure(name) and not _is_at_work(folder):
                 self._begin(name)
+
+    def _remove_ended(self) -> None:
+        """Remove what was sent with jobs that are over: their runs have the rest. Why one did not begin stays."""
+        with suppress(OSError):
+            for folder in self._folder.iterdir():
+                if self._is_over(folder.name) and self._accounts.submitter(folder.name) and not _is_at_work(folder):
+                    for path in folder.iterdir():
+                        if path.name != _FAILURE:
+                            path.unlink(missing_ok=True)
+                    with suppress(OSError):
+                        folder.rmdir()
 
     def failure(self, name: str) -> str:
         """The reason for which a job did not begin; empty: none."""
         if not _JOB_NAME.fullmatch(name):
             return ""
         with suppress(OSError):
-            return (self._folder / name / "failure.txt").read_text(encoding="utf-8")
+            return (self._folder / name / _FAILURE).read_text(encoding="utf-8")
         return ""
 
     def is_beginning(self, name: str) -> bool:
@@ -220,7 +233,9 @@ class Submissions:
         (folder / _PROCESS).write_text(str(process.pid), encoding="ascii")
         if process.wait() > 0 and not self._has_begun(name):
             self._accounts.costs_nothing(name)
-            (folder / "failure.txt").write_text(_words(log.read_text("utf-8", "replace"), folder), encoding="utf-8")
+            (folder / _FAILURE).write_text(_words(log.read_text("utf-8", "replace"), folder), encoding="utf-8")
+        with self._lock:
+            self._remove_ended()
 
 
 def started(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
