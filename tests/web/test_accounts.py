@@ -1,6 +1,7 @@
 """Tokens: shown once, bound to a role, at an end when they say so, and noted in what they do."""
 
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,21 @@ def test_a_token_that_is_revoked_or_over_opens_nothing_nor_do_its_sessions(
     now_s = accounts.tokens()[1].created_s
     monkeypatch.setattr("time.time", lambda: now_s + 43_201.0)
     assert program.get("/api/v1/jobs", headers=bearer(short)).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/api/v1/jobs/demo/events/stream", "/jobs/demo"])
+def test_a_stream_ends_with_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    make_run(tmp_path / "demo", recorded(FIRST_SESSION[:-1]), finished=False, host=BOINC)
+    for name in ("live._VALID_FOR_S", "live._PING_S", "api._PING_S"):
+        monkeypatch.setattr(f"vcdl.web.{name}", 0.1)
+    accounts = Accounts(tmp_path)
+    token, client = accounts.add("ada", Role.READER, 1), asking(tmp_path, logged_in=False)
+    later = threading.Timer(0.5, accounts.revoke, [token[5:13]])
+    later.start()
+    answer = client.get(path, headers={**bearer(token), "accept": "text/event-stream"})
+    assert answer.status_code == 200
+    assert "event: " in answer.text
+    later.join()
 
 
 def test_a_reader_of_pages_has_no_buttons_that_work(tmp_path: Path) -> None:

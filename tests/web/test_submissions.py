@@ -173,6 +173,11 @@ def test_the_data_of_a_submitters_open_jobs_are_bounded(sender: Sender, monkeypa
     assert "may hold 8.0 MiB of data" in sender.send(job, "key-third", files)[1]
 
 
+def test_a_wrong_key_is_refused_without_the_servers_path(sender: Sender) -> None:
+    told = sender.send({**JOB, "seed": 0.5})
+    assert told == (422, "job.yaml:6: seed: expected a whole number from 0 to 4294967295, got 0.5")
+
+
 def test_what_was_sent_with_a_job_goes_with_its_end(sender: Sender) -> None:
     job = {**JOB, "data": {"npz": "data.npz", "shards": 4}}
     files = {"data.npz": [sender.put(bytes(4000))[1]]}

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ from vcdl.journal.events import Recorded
 from vcdl.run.reading import RunState
 from vcdl.web.catalogue import PAGE, NoSuchJobError
 from vcdl.web.job_page import feed_of
-from vcdl.web.live import EVERY_S, sse
+from vcdl.web.live import EVERY_S, sse, while_valid
 from vcdl.web.served_commands import CommandRequest
 from vcdl.web.service import CallerHere, ServiceHere, SubmitterHere, WebService
 from vcdl.web.submissions import SentFile
@@ -110,12 +110,17 @@ def events(
 
 @router.get("/jobs/{name}/events/stream", response_class=StreamingResponse)
 async def events_stream(
-    service: ServiceHere, name: Name, after: After = 0, last_event_id: Annotated[str, Header(max_length=20)] = ""
+    service: ServiceHere,
+    caller: CallerHere,
+    name: Name,
+    after: After = 0,
+    last_event_id: Annotated[str, Header(max_length=20)] = "",
 ) -> StreamingResponse:
     """The same as server-sent events, whose id is the journal's row, and those to come, until the job is over."""
     await asyncio.to_thread(service.catalogue.folder, name)
     begin = int(last_event_id) if last_event_id.isdecimal() else after
-    return StreamingResponse(_stream(service, name, min(begin, _ROW)), media_type="text/event-stream")
+    messages = while_valid(_stream(service, name, min(begin, _ROW)), lambda: service.is_valid(caller))
+    return StreamingResponse(messages, media_type="text/event-stream")
 
 
 @router.post("/chunks", status_code=200)
@@ -191,7 +196,7 @@ def _rows(service: WebService, name: str, after: int, limit: int) -> tuple[list[
         return found, is_over and len(found) < limit
 
 
-async def _stream(service: WebService, name: str, after: int) -> AsyncIterator[bytes]:
+async def _stream(service: WebService, name: str, after: int) -> AsyncGenerator[bytes, None]:
     quiet_s = 0.0
     while True:
         try:

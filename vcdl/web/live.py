@@ -3,7 +3,9 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from markupsafe import escape
@@ -17,6 +19,8 @@ _AT_EVERY_S = 100
 """Watchers of a page up to whom it is looked at as often: more take longer to be told."""
 _PING_S = 15.0
 """Seconds after which a stream without news says that it is there, and learns that nobody reads it."""
+_VALID_FOR_S = 10.0
+"""Seconds for which a reader of a stream is not looked at again."""
 MOST_WATCHERS = 500
 
 Parts = Mapping[str, str]
@@ -28,6 +32,18 @@ def sse(event: str, data: str, row: int | None = None) -> bytes:
     lines = "".join(f"data: {line}\n" for line in data.splitlines() or [""])
     number = "" if row is None else f"id: {row}\n"
     return f"{number}event: {event}\n{lines}\n".encode()
+
+
+async def while_valid(messages: AsyncGenerator[bytes, None], is_valid: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """Messages of a stream until the token of its reader has ended, which no later request would tell."""
+    looked_s = time.monotonic()
+    async with aclosing(messages):
+        async for message in messages:
+            if time.monotonic() >= looked_s + _VALID_FOR_S:
+                looked_s = time.monotonic()
+                if not await asyncio.to_thread(is_valid):
+                    return
+            yield message
 
 
 @dataclass
@@ -62,7 +78,7 @@ class LivePages:
         """All who watch."""
         return sum(page.watchers for page in self._pages.values())
 
-    async def follow(self, key: str, render: Callable[[], Parts]) -> AsyncIterator[bytes]:
+    async def follow(self, key: str, render: Callable[[], Parts]) -> AsyncGenerator[bytes, None]:
         """Messages with the parts of a page, all of them first and those that change later.
 
         `key` names the page; whoever asks for the same one shares its rendering.

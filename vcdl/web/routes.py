@@ -13,7 +13,7 @@ from vcdl.errors import VcdlError
 from vcdl.web.api import Cursor, State
 from vcdl.web.catalogue import PAGE
 from vcdl.web.guard import policy, too_many
-from vcdl.web.live import MOST_WATCHERS, LivePages, Parts
+from vcdl.web.live import MOST_WATCHERS, LivePages, Parts, while_valid
 from vcdl.web.overview import PageSection, fleets_page, hosts_page, money_words, server_page
 from vcdl.web.served_commands import CommandRequest, ServiceBusy
 from vcdl.web.service import CallerHere, Forbidden, ServiceHere, SubmitterHere, WebService, needs
@@ -187,7 +187,9 @@ def _shown(request: Request, template: str, render: Callable[[], Parts], **words
         return _page(request, template, parts=live.parts(key) or render(), **words)
     if live.watchers >= MOST_WATCHERS:  # each holds a connection, of which the service has twice as many
         raise ServiceBusy("too many pages are watched: this one is as it was when it came")
-    return StreamingResponse(live.follow(key, render), media_type="text/event-stream")
+    service: WebService = request.app.state.service
+    messages = while_valid(live.follow(key, render), lambda: service.is_valid(request.state.caller))
+    return StreamingResponse(messages, media_type="text/event-stream")
 
 
 def error_page(request: Request, status: int, title: str, error: VcdlError | str) -> HTMLResponse:

@@ -87,6 +87,10 @@ class WebService:
         """The caller with a session. Raises RunFolderError."""
         return Caller(OWNER, Role.OPERATOR) if subject == OWNER else self.accounts.caller(subject)
 
+    def is_valid(self, caller: Caller) -> bool:
+        """Whether a caller may still ask for anything. Raises RunFolderError."""
+        return self.caller_of_subject(caller.id or OWNER) is not None
+
     def caller_of_token(self, token: str) -> Caller | None:
         """The caller with a token. Raises RunFolderError."""
         number = self.accounts.of_token(token)

@@ -199,7 +199,10 @@ class Submissions:
                     for chunk in self._chunks.read(file.chunks):
                         output.write(chunk)
             (folder / "job.yaml").write_text(yaml.safe_dump(dict(values), sort_keys=False), encoding="utf-8")
-        job = load_job(folder / "job.yaml")
+        try:
+            job = load_job(folder / "job.yaml")
+        except JobError as error:
+            raise JobError(_without(folder, str(error))) from None
         for path in _paths_in(job):
             if not path.resolve().is_relative_to(folder.resolve()):
                 raise JobError("a job that is sent here may only name files that are sent with it")
@@ -307,4 +310,9 @@ def _names(name: str) -> Iterator[str]:
 def _words(output: str, folder: Path) -> str:
     """A command's words about its error, without the server's paths."""
     said = [line.partition("error: ")[2] for line in output.splitlines() if line.startswith("vcdl: error: ")]
-    return "; ".join(said).replace(f"{folder}/", "").replace(str(folder), "")[:1000] or "the job cannot begin here"
+    return _without(folder, "; ".join(said))[:1000] or "the job cannot begin here"
+
+
+def _without(folder: Path, words: str) -> str:
+    """Words without the server's path."""
+    return words.replace(f"{folder}/", "").replace(str(folder), "")
