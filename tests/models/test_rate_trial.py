@@ -45,7 +45,6 @@ def test_a_small_job_finds_the_same_higher_rate_each_time(tmp_path: Path) -> Non
     boost = first.prepared.short_job_boost
     assert boost > USUAL_BOOST
     assert first.rate_scaling.at(1, 1) == boost, "a short job takes all of it"
-    assert first.rate_scaling.at(1, 10) > boost, "and more where uploads are averaged"
     assert second.prepared.short_job_boost == boost
 
 
