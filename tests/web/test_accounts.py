@@ -1,7 +1,6 @@
 """Tokens: shown once, bound to a role, at an end when they say so, and noted in what they do."""
 
 import re
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,8 @@ from vcdl.cli import vcdl
 from vcdl.run.kind import BOINC
 from vcdl.web.accounts import Accounts
 from vcdl.web.guard import RequestRate
-from vcdl.web.sessions import FOLDER, Role
+from vcdl.web.service import WebService
+from vcdl.web.sessions import FOLDER, Caller, Role
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -73,12 +73,16 @@ def test_a_stream_ends_with_its_token(tmp_path: Path, monkeypatch: pytest.Monkey
         monkeypatch.setattr(f"vcdl.web.{name}", 0.1)
     accounts = Accounts(tmp_path)
     token, client = accounts.add("ada", Role.READER, 1), asking(tmp_path, logged_in=False)
-    later = threading.Timer(0.5, accounts.revoke, [token[5:13]])
-    later.start()
+    look_again = WebService.is_valid
+
+    def revoked_meanwhile(service: WebService, caller: Caller) -> bool:
+        accounts.revoke(token[5:13])  # the stream has begun
+        return look_again(service, caller)
+
+    monkeypatch.setattr(WebService, "is_valid", revoked_meanwhile)
     answer = client.get(path, headers={**bearer(token), "accept": "text/event-stream"})
     assert answer.status_code == 200
     assert "event: " in answer.text
-    later.join()
 
 
 def test_a_reader_of_pages_has_no_buttons_that_work(tmp_path: Path) -> None:
