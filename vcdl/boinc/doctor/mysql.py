@@ -11,8 +11,8 @@ from vcdl.boinc.grid.host_care import NEW_ROW
 COLUMNS = {
     "app": "id name deprecated locality_scheduling fraction_done_exact",
     "app_version": "id appid version_num platformid xml_doc deprecated plan_class",
-    "assignment": "create_time target_id target_type multi workunitid resultid",
-    "host": "id domain_name rpc_time max_results_day p_fpops",
+    "assignment": "id create_time target_id target_type multi workunitid resultid",
+    "host": "id userid domain_name rpc_time max_results_day p_fpops",
     "host_app_version": f"host_id app_version_id max_jobs_per_day n_jobs_today {' '.join(NEW_ROW)}",
     "msg_to_host": "create_time hostid variety handled xml",
     "platform": "id name",
@@ -20,7 +20,7 @@ COLUMNS = {
         "id name workunitid appid server_state outcome validate_state exit_status hostid priority "
         "create_time sent_time received_time report_deadline granted_credit xml_doc_in"
     ),
-    "user": "id authenticator",
+    "user": "id authenticator email_addr",
     "workunit": (
         "id appid name xml_doc assimilate_state canonical_resultid error_mask transition_time "
         "target_nresults min_quorum max_total_results canonical_credit need_validate file_delete_state "
