@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from vcdl.commands._options import say, say_json
 from vcdl.errors import ExitCode, JobError
 
 if TYPE_CHECKING:
@@ -71,15 +72,10 @@ def client_of(server: str) -> "ServiceClient":
 
 def show_jobs(server: str, as_json: bool) -> ExitCode:
     """Print a row for each job."""
-    from vcdl.report.summary import as_json as json_text
     from vcdl.run.job_rows import lines_of
 
     found = list(client_of(server).jobs())
-    for line in [] if as_json else lines_of(found):
-        click.echo(line)
-    if as_json:
-        click.echo(json_text(found), nl=False)
-    return ExitCode.OK
+    return say_json(found) if as_json else say(lines_of(found))
 
 
 def watch_job(server: str, path: Path | None) -> ExitCode:

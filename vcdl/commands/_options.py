@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from functools import wraps
 from pathlib import Path
@@ -10,25 +10,58 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from vcdl.errors import ExitCode
+
 if TYPE_CHECKING:
     from vcdl.fleet.open import Fleet
+    from vcdl.run.folder import RunFolder
 
 F = TypeVar("F", bound=Callable[..., Any])
+PATH = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+THERE = click.Path(path_type=Path, exists=True, dir_okay=False)
+"""A file that there is."""
 
+job_file_argument = click.argument("job_file", metavar="JOB.yaml", type=PATH)
+run_argument = click.argument("path", metavar="[DIR]", required=False, type=PATH)
+runs_argument = click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=PATH)
+out_option = click.option("--out", metavar="DIR", type=PATH, help="The run's folder [default: runs/NAME].")
+picture_option = click.option("-o", "--output", metavar="FILE", type=PATH, help="Also draw a picture: PNG, SVG or PDF.")
 set_option = click.option(
     "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Replace a key of the job file; repeatable."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="For programs.")
+summary_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print summary.json at the end; the display goes to stderr."
+)
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
-fleet_option = click.option(
-    "--fleet", metavar="FLEET.yaml", type=click.Path(path_type=Path), help="Its fleet, to show money to the end."
+fleet_option = click.option("--fleet", metavar="FLEET.yaml", type=PATH, help="Its fleet, to show money to the end.")
+
+
+def project_dir_option(help: str) -> Callable[[F], F]:
+    """The option that names the folder of a BOINC project."""
+    return click.option("--project-dir", metavar="PROJECT", type=FOLDER, help=help)
+
+
+project_option = project_dir_option(
+    "A BOINC project: DIR is then the name of a job in it [default: the job that runs, or changed last]."
 )
-project_option = click.option(
-    "--project-dir",
-    metavar="PROJECT",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="A BOINC project: DIR is then the name of a job in it [default: the job that runs, or changed last].",
-)
+
+
+def say(lines: Iterable[str]) -> ExitCode:
+    """Print lines."""
+    for line in lines:
+        click.echo(line)
+    return ExitCode.OK
+
+
+def say_json(value: Any) -> ExitCode:
+    """Print JSON for programs."""
+    from vcdl.report.summary import as_json
+
+    click.echo(as_json(value), nl=False)
+    return ExitCode.OK
 
 
 def packed(kind: Any, name: str) -> Callable[[F], F]:
@@ -65,6 +98,11 @@ def in_project(path: Path | None, project_dir: Path | None, *, running_first: bo
     return path if project_dir is None else chosen_run(path, project_dir, running_first=running_first).path
 
 
+def project_of(folder: "RunFolder") -> Path:
+    """The BOINC project of a job, which is in vcdl/runs there."""
+    return folder.path.resolve().parents[2]
+
+
 def fleet_file(function: F) -> F:
     """The argument FILE of `vcdl fleet`, and the option --set."""
     overrides = click.option(
@@ -74,9 +112,7 @@ def fleet_file(function: F) -> F:
         multiple=True,
         help="Replace a key of the file, such as capacity.target=8.",
     )
-    file = click.argument(
-        "file", metavar="[FILE]", default=Path("fleet.yaml"), type=click.Path(path_type=Path, dir_okay=False)
-    )
+    file = click.argument("file", metavar="[FILE]", default=Path("fleet.yaml"), type=FILE)
     return file(overrides(function))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands._options import json_option, set_option
+from vcdl.commands._options import job_file_argument, json_option, say, say_json, set_option
 from vcdl.errors import ExitCode, VcdlError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ Examples:
 
 def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
     """Check everything that a run needs. Raises JobError, DataError, ModelError, StoreError."""
-    from vcdl.report.summary import as_json as json_text
     from vcdl.report.wording import grouped, plural, size
     from vcdl.run.checking import check_job
     from vcdl.run.describe import model_ends
@@ -31,11 +30,10 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
         checked = check_job(job_file, overrides)
     except VcdlError as error:
         if as_json:
-            click.echo(json_text({"ok": False, "error": str(error)}), nl=False)
+            say_json({"ok": False, "error": str(error)})
         raise
     if as_json:
-        click.echo(json_text({"ok": True, **asdict(checked)}), nl=False)
-        return ExitCode.OK
+        return say_json({"ok": True, **asdict(checked)})
     samples = (checked.train_samples, checked.validation_samples, checked.test_samples)
     train, validation, test = map(grouped, samples)
     click.echo(f"job    {checked.job}: {job_file} is in order")
@@ -47,8 +45,7 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
     if checked.own_statistics:
         click.echo("norm   for strangers, the server computes the statistics of batch normalisation: no client's count")
     click.echo(f"memory about {size(checked.memory_bytes)} for vcdl run on this machine")
-    for pace in checked.paces:
-        click.echo(f"pace   {_pace_words(pace)}")
+    say(f"pace   {_pace_words(pace)}" for pace in checked.paces)
     if checked.kept_bytes:
         click.echo(f"disk   retention > uploads: all keeps at most {size(checked.kept_bytes)} of uploads and weights")
     elif checked.rollback_bytes:
@@ -56,9 +53,7 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
             f"disk   a job for strangers keeps about {size(checked.rollback_bytes)} of uploads and weights: "
             "those of three epochs, for a rollback; more until an epoch ends well"
         )
-    for note in checked.notes:
-        click.echo(f"note   {note}")
-    return ExitCode.OK
+    return say(f"note   {note}" for note in checked.notes)
 
 
 def _pace_words(pace: "Pace") -> str:
@@ -86,7 +81,7 @@ def _trust_words(trust: Mapping[str, str]) -> str:
 
 
 @click.command("check", epilog=_EXAMPLES)
-@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@job_file_argument
 @set_option
 @json_option
 def command(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> ExitCode:

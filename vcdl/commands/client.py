@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from vcdl.commands._options import FILE, THERE
 from vcdl.errors import ExitCode, FleetError
 
 _PLATFORMS = ("linux-x86_64", "linux-aarch64", "windows-x86_64", "macos-arm64")
@@ -43,7 +44,7 @@ def command() -> None:
     metavar="FILE",
     default=Path("vcdl_client.pyz"),
     show_default=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="File to write; an existing one is replaced.",
 )
 def build_command(output: Path) -> ExitCode:
@@ -77,15 +78,11 @@ def attach_command(url: str, key_file: str, gpu: bool) -> ExitCode:
 @click.option(
     "--python-archive",
     metavar="FILE",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=THERE,
     help="A relocatable Python: an install_only_stripped.tar.gz of python-build-standalone.  [default: this one]",
 )
 @click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File to write.  [default: vcdl_runtime_PLATFORM_BACKEND.tar]",
+    "-o", "--output", metavar="FILE", type=FILE, help="File to write.  [default: vcdl_runtime_PLATFORM_BACKEND.tar]"
 )
 def runtime_command(
     platform_name: str, backend: str, gpu: bool, python_archive: Path | None, output: Path | None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vcdl.commands._elsewhere import ServedCommand
-from vcdl.commands._options import in_project, project_option
+from vcdl.commands._options import PATH, in_project, project_option, say
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ def compare(paths: Sequence[Path], as_json: bool = False) -> ExitCode:
     if as_json:
         click.echo(comparison_json(runs), nl=False)
         return ExitCode.OK
-    for line in comparison_lines(runs, shutil.get_terminal_size().columns):
-        click.echo(line)
-    return ExitCode.OK
+    return say(comparison_lines(runs, shutil.get_terminal_size().columns))
 
 
 def _compared(folder: "RunFolder", name: str) -> "ComparedRun":
@@ -62,7 +60,7 @@ def _compared(folder: "RunFolder", name: str) -> "ComparedRun":
 
 
 @click.command("compare", cls=ServedCommand, epilog=_EXAMPLES)
-@click.argument("paths", metavar="RUN RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="RUN RUN...", nargs=-1, required=True, type=PATH)
 @project_option
 @click.option("--json", "as_json", is_flag=True, help="For programs: each run with the keys of its summary.json.")
 def command(paths: tuple[Path, ...], project_dir: Path | None, as_json: bool) -> ExitCode:

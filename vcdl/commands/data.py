@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from vcdl.commands._options import FILE, say
 from vcdl.errors import ExitCode
 
 _EXAMPLES = """\b
@@ -24,12 +25,10 @@ def show_data(source: str, label: str | None = None, picture: Path | None = None
     from vcdl.job import as_yaml
 
     suggestion = suggestion_for(source, label)
-    for line in suggestion.outline.lines:
-        click.echo(line)
+    say(suggestion.outline.lines)
     click.echo("" if suggestion.outline.lines else f"{source}")
     found = suggestion.loaded()
-    for line in facts_lines(found):
-        click.echo(line)
+    say(facts_lines(found))
     says = as_yaml({"data": dict(suggestion.data)}, width=100, allow_unicode=True)
     click.echo(f"\nThe job file says (check each line):\n{says}", nl=False)
     if picture is not None:
@@ -60,7 +59,7 @@ def _draw(x: Any, picture: Path) -> None:
 @click.command("data", epilog=_EXAMPLES)
 @click.argument("source", metavar="SOURCE")
 @click.option("--label", metavar="COLUMN", help="The column of labels of a table [default: the likeliest].")
-@click.option("--picture", metavar="FILE.png", type=click.Path(path_type=Path, dir_okay=False), help="Draw samples.")
+@click.option("--picture", metavar="FILE.png", type=FILE, help="Draw samples.")
 def command(source: str, label: str | None, picture: Path | None) -> ExitCode:
     """Show what a file, a folder or a URL of data holds."""
     return show_data(source, label, picture)

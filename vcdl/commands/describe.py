@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vcdl.commands._options import json_option, set_option
+from vcdl.commands._options import job_file_argument, json_option, say, set_option
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = 
     if as_json:
         click.echo(description.to_json(), nl=False)
         return ExitCode.OK
-    for label, words in _lines(description):
-        click.echo(f"{label:<10} {words}".rstrip())
-    return ExitCode.OK
+    return say(f"{label:<10} {words}".rstrip() for label, words in _lines(description))
 
 
 def _lines(description: "Description") -> list[tuple[str, str]]:
@@ -71,7 +69,7 @@ def _in_one_line(values: Any, package: str | None) -> str:
 
 
 @click.command("describe", epilog=_EXAMPLES)
-@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@job_file_argument
 @set_option
 @json_option
 def command(job_file: Path, overrides: tuple[str, ...], as_json: bool) -> ExitCode:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from vcdl.commands._elsewhere import ServedCommand
-from vcdl.commands._options import in_project, project_option
+from vcdl.commands._options import FILE, PATH, in_project, project_option
 from vcdl.errors import ExitCode, RunFolderError
 from vcdl.run.folder import RunFolder
 
@@ -66,15 +66,11 @@ def _keras_file(_context: click.Context, _parameter: click.Parameter, value: Pat
 
 
 @click.command("export", cls=ServedCommand, epilog=_EXAMPLES)
-@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("path", metavar="DIR", type=PATH)
 @click.option(
-    "-o",
-    "--output",
-    metavar="FILE.keras",
-    type=click.Path(path_type=Path, dir_okay=False),
-    callback=_keras_file,
+    "-o", "--output", metavar="FILE.keras", type=FILE, callback=_keras_file,
     help="File to write; an existing one is replaced.",
-)
+)  # fmt: skip
 @project_option
 @click.option("--best", is_flag=True, help="The end of the best epoch instead of the newest weights.")
 @click.option("--mlflow", metavar="URL", help="Log settings, curves and results to this MLflow server instead.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands._options import dry_run_option, fleet_file, json_option, opened
+from vcdl.commands._options import THERE, dry_run_option, fleet_file, json_option, opened, say
 from vcdl.commands.fleet_money import cost_command, plan_command, prices_command
 from vcdl.errors import ExitCode, FleetError, JobError
 
@@ -51,7 +51,7 @@ for _elsewhere in (plan_command, cost_command, prices_command):
     "--from-plan",
     "plan_file",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    type=THERE,
     help="The target and the part on demand that `vcdl plan --fleet … --json` recommends.",
 )
 @dry_run_option
@@ -90,8 +90,7 @@ def _bring(fleet: "Fleet", change: "Callable[[FleetState], FleetState]", dry_run
     from vcdl.report.wording import duration
 
     planned = fleet.controller.preview(change)
-    for line in show.preview(fleet.settings, planned):
-        click.echo(line)
+    say(show.preview(fleet.settings, planned))
     if dry_run:
         return ExitCode.OK
     if planned.actions.launch is not None:
@@ -143,8 +142,7 @@ def down_command(
 
     fleet = Fleet.to_end(file, overrides, name, gcp_project)
     again = f"--name {name}" + (f" --gcp-project {gcp_project}" if gcp_project else "") if name else str(file)
-    for line in show.ending(fleet.settings, fleet.provider.look_around().lines()):
-        click.echo(line)
+    say(show.ending(fleet.settings, fleet.provider.look_around().lines()))
     if dry_run:
         return ExitCode.OK
     if not yes and is_terminal():
@@ -170,11 +168,8 @@ def status_command(file: Path, overrides: tuple[str, ...], as_json: bool) -> Exi
     fleet = opened(file, overrides)
     observed, pid = fleet.controller.observe(), fleet.folder.running_pid()
     if as_json:
-        click.echo(json.dumps(show.status_json(fleet.settings, observed, pid), indent=2))
-    else:
-        for line in show.status(fleet.settings, observed, pid):
-            click.echo(line)
-    return ExitCode.OK
+        return say([json.dumps(show.status_json(fleet.settings, observed, pid), indent=2)])
+    return say(show.status(fleet.settings, observed, pid))
 
 
 @command.command("run")
@@ -189,12 +184,9 @@ def run_command(file: Path, overrides: tuple[str, ...], resume: bool, dry_run: b
 
     fleet = opened(file, overrides)
     if dry_run:
-        for line in show.preview(fleet.settings, fleet.controller.preview(up)):
-            click.echo(line)
-        return ExitCode.OK
+        return say(show.preview(fleet.settings, fleet.controller.preview(up)))
     if resume and fleet.folder.read().goal is FleetGoal.DOWN:
-        click.echo(f"{fleet.settings.name} is down, and stays so until `vcdl fleet up`")
-        return ExitCode.OK
+        return say([f"{fleet.settings.name} is down, and stays so until `vcdl fleet up`"])
     _check_key(fleet)
     return _loop(fleet, None if resume else up)
 
@@ -214,8 +206,7 @@ def unit_command(file: Path, overrides: tuple[str, ...]) -> ExitCode:
 def list_command(file: Path, overrides: tuple[str, ...]) -> ExitCode:
     """List everything of all fleets in the account: instances, disks, templates."""
     look = opened(file, overrides).provider.look(every_fleet=True)
-    for line in look.lines() or ("nothing carries the tag vcdl-fleet",):
-        click.echo(line)
+    say(look.lines() or ("nothing carries the tag vcdl-fleet",))
     return ExitCode.FLEET if look.away else ExitCode.OK
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from vcdl.commands._options import dry_run_option, fleet_file, json_option, opened
+from vcdl.commands._options import PATH, dry_run_option, fleet_file, json_option, opened, project_dir_option, say
 from vcdl.errors import ExitCode, FleetError
 
 
@@ -26,23 +26,16 @@ def plan_command(file: Path, overrides: tuple[str, ...], units: int | None, offl
     types = pools_of_table(fleet.settings, prices) if offline else fleet.provider.pools()
     wanted = units or fleet.settings.capacity.target
     offered = fleet_choices(fleet.settings, types, prices, HostType("slot", 1, 0.0, 0.0), [wanted])
-    for line in show.plan(fleet.settings, offered, wanted):
-        click.echo(line)
-    return ExitCode.OK
+    return say(show.plan(fleet.settings, offered, wanted))
 
 
 @click.command("cost")
 @fleet_file
 @click.option(
-    "--run", "run_dirs", metavar="DIR", multiple=True, type=click.Path(path_type=Path),
+    "--run", "run_dirs", metavar="DIR", multiple=True, type=PATH,
     help="A run that the fleet works for, to show the cost of a subtask; may be repeated.",
 )  # fmt: skip
-@click.option(
-    "--project-dir",
-    metavar="PROJECT",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The BOINC project, to see which subtasks a preempted instance still finished.",
-)
+@project_dir_option("The BOINC project, to see which subtasks a preempted instance still finished.")
 @json_option
 def cost_command(
     file: Path, overrides: tuple[str, ...], run_dirs: tuple[Path, ...], project_dir: Path | None, as_json: bool
@@ -74,11 +67,8 @@ def cost_command(
     epochs = epoch_costs(ledger, journals[0], report.epochs) if report is not None else []
     if as_json:
         more = {"parts_usd": parts, "epochs": [vars(one) for one in epochs]}
-        click.echo(json.dumps({**cost.as_dict(), **more}, indent=2))
-    else:
-        for line in (*cost.lines(), *(spending_lines(measure, epochs, parts) if run_dirs else ())):
-            click.echo(line)
-    return ExitCode.OK
+        return say([json.dumps({**cost.as_dict(), **more}, indent=2)])
+    return say((*cost.lines(), *(spending_lines(measure, epochs, parts) if run_dirs else ())))
 
 
 @click.command("prices")
@@ -98,15 +88,8 @@ def prices_command(file: Path, overrides: tuple[str, ...], refresh: bool, dry_ru
         source = open_price_source(fleet.settings.cloud, os.environ)
         types = sorted({kind.name: kind for kind in fleet.provider.pools().values()}.items())
         if dry_run:
-            click.echo(
-                f"ask {source.name} for {', '.join(name for name, _ in types)} in {', '.join(regions)}; "
-                f"write {refreshed_file()}"
-            )
-            return ExitCode.OK
-        lines = refresh_prices(source, [kind for _, kind in types], regions, refreshed_file(), datetime.now(UTC))
-        for line in lines:
-            click.echo(line)
+            asked = f"{', '.join(name for name, _ in types)} in {', '.join(regions)}"
+            return say([f"ask {source.name} for {asked}; write {refreshed_file()}"])
+        say(refresh_prices(source, [kind for _, kind in types], regions, refreshed_file(), datetime.now(UTC)))
     prices = PriceTable.current()
-    for line in show.prices(pools_of_table(fleet.settings, prices), prices):
-        click.echo(line)
-    return ExitCode.OK
+    return say(show.prices(pools_of_table(fleet.settings, prices), prices))

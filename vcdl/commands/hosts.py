@@ -2,14 +2,22 @@
 
 import time
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from vcdl.commands._elsewhere import ServedCommand
-from vcdl.commands._options import in_project, json_option, project_option
+from vcdl.commands._options import (
+    in_project,
+    json_option,
+    project_dir_option,
+    project_of,
+    project_option,
+    run_argument,
+    say,
+    say_json,
+)
 from vcdl.errors import ExitCode, GridError
 
 if TYPE_CHECKING:
@@ -29,7 +37,6 @@ Examples:
 
 def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
     """Print the hosts of a run, the most doubtful ones first. Raises RunFolderError, JobError, JournalError."""
-    from vcdl.report.summary import as_json as json_text
     from vcdl.report.wording import duration
     from vcdl.run.finding import chosen_run, shown
     from vcdl.run.frozen_job import read_frozen
@@ -40,13 +47,10 @@ def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
     now_s = clock_of(folder)() if folder.kind.has_wall_clock else None
     rows = _rows(history, _facts(folder), is_for_strangers=job.is_for_strangers, now_s=now_s)
     if as_json:
-        click.echo(json_text(rows), nl=False)
-        return ExitCode.OK
+        return say_json(rows)
     if not rows:
-        click.echo(f"{job.name} in {shown(folder.path)}: no host has got work yet")
-        return ExitCode.OK
-    for line in _lines(rows):
-        click.echo(line)
+        return say([f"{job.name} in {shown(folder.path)}: no host has got work yet"])
+    say(_lines(rows))
     if history.verified:
         took = duration(history.verified_s)
         click.echo(f"trained again here: {history.verified} of {history.updates} uploads, in {took}")
@@ -60,31 +64,26 @@ def ban(names: tuple[str, ...], project_dir: Path | None, *, banned: bool) -> Ex
     if project_dir is None:
         raise click.UsageError("say whose hosts: --project-dir PROJECT, or --server NAME")
     from vcdl.boinc.grid import host_care
-    from vcdl.boinc.grid.database import BoincDatabase
-    from vcdl.boinc.grid.project_folder import BoincProject
+    from vcdl.boinc.grid.database import opened_project
 
     numbers = [int(name.removeprefix("host-")) for name in names if name.removeprefix("host-").isdecimal()]
     if len(numbers) < len(names):
         raise GridError(f"{' '.join(names)}: a host is named host-17, or 17, as `vcdl hosts` shows it")
-    with closing(BoincDatabase(BoincProject.at(project_dir))) as database:
+    with opened_project(project_dir) as (_, database):
         host_care.ban(database, numbers, banned=banned)
     what = "banned: BOINC's scheduler turns it away" if banned else "may have work again, once it asks"
-    for number in numbers:
-        click.echo(f"host-{number}: {what}")
-    return ExitCode.OK
+    return say(f"host-{number}: {what}" for number in numbers)
 
 
 def _facts(folder: "RunFolder") -> "Mapping[str, HostFacts]":
     """BOINC's facts about a run's hosts; none of another kind of run, or while the database is away."""
     if not folder.kind.has_daemons:
         return {}
-    from vcdl.boinc.grid.database import BoincDatabase
+    from vcdl.boinc.grid.database import opened_project
     from vcdl.boinc.grid.host_report import facts_of
-    from vcdl.boinc.grid.project_folder import BoincProject
 
     try:
-        project = BoincProject.at(folder.path.resolve().parents[2])
-        with closing(BoincDatabase(project)) as database:
+        with opened_project(project_of(folder)) as (project, database):
             return facts_of(project, database, folder.path.name)
     except GridError as error:
         click.echo(f"only what the journal knows, as BOINC's database does not answer: {error}", err=True)
@@ -197,7 +196,7 @@ def command() -> None:
 
 
 @command.command("show", cls=ServedCommand)
-@click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@run_argument
 @project_option
 @json_option
 def show_command(path: Path | None, project_dir: Path | None, as_json: bool) -> ExitCode:
@@ -206,9 +205,7 @@ def show_command(path: Path | None, project_dir: Path | None, as_json: bool) -> 
 
 
 _names = click.argument("names", metavar="HOST...", nargs=-1, required=True)
-_in_project = click.option(
-    "--project-dir", metavar="PROJECT", type=click.Path(path_type=Path, file_okay=False), help="The BOINC project."
-)
+_in_project = project_dir_option("The BOINC project.")
 
 
 @command.command("ban", cls=ServedCommand)

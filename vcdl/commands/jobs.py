@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from vcdl.commands._elsewhere import server_option, show_jobs
-from vcdl.commands._options import json_option
+from vcdl.commands._options import json_option, project_dir_option, say, say_json
 from vcdl.errors import ExitCode
 
 _EXAMPLES = """\b
@@ -17,7 +17,6 @@ Examples:
 
 def jobs(project_dir: Path | None = None, as_json: bool = False) -> ExitCode:
     """Print a row for each job. Raises RunFolderError, JobError, JournalError."""
-    from vcdl.report.summary import as_json as json_text
     from vcdl.run.finding import all_runs, no_run
     from vcdl.run.job_rows import job_rows, lines_of, part_of
 
@@ -25,26 +24,16 @@ def jobs(project_dir: Path | None = None, as_json: bool = False) -> ExitCode:
     rows = job_rows(folders)
     fields = [row.fields(part_of(row, rows)) for row in rows]
     if as_json:
-        click.echo(json_text(fields), nl=False)
-        return ExitCode.OK
+        return say_json(fields)
     if not rows:
         raise no_run(project_dir)
-    for line in lines_of(fields):
-        click.echo(line)
-    return ExitCode.OK
+    return say(lines_of(fields))
 
 
 @click.command("jobs", epilog=_EXAMPLES)
-@click.option(
-    "--project-dir",
-    metavar="PROJECT",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="A BOINC project [default: the runs below runs/].",
-)
+@project_dir_option("A BOINC project [default: the runs below runs/].")
 @server_option
 @json_option
 def command(project_dir: Path | None, server: str | None, as_json: bool) -> ExitCode:
     """List all jobs of a project, or all runs here."""
-    if server is not None:
-        return show_jobs(server, as_json)
-    return jobs(project_dir, as_json)
+    return jobs(project_dir, as_json) if server is None else show_jobs(server, as_json)

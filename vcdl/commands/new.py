@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from vcdl.commands._options import PATH, say
 from vcdl.errors import ExitCode, RunFolderError, VcdlError, folder_errors
 
 TEMPLATES = ("tabular", "images", "text", "timeseries", "finetune")
@@ -42,8 +43,7 @@ def new(template: str, folder: Path | None = None) -> ExitCode:
             shutil.copyfile(file, folder / file.name)
         click.echo(f"making the data of {shown(folder)} …", err=True)
         _make_data(folder)
-    for line in (folder / "README.md").read_text(encoding="utf-8").splitlines()[2:]:
-        click.echo(line)
+    say((folder / "README.md").read_text(encoding="utf-8").splitlines()[2:])
     click.echo(f"\n{shown(folder)} is ready: `cd {shown(folder)}`, then `vcdl run job.yaml`")
     return ExitCode.OK
 
@@ -75,8 +75,7 @@ def new_from(source: str, folder: Path | None = None, label: str | None = None) 
         says = as_yaml(job, width=100, allow_unicode=True)
         text = f"# Made by `vcdl new --from`: every guess is written out, check each.\n{held}{says}"
         (folder / "job.yaml").write_text(text, encoding="utf-8")
-    for line in (*suggestion.outline.lines, *facts):
-        click.echo(line)
+    say((*suggestion.outline.lines, *facts))
     click.echo(f"\n{shown(folder)} is ready: look at its job.yaml, `cd {shown(folder)}`, then `vcdl run job.yaml`")
     return ExitCode.OK
 
@@ -117,7 +116,7 @@ def _discard(folder: Path, was_there: bool) -> None:
 
 @click.command("new", epilog=_EXAMPLES)
 @click.argument("template", metavar="[TEMPLATE]", required=False)
-@click.argument("folder", metavar="[FOLDER]", required=False, type=click.Path(path_type=Path))
+@click.argument("folder", metavar="[FOLDER]", required=False, type=PATH)
 @click.option("--from", "source", metavar="SOURCE", help="A job for data of your own.")
 @click.option("--label", metavar="COLUMN", help="With --from: the column of labels [default: the likeliest].")
 def command(template: str | None, folder: Path | None, source: str | None, label: str | None) -> ExitCode:

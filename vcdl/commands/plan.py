@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vcdl.commands._elsewhere import ServedCommand
-from vcdl.commands._options import json_option, packed, seconds, set_option
+from vcdl.commands._options import (
+    PATH,
+    job_file_argument,
+    json_option,
+    packed,
+    picture_option,
+    say,
+    say_json,
+    seconds,
+    set_option,
+)
 from vcdl.errors import ExitCode, RunFolderError
 
 if TYPE_CHECKING:
@@ -52,7 +62,6 @@ def plan(
     from vcdl.planner.forecast import MODEL_ERROR, forecast, recommend
     from vcdl.profile.measured_hosts import measured_servers, measured_types
     from vcdl.report.planned import draw_plan, plan_json, plan_lines
-    from vcdl.report.summary import as_json as json_text
 
     unknown: list[str] = []
     choices_of = _choices(job, wishes, unknown)  # a file that is wrong is said before anything is measured
@@ -68,10 +77,9 @@ def plan(
         forecasts.append(forecast(size, choice, servers, wishes.deadline_s))
     chosen = recommend(forecasts, wishes.deadline_s, wishes.budget_usd)
     if as_json:
-        click.echo(json_text(plan_json(chosen, forecasts, unknown)), nl=False)
+        say_json(plan_json(chosen, forecasts, unknown))
     else:
-        for line in plan_lines(chosen, forecasts, unknown, wishes.words, wishes.deadline_s):
-            click.echo(line)
+        say(plan_lines(chosen, forecasts, unknown, wishes.words, wishes.deadline_s))
     if picture is not None:
         draw_plan(chosen, forecasts, picture)
     return ExitCode.OK if chosen.chosen is not None else ExitCode.RUN_FAILED
@@ -188,16 +196,14 @@ def _choices(
 
 
 @click.command("plan", cls=ServedCommand, epilog=_EXAMPLES)
-@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
-@click.argument("run", metavar="[RUN]", required=False, type=click.Path(path_type=Path))
-@click.option("--fleet", metavar="FLEET.yaml", type=click.Path(path_type=Path), help="Plan with this fleet.")
-@click.option("--hosts", metavar="HOSTS.yaml", type=click.Path(path_type=Path), help="Plan with these hosts.")
+@job_file_argument
+@click.argument("run", metavar="[RUN]", required=False, type=PATH)
+@click.option("--fleet", metavar="FLEET.yaml", type=PATH, help="Plan with this fleet.")
+@click.option("--hosts", metavar="HOSTS.yaml", type=PATH, help="Plan with these hosts.")
 @click.option("--deadline", "deadline_s", metavar="TIME", callback=seconds, help="Time it may take: 6h, 90min.")
 @click.option("--budget-usd", type=click.FloatRange(0, min_open=True), metavar="USD", help="Money that it may cost.")
 @click.option("--accuracy", type=click.FloatRange(0, 1), help="Plan the epochs that this needs, by RUN's curve.")
-@click.option(
-    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Also draw a picture: PNG, SVG or PDF."
-)
+@picture_option
 @set_option
 @json_option
 @packed(PlanWishes, "wishes")

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from vcdl.commands._elsewhere import ServedCommand
-from vcdl.commands._options import in_project, project_option
+from vcdl.commands._options import FILE, in_project, project_option, runs_argument
 from vcdl.errors import ExitCode, RunFolderError
 from vcdl.run.folder import RunFolder
 
@@ -54,12 +54,12 @@ def _picture(_context: click.Context, _parameter: click.Parameter, value: Path |
 
 
 @click.command("plot", cls=ServedCommand, epilog=_EXAMPLES)
-@click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@runs_argument
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     callback=_picture,
     help="PNG, SVG or PDF [default: the run's curves.png, or comparison.png for several].",
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from vcdl.commands._options import set_option
+from vcdl.commands._options import PATH, job_file_argument, out_option, set_option, summary_option
 from vcdl.errors import ExitCode, GridError
 
 _LOOK_EVERY_S = 10.0
@@ -72,10 +72,10 @@ def command() -> None:
 
 
 @command.command("run")
-@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
-@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder [default: runs/NAME].")
+@job_file_argument
+@out_option
 @set_option
-@click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; the display goes to stderr.")
+@summary_option
 def run_command(job_file: Path, out: Path | None, overrides: tuple[str, ...], as_json: bool) -> ExitCode:
     """Drive a job; `vcdl pool JOB.yaml` is short for it."""
     from vcdl.commands.run import run
@@ -86,7 +86,7 @@ def run_command(job_file: Path, out: Path | None, overrides: tuple[str, ...], as
 
 @command.command("template")
 @click.argument("kind", metavar="|".join(_SCRIPTS), type=click.Choice(_SCRIPTS))
-@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="FOLDER", type=PATH)
 def template_command(kind: str, folder: Path) -> ExitCode:
     """Print a script that puts a pilot of the run in FOLDER into a queue, to be edited."""
     from vcdl.pool.queues import script
@@ -96,8 +96,8 @@ def template_command(kind: str, folder: Path) -> ExitCode:
 
 
 @command.command("up")
-@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
-@click.argument("script", metavar="SCRIPT", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="FOLDER", type=PATH)
+@click.argument("script", metavar="SCRIPT", type=PATH)
 @click.option("--pilots", type=click.IntRange(1), required=True, metavar="N", help="Pilots to hold in the queue.")
 @click.option("--queue", "queue_kind", type=click.Choice(_QUEUES), default=_QUEUES[0], show_default=True)
 def up_command(folder: Path, script: Path, pilots: int, queue_kind: str) -> ExitCode:

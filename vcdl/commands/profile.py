@@ -6,7 +6,16 @@ from pathlib import Path
 import click
 
 from vcdl.commands._elsewhere import ServedCommand
-from vcdl.commands._options import in_project, json_option, project_option, set_option
+from vcdl.commands._options import (
+    PATH,
+    in_project,
+    json_option,
+    picture_option,
+    project_option,
+    say,
+    say_json,
+    set_option,
+)
 from vcdl.errors import ExitCode, RunFolderError
 
 _EXAMPLES = """\b
@@ -25,7 +34,6 @@ def profile_run(path: Path | None = None, output: Path | None = None, as_json: b
     from vcdl.profile.kept_profile import kept_profile
     from vcdl.profile.show import draw_profile, profile_json, profile_lines
     from vcdl.profile.stages import RunProfile
-    from vcdl.report.summary import as_json as json_text
     from vcdl.run.finding import chosen_run, shown
     from vcdl.run.frozen_job import read_frozen
     from vcdl.run.reading import journal_of
@@ -40,10 +48,9 @@ def profile_run(path: Path | None = None, output: Path | None = None, as_json: b
         )
     advice = advise(profile, JobSettings.of(job))
     if as_json:
-        click.echo(json_text(profile_json(profile, advice)), nl=False)
+        say_json(profile_json(profile, advice))
     else:
-        for line in profile_lines(profile, advice):
-            click.echo(line)
+        say(profile_lines(profile, advice))
     if output is not None:
         draw_profile(profile, output, job.name)
     return ExitCode.OK
@@ -65,7 +72,6 @@ def profile_job(
     from vcdl.profile.differential import differential_runs
     from vcdl.profile.show_stalls import draw_stalls, stall_lines, stalls_json
     from vcdl.profile.stalls import stalls
-    from vcdl.report.summary import as_json as json_text
 
     class Phases(RunObserver):
         said = ""
@@ -86,21 +92,18 @@ def profile_job(
         once = job.model_copy(update={"stop": job.stop.model_copy(update={"epochs": 1})})
         found.append(network_of(submitted(once, project_dir)[1], phases))
     if as_json:
-        click.echo(json_text(stalls_json(measured, found)), nl=False)
+        say_json(stalls_json(measured, found))
     else:
-        for line in stall_lines(measured, found):
-            click.echo(line)
+        say(stall_lines(measured, found))
     if output is not None:
         draw_stalls(measured, found, output, job.name)
     return ExitCode.OK
 
 
 @click.command("profile", cls=ServedCommand, epilog=_EXAMPLES)
-@click.argument("path", metavar="[RUN | JOB.yaml]", required=False, type=click.Path(path_type=Path))
+@click.argument("path", metavar="[RUN | JOB.yaml]", required=False, type=PATH)
 @project_option
-@click.option(
-    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Also draw a picture: PNG, SVG or PDF."
-)
+@picture_option
 @set_option
 @json_option
 def command(

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from vcdl.boinc.project.wishes import Wishes
-from vcdl.commands._options import json_option, packed
+from vcdl.commands._options import PATH, THERE, json_option, packed, say, say_json
 from vcdl.errors import ExitCode
 
 _EXAMPLES = """\b
@@ -19,11 +19,7 @@ Examples:
   vcdl project uninstall --project-dir ~/projects/mine"""
 
 _project_dir = click.option(
-    "--project-dir",
-    required=True,
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="The BOINC project, made by make_project.",
+    "--project-dir", required=True, metavar="DIR", type=PATH, help="The BOINC project, made by make_project."
 )
 _dry_run = click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 
@@ -45,7 +41,7 @@ def command() -> None:
     "--python",
     default=sys.executable,
     metavar="PATH",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=THERE,
     help="The Python that runs our daemons.  [default: this one]",
 )
 @click.option(
@@ -56,7 +52,7 @@ def command() -> None:
     "runtimes",
     multiple=True,
     metavar="FILE",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=THERE,
     help="A Python for volunteers of one platform, made by vcdl client runtime; may be repeated.  [default: as before]",
 )
 @click.option(
@@ -69,7 +65,7 @@ def command() -> None:
 @click.option(
     "--wrapper",
     metavar="FILE",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=THERE,
     help="BOINC's wrapper for Windows, which its app version needs.  [default: as before]",
 )
 @click.option(
@@ -86,24 +82,17 @@ def command() -> None:
 @packed(Wishes, "wishes")
 def install_command(project_dir: Path, dry_run: bool, wishes: Wishes) -> ExitCode:
     """Add app, daemons, plan classes and settings to a project, or update them."""
-    from vcdl.boinc.grid.database import BoincDatabase
-    from vcdl.boinc.grid.project_folder import BoincProject
+    from vcdl.boinc.grid.database import opened_project
     from vcdl.boinc.project.install import install, preview
     from vcdl.boinc.project.plan import password_beside, plan_install, service_command
 
     password = password_beside(wishes.store_url, os.environ) if wishes.store_url else ""
-    project = BoincProject.at(project_dir)
     wished = replace(wishes, python=Path.cwd() / wishes.python, store_password=password)
-    database = BoincDatabase(project)
-    try:
+    with opened_project(project_dir) as (project, database):
         plan = plan_install(project, database, wished)
         if plan.changes_nothing:
-            click.echo("nothing to change: VCDL is installed and up to date")
-            return ExitCode.OK
-        for line in preview(plan) if dry_run else install(plan, database):
-            click.echo(line)
-    finally:
-        database.close()
+            return say(["nothing to change: VCDL is installed and up to date"])
+        say(preview(plan) if dry_run else install(plan, database))
     if wishes.service_port:
         _say_how_apache_passes(service_command(plan.config, wishes.service_port))
     if not dry_run:
@@ -136,7 +125,6 @@ def disk_command(project_dir: Path, as_json: bool) -> ExitCode:
     from vcdl.boinc.grid.disk_room import free_by_folder
     from vcdl.boinc.grid.job_bytes import JobBytes, quota_bytes
     from vcdl.boinc.grid.project_folder import BoincProject
-    from vcdl.report.summary import as_json as json_text
     from vcdl.report.wording import aligned, size
 
     project = BoincProject.at(project_dir)
@@ -145,17 +133,12 @@ def disk_command(project_dir: Path, as_json: bool) -> ExitCode:
     if as_json:
         fields = {name: {**vars(job), "total": job.total} for name, job in sorted(jobs.items())}
         there = {str(folder): size_bytes for folder, size_bytes in free.items()}
-        click.echo(json_text({"jobs": fields, "quota": quota, "free": there}), nl=False)
-        return ExitCode.OK
+        return say_json({"jobs": fields, "quota": quota, "free": there})
     table = [("job", *vars(JobBytes()), "total")]
     for name, job in sorted(jobs.items(), key=lambda item: -item[1].total):
         over = " (over its quota)" if quota is not None and job.total > quota else ""
         table.append((name, *(size(part) if part else "–" for part in vars(job).values()), f"{size(job.total)}{over}"))
-    for line in aligned(table):
-        click.echo(line)
-    for folder, size_bytes in free.items():
-        click.echo(f"{size(size_bytes)} free for {folder}")
-    return ExitCode.OK
+    return say((*aligned(table), *(f"{size(size_bytes)} free for {folder}" for folder, size_bytes in free.items())))
 
 
 @command.command("uninstall")
@@ -170,21 +153,12 @@ def disk_command(project_dir: Path, as_json: bool) -> ExitCode:
 @_dry_run
 def uninstall_command(project_dir: Path, force: bool, delete_runs: bool, delete_rows: bool, dry_run: bool) -> ExitCode:
     """Take VCDL out of a project and restore its files."""
-    from vcdl.boinc.grid.database import BoincDatabase
-    from vcdl.boinc.grid.project_folder import BoincProject
-    from vcdl.boinc.project.uninstall import Removal, plan_removal
+    from vcdl.boinc.grid.database import opened_project
+    from vcdl.boinc.project.uninstall import plan_removal
 
-    project = BoincProject.at(project_dir)
-    database = BoincDatabase(project)
-    try:
-        removal: Removal = plan_removal(
-            project, database, force=force, delete_runs=delete_runs, delete_rows=delete_rows
-        )
-        for line in removal.preview() if dry_run else removal.carry_out(database):
-            click.echo(line)
-    finally:
-        database.close()
-    return ExitCode.OK
+    with opened_project(project_dir) as (project, database):
+        removal = plan_removal(project, database, force=force, delete_runs=delete_runs, delete_rows=delete_rows)
+        return say(removal.preview() if dry_run else removal.carry_out(database))
 
 
 @command.command("doctor")

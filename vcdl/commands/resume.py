@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vcdl.commands._elsewhere import ServedCommand
-from vcdl.commands._options import in_project, project_option
+from vcdl.commands._options import in_project, project_option, run_argument, say, summary_option
 from vcdl.errors import ExitCode, RunFolderError
 from vcdl.run.finding import resume_hint
 
@@ -52,20 +52,16 @@ def _release(folder: "RunFolder") -> ExitCode:
     from vcdl.run.control import release
     from vcdl.run.finding import shown
 
-    if release(folder):
-        click.echo(
-            f"{shown(folder.path)} goes on with the next round of the project's work generator; `vcdl watch` shows it"
-        )
-    else:
-        click.echo(f"{shown(folder.path)} is finished; `vcdl status` shows its results")
-    return ExitCode.OK
+    goes_on = "goes on with the next round of the project's work generator; `vcdl watch` shows it"
+    then = goes_on if release(folder) else "is finished; `vcdl status` shows its results"
+    return say([f"{shown(folder.path)} {then}"])
 
 
 @click.command("resume", cls=ServedCommand, epilog=_EXAMPLES)
-@click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@run_argument
 @project_option
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Change a setting first, as `vcdl set`.")
-@click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; the display goes to stderr.")
+@summary_option
 def command(path: Path | None, project_dir: Path | None, overrides: tuple[str, ...], as_json: bool) -> ExitCode:
     """Continue a run that was paused or killed."""
     return resume(in_project(path, project_dir, running_first=False), as_json, overrides)

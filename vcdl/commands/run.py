@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from vcdl.commands._options import set_option
+from vcdl.commands._options import job_file_argument, out_option, set_option, summary_option
 from vcdl.errors import ExitCode
 
 _EXAMPLES = """\b
@@ -44,12 +44,12 @@ def run(
 
 
 @click.command("run", epilog=_EXAMPLES)
-@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
-@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder [default: runs/NAME].")
+@job_file_argument
+@out_option
 @set_option
 @click.option("--grid", metavar="NAME", default="local", help="What trains the subtasks [default: this machine].")
 @click.option("--web", is_flag=True, help="Show the run in a browser while it is under way.")
-@click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; the display goes to stderr.")
+@summary_option
 def command(
     job_file: Path, out: Path | None, overrides: tuple[str, ...], grid: str, web: bool, as_json: bool
 ) -> ExitCode:

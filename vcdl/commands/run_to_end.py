@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vcdl.commands._options import say, say_json
 from vcdl.errors import ExitCode
 from vcdl.report.display import announced, display
 from vcdl.report.measures import Report
 from vcdl.report.outcome import outcome_lines
 from vcdl.report.progress import RunGoal
-from vcdl.report.summary import as_json as json_text
 from vcdl.report.summary import summary_of
 from vcdl.run.driver import drive, given_up, note_pause, results_of
 from vcdl.run.finding import shown
@@ -29,7 +29,7 @@ def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
         click.echo(f"paused; `vcdl resume {shown(folder.path)}` goes on", err=True)
         return ExitCode.INTERRUPTED
     if as_json:
-        click.echo(json_text(summary_of(job.name, report)), nl=False)
+        say_json(summary_of(job.name, report))
     else:
         _tell(folder, report)
     if report.is_given_up:
@@ -53,8 +53,7 @@ def _run(folder: RunFolder, job: "Job", as_json: bool) -> Report | None:
 
 
 def _tell(folder: RunFolder, report: Report) -> None:
-    for line in outcome_lines(report):
-        click.echo(line)
+    say(outcome_lines(report))
     files = {"model": folder.keras_file, "plot": folder.plot_file, "confusion matrix": folder.confusion_picture}
     for name, path in {**files, "summary": folder.summary_file}.items():
         if path != folder.confusion_picture or path.is_file():

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import click
 
-from vcdl.commands._options import packed
+from vcdl.commands._options import FOLDER, packed, project_dir_option
 from vcdl.errors import ExitCode, GridError, RunFolderError, folder_errors
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -96,13 +96,7 @@ def served_options(function: F) -> F:
     def with_runs(folder: Path | None, project_dir: Path | None, **options: Any) -> Any:
         return function(runs=served_folder(folder, project_dir), **options)
 
-    project = click.option(
-        "--project-dir",
-        metavar="PROJECT",
-        type=click.Path(path_type=Path, file_okay=False),
-        help="The jobs of a BOINC project, instead of a folder of runs.",
-    )
-    return cast(F, project(with_runs))
+    return cast(F, project_dir_option("The jobs of a BOINC project, instead of a folder of runs.")(with_runs))
 
 
 def served_folder(folder: Path | None, project_dir: Path | None) -> Path:
@@ -146,7 +140,7 @@ def _path(_context: click.Context, _parameter: click.Parameter, value: str) -> s
 
 
 @click.command("serve", epilog=_EXAMPLES)
-@click.argument("folder", metavar="[FOLDER]", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", metavar="[FOLDER]", required=False, type=FOLDER)
 @click.option("--bind", "address", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65535), default=_PORT, show_default=True, help="0: any free one.")
 @click.option(
@@ -167,12 +161,7 @@ def _path(_context: click.Context, _parameter: click.Parameter, value: str) -> s
 @click.option("--public", "is_public", is_flag=True, help="Let anybody see the list of jobs and the jobs' pages.")
 @click.option("--behind-tls", is_flag=True, help="Browsers come by https alone, through a web server in front.")
 @click.option(
-    "--open",
-    "job",
-    metavar="[JOB]",
-    is_flag=False,
-    flag_value="",
-    help="Open a browser, at a job's page if you name one.",
+    "--open", "job", metavar="[JOB]", is_flag=False, flag_value="", help="Open a browser, at a job's page if named."
 )
 @served_options
 @packed(ServiceOrder, "order")

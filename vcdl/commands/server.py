@@ -2,14 +2,14 @@
 
 import getpass
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from vcdl.commands._options import packed
+from vcdl.commands._options import PATH, packed, say
 from vcdl.errors import ExitCode
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,12 +25,6 @@ Examples:
   vcdl server rotate-keys"""
 _name = click.option("--name", metavar="NAME", help="The project.  [default: the only one here]")
 _dry_run = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
-
-
-def _say(lines: Iterable[str]) -> ExitCode:
-    for line in lines:
-        click.echo(line)
-    return ExitCode.OK
 
 
 @click.group("server", epilog=_EXAMPLES)
@@ -63,9 +57,7 @@ def _wishes(function: F) -> F:
     """The options of an installation."""
     for option in reversed(
         (
-            click.option(
-                "--boinc", metavar="TREE", type=click.Path(path_type=Path), help="A built tree of BOINC's server."
-            ),
+            click.option("--boinc", metavar="TREE", type=PATH, help="A built tree of BOINC's server."),
             click.option("--host", metavar="HOST", help="The full name, or the address, by which clients reach it."),
             click.option("--email", metavar="E", help="The address of who looks after it."),
             click.option("--tls", metavar="HOW", help="letsencrypt, self-signed, or CERTIFICATE,KEY."),
@@ -101,7 +93,7 @@ def install_command(name: str, dry_run: bool, wishes: ServerWishes) -> ExitCode:
         settings = ServerSettings(name=name, python=Path(sys.executable), **wishes.made)
     if not dry_run:
         check_root()
-    _say(carry_out(install_steps(settings), dry_run=dry_run))
+    say(carry_out(install_steps(settings), dry_run=dry_run))
     if not dry_run:
         click.echo(f"clients attach to {settings.url}")
         click.echo(f"submit jobs as {settings.user}: vcdl submit JOB.yaml --project-dir {settings.project}")
@@ -122,14 +114,14 @@ def backup_command(name: str | None, place: str | None, key: str | None) -> Exit
     settings = installed(name)
     if not (place or settings.backup_to):
         raise click.UsageError("say where: --to PLACE, or once for all `vcdl server install --backup-to PLACE`")
-    return _say(back_up(settings, place or settings.backup_to, settings.backup_for if key is None else key))
+    return say(back_up(settings, place or settings.backup_to, settings.backup_for if key is None else key))
 
 
 @command.command("restore")
 @click.option("--from", "place", metavar="PLACE", required=True, help="A folder, or s3://BUCKET/PREFIX.")
 @click.option("--backup", metavar="BACKUP", help="Its name.  [default: the newest]")
 @click.option("--name", metavar="NAME", help="The project.  [default: of the newest backup]")
-@click.option("--boinc", metavar="TREE", type=click.Path(path_type=Path), help="A built tree of BOINC's server.")
+@click.option("--boinc", metavar="TREE", type=PATH, help="A built tree of BOINC's server.")
 @click.option("--identity", metavar="FILE", type=click.Path(path_type=Path, exists=True), help="The key of age.")
 @click.option("--rehearse", is_flag=True, help="Only find out whether the backup would come up.")
 def restore_command(
@@ -148,15 +140,13 @@ def restore_command(
     click.echo(f"backup {backup}")
     if rehearse:
         with restoring.fetched_for_a_while(vault, backup, identity) as fetched:
-            for line in restoring.rehearse(fetched):
-                click.echo(line)
-        click.echo("it would come up")
-        return ExitCode.OK
+            say(restoring.rehearse(fetched))
+        return say(["it would come up"])
     if boinc is None:
         raise click.UsageError("say where BOINC's built tree is: --boinc TREE")
     fetched = restoring.fetch(vault, backup, WORK / "restore" / backup, identity)
     settings = restoring.kept_settings(fetched, boinc.resolve(), Path(sys.executable))
-    _say(carry_out(restoring.restore_steps(settings, fetched)))
+    say(carry_out(restoring.restore_steps(settings, fetched)))
     click.echo(f"let the name {settings.host} lead to this machine: clients follow it")
     return ExitCode.OK
 
@@ -164,7 +154,7 @@ def restore_command(
 @command.command("upgrade")
 @click.argument("source", required=False)
 @_name
-@click.option("--boinc", metavar="TREE", type=click.Path(path_type=Path), help="A newer built tree of BOINC, too.")
+@click.option("--boinc", metavar="TREE", type=PATH, help="A newer built tree of BOINC, too.")
 @click.option("--back", is_flag=True, help="Go back to the version before.")
 @_dry_run
 def upgrade_command(source: str | None, name: str | None, boinc: Path | None, back: bool, dry_run: bool) -> ExitCode:
@@ -184,7 +174,7 @@ def upgrade_command(source: str | None, name: str | None, boinc: Path | None, ba
     else:
         steps = upgrade_steps(settings, str(Path(source).resolve()), tree) if source else back_steps(settings)
         lines = carry_out(steps, dry_run=dry_run)
-    return _say(lines)
+    return say(lines)
 
 
 @command.command("uninstall")
@@ -199,7 +189,7 @@ def uninstall_command(name: str | None, delete_project: bool, dry_run: bool) -> 
     from vcdl.boinc.server.system import check_root
 
     check_root()
-    return _say(carry_out(removal_steps(installed(name), delete_project=delete_project), dry_run=dry_run))
+    return say(carry_out(removal_steps(installed(name), delete_project=delete_project), dry_run=dry_run))
 
 
 @command.command("rotate-keys")
@@ -209,13 +199,13 @@ def uninstall_command(name: str | None, delete_project: bool, dry_run: bool) -> 
 @click.option(
     "--keys",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Keys of a folder, such as on a machine without network.",
 )
 @click.option(
     "--boinc",
     metavar="TREE",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="BOINC's tree, for --keys.  [default: DIR/../bin]",
 )
 def rotate_keys_command(name: str | None, tls: bool, forget: bool, keys: Path | None, boinc: Path | None) -> ExitCode:
@@ -247,17 +237,15 @@ def rotate_keys_command(name: str | None, tls: bool, forget: bool, keys: Path | 
     if forget:
         click.echo(f"deleted {rotation.keys_of(settings).forget()} older private keys")
         return ExitCode.OK
-    return _say(carry_out(rotation.signing_steps(settings)))
+    return say(carry_out(rotation.signing_steps(settings)))
 
 
 @command.command("sign")
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--key", metavar="FILE", required=True, type=click.Path(path_type=Path), help="The private key.")
-@click.option("--boinc", metavar="TREE", required=True, type=click.Path(path_type=Path), help="BOINC's built tree.")
+@click.argument("folder", type=PATH)
+@click.option("--key", metavar="FILE", required=True, type=PATH, help="The private key.")
+@click.option("--boinc", metavar="TREE", required=True, type=PATH, help="BOINC's built tree.")
 def sign_command(folder: Path, key: Path, boinc: Path) -> ExitCode:
     """Sign the files of app versions below FOLDER, on a machine without network."""
     from vcdl.boinc.server.signing import sign
 
-    for path in sign(folder, key, boinc):
-        click.echo(f"signed {path}")
-    return ExitCode.OK
+    return say(f"signed {path}" for path in sign(folder, key, boinc))

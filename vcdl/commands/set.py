@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from vcdl.commands._elsewhere import ServedCommand
-from vcdl.commands._options import in_project, project_option
+from vcdl.commands._options import PATH, in_project, project_option
 from vcdl.errors import ExitCode
 
 _EXAMPLES = """\b
@@ -32,7 +32,7 @@ def set_(path: Path, settings: Sequence[str]) -> ExitCode:
 
 
 @click.command("set", cls=ServedCommand, epilog=_EXAMPLES)
-@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("path", metavar="DIR", type=PATH)
 @click.argument("settings", metavar="KEY=VALUE...", nargs=-1, required=True)
 @project_option
 def command(path: Path, settings: tuple[str, ...], project_dir: Path | None) -> ExitCode:

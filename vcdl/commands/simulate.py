@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands._options import packed, set_option
+from vcdl.commands._options import PATH, job_file_argument, packed, say, say_json, set_option
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ class ClientOptions:
 def simulate_times(job: "Job", fleet: "ClientFleet", out: Path | None = None, as_json: bool = False) -> ExitCode:
     """Run a job's subtasks in virtual time, without training any. Raises VcdlError."""
     from vcdl.journal.observer import RunObserver
-    from vcdl.report.summary import as_json as json_text
     from vcdl.report.wording import duration, plural
     from vcdl.run.finding import shown
     from vcdl.run.folder import RunFolder
@@ -62,16 +61,14 @@ def simulate_times(job: "Job", fleet: "ClientFleet", out: Path | None = None, as
         click.echo(f"stopped; the same command starts {shown(folder.path)} again", err=True)
         return ExitCode.INTERRUPTED
     if as_json:
-        click.echo(json_text(report.as_dict()), nl=False)
+        say_json(report.as_dict())
     else:
         took = duration(time.monotonic() - begun_s)
         click.echo(
             f"ended ({report.stop_reason}) after {plural(report.epochs, 'epoch')} and {duration(report.wall_s)} of "
             f"virtual time; simulated in {took}, without training"
         )
-        for line in report.lines():
-            click.echo(line)
-        click.echo(f"{'results':<20} {shown(folder.path)}")
+        say([*report.lines(), f"{'results':<20} {shown(folder.path)}"])
     return ExitCode.RUN_FAILED if report.is_given_up else ExitCode.OK
 
 
@@ -80,7 +77,6 @@ def simulate(job: "Job", fleet: "ClientFleet", out: Path | None = None, as_json:
     from vcdl.job import load_frozen_job
     from vcdl.report.display import PlainLines
     from vcdl.report.progress import RunGoal
-    from vcdl.report.summary import as_json as json_text
     from vcdl.report.summary import summary_of
     from vcdl.run.driver import given_up
     from vcdl.run.finding import shown
@@ -98,11 +94,9 @@ def simulate(job: "Job", fleet: "ClientFleet", out: Path | None = None, as_json:
         click.echo(f"stopped; the same command starts {shown(folder.path)} again", err=True)
         return ExitCode.INTERRUPTED
     if as_json:
-        click.echo(json_text(summary_of(job.name, report)), nl=False)
+        say_json(summary_of(job.name, report))
     else:
-        for line in _results(report, time.monotonic() - begun_s):
-            click.echo(line)
-        click.echo(f"{'results':<20} {shown(folder.path)}")
+        say([*_results(report, time.monotonic() - begun_s), f"{'results':<20} {shown(folder.path)}"])
     if report.is_given_up:
         raise given_up(folder, load_frozen_job(folder.job_file), report)  # it says whom the run trusts
     return ExitCode.OK
@@ -119,10 +113,8 @@ def _results(report: "Report", real_s: float) -> list[str]:
 
 
 @click.command("simulate", epilog=_EXAMPLES)
-@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
-@click.option(
-    "--clients-file", metavar="CLIENTS.yaml", type=click.Path(path_type=Path), help="The simulated clients' settings."
-)
+@job_file_argument
+@click.option("--clients-file", metavar="CLIENTS.yaml", type=PATH, help="The simulated clients' settings.")
 @click.option("--clients", type=click.IntRange(1), help="Number of clients [default: 10].")
 @click.option("--slots", type=click.IntRange(1), help="Subtasks that a client runs at a time [default: 2].")
 @click.option("--servers", type=click.IntRange(1), help="Parameter servers [default: 1].")
@@ -137,9 +129,7 @@ def _results(report: "Report", real_s: float) -> list[str]:
     show_default=True,
     help="none: only times, losses, staleness, waiting and cost; no weights.",
 )
-@click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder [default: runs/NAME-simulated]."
-)
+@click.option("--out", metavar="DIR", type=PATH, help="The run's folder [default: runs/NAME-simulated].")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json at the end; progress is shown on stderr.")
 @packed(ClientOptions, "clients")
 def command(

@@ -1,6 +1,6 @@
 """`vcdl status`: a run's progress, read from its journal during the run or afterwards."""
 
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from vcdl.commands._elsewhere import ServedCommand
-from vcdl.commands._options import costs_of, fleet_option, in_project, project_option
+from vcdl.commands._options import (
+    costs_of,
+    fleet_option,
+    in_project,
+    project_of,
+    project_option,
+    run_argument,
+    say,
+    say_json,
+)
 from vcdl.errors import ExitCode, GridError
 
 if TYPE_CHECKING:
@@ -24,7 +33,6 @@ Examples:
 
 def status(path: Path | None = None, as_json: bool = False, fleet: Path | None = None) -> ExitCode:
     """Print a run's state and figures. Raises RunFolderError, JobError, JournalError, FleetError."""
-    from vcdl.report.summary import as_json as json_text
     from vcdl.run.finding import chosen_run, resume_hint, shown
     from vcdl.run.reading import RunState
     from vcdl.run.standing import Standing
@@ -35,20 +43,17 @@ def status(path: Path | None = None, as_json: bool = False, fleet: Path | None =
     if found:
         standing = replace(standing, state=RunState.WAITING, now_s=None)
     if as_json:
-        click.echo(json_text(standing.fields(troubles=found, **_failed_tasks(folder))), nl=False)
-        return ExitCode.OK
+        return say_json(standing.fields(troubles=found, **_failed_tasks(folder)))
     state, pid = standing.state, folder.running_pid
     click.echo(f"{standing.job.name} in {shown(folder.path)}: {state}{f' (process {pid})' if pid else ''}")
-    for label, words in standing.figures().items():
-        click.echo(f"{label:<12} {words}")
+    say(f"{label:<12} {words}" for label, words in standing.figures().items())
     failed = _failed_tasks(folder)
     if any(failed.values()):
         click.echo(
             f"{'at BOINC':<12} {failed['tasks_failed']} tasks failed, "
             f"{failed['tasks_timed_out']} passed their deadline: sent again"
         )
-    for trouble in found:
-        click.echo(f"{'waits for':<12} {trouble}")
+    say(f"{'waits for':<12} {trouble}" for trouble in found)
     if state is RunState.WAITING and not found:
         click.echo(
             "the project's work generator does not run (bin/start starts it), or cannot go on with this job: "
@@ -67,7 +72,7 @@ def _troubles(folder: "RunFolder") -> list[str]:
     from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.boinc.project.processes import troubles
 
-    project_dir = _project_dir(folder)
+    project_dir = project_of(folder)
     found = troubles(project_dir)
     with suppress(GridError):  # another user, who is told nothing
         found += [large] if (large := over_quota(BoincProject.at(project_dir), folder.path.name)) else []
@@ -78,26 +83,19 @@ def _failed_tasks(folder: "RunFolder") -> dict[str, int]:
     """The tasks of a BOINC job that BOINC makes up for by itself; nothing where its database does not say."""
     if not folder.kind.has_daemons:
         return {}
-    from vcdl.boinc.grid.database import BoincDatabase
+    from vcdl.boinc.grid.database import opened_project
     from vcdl.boinc.grid.host_report import facts_of
-    from vcdl.boinc.grid.project_folder import BoincProject
 
     try:
-        project = BoincProject.at(_project_dir(folder))
-        with closing(BoincDatabase(project)) as database:
+        with opened_project(project_of(folder)) as (project, database):
             facts = facts_of(project, database, folder.path.name).values()
     except GridError:
         return {}
     return {"tasks_failed": sum(each.errors for each in facts), "tasks_timed_out": sum(each.timeouts for each in facts)}
 
 
-def _project_dir(folder: "RunFolder") -> Path:
-    """The BOINC project of a job, which is in vcdl/runs there."""
-    return folder.path.resolve().parent.parent.parent
-
-
 @click.command("status", cls=ServedCommand, epilog=_EXAMPLES)
-@click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@run_argument
 @project_option
 @fleet_option
 @click.option("--json", "as_json", is_flag=True, help="For programs: the state and the keys of summary.json.")

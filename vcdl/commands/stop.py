@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vcdl.commands._elsewhere import ServedCommand
-from vcdl.commands._options import in_project, project_option
+from vcdl.commands._options import in_project, project_of, project_option, run_argument
 from vcdl.errors import ExitCode, RunFolderError
 
 if TYPE_CHECKING:
@@ -45,17 +45,12 @@ def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S, forget: bool =
 
 def _forget(folder: "RunFolder") -> ExitCode:
     """Ask clients of a BOINC project to delete a finished job's files; a stopped job has asked them already."""
-    from vcdl.boinc.grid.database import BoincDatabase
+    from vcdl.boinc.grid.database import opened_project
     from vcdl.boinc.grid.forget import forget_finished
-    from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.run.finding import shown
 
-    project = BoincProject.at(folder.path.parents[2])
-    database = BoincDatabase(project)
-    try:
+    with opened_project(project_of(folder)) as (project, database):
         count = forget_finished(project, database, folder)
-    finally:
-        database.close()
     click.echo(
         f"{shown(folder.path)} is finished; "
         f"{count} clients are asked to delete what they keep of it, at their next request"
@@ -66,7 +61,7 @@ def _forget(folder: "RunFolder") -> ExitCode:
 
 
 @click.command("stop", cls=ServedCommand, epilog=_EXAMPLES)
-@click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@run_argument
 @project_option
 @click.option(
     "--timeout",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vcdl.commands._elsewhere import submit_job
-from vcdl.commands._options import set_option
+from vcdl.commands._options import job_file_argument, project_dir_option, set_option
 from vcdl.errors import ExitCode, GridError, JobError, VcdlError
 
 if TYPE_CHECKING:
@@ -90,16 +90,15 @@ def _check_account(project: "BoincProject", job: "Job") -> None:
 
 def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]:
     """The job under a name never used in the project. Raises JobError, GridError, RunFolderError."""
-    from vcdl.boinc.grid.database import BoincDatabase
+    from vcdl.boinc.grid.database import opened_project
     from vcdl.boinc.grid.workunit_rows import was_submitted
-    from vcdl.errors import folder_error
+    from vcdl.errors import folder_errors
 
     if "nodelete" in job.name:
         raise JobError(
             f"name: {job.name}: BOINC keeps every file of workunits with `nodelete` in their names; choose another"
         )
-    database = BoincDatabase(project)
-    try:
+    with folder_errors(project.runs_folder), opened_project(project.path) as (_, database):
         project.runs_folder.mkdir(parents=True, exist_ok=True)
         for name in _names(job.name):
             if was_submitted(database, name):
@@ -110,10 +109,6 @@ def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]
             except FileExistsError:
                 continue
             return job.model_copy(update={"name": name}), folder
-    except OSError as error:
-        raise folder_error(project.runs_folder, error) from error
-    finally:
-        database.close()
     raise GridError(f"no name is left for {job.name}: choose another one in the job file")
 
 
@@ -127,13 +122,8 @@ def _names(name: str) -> Iterator[str]:
 
 
 @click.command("submit", epilog=_EXAMPLES)
-@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
-@click.option(
-    "--project-dir",
-    metavar="PROJECT",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The BOINC project, with the app of `vcdl project install`.",
-)
+@job_file_argument
+@project_dir_option("The BOINC project, with the app of `vcdl project install`.")
 @click.option("--server", metavar="NAME", help="A service of `vcdl login`.")
 @click.option("--no-wait", is_flag=True, help="With --server: do not watch the job.")
 @set_option

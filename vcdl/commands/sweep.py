@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vcdl.commands._options import set_option
+from vcdl.commands._options import job_file_argument, say, set_option
 from vcdl.errors import ExitCode, GridError, JobError, RunFolderError, folder_errors
 
 if TYPE_CHECKING:
@@ -119,9 +119,7 @@ def sweep(job_file: Path, over: Sequence[str], trials: int, overrides: Sequence[
     click.echo(
         f"best {job.monitor.name} {best.value:.4f}, trial {best.number}: {shown(folder / best.user_attrs[_FOLDER])}"
     )
-    for name, value in best.params.items():
-        click.echo(f"  --set {name}={value}")
-    return ExitCode.OK
+    return say(f"  --set {name}={value}" for name, value in best.params.items())
 
 
 def _ended(study: "optuna.Study") -> list[Any]:
@@ -201,7 +199,7 @@ def _report(folder: "RunFolder") -> Any:
 
 
 @click.command("sweep", epilog=_EXAMPLES)
-@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@job_file_argument
 @click.option("--over", metavar="KEY=VALUES", multiple=True, required=True, help="LOW..HIGH or A,B,C; repeatable.")
 @click.option("--trials", type=click.IntRange(1), default=20, show_default=True, help="Trials in all.")
 @set_option

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from vcdl.commands._options import packed
+from vcdl.commands._options import FOLDER, packed, say
 from vcdl.commands.serve import served_options
 from vcdl.errors import ExitCode
 
@@ -28,11 +28,7 @@ Examples:
 
 def _where(function: F) -> F:
     """The options that say whose tokens; the command gets `runs`, the folder whose tokens they are."""
-    folder = click.option(
-        "--folder",
-        type=click.Path(path_type=Path, file_okay=False),
-        help="The folder that `vcdl serve` serves [default: runs].",
-    )
+    folder = click.option("--folder", type=FOLDER, help="The folder that `vcdl serve` serves [default: runs].")
     return folder(served_options(function))
 
 
@@ -129,9 +125,7 @@ def list_(runs: Path) -> ExitCode:
         if bounds.boinc_account is not None:
             role += f", account {bounds.boinc_account}"
         rows.append((one.id, printable(one.name), role, _day(one.expires_s), _day(one.used_s), state))
-    for line in aligned(rows, left=range(6)):
-        click.echo(line)
-    return ExitCode.OK
+    return say(aligned(rows, left=range(6)))
 
 
 @command.command("revoke")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vcdl.commands._elsewhere import server_option, watch_job
-from vcdl.commands._options import costs_of, fleet_option, in_project, project_option
+from vcdl.commands._options import costs_of, fleet_option, in_project, project_option, run_argument
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -59,12 +59,10 @@ def _look(folder: "RunFolder", follower: "RunFollower") -> bool:
 
 
 @click.command("watch", epilog=_EXAMPLES)
-@click.argument("path", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@run_argument
 @project_option
 @fleet_option
 @server_option
 def command(path: Path | None, project_dir: Path | None, fleet: Path | None, server: str | None) -> ExitCode:
     """Show a run's progress, live."""
-    if server is not None:
-        return watch_job(server, path)
-    return watch(in_project(path, project_dir), fleet)
+    return watch(in_project(path, project_dir), fleet) if server is None else watch_job(server, path)

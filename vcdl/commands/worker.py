@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vcdl.commands._options import packed, seconds
+from vcdl.commands._options import FOLDER, PATH, packed, seconds
 from vcdl.errors import ExitCode, GridError, VcdlError, folder_errors
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _say(words: str) -> None:
 
 
 @click.command("worker", epilog=_EXAMPLES)
-@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="FOLDER", type=PATH)
 @click.option("--for", "for_s", metavar="TIME", callback=seconds, help="Leave after this time: 55min, 3h.")
 @click.option(
     "--idle", "idle_s", metavar="TIME", default="10min", show_default=True, callback=seconds,
@@ -143,7 +143,7 @@ def _say(words: str) -> None:
 )  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), metavar="N", help="Cores to train on [default: all it may use].")
 @click.option(
-    "--scratch", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
+    "--scratch", metavar="DIR", type=FOLDER,
     help="Folder on this machine for shards and checkpoints [default: one in TMPDIR, removed at the end].",
 )  # fmt: skip
 @click.option("--server", metavar="NAME", help="FOLDER is a job of a service of `vcdl login`.")

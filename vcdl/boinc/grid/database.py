@@ -1,8 +1,9 @@
 """The database of a BOINC project: one connection, renewed after a loss; READ COMMITTED outside of `transaction()`."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from vcdl.boinc.grid.project_folder import APP, BoincProject
@@ -19,6 +20,14 @@ except ModuleNotFoundError as error:
 _CONNECT_S = 10
 _ANSWER_S = 120
 """Seconds for one statement: more than the wait for a locked row (innodb_lock_wait_timeout, 50 s)."""
+
+
+@contextmanager
+def opened_project(folder: Path) -> "Iterator[tuple[BoincProject, BoincDatabase]]":
+    """The project in a folder, and its database until the block ends. Raises GridError, and what the block raises."""
+    project = BoincProject.at(folder)
+    with closing(BoincDatabase(project)) as database:
+        yield project, database
 
 
 class BoincDatabase:

@@ -3,7 +3,7 @@
 import socket
 from pathlib import Path
 
-from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.database import opened_project
 from vcdl.boinc.grid.disk_room import free_by_folder, least_bytes, shortage
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project import files
@@ -49,17 +49,14 @@ def down(project: BoincProject) -> list[str]:
 def troubles(project_dir: Path) -> list[str]:
     """The reasons for which the jobs of a project do not go on; none where this user cannot read its configuration."""
     try:
-        project = BoincProject.at(project_dir)
-        found = standstills(project)
+        found = standstills(BoincProject.at(project_dir))
     except GridError:
         return []
-    database = BoincDatabase(project)
     try:
-        database.execute("SELECT 1")
+        with opened_project(project_dir) as (_, database):
+            database.execute("SELECT 1")
     except GridError as error:
         found.append(f"{error}")
-    finally:
-        database.close()
     return found
 
 
