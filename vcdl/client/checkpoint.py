@@ -1,4 +1,6 @@
-"""The checkpoint of a workunit: an `.npz` with a JSON `header`; a damaged or foreign one is ignored, with a note."""
+"""The checkpoint of a workunit: an `.npz` of arrays beside its inputs, one of which, `header`, is JSON. One that is
+damaged or another workunit's is ignored with a note: training starts over.
+"""
 
 import hashlib
 import json

@@ -1,4 +1,6 @@
-"""Compile a model by names that Keras knows with plain JSON arguments, never code, nor what Keras' `get()` loads."""
+"""Compile a model by names that Keras knows with plain JSON arguments, never code: an object is only made by calling a
+class of Keras' public name space. Keras' own `get()` also takes configurations that name modules.
+"""
 
 import difflib
 import inspect

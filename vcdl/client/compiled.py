@@ -1,4 +1,6 @@
-"""Programs that JAX has compiled, kept by a hash of what they are made from; tasks hand over whole ones."""
+"""Programs that JAX has compiled, kept in the project's folder by a hash of all that they are made from. A task works
+on links in its slot and hands over what is new at its end, so none ever reads half a program.
+"""
 
 import contextlib
 import os
@@ -62,7 +64,9 @@ class CompiledPrograms:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether all of a program was written: on a full disk JAX leaves a part of one, and never writes it again."""
+    """Whether all of a program was written: on a full disk JAX leaves a part of one, and never writes it again. One
+    that zstandard compressed counts as whole: delivered Pythons have zlib alone.
+    """
     content = path.read_bytes()
     if content[:4] == _ZSTANDARD:
         return True

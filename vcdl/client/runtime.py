@@ -1,4 +1,6 @@
-"""The Python that BOINC delivered: its first task unpacks the packages, under a lock and by one rename."""
+"""The Python that BOINC delivered. Its first task unpacks the packages, under a lock and by one rename; the others
+wait. What a killed task leaves is removed by the next one, as are runtimes whose archive BOINC has deleted.
+"""
 
 import contextlib
 import json

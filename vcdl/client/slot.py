@@ -51,7 +51,9 @@ def finish_now_wanted(slot: Path, project: Path) -> bool:
 
 @contextmanager
 def locked_slot(slot: Path, wait_s: float) -> Iterator[None]:
-    """Hold BOINC's lock of a slot, which an orphan may have. Raises Shortage after `wait_s`, OSError."""
+    """Hold BOINC's lock of a slot: an orphan of a killed client may train there for some seconds. Raises Shortage when
+    another process keeps it for `wait_s`, and OSError.
+    """
     from vcdl.files.lock import FileLock  # needs fcntl: POSIX only
 
     with FileLock(slot / LOCK_FILE, is_record=True) as lock:

@@ -62,7 +62,9 @@ def is_leftover(name: str) -> bool:
 
 
 def sweep(folder: Path, *, below: bool = False) -> None:
-    """Remove leftovers in a folder, `below`: and in those below it; this process must write none of its files."""
+    """Remove leftovers in a folder, `below`: and in those below it. What another process writes, or may not be removed,
+    is left; this one must write none of its files.
+    """
     for parent, _, names in os.walk(folder):
         for name in filter(is_leftover, names):
             with contextlib.suppress(OSError):

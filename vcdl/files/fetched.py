@@ -1,4 +1,6 @@
-"""Copies of remote files in `vcdl/sources` of $XDG_CACHE_HOME: resumed, checked, found by `#sha256=…`, or asked for."""
+"""Copies of remote files: fetched once, resumed byte by byte, checked, and kept in `vcdl/sources` of $XDG_CACHE_HOME
+(default ~/.cache). One named by `#sha256=…` is found by its content; else the address is asked whether it changed.
+"""
 
 import hashlib
 import os

@@ -1,4 +1,6 @@
-"""One pass over a fleet: observe, record, decide, act. Killed anywhere, the next finds by tag what it did."""
+"""One pass over a fleet: observe, record, decide, act. It may be killed at any point: the next finds by tag what it
+did. The folder is written before anything is launched: a full disk shows before it costs.
+"""
 
 import math
 import time
@@ -176,7 +178,9 @@ class Controller:
         return not_sent
 
     def take_down(self, log: Callable[[str], None]) -> tuple[str, ...]:
-        """Delete everything with the tag, even if the folder cannot be written. Returns what is left, or why."""
+        """Delete everything with the tag, even if the folder cannot be written. Returns what still carries it: nothing,
+        or a reason to try again. `log`: takes what could not be recorded.
+        """
         errors: list[VcdlError] = []
         hidden: Mapping[str, RecentLaunch] = {}
         with ExitStack() as held:

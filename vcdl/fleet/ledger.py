@@ -1,4 +1,6 @@
-"""A fleet's ledger: a fact a line (ledger_rows), appended under a lock; a line without its break does not count."""
+"""A fleet's ledger, from which its cost is computed: a fact a line (ledger_rows), appended under a lock by who has read
+the rest. A line counts once its break is on the disk; the next writer cuts off any other.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Sequence

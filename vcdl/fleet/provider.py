@@ -1,4 +1,6 @@
-"""The interface to a cloud, which decides nothing: all is found by the fleet's tags, and every call may be repeated."""
+"""The interface to a cloud, which decides nothing. All that a provider creates carries the fleet's tags, by which alone
+it finds things: losing a file loses nothing. Every call may be repeated, also by two processes.
+"""
 
 import random
 import time
@@ -193,7 +195,9 @@ class Provider(ABC):
             return TagScan(away=(str(error),))
 
     def sweep(self) -> tuple[str, ...]:
-        """Remove everything with the tag, and look until it is gone. Returns a line for what is left or not asked."""
+        """Remove everything with the tag, and look until it is gone; a place that fails stops no other, and is tried
+        again. Returns a line for each thing still there, and each place not asked.
+        """
         give_up_s = time.monotonic() + self.pace.at_most_s
         empty_looks = 0
         denied: frozenset[Leftover] | None = None

@@ -19,7 +19,9 @@ class ServerPool:
         self._servers: list[ChildProcess] = []
 
     def look(self, new: Sequence[Recorded], *, is_needed: bool = True) -> None:
-        """Start the servers, and again what died; `is_needed`: whether updates are to come. Raises GridError."""
+        """Start the servers, and again what died; `new`: events since the last look. Raises GridError. `is_needed`:
+        whether updates are still to come. A dead server ends a run only then.
+        """
         while len(self._servers) < self._wanted:
             self._servers.append(ChildProcess(_MODULE, self._folder))
         worked = any(isinstance(recorded.event, UpdateApplied) for recorded in new)

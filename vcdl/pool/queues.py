@@ -1,4 +1,6 @@
-"""Batch queues by their commands, and scripts for a pilot, to be edited; `keep` knows pilots by their run's folder."""
+"""Batch queues by their commands, and scripts that put a pilot into one, to be edited. `keep` holds pilots in a queue
+and takes them back; it knows them by a name that follows from the run's folder, also after a kill.
+"""
 
 import hashlib
 import json

@@ -17,7 +17,9 @@ def is_applied(run: Run, workunit: str) -> bool:
 
 
 def record_superseded(run: Run, database: BoincDatabase, file: Path, workunit: str) -> None:
-    """Record a valid upload that is not its workunit's canonical result. Raises GridError, JournalError."""
+    """Record a valid upload of an applied subtask that the assimilator will not see: it sees each workunit's canonical
+    result only. Raises GridError, JournalError.
+    """
     rows = database.execute(
         "SELECT r.id, r.hostid, w.canonical_resultid FROM result r JOIN workunit w ON w.id = r.workunitid"
         " WHERE r.name = %s",

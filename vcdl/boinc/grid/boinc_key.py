@@ -1,4 +1,6 @@
-"""BOINC's signatures of app versions and of upload certificates, and what a renewal of either key breaks."""
+"""BOINC's signatures of app versions and of upload certificates. After a renewal of the upload key, what tasks that are
+out bring is refused, by no fault of their hosts; of the code signing key, clients refuse what was signed.
+"""
 
 import hashlib
 import re

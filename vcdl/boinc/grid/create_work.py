@@ -68,7 +68,9 @@ def create_work(
     deadline_s: float,
     creations: Sequence[Creation],
 ) -> str:
-    """Run create_work once for all; it may lose rows. Returns its output. Raises GridError, GridUnavailable."""
+    """Run create_work once for all; returns its output. Raises GridError, GridUnavailable when it does not end. It may
+    fail with status 0 and lose rows: look up which exist.
+    """
     command = [
         str(project.bin / "create_work"), "--appname", APP,
         "--wu_template", f"templates/{INPUT_TEMPLATE}", "--result_template", f"templates/{result_template}",

@@ -1,4 +1,6 @@
-"""The database of a BOINC project: one connection, renewed after a loss; READ COMMITTED outside of `transaction()`."""
+"""The database of a BOINC project: one connection, renewed after a loss. Outside of `transaction()` every statement
+commits by itself, and sees what others committed (READ COMMITTED), unlike InnoDB's default.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress

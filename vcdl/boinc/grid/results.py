@@ -1,4 +1,6 @@
-"""Results of one job, claimed by any number of servers, by locks on rows for one transaction, a turn."""
+"""Results of one job, claimed from BOINC's database by any number of servers, by locks on rows for one transaction, a
+turn. Others skip locked rows; a killed server's are free at once.
+"""
 
 import re
 import shutil
@@ -73,7 +75,9 @@ class BoincResults(Results):
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """A transaction: claims and acts are this server's, all or none. It may not wait: BOINC's transitioner does."""
+        """A transaction: claims inside are this server's alone, and its acts take effect at the end, or not at all.
+        BOINC's transitioner waits for locked rows: a turn must not wait for anything.
+        """
         self._claimed.clear()
         with self._database.transaction():
             yield
@@ -117,7 +121,9 @@ class BoincResults(Results):
         return outcomes
 
     def done(self, workunit: str, version: int | None = None) -> None:
-        """Conclude a workunit in store and journal; its files go after the turn. Raises GridError, RunFolderError."""
+        """Conclude a workunit that is in store and journal; keep an upload that made a `version` without a snapshot.
+        BOINC deletes the files after the turn. Raises GridError, RunFolderError.
+        """
         outcome = self._claimed.get(workunit)
         if version is not None and isinstance(outcome, Uploaded) and self._folder.kept_uploads.is_dir():
             _keep(outcome.path, self._folder.kept_upload(version, workunit))

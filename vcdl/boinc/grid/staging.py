@@ -93,7 +93,9 @@ class Staging:
                 self._manifests.write(self._settings.job, left)
 
     def clear(self) -> None:
-        """Remove everything that no other job uses, but the result template, without which the transitioner ends."""
+        """Remove everything of this job that no other open job uses, but for the result template: the transitioner ends
+        for good when it makes a result without, as after a validator wrote over a cancellation.
+        """
         with self._manifests.locked():
             manifest = self.manifest
             self._remove(manifest.names)

@@ -100,7 +100,9 @@ class WorkunitRows:
             self._cancel(some, arrived)
 
     def hurry_ended(self) -> None:
-        """Make the transitioner handle again what was cancelled or given up, where it wrote the time last."""
+        """Make the transitioner handle again what was cancelled or given up and it worked on meanwhile: it has
+        overwritten our transition_time, and would return after ten days.
+        """
         match, arguments = of_job(self._job)
         rows = self._database.execute(
             "SELECT w.id FROM workunit w WHERE w.appid = %s AND w.assimilate_state = %s AND w.error_mask <> 0"

@@ -1,4 +1,6 @@
-"""Install VCDL in a BOINC project, or update it, as planned; config.xml comes last. Repeating it changes nothing."""
+"""Install VCDL in a BOINC project, or update it, as planned: each file whole, config.xml last, so that what it starts
+exists. After a kill the next run completes it; after a complete one it changes nothing.
+"""
 
 import difflib
 import re
