@@ -267,6 +267,26 @@ def test_another_attempt_is_recorded_with_the_base_that_the_store_knows(disk: Di
     server.close()
 
 
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_kept_file_of_a_fold_that_is_forgotten_is_replaced_and_one_that_counts_is_left(
+    server: Server, counts: bool
+) -> None:
+    folder = server.disk.folder
+    folder.kept_uploads.mkdir()
+    kept, upload = folder.kept_upload(1, w(0)), folder.uploads / f"{w(0)}.h5"
+    server.grid.bring(w(0))
+    if counts:
+        server.journal.fuse = Fuse(0)
+        with pytest.raises(Killed):
+            server.assimilator.run_once()
+        server.journal.fuse = Fuse()
+        kept.unlink()
+    kept.write_bytes(b"of a store that came back older, or a copy on another disk")
+    server.assimilator.run_once()
+    assert kept.exists()
+    assert (kept.read_bytes() == upload.read_bytes()) is not counts
+
+
 # -- what headers claim
 
 

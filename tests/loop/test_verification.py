@@ -192,6 +192,19 @@ def test_versions_come_first_and_a_training_that_is_interrupted_goes_on(world: W
     assert world.verified()[workunit].agrees
 
 
+def test_what_a_killed_evaluator_left_of_one_upload_is_not_taken_for_anothers(world: World, tmp_path: Path) -> None:
+    folder = world.trained.run.folder
+    world.evaluator = Impatient(world.trained.run, world.journal)
+    begun = world.apply(*world.honest(0, tmp_path))
+    assert world.evaluator.run_once()
+    assert folder.verify.exists(), "it has begun"
+    folder.kept_upload(1, begun).unlink()
+    other = world.apply(*world.honest(1, tmp_path), "b")
+    world.evaluator = Patient(world.trained.run, world.journal)
+    world.settle()
+    assert world.verified()[other].agrees
+
+
 def test_of_the_hosts_that_are_known_no_more_is_trained_again_than_the_budget_allows(
     world: World, tmp_path: Path
 ) -> None:

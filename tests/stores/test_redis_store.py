@@ -50,6 +50,13 @@ def keys(server: PrivateServer) -> set[str]:
     return {key.decode() for key in client(server).scan_iter()}
 
 
+def test_a_turn_lasts_as_long_as_weights_of_that_size_take(forgetful: PrivateServer) -> None:
+    for size, least_ms, most_ms in ((1000, 1000, 2001), (50_000_000, 5000, 6000)):
+        store: Any = open_redis(forgetful.url, f"job-{size}", size=size)
+        with store._turn():
+            assert least_ms < client(forgetful).pttl(f"vcdl:{{job-{size}}}:turn") <= most_ms
+
+
 # -- chunks
 
 

@@ -270,7 +270,6 @@ class MysqlStore(ServerStore):
                 f"{self._settings} takes no writes ({words}): if it is a replica, name its primary; else wait"
             )
         if code in BUSY or is_away(error):  # busy: the turn never came
-            self.close()
             return StoreUnavailable(f"{self._settings} cannot be reached ({words}): is the server running?")
         return StoreError(f"{self._settings} refused a statement ({code}: {words}): MariaDB 10.6 or MySQL 8 is needed")
 
