@@ -45,6 +45,7 @@ class Machine:
 
     def boot(self) -> None:
         """Mount its folder and start it; returns when it is up."""
+        self._end_leftover()
         top = self.stage / self.name
         for part in ("root", "upper", "work"):
             (top / part).mkdir(parents=True, exist_ok=True)
@@ -68,6 +69,26 @@ class Machine:
             assert not ended, f"{self.name} ended"
             assert time.monotonic() < give_up_s, f"{self.name} did not start: {top / 'console.log'}"
             time.sleep(0.5)
+
+    def _end_leftover(self) -> None:
+        """End the same machine of a run that was killed: its folder and its interface are in use."""
+        while found := [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if self._has(pid)]:
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.2)
+        # ⚠ It goes some time after its processes.
+        subprocess.run(["ip", "link", "delete", f"vb-{self.name}"], check=False, stderr=subprocess.DEVNULL)
+
+    def _has(self, pid: int) -> bool:
+        """Whether a process is in it, or has started it."""
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            mounts = [line.split() for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines()]
+        except OSError:
+            return False
+        upper = f"upperdir={self.stage / self.name / 'upper'},"
+        return f"--directory={self.root}" in words or any(each[4] == "/" and upper in each[-1] for each in mounts)
 
     def _name_it(self) -> None:
         etc = self.root / "etc"

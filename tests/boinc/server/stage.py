@@ -127,6 +127,9 @@ def small_disk() -> Iterator[Path]:
     """A disk of its own."""
     image, folder = STAGE / "small.img", STAGE / "small"
     folder.mkdir(parents=True, exist_ok=True)
+    if os.path.ismount(folder):  # of a run that was killed
+        Machine("small", 12, folder, []).remove()
+        sh("umount", folder)
     sh("truncate", "--size=6G", image)
     sh("mkfs.ext4", "-q", "-F", image)
     sh("mount", "-o", "loop", image, folder)

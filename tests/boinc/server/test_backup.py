@@ -72,10 +72,10 @@ def vault(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         return
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     with mock_aws():
-        client = boto3.client("s3", region_name="us-east-1")
-        client.create_bucket(Bucket="train")
-        yield S3Vault("train", "lab/", client)
+        boto3.client("s3").create_bucket(Bucket="train")
+        yield S3Vault("train", "lab/")
 
 
 def test_a_backup_comes_back_as_it_went_and_counts_when_it_is_whole(vault: Vault, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The plan of a server: steps that are done once, and the files that they write. No machine is needed."""
 
-import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -87,13 +86,6 @@ def test_a_tree_that_was_moved_since_it_was_built_is_named(tmp_path: Path) -> No
     step = next(project_steps.project_steps(replace(SETTINGS, boinc=tmp_path, user="nobody-here")))
     with pytest.raises(ServerError, match="was built as /built/here, and works there only"):
         list(carry_out([step]))
-
-
-def test_a_stop_waits_for_the_daemons_and_not_for_itself() -> None:
-    stop = next(line for line in texts.project_unit(SETTINGS).splitlines() if "pgrep" in line)
-    shell = stop.removeprefix("ExecStop=").replace("'", "")
-    lines = ["/opt/vcdl/bin/python3 -m vcdl.boinc.daemons.work_generator -d 3", "feeder -d 3", shell]
-    assert [bool(re.search(texts.DAEMONS, line)) for line in lines] == [True, True, False]
 
 
 def test_http_leads_to_https_once_there_is_a_certificate() -> None:

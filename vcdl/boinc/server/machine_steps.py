@@ -9,7 +9,7 @@ from pathlib import Path
 from vcdl.boinc.project import files
 from vcdl.boinc.server import system, texts
 from vcdl.boinc.server.settings import ServerSettings, is_address
-from vcdl.boinc.server.steps import ServerStep
+from vcdl.boinc.server.steps import ServerStep, file_step
 from vcdl.errors import ServerError
 
 REDIS_FILE = Path("/etc/redis/vcdl.conf")
@@ -32,11 +32,7 @@ def machine_steps(settings: ServerSettings, *, with_web: bool) -> Iterator[Serve
         lambda: not system.packages_missing(wanted),
         lambda: _install_packages(wanted),
     )
-    yield ServerStep(
-        f"settings in {settings.file}",
-        lambda: files.read(settings.file) == settings.to_json(),
-        lambda: files.write(settings.file, settings.to_json()),
-    )
+    yield file_step("settings", settings.file, settings.to_json())
     yield ServerStep(f"command {texts.COMMAND}", lambda: _leads_to_us(settings), lambda: link_command(settings.python))
     yield ServerStep(
         f"user {settings.user}, whose group the web server is in",
@@ -50,7 +46,7 @@ def machine_steps(settings: ServerSettings, *, with_web: bool) -> Iterator[Serve
             lambda: line in _HOSTS.read_text(),
             lambda: _add_host(line),
         )
-    yield ServerStep("MariaDB runs", lambda: _runs("mariadb"), lambda: _start("mariadb"))
+    yield ServerStep("MariaDB runs", lambda: system.is_active("mariadb"), lambda: _start("mariadb"))
     yield ServerStep(
         f"database user {settings.user}, who may use the database {settings.name}",
         lambda: _has_grant(settings),
@@ -124,12 +120,8 @@ def _make_user(settings: ServerSettings) -> None:
         )
     home.chmod(home.stat().st_mode | 0o111)
     system.run("usermod", "--append", "--groups", settings.user, texts.WEB_USER)
-    if system.succeeds("systemctl", "is-active", "--quiet", "apache2"):
+    if system.is_active("apache2"):
         system.run("systemctl", "restart", "apache2")  # it learns of a group when it starts
-
-
-def _runs(unit: str) -> bool:
-    return system.succeeds("systemctl", "is-active", "--quiet", unit)
 
 
 def _start(unit: str) -> None:

@@ -14,7 +14,7 @@ from vcdl.boinc.project.tools import last_words
 from vcdl.boinc.server import system, texts
 from vcdl.boinc.server.machine_steps import redis_password
 from vcdl.boinc.server.settings import ETC, LETS_ENCRYPT, NO_TLS, SELF_SIGNED, ServerSettings
-from vcdl.boinc.server.steps import ServerStep
+from vcdl.boinc.server.steps import ServerStep, file_step
 from vcdl.errors import ServerError
 from vcdl.errors.backoff import wait_until
 from vcdl.stores.settings import PASSWORD_VARIABLE
@@ -24,6 +24,7 @@ _MODULES = ("cgi", "alias", "rewrite", "ssl")
 _TRUSTED = Path("/usr/local/share/ca-certificates")
 _BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 _OPERATOR = "operator"
+_SECRETS = {"keys/code_sign_private": 0o600, "keys/upload_private": 0o640, "config.xml": 0o640}
 _STARTING_S = 90.0
 _PASSWORD_TAG = re.compile(r"<db_passwd>[^<]*</db_passwd>|<db_passwd/>")
 
@@ -39,7 +40,7 @@ def project_steps(settings: ServerSettings) -> Iterator[ServerStep]:
     yield ServerStep(
         f"project {project}, by BOINC's make_project", lambda: is_made(settings), lambda: _make_project(settings)
     )
-    yield ServerStep("keys and config.xml closed to others", lambda: _is_closed(project), lambda: _close(settings))
+    yield ServerStep("keys and config.xml closed to others", lambda: _is_closed(settings), lambda: close(settings))
     yield ServerStep(
         "database password, known to config.xml alone",
         lambda: _has_password(settings),
@@ -57,7 +58,7 @@ def serving_steps(settings: ServerSettings) -> Iterator[ServerStep]:
     """VCDL in the project, and all that serves clients, which comes last."""
     yield install_step(settings)
     rotation = Path("/etc/logrotate.d") / settings.name
-    yield _file_step("log rotation", rotation, texts.log_rotation(settings))
+    yield file_step("log rotation", rotation, texts.log_rotation(settings).encode())
     yield ServerStep(
         f"units {', '.join(_units(settings))}", lambda: _are_started(settings), lambda: _start_units(settings)
     )
@@ -116,7 +117,7 @@ def serve(settings: ServerSettings) -> None:
 def stop_serving(settings: ServerSettings) -> None:
     """Take the site from Apache; a client that finds nothing tries again soon."""
     (_SITES / f"{settings.name}.conf").unlink(missing_ok=True)
-    if system.succeeds("systemctl", "is-active", "--quiet", "apache2"):
+    if system.is_active("apache2"):
         system.run("systemctl", "reload", "apache2")
 
 
@@ -137,12 +138,6 @@ def config_password(settings: ServerSettings) -> str:
     text = (files.read(settings.project / "config.xml") or b"").decode()
     found = re.search(r"<db_passwd>([^<]*)</db_passwd>", text)
     return found[1].strip() if found else ""
-
-
-def _file_step(what: str, path: Path, text: str) -> ServerStep:
-    return ServerStep(
-        f"{what} ({path})", lambda: files.read(path) == text.encode(), lambda: files.write(path, text.encode())
-    )
 
 
 def _make_project(settings: ServerSettings) -> None:
@@ -183,20 +178,20 @@ def _make_project(settings: ServerSettings) -> None:
     mark.unlink()
 
 
-def _is_closed(project: Path) -> bool:
-    keys = {
-        project / "keys/code_sign_private": 0o077,
-        project / "keys/upload_private": 0o007,
-        project / "config.xml": 0o007,
-    }
-    return all(path.stat().st_mode & bits == 0 for path, bits in keys.items() if path.exists()) and project.exists()
+def close(settings: ServerSettings) -> None:
+    """Close keys and passwords to others than their owner, and to those who need not write. Raises ServerError."""
+    for path, mode in _opened(settings):
+        system.own(path, settings.user, mode)
 
 
-def _close(settings: ServerSettings) -> None:
-    modes = {"keys/code_sign_private": 0o600, "keys/upload_private": 0o640, "config.xml": 0o640}
-    for name, mode in modes.items():
-        if (path := settings.project / name).exists():
-            system.own(path, settings.user, mode)
+def _is_closed(settings: ServerSettings) -> bool:
+    return settings.project.exists() and not _opened(settings)
+
+
+def _opened(settings: ServerSettings) -> list[tuple[Path, int]]:
+    """The secrets that more may read or write than shall, with their modes; one may lie elsewhere."""
+    modes = {settings.project / name: mode for name, mode in _SECRETS.items()}
+    return [(path, mode) for path, mode in modes.items() if path.exists() and path.stat().st_mode & 0o777 & ~mode]
 
 
 def _has_password(settings: ServerSettings) -> bool:
@@ -251,9 +246,7 @@ def _are_started(settings: ServerSettings) -> bool:
     stale = system.run("systemctl", "show", "--property=NeedDaemonReload", *names, fails=True)
     if _changed_units(settings) or "=yes" in stale:
         return False
-    return system.succeeds("systemctl", "is-active", "--quiet", *names) and system.succeeds(
-        "systemctl", "is-enabled", "--quiet", *names
-    )
+    return system.is_active(*names) and system.succeeds("systemctl", "is-enabled", "--quiet", *names)
 
 
 def _start_units(settings: ServerSettings, again: Collection[str] = ()) -> None:

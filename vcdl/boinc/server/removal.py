@@ -2,14 +2,13 @@
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from vcdl.boinc.server import system, texts
 from vcdl.boinc.server.project_steps import stop_serving
 from vcdl.boinc.server.settings import ETC, ServerSettings
 from vcdl.boinc.server.steps import ServerStep
-
-_UNITS = Path("/etc/systemd/system")
 
 
 def removal_steps(settings: ServerSettings, *, delete_project: bool) -> Iterator[ServerStep]:
@@ -36,9 +35,8 @@ def removal_steps(settings: ServerSettings, *, delete_project: bool) -> Iterator
 
 
 def _units(settings: ServerSettings) -> list[Path]:
-    wanted = texts.units(settings, with_web=True)
-    named = [_UNITS / f"{settings.name}-backup.{kind}" for kind in ("timer", "service")]
-    return [path for path in dict.fromkeys((*wanted, *named)) if path.exists()]
+    every = texts.units(replace(settings, backup_to="any"), with_web=True)
+    return [path for path in every if path.exists()]
 
 
 def _remove_units(settings: ServerSettings) -> None:

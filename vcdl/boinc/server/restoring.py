@@ -204,23 +204,24 @@ def _load_database(fetched: Fetched, database: str) -> None:
 
 def _names_machine(project: Path) -> bool:
     text = (files.read(project / "config.xml") or b"").decode()
-    found = re.search(r"<host>\s*([^<\s]*)\s*</host>", text)
-    return found is not None and found[1] == _here() and (project / f"log_{_here()}").is_dir()
+    return bool(text) and text == _naming_machine(text) and (project / f"log_{_here()}").is_dir()
 
 
 def _name_machine(settings: ServerSettings) -> None:
-    project, here = settings.project, _here()
-    path = project / "config.xml"
-    text = path.read_text()
-    before = re.search(r"<host>\s*([^<\s]*)\s*</host>", text)
-    text = re.sub(r"<host>[^<]*</host>", f"<host>{here}</host>", text, count=1)
-    if before:
-        text = re.sub(rf"log_{re.escape(before[1])}\b", f"log_{here}", text)
-    files.write(path, text.encode())
-    log = project / f"log_{here}"
+    path, log = settings.project / "config.xml", settings.project / f"log_{_here()}"
+    files.write(path, _naming_machine(path.read_text()).encode())
     log.mkdir(exist_ok=True)
     system.own(log, settings.user, 0o2770)
     system.own(path, settings.user, 0o640)
+
+
+def _naming_machine(text: str) -> str:
+    """config.xml with this machine in its host and its folder of logs."""
+    found = re.search(r"<host>\s*([^<\s]*)\s*</host>", text)
+    if found is None:
+        raise ServerError("the config.xml of the backup has no <host>: take another one")
+    logs = re.compile(rf"log_{re.escape(found[1])}\b")
+    return logs.sub(f"log_{_here()}", text.replace(found[0], f"<host>{_here()}</host>", 1))
 
 
 def _here() -> str:

@@ -6,7 +6,9 @@ A step that was killed half way is not done, and is done again; so any run may b
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from vcdl.boinc.project import files
 from vcdl.errors import ServerError
 
 
@@ -32,6 +34,11 @@ def carry_out(steps: Iterable[ServerStep], *, dry_run: bool = False) -> Iterator
             if not step.is_so():
                 raise ServerError(f"{step.what}: done, and still not so; look at the machine, and run this again")
             yield f"made so   {step.what} ({time.monotonic() - begun_s:.0f} s)"
+
+
+def file_step(what: str, path: Path, content: bytes) -> ServerStep:
+    """A step that writes a file."""
+    return ServerStep(f"{what} in {path}", lambda: files.read(path) == content, lambda: files.write(path, content))
 
 
 def always(what: str, do: Callable[[], object]) -> ServerStep:

@@ -59,6 +59,11 @@ def succeeds(*command: str | Path, user: str = "root", cwd: Path | None = None, 
     return True
 
 
+def is_active(*units: str) -> bool:
+    """Whether systemd has them all running."""
+    return succeeds("systemctl", "is-active", "--quiet", *units)
+
+
 def sql(statements: str, database: str = "") -> str:
     """The rows of statements to MariaDB as its root, a line each, by tabs. Raises ServerError."""
     return run("mariadb", "--batch", "--skip-column-names", *([database] if database else []), stdin=statements)

@@ -10,25 +10,24 @@ WEB_USER = "www-data"
 COMMAND = Path("/usr/local/bin/vcdl")
 _UNITS = Path("/etc/systemd/system")
 _SITE_LINE = re.compile(r"#|(Script)?Alias /|</?Directory\b|RemoveType |Require |Options |AllowOverride ")
-DAEMONS = "^([^ ]+ -m vcdl[.]boinc[.]daemons|feeder |transitioner |file_deleter |script_validator |db_purge )"
-"""The command lines of what bin/start starts. ⚠ Not that of the shell that looks for them."""
 ACME_FOLDER = Path("/var/www/html")
 
 
 def project_unit(settings: ServerSettings) -> str:
-    """The daemons: bin/start watches them every minute, as cron would, and runs BOINC's periodic tasks."""
+    """The daemons: bin/start watches them every minute, as cron would, and runs BOINC's periodic tasks.
+
+    bin/stop does not wait for them: systemd repeats its signal, and kills what has not ended by that after the timeout.
+    """
     needs = "network-online.target mariadb.service"
     return _lasting(
         settings,
         f"BOINC project {settings.name}: its daemons\nAfter={needs} redis-server.service\nWants={needs}",
         f"""\
 Environment=USER={settings.user}
-ExecStartPre={settings.project}/bin/start
-ExecStart=/bin/sh -c 'while sleep 60; do bin/start --cron; done'
+ExecStart=/bin/sh -c 'bin/start; while sleep 60; do bin/start --cron; done'
 ExecStop={settings.project}/bin/stop
-ExecStop=/bin/sh -c 'for i in $(seq 60); do pgrep -u {settings.user} -f "{DAEMONS}" >/dev/null || exit 0; sleep 1; done'
+KillSignal=SIGHUP
 TimeoutStopSec=150
-KillMode=mixed
 """,
     )
 

@@ -18,9 +18,9 @@ from vcdl.boinc.project.tools import last_words
 from vcdl.boinc.server import system
 from vcdl.boinc.server.backup import WORK, back_up
 from vcdl.boinc.server.machine_steps import link_command
-from vcdl.boinc.server.project_steps import doctor_step, install_step, restart_units
+from vcdl.boinc.server.project_steps import close, doctor_step, install_step, restart_units
 from vcdl.boinc.server.settings import ServerSettings, installed
-from vcdl.boinc.server.steps import ServerStep, always, carry_out
+from vcdl.boinc.server.steps import ServerStep, always, carry_out, file_step
 from vcdl.errors import ServerError
 
 BEFORE = WORK / "before-upgrade"
@@ -80,12 +80,7 @@ def back_steps(settings: ServerSettings) -> Iterator[ServerStep]:
 
 def switch_steps(settings: ServerSettings) -> Iterator[ServerStep]:
     """The steps by which a project uses another VCDL of this machine."""
-    text = settings.to_json()
-    yield ServerStep(
-        f"settings in {settings.file}",
-        lambda: files.read(settings.file) == text,
-        lambda: files.write(settings.file, text),
-    )
+    yield file_step("settings", settings.file, settings.to_json())
     yield always(f"command leads to {settings.python.parent}", lambda: link_command(settings.python))
     yield always("project stopped", lambda: _stop(settings))
     yield install_step(settings)
@@ -172,6 +167,4 @@ def _upgrade_boinc(settings: ServerSettings) -> None:
     newest = max(map(int, re.findall(r"array\((\d+), *\"update_", (ops / "db_update.php").read_text())), default=0)
     if int(files.read(settings.project / "db_revision") or 0) < newest:  # it ends with 0 when it dies
         raise ServerError(f"BOINC's upgrade_db.php did not reach {newest}: {last_words(said)}")
-    for name, mode in (("keys/code_sign_private", 0o600), ("keys/upload_private", 0o640)):
-        if (path := settings.project / name).exists():
-            system.own(path, settings.user, mode)
+    close(settings)

@@ -4,11 +4,11 @@ import json
 import re
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from vcdl.errors import ServerError
 
@@ -76,10 +76,6 @@ class Vault(ABC):
     """A place with backups. Calls raise ServerError."""
 
     @abstractmethod
-    def names(self) -> list[str]:
-        """The whole backups, the oldest first."""
-
-    @abstractmethod
     def put(self, folder: Path, name: str) -> None:
         """Take in a backup; it is there when its manifest is."""
 
@@ -90,6 +86,14 @@ class Vault(ABC):
     @abstractmethod
     def remove(self, name: str) -> None:
         """Remove a backup, its manifest first."""
+
+    @abstractmethod
+    def _with_manifest(self) -> Iterable[str]:
+        """The names of all folders with a manifest."""
+
+    def names(self) -> list[str]:
+        """The whole backups, the oldest first."""
+        return sorted(filter(_NAME.fullmatch, self._with_manifest()))
 
     def newest(self, project: str | None = None) -> str:
         """The newest backup, of a project. Raises ServerError when there is none."""
@@ -105,21 +109,17 @@ class FolderVault(Vault):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def names(self) -> list[str]:
-        found = [path.parent.name for path in self._folder.glob(f"*/{MANIFEST}")]
-        return sorted(name for name in found if _NAME.fullmatch(name))
-
     def put(self, folder: Path, name: str) -> None:
-        target = self._folder / name
+        target, half = self._folder / name, self._folder / f".{name}.tmp"
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            target.mkdir(mode=0o700)
-            for path in sorted(folder.iterdir(), key=_manifest_last):
-                shutil.copyfile(path, target / f".{path.name}.tmp")
-                (target / f".{path.name}.tmp").chmod(0o600)
-                (target / f".{path.name}.tmp").rename(target / path.name)
+            for killed in self._folder.glob(f".{name.rpartition('-')[0]}-*.tmp"):
+                shutil.rmtree(killed)
+            half.mkdir(mode=0o700)
+            shutil.copytree(folder, half, dirs_exist_ok=True)
+            half.rename(target)
         except OSError as error:
-            shutil.rmtree(target, ignore_errors=True)
+            shutil.rmtree(half, ignore_errors=True)
             raise ServerError(f"{self._folder} took no backup: {error.strerror or error}") from None
 
     def get(self, name: str, folder: Path) -> None:
@@ -132,61 +132,49 @@ class FolderVault(Vault):
         (self._folder / name / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(self._folder / name, ignore_errors=True)
 
+    def _with_manifest(self) -> Iterable[str]:
+        return [path.parent.name for path in self._folder.glob(f"*/{MANIFEST}")]
+
 
 class S3Vault(Vault):
     """A prefix of a bucket, by boto3 with the machine's own credentials."""
 
-    def __init__(self, bucket: str, prefix: str, client: Any = None) -> None:
-        self._bucket, self._prefix = bucket, f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-        self._given = client
+    def __init__(self, bucket: str, prefix: str) -> None:
+        import boto3
 
-    @property
-    def _client(self) -> Any:
-        if self._given is None:
-            import boto3
-
-            self._given = boto3.client("s3")
-        return self._given
-
-    def names(self) -> list[str]:
-        found = {key.split("/")[0] for key in self._keys("") if key.endswith(f"/{MANIFEST}")}
-        return sorted(name for name in found if _NAME.fullmatch(name))
+        self._bucket = boto3.resource("s3").Bucket(bucket)
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
 
     def put(self, folder: Path, name: str) -> None:
-        for path in sorted(folder.iterdir(), key=_manifest_last):
-            self._call("upload_file", str(path), self._bucket, f"{self._prefix}{name}/{path.name}")
+        with self._errors():
+            for path in sorted(folder.iterdir(), key=lambda path: path.name == MANIFEST):
+                self._bucket.upload_file(str(path), f"{self._prefix}{name}/{path.name}")
 
     def get(self, name: str, folder: Path) -> None:
-        for key in self._keys(f"{name}/"):
-            self._call("download_file", self._bucket, f"{self._prefix}{key}", str(folder / key.rpartition("/")[2]))
+        with self._errors():
+            for each in self._bucket.objects.filter(Prefix=f"{self._prefix}{name}/"):
+                self._bucket.download_file(each.key, str(folder / each.key.rpartition("/")[2]))
 
     def remove(self, name: str) -> None:
-        for key in sorted(self._keys(f"{name}/"), key=lambda key: not key.endswith(MANIFEST)):
-            self._call("delete_object", Bucket=self._bucket, Key=f"{self._prefix}{key}")
+        with self._errors():
+            self._bucket.Object(f"{self._prefix}{name}/{MANIFEST}").delete()
+            self._bucket.objects.filter(Prefix=f"{self._prefix}{name}/").delete()
 
-    def _keys(self, below: str) -> list[str]:
-        """Keys below the prefix, without it."""
-        found: list[str] = []
-        more: dict[str, str] = {}
-        while True:
-            page = self._call("list_objects_v2", Bucket=self._bucket, Prefix=f"{self._prefix}{below}", **more)
-            found += [each["Key"].removeprefix(self._prefix) for each in page.get("Contents", ())]
-            if not page.get("IsTruncated"):
-                return found
-            more = {"ContinuationToken": page["NextContinuationToken"]}
+    def _with_manifest(self) -> Iterable[str]:
+        with self._errors():
+            keys = [each.key for each in self._bucket.objects.filter(Prefix=self._prefix)]
+        parts = [key.removeprefix(self._prefix).split("/") for key in keys]
+        return [each[0] for each in parts if each[1:] == [MANIFEST]]
 
-    def _call(self, name: str, *arguments: object, **named: object) -> Any:
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
         from boto3.exceptions import Boto3Error
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            return getattr(self._client, name)(*arguments, **named)
+            yield
         except (Boto3Error, BotoCoreError, ClientError, OSError) as error:
-            raise ServerError(f"s3://{self._bucket}/{self._prefix}: {error}") from None
-
-
-def _manifest_last(path: Path) -> tuple[bool, str]:
-    return path.name == MANIFEST, path.name
+            raise ServerError(f"s3://{self._bucket.name}/{self._prefix}: {error}") from None
 
 
 def vault_at(place: str) -> Vault:
