@@ -32,8 +32,7 @@ def test_the_script_attaches_a_real_client_whose_key_is_in_a_file(tmp_path: Path
         key_file.write_text(f"{project.account_key}\n")
         script = attach_script(project.url, str(key_file), False)
         assert project.account_key not in script
-        environment = {**os.environ, "PATH": f"{bare.folder / 'bin'}:{os.environ['PATH']}"}
-        done = subprocess.run(["sh"], input=script, env=environment, capture_output=True, text=True)
+        done = subprocess.run(["sh"], input=script, env=bare.environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         client.wait_until(lambda: server.requests, "it asks the project for work")
         assert project.account_key in server.requests[0]

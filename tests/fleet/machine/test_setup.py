@@ -24,6 +24,8 @@ from vcdl.fleet.machine import user_data
 pytestmark = pytest.mark.boinc
 
 SETUP = ROOT / "vcdl" / "fleet" / "machine" / "setup.sh"
+_SHOWN = "*ExecStart) echo '{{ path=/usr/bin/boinc ; argv[]=/usr/bin/boinc ; }}' ;; show*) echo '{}' ;;"
+"""Answers of systemctl."""
 LOGGED = '#!/bin/sh\necho "$(basename "$0") $*" >>"{log}"\n'
 
 
@@ -36,7 +38,13 @@ class Bare:
     def __post_init__(self) -> None:
         for name in ("etc", "bin", "data"):
             (self.folder / name).mkdir(parents=True)
-        self.program("systemctl", f'[ "$1" = show ] && echo "{self.folder / "data"}"; exit 0')
+        self.program("systemctl", f'case "$1 $2" in {_SHOWN.format(self.folder / "data")} esac; exit 0')
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
+        places = {"VCDL_ETC": "etc", "VCDL_RUNTIME": "opt", "VCDL_UNITS": "units"}
+        return {**os.environ, "PATH": path, **{name: str(self.folder / place) for name, place in places.items()}}
 
     def program(self, name: str, script: str) -> None:
         path = self.folder / "bin" / name
@@ -49,11 +57,7 @@ class Bare:
                 (self.folder / "etc" / Path(path).name).write_text(content)
 
     def set_up(self) -> subprocess.CompletedProcess[str]:
-        path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
-        places = {"VCDL_ETC": str(self.folder / "etc"), "VCDL_RUNTIME": str(self.folder / "opt")}
-        return subprocess.run(
-            ["sh", str(SETUP)], env={**os.environ, **places, "PATH": path}, capture_output=True, text=True
-        )
+        return subprocess.run(["sh", str(SETUP)], env=self.environment, capture_output=True, text=True)
 
     @property
     def asked(self) -> list[str]:
@@ -94,6 +98,8 @@ def test_the_client_gets_its_settings_and_is_attached_once_however_often_the_mac
         assert project.account_key not in done.stdout + done.stderr
         assert "report_results_immediately" in (client.folder / "cc_config.xml").read_text()
         assert "systemctl restart boinc-client.service" in bare.asked, "it reads its new settings"
+        unit = (bare.folder / "units/boinc-client.service.d/vcdl-retries.conf").read_text()
+        assert unit.splitlines()[-1] == "ExecStart=/usr/bin/boinc --pers_retry_delay_max 120"
         client.wait_until(lambda: server.requests, "it asks the project for work")
         assert project.account_key in server.requests[0]
         assert not any(project.account_key in line for line in bare.asked), "other users see the arguments of a command"
@@ -179,7 +185,7 @@ def restarted_on_demand(bare: Bare, client: "UnattachedClient") -> Iterator[None
     """A systemctl that restarts the client, which writes files as the unit says."""
     asked, ended = bare.folder / "restart", threading.Event()
     wait = f'touch "{asked}"; while [ -e "{asked}" ]; do sleep 0.1; done'
-    script = f'case $1 in show) echo "{client.folder}" ;; restart) {wait} ;; esac; exit 0'
+    script = f'case "$1 $2" in {_SHOWN.format(client.folder)} restart*) {wait} ;; esac; exit 0'
     bare.program("systemctl", script)
 
     def restart() -> None:

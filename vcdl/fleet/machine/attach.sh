@@ -15,6 +15,15 @@ for account in "$etc"/account_*.xml; do
     mv "$folder/account.new" "$folder/${account##*/}"
     changed=yes
 done
+# After an outage of minutes the client would wait a quarter of an hour with its uploads, and in the end six hours.
+retries=${VCDL_UNITS:-/etc/systemd/system}/boinc-client.service.d/vcdl-retries.conf
+program=$(systemctl show --property=ExecStart --value boinc-client.service | sed -n 's/^{ path=\([^ ;]*\).*/\1/p')
+if [ -n "$program" ] && [ ! -e "$retries" ]; then
+    mkdir -p "${retries%/*}"
+    printf '[Service]\nExecStart=\nExecStart=%s --pers_retry_delay_max 120\n' "$program" >"$retries.new"
+    mv "$retries.new" "$retries"
+    changed=yes
+fi
 systemctl daemon-reload
 systemctl enable --quiet boinc-client.service
 if [ $changed = yes ]; then systemctl restart boinc-client.service; else systemctl start boinc-client.service; fi
