@@ -1,6 +1,5 @@
 """The script that makes a client of a machine runs here with a real BOINC client."""
 
-import os
 import shutil
 import subprocess
 from contextlib import ExitStack
