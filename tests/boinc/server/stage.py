@@ -21,7 +21,7 @@ _RED_CHECK = f"""
 
 def red(installation: Installation) -> Iterator[Finding]:
     if os.path.exists("{RED}"):
-        yield failed("red", "this version does not come up", "none")
+        yield failed("this version does not come up", "go back")
 
 
 CHECKS = (*CHECKS, red)
