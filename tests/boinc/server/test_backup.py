@@ -3,15 +3,18 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
 
 import boto3
 import pytest
 from moto import mock_aws
 
-from vcdl.boinc.server import cut
+from vcdl.boinc.server import backup, cut
 from vcdl.boinc.server.backup import last_event
+from vcdl.boinc.server.settings import ServerSettings
 from vcdl.boinc.server.vault import MANIFEST, BackupManifest, FolderVault, S3Vault, Vault, backup_name, to_remove
 from vcdl.errors import ServerError
+from vcdl.files.lock import locked
 from vcdl.journal.events import RunStarted
 from vcdl.journal.journal import Journal
 
@@ -53,6 +56,29 @@ def test_the_next_cut_begins_anew_after_a_killed_one(tmp_path: Path) -> None:
     write(tmp_path / cut.CUT / "upload/1f/old")
     cut.main(str(tmp_path), "staged")
     assert not list((tmp_path / cut.CUT).rglob("old"))
+
+
+def test_a_backup_waits_for_another_of_its_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backup, "WORK", tmp_path)
+    settings = ServerSettings("lab", boinc=tmp_path, host="lab.example.org", email="a@example.org", user="nobody-here")
+    other = write(tmp_path / "backup" / settings.name / "database.sql.gz")
+    said: list[str] = []
+
+    def back_up() -> None:
+        try:
+            said.extend(backup.back_up(settings, str(tmp_path / "vault")))
+        except ServerError as error:
+            said.append(f"{error}")
+
+    with locked(tmp_path / "backup" / f"{settings.name}.lock"):
+        second = Thread(target=back_up)
+        second.start()
+        second.join(0.5)
+        assert second.is_alive()
+        assert other.exists()
+    second.join()
+    assert said, "it went on, as far as it can without a project"
+    assert not other.exists()
 
 
 def test_older_backups_become_fewer() -> None:

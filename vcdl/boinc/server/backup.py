@@ -16,7 +16,8 @@ from pathlib import Path
 from vcdl.boinc.server import system
 from vcdl.boinc.server.cut import CUT
 from vcdl.boinc.server.settings import ETC, LETS_ENCRYPT, ServerSettings, is_of_age
-from vcdl.boinc.server.vault import MANIFEST, BackupManifest, backup_name, to_remove, vault_at
+from vcdl.boinc.server.vault import MANIFEST, BackupManifest, Vault, backup_name, to_remove, vault_at
+from vcdl.files.lock import locked
 from vcdl.files.version import __version__
 
 WORK = Path("/var/lib/vcdl")
@@ -35,12 +36,23 @@ _PROJECT_FILES = (
 
 
 def back_up(settings: ServerSettings, place: str, recipient: str = "") -> Iterator[str]:
-    """Make a backup at a place and thin the older ones, yielding lines. Raises ServerError."""
-    vault = vault_at(place)
+    """Make a backup at a place and thin the older ones, yielding lines; after another one of the project that is being
+    made, as the timer's may be. Raises ServerError.
+    """
+    vault, folder = vault_at(place), WORK / "backup" / settings.name
+    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with locked(folder.with_name(f"{settings.name}.lock")):
+        yield f"{_make(settings, vault, folder, recipient)}, in {place}"
+    for old in to_remove([each for each in vault.names() if each.rpartition("-")[0] == settings.name]):
+        vault.remove(old)
+        yield f"removed {old}"
+
+
+def _make(settings: ServerSettings, vault: Vault, folder: Path, recipient: str) -> str:
+    """Make a backup in a folder of its own, and hand it over; returns what it is."""
     name = backup_name(settings.name, datetime.now(UTC))
-    folder = WORK / "backup" / settings.name
     shutil.rmtree(folder, ignore_errors=True)  # of a killed backup
-    folder.mkdir(parents=True, mode=0o700)
+    folder.mkdir(mode=0o700)
     folder.chmod(0o700)
     project = settings.project
     try:
@@ -59,13 +71,10 @@ def back_up(settings: ServerSettings, place: str, recipient: str = "") -> Iterat
         (folder / MANIFEST).write_text(BackupManifest(settings.name, made, __version__, digests, runs).to_json())
         size = sum(path.stat().st_size for path in folder.iterdir())
         vault.put(folder, name)
-        yield f"{name}: {size / 1e6:.1f} MB, {len(runs)} jobs, in {place}"
+        return f"{name}: {size / 1e6:.1f} MB, {len(runs)} jobs"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(project / CUT, ignore_errors=True)
-    for old in to_remove([each for each in vault.names() if each.rpartition("-")[0] == settings.name]):
-        vault.remove(old)
-        yield f"removed {old}"
 
 
 def digest_of(path: Path) -> str:
