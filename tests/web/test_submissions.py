@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ from fastapi.testclient import TestClient
 from tests.fleet.fleet_files import fleet_file
 from tests.run_folders import make_run
 from tests.web.asking import asking
+from vcdl.errors import RunFolderError
 from vcdl.job import load_frozen_job
 from vcdl.web.accounts import Accounts
+from vcdl.web.chunks import ChunkStore
 from vcdl.web.guard import CHUNK_BYTES
 from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner
 from vcdl.web.sessions import FOLDER, UNBOUNDED, Caller, Role, TokenBounds
@@ -84,6 +88,28 @@ def test_chunks_are_sent_once_and_held_to_their_name(sender: Sender) -> None:
     assert sender.put(b"other", digest)[0] == 422
     assert sender.put(content, "..%2F..%2Fx")[0] in (404, 422)
     assert sender.put(b"x" * ((8 << 20) + 1))[0] == 413
+
+
+def test_whoever_holds_the_most_makes_room_and_shuts_nobody_out(tmp_path: Path) -> None:
+    store = ChunkStore(tmp_path / "chunks", 1000)
+
+    def put(of: str, letter: bytes, size_bytes: int = 300) -> str:
+        content = letter * size_bytes
+        store.put(of, name := hashlib.sha256(content).hexdigest(), content)
+        return name
+
+    first, second, third = (put("hog", letter) for letter in (b"1", b"2", b"3"))
+    for age_s, name in enumerate((third, second, first)):
+        path = next((tmp_path / "chunks").rglob(name))
+        os.utime(path, (time.time() - age_s - 1,) * 2)
+    with pytest.raises(RunFolderError, match="no room"):
+        put("hog", b"4")
+    mine = put("ada", b"1")
+    assert store.missing("hog", [first, second, third]) == [first]
+    assert store.missing("ada", [mine, second]) == [second], "what others have sent is nobody's business"
+    os.utime(next((tmp_path / "chunks").rglob(third)), (0, 0))
+    assert put("hog", b"5") == store.missing("ada", [hashlib.sha256(b"5" * 300).hexdigest()])[0]
+    assert store.missing("hog", [second, third]) == [third], "an old one goes first"
 
 
 def test_a_submission_that_is_refused_or_killed_leaves_nothing(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,15 +124,15 @@ async def events_stream(
 
 
 @router.post("/chunks", status_code=200)
-def missing_chunks(service: ServiceHere, _caller: SubmitterHere, names: Digests) -> dict[str, list[str]]:
-    """The chunks among these that the service does not have."""
-    return {"missing": service.chunks.missing(names)}
+def missing_chunks(service: ServiceHere, caller: SubmitterHere, names: Digests) -> dict[str, list[str]]:
+    """The chunks among these that the caller has not sent."""
+    return {"missing": service.chunks.missing(caller.name, names)}
 
 
 @router.put("/chunks/{digest}", status_code=204)
-async def put_chunk(request: Request, service: ServiceHere, _caller: SubmitterHere, digest: Digest) -> None:
+async def put_chunk(request: Request, service: ServiceHere, caller: SubmitterHere, digest: Digest) -> None:
     """Keep a chunk of at most 8 MiB, named by its SHA-256."""
-    await asyncio.to_thread(service.chunks.put, digest, await request.body())
+    await asyncio.to_thread(service.chunks.put, caller.name, digest, await request.body())
 
 
 @router.post("/jobs", status_code=202)
@@ -164,7 +164,7 @@ def run_command(service: ServiceHere, caller: CallerHere, command: CommandName, 
     `hosts unban` here: `{"output": …, "errors": …, "exit_code": …, "file": …}`.
     """
     sent = asked.new
-    new = None if sent is None else service.submissions.looked_at(sent.job, sent.files)
+    new = None if sent is None else service.submissions.looked_at(caller, sent.job, sent.files)
     wanted = CommandRequest(command, asked.arguments, asked.options, asked.output, asked.columns, new)
     return _json(asdict(service.run_command(caller, wanted)))
 

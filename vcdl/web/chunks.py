@@ -5,9 +5,10 @@ on where it was.
 import hashlib
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 
 from vcdl.errors import DataError, RunFolderError, folder_errors
 from vcdl.files.atomic import atomic_write
@@ -18,52 +19,62 @@ _KEPT_S = 3 * 86400.0
 
 
 class ChunkStore:
-    """The chunks of a service."""
+    """The chunks of a service, each submitter's in a folder of its own.
+
+    When there is no room, whoever holds the most makes some: nobody shuts others out, or learns what they have sent.
+    """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self._folder = folder
         self._most_bytes = most_bytes
+        self._lock = Lock()
 
-    def missing(self, names: Sequence[str]) -> list[str]:
-        """The chunks that are not there. Raises DataError for a name that is none."""
-        return [name for name in dict.fromkeys(names) if not self._path(name).is_file()]
+    def missing(self, of: str, names: Sequence[str]) -> list[str]:
+        """The chunks that a submitter has not sent. Raises DataError for a name that is none."""
+        return [name for name in dict.fromkeys(names) if not self._path(of, name).is_file()]
 
-    def put(self, name: str, content: bytes) -> None:
-        """Keep a chunk. Raises DataError for another content than its name says, or without room; RunFolderError."""
-        path = self._path(name)
+    def put(self, of: str, name: str, content: bytes) -> None:
+        """Keep a submitter's chunk. Raises DataError for another content than its name says, or without room;
+        RunFolderError.
+        """
+        path = self._path(of, name)
         if hashlib.sha256(content).hexdigest() != name:
             raise DataError(f"the chunk {name[:12]}… was damaged on its way: send it again")
         if path.is_file():
             path.touch()
             return
-        with folder_errors(self._folder):
-            self._folder.mkdir(mode=0o700, exist_ok=True)
-            if self._size_bytes() + len(content) > self._most_bytes:
-                self._sweep()
-                if self._size_bytes() + len(content) > self._most_bytes:
-                    raise RunFolderError("the service has no room for more data: the operator can give it more")
+        with folder_errors(self._folder), self._lock:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_room(path.parent, len(content))
             with atomic_write(path, private=True) as temporary:
                 temporary.write_bytes(content)
 
-    def read(self, names: Sequence[str]) -> Iterator[bytes]:
-        """The content of chunks, one after the other. Raises DataError when one is not there."""
+    def read(self, of: str, names: Sequence[str]) -> Iterator[bytes]:
+        """The content of a submitter's chunks, one after the other. Raises DataError when one is not there."""
         for name in names:
             try:
-                yield self._path(name).read_bytes()
+                yield self._path(of, name).read_bytes()
             except FileNotFoundError:
                 raise DataError(f"the chunk {name[:12]}… is not here: send it, then submit again") from None
 
-    def _path(self, name: str) -> Path:
+    def _path(self, of: str, name: str) -> Path:
         if not _NAME.fullmatch(name):
             raise DataError(f"{name[:70]!r} names no chunk: 64 hexadecimal digits of SHA-256 do")
-        return self._folder / name
+        return self._folder / hashlib.sha256(of.encode()).hexdigest()[:16] / name
 
-    def _size_bytes(self) -> int:
-        return sum(path.stat().st_size for path in self._folder.iterdir())
-
-    def _sweep(self) -> None:
-        """Remove old chunks."""
-        for path in self._folder.iterdir():
-            with suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > _KEPT_S:
-                    path.unlink()
+    def _make_room(self, mine: Path, size_bytes: int) -> None:
+        """Remove old chunks, then the oldest of whoever holds the most. Raises RunFolderError when that is `mine`."""
+        files = [path for path in self._folder.rglob("*") if path.is_file()]
+        chunks = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in files)
+        held, old_s = Counter({mine: size_bytes}), time.time() - _KEPT_S
+        for _, size, path in chunks:
+            held[path.parent] += size
+        while held.total() > self._most_bytes:
+            largest = max(held, key=held.__getitem__)
+            old = next((chunk for chunk in chunks if chunk[0] < old_s), None)
+            if old is None and largest == mine:
+                raise RunFolderError("the service has no room for more data: the operator can give it more")
+            chunk = old or next(chunk for chunk in chunks if chunk[2].parent == largest)
+            chunk[2].unlink()
+            held[chunk[2].parent] -= chunk[1]
+            chunks.remove(chunk)

@@ -91,7 +91,7 @@ class Submissions:
             name = self._free_name(str(values.get("name", "")))
             folder = self._folder / name
             try:
-                self._write(folder, {**values, "name": name}, files)
+                self._write(caller, folder, {**values, "name": name}, files)
                 self._check(folder)
                 usd = self._budgets.planned_usd(caller, folder)
                 self._accounts.submitted(caller.name, key, digest, name, usd)  # from here on it is a job
@@ -102,11 +102,11 @@ class Submissions:
         return name
 
     @contextmanager
-    def looked_at(self, text: str, files: list[SentFile]) -> Iterator[Path]:
+    def looked_at(self, caller: Caller, text: str, files: list[SentFile]) -> Iterator[Path]:
         """The folder of a job that is only looked at, until the block ends. Raises as `submit`."""
         values = _checked_values(text, {file.name for file in files})
         with folder_errors(self._runs), tempfile.TemporaryDirectory(dir=self._folder.parent, prefix=_LOOKED_AT) as path:
-            self._write(folder := Path(path) / values["name"], values, files)
+            self._write(caller, folder := Path(path) / values["name"], values, files)
             yield folder
 
     def begin_those_left(self) -> None:
@@ -189,14 +189,14 @@ class Submissions:
                 return longer
         raise JobError(f"no name is left for {name[:63]}: choose another one in the job file")
 
-    def _write(self, folder: Path, values: Mapping[str, Any], files: list[SentFile]) -> None:
+    def _write(self, caller: Caller, folder: Path, values: Mapping[str, Any], files: list[SentFile]) -> None:
         """Write the job and its files into its folder. Raises RunFolderError, DataError, JobError."""
         shutil.rmtree(folder, ignore_errors=True)
         with folder_errors(self._folder):
             folder.mkdir(mode=0o700, parents=True)
             for file in files:
                 with (folder / file.name).open("wb") as output:
-                    for chunk in self._chunks.read(file.chunks):
+                    for chunk in self._chunks.read(caller.name, file.chunks):
                         output.write(chunk)
             (folder / "job.yaml").write_text(yaml.safe_dump(dict(values), sort_keys=False), encoding="utf-8")
         try:
