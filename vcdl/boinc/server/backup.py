@@ -8,6 +8,7 @@ import hashlib
 import shlex
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -50,7 +51,8 @@ def back_up(settings: ServerSettings, place: str, recipient: str = "") -> Iterat
 
 def _make(settings: ServerSettings, vault: Vault, folder: Path, recipient: str) -> str:
     """Make a backup in a folder of its own, and hand it over; returns what it is."""
-    name = backup_name(settings.name, datetime.now(UTC))
+    while (name := backup_name(settings.name, datetime.now(UTC))) in vault.names():
+        time.sleep(0.1)  # it has a second, and a small project is packed in less
     shutil.rmtree(folder, ignore_errors=True)  # of a killed backup
     folder.mkdir(mode=0o700)
     folder.chmod(0o700)
