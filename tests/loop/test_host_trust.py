@@ -121,14 +121,18 @@ def test_a_fast_host_of_which_nothing_was_trained_again_may_bring_little_more_th
     assert 0.1 < (45 - len(refused)) / (60 + 10 - len(refused)) < 0.35
 
 
-def test_an_upload_of_a_convicted_host_is_refused_and_changes_nothing(world: World) -> None:
+def test_no_attempt_of_a_convicted_host_counts(world: World) -> None:
     world.make_known()
     world.convict("bad")
     before = world.store.read()
-    event = world.bring("bad")
-    assert isinstance(event, UpdateRefused)
-    assert (event.refusal, event.host) == ("host_quarantined", "bad")
-    assert event.detail == "bad: its upload for its workunit was not what the training gives"
+    for attempt in range(4):
+        workunit = world.run.bring(49, noise(49, WEIGHTS), attempt=attempt)
+        world.journal.append(WorkunitSent(workunit, "bad", 10))
+        world.server.run_once()
+        event = world.journal.read()[-1].event
+        assert isinstance(event, UpdateRefused)
+        assert (event.refusal, event.host) == ("host_quarantined", "bad")
+        assert event.detail == "bad: its upload for its workunit was not what the training gives"
     version, weights = world.store.read()
     assert (version, weights.tobytes()) == (before[0], before[1].tobytes())
     assert world.run.waiting() == 0
@@ -172,16 +176,6 @@ def test_what_a_liar_had_in_hand_counts_once_more_and_a_lie_that_comes_twice_doe
     assert [row.event for row in world.journal.keyed(UpdateApplied.key_of(WorkunitName.parse(lie).subtask))][
         -1
     ] == applied
-
-
-def test_no_attempt_of_a_convicted_host_counts(world: World) -> None:
-    world.make_known()
-    world.convict("bad")
-    for attempt in range(4):
-        workunit = world.run.bring(49, noise(49, WEIGHTS), attempt=attempt)
-        world.journal.append(WorkunitSent(workunit, "bad", 10))
-        world.server.run_once()
-        assert isinstance(world.journal.read()[-1].event, UpdateRefused)
 
 
 def test_a_server_bounds_refuses_and_doubts_and_a_second_fold_comes_to_the_same_bits(world: World) -> None:

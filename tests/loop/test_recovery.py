@@ -2,7 +2,7 @@
 
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,21 +49,6 @@ def test_the_snapshot_and_the_kept_uploads_make_the_same_weights_to_the_last_bit
     assert server.catch_up() == 0, "there is nothing left to do"
 
 
-def test_a_newer_snapshot_saves_folding_unless_it_is_damaged(run: ServedRun) -> None:
-    server = served(run)
-    server.restore()
-    version = run.run.snapshots(server.store).keep_newest(durable=True)
-    run.run.journal().append(EpochClosed(1, version))
-    assert version == 3
-    server.store.drop()
-    assert server.restore() == 0
-    server.store.drop()
-    with run.folder.snapshot(3).open("r+b") as file:
-        file.truncate(100)
-    assert server.restore() == 3
-    assert server.store.read()[1].tobytes() == run.replayed().tobytes()
-
-
 def test_an_upload_whose_server_was_killed_after_its_row_is_kept_already(run: ServedRun) -> None:
     server = served(run)
     server.restore()
@@ -87,13 +72,6 @@ class _NeverDone(Results):
 
     def done(self, workunit: str, version: int | None = None) -> None:
         raise KeyboardInterrupt
-
-
-def test_an_upload_that_is_needed_and_gone_is_named(run: ServedRun) -> None:
-    (kept,) = run.folder.kept_uploads.glob("v000002_*.h5")
-    kept.unlink()
-    with pytest.raises(StoreError, match=r"version 2 cannot be made again from .*: put a copy of it back"):
-        served(run).restore()
 
 
 @pytest.mark.parametrize("reason", StopReason)
@@ -211,22 +189,34 @@ def zeroed(path: Path, at: int = 2048) -> None:
         file.write(bytes(512))
 
 
-def test_a_kept_upload_with_a_zeroed_block_is_not_folded_again(run: ServedRun) -> None:
+def cut_short(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(100)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [(Path.unlink, ": put a copy of it back"), (zeroed, "its weights are not those that were folded")],
+)
+def test_an_upload_that_is_needed_and_gone_or_damaged_is_named(
+    run: ServedRun, damage: Callable[[Path], None], words: str
+) -> None:
     (kept,) = run.folder.kept_uploads.glob("v000002_*.h5")
-    zeroed(kept)
-    with pytest.raises(
-        StoreError, match=r"version 2 cannot be made again .*its weights are not those that were folded"
-    ):
+    damage(kept)
+    with pytest.raises(StoreError, match=f"version 2 cannot be made again from .*{words}"):
         served(run).restore()
 
 
-def test_a_snapshot_with_a_zeroed_block_is_passed_over(run: ServedRun) -> None:
+@pytest.mark.parametrize("damage", [cut_short, zeroed])
+def test_a_newer_snapshot_saves_folding_unless_it_is_damaged(run: ServedRun, damage: Callable[[Path], None]) -> None:
     server = served(run)
     server.restore()
     version = run.run.snapshots(server.store).keep_newest(durable=True)
     run.run.journal().append(EpochClosed(1, version))
     server.store.drop()
-    zeroed(run.folder.snapshot(version))
+    assert server.restore() == 0
+    server.store.drop()
+    damage(run.folder.snapshot(version))
     assert server.restore() == 3, "from version 0"
     assert server.store.read()[1].tobytes() == run.replayed().tobytes()
 

@@ -14,7 +14,7 @@ import pytest
 from tests.examples import some
 from tests.memory_grid import FillingDisk, Fuse, Killed
 from tests.plans import a_plan
-from tests.server import SIZE, TRAINING, Disk, Server
+from tests.server import RULE, SIZE, TRAINING, Disk, Server
 from vcdl.errors import RunFolderError, RunFolderFull, Unavailable
 from vcdl.errors.refusal import Refusal
 from vcdl.job.lr_schedule import LrSchedule
@@ -32,10 +32,11 @@ from vcdl.journal.events import (
     WorkunitSent,
 )
 from vcdl.journal.journal import Journal
+from vcdl.rules.base import Rule
 from vcdl.rules.trimmed_mean import TrimmedMean
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import read_weights
-from vcdl.wire.workunit import Named, Transport, WorkunitName, subtask_name
+from vcdl.wire.workunit import PLAIN, Named, Transport, WorkunitName, subtask_name
 
 PLAN = a_plan(validate_every=2, has_test=True, epochs=2)
 
@@ -227,36 +228,7 @@ def life(disk: Disk, kill_at: int | None, dice: random.Random) -> int | None:
         server.close()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rolling", [True, False])
-def test_a_job_killed_between_any_two_steps_of_its_server_goes_on(tmp_path: Path, rolling: bool) -> None:
-    plan = replace(PLAN, rolling=rolling)
-    steps = life(Disk.new(tmp_path / "undisturbed", plan), None, random.Random(1))
-    assert steps is not None
-    for kill_at in some(range(0, steps, 3)):
-        disk = Disk.new(tmp_path / str(kill_at), plan)
-        life(disk, kill_at, random.Random(1))
-        if life(disk, None, random.Random(kill_at)) is None:
-            raise AssertionError("only the first life is killed")
-        check_finished(disk)
-
-
-@pytest.mark.parametrize("rolling", [True, False])
-def test_a_rule_that_needs_the_base_always_finds_it(tmp_path: Path, rolling: bool) -> None:
-    plan = replace(PLAN, rolling=rolling, needs_bases=True)
-    rule = TrimmedMean(server_learning_rate=0.3, buffer=1, trim=0)
-    steps = life(Disk.new(tmp_path / "undisturbed", plan, rule), None, random.Random(1))
-    assert steps is not None
-    for kill_at in some(range(1, steps, 7)):
-        disk = Disk.new(tmp_path / str(kill_at), plan, rule)
-        life(disk, kill_at, random.Random(1))
-        life(disk, None, random.Random(kill_at))
-        check_finished(disk)
-        refused = [row.event for row in Journal.at(disk.folder.journal_file).read()]
-        reasons = {event.refusal for event in refused if isinstance(event, UpdateRefused)}
-        assert reasons <= {Refusal.NOT_FINITE}, "only what was made to be refused"
-
-
+NEEDS_BASE = TrimmedMean(server_learning_rate=0.3, buffer=1, trim=0)
 TRANSPORTS = [
     Transport(Named("bfloat16"), Named("int8"), compress=True),
     Transport(Named("int8", {"levels": 31}), Named("top_k", {"share": 0.5})),
@@ -265,19 +237,27 @@ TRANSPORTS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("transport", TRANSPORTS, ids=lambda transport: f"{transport.down.name}-{transport.up.name}")
-def test_a_job_with_a_codec_that_is_killed_makes_the_same_weights_and_leaves_no_download(
-    tmp_path: Path, transport: Transport
+@pytest.mark.parametrize(
+    ("rolling", "rule", "transport", "kills"),
+    [
+        *((rolling, RULE, PLAIN, slice(0, None, 3)) for rolling in (True, False)),
+        *((rolling, NEEDS_BASE, PLAIN, slice(1, None, 7)) for rolling in (True, False)),
+        *((True, RULE, transport, slice(2, None, 23)) for transport in TRANSPORTS),
+    ],
+)
+def test_a_job_killed_between_any_two_steps_of_its_server_goes_on(
+    tmp_path: Path, rolling: bool, rule: Rule, transport: Transport, kills: slice
 ) -> None:
-    plan = replace(PLAN, needs_bases=True)
-    steps = life(Disk.new(tmp_path / "undisturbed", plan, transport=transport), None, random.Random(1))
+    """A rule that needs the base always finds it, and of encoded weights no download is left."""
+    plan = replace(PLAN, rolling=rolling, needs_bases=rule.needs_base or transport != PLAIN)
+    steps = life(Disk.new(tmp_path / "undisturbed", plan, rule, transport=transport), None, random.Random(1))
     assert steps is not None
-    for kill_at in some(range(2, steps, 23)):
-        disk = Disk.new(tmp_path / str(kill_at), plan, transport=transport)
+    for kill_at in some(range(steps)[kills]):
+        disk = Disk.new(tmp_path / str(kill_at), plan, rule, transport=transport)
         life(disk, kill_at, random.Random(1))
-        if kill_at % 2:  # they are made again, from the snapshots
+        if kill_at % 2:  # downloads are made again, from the snapshots
             shutil.rmtree(disk.folder.downloads, ignore_errors=True)
-        life(disk, None, random.Random(kill_at))
+        assert life(disk, None, random.Random(kill_at)) is not None, "only the first life is killed"
         check_finished(disk)
         left = {path.name for path in disk.folder.downloads.glob("*")}
         assert left <= {path.name for path in disk.folder.snapshots.iterdir()}
