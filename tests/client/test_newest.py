@@ -1,11 +1,10 @@
 """A task that waited starts from the newest weights that its project has signed, and otherwise from its own."""
 
 import hashlib
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.client.workunit_folder import SIZE, WORKUNIT
+from tests.http_server import Quiet, served_by
 from tests.trickle import IN_BODY, IN_HEADERS, Trickle
 from tests.weights_key import KEY, OTHER_KEY
 from vcdl.boinc.grid.weights_key import WeightsKey
@@ -28,9 +28,8 @@ LAYOUT = Layout((Variable("w", (SIZE,), 0),))
 CAME, NEWER = WORKUNIT.base_version, WORKUNIT.base_version + 8
 
 
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+class _Files(Quiet, SimpleHTTPRequestHandler):
+    pass
 
 
 @dataclass
@@ -70,14 +69,8 @@ def slot(tmp_path: Path) -> Path:
 @pytest.fixture
 def web(tmp_path: Path, slot: Path) -> Iterator[Web]:
     (tmp_path / "web").mkdir()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(tmp_path / "web")))
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    url = f"http://127.0.0.1:{server.server_address[1]}"
-    yield Web(tmp_path / "web", url)
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served_by(partial(_Files, directory=str(tmp_path / "web"))) as url:
+        yield Web(tmp_path / "web", url)
 
 
 def begun_from(slot: Path, web: Web, *, may_use_network: bool = True) -> int:

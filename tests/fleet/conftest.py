@@ -1,8 +1,11 @@
 """Fixtures for tests of whole fleets."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.fleet.aws.moto_cloud import MotoCloud, moto_cloud
 
 
 @pytest.fixture(autouse=True)
@@ -18,3 +21,10 @@ def one_region(monkeypatch: pytest.MonkeyPatch) -> None:
 
     here = [region for region in RegionsAndZonesBackend.regions if region.name == "us-east-1"]
     monkeypatch.setattr(RegionsAndZonesBackend, "regions", here)
+
+
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[MotoCloud]:
+    """AWS: one moto server for a file."""
+    with moto_cloud() as cloud:
+        yield cloud

@@ -1,10 +1,11 @@
 """The pages of a BOINC project that are asked before a launch, and one account with a strong and a weak key."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
+
+from tests.http_server import Quiet, served_by
 
 STRONG = "0123456789abcdef0123456789abcdef"
 WEAK = "7_fedcba9876543210fedcba9876543210"
@@ -14,7 +15,7 @@ WEAK = "7_fedcba9876543210fedcba9876543210"
 def project_page() -> Iterator[str]:
     """The project's URL."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             at = urlsplit(self.path)
             asked = parse_qs(at.query)
@@ -29,12 +30,5 @@ def project_page() -> Iterator[str]:
             self.end_headers()
             self.wfile.write(text.encode())
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join()
+    with served_by(Handler) as url:
+        yield f"{url}/"

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from tests.fleet.aws.conftest import QUICK
-from tests.fleet.aws.moto_cloud import MotoCloud, moto_cloud
+from tests.fleet.aws.moto_cloud import MotoCloud
 from tests.fleet.fleet_files import settings_of
 from tests.fleet.gcp.conftest import GCP
 from tests.fleet.gcp.conftest import QUICK as QUICK_GCP
@@ -17,12 +17,6 @@ from vcdl.fleet.gcp.connection import ENDPOINT_VARIABLE
 from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.provider import Provider
 from vcdl.testing.clouds import CloudContract, OpenFleet
-
-
-@pytest.fixture(scope="module")
-def cloud() -> Iterator[MotoCloud]:
-    with moto_cloud() as cloud:
-        yield cloud
 
 
 class TestEc2(CloudContract):

@@ -25,12 +25,6 @@ def fleet(tmp_path: Path) -> FakeFleet:
     return made
 
 
-def test_a_pass_launches_the_target_and_the_next_one_does_nothing(fleet: FakeFleet) -> None:
-    assert len(fleet.controller.reconcile_once().launched.instances) == 5
-    assert fleet.controller.reconcile_once().actions.is_empty
-    assert len(fleet.cloud.live) == 5
-
-
 def test_instances_that_the_cloud_does_not_show_yet_are_not_launched_again_even_by_another_process(
     fleet: FakeFleet,
 ) -> None:
@@ -177,15 +171,6 @@ def test_the_budget_drains_the_fleet_while_it_still_pays_for_the_draining(tmp_pa
         made = fleet.controller.reconcile_once()
     assert made.is_over
     assert made.observed.spent_usd <= 1.5
-
-
-def test_live_instances_are_terminated_at_once_when_the_budget_is_exceeded(tmp_path: Path) -> None:
-    fleet = FakeFleet.make(tmp_path, "budget_usd=0.5")
-    fleet.controller.change(up)
-    fleet.controller.reconcile_once()
-    fleet.later(7200)  # two hours without a pass
-    assert len(fleet.controller.reconcile_once().actions.terminate) == 5
-    assert fleet.cloud.live == []
 
 
 def test_an_unreadable_queue_leaves_the_target_as_it_was(tmp_path: Path) -> None:
@@ -376,12 +361,15 @@ def test_the_cheapest_region_is_asked_first_and_dear_pools_never(
     assert any("4 of 8 pools cost more than unit_limit_usd_per_h" in line for line in done.lines())
 
 
-def test_up_with_a_spent_budget_launches_nothing(tmp_path: Path) -> None:
+def test_live_instances_are_terminated_at_once_when_the_budget_is_exceeded_and_up_launches_nothing(
+    tmp_path: Path,
+) -> None:
     fleet = FakeFleet.make(tmp_path, "budget_usd=0.5")
     fleet.controller.change(up)
     fleet.controller.reconcile_once()
-    fleet.later(7200)
-    fleet.controller.take_down(print)
+    fleet.later(7200)  # two hours without a pass
+    assert len(fleet.controller.reconcile_once().actions.terminate) == 5
+    assert fleet.cloud.live == []
     fleet.controller.change(up)
     made = fleet.controller.reconcile_once()
     assert "the budget of 0.5 $ is spent" in made.observed.warnings[0]

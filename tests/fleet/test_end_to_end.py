@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.fleet.aws.moto_cloud import MotoCloud, moto_cloud
+from tests.fleet.aws.moto_cloud import MotoCloud
 from tests.fleet.fleet_files import AWS, fleet_file
 from tests.fleet.project_page import WEAK, project_page
 from tests.run_folders import DEMO, make_run
@@ -22,12 +22,6 @@ from vcdl.job import save_job
 pytestmark = pytest.mark.server
 
 _TIMEOUT_S = 120.0
-
-
-@pytest.fixture(scope="module")
-def cloud() -> Iterator[MotoCloud]:
-    with moto_cloud() as cloud:
-        yield cloud
 
 
 @pytest.fixture

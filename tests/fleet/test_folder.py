@@ -1,4 +1,4 @@
-"""A fleet's folder: its state comes back as it was, and its locks exclude others as long as their holder lives."""
+"""A fleet's folder: a damaged state is refused, and its locks exclude others as long as their holder lives."""
 
 import json
 import subprocess
@@ -12,25 +12,7 @@ from hypothesis import strategies as st
 from vcdl.errors import FleetError
 from vcdl.fleet import folder as module
 from vcdl.fleet.folder import FleetFolder
-from vcdl.fleet.instance import Instance, InstanceState, Pool
-from vcdl.fleet.state import Cooldown, FleetGoal, FleetState, RecentLaunch
-
-POOLS = st.builds(Pool, st.sampled_from(["aws", "gcp"]), st.text(max_size=9), st.text(max_size=9), st.text(max_size=9))
-TIMES = st.floats(0, 1e10)
-INSTANCES = st.builds(
-    Instance, st.text(), POOLS, st.integers(0, 99), st.integers(0, 9), st.sampled_from([InstanceState.PENDING]), TIMES
-)
-STATES = st.builds(
-    FleetState,
-    st.sampled_from(FleetGoal),
-    st.none() | st.integers(0, 99),
-    st.none() | st.integers(0, 99),
-    st.booleans(),
-    TIMES,
-    st.lists(st.builds(Cooldown, POOLS, TIMES, st.text()), max_size=3).map(tuple),
-    st.lists(st.builds(RecentLaunch, INSTANCES, TIMES), max_size=3).map(tuple),
-    st.dictionaries(st.text(max_size=9), TIMES, max_size=3),
-)
+from vcdl.fleet.state import FleetGoal, FleetState
 
 
 @pytest.fixture

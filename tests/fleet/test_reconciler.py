@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from tests.examples import examples
 from tests.fleet.fake_cloud import TYPES, FakeCloud
 from tests.fleet.fleet_files import settings_of
+from vcdl.fleet.deadline import Progress
 from vcdl.fleet.instance import Instance, InstanceState, Pool
-from vcdl.fleet.reconciler import Actions, LaunchOrder, Observation, capacity, leases_to_write, reconcile
+from vcdl.fleet.reconciler import Actions, Observation, capacity, leases_to_write, reconcile
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import Cooldown, FleetGoal, FleetState
+from vcdl.planner.deadline import Use
 
 with tempfile.TemporaryDirectory() as _folder:
     SETTINGS = settings_of(Path(_folder))
@@ -50,20 +51,6 @@ def seen(
     return Observation(now_s, state, instances, wanted, capacity(instances, "vcpu"))
 
 
-@pytest.mark.parametrize(
-    ("actions", "is_empty"),
-    [
-        (Actions(), True),
-        (Actions(warnings=("no capacity",)), True),
-        (Actions(terminate=("a",)), False),
-        (Actions(drain=("a",)), False),
-        (Actions(launch=LaunchOrder(8, (POOL,), "token")), False),
-    ],
-)
-def test_each_kind_of_action_is_one(actions: Actions, is_empty: bool) -> None:
-    assert actions.is_empty is is_empty
-
-
 def test_the_fifth_failure_in_a_row_makes_the_next_launch_a_probe() -> None:
     observed, types = seen(NOW_S, 40), {POOL: TYPES["t3.2xlarge"]}
     launched = [reconcile(SETTINGS, observed, types, failures).launch for failures in (4, 5)]
@@ -93,13 +80,6 @@ def test_no_lease_is_longer_than_the_life_of_its_instance() -> None:
     assert leases_to_write(SETTINGS, [young, old], NOW_S, math.inf) == {NOW_S + 7200: ("a",), NOW_S + 3600: ("b",)}
     written = replace(old, until_s=NOW_S + 3600)
     assert leases_to_write(SETTINGS, [written], NOW_S, math.inf) == {}
-
-
-def test_a_draining_instance_is_replaced_and_an_overdue_one_is_terminated() -> None:
-    actions = actions_of(16, machine("a"), machine("b", draining_s=NOW_S - 899), machine("c", draining_s=NOW_S - 900))
-    assert actions.launch is not None
-    assert actions.launch.units == 8
-    assert actions.terminate == ("c",)
 
 
 def test_the_youngest_of_a_surplus_go_and_pending_ones_at_once() -> None:
@@ -195,6 +175,20 @@ def test_stand_ins_go_first_once_preemptible_instances_are_there() -> None:
     )
     assert mixed_actions(settings, 16, firm, stand_in, spot).drain == ("b",)
     assert mixed_actions(settings, 8, firm, spot).drain == ("c",), "the part on demand stays"
+
+
+def test_for_a_deadline_all_are_on_demand_at_the_last_moment_and_go_when_they_are_not_needed() -> None:
+    types = dict.fromkeys((POOL, replace(POOL, on_demand=True)), TYPES["t3.2xlarge"])
+    last = Progress(9e9, 0.0, 100, Use.ON_DEMAND, is_last_moment=True)
+
+    def actions(progress: Progress, *instances: Instance) -> Actions:
+        observed = seen(NOW_S, 16, instances)
+        return reconcile(SETTINGS, replace(observed, state=replace(observed.state, progress=progress)), types)
+
+    assert order(actions(last, machine("a"), machine("b"))) == (16, True)
+    assert order(actions(replace(last, is_last_moment=False), machine("a"))) == (8, False), "spot is asked for first"
+    ahead = replace(last, use=Use.NOTHING, is_last_moment=False)
+    assert actions(ahead, on_demand("a"), machine("b")).drain == ("a",)
 
 
 class TwoReconcilers(RuleBasedStateMachine):

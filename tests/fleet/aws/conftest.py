@@ -1,24 +1,18 @@
-"""AWS for these tests: one moto server for a file; each test has a fleet with a name of its own."""
+"""AWS for these tests: each has a fleet with a name of its own."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.fleet.aws.moto_cloud import MotoCloud, moto_cloud
+from tests.fleet.aws.moto_cloud import MotoCloud
 from tests.fleet.fleet_files import settings_of
 from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.provider import SweepPace
 
 _NUMBERS = itertools.count(1)
 QUICK = SweepPace(every_s=0.01, at_most_s=20.0)
-
-
-@pytest.fixture(scope="module")
-def cloud() -> Iterator[MotoCloud]:
-    with moto_cloud() as cloud:
-        yield cloud
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Moto's server in this process as AWS, for real boto3 clients, with preemptions and pools without capacity.
+"""Moto's server in this process as AWS, for real boto3 clients, with preemptions.
 
 Known to be unfaithful: `create_fleet` launches in the first override only; units that are no multiple of its weight
 are rounded in moto's own way (10 at 8 give one instance); spot requests stay active after their instance.
@@ -7,14 +7,12 @@ are rounded in moto's own way (10 at 8 give one instance); spot requests stay ac
 import base64
 import contextlib
 import gzip
-import itertools
 import logging
 import os
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,9 +22,6 @@ REGIONS = ("us-east-1", "us-west-2", "eu-west-1")
 _IMAGES = Path(__file__).with_name("images.json")
 os.environ.setdefault("MOTO_AMIS_PATH", str(_IMAGES))  # read when moto is imported, whose own list is long
 
-Place = tuple[str, str]
-"""A type and a zone."""
-
 
 @dataclass
 class MotoCloud:
@@ -34,8 +29,6 @@ class MotoCloud:
 
     session: Any
     """A boto3.Session."""
-    empty: set[Place] = field(default_factory=set)
-    """Types and zones without capacity."""
     templates: list[Mapping[str, Any]] = field(default_factory=list)
     """Requests for launch templates."""
 
@@ -60,50 +53,6 @@ class MotoCloud:
     def user_data(self, instance_id: str, region: str = "us-east-1") -> str:
         answer = self.client(region).describe_instance_attribute(InstanceId=instance_id, Attribute="userData")
         return gzip.decompress(base64.b64decode(answer["UserData"]["Value"])).decode()
-
-    def withhold_capacity(self) -> None:
-        """Make `empty` effective for all clients that the session makes from now on."""
-        withheld: list[Mapping[str, Any]] = []
-        asked: list[Mapping[str, Any]] = []
-
-        def drop(params: dict[str, Any], **_: Any) -> None:
-            withheld.clear()
-            asked.clear()
-            zones = {s["SubnetId"]: s["AvailabilityZone"] for s in self._subnets()}
-            for config in params["LaunchTemplateConfigs"]:
-                is_empty = [(o["InstanceType"], zones[o["SubnetId"]]) in self.empty for o in config["Overrides"]]
-                withheld.extend(itertools.compress(config["Overrides"], is_empty))
-                config["Overrides"] = [o for o, gone in zip(config["Overrides"], is_empty, strict=True) if not gone]
-                asked.extend(config["Overrides"])
-            params["LaunchTemplateConfigs"] = [c for c in params["LaunchTemplateConfigs"] if c["Overrides"]]
-
-        def none_left(**_: Any) -> Any:
-            answer = {"ResponseMetadata": {"HTTPHeaders": {}}, "FleetId": "fleet-0", "Instances": []}
-            return None if asked else (SimpleNamespace(status_code=200), answer)
-
-        def refuse(parsed: dict[str, Any], **_: Any) -> None:
-            parsed["Errors"] = [
-                {
-                    "LaunchTemplateAndOverrides": {"Overrides": override},
-                    "Lifecycle": "spot",
-                    "ErrorCode": "InsufficientInstanceCapacity",
-                    "ErrorMessage": "There is no Spot capacity available that matches your request.",
-                }
-                for override in withheld
-            ]
-
-        self.session.events.register("provide-client-params.ec2.CreateFleet", drop)
-        self.session.events.register("before-call.ec2.CreateFleet", none_left)
-        self.session.events.register("after-call.ec2.CreateFleet", refuse)
-
-    def _subnets(self) -> list[Mapping[str, Any]]:
-        from moto.ec2.models import ec2_backends
-
-        return [
-            {"SubnetId": subnet.id, "AvailabilityZone": subnet.availability_zone}
-            for backend in ec2_backends[ACCOUNT].values()
-            for subnet in backend.describe_subnets()
-        ]
 
     def _backend(self, region: str) -> Any:
         from moto.ec2.models import ec2_backends

@@ -40,16 +40,6 @@ def test_a_vanished_instance_does_not_keep_the_others_from_being_terminated(
     assert by_id(provider)[second.id].state is InstanceState.GONE
 
 
-def test_a_preempted_instance_differs_from_one_that_we_ended(cloud: MotoCloud, provider_of: Providers) -> None:
-    provider = provider_of()
-    lost, ended = launched(provider)
-    cloud.preempt(lost.id)
-    provider.terminate([ended.id])
-    found = by_id(provider)
-    assert (found[lost.id].state, found[lost.id].ending) == (InstanceState.GONE, Ending.PREEMPTED)
-    assert found[ended.id].ending is Ending.OURS
-
-
 def test_a_lease_is_a_tag_that_the_instance_can_read_and_that_is_renewed(
     cloud: MotoCloud, provider_of: Providers
 ) -> None:

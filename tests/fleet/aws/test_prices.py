@@ -16,7 +16,6 @@ from vcdl.fleet.prices import PriceTable, Quote
 pytestmark = pytest.mark.slow
 
 T3 = InstanceType("t3.2xlarge", 8, 32.0)
-C6 = InstanceType("c6i.2xlarge", 8, 16.0)
 
 
 class Stubbed:

@@ -2,16 +2,14 @@
 
 import importlib
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.stub import ANY, Stubber
 
 from tests.fleet.aws.stubbed import SETTINGS, OneClient, provider_on
@@ -214,53 +212,22 @@ def test_without_the_library_the_error_says_how_to_install_it(monkeypatch: pytes
         importlib.import_module("vcdl.fleet.aws")
 
 
-_REGION = "<regionName>us-east-1</regionName>"
-
-
-@contextmanager
-def an_ec2_that_refuses(first: list[tuple[int, str]]) -> Iterator[tuple[str, list[str]]]:
-    """A server that gives these answers, then one region without instances; yields its address and its answers."""
+def test_throttled_and_faulty_calls_are_repeated() -> None:
+    answers = [(503, "RequestLimitExceeded"), (500, "InternalError")]
     answered: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            status, code = first.pop(0) if first else (200, "")
-            answered.append(code)
-            body = f"<Response><Errors><Error><Code>{code}</Code><Message>wait</Message></Error></Errors></Response>"
-            if not code:
-                body = f"<Response><reservationSet/><regionInfo><item>{_REGION}</item></regionInfo></Response>"
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body.encode())
+    def answer(request: AWSPreparedRequest, **_: object) -> AWSResponse:
+        status, code = answers.pop(0) if answers else (200, "")
+        answered.append(code)
+        body = f"<Response><Errors><Error><Code>{code}</Code><Message>wait</Message></Error></Errors></Response>"
+        if not code:
+            region = "<regionInfo><item><regionName>us-east-1</regionName></item></regionInfo>"
+            body = f"<Response><reservationSet/>{region}</Response>"
+        return AWSResponse(request.url, status, {}, SimpleNamespace(stream=lambda: [body.encode()]))
 
-        def log_message(self, *_: Any) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", answered
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-@pytest.fixture
-def credentials(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    return monkeypatch
-
-
-@pytest.mark.server
-def test_throttled_and_faulty_calls_are_repeated(credentials: pytest.MonkeyPatch) -> None:
-    with an_ec2_that_refuses([(503, "RequestLimitExceeded"), (500, "InternalError")]) as (address, answered):
-        credentials.setenv("AWS_ENDPOINT_URL", address)
-        assert AwsProvider(SETTINGS).find() == ()
+    session = boto3.Session("key", "secret")
+    session.events.register("before-send.ec2", answer)
+    assert AwsProvider(SETTINGS, session).find() == ()
     assert answered == ["RequestLimitExceeded", "InternalError", "", ""], "regions, and then instances"
 
 

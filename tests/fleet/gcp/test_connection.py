@@ -2,10 +2,9 @@
 
 import socket
 import sys
-import threading
 import time
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +13,7 @@ import pytest
 
 from tests.fleet.fleet_files import settings_of
 from tests.fleet.gcp.conftest import GCP
+from tests.http_server import served_by
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.gcp.connection import ENDPOINT_VARIABLE, Connection
 from vcdl.fleet.gcp.provider import GcpProvider
@@ -50,12 +50,10 @@ def test_a_sign_in_page_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
     page = tmp_path / "compute" / "v1" / "projects" / "vcdl-test" / "aggregated" / "instances"
     page.parent.mkdir(parents=True)
     page.write_text("<html>Please sign in</html>")
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path)) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        monkeypatch.setenv(ENDPOINT_VARIABLE, f"http://127.0.0.1:{server.server_port}")
+    with served_by(partial(SimpleHTTPRequestHandler, directory=tmp_path)) as url:
+        monkeypatch.setenv(ENDPOINT_VARIABLE, url)
         with pytest.raises(FleetUnavailable, match="a sign-in page"):
             GcpProvider(settings_of(tmp_path, text=GCP)).find()
-        server.shutdown()
 
 
 def test_the_clock_of_the_cloud_is_in_its_answers(fleet: GcpProvider, monkeypatch: pytest.MonkeyPatch) -> None:

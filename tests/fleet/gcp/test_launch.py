@@ -124,15 +124,6 @@ def test_the_next_group_makes_up_for_an_empty_one(open_fleet: OpenFleet, gce: Fa
     assert "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS: us-central1-a" in launched.problems[0].message
 
 
-def test_without_capacity_anywhere_each_pool_is_named(fleet: GcpProvider, gce: FakeGce) -> None:
-    for pool in fleet.pools():
-        gce.compute.exhaust(pool.zone, pool.type)
-    launched = launch(fleet)
-    assert launched.instances == ()
-    assert {problem.pool for problem in launched.problems} == set(fleet.pools())
-    assert {problem.kind for problem in launched.problems} == {ProblemKind.NO_CAPACITY}
-
-
 def test_pools_that_were_not_tried_are_not_blamed(fleet: GcpProvider, gce: FakeGce) -> None:
     gce.compute.exhaust("us-central1-a", "e2-standard-8", left=1)
     gce.compute.tries_one_pool = True

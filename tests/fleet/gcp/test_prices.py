@@ -1,17 +1,16 @@
 """Google's prices, over real HTTP from a local server that answers like the Cloud Billing catalogue."""
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.http_server import Quiet, served_by
 from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.gcp.prices import GcpPrices
 from vcdl.fleet.instance import InstanceType
@@ -23,8 +22,6 @@ N2 = InstanceType("n2-standard-8", 8, 32.0)
 T4 = InstanceType("n1-standard-8+nvidia-tesla-t4", 8, 30.0, 1)
 L4 = InstanceType("g2-standard-8", 8, 32.0, 1)
 KEY = "the-secret-key"
-
-TODAY = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 def sku(description: str, usd: str, usage: str = "OnDemand", *regions: str) -> dict[str, Any]:
@@ -80,7 +77,7 @@ class Catalogue:
 def catalogue() -> Iterator[Catalogue]:
     made = Catalogue()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             made.asked.append(self.path)
             status = made.status if self.headers["X-Goog-Api-Key"] == KEY else 403
@@ -89,16 +86,8 @@ def catalogue() -> Iterator[Catalogue]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        made.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
+    with served_by(Handler) as made.url:
         yield made
-        server.shutdown()
-        thread.join()
 
 
 def quotes(catalogue: Catalogue, *types: InstanceType, region: str = "us-central1") -> list[Quote]:

@@ -48,7 +48,6 @@ class MachineFolder:
         }  # fmt: skip
         self.config = folder / "agent.json"
         self.config.write_text(json.dumps(config))
-        self.idle_file = folder / "state" / "idle_s"
         self.finish_now = folder / "projects" / "example.org" / "vcdl_finish_now"
         self.finish_now.parent.mkdir(parents=True)
 
@@ -69,10 +68,8 @@ class MachineFolder:
 class Machine(MachineFolder):
     """An instance whose agent is the real process."""
 
-    def __init__(self, folder: Path, metadata: AwsMetadata | GcpMetadata, project_url: str, **settings: object) -> None:
-        super().__init__(folder, metadata, project_url, **settings)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._output: IO[bytes] | None = None
+    _process: subprocess.Popen[bytes] | None = None
+    _output: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
         self.start()

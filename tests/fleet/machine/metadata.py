@@ -8,9 +8,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
+
+from tests.http_server import Quiet, served_by
 
 
 class Metadata(ABC):
@@ -129,7 +131,7 @@ M = TypeVar("M", bound=Metadata)
 def served(metadata: M, address: tuple[str, int] = ("127.0.0.1", 0)) -> Iterator[M]:
     """Serve the metadata, at a URL of their own if no address is given, until the end of the block."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             metadata.asked.append(f"{self.command} {self.path}")
             if metadata.broken:
@@ -150,17 +152,5 @@ def served(metadata: M, address: tuple[str, int] = ("127.0.0.1", 0)) -> Iterator
         def do_PUT(self) -> None:
             self.do_GET()
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Log nothing."""
-
-    server = ThreadingHTTPServer(address, Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    metadata.url = f"http://{address[0]}:{server.server_port}"
-    try:
+    with served_by(Handler, address) as metadata.url:
         yield metadata
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

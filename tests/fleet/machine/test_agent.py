@@ -3,7 +3,6 @@
 import ast
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,6 @@ from tests.fleet.machine.metadata import AwsMetadata, GcpMetadata, served
 pytestmark = pytest.mark.server
 
 NOWHERE = "http://127.0.0.1:9/"
-
-
-@pytest.fixture(params=[AwsMetadata, GcpMetadata], ids=["aws", "gcp"])
-def metadata(request: pytest.FixtureRequest) -> Iterator[AwsMetadata | GcpMetadata]:
-    made: AwsMetadata | GcpMetadata = request.param()
-    with served(made):
-        yield made
 
 
 def test_on_notice_work_stops_and_the_machine_is_left_running(
@@ -178,10 +170,16 @@ _TASK = """======== Tasks ========
 """
 
 
-def test_a_machine_with_a_running_subtask_is_not_idle(tmp_path: Path) -> None:
-    program = tmp_path / "boinccmd"
-    program.write_text(f"#!/bin/sh\n[ $1 = --get_tasks ] && cat <<EOF\n{_TASK}EOF\nexit 0\n")
+def boinccmd_with_a_task(folder: Path) -> tuple[Path, Path]:
+    """A boinccmd whose client trains one task, and the file into which it writes what it is asked."""
+    program, log = folder / "boinccmd", folder / "asked"
+    program.write_text(f'#!/bin/sh\necho "$*" >>{log}\n[ $1 = --get_tasks ] && cat <<EOF\n{_TASK}EOF\nexit 0\n')
     program.chmod(0o755)
+    return program, log
+
+
+def test_a_machine_with_a_running_subtask_is_not_idle(tmp_path: Path) -> None:
+    program, _ = boinccmd_with_a_task(tmp_path)
     with served(AwsMetadata()) as metadata:
         machine = VirtualMachine(tmp_path / "m", metadata, NOWHERE, idle_s=60, boinccmd=[str(program)])
         with machine:
@@ -190,9 +188,7 @@ def test_a_machine_with_a_running_subtask_is_not_idle(tmp_path: Path) -> None:
 
 
 def test_a_subtask_that_hangs_is_given_back_at_the_end_of_the_drain_time(tmp_path: Path) -> None:
-    program, log = tmp_path / "boinccmd", tmp_path / "asked"
-    program.write_text(f'#!/bin/sh\necho "$*" >>{log}\n[ $1 = --get_tasks ] && cat <<EOF\n{_TASK}EOF\nexit 0\n')
-    program.chmod(0o755)
+    program, log = boinccmd_with_a_task(tmp_path)
     with served(AwsMetadata()) as metadata:
         metadata.mark(VirtualMachine.BEGAN_S)
         machine = VirtualMachine(tmp_path / "m", metadata, NOWHERE, drain_s=60, boinccmd=[str(program)])

@@ -8,43 +8,29 @@ import subprocess
 import xml.etree.ElementTree as ET
 from configparser import ConfigParser
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 import yaml
 
 from tests.fleet.fleet_files import settings_of
+from tests.http_server import served_by
 from tests.places import ROOT
 from tests.store_servers import needs
 from vcdl.errors import FleetError
 from vcdl.fleet.gcp.launch import metadata_items
 from vcdl.fleet.machine import compressed, user_data
-from vcdl.fleet.settings import FleetSettings, load_fleet_settings
+from vcdl.fleet.settings import FleetSettings
 
-REPOSITORY = ROOT
-MACHINE = REPOSITORY / "vcdl" / "fleet" / "machine"
+MACHINE = ROOT / "vcdl" / "fleet" / "machine"
 KEY = "17_0123456789abcdef0123456789abcdef"
 ACCOUNT = "/etc/vcdl/account_boinc.example.org_mine.xml"
-FLEET = """
-name: demo
-cloud: aws
-project: {url: "https://boinc.example.org/mine/", account_key_env: KEY}
-capacity: {target: 40}
-instances: {types: [t3.2xlarge]}
-places: [{region: us-east-1}]
-"""
-
-
-def fleet(folder: Path, *overrides: str) -> FleetSettings:
-    (folder / "fleet.yaml").write_text(FLEET)
-    return load_fleet_settings(folder / "fleet.yaml", overrides)
 
 
 def on_gcp(folder: Path) -> FleetSettings:
-    return fleet(folder, "cloud=gcp", "gcp_project=my-project", "places=[{region: us-central1}]")
+    return settings_of(folder, "cloud=gcp", "gcp_project=my-project", "places=[{region: us-central1}]")
 
 
 def written(text: str) -> dict[str, tuple[str, str]]:
@@ -63,7 +49,7 @@ def options(text: str, name: str) -> dict[str, str | None]:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("settings", [fleet, on_gcp], ids=["aws", "gcp"])
+@pytest.mark.parametrize("settings", [settings_of, on_gcp], ids=["aws", "gcp"])
 def test_cloud_init_finds_no_fault_with_it(settings: Any, tmp_path: Path) -> None:
     needs("cloud-init")
     path = tmp_path / "user-data"
@@ -76,7 +62,7 @@ def test_cloud_init_finds_no_fault_with_it(settings: Any, tmp_path: Path) -> Non
 @pytest.mark.process
 def test_cloud_init_unpacks_what_aws_gets(tmp_path: Path) -> None:
     needs("cloud-init")
-    text = user_data(fleet(tmp_path), KEY)
+    text = user_data(settings_of(tmp_path), KEY)
     script = (
         "import sys; from cloudinit.user_data import convert_string as c; "
         "sys.stdout.buffer.write(c(sys.stdin.buffer.read()).get_payload(decode=True))"
@@ -104,23 +90,20 @@ def test_cloud_init_reads_what_the_metadata_of_gcp_hold(tmp_path: Path) -> None:
         "read = read_md(sys.argv[1], SimpleNamespace(num_retries=0, sec_between_retries=0), False); "
         "sys.stdout.buffer.write(c(read['user-data']).get_payload(decode=True))"
     )
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/"
-        done = subprocess.run(["/usr/bin/python3", "-c", script, url], stdout=subprocess.PIPE, check=True)
-        server.shutdown()
+    with served_by(partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as url:
+        done = subprocess.run(["/usr/bin/python3", "-c", script, f"{url}/"], stdout=subprocess.PIPE, check=True)
     assert done.stdout.decode() == text
 
 
 def test_more_than_aws_takes_is_refused_before_a_launch(tmp_path: Path) -> None:
     long = incompressible(40_000)
     with pytest.raises(FleetError, match="AWS takes 16384") as refused:
-        user_data(fleet(tmp_path), long)
+        user_data(settings_of(tmp_path), long)
     assert long[:40] not in str(refused.value)
 
 
 def test_the_key_is_in_one_file_that_only_root_can_read(tmp_path: Path) -> None:
-    text = user_data(fleet(tmp_path), KEY)
+    text = user_data(settings_of(tmp_path), KEY)
     files = written(text)
     assert [path for path, (_, content) in files.items() if KEY in content] == [ACCOUNT]
     assert files[ACCOUNT] == (
@@ -140,13 +123,13 @@ def test_the_key_is_in_one_file_that_only_root_can_read(tmp_path: Path) -> None:
     ],
 )
 def test_the_account_is_in_the_file_in_which_the_client_keeps_it(tmp_path: Path, url: str, name: str) -> None:
-    files = written(user_data(fleet(tmp_path, f"project.url={url}"), KEY))
+    files = written(user_data(settings_of(tmp_path, f"project.url={url}"), KEY))
     account = ET.fromstring(files[f"/etc/vcdl/account_{name}.xml"][1])
     assert account.findtext("master_url") == url
 
 
 def test_the_programs_arrive_unchanged(tmp_path: Path) -> None:
-    files = written(user_data(fleet(tmp_path), KEY))
+    files = written(user_data(settings_of(tmp_path), KEY))
     agent = {
         path: content for path, (_, content) in files.items() if path.startswith("/usr/local/lib/vcdl/vcdl_agent/")
     }
@@ -160,7 +143,7 @@ def test_the_programs_arrive_unchanged(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_the_agent_is_complete_and_starts_as_its_unit_says(tmp_path: Path) -> None:
-    files = written(user_data(fleet(tmp_path), KEY))
+    files = written(user_data(settings_of(tmp_path), KEY))
     unit = ConfigParser(interpolation=None)
     unit.read_string(files["/etc/systemd/system/vcdl-agent.service"][1])
     machine = tmp_path / "machine"
@@ -176,7 +159,7 @@ def test_the_agent_is_complete_and_starts_as_its_unit_says(tmp_path: Path) -> No
 
 
 def test_the_agents_settings_are_those_of_the_fleet_file(tmp_path: Path) -> None:
-    settings = fleet(tmp_path, "idle_shutdown_s=700", "drain_s=500")
+    settings = settings_of(tmp_path, "idle_shutdown_s=700", "drain_s=500")
     agent = json.loads(written(user_data(settings, KEY))["/etc/vcdl/agent.json"][1])
     assert agent == {
         "cloud": "aws",
@@ -197,17 +180,17 @@ def test_the_agents_settings_are_those_of_the_fleet_file(tmp_path: Path) -> None
     ],
 )
 def test_gpus_are_used_when_the_fleet_has_them(overrides: tuple[str, ...], gpus: bool, tmp_path: Path) -> None:
-    text = user_data(fleet(tmp_path, *overrides), KEY)
+    text = user_data(settings_of(tmp_path, *overrides), KEY)
     assert ("no_gpus" not in options(text, "cc_config.xml")) == gpus
     assert ("nvidia-cudnn" in written(text)["/etc/vcdl/requirements.txt"][1]) == gpus
 
 
 @pytest.mark.parametrize("unit", ["vcpu", "gpu"])
 def test_packages_are_those_of_the_lock_file_with_hashes(unit: str, tmp_path: Path) -> None:
-    text = user_data(fleet(tmp_path, f"capacity.unit={unit}", "image=ami-1"), KEY)
+    text = user_data(settings_of(tmp_path, f"capacity.unit={unit}", "image=ami-1"), KEY)
     lines = written(text)["/etc/vcdl/requirements.txt"][1].split("\n")
     pins = [line.split()[0] for line in lines if line]
-    locked = (REPOSITORY / "requirements.lock").read_text()
+    locked = (ROOT / "requirements.lock").read_text()
     known = set(re.findall(r"^(\S+==\S+)", locked, re.MULTILINE))
     names = {pin.partition("==")[0] for pin in known}
     assert {"numpy", "keras", "h5py"} <= {pin.partition("==")[0] for pin in pins}
@@ -235,7 +218,7 @@ def test_a_machine_ends_itself_however_far_its_boot_came(tmp_path: Path) -> None
 @pytest.mark.process
 def test_systemd_finds_no_fault_with_the_units(tmp_path: Path) -> None:
     needs("systemd-analyze")
-    for path, (_, content) in written(user_data(fleet(tmp_path), KEY)).items():
+    for path, (_, content) in written(user_data(settings_of(tmp_path), KEY)).items():
         if path.endswith((".service", ".timer")):
             content = content.replace("/usr/local/lib/vcdl/setup.sh", "/bin/true")  # missing on this machine
             (tmp_path / Path(path).name).write_text(content)

@@ -5,22 +5,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.fleet.machine.machine import AGENT, MachineFolder
-from tests.fleet.machine.metadata import AwsMetadata, GcpMetadata, served
+from tests.fleet.machine.metadata import AwsMetadata, GcpMetadata
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture(params=[AwsMetadata, GcpMetadata], ids=["aws", "gcp"])
-def metadata(request: pytest.FixtureRequest) -> Iterator[AwsMetadata | GcpMetadata]:
-    made: AwsMetadata | GcpMetadata = request.param()
-    with served(made):
-        yield made
 
 
 def look(machine: MachineFolder) -> str:

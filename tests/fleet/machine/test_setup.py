@@ -15,7 +15,8 @@ import pytest
 
 from tests.boinc.boinc_client import BoincClient
 from tests.boinc.standin import Database, StandinProject, StandinServer
-from tests.fleet.machine.test_cloud_init import fleet, written
+from tests.fleet.fleet_files import settings_of
+from tests.fleet.machine.test_cloud_init import written
 from tests.places import ROOT
 from tests.run_folders import readable_files_with
 from tests.store_servers import needs, start_mariadb
@@ -67,10 +68,7 @@ class Bare:
 
     def image_with_a_runtime(self) -> None:
         (self.folder / "opt" / "bin").mkdir(parents=True)
-        (self.folder / "opt" / "bin" / "python").symlink_to(sys.executable)
-        self.program("opt-python", "")
         launcher = self.folder / "opt" / "bin" / "python"
-        launcher.unlink()
         launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
         launcher.chmod(0o755)
 
@@ -86,7 +84,7 @@ def test_the_client_gets_its_settings_and_is_attached_once_however_often_the_mac
 ) -> None:
     bare = Bare(tmp_path / "machine")
     bare.image_with_a_runtime()
-    bare.write(user_data(fleet(tmp_path, f"project.url={project.url}"), project.account_key))
+    bare.write(user_data(settings_of(tmp_path, f"project.url={project.url}"), project.account_key))
     with ExitStack() as stack:
         server = stack.enter_context(StandinServer(project))
         stack.callback(os.umask, os.umask(0o077))  # the unit's
@@ -116,7 +114,7 @@ def test_the_client_gets_its_settings_and_is_attached_once_however_often_the_mac
 def test_without_a_package_server_the_set_up_fails_and_the_next_try_starts_the_runtime_over(tmp_path: Path) -> None:
     needs("boinc")
     bare = Bare(tmp_path / "machine")
-    bare.write(user_data(fleet(tmp_path), "1_a"))
+    bare.write(user_data(settings_of(tmp_path), "1_a"))
     venv_python = f"""
 if [ "$2" = venv ]; then
     mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; exit 0
@@ -144,7 +142,7 @@ case "$*" in *"-m pip"*) [ -e "{bare.folder}/registry" ] || exit 1; touch "$(dir
 def test_packages_that_the_image_lacks_are_installed(tmp_path: Path) -> None:
     bare = Bare(tmp_path / "machine")
     bare.image_with_a_runtime()
-    bare.write(user_data(fleet(tmp_path), "1_a"))
+    bare.write(user_data(settings_of(tmp_path), "1_a"))
     bare.program("dpkg", "")
     bare.program("apt-get", 'case "$*" in *install*) exit 100 ;; esac')
     for name in ("sh", "env", "basename", "cat", "mkdir"):
@@ -169,7 +167,7 @@ def test_a_client_that_runs_without_its_account_is_started_again(tmp_path: Path)
     """As after a kill between the account's file and the restart."""
     bare = Bare(tmp_path / "machine")
     bare.image_with_a_runtime()
-    bare.write(user_data(fleet(tmp_path), "1_a"))
+    bare.write(user_data(settings_of(tmp_path), "1_a"))
     for name in ("cc_config.xml", "global_prefs_override.xml"):
         shutil.copy(bare.folder / "etc" / name, bare.folder / "data" / name)
     (bare.folder / "data" / "account_boinc.example.org_mine.xml").touch()
