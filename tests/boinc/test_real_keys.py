@@ -1,4 +1,4 @@
-"""The renewal of the code signing key on a real BOINC server (see test_real_server.py), as docs/operator.md has it."""
+"""The renewal of the code signing key on a real BOINC server (see test_real_server.py), as docs/project.md has it."""
 
 import os
 import re
@@ -26,8 +26,8 @@ pytestmark = [*ON_A_PROJECT, pytest.mark.timeout(1800)]
 def test_attached_clients_take_a_new_signing_key_and_lose_no_task(real: RealProject, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
     run = real.submit(tmp_path / "job.yaml")
-    section = (ROOT / "docs" / "operator.md").read_text().partition("#### A new signing key")[2]
-    _, commands = re.findall(r"```sh\n(.*?)```", section.partition("\n### ")[0], re.DOTALL)
+    section = (ROOT / "docs" / "project.md").read_text().partition("A new signing key, while jobs run:")[2]
+    commands = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)[0]
     with real.client(tmp_path / "client") as client:
         client.wait_until(lambda: read_report(run).totals.applied >= 4, "updates are applied", timeout_s=TIMEOUT_S)
         script = "set -e\n" + commands.replace("~/projects/mine", str(real.path))

@@ -97,7 +97,7 @@ def test_several_transitioners_are_hastened_and_slowed_down_each() -> None:
 
 
 def test_several_validators_keep_their_share_of_the_rows_at_a_second_install_and_all_go() -> None:
-    """As docs/operator.md advises: an install that rewrote one of two let both handle the same rows."""
+    """As docs/project.md advises: an install that rewrote one of two let both handle the same rows."""
     head, ours, tail = AFTER.partition(b"<cmd>script_validator --app vcdl")
     entry = b"<daemon>" + head.rpartition(b"<daemon>")[2] + ours + tail.partition(b"</daemon>")[0] + b"</daemon>"
     first = entry.replace(b"</cmd>", b" --mod 2 0</cmd>").replace(b"-d 3", b"-d 2")

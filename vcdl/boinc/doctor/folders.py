@@ -44,7 +44,7 @@ def folder_rights(installation: Installation) -> Iterator[Finding]:
     for folder in (installation.project.upload_dir, installation.project.log_dir):
         shown = f"{installation.shown(folder)}/"
         if not folder.is_dir():
-            yield failed(f"{shown} is missing", f"mkdir {folder}, with the rights that docs/operator.md names")
+            yield failed(f"{shown} is missing", f"mkdir -m 2770 {folder}, then the doctor again, for its group")
         elif web_user is None:
             yield warning(
                 f"no user of a web server is known, {shown} was not checked", "set <httpd_user> in config.xml"
