@@ -57,7 +57,8 @@ class _Page:
     """The message with all parts."""
     delta: bytes = b""
     """The message with those that the last version changed."""
-    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by the next version, which brings another one."""
     watchers: int = 0
     task: asyncio.Task[None] | None = None
 
@@ -90,13 +91,12 @@ class LivePages:
                 page.task = asyncio.create_task(self._keep_up(page))
             seen = 0
             while True:
-                async with page.changed:
-                    if page.version == seen:
-                        try:
-                            await asyncio.wait_for(page.changed.wait(), _PING_S)
-                        except TimeoutError:
-                            yield b": still here\n\n"
-                            continue
+                if page.version == seen:
+                    try:
+                        await asyncio.wait_for(page.changed.wait(), _PING_S)
+                    except TimeoutError:
+                        yield b": still here\n\n"
+                        continue
                 message = page.delta if seen and page.version == seen + 1 else page.whole
                 seen = page.version
                 yield message
@@ -121,6 +121,6 @@ class LivePages:
             if changed or not page.version:
                 page.parts, page.version = parts, page.version + 1
                 page.whole, page.delta = sse("parts", json.dumps(dict(parts))), sse("parts", json.dumps(changed))
-                async with page.changed:
-                    page.changed.notify_all()
+                page.changed.set()
+                page.changed = asyncio.Event()
             await asyncio.sleep(EVERY_S * max(1.0, page.watchers / _AT_EVERY_S))
