@@ -119,8 +119,7 @@ class Task:
 
     def processor_s(self) -> float:
         """Processor time of the process so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return processor_s(self.process.pid)
 
     def ends(self, timeout_s: float = TIMEOUT_S) -> int:
         status = self.process.wait(timeout_s)
@@ -132,6 +131,12 @@ class Task:
         self.process.wait()
         self.client.close()
         self._stderr.close()
+
+
+def processor_s(pid: int) -> float:
+    """Processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import sys
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -47,6 +48,12 @@ class Layout:
             stderr=subprocess.PIPE,
         )
 
+    def ended(self, *arguments: str, **settings: Any) -> tuple[int, str, str]:
+        """Exit code, output and messages of a launch."""
+        process = self.launch(*arguments, **settings)
+        said, errors = process.communicate(timeout=60)
+        return process.returncode, said, errors
+
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
@@ -74,18 +81,15 @@ def test_a_python_that_cannot_train_is_passed_over(layout: Layout) -> None:
     log = layout.root / "log"
     unable = python_at(layout.root / "unable" / "python", log, able=False)
     able = python_at(layout.root / "bin" / "python3", log)
-    process = layout.launch(VCDL_PYTHON=str(unable), path=f"{able.parent}:/usr/bin:/bin")
-    process.communicate(timeout=30)
-    assert process.returncode == 7
+    assert layout.ended(VCDL_PYTHON=str(unable), path=f"{able.parent}:/usr/bin:/bin")[0] == 7
     assert log.read_text().split() == [str(unable), str(able), str(able)]
 
 
 def test_without_any_python_it_says_what_to_do_and_gives_boincs_code(layout: Layout) -> None:
     closed = layout.root / "closed"
     closed.touch(mode=0o600)
-    process = layout.launch(VCDL_PYTHON=str(closed), path=str(tools(layout)))
-    said, errors = process.communicate(timeout=30)
-    assert (process.returncode, said) == (EXIT_INIT_FAILURE, "")
+    status, said, errors = layout.ended(VCDL_PYTHON=str(closed), path=str(tools(layout)))
+    assert (status, said) == (EXIT_INIT_FAILURE, "")
     first, second = errors.splitlines()
     assert first == (
         "vcdl_client: no Python 3.11 or newer with NumPy, h5py, Keras and TensorFlow among: "
@@ -99,9 +103,7 @@ def test_the_python_of_a_fleets_image_comes_before_the_one_in_the_path(layout: L
     log = layout.root / "log"
     image = python_at(layout.root / "opt" / "bin" / "python", log)
     in_path = python_at(layout.root / "bin" / "python3", log)
-    process = layout.launch(path=f"{in_path.parent}:/usr/bin:/bin")
-    process.communicate(timeout=30)
-    assert process.returncode == 7
+    assert layout.ended(path=f"{in_path.parent}:/usr/bin:/bin")[0] == 7
     assert log.read_text().split() == [str(image), str(image)]
 
 
@@ -159,16 +161,14 @@ def test_a_runtime_of_the_app_version_is_unpacked_once_and_used(layout: Layout) 
     assert [process.returncode for process in processes] == [7, 7], ends
     assert ends[0][0] == f"../../projects/x/{ARCHIVE} 1\n"
     assert python.is_file()
-    process = layout.launch()
-    assert process.communicate(timeout=60)[1] == "", "nothing is unpacked again"
+    assert layout.ended()[2] == "", "nothing is unpacked again"
     assert left_in_project(layout) == [ARCHIVE, UNPACKED]
 
 
 def test_a_python_of_the_volunteers_choice_comes_before_a_runtime_which_stays_packed(layout: Layout) -> None:
     with_runtime(layout, layout.root / "log")
     (layout.project / "vcdl_client_3.pyz").write_text(TELLS)
-    process = layout.launch(VCDL_PYTHON=sys.executable)
-    assert process.communicate(timeout=60)[1] == ""
+    assert layout.ended(VCDL_PYTHON=sys.executable)[2] == ""
     assert left_in_project(layout) == [ARCHIVE]
 
 
@@ -179,9 +179,8 @@ def test_a_damaged_runtime_leaves_nothing_and_the_next_python_is_taken(layout: L
     archive.write_bytes(archive.read_bytes()[:600])
     (layout.project / "vcdl_client_3.pyz").write_text(TELLS)
     able = python_at(layout.root / "bin" / "python3", log)
-    process = layout.launch(path=f"{able.parent}:/usr/bin:/bin")
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 7
+    status, _, errors = layout.ended(path=f"{able.parent}:/usr/bin:/bin")
+    assert status == 7
     assert "does not run here" in errors
     assert not python.exists()
     assert left_in_project(layout) == [ARCHIVE]
@@ -190,9 +189,8 @@ def test_a_damaged_runtime_leaves_nothing_and_the_next_python_is_taken(layout: L
 def test_a_runtime_that_does_not_run_on_this_computer_says_why(layout: Layout) -> None:
     message = "libc.so.6: version GLIBC_2.99 not found"
     with_runtime(layout, layout.root / "log", python=f"#!/bin/sh\necho '{message}' >&2\nexit 1\n")
-    process = layout.launch(path=str(tools(layout)))
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == EXIT_INIT_FAILURE
+    status, _, errors = layout.ended(path=str(tools(layout)))
+    assert status == EXIT_INIT_FAILURE
     assert f"the Python that came with the app version does not run here: {message}" in errors
     assert left_in_project(layout) == [ARCHIVE]
 
@@ -202,8 +200,7 @@ def test_without_room_for_python_the_task_waits(layout: Layout) -> None:
     python = "#!/bin/sh\necho 'tar: lib/x: Cannot write: No space left on device' >&2\nexit 2\n"
     with_runtime(layout, layout.root / "log", python=python)
     (layout.slot / "boinc_mmap_file").write_bytes(bytes(8192))
-    process = layout.launch(path=str(tools(layout)))
-    assert process.wait(timeout=60) == 0
+    assert layout.ended(path=str(tools(layout)))[0] == 0
     assert (layout.slot / "boinc_temporary_exit").read_text().splitlines() == [
         "600",
         "there is no room on the disk to unpack Python",
@@ -215,7 +212,7 @@ def test_a_disk_that_was_full_once_leaves_every_module_fit_for_import(layout: La
     """Python 3.11 to 3.13 keep half of a module's byte-code then, and no later process can import that module."""
     if whose == "delivered":
         with_runtime(layout, layout.root / "log")
-        assert layout.launch().wait(timeout=60) == 7
+        assert layout.ended()[0] == 7
     (layout.project / "vcdl_client_3.pyz").write_text(
         f"import sys; sys.path.append({str(layout.root)!r}); import large"
     )
@@ -223,8 +220,7 @@ def test_a_disk_that_was_full_once_leaves_every_module_fit_for_import(layout: La
     chosen = {"VCDL_PYTHON": sys.executable} if whose == "chosen" else {}
     path = f"{python_at(layout.root / 'bin' / 'python3', layout.root / 'log').parent}:/usr/bin:/bin"
     for limits in (["prlimit", "--fsize=1000"], []):
-        process = layout.launch(path=path, limits=limits, **chosen)
-        assert (process.communicate(timeout=60)[1], process.returncode) == ("", 0)
+        assert layout.ended(path=path, limits=limits, **chosen) == (0, "", "")
 
 
 def test_boincs_wrapper_is_told_the_files_that_the_client_writes() -> None:

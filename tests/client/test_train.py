@@ -40,6 +40,7 @@ from vcdl.wire.workunit import Named
 
 pytestmark = [pytest.mark.process, pytest.mark.keras]
 
+NEWER = WORKUNIT.base_version + 8
 BATCHES = -(-SAMPLES // BATCH_SIZE)
 """In a local epoch."""
 
@@ -281,22 +282,26 @@ def test_a_full_disk_costs_the_checkpoint_but_not_the_work(
     np.testing.assert_array_equal(read_update(folder)[0], undisturbed)
 
 
+def came_newer(folder: Path) -> tuple[Vector, str]:
+    """Newer weights, as vcdl.client.newest has fetched them; returns them with their header."""
+    weights, header = read_weights(folder / "params.h5", SIZE)
+    told = replace(ParamsHeader.from_json(header), version=NEWER).to_json()
+    write_weights(folder / "newest.h5", weights + 0.25, told)
+    (folder / "newest_version").write_text(str(NEWER))
+    return weights + 0.25, told
+
+
 def test_the_upload_names_the_newer_weights_that_it_was_begun_with_and_so_does_the_checkpoint(
     folder: Path, trainers: TrainerCache, tmp_path: Path
 ) -> None:
-    """As vcdl.client.newest has fetched them."""
-    newer = WORKUNIT.base_version + 8
-    weights, header = read_weights(folder / "params.h5", SIZE)
-    told = ParamsHeader(WORKUNIT.job, newer, ParamsHeader.from_json(header).layout).to_json()
-    write_weights(folder / "newest.h5", weights + 0.25, told)
-    (folder / "newest_version").write_text(str(newer))
+    newer = came_newer(folder)
     assert train_workunit(folder, stop_at(5, Request.QUIT), trainers) is Outcome.QUIT
     assert train_workunit(folder, ScriptedSupervisor(), trainers) is Outcome.DONE
     trained, upload = read_update(folder)
-    assert (upload.workunit, upload.base_version) == (WORKUNIT.name, newer)
+    assert (upload.workunit, upload.base_version) == (WORKUNIT.name, NEWER)
 
-    sent = write_workunit(tmp_path / "sent", replace(WORKUNIT, base_version=newer))
-    write_weights(sent / "params.h5", weights + 0.25, told)
+    sent = write_workunit(tmp_path / "sent", replace(WORKUNIT, base_version=NEWER))
+    write_weights(sent / "params.h5", *newer)
     train_workunit(sent, ScriptedSupervisor(), trainers)
     assert (trained == read_update(sent)[0]).all()
 
@@ -304,10 +309,7 @@ def test_the_upload_names_the_newer_weights_that_it_was_begun_with_and_so_does_t
 def test_a_checkpoint_of_other_weights_is_not_gone_on_from(
     folder: Path, trainers: TrainerCache, undisturbed: Vector
 ) -> None:
-    weights, header = read_weights(folder / "params.h5", SIZE)
-    newer = replace(ParamsHeader.from_json(header), version=WORKUNIT.base_version + 8)
-    write_weights(folder / "newest.h5", weights + 0.25, newer.to_json())
-    (folder / "newest_version").write_text(str(newer.version))
+    came_newer(folder)
     assert train_workunit(folder, stop_at(5, Request.QUIT), trainers) is Outcome.QUIT
     (folder / "newest.h5").write_bytes(b"damaged")
     train_workunit(folder, ScriptedSupervisor(), trainers)

@@ -100,11 +100,13 @@ def test_scaling_down_drains_and_terminates_after_drain_s(fleet: FakeFleet) -> N
     fleet.controller.reconcile_once()
     fleet.later(100)
     fleet.controller.change(scaled(16))
-    assert len(fleet.controller.reconcile_once().actions.drain) == 3
+    actions = fleet.controller.reconcile_once().actions
+    assert (len(actions.drain), actions.is_empty) == (3, False)
     fleet.later(899)
-    assert fleet.controller.reconcile_once().actions.terminate == ()
+    assert fleet.controller.reconcile_once().actions.is_empty
     fleet.later(1)
-    assert len(fleet.controller.reconcile_once().actions.terminate) == 3
+    actions = fleet.controller.reconcile_once().actions
+    assert (len(actions.terminate), actions.is_empty) == (3, False)
     assert len(fleet.cloud.live) == 2
 
 
@@ -165,6 +167,7 @@ def test_the_budget_drains_the_fleet_while_it_still_pays_for_the_draining(tmp_pa
         fleet.later(60)
         minutes += 1
     assert 112 <= minutes <= 114
+    assert made.observed.state.budget_spent
     assert "the budget of 1.5 $ is spent" in made.observed.warnings[0]
     for _ in range(20):
         fleet.later(60)

@@ -191,6 +191,13 @@ def test_for_a_deadline_all_are_on_demand_at_the_last_moment_and_go_when_they_ar
     assert actions(ahead, on_demand("a"), machine("b")).drain == ("a",)
 
 
+def test_once_the_budget_is_spent_to_the_end_all_are_terminated() -> None:
+    settings, drained = mixed("budget_usd=1"), machine("a", draining_s=NOW_S - 1)
+    state = FleetState(FleetGoal.DRAINED, budget_spent=True)
+    spent = [Observation(NOW_S, state, (drained,), 0, 0, spent_usd=usd) for usd in (0.99, 1.0)]
+    assert [reconcile(settings, observed, {}).terminate for observed in spent] == [(), ("a",)]
+
+
 class TwoReconcilers(RuleBasedStateMachine):
     """Two reconcilers interleave in any way with preemptions, boots, power-offs and pools that run out of capacity."""
 

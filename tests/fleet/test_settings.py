@@ -25,7 +25,6 @@ from vcdl.fleet.settings import (
 )
 
 DOCUMENT = (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
-JOB_FILES = sorted((ROOT / "examples" / "fleets").glob("*.yaml"))
 
 
 def refusal(folder: Path, *overrides: str, text: str = AWS) -> str:

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from tests.end_to_end.vcdl_process import applied
 from tests.examples import examples
+from tests.loop.conftest import backups_on
+from tests.memory_grid import Killed
 from tests.served_run import ServedRun, noise
-from tests.store_backups import Backups, FolderBackups, MariadbBackups, OverwritingBackups, RedisBackups
-from tests.store_servers import on_server, start_mariadb, start_redis
+from tests.store_backups import Backups, FolderBackups, OverwritingBackups
+from tests.store_servers import on_server
 from vcdl.errors import StoreLost
 from vcdl.journal.events import EpochClosed
 from vcdl.local.upload_folder import UploadFolder
@@ -33,17 +35,8 @@ def backups(request: pytest.FixtureRequest) -> Iterator[Backups]:
     if request.param.startswith("folder"):
         yield OverwritingBackups() if "overwritten" in request.param else FolderBackups()
         return
-    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
-        if request.param == "redis":
-            with start_redis(Path(folder)) as server:
-                yield RedisBackups(server.url)
-        else:
-            with start_mariadb(Path(folder)) as server:
-                yield MariadbBackups(server.url)
-
-
-class Killed(BaseException):
-    """The server ends here."""
+    with backups_on(request.param) as backups:
+        yield backups
 
 
 class Claims(UploadFolder):

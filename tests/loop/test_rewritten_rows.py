@@ -1,17 +1,16 @@
 """A journal that was put back from an older copy, beside a store that went on: each update counts once."""
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.end_to_end.vcdl_process import applied
+from tests.loop.conftest import backups_on
 from tests.loop.test_recovery import served
 from tests.served_run import ServedRun, noise
-from tests.store_backups import Backups, MariadbBackups, RedisBackups
-from tests.store_servers import start_mariadb, start_redis
+from tests.store_backups import Backups
 from vcdl.journal.events import RowsRewritten, UpdateApplied, WorkunitCreated
 from vcdl.journal.lineage import Lineage
 from vcdl.loop.recovery import restore_store
@@ -24,13 +23,8 @@ WEIGHTS = 300
 
 @pytest.fixture(scope="module", params=["redis", "mariadb"])
 def backups(request: pytest.FixtureRequest) -> Iterator[Backups]:
-    with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
-        if request.param == "redis":
-            with start_redis(Path(folder)) as server:
-                yield RedisBackups(server.url)
-        else:
-            with start_mariadb(Path(folder)) as server:
-                yield MariadbBackups(server.url)
+    with backups_on(request.param) as backups:
+        yield backups
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 from msgspec import structs
 
 from tests.job_events import applied
+from tests.loop.test_recovery import served
 from tests.memory_grid import Killed
 from tests.plans import a_plan
 from tests.served_run import ServedRun, noise, servers
@@ -30,10 +31,8 @@ from vcdl.journal.events import (
     WorkunitSent,
 )
 from vcdl.journal.hosts import HostHistory, HostRecord
-from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.collapse import Collapse
 from vcdl.loop.coordinator import TakeBack
-from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.recovery import fold_again
 from vcdl.loop.rollback import roll_back, take_back, without_trust
 from vcdl.rules.base import Rule
@@ -164,10 +163,6 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> ServedRun:
             journal.append(EpochClosed(1, version))
     journal.append(*(UploadVerified(host, host, 13, 0.0, True, 1.0) for host in "ab"))
     return run
-
-
-def served(run: ServedRun) -> ParameterServer:
-    return ParameterServer.of(run.run, run.run.journal(), UploadFolder(run.folder))
 
 
 def go_back(run: ServedRun, *, is_again: bool = False) -> RolledBack:
