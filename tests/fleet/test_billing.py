@@ -66,11 +66,6 @@ def test_the_on_demand_price_is_never_free() -> None:
     assert charged == Charge(Fraction(0), Fraction(3328, 10_000) / 2)
 
 
-def test_a_price_that_holds_from_the_beginning_of_an_hour_counts_for_that_hour() -> None:
-    rates = (PRICE, rates_since(LAUNCHED_S + 3600, Decimal("0.3328"), Decimal("0.2")))
-    assert spot("aws", 2 * 3600, Ending.OURS, *rates) == Fraction(9984, 100_000) + Fraction(2, 10)
-
-
 @pytest.mark.parametrize("cloud", ["aws", "gcp"])
 @given(
     life_s=st.floats(0, 9000),

@@ -106,6 +106,6 @@ class Fleet:
 
     def user_data(self) -> str:
         """The user data of new instances. Raises FleetError as `weak_key`."""
-        from vcdl.fleet.machine import user_data
+        from vcdl.fleet.machine.cloud_init import user_data
 
         return user_data(self.settings, self.weak_key)

@@ -61,11 +61,11 @@ class Leftover:
     noun: str
     id: str
     place: str
-    """Its region; on GCP its zone; empty: it is in none."""
+    """Its region; on GCP its zone, or the region of an insert."""
 
     def __str__(self) -> str:
         """`instance i-1 in us-east-1`."""
-        return f"{self.noun} {self.id}" + (f" in {self.place}" if self.place else "")
+        return f"{self.noun} {self.id} in {self.place}"
 
 
 @dataclass(frozen=True)

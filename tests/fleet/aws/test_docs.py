@@ -1,4 +1,4 @@
-"""docs/fleet-aws.md and deploy/aws agree with the code: fleet file, policies, error codes."""
+"""docs/fleet-aws.md and deploy/aws agree with the code: fleet file, policies."""
 
 import ast
 import json
@@ -15,8 +15,6 @@ from tests.fleet.aws.moto_cloud import MotoCloud
 from tests.fleet.fleet_files import fleet_file
 from tests.places import DOCS, ROOT
 from vcdl.fleet.aws.provider import AwsProvider
-from vcdl.fleet.aws.region import kind_of
-from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import load_fleet_settings
 
 DOCUMENT = (DOCS / "fleet-aws.md").read_text(encoding="utf-8")
@@ -70,21 +68,3 @@ def test_the_policy_ends_only_what_is_a_fleets() -> None:
     for statement in statements():
         if any(re.match("ec2:(Terminate|Delete|Cancel|Deregister)", action) for action in actions(statement)):
             assert statement["Condition"] == {"StringLike": {"aws:ResourceTag/vcdl-fleet": "*"}}
-
-
-@pytest.mark.parametrize(
-    ("words", "kind"),
-    [
-        ("no capacity", ProblemKind.NO_CAPACITY),
-        ("quota", ProblemKind.QUOTA),
-        ("throttled", ProblemKind.THROTTLED),
-        ("not authorised", ProblemKind.NOT_AUTHORISED),
-        ("unavailable", ProblemKind.UNAVAILABLE),
-        ("something in the fleet file", ProblemKind.BAD_REQUEST),
-    ],
-)
-def test_the_codes_of_the_table_are_of_that_kind(words: str, kind: ProblemKind) -> None:
-    row = next(line for line in DOCUMENT.splitlines() if f"| {words}" in line)
-    codes = re.findall(r"`([A-Za-z.]+)`", row.split("|")[1])
-    assert codes
-    assert {kind_of(code) for code in codes} == {kind}

@@ -11,7 +11,6 @@ import pytest
 
 from tests.fleet.aws.moto_cloud import MotoCloud
 from tests.fleet.aws.stubbed import SETTINGS, OneClient
-from vcdl.errors import FleetError
 from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.instance import InstanceState, Pool
 from vcdl.fleet.provider import LaunchResult
@@ -121,12 +120,6 @@ def test_a_token_chooses_among_more_pools_than_a_fleet_may_name() -> None:
     assert len(one) == 300
     assert one == same
     assert one != other
-
-
-def test_user_data_that_aws_would_refuse_is_refused_before_it_is_sent(provider_of: Providers) -> None:
-    provider = provider_of()
-    with pytest.raises(FleetError, match="bytes, and AWS takes 16384"):
-        provider.launch(list(provider.pools()), 8, "t", random.Random(1).randbytes(16_384).hex())
 
 
 def test_network_keys_are_in_the_template_and_no_address_is_given_on_request(

@@ -186,7 +186,7 @@ class FakeCompute:
         self._machine(f"{zone}/{name}")
         return {"contents": self.said}
 
-    @route("POST", "(?:(?:regions|zones)/[^/]+|global)/operations/*/wait")
+    @route("POST", "regions/[^/]+/operations/*/wait")
     def wait(self, query: Query, body: Json, name: str) -> Json:
         """The operation as it is now: a real one answers when it is done, or earlier, as `wait` is best effort."""
         if name not in self._operations:

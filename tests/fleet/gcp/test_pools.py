@@ -1,11 +1,18 @@
 """The pools of a fleet on Compute Engine."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+from tests.fleet.fleet_files import fleet_file
 from tests.fleet.gcp.conftest import OpenFleet
 from tests.fleet.gcp.fake_gce import FakeGce
+from tests.places import DOCS
 from vcdl.errors import FleetError, FleetUnavailable
+from vcdl.fleet.gcp.provider import GcpProvider
 from vcdl.fleet.instance import InstanceType, Pool
+from vcdl.fleet.settings import load_fleet_settings
 
 pytestmark = pytest.mark.server
 
@@ -44,6 +51,13 @@ def test_a_region_that_refuses_is_left_out_and_asked_again_and_all_of_them_raise
     gce.fail_next("get_region", 503, "backendError")
     assert len({pool.region for pool in fleet.pools()}) == 1
     assert {pool.region for pool in fleet.pools()} == {"us-central1", "europe-west4"}
+
+
+def test_the_fleet_file_of_the_documentation_has_pools(gce: FakeGce, tmp_path: Path) -> None:
+    found = re.search(r"```yaml\n(.*?)```", (DOCS / "fleet-gcp.md").read_text(), re.DOTALL)
+    assert found is not None
+    pools = GcpProvider(load_fleet_settings(fleet_file(tmp_path, found[1]))).pools()
+    assert {pool.region for pool in pools} == {"us-central1", "europe-west4"}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.fleet.fleet_files import settings_of
 from tests.fleet.machine.metadata import AwsMetadata, served
 from tests.fleet.machine.nspawn import base, booted, network_apart, work_folder
 from tests.places import ROOT
-from vcdl.fleet.machine import compressed, user_data
+from vcdl.fleet.machine.cloud_init import compressed, user_data
 
 pytestmark = [pytest.mark.soak, pytest.mark.boinc, pytest.mark.keras, pytest.mark.server, pytest.mark.process]
 pytestmark += [pytest.mark.timeout(5400)]

@@ -21,7 +21,7 @@ from tests.places import ROOT
 from tests.store_servers import needs
 from vcdl.errors import FleetError
 from vcdl.fleet.gcp.launch import metadata_items
-from vcdl.fleet.machine import compressed, user_data
+from vcdl.fleet.machine.cloud_init import compressed, user_data
 from vcdl.fleet.settings import FleetSettings
 
 MACHINE = ROOT / "vcdl" / "fleet" / "machine"

@@ -20,7 +20,7 @@ from tests.fleet.machine.test_cloud_init import written
 from tests.places import ROOT
 from tests.run_folders import readable_files_with
 from tests.store_servers import needs, start_mariadb
-from vcdl.fleet.machine import user_data
+from vcdl.fleet.machine.cloud_init import user_data
 
 pytestmark = pytest.mark.boinc
 

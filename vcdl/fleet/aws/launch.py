@@ -13,11 +13,10 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any
 
-from vcdl.errors import FleetError
 from vcdl.fleet.aws.catalogue import Image
 from vcdl.fleet.aws.region import ALREADY_EXISTS, Answer, AwsRegion, kind_of, tag_specifications
 from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
-from vcdl.fleet.machine import MAX_BYTES, compressed
+from vcdl.fleet.machine.cloud_init import compressed
 from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, MARKET_TAG, LaunchResult, ProviderProblem
 from vcdl.fleet.refusal import CloudRefusal, ProblemKind, one_line, unless
 from vcdl.fleet.settings import FleetSettings
@@ -48,7 +47,7 @@ class RegionalLaunch:
     """The lease of the instances."""
 
     def run(self) -> LaunchResult:
-        """Launch; AWS's refusals are among the problems. Raises FleetError for user data that is too long."""
+        """Launch; AWS's refusals are among the problems."""
         if not self.pools:
             return LaunchResult()
         try:
@@ -125,10 +124,8 @@ class RegionalLaunch:
         return {"LaunchTemplateName": name, "Version": _VERSION}
 
     def _template_data(self, credits: bool) -> Mapping[str, Any]:
-        """`LaunchTemplateData`, without MaxPrice, which adds interruptions. Raises FleetError for long user data."""
-        settings, image, raw = self.settings, self.image, compressed(self.user_data)
-        if len(raw) > MAX_BYTES:
-            raise FleetError(f"the user data has {len(raw)} bytes, and AWS takes {MAX_BYTES}: shorten it")
+        """`LaunchTemplateData`, without MaxPrice, which adds interruptions."""
+        settings, image = self.settings, self.image
         groups = [it for place in settings.places if place.region == self.region.name for it in place.security_groups]
         # With an interface of its own a template names the groups there, and the launch's override the subnet.
         interface = {"DeviceIndex": 0, "AssociatePublicIpAddress": settings.public_address, "DeleteOnTermination": True}
@@ -137,7 +134,7 @@ class RegionalLaunch:
         tagged = ("network-interface", *(() if self._on_demand else ("spot-instances-request",)))
         return {
             "ImageId": image.id,
-            "UserData": base64.b64encode(raw).decode(),
+            "UserData": base64.b64encode(compressed(self.user_data)).decode(),
             "BlockDeviceMappings": [{"DeviceName": image.root_device, "Ebs": disk}],
             "NetworkInterfaces": [{**interface, **({"Groups": groups} if groups else {})}],
             # The agent reads notices and the drain mark there; a hop limit of 1 keeps containers and proxies out.

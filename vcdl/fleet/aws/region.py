@@ -127,10 +127,8 @@ def refusal(error: ClientError | BotoCoreError, region: str, operation: str) -> 
 
 def batches(values: Iterable[str]) -> Iterator[list[str]]:
     """The values in lists that AWS takes."""
-    rest = list(values)
-    while rest:
-        yield rest[:_BATCH]
-        rest = rest[_BATCH:]
+    listed = list(values)
+    return (listed[begin : begin + _BATCH] for begin in range(0, len(listed), _BATCH))
 
 
 def filter_by(name: str, *values: str) -> Mapping[str, Any]:
@@ -138,9 +136,9 @@ def filter_by(name: str, *values: str) -> Mapping[str, Any]:
     return {"Name": name, "Values": list(values)}
 
 
-def fleet_filter(*fleets: str) -> Mapping[str, Any]:
-    """A filter for everything with the tag of one of these fleets."""
-    return filter_by(f"tag:{FLEET_TAG}", *fleets)
+def fleet_filter(fleet: str) -> Mapping[str, Any]:
+    """A filter for everything with the tag of a fleet."""
+    return filter_by(f"tag:{FLEET_TAG}", fleet)
 
 
 def tag_specifications(

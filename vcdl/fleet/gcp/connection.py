@@ -84,11 +84,11 @@ class Connection:
             found += [(zone, resource) for resource in getattr(resources, kind)]
         return found, away
 
-    def wait(self, scope: str, operation: str, limit_s: float, **place: str) -> Any:
-        """Wait for an operation of a `region` or `global`; returns it. Raises CloudRefusal, also after `limit_s`."""
+    def wait(self, operation: str, limit_s: float, region: str) -> Any:
+        """Wait for an operation of a region; returns it. Raises CloudRefusal, also after `limit_s`."""
         deadline_s = time.monotonic() + limit_s
         while True:
-            found = self.call(f"{scope}_operations.wait", operation=operation, **place)
+            found = self.call("region_operations.wait", operation=operation, region=region)
             if found.status.name == "DONE":
                 return found
             if time.monotonic() >= deadline_s:

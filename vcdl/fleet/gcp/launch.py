@@ -11,7 +11,7 @@ from vcdl.fleet.gcp.catalogue import MachineCatalogue, MachineName
 from vcdl.fleet.gcp.connection import Connection, errors_of
 from vcdl.fleet.gcp.instances import GcpInstances
 from vcdl.fleet.instance import Instance, InstanceType, Pool
-from vcdl.fleet.machine import compressed
+from vcdl.fleet.machine.cloud_init import compressed
 from vcdl.fleet.provider import FLEET_TAG, LAUNCH_TAG, LEASE_TAG, LaunchResult, ProviderProblem, missing_units
 from vcdl.fleet.refusal import CloudRefusal, ProblemKind
 from vcdl.fleet.settings import FleetSettings, Unit
@@ -129,7 +129,7 @@ class BulkLaunch:
             if refused.code or refused.kind is not ProblemKind.UNAVAILABLE:
                 raise
             operation = self.connection.call("region_instances.bulk_insert_unary", **request)  # the answer was lost
-        return self.connection.wait("region", operation.name, _LIMIT_S, region=group.region)
+        return self.connection.wait(operation.name, _LIMIT_S, group.region)
 
     def _body(self, group: Group, count: int, name: str) -> dict[str, Any]:
         """The BulkInsertInstanceResource for 1 to `count` machines: deleted when preempted, without rights."""

@@ -114,8 +114,7 @@ class GcpProvider(Provider):
 
     def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
         def delete(one: Leftover) -> None:
-            where = {"zone": one.place} if one.place else {}
-            self._connection.call(f"{one.noun}s.delete_unary", **where, **{one.noun: one.id.rsplit("/", 1)[-1]})
+            self._connection.call(f"{one.noun}s.delete_unary", zone=one.place, **{one.noun: one.id})
 
         ends_by_itself = "bulk insert"
         rest = (one for one in leftovers if one.noun != ends_by_itself and one not in self._deleted)

@@ -64,6 +64,7 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
         at_each_boot.insert(0, ["systemctl", "mask", "--now", "--no-block", "ssh.socket", "ssh"])
     # Without waiting: the set-up takes minutes, and the agent runs from the beginning.
     begun = [["systemctl", "enable", "--now", "--no-block", *_STARTED]]
+    agent_files = sorted(file.name for file in files(__package__).joinpath(AGENT).iterdir() if file.name[-3:] == ".py")
     agent = {
         "cloud": CLOUDS[settings.cloud].metadata_service,
         "project_url": settings.project.url,
@@ -74,13 +75,13 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
     }
     document = {
         "write_files": [
-            *(written(f"{_LIB}/{AGENT}/{name}", shipped(f"{AGENT}/{name}")) for name in _agent_files()),
+            *(written(f"{_LIB}/{AGENT}/{name}", shipped(f"{AGENT}/{name}")) for name in agent_files),
             written(f"{_LIB}/setup.sh", shipped("setup.sh"), PROGRAM),
             written(f"{_LIB}/attach.sh", shipped("attach.sh")),
             *(written(f"{_UNITS}/{name}", shipped(name)) for name in (*_STARTED, "vcdl-lease.service")),
             written(f"{_UNITS}/boinc-client.service.d/vcdl.conf", shipped("boinc-client.conf")),
             written(f"{_ETC}/agent.json", json.dumps(agent, indent=1) + "\n"),
-            written(f"{_ETC}/requirements.txt", shipped(_requirements(settings))),
+            written(f"{_ETC}/requirements.txt", shipped(f"requirements-{'gpu' if gpus else 'cpu'}.txt")),
             *(
                 written(f"{_ETC}/{name}", f"{content}\n", PRIVATE if name.startswith("account_") else _PLAIN)
                 for name, content in client_files(settings.project.url, account_key, gpus).items()
@@ -133,14 +134,6 @@ def written(path: str, content: str, mode: str = _PLAIN) -> dict[str, str]:
 def shipped(name: str) -> str:
     """The content of a file of this package."""
     return files(__package__).joinpath(name).read_text("utf-8")
-
-
-def _requirements(settings: FleetSettings) -> str:
-    return f"requirements-{'gpu' if settings.capacity.unit == 'gpu' else 'cpu'}.txt"
-
-
-def _agent_files() -> list[str]:
-    return sorted(file.name for file in files(__package__).joinpath(AGENT).iterdir() if file.name.endswith(".py"))
 
 
 def _account_file(url: str) -> str:
