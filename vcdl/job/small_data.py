@@ -9,7 +9,7 @@ from vcdl.job.data import DataSettings
 from vcdl.job.training import TrainingSettings
 
 _SHARD_SAMPLES = 32
-"""Samples that a shard should have where a small fleet trains the shards in turn: two batches of the usual size."""
+"""Samples that a shard should have where a small fleet trains the shards in turn: four batches of 8."""
 _SMALL_FLEET = 10
 """Slots."""
 _TINY_SHARD_SAMPLES = 64
@@ -18,7 +18,9 @@ _ROUNDS = 8
 """Rounds of uploads that each such shard's slot should have for each of them."""
 _FEWEST_SHARDS = 2
 _STEPS = 4
-"""Batches that a shard should have; of two where the shards are cut small."""
+"""Batches that a shard should have: on several slots few steps in a row cost more than small batches
+(docs/decisions/111).
+"""
 
 
 def suited(data: DataSettings, training: TrainingSettings, epochs: int) -> tuple[DataSettings, TrainingSettings]:
@@ -26,13 +28,12 @@ def suited(data: DataSettings, training: TrainingSettings, epochs: int) -> tuple
     samples = _training_samples(data)
     if samples is None:
         return data, training
-    shard_samples = samples // data.shards
     if "shards" not in data.model_fields_set:
         shards = min(data.shards, _shards(samples, epochs), max(1, samples // 2))
         data = data.model_copy(update={"shards": shards})
-        shard_samples = max(samples // shards, min(_TINY_SHARD_SAMPLES, samples // _FEWEST_SHARDS))
     if "batch_size" not in training.model_fields_set:
-        training = training.model_copy(update={"batch_size": _batch_size(shard_samples, training.batch_size)})
+        size = _batch_size(samples // data.shards, training.batch_size)
+        training = training.model_copy(update={"batch_size": size})
     return data, training
 
 
