@@ -8,6 +8,7 @@ from tests.fleet.fleet_files import AWS, settings_of
 from vcdl.fleet.controller import Controller
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Pool
+from vcdl.fleet.run import up
 from vcdl.fleet.settings import FleetSettings
 
 POOLS = (Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1a"), Pool("aws", "t3.2xlarge", "us-east-1", "us-east-1b"))
@@ -26,6 +27,13 @@ class FakeFleet:
         cloud = FakeCloud(settings, Clock())
         folder = FleetFolder.beside(path / "fleet.yaml", settings.name)
         return cls(settings, cloud, folder, cls.controller_of(settings, cloud, folder))
+
+    @classmethod
+    def begun(cls, path: Path, *overrides: str) -> "FakeFleet":
+        """A fleet that is to be up; nothing is launched yet."""
+        made = cls.make(path, *overrides)
+        made.controller.change(up)
+        return made
 
     @staticmethod
     def controller_of(settings: FleetSettings, cloud: FakeCloud, folder: FleetFolder) -> Controller:

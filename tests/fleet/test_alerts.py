@@ -15,7 +15,7 @@ from vcdl.fleet.alerts import causes_of
 from vcdl.fleet.instance import Instance, InstanceState
 from vcdl.fleet.provider import LaunchResult
 from vcdl.fleet.reconciler import Actions, Observation
-from vcdl.fleet.run import ControlLoop, up
+from vcdl.fleet.run import ControlLoop
 from vcdl.fleet.state import FleetGoal, FleetState
 
 pytestmark = pytest.mark.process
@@ -28,8 +28,7 @@ def fleet_that_writes(folder: Path, *overrides: str) -> tuple[FakeFleet, Path]:
     program = folder / "tell"
     program.write_text(f'#!/bin/sh\necho "$1" >>{told}\n')
     program.chmod(0o755)
-    fleet = FakeFleet.make(folder, f"alerts.command=[{program}]", *overrides)
-    fleet.controller.change(up)
+    fleet = FakeFleet.begun(folder, f"alerts.command=[{program}]", *overrides)
     return fleet, told
 
 

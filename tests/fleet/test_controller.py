@@ -20,9 +20,7 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> FakeFleet:
-    made = FakeFleet.make(tmp_path)
-    made.controller.change(up)
-    return made
+    return FakeFleet.begun(tmp_path)
 
 
 def test_instances_that_the_cloud_does_not_show_yet_are_not_launched_again_even_by_another_process(
@@ -160,8 +158,7 @@ def test_down_ends_all_with_a_damaged_state_and_a_full_disk(fleet: FakeFleet, mo
 
 def test_the_budget_drains_the_fleet_while_it_still_pays_for_the_draining(tmp_path: Path) -> None:
     # 0.535 $/h; draining takes 17 min, at most 0.482 $: so the goal changes at 1.018 $, after 114 min.
-    fleet = FakeFleet.make(tmp_path, "budget_usd=1.5")
-    fleet.controller.change(up)
+    fleet = FakeFleet.begun(tmp_path, "budget_usd=1.5")
     minutes = 0
     while (made := fleet.controller.reconcile_once()).observed.state.goal is FleetGoal.UP:
         fleet.later(60)
@@ -230,8 +227,7 @@ def test_the_ledger_ends_instances_that_we_terminated_by_us_although_they_vanish
 
 def two_regions(path: Path, *overrides: str) -> FakeFleet:
     """Three instances in us-east-1, two in us-west-2, which is then away."""
-    made = FakeFleet.make(path, "places=[{region: us-east-1}, {region: us-west-2}]", *overrides)
-    made.controller.change(up)
+    made = FakeFleet.begun(path, "places=[{region: us-east-1}, {region: us-west-2}]", *overrides)
     made.controller.reconcile_once()
     made.later(600)
     made.cloud.away_regions = {"us-west-2"}
@@ -294,16 +290,14 @@ def test_down_ends_the_other_regions_and_says_which_one_is_away(tmp_path: Path) 
 
 
 def test_with_a_budget_a_pool_without_a_price_is_refused_by_name_and_the_others_are_used(tmp_path: Path) -> None:
-    fleet = FakeFleet.make(tmp_path, "budget_usd=1", "instances.types=[r6a.8xlarge, t3.2xlarge]")
-    fleet.controller.change(up)
+    fleet = FakeFleet.begun(tmp_path, "budget_usd=1", "instances.types=[r6a.8xlarge, t3.2xlarge]")
     made = fleet.controller.reconcile_once()
     assert {instance.pool.type for instance in fleet.cloud.live} == {"t3.2xlarge"}
     assert any("no price of r6a.8xlarge in us-east-1a is known: with a budget it is not" in it for it in made.lines())
 
 
 def test_instances_without_a_price_are_drained_once_there_is_a_budget(tmp_path: Path) -> None:
-    fleet = FakeFleet.make(tmp_path, "instances.types=[r6a.8xlarge]", "capacity.target=64")
-    fleet.controller.change(up)
+    fleet = FakeFleet.begun(tmp_path, "instances.types=[r6a.8xlarge]", "capacity.target=64")
     fleet.controller.reconcile_once()
     assert "its cost is not counted" in fleet.controller.observe().warnings[0]
     fleet.later(600)
@@ -322,8 +316,7 @@ def test_prices_are_fetched_at_first_and_then_every_quarter_of_an_hour(fleet: Fa
 
 
 def test_on_demand_stands_in_after_a_time_and_leaves_when_preemptible_instances_come(tmp_path: Path) -> None:
-    fleet = FakeFleet.make(tmp_path, "capacity.on_demand={after_s: 600}", "cooldown_s=300")
-    fleet.controller.change(up)
+    fleet = FakeFleet.begun(tmp_path, "capacity.on_demand={after_s: 600}", "cooldown_s=300")
     fleet.cloud.empty = set(POOLS)
     for _ in range(20):
         fleet.controller.reconcile_once()
@@ -367,8 +360,7 @@ def test_the_cheapest_region_is_asked_first_and_dear_pools_never(
 def test_live_instances_are_terminated_at_once_when_the_budget_is_exceeded_and_up_launches_nothing(
     tmp_path: Path,
 ) -> None:
-    fleet = FakeFleet.make(tmp_path, "budget_usd=0.5")
-    fleet.controller.change(up)
+    fleet = FakeFleet.begun(tmp_path, "budget_usd=0.5")
     fleet.controller.reconcile_once()
     fleet.later(7200)  # two hours without a pass
     assert len(fleet.controller.reconcile_once().actions.terminate) == 5

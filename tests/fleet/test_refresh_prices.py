@@ -50,7 +50,7 @@ def test_prices_are_stored_by_zone_and_the_regions_is_that_of_the_most_expensive
     source = Source([quote("us-east-1a", "0.11"), quote("us-east-1b", "0.13"), quote("us-east-1c", "0.12")])
     came = refresh_prices(source, [T3], ["us-east-1"], path, TODAY)
     assert came == [f"4 prices written to {path}"]
-    table = PriceTable.current(path)
+    table = PriceTable.current()
     assert price_in(table, "t3.2xlarge", "us-east-1", "us-east-1a").spot_usd_per_h == Decimal("0.11")
     whole = price_in(table, "t3.2xlarge", "us-east-1")
     assert (whole.spot_usd_per_h, whole.as_of, whole.source) == (Decimal("0.13"), TODAY, "a test")

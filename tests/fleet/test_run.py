@@ -8,7 +8,7 @@ import pytest
 from tests.fleet.fake_fleet import FakeFleet
 from vcdl.errors import ExitCode, FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.refusal import ProblemKind
-from vcdl.fleet.run import LONGEST_WAIT_S, ControlLoop, drained, up
+from vcdl.fleet.run import LONGEST_WAIT_S, ControlLoop, drained
 from vcdl.fleet.state import FleetGoal
 
 pytestmark = pytest.mark.process
@@ -16,9 +16,7 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> FakeFleet:
-    made = FakeFleet.make(tmp_path, "reconcile_every_s=30")
-    made.controller.change(up)
-    return made
+    return FakeFleet.begun(tmp_path, "reconcile_every_s=30")
 
 
 def loop_of(fleet: FakeFleet) -> tuple[ControlLoop, list[str]]:

@@ -62,9 +62,7 @@ def fleet_began_s(fleet: FakeFleet) -> float:
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> FakeFleet:
-    made = FakeFleet.make(tmp_path)
-    made.controller.change(up)
-    return made
+    return FakeFleet.begun(tmp_path)
 
 
 def test_without_a_keeper_all_instances_end_within_their_lease_and_its_draining(fleet: FakeFleet) -> None:
@@ -79,8 +77,7 @@ def test_without_a_keeper_all_instances_end_within_their_lease_and_its_draining(
 
 
 def test_a_keeper_ends_what_is_older_than_its_life_although_no_agent_does(tmp_path: Path) -> None:
-    fleet = FakeFleet.make(tmp_path, "max_life_h=2")
-    fleet.controller.change(up)
+    fleet = FakeFleet.begun(tmp_path, "max_life_h=2")
     fleet.controller.reconcile_once()
     for _ in range(8 * 30):
         fleet.later(120)
@@ -101,8 +98,7 @@ def test_a_keeper_that_comes_back_renews_no_lease_that_is_over(fleet: FakeFleet)
 
 
 def test_no_lease_is_longer_than_the_budget_pays_for(tmp_path: Path) -> None:
-    fleet = FakeFleet.make(tmp_path, "budget_usd=3")
-    fleet.controller.change(up)
+    fleet = FakeFleet.begun(tmp_path, "budget_usd=3")
     fleet.controller.reconcile_once()  # the only pass ever: 1.7 $/h at list prices, and 106 minutes are paid for
     day = Day(fleet, has_keeper=False)
     day.live(24)
@@ -115,8 +111,7 @@ def test_no_lease_is_longer_than_the_budget_pays_for(tmp_path: Path) -> None:
 def test_the_budget_holds_when_the_spot_price_rises_to_the_list_price(
     has_keeper: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fleet = FakeFleet.make(tmp_path, "budget_usd=12")
-    fleet.controller.change(up)
+    fleet = FakeFleet.begun(tmp_path, "budget_usd=12")
     usd, prices = 0.0, {"t3.2xlarge": "0.09984"}
     monkeypatch.setattr("tests.fleet.fake_cloud.SPOT_USD_PER_H", prices)
     day = Day(fleet)
@@ -144,8 +139,7 @@ def test_the_cost_is_right_although_the_keeper_was_gone_when_the_leases_ended(fl
 
 
 def test_a_fleet_that_grows_has_its_leases_cut_to_what_the_budget_pays_for(tmp_path: Path) -> None:
-    fleet = FakeFleet.make(tmp_path, "budget_usd=1.3", "capacity.target=8")
-    fleet.controller.change(up)
+    fleet = FakeFleet.begun(tmp_path, "budget_usd=1.3", "capacity.target=8")
     fleet.controller.reconcile_once()
     fleet.later(30)
     fleet.controller.change(lambda state: state.__class__(goal=state.goal, target=80))

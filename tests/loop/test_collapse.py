@@ -111,17 +111,25 @@ def test_other_splits_say_nothing() -> None:
     assert watch.collapse is None
 
 
-def test_where_going_back_has_not_helped_it_goes_back_further_and_at_last_no_more() -> None:
-    watch = watch_of([*GOOD, *[0.1] * 5], ends=[8, 14, 20])
-    gone_back, version = [], 30
+def gone_back(watch: CollapseWatch, *, is_good_at_first: bool) -> tuple[list[tuple[int, bool]], int]:
+    """Where a job whose measures stay bad goes back to, each time anew, and its last version."""
+    found, version = [], 30
     while (collapse := watch.collapse) is not None:
-        gone_back.append(collapse.to)
+        found.append((collapse.to, collapse.is_again))
         version += 1
         watch.follow(RolledBack(version, collapse.to, (), collapse.version, 0.1, 0.9))
+        if is_good_at_first:
+            watch.follow(evaluated(version, 1, 0.9))
         for _ in range(12):
             version += 1
             watch.follow(evaluated(version, 1, 0.1))
-    assert gone_back == [20, 14, 8]
+    return found, version
+
+
+def test_where_going_back_has_not_helped_it_goes_back_further_and_at_last_no_more() -> None:
+    watch = watch_of([*GOOD, *[0.1] * 5], ends=[8, 14, 20])
+    found, version = gone_back(watch, is_good_at_first=False)
+    assert [to for to, _ in found] == [20, 14, 8]
     assert not watch.wants_measure_of(version + 50), "nothing would follow from it"
     for accuracy in [*GOOD, *[0.1] * 12]:
         version += 1
@@ -134,16 +142,7 @@ def test_where_going_back_has_not_helped_it_goes_back_further_and_at_last_no_mor
 def test_weights_that_were_good_again_at_first_are_tried_once_more() -> None:
     """What came later ruined them: that says nothing about the good end itself."""
     watch = watch_of([*GOOD, *[0.1] * 5], ends=[8, 14, 20])
-    gone_back, version = [], 30
-    while (collapse := watch.collapse) is not None:
-        gone_back.append((collapse.to, collapse.is_again))
-        version += 1
-        watch.follow(RolledBack(version, collapse.to, (), collapse.version, 0.1, 0.9))
-        watch.follow(evaluated(version, 1, 0.9))
-        for _ in range(12):
-            version += 1
-            watch.follow(evaluated(version, 1, 0.1))
-    assert gone_back == [(20, False), (20, True), (14, True)]
+    assert gone_back(watch, is_good_at_first=True)[0] == [(20, False), (20, True), (14, True)]
 
 
 def test_what_was_measured_of_dropped_versions_does_not_count() -> None:

@@ -84,9 +84,9 @@ class PriceTable:
         return cls.read(_SHIPPED)
 
     @classmethod
-    def current(cls, refreshed: Path | None = None) -> Self:
-        """The shipped table with the rows of the refreshed one (default: this user's), if any. Raises FleetError."""
-        path = refreshed or refreshed_file()
+    def current(cls) -> Self:
+        """The shipped table with the rows of this user's refreshed one, if any. Raises FleetError."""
+        path = refreshed_file()
         return cls({**cls.shipped().by_key, **(cls.read(path).by_key if path.exists() else {})})
 
     @classmethod

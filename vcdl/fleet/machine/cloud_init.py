@@ -17,13 +17,13 @@ import yaml
 from vcdl.errors import FleetError
 from vcdl.fleet.settings import CLOUDS, GRACE_S, FleetSettings
 
-AGENT = "vcdl_agent"
+_AGENT = "vcdl_agent"
 """The name of the agent's package, here and on the instance."""
 MAX_BYTES = 16_384
 """AWS's limit, for the compressed file."""
 _ETC = "/etc/vcdl"
 _LIB = "/usr/local/lib/vcdl"
-PRIVATE, _PLAIN, PROGRAM = "0600", "0644", "0755"
+_PRIVATE, _PLAIN, _PROGRAM = "0600", "0644", "0755"
 _UNITS = "/etc/systemd/system"
 _STARTED = ("vcdl-setup.service", "vcdl-agent.service", "vcdl-lease.timer")
 _OPTIONS = {
@@ -64,7 +64,7 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
         at_each_boot.insert(0, ["systemctl", "mask", "--now", "--no-block", "ssh.socket", "ssh"])
     # Without waiting: the set-up takes minutes, and the agent runs from the beginning.
     begun = [["systemctl", "enable", "--now", "--no-block", *_STARTED]]
-    agent_files = sorted(file.name for file in files(__package__).joinpath(AGENT).iterdir() if file.name[-3:] == ".py")
+    agent_files = sorted(file.name for file in files(__package__).joinpath(_AGENT).iterdir() if file.name[-3:] == ".py")
     agent = {
         "cloud": CLOUDS[settings.cloud].metadata_service,
         "project_url": settings.project.url,
@@ -75,22 +75,22 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
     }
     document = {
         "write_files": [
-            *(written(f"{_LIB}/{AGENT}/{name}", shipped(f"{AGENT}/{name}")) for name in agent_files),
-            written(f"{_LIB}/setup.sh", shipped("setup.sh"), PROGRAM),
-            written(f"{_LIB}/attach.sh", shipped("attach.sh")),
-            *(written(f"{_UNITS}/{name}", shipped(name)) for name in (*_STARTED, "vcdl-lease.service")),
-            written(f"{_UNITS}/boinc-client.service.d/vcdl.conf", shipped("boinc-client.conf")),
-            written(f"{_ETC}/agent.json", json.dumps(agent, indent=1) + "\n"),
-            written(f"{_ETC}/requirements.txt", shipped(f"requirements-{'gpu' if gpus else 'cpu'}.txt")),
+            *(_written(f"{_LIB}/{_AGENT}/{name}", shipped(f"{_AGENT}/{name}")) for name in agent_files),
+            _written(f"{_LIB}/setup.sh", shipped("setup.sh"), _PROGRAM),
+            _written(f"{_LIB}/attach.sh", shipped("attach.sh")),
+            *(_written(f"{_UNITS}/{name}", shipped(name)) for name in (*_STARTED, "vcdl-lease.service")),
+            _written(f"{_UNITS}/boinc-client.service.d/vcdl.conf", shipped("boinc-client.conf")),
+            _written(f"{_ETC}/agent.json", json.dumps(agent, indent=1) + "\n"),
+            _written(f"{_ETC}/requirements.txt", shipped(f"requirements-{'gpu' if gpus else 'cpu'}.txt")),
             *(
-                written(f"{_ETC}/{name}", f"{content}\n", PRIVATE if name.startswith("account_") else _PLAIN)
+                _written(f"{_ETC}/{name}", f"{content}\n", _PRIVATE if name.startswith("account_") else _PLAIN)
                 for name, content in client_files(settings.project.url, account_key, gpus).items()
             ),
         ],
         "bootcmd": at_each_boot,
         "runcmd": [["systemctl", "daemon-reload"], *begun],
     }
-    text = "#cloud-config\n" + as_yaml(document)
+    text = "#cloud-config\n" + yaml.dump(document, Dumper=_ReadableYaml, sort_keys=False, width=MAX_BYTES)
     if (size := len(compressed(text))) > MAX_BYTES:
         raise FleetError(f"the instances' user data has {size} bytes, and AWS takes {MAX_BYTES}: shorten project.url")
     return text
@@ -121,12 +121,7 @@ class _ReadableYaml(yaml.SafeDumper):
 _ReadableYaml.add_representer(str, _ReadableYaml.represent_text)
 
 
-def as_yaml(document: object) -> str:
-    """A document in the order of its keys, with text of several lines as such."""
-    return yaml.dump(document, Dumper=_ReadableYaml, sort_keys=False, width=MAX_BYTES)
-
-
-def written(path: str, content: str, mode: str = _PLAIN) -> dict[str, str]:
+def _written(path: str, content: str, mode: str = _PLAIN) -> dict[str, str]:
     """An entry of cloud-init's `write_files`."""
     return {"path": path, "permissions": mode, "content": content}
 
