@@ -3,6 +3,7 @@
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +13,15 @@ from tests.boinc.daemons.fabricated_client import FabricatedClient
 from tests.boinc.standin import Database, StandinProject
 from tests.places import ROOT
 from tests.store_servers import start_mariadb
+from vcdl.boinc.daemons.opened_runs import OpenedRuns
+from vcdl.boinc.daemons.validate import validate
+from vcdl.boinc.daemons.work_generator import WorkGenerators
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.commands.submit import submit
+from vcdl.journal.events import WorkunitFailed
 from vcdl.report.measures import Report
 from vcdl.run.folder import RunFolder
-from vcdl.run.reading import read_report
+from vcdl.run.reading import events_of, read_report
 
 JOB = """
 name: tiny
@@ -42,6 +47,19 @@ class Server:
     @property
     def report(self) -> Report:
         return read_report(self.folder)
+
+    def generate(self) -> None:
+        """A round of the work generator."""
+        with closing(WorkGenerators(self.project)) as generators:
+            generators.run_once()
+
+    def validated(self, file: Path) -> int:
+        """What vcdl_validate says of an upload."""
+        with closing(OpenedRuns(self.project)) as runs:
+            return validate(runs, file).code
+
+    def failures(self) -> list[WorkunitFailed]:
+        return list(events_of(self.folder, WorkunitFailed))
 
     def staged(self) -> list[str]:
         """Names of the files in download/."""

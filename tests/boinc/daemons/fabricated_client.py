@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from tests.boinc.standin import StandinProject, transition
-from tests.boinc.standin.schema import Connection
 from tests.uploads import header_of
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.results import output_file
@@ -33,20 +32,20 @@ class FabricatedClient:
     def run_once(self, at_most: int = 100) -> int:
         """Answer for what is unsent; returns how many that were."""
         transition(self.standin)
-        connection = self.standin.connect()
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT r.id, r.xml_doc_in, w.name FROM result r JOIN workunit w ON w.id = r.workunitid"
-                " WHERE r.server_state = %s ORDER BY r.id LIMIT %s",
-                (UNSENT, at_most),
-            )
-            rows = cursor.fetchall()
-        for number, document, workunit in rows:
-            self._send(connection, number)
-            self._answer(self.project.upload_path(output_file(document)), workunit)
-            self._report(connection, number)
-            self.done.append(workunit)
-        connection.close()
+        rows = self.standin.rows(
+            "SELECT r.id, r.xml_doc_in, r.workunitid, w.name FROM result r JOIN workunit w ON w.id = r.workunitid"
+            " WHERE r.server_state = %s ORDER BY r.id LIMIT %s",
+            UNSENT, at_most,
+        )  # fmt: skip
+        change = self.standin.change
+        for row in rows:
+            now = int(time.time())
+            change("result", row["id"], server_state=IN_PROGRESS, hostid=1, userid=1, sent_time=now,
+                   report_deadline=now + 3600)  # fmt: skip
+            self._answer(self.project.upload_path(output_file(row["xml_doc_in"])), row["name"])
+            change("result", row["id"], server_state=OVER, outcome=SUCCESS, received_time=int(time.time()))
+            change("workunit", row["workunitid"], transition_time=int(time.time()), need_validate=1)
+            self.done.append(row["name"])
         transition(self.standin)
         return len(rows)
 
@@ -72,27 +71,3 @@ class FabricatedClient:
             path.write_bytes(b"rubbish")
         else:
             up.write_upload(path, vector, base, header.to_json())
-
-    @staticmethod
-    def _send(connection: Connection, result: int) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "UPDATE result SET server_state = %s, hostid = 1, userid = 1, sent_time = %s, report_deadline = %s "
-                "WHERE id = %s",
-                (IN_PROGRESS, int(time.time()), int(time.time()) + 3600, result),
-            )
-        connection.commit()
-
-    @staticmethod
-    def _report(connection: Connection, result: int) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "UPDATE result SET server_state = %s, outcome = %s, received_time = %s WHERE id = %s",
-                (OVER, SUCCESS, int(time.time()), result),
-            )
-            cursor.execute(
-                "UPDATE workunit w JOIN result r ON r.workunitid = w.id "
-                "SET w.transition_time = %s, w.need_validate = 1 WHERE r.id = %s",
-                (int(time.time()), result),
-            )
-        connection.commit()

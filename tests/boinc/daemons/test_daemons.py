@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.boinc.daemons.conftest import JOB, TRUST, Server
-from tests.boinc.standin.schema import change
 from vcdl.boinc.daemons.assimilator import AssimilatorDaemon
-from vcdl.boinc.daemons.evaluator import Evaluations
-from vcdl.boinc.daemons.opened_runs import OpenedRuns
-from vcdl.boinc.daemons.validate import ACCEPTED, REFUSED, validate
+from vcdl.boinc.daemons.evaluator import evaluations
+from vcdl.boinc.daemons.validate import ACCEPTED, REFUSED
 from vcdl.boinc.daemons.work_generator import WorkGenerators
 from vcdl.boinc.grid.results import UPLOAD_FAILED, output_file
 from vcdl.boinc.grid.workunit_rows import INIT, READY
@@ -24,7 +22,7 @@ from vcdl.checks import UploadCheck
 from vcdl.commands.resume import resume
 from vcdl.commands.submit import submit
 from vcdl.errors import FileUnavailable, GridError, JournalUnavailable
-from vcdl.journal.events import Event, ResultRefused, RunStarted, StopDecided, UpdateApplied, WorkunitFailed
+from vcdl.journal.events import Event, ResultRefused, RunStarted, StopDecided, UpdateApplied
 from vcdl.journal.journal import Journal
 from vcdl.run.prepared import Prepared
 from vcdl.run.reading import events_of
@@ -40,14 +38,14 @@ def go_on(server: Server, until: Callable[[], bool], evaluates: bool = False) ->
     with (
         closing(WorkGenerators(server.project)) as generators,
         closing(AssimilatorDaemon(server.project)) as assimilator,
-        closing(Evaluations(server.project)) as evaluations,
+        closing(evaluations(server.project)) as evaluator,
     ):
         for _ in range(ROUNDS):
             generators.run_once()
             server.client.run_once()
             assimilator.run_once()
             if evaluates:
-                evaluations.run_once()
+                evaluator.run_once()
             if until():
                 return
     raise AssertionError(f"not reached in {ROUNDS} rounds: {server.report}")
@@ -81,8 +79,7 @@ def test_a_submitted_job_is_trained_to_its_end_and_leaves_results_and_an_empty_d
     indirect=True,
 )
 def test_weights_that_travel_encoded_are_staged_validated_and_folded(server: Server) -> None:
-    with closing(WorkGenerators(server.project)) as generators:
-        generators.run_once()
+    server.generate()
     size = Prepared.read(server.folder).layout.size
     (download,) = server.folder.downloads.iterdir()
     assert download.stat().st_size < 2 * size + 500
@@ -101,8 +98,7 @@ def test_a_host_without_room_for_the_runtime_gets_no_task(server: Server, tmp_pa
     manifest = ArchiveManifest("linux-x86_64", "jax", False, "3.12", {}, "packages", (), "", 3 * 10**9, 4 * 10**9)
     (tmp_path / "packages").mkdir()
     pack(manifest, tmp_path / "packages", tmp_path, path, level=0)
-    with closing(WorkGenerators(server.project)) as generators:
-        generators.run_once()
+    server.generate()
     bounds = {row["rsc_disk_bound"] for row in server.standin.rows("SELECT rsc_disk_bound FROM workunit")}
     assert min(bounds) > 7 * 10**9
 
@@ -125,8 +121,7 @@ def test_a_stopped_job_takes_its_work_back_and_a_resumed_one_makes_it_again_with
 
 
 def test_the_uploads_of_a_job_that_was_given_up_and_is_tried_again_are_assimilated(server: Server) -> None:
-    with closing(WorkGenerators(server.project)) as generators:
-        generators.run_once()
+    server.generate()
     with closing(Journal.at(server.folder.journal_file)) as journal:
         journal.append(StopDecided("subtask_failed", 0))
     resume(server.folder.path)
@@ -146,15 +141,14 @@ def test_a_result_that_cannot_be_assimilated_is_set_aside_and_the_others_are_fol
 
     monkeypatch.setattr(UploadCheck, "_check_header", fails_for_one)
     go_on(server, lambda: len(applied(server)) >= 3)
-    failures = [r.event for r in Journal.at(server.folder.journal_file).read() if isinstance(r.event, WorkunitFailed)]
-    assert ["_e0001_s001_a0" in event.workunit and "ZeroDivisionError" in event.reason for event in failures] == [True]
+    (event,) = server.failures()
+    assert ("_e0001_s001_a0" in event.workunit, "ZeroDivisionError" in event.reason) == (True, True)
     assert any("_e0001_s001_a1" in event.workunit for event in applied(server))
 
 
 def trained_once(server: Server) -> None:
     """The first workunits are made, and their results wait to be assimilated."""
-    with closing(WorkGenerators(server.project)) as generators:
-        generators.run_once()
+    server.generate()
     server.client.run_once()
 
 
@@ -165,10 +159,7 @@ def test_what_became_ready_before_the_one_that_failed_is_not_set_aside_in_its_pl
     older, poisoned, *_ = server.standin.rows("SELECT id, name FROM workunit ORDER BY id")
 
     def set_older(state: int) -> None:
-        connection = server.standin.connect()
-        change(connection, "workunit", older["id"], assimilate_state=state)
-        connection.commit()
-        connection.close()
+        server.standin.change("workunit", older["id"], assimilate_state=state)
 
     check_header = UploadCheck._check_header
 
@@ -183,8 +174,7 @@ def test_what_became_ready_before_the_one_that_failed_is_not_set_aside_in_its_pl
     with closing(AssimilatorDaemon(server.project)) as assimilator:
         for _ in range(2):
             assimilator.run_once()
-    failures = [r.event for r in Journal.at(server.folder.journal_file).read() if isinstance(r.event, WorkunitFailed)]
-    assert [event.workunit for event in failures] == [poisoned["name"]]
+    assert [event.workunit for event in server.failures()] == [poisoned["name"]]
     assert older["name"] in [event.workunit for event in applied(server)]
 
 
@@ -207,8 +197,7 @@ def test_a_session_that_the_journal_could_not_take_in_is_begun_by_a_later_round(
             if server.report.totals.created:
                 break
             time.sleep(0.05)
-    started = [r.event for r in Journal.at(server.folder.journal_file).read() if isinstance(r.event, RunStarted)]
-    assert (len(failed), len(started)) == (1, 1)
+    assert (len(failed), len(list(events_of(server.folder, RunStarted)))) == (1, 1)
 
 
 def test_a_machine_that_is_out_of_memory_sets_nothing_aside(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,21 +249,20 @@ def test_while_the_jobs_cannot_be_seen_no_result_is_taken_for_a_stray(
     assert len(applied(server)) >= 3
 
 
-def validated(server: Server, file: Path) -> int:
-    with closing(OpenedRuns(server.project)) as runs:
-        return validate(runs, file).code
+def upload_of(server: Server) -> Path:
+    """The only valid one."""
+    (row,) = server.standin.rows("SELECT xml_doc_in FROM result WHERE validate_state = 1")
+    return server.project.upload_path(output_file(row["xml_doc_in"]))
 
 
 def test_the_validator_gives_no_credit_for_garbage_and_deletes_it(server: Server, tmp_path: Path) -> None:
-    with closing(WorkGenerators(server.project)) as generators:
-        generators.run_once()
+    server.generate()
     server.client.run_once(at_most=1)
-    (row,) = server.standin.rows("SELECT xml_doc_in FROM result WHERE validate_state = 1")
-    file = server.project.upload_path(output_file(row["xml_doc_in"]))
+    file = upload_of(server)
     elsewhere = tmp_path / file.name
     for path in (file, elsewhere):
         path.write_bytes(b"garbage" * 300)
-        assert validated(server, path) == REFUSED
+        assert server.validated(path) == REFUSED
     assert not file.exists(), "BOINC would keep it for ever"
     assert elsewhere.exists(), "only uploads are deleted"
     refused = server.report.totals.last_setback
@@ -283,30 +271,28 @@ def test_the_validator_gives_no_credit_for_garbage_and_deletes_it(server: Server
 
 
 def test_the_validator_refuses_nobody_for_trouble_of_this_machine(server: Server, tmp_path: Path) -> None:
-    with closing(WorkGenerators(server.project)) as generators:
-        generators.run_once()
+    server.generate()
     server.client.run_once(at_most=1)
-    (row,) = server.standin.rows("SELECT xml_doc_in FROM result WHERE validate_state = 1")
-    file = server.project.upload_path(output_file(row["xml_doc_in"]))
-    assert validated(server, file) == ACCEPTED
+    file = upload_of(server)
+    assert server.validated(file) == ACCEPTED
     for lost in (server.project.runs_folder, server.project.upload_dir):
         away = lost.rename(tmp_path / "away")
         with pytest.raises(GridError):
-            validated(server, file)
+            server.validated(file)
         away.rename(lost)
     away = server.project.upload_dir.rename(tmp_path / "away")
     server.project.upload_dir.mkdir()  # another folder is mounted over it
     with pytest.raises(GridError, match="is another one mounted over it"):
-        validated(server, file)
+        server.validated(file)
     server.project.upload_dir.rmdir()
     away.rename(server.project.upload_dir)
     file.unlink()
     file.symlink_to("/proc/self/mem")  # nothing is at address 0: reading there is EIO
     with pytest.raises(FileUnavailable):
-        validated(server, file)
+        server.validated(file)
     assert server.report.totals.refused == 0
     file.unlink()
-    assert validated(server, file) == REFUSED
+    assert server.validated(file) == REFUSED
     ((status,),) = (row.values() for row in server.standin.rows("SELECT exit_status FROM result WHERE validate_state"))
     assert status == UPLOAD_FAILED, "which counts against its host only where others' uploads came through"
 

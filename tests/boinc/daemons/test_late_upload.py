@@ -12,9 +12,7 @@ from tests.boinc.daemons.conftest import Server
 from tests.boinc.standin.transitioner import transition
 from tests.job_events import applied
 from tests.uploads import header_of
-from vcdl.boinc.daemons.opened_runs import OpenedRuns
-from vcdl.boinc.daemons.validate import ACCEPTED, REFUSED, validate
-from vcdl.boinc.daemons.work_generator import WorkGenerators
+from vcdl.boinc.daemons.validate import ACCEPTED, REFUSED
 from vcdl.boinc.grid.results import output_file
 from vcdl.codecs.choose import up_encoding
 from vcdl.journal.events import ResultRefused, UpdateSuperseded
@@ -50,21 +48,14 @@ class Pair:
         )
 
     def host(self, number: int, host: int) -> None:
-        connection = self.server.standin.connect()
-        with connection.cursor() as cursor:
-            cursor.execute("UPDATE result SET hostid = %s WHERE name = %s", (host, f"{self.workunit}_{number}"))
-        connection.commit()
-        connection.close()
+        name = f"{self.workunit}_{number}"
+        self.server.standin.execute("UPDATE result SET hostid = %s WHERE name = %s", host, name)
 
 
 @pytest.fixture
 def pair(server: Server) -> Pair:
-    with closing(WorkGenerators(server.project)) as generators:
-        generators.run_once()
-    connection = server.standin.connect()
-    connection.cursor().execute("UPDATE workunit SET target_nresults = 2")
-    connection.commit()
-    connection.close()
+    server.generate()
+    server.standin.execute("UPDATE workunit SET target_nresults = 2")
     transition(server.standin)
     workunit = server.standin.rows("SELECT name FROM workunit ORDER BY name LIMIT 1")[0]["name"]
     rows = server.standin.rows("SELECT xml_doc_in FROM result WHERE name LIKE %s ORDER BY name", f"{workunit}_%")
@@ -84,8 +75,7 @@ def step_of(pair: Pair, seed: int = 1) -> Vector:
 
 
 def validated(pair: Pair, number: int) -> int:
-    with closing(OpenedRuns(pair.server.project)) as runs:
-        return validate(runs, pair.files[number]).code
+    return pair.server.validated(pair.files[number])
 
 
 def apply_first(pair: Pair) -> None:
@@ -94,13 +84,10 @@ def apply_first(pair: Pair) -> None:
     event = applied(1, name.epoch, name.shard)
     with closing(pair.run.journal()) as journal:
         journal.append(structs.replace(event, workunit=pair.workunit))
-    connection = pair.server.standin.connect()
-    connection.cursor().execute(
+    pair.server.standin.execute(
         "UPDATE workunit w JOIN result r ON r.workunitid = w.id SET w.canonical_resultid = r.id WHERE r.name = %s",
-        (f"{pair.workunit}_0",),
+        f"{pair.workunit}_0",
     )
-    connection.commit()
-    connection.close()
 
 
 @pytest.mark.parametrize("server", [ALL], indirect=True)

@@ -83,9 +83,7 @@ def test_one_that_was_concluded_behind_the_journals_back_is_handed_out_again(wor
     world.update("workunit", world.row(name)["id"], assimilate_state=2)
     assert not world.grid().has(name)
     world.grid().submit([world.staged()])
-    results = world.results()
-    with results.turn():
-        assert results.claim() == [GaveUp(name, "it was cancelled", cancelled=True)]
+    assert world.claimed() == [GaveUp(name, "it was cancelled", cancelled=True)]
 
 
 def test_without_the_program_or_its_templates_the_user_is_told(world: World) -> None:
@@ -223,10 +221,7 @@ def test_a_cancelled_workunit_is_never_sent_and_comes_back_as_cancelled(world: W
     assert world.result_of(unsent)["server_state"] == 5
     assert world.result_of(running)["server_state"] == 4  # BOINC aborts it when the client next reports
     world.transition()
-    results = world.results()
-    with results.turn():
-        outcomes = results.claim()
-    assert outcomes == [GaveUp(name, "it was cancelled", cancelled=True) for name in (unsent, running)]
+    assert world.claimed() == [GaveUp(name, "it was cancelled", cancelled=True) for name in (unsent, running)]
 
 
 @pytest.mark.parametrize("is_reported", [True, False])

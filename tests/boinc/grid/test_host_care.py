@@ -124,18 +124,12 @@ def rests_of(world: World) -> Mapping[int, Rest]:
 
 def report_doubles_the_quota(world: World) -> None:
     """What BOINC's scheduler does before it sends more in the same answer (sched_result.cpp)."""
-    connection = world.standin.connect()
-    connection.cursor().execute("UPDATE host_app_version SET max_jobs_per_day = 2 * max_jobs_per_day WHERE host_id = 1")
-    connection.commit()
-    connection.close()
+    world.standin.execute("UPDATE host_app_version SET max_jobs_per_day = 2 * max_jobs_per_day WHERE host_id = 1")
 
 
 def pass_time(world: World, seconds: int) -> None:
-    connection = world.standin.connect()
     statement = "UPDATE result SET received_time = received_time - %s, sent_time = sent_time - %s WHERE hostid > 0"
-    connection.cursor().execute(statement, (seconds, seconds))
-    connection.commit()
-    connection.close()
+    world.standin.execute(statement, seconds, seconds)
     kept = read_rests(world.project)
     earlier = {
         host: replace(rest, until_s=rest.until_s - seconds, since_s=rest.since_s - seconds)
@@ -158,10 +152,7 @@ def test_a_host_that_fails_rests_then_has_one_task_and_the_others_work(
     pass_time(hosts, 601)
     HostCare(hosts.project, hosts.database).look()
     assert quota(hosts, 1) == (1, 0)
-    connection = hosts.standin.connect()
-    connection.cursor().execute("UPDATE host_app_version SET n_jobs_today = 1 WHERE host_id = 1")  # it is sent one
-    connection.commit()
-    connection.close()
+    hosts.standin.execute("UPDATE host_app_version SET n_jobs_today = 1 WHERE host_id = 1")  # it is sent one
     hosts.send("mnist_e0001_s000_a0_v000000", 1)
     HostCare(hosts.project, hosts.database).look()
     assert quota(hosts, 1) == (1, USED_UP), "the report of its one task does not bring it the next one"

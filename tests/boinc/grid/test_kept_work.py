@@ -6,7 +6,6 @@ import pytest
 
 from tests.boinc.grid.world import World
 from tests.boinc.standin.scheduler import Conversation
-from tests.boinc.standin.schema import insert
 from tests.boinc.standin.states import NEVER, NO_NEW_RESULTS, Assimilate, Outcome, Server
 from vcdl.boinc.grid.grid import BoincGrid, clear_job
 from vcdl.boinc.grid.kept_work import account_number
@@ -23,13 +22,11 @@ ADA, BOB = 7007, 7008
 @pytest.fixture
 def kept(world: World) -> str:
     """A workunit of a job that is kept to ada's hosts."""
-    with closing(world.standin.connect()) as connection:
-        for account, name in ((ADA, "ada"), (BOB, "bob")):
-            insert(connection, "user", id=account, name=name, email_addr=f"{name}@example.org", authenticator=name)
-        platform = insert(connection, "platform", name="any")
-        insert(connection, "app_version", appid=world.app_id, platformid=platform, version_num=1,
-               xml_doc="<app_version>\n</app_version>")  # fmt: skip
-        connection.commit()
+    insert = world.standin.insert
+    for account, name in ((ADA, "ada"), (BOB, "bob")):
+        insert("user", id=account, name=name, email_addr=f"{name}@example.org", authenticator=name)
+    platform, xml = insert("platform", name="any"), "<app_version>\n</app_version>"
+    insert("app_version", appid=world.app_id, platformid=platform, version_num=1, xml_doc=xml)
     return submitted(world, 1)
 
 
@@ -51,10 +48,9 @@ def asks(world: World, account: str, host: int | None = None) -> tuple[int, list
         f"<r><authenticator>{account}</authenticator>{about}<platform_name>any</platform_name>"
         "<cpu_req_secs>1</cpu_req_secs><cpu_req_instances>1</cpu_req_instances></r>"
     )
-    connection = world.standin.connect()
-    said = Conversation(world.standin, connection, request.encode()).answer()
-    connection.commit()
-    connection.close()
+    with closing(world.standin.connect()) as connection:
+        said = Conversation(world.standin, connection, request.encode()).answer()
+        connection.commit()
     reply = ElementTree.fromstring(said)
     return host or int(reply.findtext("hostid", "0")), [each.text or "" for each in reply.findall("workunit/name")]
 
@@ -98,10 +94,7 @@ def test_its_host_gets_that_of_others_when_nothing_of_its_own_is_left(world: Wor
 
 
 def test_what_a_killed_create_work_left_is_assigned_and_what_is_over_is_forgotten(world: World, kept: str) -> None:
-    connection = world.standin.connect()
-    with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM assignment")
-    connection.commit()
+    world.standin.execute("DELETE FROM assignment")
     for _ in range(2):
         grid(world).refresh()
         assert assigned(world) == [(2, ADA)]
@@ -134,8 +127,7 @@ def test_what_every_host_of_the_account_has_had_is_given_up(world: World, kept: 
     SecondCopies(world.database, "mnist", ADA).look(queue_empty=True)
     world.transition()
     assert world.row(kept)["assimilate_state"] == Assimilate.READY
-    with (results := world.results()).turn():
-        (outcome,) = results.claim()
+    (outcome,) = world.claimed()
     assert "it could not be sent to any client" in str(outcome)
 
 

@@ -128,11 +128,8 @@ def test_a_workunit_that_failed_says_why(world: World) -> None:
     (name,) = world.created()
     for _ in range(3):
         world.fail(name, exit_status=195)
-    results = world.results()
-    with results.turn():
-        assert results.claim() == [
-            GaveUp(name, "too many clients failed; the last on host 1: client error (exit status 195)")
-        ]
+    reason = "too many clients failed; the last on host 1: client error (exit status 195)"
+    assert world.claimed() == [GaveUp(name, reason)]
 
 
 @pytest.mark.parametrize(
@@ -150,18 +147,14 @@ def test_a_workunit_that_failed_says_why(world: World) -> None:
 def test_each_error_has_its_words(world: World, mask: int, words: str) -> None:
     (name,) = world.created()
     world.update("workunit", world.row(name)["id"], error_mask=mask, assimilate_state=1)
-    results = world.results()
-    with results.turn():
-        assert results.claim() == [GaveUp(name, words, cancelled=bool(mask & 16))]
+    assert world.claimed() == [GaveUp(name, words, cancelled=bool(mask & 16))]
 
 
 def test_an_upload_that_is_gone_is_no_reason_to_stop(world: World) -> None:
     first, second = world.created(2)
     world.report(first, None)
     world.report(second)
-    results = world.results()
-    with results.turn():
-        lost, found = results.claim()
+    lost, found = world.claimed()
     assert isinstance(lost, GaveUp)
     assert "No such file" in lost.reason
     assert lost.cancelled, "which is no try of the subtask"
@@ -173,9 +166,7 @@ def test_a_workunit_whose_uploads_were_all_lost_is_no_try_of_its_subtask(world: 
     for exit_status in (UPLOAD_FAILED, 195, UPLOAD_FAILED):
         world.fail(failed, exit_status=exit_status)
         world.fail(lost, exit_status=UPLOAD_FAILED)
-    results = world.results()
-    with results.turn():
-        outcomes = [outcome for outcome in results.claim() if isinstance(outcome, GaveUp)]
+    outcomes = [outcome for outcome in world.claimed() if isinstance(outcome, GaveUp)]
     assert {outcome.workunit: outcome.cancelled for outcome in outcomes} == {lost: True, failed: False}
 
 
@@ -193,8 +184,7 @@ def test_trouble_of_the_servers_own_disk_leaves_the_workunit_ready(world: World,
     assert state(world, name) == 1
     lost.unlink(missing_ok=True)
     kept.rename(lost)
-    with results.turn():
-        assert results.claim() == [Uploaded(name, path, 6, "host-1")]
+    assert world.claimed() == [Uploaded(name, path, 6, "host-1")]
 
 
 REFERENCE = "<file_ref><file_name>{}</file_name><open_name>update.h5</open_name></file_ref>"
@@ -228,9 +218,7 @@ def test_a_link_in_the_place_of_an_upload_is_not_followed(world: World, tmp_path
     path.unlink()
     (tmp_path / "secret").write_text("secret")
     path.symlink_to(tmp_path / "secret")
-    results = world.results()
-    with results.turn():
-        (outcome,) = results.claim()
+    (outcome,) = world.claimed()
     assert isinstance(outcome, GaveUp)
 
 

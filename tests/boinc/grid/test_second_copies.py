@@ -113,7 +113,5 @@ def test_a_workunit_that_every_host_has_had_is_given_up(world: World) -> None:
     world.update("host", other, rpc_time=0)
     look(world)
     world.transition()
-    results = world.results()
-    with results.turn():
-        (outcome,) = results.claim()
+    (outcome,) = world.claimed()
     assert "it could not be sent to any client" in str(outcome)

@@ -1,13 +1,14 @@
 """A project, jobs in it, and what the rest of BOINC does to their workunits."""
 
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.boinc.standin.config import Database
-from tests.boinc.standin.project import StandinProject
-from tests.boinc.standin.schema import TABLES, change, create_tables, insert
+from tests.boinc.standin.project import StandinProject, empty_tables
+from tests.boinc.standin.schema import insert
 from tests.boinc.standin.states import Outcome, Server
 from tests.boinc.standin.transitioner import transition
 from vcdl.boinc.grid.create_work import WorkSettings
@@ -16,7 +17,7 @@ from vcdl.boinc.grid.grid import BoincGrid
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.results import BoincResults
 from vcdl.files.shipped import shipped
-from vcdl.loop.grid import Staged
+from vcdl.loop.grid import GaveUp, Staged, Uploaded
 from vcdl.run.folder import RunFolder
 from vcdl.wire.workunit import Named, Training, Workunit
 
@@ -35,19 +36,11 @@ class World:
 
     @classmethod
     def make(cls, folder: Path, database: Database) -> "World":
-        connection = database.connect()
-        create_tables(connection)
-        with connection.cursor() as cursor:
-            for table in TABLES:  # much quicker than making them anew
-                cursor.execute(f"DELETE FROM `{table.name}`")
-        connection.commit()
-        connection.close()
+        empty_tables(database)
         standin = StandinProject.make(folder / "project", database, enable_assignment=1)
         project = BoincProject.at(standin.path)
         own = BoincDatabase(project)
         return cls(standin, project, own, [own])
-
-    draw_key = "mnist-0123"
 
     def close(self) -> None:
         for database in self._open:
@@ -120,17 +113,11 @@ class World:
     def host(self, name: int = 1) -> int:
         """A client that was just heard of."""
         if not self.rows("SELECT id FROM host WHERE id = %s", name):
-            connection = self.standin.connect()
-            insert(connection, "host", id=name, rpc_time=int(time.time()), p_ncpus=2)
-            connection.commit()
-            connection.close()
+            self.standin.insert("host", id=name, rpc_time=int(time.time()), p_ncpus=2)
         return name
 
     def update(self, table: str, row: int, **values: object) -> None:
-        connection = self.standin.connect()
-        change(connection, table, row, **values)
-        connection.commit()
-        connection.close()
+        self.standin.change(table, row, **values)
 
     def send(self, name: str, host: int = 1) -> None:
         """The scheduler sends the workunit's unsent result."""
@@ -172,17 +159,23 @@ class World:
         """Likewise the one of an epoch."""
         return self._created([self.staged(epoch).workunit.name])
 
+    def claimed(self) -> list[GaveUp | Uploaded]:
+        """What a parameter server gets in a turn of its own."""
+        results = self.results()
+        with results.turn():
+            return list(results.claim())
+
     def _created(self, names: list[str]) -> list[str]:
         template = (shipped("templates") / "vcdl_out.xml").read_text()
         (self.project.templates / "out.xml").write_text(template.replace("@max_nbytes@", str(UPLOAD_BYTES)))
-        connection = self.standin.connect()
-        for name in names:
-            insert(
-                connection, "workunit", name=name, appid=self.app_id, result_template_file="templates/out.xml",
-                min_quorum=1, target_nresults=1, max_error_results=2, max_total_results=4, max_success_results=2,
-            )  # fmt: skip
-        connection.commit()
-        connection.close()
+        app = self.app_id
+        with closing(self.standin.connect()) as connection:
+            for name in names:
+                insert(
+                    connection, "workunit", name=name, appid=app, result_template_file="templates/out.xml",
+                    min_quorum=1, target_nresults=1, max_error_results=2, max_total_results=4, max_success_results=2,
+                )  # fmt: skip
+            connection.commit()
         self.transition()
         return names
 

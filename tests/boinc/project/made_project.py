@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.boinc.standin.config import Database
-from tests.boinc.standin.project import StandinProject
-from tests.boinc.standin.schema import TABLES, create_tables
+from tests.boinc.standin.project import StandinProject, empty_tables
 from tests.places import ROOT
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
@@ -118,7 +117,7 @@ class MadeProject:
 
     @classmethod
     def make(cls, path: Path, server: Database) -> "MadeProject":
-        _empty(server)
+        empty_tables(server)
         standin = StandinProject.make(path, server)
         (path / "upload" / "vcdl_mark").unlink()
         url = standin.url
@@ -133,11 +132,7 @@ class MadeProject:
             source = _SIGN if name == "sign_executable" else _VERIFY
             program.write_text(source.format(python=sys.executable, repository=str(ROOT)))
             program.chmod(0o755)
-        connection = server.connect()
-        with connection.cursor() as cursor:
-            cursor.execute("DELETE FROM app")
-        connection.commit()
-        connection.close()
+        standin.execute("DELETE FROM app")
         return cls(standin, BoincDatabase(BoincProject.at(path)))
 
     @property
@@ -166,13 +161,3 @@ class MadeProject:
         text = (self.path / name).read_text()
         assert old in text
         (self.path / name).write_text(text.replace(old, new))
-
-
-def _empty(server: Database) -> None:
-    connection = server.connect()
-    create_tables(connection)
-    with connection.cursor() as cursor:
-        for table in TABLES:
-            cursor.execute(f"DELETE FROM `{table.name}`")
-    connection.commit()
-    connection.close()

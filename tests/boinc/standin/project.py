@@ -11,7 +11,7 @@ from typing import Any, Self
 from xml.sax.saxutils import escape
 
 from tests.boinc.standin.config import Database, ProjectConfig
-from tests.boinc.standin.schema import Connection, create_tables, insert, rows
+from tests.boinc.standin.schema import TABLES, Connection, change, create_tables, insert, rows
 from tests.boinc.standin.signing import SigningKey
 from tests.boinc.standin.tools import PROGRAMS, update_versions
 from tests.places import ROOT
@@ -110,6 +110,18 @@ class StandinProject:
             connection.commit()
             return row
 
+    def execute(self, sql: str, *values: object) -> None:
+        """Run a statement that changes rows."""
+        with closing(self.connect()) as connection:
+            connection.cursor().execute(sql, values)
+            connection.commit()
+
+    def change(self, table: str, row: int, **values: object) -> None:
+        """Set columns of the row with that id."""
+        with closing(self.connect()) as connection:
+            change(connection, table, row, **values)
+            connection.commit()
+
     def rows(self, sql: str, *values: object) -> list[dict[str, Any]]:
         """What a SELECT finds now."""
         with closing(self.connect()) as connection:
@@ -154,6 +166,15 @@ class StandinProject:
         )  # fmt: skip
         connection.commit()
         connection.close()
+
+
+def empty_tables(database: Database) -> None:
+    """Leave no row, which is much quicker than new tables."""
+    with closing(database.connect()) as connection:
+        create_tables(connection)
+        for table in TABLES:
+            connection.cursor().execute(f"DELETE FROM `{table.name}`")
+        connection.commit()
 
 
 def _free_port() -> int:

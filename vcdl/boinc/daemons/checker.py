@@ -129,14 +129,8 @@ class Checkers:
 
 def _validators(project: BoincProject) -> int:
     """How many script_validators of this machine may ask at once; at least 1. Raises GridError."""
-    here = socket.gethostname().split(".")[0]
-    return max(
-        1,
-        sum(
-            _SCRIPT in daemon.command and not daemon.disabled and (daemon.host or project.host) == here
-            for daemon in ServerConfig.at(project.path).daemons
-        ),
-    )
+    daemons = ServerConfig.at(project.path).daemons_here
+    return max(1, sum(_SCRIPT in daemon.command and not daemon.disabled for daemon in daemons))
 
 
 def main() -> ExitCode:

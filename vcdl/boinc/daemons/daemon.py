@@ -19,10 +19,10 @@ _LEVELS = {1: logging.ERROR, 2: logging.INFO, 3: logging.DEBUG, 4: logging.DEBUG
 
 
 class Rounds(Protocol):
-    """The work of a daemon."""
+    """The work of a daemon, over everything or for one job."""
 
     def run_once(self) -> bool:
-        """One round over everything; whether there was anything to do."""
+        """Make one round; returns whether there was anything to do."""
         ...
 
     def close(self) -> None: ...

@@ -51,22 +51,14 @@ class Evaluation:
             drop_weights(store, self._run.snapshots(store), stopped)
 
 
-class Evaluations:
-    """Goes round the open jobs."""
-
-    def __init__(self, project: BoincProject) -> None:
-        self._jobs = OpenJobs(project, Evaluation)
-
-    def run_once(self) -> bool:
-        return self._jobs.run_once()
-
-    def close(self) -> None:
-        self._jobs.close()
+def evaluations(project: BoincProject) -> OpenJobs:
+    """The rounds over the open jobs."""
+    return OpenJobs(project, Evaluation)
 
 
 def main() -> ExitCode:
     """Evaluate until told to end."""
-    return run_daemon("vcdl_evaluator", __doc__.partition("\n")[0], Evaluations, _IDLE_S)
+    return run_daemon("vcdl_evaluator", __doc__.partition("\n")[0], evaluations, _IDLE_S)
 
 
 if __name__ == "__main__":

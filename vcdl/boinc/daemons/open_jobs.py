@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from vcdl.boinc.grid.project_folder import BoincProject, not_readable
+from vcdl.boinc.daemons.daemon import Rounds
+from vcdl.boinc.grid.project_folder import RESULTS_WAIT, BoincProject, Identity, advised, identity_of
 from vcdl.client.resources import is_out_of_memory
 from vcdl.errors import GridUnavailable, Unavailable, VcdlError
 from vcdl.errors.backoff import Attempts
@@ -17,42 +18,28 @@ _AFTER_A_BUG_S = 30.0
 _log = logging.getLogger("vcdl.jobs")
 
 
-class JobService(Protocol):
-    """A daemon's work for one job."""
-
-    def run_once(self) -> bool:
-        """Make one round; returns whether there was anything to do."""
-        ...
-
-    def close(self) -> None: ...
-
-
 def open_runs(project: BoincProject) -> list[RunFolder]:
     """The folders of the submitted jobs that have no results yet, sorted by name. Raises GridError."""
-    try:
+    with advised(project.runs_folder, RESULTS_WAIT):
         if not project.runs_folder.is_dir():
             return []
         folders = (RunFolder(path) for path in sorted(project.runs_folder.iterdir()))
         return [folder for folder in folders if folder.prepared_file.exists() and not is_finished(folder)]
-    except OSError as error:
-        raise not_readable(project.runs_folder, error) from error
 
 
 @dataclass
 class _Job:
-    part: JobService | None = None
+    part: Rounds | None = None
     attempts: Attempts = field(default_factory=Attempts)
-    stamp: tuple[int, int] | None = None
+    stamp: Identity | None = None
     """The state of the job's file when the part was put together."""
 
 
-def _stamp(folder: RunFolder) -> tuple[int, int] | None:
+def _stamp(folder: RunFolder) -> Identity | None:
     """The state of a job's file; None if unreadable; opening the job reports why."""
-    try:
-        found = folder.job_file.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns
+    with suppress(OSError):
+        return identity_of(folder.job_file)
+    return None
 
 
 class OpenJobs:
@@ -61,7 +48,7 @@ class OpenJobs:
     def __init__(
         self,
         project: BoincProject,
-        put_together: Callable[[RunFolder], JobService],
+        put_together: Callable[[RunFolder], Rounds],
         runs: Callable[[BoincProject], list[RunFolder]] = open_runs,
     ) -> None:
         """`runs`: the folders to serve, those of the open jobs or others."""

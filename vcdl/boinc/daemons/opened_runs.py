@@ -3,15 +3,13 @@
 from collections import OrderedDict
 
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.project_folder import BoincProject, Identity, identity_of
 from vcdl.errors import unreadable
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 
 _KEPT = 16
 """Runs that stay open."""
-
-_Stamp = tuple[tuple[int, int, int], ...]
 
 
 class OpenedRuns:
@@ -20,7 +18,7 @@ class OpenedRuns:
     def __init__(self, project: BoincProject) -> None:
         self.project = project
         self.database = BoincDatabase(project)
-        self._opened: OrderedDict[RunFolder, tuple[_Stamp, Run]] = OrderedDict()
+        self._opened: OrderedDict[RunFolder, tuple[tuple[Identity, ...], Run]] = OrderedDict()
 
     def of(self, folder: RunFolder) -> Run:
         """The run in a folder as its files are now. Raises RunFolderError, JobError, FileUnavailable."""
@@ -39,12 +37,11 @@ class OpenedRuns:
         self.database.close()
 
 
-def _stamp(folder: RunFolder) -> _Stamp:
+def _stamp(folder: RunFolder) -> tuple[Identity, ...]:
     """The identity of the run's files; () when one is missing. Raises FileUnavailable."""
     try:
-        found = [path.stat() for path in (folder.job_file, folder.prepared_file)]
+        return tuple(map(identity_of, (folder.job_file, folder.prepared_file)))
     except FileNotFoundError:
         return ()
     except OSError as error:
         raise unreadable(folder.path, error) from error
-    return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)

@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcdl.boinc.daemons.daemon import add_project_option
-from vcdl.boinc.daemons.late_upload import is_applied, record_superseded
 from vcdl.boinc.daemons.opened_runs import OpenedRuns
+from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.results import host_name, host_of, mark_lost, result_name, workunit_and_result
 from vcdl.errors import GridError, VcdlError, WorkunitError
 from vcdl.errors.refusal import Refusal, Refused
-from vcdl.journal.events import ResultRefused
+from vcdl.journal.events import ResultRefused, UpdateApplied, UpdateSuperseded
 from vcdl.run.run import Run
 from vcdl.wire.workunit import WorkunitName
 
@@ -86,11 +86,11 @@ def _verdict(runs: OpenedRuns, file: Path) -> Verdict:
         return refused(f"{file.name}: there is no job {name.job} in this project (any more)")
     project.check_uploads()
     run = runs.of(folder)
-    is_late = is_applied(run, workunit)
+    is_late = _is_applied(run, workunit)
     reason = _refused(run, file, workunit, is_late=is_late)
     if reason is None:
         if is_late:
-            record_superseded(run, runs.database, file, workunit)
+            _record_superseded(run, runs.database, file, workunit)
         return Verdict(ACCEPTED)
     if reason.refusal is Refusal.NO_FILE:
         mark_lost(runs.database, result_name(file))
@@ -136,6 +136,26 @@ def _refused(run: Run, file: Path, workunit: str, *, is_late: bool) -> Refused |
     except Refused as refused:
         return refused
     return None
+
+
+def _is_applied(run: Run, workunit: str) -> bool:
+    """Whether an update of the workunit's subtask is in the weights. Raises JournalError."""
+    with closing(run.journal()) as journal:
+        return journal.find(UpdateApplied.key_of(WorkunitName.parse(workunit).subtask)) is not None
+
+
+def _record_superseded(run: Run, database: BoincDatabase, file: Path, workunit: str) -> None:
+    """Record a valid upload of an applied subtask that the assimilator will not see: it sees each workunit's canonical
+    result only. Raises GridError, JournalError.
+    """
+    rows = database.execute(
+        "SELECT r.id, r.hostid, w.canonical_resultid FROM result r JOIN workunit w ON w.id = r.workunitid"
+        " WHERE r.name = %s",
+        result_name(file),
+    )
+    if rows and rows[0][2] not in (0, rows[0][0]):
+        with closing(run.journal()) as journal:
+            journal.append(UpdateSuperseded(workunit, file.stat().st_size, host_name(rows[0][1])))
 
 
 def main() -> int:

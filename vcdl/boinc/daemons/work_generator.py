@@ -14,7 +14,7 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.grid import BoincGrid, clear_job
 from vcdl.boinc.grid.host_care import HostCare
 from vcdl.boinc.grid.manifest import Manifests
-from vcdl.boinc.grid.project_folder import BoincProject, not_readable
+from vcdl.boinc.grid.project_folder import RESULTS_WAIT, BoincProject, advised
 from vcdl.boinc.grid.results import host_number
 from vcdl.boinc.project.jobs_page import JobsPage
 from vcdl.boinc.runtime.published import most_bytes
@@ -215,11 +215,9 @@ class Clearing:
 
 def left_staged(project: BoincProject) -> list[RunFolder]:
     """The folders of finished jobs that still have something in download/. Raises GridError."""
-    try:
+    with advised(project.runs_folder, RESULTS_WAIT):
         folders = (project.run_folder(job) for job in sorted(Manifests(project).jobs()))
         return [folder for folder in folders if is_finished(folder)]
-    except OSError as error:
-        raise not_readable(project.runs_folder, error) from error
 
 
 class WorkGenerators:

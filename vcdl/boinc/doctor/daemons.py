@@ -1,6 +1,5 @@
 """Checks of the daemons, and of the shared memory through which the feeder hands tasks to the scheduler."""
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,14 +14,8 @@ _ANSWERS_WITHIN_S = 10.0
 
 def daemons(installation: Installation) -> Iterator[Finding]:
     """The daemons of this machine, which must run."""
-    here = socket.gethostname().split(".")[0]
-    mine = [
-        each
-        for each in installation.config.daemons
-        if (each.host or installation.project.host) == here and each.command
-    ]
     down, running = [], []
-    for daemon in mine:
+    for daemon in installation.config.daemons_here:
         if daemon.disabled:
             yield warning(f"{daemon.name} is disabled in config.xml", "remove <disabled> there, then bin/start")
         elif not is_running(installation.project, daemon):

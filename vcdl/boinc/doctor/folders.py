@@ -9,6 +9,7 @@ from pathlib import Path
 
 from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
 from vcdl.boinc.doctor.installation import Installation
+from vcdl.boinc.grid.project_folder import user_named
 
 _WEB_USERS = ("www-data", "apache", "http", "nginx")
 _GIVEN_BY_CONFIG = "httpd_user"
@@ -146,14 +147,6 @@ def group_of(path: Path) -> str:
 def user_of(path: Path) -> str:
     """The name of a file's owner."""
     return user_named(path.stat().st_uid)
-
-
-def user_named(uid: int) -> str:
-    """The name of a user, the number where there is none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _has(path: Path, user: pwd.struct_passwd, rights: int) -> bool:

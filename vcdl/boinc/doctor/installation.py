@@ -27,5 +27,4 @@ class Installation:
         return f"vcdl project install --project-dir {self.path}"
 
     def shown(self, path: Path) -> str:
-        """A path relative to the project's folder, if it lies below."""
-        return str(path.relative_to(self.path)) if path.is_relative_to(self.path) else str(path)
+        return self.project.shown(path)

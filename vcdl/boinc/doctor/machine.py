@@ -1,13 +1,12 @@
 """Checks of the machine and the user."""
 
 import os
-import socket
 from collections.abc import Iterator
 
 from vcdl.boinc.doctor.finding import Finding, failed, ok, warning
-from vcdl.boinc.doctor.folders import user_named
 from vcdl.boinc.doctor.installation import Installation
 from vcdl.boinc.grid.disk_room import GO_ON_BYTES, free_by_folder, least_bytes
+from vcdl.boinc.grid.project_folder import this_machine, user_named
 
 _GIB = 1 << 30
 _LITTLE_BYTES = 5 * _GIB
@@ -30,7 +29,7 @@ def user(installation: Installation) -> Iterator[Finding]:
 
 def host_name(installation: Installation) -> Iterator[Finding]:
     """The host name: bin/start starts no daemon, almost silently, unless <host> is this machine's short name."""
-    here, configured = socket.gethostname().split(".")[0], installation.project.host
+    here, configured = this_machine(), installation.project.host
     if configured == here:
         yield ok(here)
     else:

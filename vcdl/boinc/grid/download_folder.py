@@ -10,12 +10,11 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcdl.boinc.grid.project_folder import BoincProject
-from vcdl.errors import GridError
+from vcdl.boinc.grid.project_folder import BoincProject, advised
 from vcdl.files.atomic import atomic_write, final_name, is_leftover
 
 _FILE_MODE = 0o644
@@ -74,12 +73,8 @@ class DownloadFolder:
         """Bytes that a client downloads for the file; 0 when it is gone."""
         path = self._project.download_path(name)
         for each in (path.with_name(f"{name}.gz"), path):
-            try:
+            with _explained(each), suppress(FileNotFoundError):
                 return each.stat().st_size
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise _explanation(each, error) from error
         return 0
 
     def remove(self, name: str) -> None:
@@ -152,15 +147,5 @@ def _compress(source: Path, target: Path) -> None:
         shutil.copyfileobj(plain, packed)
 
 
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise _explanation(path, error) from error
-
-
-def _explanation(path: Path, error: OSError) -> GridError:
-    return GridError(
-        f"{path}: {error.strerror or error}; free some space, or mend the rights: it must belong to the project's user"
-    )
+def _explained(path: Path) -> AbstractContextManager[None]:
+    return advised(path, "free some space, or mend the rights: it must belong to the project's user")

@@ -3,8 +3,8 @@
 import math
 import time
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from vcdl.boinc.grid.client_rows import ClientRows, Sending
@@ -16,7 +16,7 @@ from vcdl.boinc.grid.kept_work import KeptWork
 from vcdl.boinc.grid.manifest import Manifest
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.publication import Publication
-from vcdl.boinc.grid.results import host_name, output_file
+from vcdl.boinc.grid.results import has_arrived, host_name
 from vcdl.boinc.grid.second_copies import SecondCopies
 from vcdl.boinc.grid.staging import TEMPLATE_WITH_FROZEN, Staging
 from vcdl.boinc.grid.supply import JobStock, Marks, marks, missing_running, missing_to_half, open_wanted
@@ -86,7 +86,7 @@ class BoincGrid(Grid):
         return events
 
     def cancel(self, workunits: Collection[str]) -> None:
-        self._rows.cancel(workunits, self._has_arrived)
+        self._rows.cancel(workunits, partial(has_arrived, self._project))
 
     def refresh(self) -> None:
         self._rows.hurry_ended()
@@ -145,7 +145,7 @@ class BoincGrid(Grid):
 
     def clear(self, *, forget_on_clients: bool) -> None:
         """Remove an ended or paused job here, and with `forget_on_clients` on the clients, too."""
-        self._rows.cancel_all(self._has_arrived)
+        self._rows.cancel_all(partial(has_arrived, self._project))
         self._copies.clear()
         self._kept.clear()
         if forget_on_clients:
@@ -217,11 +217,6 @@ class BoincGrid(Grid):
         had = key in self._has or self._clients.had(sending, file, is_sticky=True)
         self._has.add(key)
         return had
-
-    def _has_arrived(self, description: bytes | str) -> bool:
-        with suppress(GridError):
-            return self._project.upload_path(output_file(description)).is_file()
-        return False
 
     def _forget_on_clients(self, manifest: Manifest) -> None:
         sent = self._clients.sticky_hosts(self._settings.job)

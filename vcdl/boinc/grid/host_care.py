@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from vcdl.boinc.grid.boinc_key import BoincKey
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.project_folder import BoincProject, advised
 from vcdl.boinc.grid.rest import SAME_MINUTE_S, End, Ended, Rest, Rests
 from vcdl.boinc.grid.results import TRANSFER_FAILED, host_name
 from vcdl.boinc.grid.workunit_rows import CANCELLED, CLIENT_ERROR, INVALID, NO_REPLY, OVER, SUCCESS, VALIDATE_ERROR
@@ -153,11 +153,8 @@ def read_rests(project: BoincProject) -> Rests:
 def write_rests(project: BoincProject, rests: Rests) -> None:
     """Keep who rests. Raises GridError."""
     path = rests_file(project)
-    try:
-        with atomic_write(path) as target:
-            target.write_bytes(_reader().dump_json(rests, indent=1))
-    except OSError as error:
-        raise GridError(f"{path}: {error.strerror or error}; who rests cannot be kept") from error
+    with advised(path, "who rests cannot be kept"), atomic_write(path) as target:
+        target.write_bytes(_reader().dump_json(rests, indent=1))
 
 
 @cache

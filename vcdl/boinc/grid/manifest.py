@@ -12,7 +12,7 @@ from typing import Self
 from pydantic import TypeAdapter
 
 from vcdl.boinc.grid.download_folder import Content, writing
-from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.grid.project_folder import RUN_AS_USER, BoincProject, Identity, advised, identity_of
 from vcdl.errors import GridError
 from vcdl.files.atomic import sweep
 from vcdl.files.lock import locked
@@ -61,37 +61,21 @@ def _reader() -> TypeAdapter[Manifest]:
     return TypeAdapter(Manifest)
 
 
-@dataclass(frozen=True)
-class _Stamp:
-    """Identity of a written file, to notice its replacement: each is written under another name, and then renamed."""
-
-    inode: int
-    modified_ns: int
-    size_bytes: int
-
-    @classmethod
-    def of(cls, path: Path) -> Self:
-        found = path.stat()
-        return cls(found.st_ino, found.st_mtime_ns, found.st_size)
-
-
 class Manifests:
     """The manifests of all open jobs of a project. All calls may raise GridError."""
 
     def __init__(self, project: BoincProject) -> None:
         self._folder = project.manifests
-        self._read: dict[str, tuple[_Stamp, Manifest]] = {}
+        self._read: dict[str, tuple[Identity, Manifest]] = {}
         """Manifests by file, with the file's identity: a manifest names every shard, and each subtask asks it."""
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """One process at a time stages or removes; its end frees the lock."""
-        try:
+        with advised(self._folder, RUN_AS_USER):
             self._folder.mkdir(parents=True, exist_ok=True)
             with locked(self._folder / "lock"):
                 yield
-        except OSError as error:
-            raise GridError(f"{self._folder}: {error.strerror or error}; run as the project's user") from error
 
     def jobs(self) -> set[str]:
         """Jobs that have staged something and were not cleared."""
@@ -99,23 +83,23 @@ class Manifests:
 
     def read(self, job: str) -> Manifest | None:
         path = self._path(job)
-        try:
-            stamp = _Stamp.of(path)
-            if (known := self._read.get(job)) is not None and known[0] == stamp:
-                return known[1]
-            manifest = Manifest.from_json(path.read_text())
-            self._read[job] = stamp, manifest
-            return manifest
-        except FileNotFoundError:
-            self._read.pop(job, None)
-            return None
-        except OSError as error:
-            raise GridError(f"{path}: {error.strerror or error}; run as the project's user") from error
-        except ValueError as error:
-            what = " ".join(str(error).split())[:300]
-            raise GridError(
-                f"{path} is damaged ({what}): remove it; vcdl_*.* files in download/ that no job needs may stay behind"
-            ) from error
+        with advised(path, RUN_AS_USER):
+            try:
+                stamp = identity_of(path)
+                if (known := self._read.get(job)) is not None and known[0] == stamp:
+                    return known[1]
+                manifest = Manifest.from_json(path.read_text())
+            except FileNotFoundError:
+                self._read.pop(job, None)
+                return None
+            except ValueError as error:
+                what = " ".join(str(error).split())[:300]
+                raise GridError(
+                    f"{path} is damaged ({what}): remove it; vcdl_*.* files in download/ that no job needs may stay "
+                    "behind"
+                ) from error
+        self._read[job] = stamp, manifest
+        return manifest
 
     def write(self, job: str, manifest: Manifest) -> None:
         """The lock must be held."""
@@ -125,10 +109,8 @@ class Manifests:
 
     def remove(self, job: str) -> None:
         path = self._path(job)
-        try:
+        with advised(path, RUN_AS_USER):
             path.unlink(missing_ok=True)
-        except OSError as error:
-            raise GridError(f"{path}: {error.strerror or error}; run as the project's user") from error
 
     def others(self, job: str) -> dict[str, Manifest]:
         """The manifests of the other jobs."""

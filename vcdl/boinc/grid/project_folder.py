@@ -5,6 +5,8 @@ import os
 import pwd
 import socket
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -81,12 +83,11 @@ class BoincProject:
     @property
     def has_runs(self) -> bool:
         """Whether any job is visible. If not, none was submitted, or their disk is not mounted. Raises GridError."""
-        try:
-            return any(self.runs_folder.iterdir())
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as error:
-            raise not_readable(self.runs_folder, error) from error
+        with advised(self.runs_folder, RESULTS_WAIT):
+            try:
+                return any(self.runs_folder.iterdir())
+            except (FileNotFoundError, NotADirectoryError):
+                return False
 
     @property
     def upload_mark(self) -> Path:
@@ -117,10 +118,14 @@ class BoincProject:
         """Raises GridError unless this process' files would belong to the project's user."""
         owner = self.path.stat().st_uid
         if owner != os.geteuid():
-            name = pwd.getpwuid(owner).pw_name if _has_name(owner) else str(owner)
+            name = user_named(owner)
             raise GridError(
                 f"{self.path} belongs to {name}: run this as {name}, for example with `sudo -u {name} vcdl …`"
             )
+
+    def shown(self, path: Path) -> str:
+        """A path relative to the project's folder, if it lies below."""
+        return str(path.relative_to(self.path)) if path.is_relative_to(self.path) else str(path)
 
     def download_path(self, name: str) -> Path:
         """Path of a physical file that clients download."""
@@ -180,19 +185,38 @@ def _fanout(text: str) -> int:
     return fanout
 
 
-def not_readable(path: Path, error: OSError) -> GridError:
-    """The error for a file that this machine cannot read: the read is repeated."""
-    return GridError(
-        f"{path}: {error.strerror or error}; mend the disk, the rights or the mount: results wait until then"
-    )
+Identity = tuple[int, int, int]
+RUN_AS_USER = "run as the project's user"
+RESULTS_WAIT = "mend the disk, the rights or the mount: results wait until then"
+"""The advice where this machine cannot read a file: the read is repeated."""
 
 
-def _has_name(user: int) -> bool:
+@contextmanager
+def advised(path: Path, advice: str) -> Iterator[None]:
+    """Turn an OSError of the block into a GridError with advice."""
     try:
-        pwd.getpwuid(user)
+        yield
+    except OSError as error:
+        raise GridError(f"{path}: {error.strerror or error}; {advice}") from error
+
+
+def identity_of(path: Path) -> Identity:
+    """The identity of a file, to notice its replacement under the same name. Raises OSError."""
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def user_named(uid: int) -> str:
+    """The name of a user, the number where there is none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return False
-    return True
+        return str(uid)
+
+
+def this_machine() -> str:
+    """The short name by which BOINC knows this machine."""
+    return socket.gethostname().split(".")[0]
 
 
 def _needed(config: dict[str, str], key: str, path: Path) -> str:

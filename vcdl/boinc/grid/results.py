@@ -8,11 +8,11 @@ import stat
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.project_folder import BoincProject, not_readable
+from vcdl.boinc.grid.project_folder import RESULTS_WAIT, BoincProject, advised
 from vcdl.boinc.grid.workunit_rows import CANCELLED, DONE, READY, of_job
 from vcdl.errors import GridError
 from vcdl.files.atomic import whole_file
@@ -141,14 +141,14 @@ class BoincResults(Results):
         description, host, received_s = rows[0]
         try:
             path = self._project.upload_path(output_file(description))
-            found = path.lstat()
         except GridError as error:
             return GaveUp(name, f"its upload cannot be used: {error}")
-        except FileNotFoundError as error:
-            self._project.check_uploads()
-            return GaveUp(name, f"its upload cannot be used: {error}", cancelled=True)  # it was there when checked
-        except OSError as error:
-            raise not_readable(path, error) from error
+        with advised(path, RESULTS_WAIT):
+            try:
+                found = path.lstat()
+            except FileNotFoundError as error:
+                self._project.check_uploads()
+                return GaveUp(name, f"its upload cannot be used: {error}", cancelled=True)  # it was there when checked
         if not stat.S_ISREG(found.st_mode):
             return GaveUp(name, f"its upload cannot be used: {path.name} is no file")
         return Uploaded(name, path, found.st_size, host_name(host), float(received_s))
@@ -201,6 +201,13 @@ def output_file(xml_doc_in: bytes | str) -> str:
         if reference.findtext("open_name", "").strip() == OUTPUT_FILE:
             return reference.findtext("file_name", "").strip()
     raise GridError(f"the description of its result names no {OUTPUT_FILE}")
+
+
+def has_arrived(project: BoincProject, description: bytes | str) -> bool:
+    """Whether the upload of a result with this description is here."""
+    with suppress(GridError):
+        return project.upload_path(output_file(description)).is_file()
+    return False
 
 
 def conclude_orphans(project: BoincProject, database: BoincDatabase, open_jobs: Collection[str]) -> int:

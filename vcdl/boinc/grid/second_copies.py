@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from statistics import mean
 
@@ -68,15 +68,6 @@ class _Workunit:
         return bool(self.running) and not self.unsent and not self.come and self.results < self.most
 
 
-@dataclass(frozen=True)
-class _Hosts:
-    """The hosts at work."""
-
-    usual_s: dict[int, float | None]
-    """Host → its usual turnaround; None: not known."""
-    banned: frozenset[int]
-
-
 class SecondCopies:
     """Looks after the subtasks of one job that hosts have; all calls may raise GridUnavailable or GridError."""
 
@@ -101,10 +92,10 @@ class SecondCopies:
         workunits = self._open()
         if not workunits:
             return
-        hosts = self._hosts(turnarounds, now)
-        self._give_up(workunits, hosts, now)
+        usual_s = self._usual_s(turnarounds, now)
+        self._give_up(workunits, usual_s.keys(), now)
         if self.lateness is not None:
-            self._ask(workunits, hosts, self.lateness, now, queue_empty=queue_empty)
+            self._ask(workunits, usual_s, self.lateness, now, queue_empty=queue_empty)
 
     def clear(self) -> None:
         """Ask nobody any more, as the job has ended or pauses."""
@@ -143,7 +134,8 @@ class SecondCopies:
             found.setdefault(number, _Workunit(number, name, most)).add(*map(int, result))
         return [workunit for workunit in found.values() if workunit.hosts]
 
-    def _hosts(self, turnarounds: Iterable[tuple[int, float]], now: int) -> _Hosts:
+    def _usual_s(self, turnarounds: Iterable[tuple[int, float]], now: int) -> dict[int, float | None]:
+        """The usual turnaround of each host at work; None: not known."""
         rows = self._database.execute(
             "SELECT id, max_results_day FROM host WHERE rpc_time > %s AND %s IN (0, userid)",
             now - _ACTIVE_S, self._account or 0,
@@ -151,21 +143,26 @@ class SecondCopies:
         took_s: dict[int, list[float]] = defaultdict(list)
         for host, seconds in turnarounds:
             took_s[host].append(seconds)
-        usual_s = {int(host): mean(took_s[host]) if host in took_s else None for host, most in rows if most != BANNED}
-        return _Hosts(usual_s, banned_hosts(self._database))
+        return {int(host): mean(took_s[host]) if host in took_s else None for host, most in rows if most != BANNED}
 
     # -- changing
 
     def _ask(
-        self, workunits: Sequence[_Workunit], hosts: _Hosts, lateness: Lateness, now: int, *, queue_empty: bool
+        self,
+        workunits: Sequence[_Workunit],
+        at_work: Mapping[int, float | None],
+        lateness: Lateness,
+        now: int,
+        *,
+        queue_empty: bool,
     ) -> None:
-        asked = self._asked()
+        asked, banned = self._asked(), banned_hosts(self._database)
         waiting = {one.name: one for one in workunits if one.waits_for_hosts and one.id not in asked}
-        usual_s = {str(host): took_s for host, took_s in hosts.usual_s.items()}
+        usual_s = {str(host): took_s for host, took_s in at_work.items()}
         out = [
             Out(
                 name,
-                math.inf if one.running.keys() <= hosts.banned else now - max(one.running.values()),
+                math.inf if one.running.keys() <= banned else now - max(one.running.values()),
                 frozenset(map(str, one.hosts)),
             )
             for name, one in waiting.items()
@@ -216,9 +213,8 @@ class SecondCopies:
                 ids, INIT,
             )  # fmt: skip
 
-    def _give_up(self, workunits: Sequence[_Workunit], hosts: _Hosts, now: int) -> None:
+    def _give_up(self, workunits: Sequence[_Workunit], at_work: Set[int], now: int) -> None:
         """Give up workunits that wait for a host that has not had them, where every host at work has."""
-        at_work = hosts.usual_s.keys()
         stuck = [
             one
             for one in workunits

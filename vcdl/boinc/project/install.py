@@ -29,10 +29,10 @@ def install(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
     for file in plan.new_files:
         is_new = not file.path.exists()
         files.write(file.path, file.content, file.mode or files.FILE_MODE)
-        yield f"{'wrote' if is_new else 'renewed'} {_shown(plan, file.path)}"
+        yield f"{'wrote' if is_new else 'renewed'} {plan.project.shown(file.path)}"
     for path in plan.not_kept:
         files.delete(path)
-        yield f"removed {_shown(plan, path)}"
+        yield f"removed {plan.project.shown(path)}"
     *first, config = plan.edits
     for edit in first:
         yield from _edit(plan, edit.path, edit.now, edit.after)
@@ -43,7 +43,7 @@ def install(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
 def _edit(plan: InstallPlan, path: Path, now: bytes | None, after: bytes) -> Iterator[str]:
     if now != after:
         files.write(path, after)
-        yield f"{'wrote' if now is None else 'edited'} {_shown(plan, path)}"
+        yield f"{'wrote' if now is None else 'edited'} {plan.project.shown(path)}"
 
 
 def _set_up_app(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
@@ -63,8 +63,8 @@ def _set_up_app(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
         now = {(each.number, each.key) for each in rows.published_versions(database, app) if each.is_ours}
         for folder, variant in plan.unpublished.items():
             if (plan.number, variant.key) not in now:
-                raise GridError(f"bin/update_versions did not publish {_shown(plan, folder)}: {last_words(said)}")
-            yield f"signed and published {_shown(plan, folder)}"
+                raise GridError(f"bin/update_versions did not publish {plan.project.shown(folder)}: {last_words(said)}")
+            yield f"signed and published {plan.project.shown(folder)}"
     for versions, deprecated in ((plan.to_deprecate, True), (plan.to_offer, False)):
         for version in versions:
             rows.set_deprecated(database, version, deprecated)
@@ -75,20 +75,21 @@ def _set_up_app(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
 
 def preview(plan: InstallPlan) -> Iterator[str]:
     """The changes of an install as lines, without passwords."""
+    shown = plan.project.shown
     for edit in plan.edited:
-        name = _shown(plan, edit.path)
+        name = shown(edit.path)
         old, new = ((content or b"").decode(errors="replace").splitlines() for content in (edit.now, edit.after))
         yield from map(_masked, difflib.unified_diff(old, new, name if edit.now else "/dev/null", name, lineterm=""))
     for file in plan.new_files:
         state = "changed" if file.path.exists() else "new file"
-        yield f"{state}: {_shown(plan, file.path)}{' (not shown: it may hold a password)' if file.is_secret else ''}"
+        yield f"{state}: {shown(file.path)}{' (not shown: it may hold a password)' if file.is_secret else ''}"
     for folder, variant in plan.unpublished.items():
         yield (
-            f"new files: {_shown(plan, folder)}/ and, signed, in {_shown(plan, plan.project.download_dir)}/: "
+            f"new files: {shown(folder)}/ and, signed, in {shown(plan.project.download_dir)}/: "
             + ", ".join(name for name in plan.client.contents_of(variant) if name != "version.xml")
         )
     for path in plan.not_kept:
-        yield f"remove {_shown(plan, path)}"
+        yield f"remove {shown(path)}"
     if not plan.app_is_set:
         settings = ", ".join(f"{column} = {value}" for column, value in rows.APP_SETTINGS.items())
         yield f"{'new row' if plan.app is None else 'row'} in app: {APP}, {settings}"
@@ -101,8 +102,3 @@ def preview(plan: InstallPlan) -> Iterator[str]:
 
 def _masked(line: str) -> str:
     return _SECRET.sub(r"\1***\3", line)
-
-
-def _shown(plan: InstallPlan, path: Path) -> str:
-    root = plan.project.path
-    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)

@@ -155,9 +155,7 @@ def service_command(config: ServerConfig, port: int | None) -> str:
 
 
 def _check_project(project: BoincProject, config: ServerConfig) -> None:
-    owner = (project.path / "config.xml").stat().st_uid
-    if os.geteuid() != owner:
-        raise GridError(f"{project.path} belongs to user {owner}: run this as that user, as BOINC's own programs")
+    project.check_user()
     missing = [name for name in _PROGRAMS if not os.access(project.bin / name, os.X_OK)]
     if missing:
         raise GridError(f"bin/ lacks {', '.join(missing)}: bring the project up to date with BOINC's tools/upgrade")

@@ -1,6 +1,5 @@
 """The running daemons of a project, by the pid files that bin/start writes."""
 
-import socket
 from pathlib import Path
 
 from vcdl.boinc.grid.database import opened_project
@@ -35,15 +34,8 @@ def is_running(project: BoincProject, daemon: Daemon) -> bool:
 
 def down(project: BoincProject) -> list[str]:
     """The daemons of this machine that should run, and do not. Raises GridError."""
-    here = socket.gethostname().split(".")[0]
-    return [
-        daemon.name
-        for daemon in ServerConfig.at(project.path).daemons
-        if daemon.command
-        and not daemon.disabled
-        and (daemon.host or project.host) == here
-        and not is_running(project, daemon)
-    ]
+    daemons = ServerConfig.at(project.path).daemons_here
+    return [daemon.name for daemon in daemons if not daemon.disabled and not is_running(project, daemon)]
 
 
 def troubles(project_dir: Path) -> list[str]:

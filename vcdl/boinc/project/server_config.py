@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from vcdl.boinc.grid.project_folder import this_machine
 from vcdl.boinc.project import files
 from vcdl.errors import GridError
 
@@ -59,6 +60,12 @@ class ServerConfig:
             settings=settings,
             daemons=tuple(Daemon.of(element) for element in root.iterfind("daemons/daemon")),
         )
+
+    @property
+    def daemons_here(self) -> list["Daemon"]:
+        """The daemons of this machine, with disabled ones."""
+        project_host = self.settings.get("host", "")
+        return [each for each in self.daemons if each.command and (each.host or project_host) == this_machine()]
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,9 @@ class Removal:
         if self.open_workunits:
             yield f"cancel {self.open_workunits} open workunits"
         for each in self.restored:
-            yield f"{'restore' if each.before is not None else 'remove'} {self._shown(each.path)}"
+            yield f"{'restore' if each.before is not None else 'remove'} {self.project.shown(each.path)}"
         for path in self.files:
-            yield f"remove {self._shown(path)}"
+            yield f"remove {self.project.shown(path)}"
         if self.app is not None:
             yield (
                 "delete the app's rows from the database, with all its workunits and results"
@@ -99,7 +99,7 @@ class Removal:
                 files.delete(each.path)
             else:
                 files.write(each.path, each.before)
-            yield f"{'restored' if each.before is not None else 'removed'} {self._shown(each.path)}"
+            yield f"{'restored' if each.before is not None else 'removed'} {self.project.shown(each.path)}"
         yield from self._give_up_jobs(database)
         if self.app is not None:
             if self.delete_rows:
@@ -113,7 +113,7 @@ class Removal:
             tell_feeder(self.project)
         for path in self.files:
             files.delete(path)
-            yield f"removed {self._shown(path)}"
+            yield f"removed {self.project.shown(path)}"
         self._remove_empty_folders()
         if self.runs:
             yield f"kept vcdl/runs with {self.runs} jobs: they are yours to delete (--delete-runs)"
@@ -137,10 +137,6 @@ class Removal:
             with suppress(OSError):  # it contains something that is not ours
                 folder.rmdir()
 
-    def _shown(self, path: Path) -> str:
-        root = self.project.path
-        return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
-
 
 def plan_removal(
     project: BoincProject, database: BoincDatabase, *, force: bool, delete_runs: bool, delete_rows: bool = False
@@ -151,8 +147,7 @@ def plan_removal(
         raise GridError(
             f"VCDL is not installed in {project.path} (there is no vcdl/install/record.json): nothing to do"
         )
-    if os.geteuid() != (owner := (project.path / "config.xml").stat().st_uid):
-        raise GridError(f"{project.path} belongs to user {owner}: run this as that user, as BOINC's own programs")
+    project.check_user()
     refusals = []
     if running := wait_for_our_daemons(project):
         stopped = "bin/stop has told them to end, and they complete their round: try again in a minute"

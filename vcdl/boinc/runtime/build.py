@@ -30,7 +30,7 @@ class BuildOrder:
 
 def build_runtime(order: BuildOrder, output: Path) -> Iterator[str | RuntimeFile]:
     """Make the archive; yields a line for each step, and the file at the end. Raises VcdlError."""
-    if order.gpu and order.platform.markers["sys_platform"] != "linux":
+    if order.gpu and order.platform.system != "linux":
         raise GridError(f"there are no CUDA wheels for {order.platform.name}: --gpu is for Linux")
     with tempfile.TemporaryDirectory(prefix="vcdl-runtime-", dir=output.parent) as place:
         scratch = Path(place)
@@ -80,7 +80,7 @@ def _manifest(order: BuildOrder, folder: Path, minor: str, versions: dict[str, s
         packages=versions,
         folder=order.platform.packages(minor).as_posix(),
         processor_needs=order.platform.processor_needs,
-        glibc=content.glibc_of(folder) if order.platform.markers["sys_platform"] == "linux" else "",
+        glibc=content.glibc_of(folder) if order.platform.system == "linux" else "",
         python_bytes=total - packages_bytes,
         packages_bytes=packages_bytes,
     )

@@ -23,9 +23,7 @@ LD_LIBRARY_PATH="$here/../lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}" exec "$her
 
 def runs_here(platform: Platform) -> bool:
     """Whether programs of the platform run on this machine."""
-    return (
-        platform.markers["sys_platform"] == sys.platform and platform.markers["platform_machine"] == machine.machine()
-    )
+    return (platform.system, platform.machine) == (sys.platform, machine.machine())
 
 
 def unpack_python(archive: Path, platform: Platform, folder: Path) -> str:

@@ -1,6 +1,6 @@
 """The platforms of volunteers' machines: their names for BOINC and for wheels, and the places of files in a runtime."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from vcdl.errors import GridError
@@ -13,8 +13,9 @@ class Platform:
     name: str
     boinc: str
     """Its name in BOINC's table of platforms."""
-    markers: dict[str, str] = field(hash=False)
-    """Its environment markers (PEP 508) without Python's version."""
+    system: str
+    """As Python's sys.platform has it."""
+    machine: str
     wheels: str
     """Its wheels, by uv's name. On Linux for glibc 2.28 or older: Debian 10, RHEL 8, Ubuntu 20.04 and later."""
     program: PurePosixPath
@@ -25,11 +26,11 @@ class Platform:
     @property
     def wheel_variables(self) -> dict[str, str]:
         """Variables for uv: the oldest macOS."""
-        return {"MACOSX_DEPLOYMENT_TARGET": "12.0"} if self.markers["sys_platform"] == "darwin" else {}
+        return {"MACOSX_DEPLOYMENT_TARGET": "12.0"} if self.system == "darwin" else {}
 
     @property
     def is_windows(self) -> bool:
-        return self.markers["sys_platform"] == "win32"
+        return self.system == "win32"
 
     def library(self, minor: str) -> PurePosixPath:
         """The folder of Python's own modules; `minor`: 3.12, for example."""
@@ -40,15 +41,12 @@ class Platform:
         return self.library(minor) / "site-packages"
 
 
-def _markers(sys_platform: str, machine: str, system: str, os_name: str) -> dict[str, str]:
-    return {"sys_platform": sys_platform, "platform_machine": machine, "platform_system": system, "os_name": os_name}
-
-
 PLATFORMS = (
     Platform(
         "linux-x86_64",
         "x86_64-pc-linux-gnu",
-        _markers("linux", "x86_64", "Linux", "posix"),
+        "linux",
+        "x86_64",
         "x86_64-manylinux_2_28",
         PurePosixPath("bin/python3"),
         ("avx",),
@@ -56,14 +54,16 @@ PLATFORMS = (
     Platform(
         "linux-aarch64",
         "aarch64-unknown-linux-gnu",
-        _markers("linux", "aarch64", "Linux", "posix"),
+        "linux",
+        "aarch64",
         "aarch64-manylinux_2_28",
         PurePosixPath("bin/python3"),
     ),
     Platform(
         "windows-x86_64",
         "windows_x86_64",
-        _markers("win32", "AMD64", "Windows", "nt"),
+        "win32",
+        "AMD64",
         "x86_64-pc-windows-msvc",
         PurePosixPath("python.exe"),
         ("avx",),
@@ -71,7 +71,8 @@ PLATFORMS = (
     Platform(
         "macos-arm64",
         "arm64-apple-darwin",
-        _markers("darwin", "arm64", "Darwin", "posix"),
+        "darwin",
+        "arm64",
         "aarch64-apple-darwin",
         PurePosixPath("bin/python3"),
     ),

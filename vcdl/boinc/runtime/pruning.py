@@ -1,7 +1,7 @@
 """Modules that a client never imports, which are left out of its runtime."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -61,17 +61,12 @@ def _drop(folder: Path, patterns: Sequence[str]) -> None:
 
 
 def _drop_anywhere(folder: Path) -> None:
-    for path in _unneeded(folder):
-        _remove(path)
-
-
-def _unneeded(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
         is_folder = path.is_dir() and not path.is_symlink()
         if _matches(path.name, _ANYWHERE_FOLDERS if is_folder else _ANYWHERE_FILES.split()):
-            yield path
+            _remove(path)
         elif is_folder:
-            yield from _unneeded(path)
+            _drop_anywhere(path)
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

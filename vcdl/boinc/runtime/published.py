@@ -27,10 +27,7 @@ def kept_path(project: Path, runtime: RuntimeFile) -> Path:
 
 def wanted(project: Path, given: Iterable[Path], without: Sequence[str]) -> tuple[RuntimeFile, ...]:
     """The runtimes to publish: given ones, and kept ones of other platforms not in `without`. Raises GridError."""
-    chosen = {kept_path(project, runtime): runtime for runtime in map(RuntimeFile.at, _kept(project))}
-    for path in given:
-        runtime = RuntimeFile.at(path)
-        chosen[kept_path(project, runtime)] = runtime
+    chosen = {kept_path(project, runtime): runtime for runtime in map(RuntimeFile.at, (*_kept(project), *given))}
     return tuple(runtime for path, runtime in sorted(chosen.items()) if path.stem not in without)
 
 

@@ -8,14 +8,14 @@ they move by the seconds since the backup.
 """
 
 import sys
-from contextlib import closing, suppress
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
-from vcdl.boinc.grid.results import output_file
+from vcdl.boinc.grid.results import has_arrived
 from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, WorkunitRows
-from vcdl.errors import GridError
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import kept_history
 from vcdl.run.folder import RunFolder
@@ -23,12 +23,6 @@ from vcdl.run.folder import RunFolder
 
 def reconcile(project: BoincProject, database: BoincDatabase) -> int:
     """Cancel the workunits that no journal takes for open; returns how many. Raises GridError, JournalError."""
-
-    def has_arrived(description: bytes | str) -> bool:
-        with suppress(GridError):
-            return project.upload_path(output_file(description)).is_file()
-        return False
-
     count = 0
     for path in sorted(project.runs_folder.iterdir()) if project.runs_folder.is_dir() else []:
         folder = RunFolder(path)
@@ -38,7 +32,7 @@ def reconcile(project: BoincProject, database: BoincDatabase) -> int:
             still_open = set(kept_history(journal).now().open)
         rows = WorkunitRows(database, path.name)
         over = [name for name in rows.unfinished() if name not in still_open]
-        rows.cancel(over, has_arrived)
+        rows.cancel(over, partial(has_arrived, project))
         count += len(over)
     return count
 
