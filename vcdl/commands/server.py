@@ -80,7 +80,7 @@ def _wishes(function: F) -> F:
 @packed(ServerWishes, "wishes")
 def install_command(name: str, dry_run: bool, wishes: ServerWishes) -> ExitCode:
     """Make this machine the server of a project; run it again after a change, or a kill."""
-    from vcdl.boinc.server.installing import install_steps
+    from vcdl.boinc.server.project_steps import install_steps
     from vcdl.boinc.server.settings import ServerSettings, installed, settings_file
     from vcdl.boinc.server.steps import carry_out
     from vcdl.boinc.server.system import check_root

@@ -8,14 +8,6 @@ import pytest
 from benchmarks.private_servers import PrivateServer
 from tests.boinc.grid.world import World
 from tests.boinc.standin.config import Database
-from tests.store_servers import start_mariadb
-
-
-@pytest.fixture(scope="session")
-def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateServer]:
-    # Its data must outlive a kill of the process, not of the machine.
-    with start_mariadb(tmp_path_factory.mktemp("boinc"), "--innodb-flush-log-at-trx-commit=2") as server:
-        yield server
 
 
 @pytest.fixture

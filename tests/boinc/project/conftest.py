@@ -8,14 +8,7 @@ import pytest
 from benchmarks.private_servers import PrivateServer
 from tests.boinc.project.made_project import MadeProject
 from tests.boinc.standin.config import Database
-from tests.store_servers import start_mariadb
 from vcdl.boinc.project.app_version import ClientFiles
-
-
-@pytest.fixture(scope="session")
-def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateServer]:
-    with start_mariadb(tmp_path_factory.mktemp("project"), "--innodb-flush-log-at-trx-commit=2") as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

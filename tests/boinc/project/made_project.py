@@ -86,22 +86,18 @@ PLAN_CLASSES = b"""\
 </plan_classes>
 """
 
-_SIGN = """\
+_PROGRAM = """\
 #!{python}
 import sys
 from pathlib import Path
 sys.path.insert(0, {repository!r})
 from tests.boinc.standin.signing import SigningKey
+"""
+_SIGN = """\
 file, key = map(Path, sys.argv[1:])
 print(SigningKey.load(key).sign(file.read_bytes()), end="")
 """
-
 _VERIFY = """\
-#!{python}
-import sys
-from pathlib import Path
-sys.path.insert(0, {repository!r})
-from tests.boinc.standin.signing import SigningKey
 file, signature, key = map(Path, sys.argv[2:])
 signed = SigningKey.load(key.with_name("code_sign_private")).signed(file.read_bytes(), signature.read_text())
 sys.exit(0 if signed else 1)
@@ -130,7 +126,7 @@ class MadeProject:
         for name in ("script_validator", "sign_executable", "feeder", "transitioner", "crypt_prog"):
             program = path / "bin" / name
             source = _SIGN if name == "sign_executable" else _VERIFY
-            program.write_text(source.format(python=sys.executable, repository=str(ROOT)))
+            program.write_text(_PROGRAM.format(python=sys.executable, repository=str(ROOT)) + source)
             program.chmod(0o755)
         standin.execute("DELETE FROM app")
         return cls(standin, BoincDatabase(BoincProject.at(path)))

@@ -27,7 +27,7 @@ _DEFAULTS: dict[str, float] = {
 }  # fmt: skip
 _LINE_BYTES = 4096
 _XML_BYTES = 65535
-_LINE_OPTIONS = ("wu_name", "wu_template", "result_template", "command_line", "priority", "target_user")
+_LINE_OPTIONS = ("wu_name", "wu_template", "result_template", "priority", "target_user")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,6 @@ class Request:
     wu_name: str = ""
     wu_template: str = ""
     result_template: str = ""
-    command_line: str = ""
     columns: dict[str, float] = field(default_factory=lambda: dict(_DEFAULTS))
     files: tuple[str, ...] = ()
 
@@ -47,37 +46,20 @@ class Unusable(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    app, stdin, config_dir, rest = "", False, ".", []
-    words = iter(arguments)
-    for word in words:
-        match word.lstrip("-") if word.startswith("-") else "":
-            case "appname":
-                app = next(words)
-            case "stdin":
-                stdin = True
-            case "config_dir":
-                config_dir = next(words)
-            case "verbose":
-                pass
-            case "d":
-                next(words)
-            case _:
-                rest.append(word)
-    config = ProjectConfig.read(Path(config_dir))
+    """As `--appname APP` with `--stdin`, the way that we call it."""
+    words = [word for word in arguments if word != "--stdin"]
+    at = words.index("--appname")
+    app, rest = words[at + 1], words[:at] + words[at + 2 :]
+    config = ProjectConfig.read(Path())
     try:
         common = _parse(rest, Request(), (*_LINE_OPTIONS, *_WHOLE, *_REAL, "credit"))
-        common = replace(
-            common,
-            wu_template=common.wu_template or f"templates/{app}_in",
-            result_template=common.result_template or f"templates/{app}_out",
-        )
         connection = config.database.connect()
         with connection.cursor() as cursor:
             cursor.execute("SELECT id FROM app WHERE name=%s", (app,))
             found = cursor.fetchone()
         if found is None:
             raise Unusable("create_work: app not found")
-        for request in _requests(common) if stdin else [common]:
+        for request in _requests(common):
             _create(config, connection, found[0], request)
         # The real program inserts some MB at a time; a bad row loses that whole INSERT, here all of them.
         connection.commit()
@@ -173,8 +155,6 @@ def _xml_doc(config: ProjectConfig, request: Request, columns: dict[str, float])
     if len(references) != len(names):
         raise Unusable("#file refs != #file infos")
     out += "<workunit>\n"
-    if request.command_line:
-        out += f"<command_line>\n{request.command_line}\n</command_line>\n"
     for name, reference in zip(names, references, strict=True):
         out += (
             f"<file_ref>\n    <file_name>{name}</file_name>\n{_copied(reference, skip=('file_number',))}</file_ref>\n"

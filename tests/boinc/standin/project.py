@@ -135,10 +135,9 @@ class StandinProject:
 
     def update_versions(self) -> None:
         """As bin/update_versions."""
-        connection = self.connect()
-        update_versions(self.path, connection)
-        connection.commit()
-        connection.close()
+        with closing(self.connect()) as connection:
+            update_versions(self.path, connection)
+            connection.commit()
 
     def _write_program(self, name: str, module: str) -> None:
         program = self.path / "bin" / name
@@ -155,17 +154,15 @@ class StandinProject:
         program.chmod(0o755)
 
     def _fill_database(self) -> None:
-        connection = self.connect()
-        create_tables(connection)
+        with closing(self.connect()) as connection:
+            create_tables(connection)
         now = int(time.time())
-        insert(connection, "platform", create_time=now, name=PLATFORM, user_friendly_name="Linux")
-        insert(connection, "app", create_time=now, name=APP, user_friendly_name="VCDL")
-        insert(
-            connection, "user", create_time=now, email_addr="volunteer@example.org", name="volunteer",
+        self.insert("platform", create_time=now, name=PLATFORM, user_friendly_name="Linux")
+        self.insert("app", create_time=now, name=APP, user_friendly_name="VCDL")
+        self.insert(
+            "user", create_time=now, email_addr="volunteer@example.org", name="volunteer",
             authenticator=_ACCOUNT_KEY, cross_project_id="fedcba9876543210fedcba9876543210",
         )  # fmt: skip
-        connection.commit()
-        connection.close()
 
 
 def empty_tables(database: Database) -> None:

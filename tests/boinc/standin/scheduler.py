@@ -22,7 +22,7 @@ from tests.boinc.standin.states import (
     Server,
     Validate,
 )
-from tests.boinc.standin.transitioner import make_result
+from tests.boinc.standin.transitioner import is_hopeful, make_result
 
 Row = dict[str, Any]
 _LOOKED_AT = 100
@@ -218,13 +218,8 @@ class Conversation:
         sent: list[int] = []
         for workunit in workunits:
             results = self._rows("SELECT * FROM result WHERE workunitid=%s", workunit["id"])
-            hopeful = [
-                each
-                for each in results
-                if each["server_state"] != Server.OVER
-                or (each["outcome"] == Outcome.SUCCESS and each["validate_state"] != Validate.INVALID)
-            ]
-            if host["id"] in {each["hostid"] for each in results} or len(hopeful) >= workunit["target_nresults"]:
+            hopeful = sum(map(is_hopeful, results))
+            if host["id"] in {each["hostid"] for each in results} or hopeful >= workunit["target_nresults"]:
                 continue
             if seconds <= 0 and instances <= 0:
                 break

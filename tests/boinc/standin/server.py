@@ -4,7 +4,7 @@ import socket
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -82,8 +82,7 @@ class StandinServer:
     def schedule(self, request: bytes) -> str:
         """Answer a scheduler request."""
         self.requests.append(request.decode("utf-8", "replace"))
-        connection = self.project.connect()
-        try:
+        with closing(self.project.connect()) as connection:
             while True:
                 try:
                     reply = Conversation(self.project, connection, request).answer()
@@ -93,8 +92,6 @@ class StandinServer:
                     if error.args[0] not in LOCKED:
                         raise
                     connection.rollback()
-        finally:
-            connection.close()
 
     def failed(self) -> None:
         """Keep the exception that is being handled."""

@@ -5,6 +5,7 @@ import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,7 @@ LOCKED = (1205, 1213)
 
 def transition(project: StandinProject) -> None:
     """Bring each workunit whose time has come to its next state."""
-    connection = project.connect()
-    try:
+    with closing(project.connect()) as connection:
         due = rows(connection, "SELECT id FROM workunit WHERE transition_time<=%s ORDER BY id", int(time.time()))
         connection.commit()
         for workunit in due:
@@ -46,14 +46,11 @@ def transition(project: StandinProject) -> None:
                 if error.args[0] not in LOCKED:
                     raise
                 connection.rollback()  # the next pass does it
-    finally:
-        connection.close()
 
 
 def cancel(project: StandinProject, workunit: str) -> None:
     """What BOINC's cancel_jobs does."""
-    connection = project.connect()
-    with connection.cursor() as cursor:
+    with closing(project.connect()) as connection, connection.cursor() as cursor:
         cursor.execute(
             "UPDATE result r JOIN workunit w ON w.id=r.workunitid SET r.server_state=%s, r.outcome=%s"
             " WHERE w.name=%s AND r.server_state=%s",
@@ -63,8 +60,7 @@ def cancel(project: StandinProject, workunit: str) -> None:
             "UPDATE workunit SET error_mask=error_mask|%s, transition_time=%s WHERE name=%s",
             (Error.CANCELLED, int(time.time()), workunit),
         )
-    connection.commit()
-    connection.close()
+        connection.commit()
 
 
 class _Transition:
@@ -141,13 +137,7 @@ class _Transition:
 
     def _missing(self) -> int:
         """Results that must still be made."""
-        hopeful = [
-            each
-            for each in self._results
-            if each["server_state"] != Server.OVER
-            or (each["outcome"] == Outcome.SUCCESS and each["validate_state"] != Validate.INVALID)
-        ]
-        return int(self._workunit["target_nresults"]) - len(hopeful)
+        return int(self._workunit["target_nresults"]) - sum(map(is_hopeful, self._results))
 
     def _give_up(self) -> None:
         for result in self._results:
@@ -201,6 +191,13 @@ class _Transition:
     def _set_workunit(self, **values: int) -> None:
         self._workunit.update(values)
         change(self._connection, "workunit", self._workunit["id"], **values)
+
+
+def is_hopeful(result: Row) -> bool:
+    """Whether a result may still be, or is, the upload that its workunit wants."""
+    if result["server_state"] != Server.OVER:
+        return True
+    return bool(result["outcome"] == Outcome.SUCCESS and result["validate_state"] != Validate.INVALID)
 
 
 def make_result(project: StandinProject, connection: Connection, workunit: Row, suffix: str) -> int:

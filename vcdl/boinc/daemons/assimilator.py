@@ -10,7 +10,7 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.results import BoincResults, conclude_orphans
 from vcdl.errors import ExitCode, StoreLost, VcdlError, folder_errors
-from vcdl.journal.events import Event, UpdateApplied, UpdateRefused, WorkunitFailed
+from vcdl.journal.events import UpdateApplied, UpdateRefused, WorkunitFailed
 from vcdl.journal.kept_state import kept_history
 from vcdl.loop.grid import Uploaded
 from vcdl.loop.parameter_server import ParameterServer
@@ -100,19 +100,16 @@ class Assimilation:
                 self._results.done(outcome.workunit)
 
     def _follow(self) -> None:
-        for recorded in self._history.catch_up():
-            self._tell(recorded.event)
-
-    def _tell(self, event: Event) -> None:
-        match event:
-            case UpdateApplied():
-                _log.debug("%s: version %d, staleness %d", event.workunit, event.version, event.staleness)
-            case UpdateRefused():
-                _log.info("%s: refused, %s: %s", event.workunit, event.refusal, event.detail)
-            case WorkunitFailed():
-                _log.info("%s: %s", event.workunit, event.reason)
-            case _:
-                pass
+        for event in (recorded.event for recorded in self._history.catch_up()):
+            match event:
+                case UpdateApplied():
+                    _log.debug("%s: version %d, staleness %d", event.workunit, event.version, event.staleness)
+                case UpdateRefused():
+                    _log.info("%s: refused, %s: %s", event.workunit, event.refusal, event.detail)
+                case WorkunitFailed():
+                    _log.info("%s: %s", event.workunit, event.reason)
+                case _:
+                    pass
 
 
 class AssimilatorDaemon:

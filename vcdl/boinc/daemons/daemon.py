@@ -48,7 +48,8 @@ def run_daemon(
         if options.one_pass:
             return _one_pass(rounds, log)
         while not project.stop_daemons.exists():
-            _wait(project, _round(rounds, attempts, idle_s, log))
+            wait_s = _round(rounds, attempts, idle_s, log)
+            wait_until(project.stop_daemons.exists, wait_s, every_s=1.0)
     finally:
         rounds.close()
     log.info("ended")
@@ -73,10 +74,6 @@ def _round(rounds: Rounds, attempts: Attempts, idle_s: float, log: logging.Logge
         return attempts.wait_s
     attempts.succeeded()
     return 0.0 if worked else idle_s
-
-
-def _wait(project: BoincProject, idle_s: float) -> None:
-    wait_until(project.stop_daemons.exists, idle_s, every_s=1.0)
 
 
 def _open_log(name: str, level: int) -> logging.Logger:

@@ -9,8 +9,8 @@ from vcdl.boinc.grid.create_work import INPUT_TEMPLATE, WorkSettings
 from vcdl.boinc.grid.download_folder import Content, DownloadFolder, writing
 from vcdl.boinc.grid.frozen_input import with_frozen
 from vcdl.boinc.grid.manifest import Manifest, Manifests
-from vcdl.boinc.grid.project_folder import BoincProject
-from vcdl.errors import GridError, WorkunitError
+from vcdl.boinc.grid.project_folder import BoincProject, advised
+from vcdl.errors import WorkunitError
 from vcdl.files.atomic import sweep
 from vcdl.files.shipped import shipped
 from vcdl.loop.grid import Staged
@@ -102,7 +102,8 @@ class Staging:
             self._download.remove_all(lambda name: self._is_description(name))
             if not self.other_jobs():
                 for name in (INPUT_TEMPLATE, TEMPLATE_WITH_FROZEN):
-                    self._remove_template(name)
+                    with contextlib.suppress(OSError):  # it is gone, or the folder belongs to the project
+                        (self._project.templates / name).unlink()
             self._manifests.remove(self._settings.job)
         self._in_place.clear()
 
@@ -159,11 +160,9 @@ class Staging:
 
     def _write_templates(self, *, has_frozen: bool) -> None:
         templates = shipped("templates")
-        try:
+        with advised(templates, "VCDL is not installed whole: install it again"):
             given = (templates / INPUT_TEMPLATE).read_text()
             result = (templates / _OUTPUT_TEMPLATE).read_text()
-        except OSError as error:
-            raise GridError(f"{templates}: {error.strerror}; VCDL is not installed whole: install it again") from error
         text = result.replace(_MAX_NBYTES, str(self._settings.upload_bytes))
         sweep(self._project.templates)
         contents = {INPUT_TEMPLATE: given, self.result_template: text}
@@ -172,10 +171,6 @@ class Staging:
         for name, content in contents.items():
             with writing(self._project.templates / name) as target:
                 target.write_text(content)
-
-    def _remove_template(self, name: str) -> None:
-        with contextlib.suppress(OSError):  # it is gone, or the folder belongs to the project
-            (self._project.templates / name).unlink()
 
 
 def _with_new(known: Mapping[int, Content], sources: Mapping[int, Path]) -> dict[int, Content]:

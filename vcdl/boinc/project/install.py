@@ -79,7 +79,8 @@ def preview(plan: InstallPlan) -> Iterator[str]:
     for edit in plan.edited:
         name = shown(edit.path)
         old, new = ((content or b"").decode(errors="replace").splitlines() for content in (edit.now, edit.after))
-        yield from map(_masked, difflib.unified_diff(old, new, name if edit.now else "/dev/null", name, lineterm=""))
+        lines = difflib.unified_diff(old, new, name if edit.now else "/dev/null", name, lineterm="")
+        yield from (_SECRET.sub(r"\1***\3", line) for line in lines)
     for file in plan.new_files:
         state = "changed" if file.path.exists() else "new file"
         yield f"{state}: {shown(file.path)}{' (not shown: it may hold a password)' if file.is_secret else ''}"
@@ -98,7 +99,3 @@ def preview(plan: InstallPlan) -> Iterator[str]:
     for versions, value in ((plan.to_deprecate, 1), (plan.to_offer, 0)):
         for version in versions:
             yield f"row in app_version: {version.label}, deprecated = {value}"
-
-
-def _masked(line: str) -> str:
-    return _SECRET.sub(r"\1***\3", line)

@@ -1,11 +1,9 @@
 """Byte-code made ahead: a client's Python never compiles, and never asks a file's time."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
-from vcdl.boinc.runtime.interpreter import runs_here
+from vcdl.boinc.runtime.interpreter import fault_of_program, runs_here
 from vcdl.boinc.runtime.platforms import Platform
 from vcdl.errors import GridError
 
@@ -39,13 +37,5 @@ def compile_ahead(folder: Path, python: Path, platform: Platform, minor: str) ->
             f"byte-code for Python {minor} on {platform.name} needs a Python {minor} here: run vcdl with one, "
             "or give an archive with the Python version of this one"
         )
-    done = subprocess.run(
-        [str(program), "-S", "-c", _COMPILE, str(folder)],
-        env={"PATH": os.defpath, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise GridError(f"the Python of the runtime could not compile its modules: {last}")
+    if fault := fault_of_program(program, _COMPILE, str(folder), PYTHONHASHSEED="0"):
+        raise GridError(f"the Python of the runtime could not compile its modules: {fault}")

@@ -1,13 +1,11 @@
 """Checks of a runtime before it is packed: links and paths, and on its own platform a start."""
 
-import os
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from vcdl.boinc.runtime.interpreter import runs_here
+from vcdl.boinc.runtime.interpreter import fault_of_program, runs_here
 from vcdl.boinc.runtime.platforms import Platform
 
 _LONGEST_PATH = 200
@@ -44,14 +42,9 @@ def _faults_of_a_start(folder: Path, platform: Platform, minor: str, backend: st
         return []
     imports = f"import sys; sys.path.append({str(folder / platform.packages(minor))!r}); import {', '.join(_IMPORTED)}"
     with tempfile.TemporaryDirectory(prefix="vcdl-") as home:
-        done = subprocess.run(
-            [str(folder / platform.program), "-S", "-c", f"{imports}, {backend}"],
-            env={"PATH": os.defpath, "HOME": home, "KERAS_BACKEND": backend, "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    return [] if done.returncode == 0 else [(done.stderr.strip().splitlines() or ["its Python does not start"])[-1]]
+        program = folder / platform.program
+        fault = fault_of_program(program, f"{imports}, {backend}", HOME=home, KERAS_BACKEND=backend)
+    return [fault] if fault else []
 
 
 def _fault_of(path: Path, folder: Path, platform: Platform) -> str:

@@ -1,5 +1,6 @@
 """The Python of a runtime: one that the operator gives as an archive, or the running one, made movable."""
 
+import os
 import platform as machine
 import re
 import shutil
@@ -24,6 +25,20 @@ LD_LIBRARY_PATH="$here/../lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}" exec "$her
 def runs_here(platform: Platform) -> bool:
     """Whether programs of the platform run on this machine."""
     return (platform.system, platform.machine) == (sys.platform, machine.machine())
+
+
+def fault_of_program(program: Path, code: str, *arguments: str, **variables: str) -> str:
+    """The last words of a Python that cannot run this code in an environment of its own; empty where it can."""
+    done = subprocess.run(
+        [str(program), "-S", "-c", code, *arguments],
+        env={"PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        return ""
+    return (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}, without a word"])[-1]
 
 
 def unpack_python(archive: Path, platform: Platform, folder: Path) -> str:

@@ -3,16 +3,16 @@
 import os
 import re
 import secrets
-import socket
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 from vcdl.boinc.doctor.asking import NoAnswer, ask
+from vcdl.boinc.grid.project_folder import this_machine
 from vcdl.boinc.project import files
 from vcdl.boinc.project.tools import last_words
 from vcdl.boinc.server import system, texts
-from vcdl.boinc.server.machine_steps import redis_password
+from vcdl.boinc.server.machine_steps import check_python, machine_steps, redis_password
 from vcdl.boinc.server.settings import ETC, LETS_ENCRYPT, NO_TLS, SELF_SIGNED, ServerSettings
 from vcdl.boinc.server.steps import ServerStep, file_step
 from vcdl.errors import ServerError
@@ -32,6 +32,18 @@ _PASSWORD_TAG = re.compile(r"<db_passwd>[^<]*</db_passwd>|<db_passwd/>")
 def has_web() -> bool:
     """Whether this VCDL has the parts of its service."""
     return find_spec("fastapi") is not None and find_spec("uvicorn") is not None
+
+
+def install_steps(settings: ServerSettings, between: Iterable[ServerStep] = ()) -> Iterator[ServerStep]:
+    """All steps of an installation; `between`: those of a restore, after the project is made, before anything serves.
+    Raises ServerError.
+    """
+    settings.check()
+    check_python(settings.python)
+    yield from machine_steps(settings, with_web=has_web())
+    yield from project_steps(settings)
+    yield from between
+    yield from serving_steps(settings)
 
 
 def project_steps(settings: ServerSettings) -> Iterator[ServerStep]:
@@ -167,7 +179,7 @@ def _make_project(settings: ServerSettings) -> None:
     mark.touch()
     again = ["--delete_prev_inst", "--drop_db_first"]
     system.run(
-        "./make_project", "--no_query", *again, "--project_host", socket.gethostname().split(".")[0],
+        "./make_project", "--no_query", *again, "--project_host", this_machine(),
         "--url_base", settings.url_base, "--db_user", settings.user, "--db_host", "localhost",
         settings.name, settings.title, user=settings.user, cwd=tools,
     )  # fmt: skip

@@ -6,7 +6,6 @@ serves. A client that asked a freshly made project would be told to wait for an 
 
 import re
 import shutil
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -18,12 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from vcdl.boinc.grid.environment import read_environment
+from vcdl.boinc.grid.project_folder import this_machine
 from vcdl.boinc.project import files
 from vcdl.boinc.server import system
 from vcdl.boinc.server.backup import WORK, digest_of, last_event, pipe
-from vcdl.boinc.server.installing import install_steps
 from vcdl.boinc.server.machine_steps import redis_password, set_redis_password
-from vcdl.boinc.server.project_steps import is_made, set_database_password
+from vcdl.boinc.server.project_steps import install_steps, is_made, set_database_password
 from vcdl.boinc.server.settings import ServerSettings, settings_file
 from vcdl.boinc.server.steps import ServerStep
 from vcdl.boinc.server.vault import MANIFEST, BackupManifest, Vault
@@ -204,11 +203,11 @@ def _load_database(fetched: Fetched, database: str) -> None:
 
 def _names_machine(project: Path) -> bool:
     text = (files.read(project / "config.xml") or b"").decode()
-    return bool(text) and text == _naming_machine(text) and (project / f"log_{_here()}").is_dir()
+    return bool(text) and text == _naming_machine(text) and (project / f"log_{this_machine()}").is_dir()
 
 
 def _name_machine(settings: ServerSettings) -> None:
-    path, log = settings.project / "config.xml", settings.project / f"log_{_here()}"
+    path, log = settings.project / "config.xml", settings.project / f"log_{this_machine()}"
     files.write(path, _naming_machine(path.read_text()).encode())
     log.mkdir(exist_ok=True)
     system.own(log, settings.user, 0o2770)
@@ -221,11 +220,7 @@ def _naming_machine(text: str) -> str:
     if found is None:
         raise ServerError("the config.xml of the backup has no <host>: take another one")
     logs = re.compile(rf"log_{re.escape(found[1])}\b")
-    return logs.sub(f"log_{_here()}", text.replace(found[0], f"<host>{_here()}</host>", 1))
-
-
-def _here() -> str:
-    return socket.gethostname().split(".")[0]
+    return logs.sub(f"log_{this_machine()}", text.replace(found[0], f"<host>{this_machine()}</host>", 1))
 
 
 def _reconcile(settings: ServerSettings, fetched: Fetched) -> None:
