@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.boinc.grid.conftest import mariadb, world
+from tests.boinc.conftest import mariadb
+from tests.boinc.grid.conftest import world
 from tests.boinc.grid.world import World
 from vcdl.errors import GridError
 from vcdl.fleet.project import ProjectDatabase, instances_of_hosts

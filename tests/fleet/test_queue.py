@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.boinc.grid.conftest import mariadb, world
+from tests.boinc.conftest import mariadb
+from tests.boinc.grid.conftest import world
 from tests.boinc.grid.world import World
 from vcdl.fleet.project import ProjectDatabase, Queue, wanted_units
 from vcdl.fleet.settings import CapacitySettings
