@@ -62,6 +62,8 @@ def test_the_service_is_a_daemon_until_it_is_taken_out(made: MadeProject) -> Non
     (command,) = [one.command for one in ServerConfig.at(made.project.path).daemons if one.program == "vcdl_service"]
     assert command.startswith("vcdl_service --port 8630 --path /")
     assert plan(made).changes_nothing
+    config.write_text(config.read_text().replace(command, f"{command} --public"))
+    assert plan(made).changes_nothing, "the operator's own options stay"
     list(install(plan(made, replace(WISHES, service_port=0)), made.database))
     assert config.read_bytes() == without
 
