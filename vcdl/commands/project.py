@@ -105,14 +105,13 @@ def install_command(project_dir: Path, dry_run: bool, wishes: Wishes) -> ExitCod
 
 def _say_how_apache_passes(command: str) -> None:
     """Print the lines that the web server needs, which belongs to root."""
+    from vcdl.boinc.server.texts import service_location
+
     words = command.split()
     port, path = words[words.index("--port") + 1], words[words.index("--path") + 1]
     click.echo(
         f"""for the web server, as root: a2enmod proxy_http, these lines beside the project's own, and a reload
-<Location "{path}/">
-    ProxyPreserveHost On
-    ProxyPass "http://127.0.0.1:{port}{path}/" flushpackets=on timeout=300
-</Location>
+{service_location(port, path)}
 then `vcdl token add NAME --role operator --project-dir PROJECT` makes who may log in at {path}/"""
     )
 

@@ -89,17 +89,19 @@ def test_a_tree_that_was_moved_since_it_was_built_is_named(tmp_path: Path) -> No
 
 
 def test_http_leads_to_https_once_there_is_a_certificate() -> None:
-    before, after = (texts.site(SETTINGS, PROJECT_PART, with_tls=there) for there in (False, True))
+    before, after = (texts.site(SETTINGS, PROJECT_PART, with_tls=there, with_web=True) for there in (False, True))
     assert "*:443" not in before
     http, https = after.split("</VirtualHost>", 1)
     assert "https://train.example.org%{REQUEST_URI}" in http
     assert "Alias" not in http
     assert "Alias /lab /p/html/user" in https
+    assert "ProxyPass" not in before + http, "tokens never travel in the clear"
+    assert 'ProxyPass "http://127.0.0.1:8630/lab_vcdl/"' in https
 
 
 def test_the_project_user_cannot_have_apache_run_programs_as_root() -> None:
     with pytest.raises(ServerError, match="CustomLog"):
-        texts.site(SETTINGS, PROJECT_PART + 'CustomLog "|/tmp/evil" common\n', with_tls=False)
+        texts.site(SETTINGS, PROJECT_PART + 'CustomLog "|/tmp/evil" common\n', with_tls=False, with_web=True)
 
 
 def test_a_backup_has_a_timer_and_is_not_made_at_once() -> None:

@@ -169,6 +169,15 @@ def trust(server: Machine, volunteer: Machine, certificate: str) -> None:
     volunteer.run("update-ca-certificates")
 
 
+def jobs_from_elsewhere(server: Machine, other: Machine) -> str:
+    """What the service lists to another machine with a token."""
+    token = server.run("vcdl", "token", "add", "ada", "--role", "reader", "--project-dir", PROJECT, user="boincadm")
+    script = f"vcdl login https://{HOST}/vcdl_vcdl --name lab && vcdl jobs --server lab"
+    path = "PATH=/opt/vcdl/bin:/usr/bin:/bin"
+    certificates = "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"
+    return other.run("env", path, certificates, "sh", "-c", script, stdin=token)
+
+
 def lead(volunteer: Machine, server: Machine) -> None:
     """Let the project's name lead to a server, as DNS does."""
     hosts = volunteer.root / "etc/hosts"
@@ -200,6 +209,8 @@ def test_a_server_lives(stage: Callable[..., Machine]) -> None:
     told.say("the volunteer's machine is attached, and a job submitted")
     wait(lambda: applied(first), "an update is applied")
     told.say("the first subtask counts")
+    assert "digits" in jobs_from_elsewhere(first, volunteer)
+    told.say("the service shows the job to another machine, by the site's TLS")
 
     before = len(applied(first))
     first.reboot()

@@ -20,7 +20,7 @@ from vcdl.errors.backoff import wait_until
 from vcdl.stores.settings import PASSWORD_VARIABLE
 
 _SITES = Path("/etc/apache2/sites-enabled")
-_MODULES = ("cgi", "alias", "rewrite", "ssl")
+_MODULES = ("cgi", "alias", "rewrite", "ssl", "proxy_http")
 _TRUSTED = Path("/usr/local/share/ca-certificates")
 _BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 _OPERATOR = "operator"
@@ -333,7 +333,7 @@ def _order_certificate(settings: ServerSettings) -> None:
 def _site(settings: ServerSettings) -> str:
     part = files.read(settings.project / f"{settings.name}.httpd.conf") or b""
     with_tls = settings.tls != NO_TLS and settings.certificate[0].is_file()
-    return texts.site(settings, part.decode(), with_tls=with_tls)
+    return texts.site(settings, part.decode(), with_tls=with_tls, with_web=has_web())
 
 
 def _is_served(settings: ServerSettings) -> bool:

@@ -11,6 +11,7 @@ COMMAND = Path("/usr/local/bin/vcdl")
 _UNITS = Path("/etc/systemd/system")
 _SITE_LINE = re.compile(r"#|(Script)?Alias /|</?Directory\b|RemoveType |Require |Options |AllowOverride ")
 ACME_FOLDER = Path("/var/www/html")
+_SERVICE_PORT = 8630
 
 
 def project_unit(settings: ServerSettings) -> str:
@@ -34,7 +35,7 @@ TimeoutStopSec=150
 
 def web_unit(settings: ServerSettings) -> str:
     """The service; what it prints has a code to log in with, which no log may hold."""
-    tls = " --behind-tls" if settings.tls else ""
+    tls = f" --port {_SERVICE_PORT} --path {settings.service_path} --behind-tls" if settings.tls else ""
     return _lasting(
         settings,
         f"VCDL's service over the jobs of {settings.name}\nAfter={settings.name}.service",
@@ -122,10 +123,20 @@ def log_rotation(settings: ServerSettings) -> str:
 """
 
 
-def site(settings: ServerSettings, project_part: str, *, with_tls: bool) -> str:
+def service_location(port: int | str, path: str) -> str:
+    """Apache's lines that pass a path to the service."""
+    return f"""\
+<Location "{path}/">
+    ProxyPreserveHost On
+    ProxyPass "http://127.0.0.1:{port}{path}/" flushpackets=on timeout=300
+</Location>
+"""
+
+
+def site(settings: ServerSettings, project_part: str, *, with_tls: bool, with_web: bool) -> str:
     """Apache's site; `project_part`: what make_project wrote for it. Without a certificate yet, only plain HTTP.
 
-    Raises ServerError.
+    By plain HTTP nobody reaches the service: its tokens would travel in the clear. Raises ServerError.
     """
     lines = [line.strip() for line in project_part.splitlines()]
     if strange := [line for line in lines if line and not _SITE_LINE.match(line)]:  # root will let Apache read this
@@ -134,6 +145,7 @@ def site(settings: ServerSettings, project_part: str, *, with_tls: bool) -> str:
     if not with_tls:
         return f"<VirtualHost *:80>\n    ServerName {settings.host}\n{body}\n</VirtualHost>\n"
     certificate, key = settings.certificate
+    service = service_location(_SERVICE_PORT, settings.service_path) if with_web else ""
     return f"""\
 <VirtualHost *:80>
     ServerName {settings.host}
@@ -148,7 +160,7 @@ def site(settings: ServerSettings, project_part: str, *, with_tls: bool) -> str:
     SSLCertificateFile {certificate}
     SSLCertificateKeyFile {key}
 {body}
-</VirtualHost>
+{service}</VirtualHost>
 """
 
 
