@@ -87,12 +87,25 @@ def test_the_host_behind_most_of_a_runs_trouble_is_named(tmp_path: Path) -> None
     assert re.search(r"8 of them on host-9, which is quarantined now\.", page)
 
 
+def test_refusals_of_most_hosts_are_said_to_have_a_common_cause(tmp_path: Path) -> None:
+    events = [*FIRST_SESSION]
+    for number in range(4):
+        workunit = f"demo_e0001_s{number:03d}_a1_v000000"
+        events += [
+            (30, WorkunitSent(workunit, f"host-{number}", 1)),
+            (30, UpdateRefused(workunit, "norm_too_large", "far", 1, f"host-{number}")),
+        ]
+    make_run(tmp_path / "demo", recorded(events), finished=False)
+    page = asking(tmp_path).get("/jobs/demo").text
+    assert "were refused, so it is rather the job or its data than a host" in page
+
+
 def test_setbacks_in_a_row_with_one_cause_are_one_line_with_the_number_of_hosts(tmp_path: Path) -> None:
     named = [(number, f"demo_e0002_s{number:03d}_a0_v000002") for number in range(3)]
     sent = [(31.0, WorkunitSent(name, f"host-{number % 2}", 1)) for number, name in named]
     lost = [(32.0 + number, WorkunitFailed(name, "it did not report in time")) for number, name in named]
     make_run(tmp_path / "demo", recorded([*FIRST_SESSION, *sent, *lost]), finished=False)
-    words = "shard 2 of epoch 2, attempt 1, on host-0: lost, it did not report in time; 3 such in a row, on 2 hosts"
+    words = "shard 2 of epoch 2, attempt 1, on host-0: lost, it did not report in time; and 2 more like it, on 2 hosts"
     page = asking(tmp_path).get("/jobs/demo").text
     assert words in page
     assert page.count("it did not report in time") == 2, "the line and the notice"
@@ -107,7 +120,7 @@ def test_a_job_that_nobody_works_on_says_since_when_and_what_to_do_first(tmp_pat
         assert re.search(rf"Nobody has worked on it since [-\d :]+, \d+ h \d+ min ago: {action}", page)
         assert "1 of 2 epochs done; time left: not known while nobody works on it" in page
         assert re.search(r"<span>last event at [-\d :]+, \d+ h \d+ min ago</span>", page)
-        assert "Told again when the trouble above is mended." in page
+        assert "Not shown while the job has the trouble above." in page
 
 
 def test_a_job_that_is_run_but_stands_still_says_so(tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ _FEED = 25
 PARTS = ("trains", "head", "trouble", "figures", "curves", "stream", "staleness", "profile", "feed", "settings")
 """The parts of a job's page that change while it runs, by the id of their element and the name of their macro."""
 _PUBLIC_FIGURES = ("epoch", "subtasks", "staleness", "running for", "speed")
-_AFTER_TROUBLE = "told again when the trouble above is mended."
+_MANY_HOSTS = 4
+"""Refusals of so many hosts, and of half of all, have a common cause."""
+_AFTER_TROUBLE = "not shown while the job has the trouble above."
 """Stands in for the sentence on speed, which would draw the eye from what is to be done first."""
 _STALLED_S = 1800.0
 """A running job without an event for so long has stalled."""
@@ -211,6 +213,9 @@ def _setbacks(view: JobView, setbacks: int) -> str:
     causes += [f"{totals.failed} lost"] if totals.failed else []
     (worst, most), *_ = by_host.most_common(1) or [("", 0)]
     where = f", on {plural(sum(count > 0 for count in by_host.values()), 'host')}" if most else ""
+    refused_on = sum(host.refused.total() > 0 for host in view.hosts.hosts.values())
+    if refused_on >= _MANY_HOSTS and 2 * refused_on >= len(by_host):
+        where += f"; uploads of {refused_on} hosts were refused, so it is rather the job or its data than a host"
     if len(by_host) > 1 and 2 * most > setbacks:
         is_out = view.job.is_for_strangers and (state := view.hosts.state(worst)) in OUT
         where = f", {most} of them on {printable(worst)}{f', which is {state} now' if is_out else ''}"
@@ -236,7 +241,7 @@ def _together(alike: list[FeedLine]) -> FeedLine:
         return newest
     hosts = {line.host for line in alike} - {""}
     where = f", on {plural(len(hosts), 'host')}" if hosts else ""
-    return replace(newest, words=f"{newest.words}; {len(alike)} such in a row{where}")
+    return replace(newest, words=f"{newest.words}; and {len(alike) - 1} more like it{where}")
 
 
 def _prose(words: str) -> Markup:
