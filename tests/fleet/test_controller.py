@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.fake_fleet import POOLS, FakeFleet
+from tests.memory_grid import Killed
 from vcdl.errors import GridError, RunFolderError
 from vcdl.fleet.controller import Controller
 from vcdl.fleet.instance import Ending, Pool
@@ -112,14 +113,11 @@ def test_scaling_down_drains_and_terminates_after_drain_s(fleet: FakeFleet) -> N
 def test_after_a_kill_around_a_launch_the_next_pass_finds_its_instances_and_their_cost(
     fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    class KilledError(BaseException):
-        pass
-
     launch = fleet.cloud.launch
 
     def launch_and_die(pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float) -> LaunchResult:
         launch(pools, units, token, user_data, until_s)
-        raise KilledError
+        raise Killed
 
     with monkeypatch.context() as patch:
         if step == "launched":
@@ -129,11 +127,11 @@ def test_after_a_kill_around_a_launch_the_next_pass_finds_its_instances_and_thei
 
             def write_once(_folder: object, state: object) -> None:
                 if written:
-                    raise KilledError
+                    raise Killed
                 written.append(state)
 
             patch.setattr("vcdl.fleet.folder.FleetFolder.write", write_once)
-        with pytest.raises(KilledError):
+        with pytest.raises(Killed):
             fleet.controller.reconcile_once()
     fleet.later(3600)
     observed = fleet.another_process().reconcile_once().observed

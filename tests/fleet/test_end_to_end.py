@@ -1,8 +1,7 @@
 """`vcdl fleet` as a user runs it, against moto through real boto3: the whole life of a fleet, and killed processes."""
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,6 @@ from vcdl.fleet.provider import SweepPace
 from vcdl.job import save_job
 
 pytestmark = pytest.mark.server
-
-_TIMEOUT_S = 120.0
 
 
 @pytest.fixture
@@ -43,13 +40,6 @@ def live(cloud: MotoCloud) -> list[str]:
 
 def fleet(*arguments: object) -> int:
     return int(exit_code_of(["fleet", *map(str, arguments)]))
-
-
-def until(what: Callable[[], bool], log: Path | None = None) -> None:
-    give_up_s = time.monotonic() + _TIMEOUT_S
-    while not what():
-        assert time.monotonic() < give_up_s, log.read_text() if log is not None else ""
-        time.sleep(0.1)
 
 
 def test_the_life_of_a_fleet(cloud: MotoCloud, file: Path, capsys: pytest.CaptureFixture[str]) -> None:

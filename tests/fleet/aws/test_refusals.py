@@ -17,7 +17,7 @@ from vcdl.errors import FleetError, FleetNotAuthorised, FleetUnavailable
 from vcdl.fleet.aws.catalogue import Image
 from vcdl.fleet.aws.launch import RegionalLaunch
 from vcdl.fleet.aws.provider import AwsProvider
-from vcdl.fleet.aws.region import AwsRegion, kind_of
+from vcdl.fleet.aws.region import AwsRegion, batches, kind_of
 from vcdl.fleet.instance import InstanceType, Pool
 from vcdl.fleet.provider import LaunchResult
 from vcdl.fleet.refusal import ProblemKind
@@ -219,6 +219,12 @@ def test_throttled_and_faulty_calls_are_repeated() -> None:
     session.events.register("before-send.ec2", answer)
     assert AwsProvider(SETTINGS, session).find() == ()
     assert answered == ["RequestLimitExceeded", "InternalError", "", ""], "regions, and then instances"
+
+
+def test_long_lists_are_cut_as_aws_takes_them_and_nothing_is_lost() -> None:
+    cut = list(batches(map(str, range(250))))
+    assert [len(some) for some in cut] == [100, 100, 50]
+    assert [value for some in cut for value in some] == [str(number) for number in range(250)]
 
 
 def test_a_signature_of_a_wrong_clock_is_told_as_such(client: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from tests.fleet.aws.moto_cloud import MotoCloud, few_regions
+from tests.memory_grid import Killed
 from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.provider import SweepPace
 
@@ -44,9 +45,6 @@ def test_a_sweep_deletes_everything_with_the_tag_and_checks_it(cloud: MotoCloud,
 
 
 def test_a_template_that_a_crash_left_before_its_fleet_is_swept(cloud: MotoCloud, provider_of: Providers) -> None:
-    class Killed(BaseException):
-        """Ends the process like kill -9."""
-
     def kill(**_: object) -> None:
         raise Killed
 

@@ -94,8 +94,11 @@ def quotes(catalogue: Catalogue, *types: InstanceType, region: str = "us-central
     return list(GcpPrices(KEY, catalogue.url).quotes(types, region))
 
 
-def test_a_machine_costs_what_its_vcpus_and_its_memory_cost(catalogue: Catalogue) -> None:
-    assert quotes(catalogue, N2) == [Quote("n2-standard-8", "", Decimal("0.388472"), Decimal("0.094224"))]
+def test_a_machine_costs_what_its_vcpus_its_memory_and_its_gpus_cost(catalogue: Catalogue) -> None:
+    assert quotes(catalogue, N2, T4) == [
+        Quote("n2-standard-8", "", Decimal("0.388472"), Decimal("0.094224")),
+        Quote("n1-standard-8+nvidia-tesla-t4", "", Decimal("0.729998"), Decimal("0.19")),
+    ]
 
 
 def test_machines_with_an_unpriced_part_are_not_quoted(catalogue: Catalogue) -> None:
