@@ -17,7 +17,6 @@ import pytest
 
 from tests.boinc.boinc_client import BoincClient
 from tests.boinc.standin import Database, StandinProject, StandinServer, cancel
-from tests.boinc.standin.schema import insert
 from tests.boinc.standin.states import Assimilate, Error, Outcome
 from tests.client.workunit_folder import SAMPLES, SIZE, freeze_hidden, with_training, write_workunit
 from tests.store_servers import start_mariadb
@@ -135,12 +134,8 @@ def test_results_come_back_failures_are_tried_again_cancelled_tasks_end_and_file
         assert all(b"out of luck" in row["stderr_out"] and row["exit_status"] == 1 for row in tries)
 
         # Only now: a task that names the file makes it sticky again.
-        connection = project.connect()
-        insert(
-            connection, "msg_to_host", hostid=good["hostid"], xml=f"<delete_file_info>{shared[2]}</delete_file_info>\n"
-        )
-        connection.commit()
-        connection.close()
+        request = f"<delete_file_info>{shared[2]}</delete_file_info>\n"
+        project.insert("msg_to_host", hostid=good["hostid"], xml=request)
         client.wait_until(
             lambda: shared[2] not in client.files, "the client has deleted the file it was told to", asking=True
         )

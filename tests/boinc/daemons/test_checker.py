@@ -35,6 +35,7 @@ CONFIG = """<boinc><config>
 <daemon><cmd>script_validator --app vcdl --init_script vcdl_validate --mod 3 0</cmd></daemon>
 <daemon><cmd>script_validator --app vcdl --init_script vcdl_validate --mod 3 1</cmd></daemon>
 <daemon><cmd>script_validator --app vcdl --init_script vcdl_validate --mod 3 2</cmd><disabled>1</disabled></daemon>
+<daemon><cmd>script_validator --app vcdl --init_script vcdl_validate</cmd><host>elsewhere</host></daemon>
 <daemon><cmd>script_validator --app other --init_script other</cmd></daemon>
 </daemons></boinc>"""
 
@@ -175,7 +176,7 @@ def test_the_daemon_keeps_its_processes_running_and_leaves_nothing(project: Boin
     with closing(Checkers(project)) as checkers:
         assert project.checker_socket.stat().st_mode & 0o077 == 0
         checkers.run_once()
-        first, second = checkers.processes  # two of the three validators of ours are enabled
+        first, second = checkers.processes  # two of the four validators of ours are enabled and here
         first.kill()
         first.wait()
         give_up_s = time.monotonic() + 60

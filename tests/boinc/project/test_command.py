@@ -25,8 +25,10 @@ def test_install_dry_run_install_again_uninstall(made: MadeProject, capsys: pyte
     assert made.contents() == before
     assert run("install", project=made.path) == ExitCode.OK
     assert "edited config.xml\ninstalled; now, in" in capsys.readouterr().out
+    first = made.contents()
     assert run("install", project=made.path) == ExitCode.OK
     assert capsys.readouterr().out == "nothing to change: VCDL is installed and up to date\n"
+    assert made.contents() == first
     assert run("uninstall", "--dry-run", project=made.path) == ExitCode.OK
     assert "restore config.xml" in capsys.readouterr().out
     assert run("uninstall", project=made.path) == ExitCode.OK

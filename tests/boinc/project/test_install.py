@@ -68,14 +68,6 @@ def test_the_service_is_a_daemon_until_it_is_taken_out(made: MadeProject) -> Non
     assert config.read_bytes() == without
 
 
-def test_a_second_install_changes_nothing(made: MadeProject) -> None:
-    assert made.install()
-    first = made.contents()
-    assert plan(made).changes_nothing
-    assert made.install() == []
-    assert made.contents() == first
-
-
 def test_the_app_and_its_versions_are_published(made: MadeProject, client: ClientFiles) -> None:
     made.install()
     (app,) = made.standin.rows("SELECT * FROM app WHERE name = 'vcdl'")
