@@ -23,7 +23,6 @@ from vcdl.errors import WeightsFileError, WorkunitError
 from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import Named, Transport
 
-LARGEST = np.finfo(np.float32).max
 numbers = st.floats(width=32, allow_nan=False, allow_infinity=False)
 vectors = arrays(np.float32, st.integers(0, 700), elements=numbers)
 usual = arrays(np.float32, st.integers(0, 700), elements=st.floats(-60_000, 60_000, width=32))

