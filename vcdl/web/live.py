@@ -93,7 +93,8 @@ class LivePages:
             while True:
                 if page.version == seen:
                     try:
-                        await asyncio.wait_for(page.changed.wait(), _PING_S)
+                        async with asyncio.timeout(_PING_S):  # ⚠ wait_for of Python 3.11 can swallow a cancellation
+                            await page.changed.wait()
                     except TimeoutError:
                         yield b": still here\n\n"
                         continue
