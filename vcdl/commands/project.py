@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from vcdl.boinc.project.wishes import Wishes
+from vcdl.boinc.project.wishes import SERVICE_PORT, Wishes
 from vcdl.commands._options import PATH, THERE, json_option, packed, say, say_json
 from vcdl.errors import ExitCode
 
@@ -73,9 +73,10 @@ def command() -> None:
     "service_port",
     type=click.IntRange(0, 65535),
     is_flag=False,
-    flag_value=8630,
+    flag_value=SERVICE_PORT,
     metavar="[PORT]",
-    help="Show the jobs in browsers, by a daemon at this port of 127.0.0.1 [default: as before; 8630; 0: no longer]",
+    help=f"Show the jobs in browsers, by a daemon at this port of 127.0.0.1 [default: as before; {SERVICE_PORT}; 0: no "
+    "longer]",
 )
 @click.option("--force", is_flag=True, help="Give up tasks of other apps that were made without upload certificates.")
 @_dry_run

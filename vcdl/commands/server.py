@@ -80,6 +80,7 @@ def _wishes(function: F) -> F:
 @packed(ServerWishes, "wishes")
 def install_command(name: str, dry_run: bool, wishes: ServerWishes) -> ExitCode:
     """Make this machine the server of a project; run it again after a change, or a kill."""
+    from vcdl.boinc.project.wishes import service_path
     from vcdl.boinc.server.project_steps import has_web, install_steps
     from vcdl.boinc.server.settings import ServerSettings, installed, settings_file
     from vcdl.boinc.server.steps import carry_out
@@ -99,7 +100,7 @@ def install_command(name: str, dry_run: bool, wishes: ServerWishes) -> ExitCode:
         click.echo(f"submit jobs as {settings.user}: vcdl submit JOB.yaml --project-dir {settings.project}")
         if settings.tls and has_web():
             click.echo(
-                f"from elsewhere by {settings.url_base.rstrip('/')}{settings.service_path}/, with a token: "
+                f"from elsewhere by {settings.url_base.rstrip('/')}{service_path(settings.url)}/, with a token: "
                 f"vcdl token add NAME --role submitter --project-dir {settings.project}"
             )
     return ExitCode.OK

@@ -25,7 +25,7 @@ from vcdl.boinc.project.edited_files import EDITED, SERVICE, Fragment
 from vcdl.boinc.project.pages import pages
 from vcdl.boinc.project.record import Edit, Record
 from vcdl.boinc.project.server_config import ServerConfig
-from vcdl.boinc.project.wishes import Wishes
+from vcdl.boinc.project.wishes import Wishes, service_path
 from vcdl.boinc.runtime.published import dropped, kept_path, kept_wrapper, wanted
 from vcdl.errors import GridError, split_password
 from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE, StoreSettings
@@ -148,10 +148,12 @@ def service_command(config: ServerConfig, port: int | None) -> str:
     if port is None:
         return next((daemon.command for daemon in config.daemons if daemon.program == SERVICE), "")
     address = urlsplit(config.master_url)
-    project = address.path.rstrip("/")
-    path = f"{project}_vcdl" if project else "/vcdl"
     tls = " --behind-tls" if address.scheme == "https" else ""
-    return f"{SERVICE} --port {port} --path {path} --host-name {address.hostname}{tls}" if port else ""
+    return (
+        f"{SERVICE} --port {port} --path {service_path(config.master_url)} --host-name {address.hostname}{tls}"
+        if port
+        else ""
+    )
 
 
 def _check_project(project: BoincProject, config: ServerConfig) -> None:

@@ -2,6 +2,16 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
+
+SERVICE_PORT = 8630
+"""Where a project's service listens, unless the operator says otherwise."""
+
+
+def service_path(url: str) -> str:
+    """The path of a project's service on the web server that has the project at `url`."""
+    project = urlsplit(url).path.rstrip("/")
+    return f"{project}_vcdl" if project else "/vcdl"
 
 
 @dataclass(frozen=True)

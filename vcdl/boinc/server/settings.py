@@ -79,11 +79,6 @@ class ServerSettings:
         return f"{'https' if self.tls else 'http'}://{host}/"
 
     @property
-    def service_path(self) -> str:
-        """Where a site with TLS has the service."""
-        return f"/{self.name}_vcdl"
-
-    @property
     def certificate(self) -> tuple[Path, Path]:
         """The files of certificate and key."""
         if self.tls == LETS_ENCRYPT:

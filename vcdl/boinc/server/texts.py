@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from vcdl.boinc.project.wishes import SERVICE_PORT, service_path
 from vcdl.boinc.server.settings import LETS_ENCRYPT, ServerSettings, is_of_age
 from vcdl.errors import ServerError
 
@@ -11,7 +12,6 @@ COMMAND = Path("/usr/local/bin/vcdl")
 _UNITS = Path("/etc/systemd/system")
 _SITE_LINE = re.compile(r"#|(Script)?Alias /|</?Directory\b|RemoveType |Require |Options |AllowOverride ")
 ACME_FOLDER = Path("/var/www/html")
-_SERVICE_PORT = 8630
 
 
 def project_unit(settings: ServerSettings) -> str:
@@ -35,7 +35,7 @@ TimeoutStopSec=150
 
 def web_unit(settings: ServerSettings) -> str:
     """The service; what it prints has a code to log in with, which no log may hold."""
-    tls = f" --port {_SERVICE_PORT} --path {settings.service_path} --behind-tls" if settings.tls else ""
+    tls = f" --port {SERVICE_PORT} --path {service_path(settings.url)} --behind-tls" if settings.tls else ""
     return _lasting(
         settings,
         f"VCDL's service over the jobs of {settings.name}\nAfter={settings.name}.service",
@@ -145,7 +145,7 @@ def site(settings: ServerSettings, project_part: str, *, with_tls: bool, with_we
     if not with_tls:
         return f"<VirtualHost *:80>\n    ServerName {settings.host}\n{body}\n</VirtualHost>\n"
     certificate, key = settings.certificate
-    service = service_location(_SERVICE_PORT, settings.service_path) if with_web else ""
+    service = service_location(SERVICE_PORT, service_path(settings.url)) if with_web else ""
     return f"""\
 <VirtualHost *:80>
     ServerName {settings.host}
