@@ -4,6 +4,7 @@ import ast
 import pkgutil
 import re
 from collections.abc import Iterable
+from graphlib import TopologicalSorter
 
 import pytest
 
@@ -60,6 +61,19 @@ def test_every_import_goes_down_the_column() -> None:
         if folder != imported and not {folder, imported} & ABOVE_ALL and FLOOR[imported] >= FLOOR[folder]
     ]
     assert up == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports for types alone count too: who reads a module must know what they name."""
+    files = sorted((ROOT / "vcdl").rglob("*.py"))
+    modules = {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
+    imported: dict[str, set[str]] = {module: set() for module in modules}
+    for module, file in modules.items():
+        for node in statements(file):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                named = {f"{node.module}.{name.name}" for name in node.names}
+                imported[module] |= named & modules.keys() or {node.module}
+    TopologicalSorter(imported).prepare()  # raises CycleError, which names the circle
 
 
 @pytest.mark.parametrize("top", sorted(PICTURE.keys() - {"vcdl"}))

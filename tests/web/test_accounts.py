@@ -11,7 +11,7 @@ from tests.web.asking import asking, csrf_of
 from vcdl.cli import vcdl
 from vcdl.run.kind import BOINC
 from vcdl.web.accounts import Accounts
-from vcdl.web.guard import RequestRate
+from vcdl.web.request_rate import RequestRate
 from vcdl.web.service import WebService
 from vcdl.web.sessions import FOLDER, Caller, Role
 

@@ -13,7 +13,7 @@ from tests.web.asking import asking
 from vcdl.job import save_job
 from vcdl.journal.events import EvaluatorDied, RunStarted, UpdateRefused, WorkunitFailed, WorkunitSent
 from vcdl.run.kind import BOINC
-from vcdl.web import guard
+from vcdl.web.request_rate import CALLERS, RequestRate
 from vcdl.web.routes import router
 from vcdl.web.sessions import COOKIE
 
@@ -160,8 +160,8 @@ def test_an_address_that_asks_too_often_waits_and_others_do_not(
 
 
 def test_all_visitors_together_are_bounded_and_their_addresses_are_not_kept_for_ever() -> None:
-    rate = guard.RequestRate(2, 1)
-    assert not any(rate.is_too_high(str(number)) for number in range(guard._ADDRESSES + 50))
-    assert len(rate._left) == guard._ADDRESSES
-    everybody = guard.RequestRate(3, 1e-9)
+    rate = RequestRate(2, 1)
+    assert not any(rate.is_too_high(str(number)) for number in range(CALLERS + 50))
+    assert len(rate._left) == CALLERS
+    everybody = RequestRate(3, 1e-9)
     assert [everybody.is_too_high("") for _ in range(4)] == [False, False, False, True]

@@ -17,8 +17,7 @@ from tests.web.asking import asking
 from vcdl.errors import RunFolderError
 from vcdl.job import load_frozen_job
 from vcdl.web.accounts import Accounts
-from vcdl.web.chunks import ChunkStore
-from vcdl.web.guard import CHUNK_BYTES
+from vcdl.web.chunks import CHUNK_BYTES, ChunkStore
 from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner
 from vcdl.web.sessions import FOLDER, UNBOUNDED, Caller, Role, TokenBounds
 from vcdl.web.submissions import Submissions

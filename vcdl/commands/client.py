@@ -77,16 +77,15 @@ def attach_command(url: str, key_file: str, gpu: bool) -> ExitCode:
 @click.option("--gpu", is_flag=True, help="With CUDA, for hosts with an NVIDIA GPU (Linux).")
 @click.option(
     "--python-archive",
+    required=True,
     metavar="FILE",
     type=THERE,
-    help="A relocatable Python: an install_only_stripped.tar.gz of python-build-standalone.  [default: this one]",
+    help="A relocatable Python: an install_only_stripped.tar.gz of python-build-standalone.",
 )
 @click.option(
     "-o", "--output", metavar="FILE", type=FILE, help="File to write.  [default: vcdl_runtime_PLATFORM_BACKEND.tar]"
 )
-def runtime_command(
-    platform_name: str, backend: str, gpu: bool, python_archive: Path | None, output: Path | None
-) -> ExitCode:
+def runtime_command(platform_name: str, backend: str, gpu: bool, python_archive: Path, output: Path | None) -> ExitCode:
     """Make a Python with Keras for volunteers who have none.
 
     It holds exactly the versions of VCDL's own lock. Whatever was made with the same Python from the same lock has the
@@ -98,7 +97,7 @@ def runtime_command(
     from vcdl.report.wording import size
 
     platform = platform_named(platform_name)
-    order = BuildOrder(platform, backend, gpu, python_archive)
+    order = BuildOrder(platform, backend, python_archive, gpu)
     name = f"vcdl_runtime_{platform.name}_{backend}{'_gpu' if gpu else ''}.tar"
     for said in build_runtime(order, (output or Path(name)).absolute()):
         if isinstance(said, RuntimeFile):

@@ -13,6 +13,8 @@ from threading import Lock
 from vcdl.errors import DataError, RunFolderError, folder_errors
 from vcdl.files.atomic import atomic_write
 
+CHUNK_BYTES = 8 << 20
+"""The size of the chunks in which data travel."""
 _NAME = re.compile(r"[0-9a-f]{64}")
 _KEPT_S = 3 * 86400.0
 """The life of a chunk of which no job was made."""

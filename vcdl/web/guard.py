@@ -7,10 +7,8 @@ public service also the list of jobs and each job's page, as `vcdl.web.job_page`
 import asyncio
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from starlette.datastructures import MutableHeaders
@@ -18,11 +16,11 @@ from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from vcdl.web.chunks import CHUNK_BYTES
 from vcdl.web.problems import problem
+from vcdl.web.request_rate import RequestRate
+from vcdl.web.service import WebService
 from vcdl.web.sessions import COOKIE, Caller, Role, is_same
-
-if TYPE_CHECKING:
-    from vcdl.web.service import WebService
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Names under which this machine knows itself: `ssh -L` ends at one of them, with any port."""
@@ -53,15 +51,10 @@ _VISITED = re.compile(r"/|/jobs/[^/]+")
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_BYTES = 1 << 20
 """The largest body of a request but a chunk's."""
-CHUNK_BYTES = 8 << 20
-"""The size of the chunks in which data travel."""
 _BODY_WAIT_S = 30.0
 """The longest that a body may stand still."""
 _BODY_S = 600.0
 """The longest that it may take."""
-FAILED_LOGINS = 10.0, 10 / 60
-"""Failed logins of an address at once and a second."""
-_ADDRESSES = 10_000
 
 _BURST, _STEADY = 300.0, 50.0
 """Requests that a caller may make at once, and a second."""
@@ -69,42 +62,10 @@ _VISITS, _STEADY_VISITS, _ALL_VISITS = 60.0, 5.0, 20.0
 """Requests of a visitor's address at once and a second, and of all visitors together a second."""
 
 
-class RequestRate:
-    """Says who asks too often: each has a number of requests at once, which grows again with time."""
-
-    def __init__(self, burst: float, steady: float) -> None:
-        """`burst`, `steady`: requests that one may make at once, and a second."""
-        self._burst = burst
-        self._steady = steady
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """Caller → what it has left, and when that was so."""
-
-    def wait_s(self, caller: str) -> float:
-        """Seconds until it may ask again; 0: now."""
-        return max(0.0, (1.0 - self._left_of(caller)) / self._steady)
-
-    def note(self, caller: str) -> None:
-        """Count a request; only so many callers are remembered, those that asked last."""
-        self._left[caller] = max(0.0, self._left_of(caller) - 1.0), time.monotonic()
-        self._left.move_to_end(caller)
-        if len(self._left) > _ADDRESSES:
-            self._left.popitem(last=False)
-
-    def is_too_high(self, caller: str) -> bool:
-        """Count a request, and say whether there were too many."""
-        is_too_high = self.wait_s(caller) > 0
-        self.note(caller)
-        return is_too_high
-
-    def _left_of(self, caller: str) -> float:
-        left, at_s = self._left.get(caller, (self._burst, 0.0))
-        return min(self._burst, left + (time.monotonic() - at_s) * self._steady)
-
-
 class Guard:
     """The outermost layer of the service."""
 
-    def __init__(self, app: ASGIApp, service: "WebService", hosts: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, service: WebService, hosts: Collection[str] = ()) -> None:
         """`hosts`: names beside those of this machine under which the service is reached."""
         self._app = app
         self._service = service

@@ -20,10 +20,10 @@ from vcdl.web.accounts import Accounts
 from vcdl.web.budgets import Budgets
 from vcdl.web.catalogue import JobCatalogue, NoSuchJobError, project_of
 from vcdl.web.chunks import ChunkStore
-from vcdl.web.guard import FAILED_LOGINS, RequestRate
 from vcdl.web.job_page import FILES, Pages
 from vcdl.web.live import LivePages
 from vcdl.web.metrics import Metrics
+from vcdl.web.request_rate import FAILED_LOGINS, RequestRate
 from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner, served_command
 from vcdl.web.sessions import OWNER, Caller, Role, Sessions, is_same, service_folder
 from vcdl.web.submissions import SentFile, Submissions, started

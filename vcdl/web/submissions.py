@@ -29,8 +29,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.web.accounts import Accounts
 from vcdl.web.budgets import Budgets
 from vcdl.web.catalogue import project_of
-from vcdl.web.chunks import ChunkStore
-from vcdl.web.guard import CHUNK_BYTES
+from vcdl.web.chunks import CHUNK_BYTES, ChunkStore
 from vcdl.web.sessions import Caller, Role, service_folder
 
 _FILE = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}(\.[a-z0-9]{1,10}){1,3}")

@@ -21,9 +21,8 @@ class BuildOrder:
 
     platform: Platform
     backend: str
+    python_archive: Path
     gpu: bool = False
-    python_archive: Path | None = None
-    """None: the running Python."""
     lock: Path | None = None
     """None: the one that comes with VCDL."""
 
@@ -47,12 +46,9 @@ def build_runtime(order: BuildOrder, output: Path) -> Iterator[str | RuntimeFile
 
 def _fill(order: BuildOrder, folder: Path, scratch: Path) -> Iterator[str]:
     platform = order.platform
-    if order.python_archive is None:
-        minor = interpreter.copy_running(platform, folder)
-    else:
-        minor = interpreter.unpack_python(order.python_archive, platform, folder)
+    minor = interpreter.unpack_python(order.python_archive, platform, folder)
     pruning.prune_python(folder, platform, minor)
-    yield f"Python {minor} of {order.python_archive or 'this machine'}"
+    yield f"Python {minor} of {order.python_archive}"
     target = folder / platform.packages(minor)
     target.mkdir()
     lock = order.lock or packages.lock_of(order.backend, order.gpu)

@@ -1,4 +1,4 @@
-"""The Python of a runtime: one that the operator gives as an archive, or the running one, made movable."""
+"""The Python of a runtime, from the archive that the operator gives."""
 
 import os
 import platform as machine
@@ -12,14 +12,6 @@ from pathlib import Path, PurePosixPath
 
 from vcdl.boinc.runtime.platforms import Platform
 from vcdl.errors import GridError
-
-_SYSTEMS_OWN = re.compile(r"(ld-linux|linux-vdso|lib(c|m|dl|rt|pthread|util|resolv|nsl|crypt|gcc_s|stdc\+\+)\.so)")
-"""Libraries that every Linux has, and that must fit its kernel and its C library."""
-_STARTER = """\
-#!/bin/sh
-here=$(cd "${{0%/*}}" && pwd)
-LD_LIBRARY_PATH="$here/../lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}" exec "$here/{program}" "$@"
-"""
 
 
 def runs_here(platform: Platform) -> bool:
@@ -98,37 +90,3 @@ def version_in(folder: Path, platform: Platform) -> str:
     if len(minors) != 1:
         raise GridError(f"the Python for {platform.name} has no single version: found {sorted(minors)}")
     return f"3.{minors.pop()}"
-
-
-def copy_running(platform: Platform, folder: Path) -> str:
-    """Copy the running Python with the libraries it needs; returns its version as 3.12. Raises GridError."""
-    if sys.platform != "linux" or not runs_here(platform):
-        raise GridError(
-            f"the running Python is none for {platform.name}: give one with --python-archive "
-            "(python-build-standalone's install_only_stripped.tar.gz)"
-        )
-    minor = f"{sys.version_info.major}.{sys.version_info.minor}"
-    base = Path(sys.base_prefix)
-    program = f"python{minor}"
-    for place in ("bin", "lib"):
-        (folder / place).mkdir(parents=True)
-    shutil.copy(base / "bin" / program, folder / "bin" / program)
-    shutil.copytree(
-        base / "lib" / program,
-        folder / "lib" / program,
-        ignore=shutil.ignore_patterns("__pycache__", "site-packages", "dist-packages", "*.a"),
-    )
-    programs = [folder / "bin" / program, *(folder / "lib" / program / "lib-dynload").glob("*.so")]
-    for library in _libraries(programs):
-        shutil.copy(library, folder / "lib" / library.name)
-    starter = folder / "bin" / "python3"
-    starter.write_text(_STARTER.format(program=program))
-    starter.chmod(0o755)
-    return minor
-
-
-def _libraries(programs: Iterable[Path]) -> list[Path]:
-    """The shared libraries that programs need, but for those of every system."""
-    said = subprocess.run(["ldd", *map(str, programs)], capture_output=True, text=True, check=False).stdout
-    found = {Path(path) for path in re.findall(r"=> (/\S+)", said)}
-    return sorted(path for path in found if not _SYSTEMS_OWN.match(path.name))

@@ -1,0 +1,41 @@
+"""How often one may ask the service."""
+
+import time
+from collections import OrderedDict
+
+FAILED_LOGINS = 10.0, 10 / 60
+"""Failed logins of an address at once and a second."""
+CALLERS = 10_000
+"""How many callers are remembered."""
+
+
+class RequestRate:
+    """Says who asks too often: each has a number of requests at once, which grows again with time."""
+
+    def __init__(self, burst: float, steady: float) -> None:
+        """`burst`, `steady`: requests that one may make at once, and a second."""
+        self._burst = burst
+        self._steady = steady
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """Caller → what it has left, and when that was so."""
+
+    def wait_s(self, caller: str) -> float:
+        """Seconds until it may ask again; 0: now."""
+        return max(0.0, (1.0 - self._left_of(caller)) / self._steady)
+
+    def note(self, caller: str) -> None:
+        """Count a request; only so many callers are remembered, those that asked last."""
+        self._left[caller] = max(0.0, self._left_of(caller) - 1.0), time.monotonic()
+        self._left.move_to_end(caller)
+        if len(self._left) > CALLERS:
+            self._left.popitem(last=False)
+
+    def is_too_high(self, caller: str) -> bool:
+        """Count a request, and say whether there were too many."""
+        is_too_high = self.wait_s(caller) > 0
+        self.note(caller)
+        return is_too_high
+
+    def _left_of(self, caller: str) -> float:
+        left, at_s = self._left.get(caller, (self._burst, 0.0))
+        return min(self._burst, left + (time.monotonic() - at_s) * self._steady)
