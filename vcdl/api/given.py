@@ -137,7 +137,7 @@ def write_model(folder: Path, model: Any) -> None:
         raise ModelError(f"Keras cannot save the model ({one_line(error)}): use Keras' own layers only") from error
 
 
-def see_that_it_is_a_model(model: Any) -> None:
+def check_is_a_model(model: Any) -> None:
     """Refuse what is no Keras model. Raises ModelError."""
     import keras
 
@@ -146,7 +146,7 @@ def see_that_it_is_a_model(model: Any) -> None:
         raise ModelError(f"the model is a {kind}, expected a keras.Model: build it with Keras 3")
 
 
-def see_that_it_can_travel(model: Any, inputs: "Mapping[str, Array]", code: OwnCode | None) -> None:
+def check_can_travel(model: Any, inputs: "Mapping[str, Array]", code: OwnCode | None) -> None:
     """Build a model as `fit` would, and refuse at once one that no client would load. Raises DataError, ModelError."""
     import keras
 

@@ -17,9 +17,9 @@ from vcdl.api.given import (
     MODEL_FILE,
     as_array,
     as_arrays,
+    check_can_travel,
+    check_is_a_model,
     ends_of,
-    see_that_it_can_travel,
-    see_that_it_is_a_model,
     write_arrays,
     write_folder,
     write_model,
@@ -102,7 +102,7 @@ def train(
     """
     for argument in sections:
         _refuse_unknown(argument)
-    see_that_it_is_a_model(model)
+    check_is_a_model(model)
     own = None if code is None else read_code(Path(code).resolve())
     arguments = {
         "epochs": epochs,
@@ -116,9 +116,7 @@ def train(
         arrays = _arrays(model, x, y, validation_data, test_data, Path(spool))
         if sample_weight is not None:
             arrays["weight_train"] = as_array("sample_weight", sample_weight)
-        see_that_it_can_travel(
-            model, {name: array for name, array in arrays.items() if name.startswith("x_train")}, own
-        )
+        check_can_travel(model, {name: array for name, array in arrays.items() if name.startswith("x_train")}, own)
         values = _values(model, arrays, arguments, sections, own)
         if code is not None:
             values["model"]["code"] = str(Path(code).resolve())

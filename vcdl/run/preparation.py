@@ -6,7 +6,7 @@
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vcdl.errors import RunFolderError, folder_error
 from vcdl.job import Job
@@ -22,6 +22,10 @@ from vcdl.run.results import newest_version, trained_model
 from vcdl.run.run import Run
 from vcdl.run.store_claim import asked_settings, store_address
 from vcdl.stores.open import check_usable, load_client_libraries
+from vcdl.wire.weights import Vector
+
+if TYPE_CHECKING:
+    from vcdl.models.fitted import Fitted
 
 _TOLD_PERCENT = 5
 """Steps in which a long cut is told."""
@@ -42,21 +46,13 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
     load_client_libraries()
     from vcdl.checks import trained_norm
     from vcdl.client.trainer import Trainer
-    from vcdl.data import ensure_files, load_dataset, read_samples
-    from vcdl.models.fitted import fitted
-    from vcdl.models.model_classes import with_model_classes
+    from vcdl.data import ensure_files, read_samples
     from vcdl.models.rate_trial import found_boost, trial_lengths
-    from vcdl.models.trial import try_job
     from vcdl.run.own_training import leave_samples, own_step
     from vcdl.wire.frozen import write_frozen
 
     check_usable(asked_settings(job, folder))
-    observer.phase(f"reading the data set {job.data.dataset or shown(job.data.file)}")
-    dataset = with_model_classes(job, partial(load_dataset, seed=job.seed))
-    observer.phase("building the model")
-    fit = fitted(job, dataset, start_of(job))
-    if job.model.code is not None:
-        try_job(job, fit, Trainer(fit.model.json, fit.training, fit.model.frozen))
+    fit = _fitted(job, observer)
     dataset, model, normalisation = fit.dataset, fit.model, fit.normalisation
     trainer = Trainer(model.json, fit.training, model.frozen)
     layout, vector = trainer.layout, trainer.with_moments(model.weights)
@@ -99,18 +95,40 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
             classes_by_output=dataset.class_names_by_output,
             statistics_samples=statistics_samples,
         )
-        folder.store_claim_file.unlink(missing_ok=True)  # of a preparation that was killed
         run = Run(folder, job, prepared)
-        store = run.store()
-        store.create(vector)
-        store.close()
-        run.snapshots(store).keep(0, vector, durable=True)
-        Journal.at(folder.journal_file).close()  # from here on, a run without one has lost it
+        _make_store_and_journal(run, vector)
         check_room(1.0)
         prepared.write(folder)
     except OSError as error:
         raise folder_error(folder.path, error) from error
     return run
+
+
+def _fitted(job: Job, observer: RunObserver) -> "Fitted":
+    """The job's data set and model, fitted to each other; a model with code of the job's own is tried."""
+    from vcdl.client.trainer import Trainer
+    from vcdl.data import load_dataset
+    from vcdl.models.fitted import fitted
+    from vcdl.models.model_classes import with_model_classes
+    from vcdl.models.trial import try_job
+
+    observer.phase(f"reading the data set {job.data.dataset or shown(job.data.file)}")
+    dataset = with_model_classes(job, partial(load_dataset, seed=job.seed))
+    observer.phase("building the model")
+    fit = fitted(job, dataset, start_of(job))
+    if job.model.code is not None:
+        try_job(job, fit, Trainer(fit.model.json, fit.training, fit.model.frozen))
+    return fit
+
+
+def _make_store_and_journal(run: Run, weights: Vector) -> None:
+    """Make version 0, which is kept as well, and an empty journal."""
+    run.folder.store_claim_file.unlink(missing_ok=True)  # of a preparation that was killed
+    store = run.store()
+    store.create(weights)
+    store.close()
+    run.snapshots(store).keep(0, weights, durable=True)
+    Journal.at(run.folder.journal_file).close()  # from here on, a run without one has lost it
 
 
 def _told(what: str, observer: RunObserver, check_room: Callable[[float], None]) -> Callable[[float], None]:
