@@ -46,7 +46,7 @@ def main() -> int:
 
 
 class _Parent:
-    """The pipe to the program; a message that it has no room for, or that nobody reads, is dropped."""
+    """The pipe to the program. A message without room, or without a reader, is dropped."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -52,7 +52,7 @@ def _refuse_what_is_left_out(config: dict[str, Any], several: bool) -> None:
 
 
 def _given_metrics(model: Any, count: int) -> list[Any]:
-    """The metrics as they were given to `compile`, which alone tells a function of Keras from another of its name."""
+    """The metrics as `compile` got them: only there does a function of Keras differ from another one of its name."""
     given = getattr(getattr(model, "_compile_metrics", None), "_user_metrics", None)
     return list(given) if isinstance(given, list | tuple) and len(given) == count else [None] * count
 

@@ -159,7 +159,7 @@ class RunHandle:
             return self._loaded(file)
 
     def _loaded(self, file: Path) -> Any:
-        """The model in a file. One with classes of the job's own is not compiled: its loss may be of its own, too."""
+        """The model in a file. A model with classes of the job's own is not compiled: its loss may be its own, too."""
         import keras
 
         from vcdl.client import own_code

@@ -51,7 +51,7 @@ def _output(
 
 
 def _by_name(key: str, given: Any, names: Sequence[str]) -> dict[str, Any]:
-    """The value for each output: by its name, or in the order of the outputs; a single loss is everyone's."""
+    """The value for each output, by name or in the order of the outputs; a single loss serves all of them."""
     if isinstance(given, Mapping) and "class_name" not in given:
         return dict(given)
     if isinstance(given, list | tuple) and len(given) == len(names):

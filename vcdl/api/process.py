@@ -17,7 +17,7 @@ from vcdl.errors import ExitCode, GridError, VcdlError, start_cure
 from vcdl.journal.observer import RunningTask
 
 _LAST_WAIT_S = 60.0
-"""From the end of the program to the pause of its run: the workers write their checkpoints."""
+"""Longest wait at the program's end for its run to pause: workers write their checkpoints."""
 _SHOWN_BYTES = 2000
 
 
@@ -57,7 +57,7 @@ class RunProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still works, or has something to tell."""
+        """Whether the process runs, or has sent messages that were not read yet."""
         return self._process.poll() is None or self._listener.is_alive()
 
     def wait(self, timeout_s: float) -> bool:
@@ -76,14 +76,14 @@ class RunProcess:
         return self._decided.wait(timeout_s) and (self.has_begun or self.wait(_LAST_WAIT_S))
 
     def interrupt(self) -> None:
-        """Ask it to pause the run, as Ctrl-C does; a second time, at once."""
+        """Ask the process to pause the run, as Ctrl-C does; a second request ends it at once."""
         self._was_interrupted = True
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
 
     @property
     def failure(self) -> VcdlError | None:
-        """The error by which it ended; None: it goes on, or its end was a good one."""
+        """The error by which the process ended; None: it runs, or ended well."""
         if self.is_alive:
             return None
         status = self._process.returncode
@@ -150,7 +150,7 @@ def _error_of(kind: str, message: str, code: ExitCode) -> VcdlError:
 
 
 def _environment() -> dict[str, str]:
-    """This program's, with the backend that its Keras has."""
+    """The environment of this program, with the backend of its Keras."""
     environment = dict(os.environ)
     keras = sys.modules.get("keras")
     if keras is not None:

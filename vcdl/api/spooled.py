@@ -78,7 +78,7 @@ def _batches(name: str, stream: Any, axes: int | None) -> "Iterator[tuple[Array,
 
 
 def _elements(name: str, stream: Any) -> Iterator[Any]:
-    """Each element once: by its length where it has `__getitem__`, as some go on for ever. Raises DataError."""
+    """Each element once. `__getitem__` is bounded by the length, as some iterate for ever. Raises DataError."""
     try:
         if hasattr(stream, "__getitem__") and hasattr(stream, "__len__"):
             for place in range(len(stream)):

@@ -28,7 +28,7 @@ def task_of(model: Any, loss: Any, y: Any) -> Task:
 
 
 def as_classes(training: dict[str, Any], arrays: dict[str, Any]) -> None:
-    """Turn one-hot labels into numbers of classes, which say the same in less, and the loss into the one for them."""
+    """Turn one-hot labels into class numbers, which are smaller, and choose the loss that takes them."""
     labels = {name: y for name, y in arrays.items() if name.startswith("y_")}
     if _name(training.get("loss")).replace("_", "") != _ONE_HOT or not all(map(_is_one_hot, labels.values())):
         return

@@ -56,7 +56,7 @@ _OF_FIT = {
     "validation_batch_size": "give validate={'samples': 2000}",
     "validation_freq": "give validate={'every': 'epoch'}",
 }
-"""Arguments of `fit` that a run has not, with the cure."""
+"""Arguments of `fit` that a run does not have, each with its cure."""
 
 
 @overload

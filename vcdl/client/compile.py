@@ -36,7 +36,7 @@ _RANGES: Mapping[str, tuple[frozenset[str], Callable[[float], bool]]] = {
         lambda value: value % 1 == 0,
     ),
 }
-"""Arguments of optimizers that Keras takes at any value, by what they must be."""
+"""Arguments of optimizers that Keras does not check, by the words for their values."""
 
 
 def compile_model(
@@ -105,7 +105,7 @@ def make_loss(named: Named) -> Any:
 
 
 def measures_itself(model: Any) -> bool:
-    """Whether what a model learns and what is measured of it is its own affair: it has steps of its own."""
+    """Whether the model has training or test steps of its own, which alone decide what it learns and measures."""
     import keras
 
     return all(getattr(type(model), step) is not getattr(keras.Model, step) for step in ("train_step", "test_step"))

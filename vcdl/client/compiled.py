@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 KEPT_FOLDER = "vcdl_compiled"
-"""In the project's folder."""
+"""The folder of kept programs, in the project's."""
 _SLOT_FOLDER = "compiled"
 _SUFFIX = "-cache"
 _KEPT_BYTES = 32 << 20
@@ -35,7 +35,7 @@ class CompiledPrograms:
         }
 
     def take(self) -> None:
-        """Put those of earlier tasks into the slot, in place of what a killed process may have left there."""
+        """Put the programs of earlier tasks into the slot, in place of a killed process' leftovers."""
         shutil.rmtree(self._own, ignore_errors=True)
         with contextlib.suppress(OSError):
             self._own.mkdir()

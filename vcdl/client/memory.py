@@ -43,7 +43,7 @@ def _free_of(group: Path) -> int | None:
 
 
 def number_in(path: Path, name: str = "") -> int | None:
-    """A file's number, or that behind a name in it, as Linux tells them; None: there is none."""
+    """The number in a file, or after a name in it; None: there is none."""
     try:
         lines = [line.split() for line in path.read_text().splitlines()]
         return next(int(words[bool(name)]) for words in lines if not name or words[:1] == [name])

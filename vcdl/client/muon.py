@@ -26,7 +26,7 @@ class Muon(keras.optimizers.Muon):  # type: ignore[misc]
 
     def build(self, variables: Any) -> None:
         self._rows_by_index = [self._rows.get(id(variable), 0) for variable in variables]
-        """In the order of `variables`, as a step may be given what a variable of Keras holds."""
+        """Rows in the order of `variables`, as a step may get the value of a variable in its place."""
         super().build(variables)
 
     def _should_use_adamw(self, variable: Any) -> bool:

@@ -25,7 +25,7 @@ from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import PARAMS_FILE, Workunit
 
 KEY_FILE = "project_key.json"
-"""Beside this module in the zipapp of a project's app version."""
+"""The file of the project's key, beside this module in the zipapp of its app version."""
 _SILENCE_S = 5.0
 """Longest wait for the next byte of an answer."""
 _ALTOGETHER_S = 20.0
@@ -55,7 +55,7 @@ class NewestWeights:
 
     @classmethod
     def of_app_version(cls, may_use_network: Callable[[], bool]) -> "NewestWeights | None":
-        """With the key that this app version carries; None: it carries none."""
+        """A fetcher with the key of this app version; None: it carries none."""
         try:
             content = pkgutil.get_data("vcdl.client", KEY_FILE)
         except OSError:

@@ -52,7 +52,7 @@ class OwnCode:
 
     @property
     def sha256(self) -> str:
-        """The same for the same files, wherever they lay."""
+        """A digest of paths and texts: equal files have equal ones in any folder."""
         return hashlib.sha256(json.dumps(self.files, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -121,7 +121,7 @@ def part(reference: str) -> Any:
 
 
 def guarded(what: str, act: Callable[[], Any]) -> Any:
-    """What `act` returns. Raises ModelError for whatever the job's own code raises, with its file and line."""
+    """The result of `act`. Raises ModelError for whatever the job's own code raises, with its file and line."""
     try:
         return act()
     except VcdlError:

@@ -1,4 +1,4 @@
-"""What a host remembers of a job between its subtasks: the part of its updates that no upload has carried yet.
+"""The residual that a host keeps of a job between its subtasks: the part of its updates that no upload has carried.
 
     sent = codec(C − B + decay·r),   r ← C − B + decay·r − sent
 
@@ -32,13 +32,13 @@ _BOINC_RATES = {
     "client_state.xml": re.compile(r"<bwup>([0-9.eE+-]{1,30})</bwup>"),
     INIT_DATA_FILE: re.compile(r"<max_bytes_sec_up>([0-9.eE+-]{1,30})</max_bytes_sec_up>"),
 }
-"""The measured rate, in which a client leaves out its volunteer's own limit, and that limit; 0 for none."""
+"""Files with a client's measured upload rate, which leaves its volunteer's limit out, and with that limit; 0: none."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class HostMemory:
-    """What a task knows of its host."""
+    """The memory that a task has of its host."""
 
     folder: Path
     """A folder that stays from one task to the next."""

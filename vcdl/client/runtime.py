@@ -20,7 +20,7 @@ from vcdl.client.resources import Shortage
 from vcdl.errors import DISK_FULL, VcdlError
 
 ARCHIVE_VARIABLE = "VCDL_RUNTIME_ARCHIVE"
-"""By which the launcher says from which archive it took this Python."""
+"""The variable in which the launcher names the archive of this Python."""
 MANIFEST = "runtime.json"
 PACKAGES = "packages.tar.xz"
 UNPACKED = ".unpacked"

@@ -13,7 +13,7 @@ NETWORK = "network"
 
 
 class StageClock:
-    """Gives all time since it was made to a stage, so that nothing is counted twice or left out."""
+    """Gives all time since it was made to some stage: no second is counted twice or left out."""
 
     def __init__(self, before_s: Mapping[str, float], clock: Callable[[], float] = time.perf_counter) -> None:
         """`before_s`: the stages of this process before now."""

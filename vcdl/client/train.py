@@ -60,7 +60,7 @@ class TrainingTerms:
     """Seconds of the stages before the training is called."""
     read_data: ShardReader = read_shard
     host: HostMemory | None = None
-    """What the host remembers; None: what lies in the folder of the workunit's."""
+    """The memory of the host; None: the one in the workunit's folder."""
 
 
 def train_workunit(

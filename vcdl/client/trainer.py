@@ -22,7 +22,7 @@ from vcdl.wire.workunit import Frozen, Training
 
 @dataclass(frozen=True)
 class TrainerState:
-    """All that training changes: a trainer with this state continues as if it had never stopped."""
+    """The state that training changes: a trainer with it continues as if it had never stopped."""
 
     weights: Vector
     optimizer: tuple[npt.NDArray[Any], ...]
@@ -130,7 +130,7 @@ class Trainer:
         return np.concatenate([flatten(self.model), self._moments.values()])
 
     def state(self) -> TrainerState:
-        """A copy of all that training changes."""
+        """A copy of the state that training changes."""
         return TrainerState(flatten(self.model), _values(self._optimizer.variables), _values(self._seeds))
 
     def restore(self, state: TrainerState) -> None:

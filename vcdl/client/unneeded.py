@@ -8,7 +8,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 UNNEEDED = frozenset({"IPython", "matplotlib", "pandas", "PIL", "pydot", "sklearn", "tensorboard"})
-"""Keras asks for each in `try … except ImportError`. Not SciPy: JAX and a layer of Keras need it."""
+"""Packages that Keras asks for in `try … except ImportError`. Not SciPy: JAX and a layer of Keras need it."""
 
 
 class _ImportBlocker(MetaPathFinder):
@@ -22,7 +22,7 @@ class _ImportBlocker(MetaPathFinder):
 
 @contextmanager
 def unneeded_hidden() -> Iterator[None]:
-    """Let Keras be imported without them in a process that needs some of them itself, later."""
+    """Hide them while the block imports Keras: the process itself imports some of them later."""
     hidden = _ImportBlocker()
     sys.meta_path.insert(0, hidden)
     try:
@@ -33,7 +33,7 @@ def unneeded_hidden() -> Iterator[None]:
 
 @contextmanager
 def unneeded_shown() -> Iterator[None]:
-    """Let some of them be imported all the same, by a process that did hide them."""
+    """Let the block import some of them in a process that hid them."""
     hidden = [finder for finder in sys.meta_path if isinstance(finder, _ImportBlocker)]
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in hidden]
     try:
@@ -43,5 +43,5 @@ def unneeded_shown() -> Iterator[None]:
 
 
 def hide_unneeded() -> None:
-    """Let this process do without them; to be called before Keras is imported."""
+    """Hide them from this process; to be called before Keras is imported."""
     sys.meta_path.insert(0, _ImportBlocker())

@@ -107,7 +107,7 @@ class Encoding:
         return replace(self, codec=self.codec.within(size_bytes - moments, self.model_size))
 
     def moment_counts(self, begin: int, size: int) -> npt.NDArray[np.intp]:
-        """How many neighbouring moments each of those that travel stands for, in a range of the vector."""
+        """The number of neighbouring moments that each travelling one stands for, in a range of the vector."""
         counts: list[int] = []
         for variable in self.layout.variables:
             first = max(begin, variable.offset, self.model_size)

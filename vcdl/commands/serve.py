@@ -41,12 +41,12 @@ class ServiceOrder:
     host_names: Sequence[str]
     behind_tls: bool
     job: str | None
-    """A browser is opened at its page, at the list for an empty name; None: none is opened."""
+    """The run whose page a browser opens; empty: the list of runs; None: no browser is opened."""
     fleets: Sequence[Path]
     alert_command: str
     alert_webhook: str
     base: str
-    """The path that a web server in front gives it."""
+    """The path of the service on the web server in front of it."""
     tokens_only: bool
     """Whether no address that logs in is printed: a daemon's log has other readers."""
     is_public: bool

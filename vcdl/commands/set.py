@@ -1,4 +1,4 @@
-"""`vcdl set`: change settings of a job that is open."""
+"""`vcdl set`: change settings of an open job."""
 
 from collections.abc import Sequence
 from pathlib import Path

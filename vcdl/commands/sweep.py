@@ -32,7 +32,7 @@ _FOLDER = "folder"
 """The attribute of a trial that names its folder."""
 _RANGE = re.compile(r"([^.,]\S*?)\.\.(\S+)")
 _BY_FACTORS = 100
-"""A range is searched by factors instead of by steps, when its ends differ by so many."""
+"""Ratio of a range's ends from which it is searched by factors instead of steps."""
 
 
 class SearchKey:
@@ -58,7 +58,7 @@ class SearchKey:
 
     @property
     def ends(self) -> list[str]:
-        """Settings that tell whether the job takes such values."""
+        """Settings with the outermost values, by which the job is checked."""
         return [f"{self.key}={value}" for value in self.choices or [self._shown(self.low), self._shown(self.high)]]
 
     def setting(self, trial: "optuna.Trial") -> str:

@@ -10,7 +10,9 @@ _HANGS_S = 10.0
 
 
 def ahead(blocks: Iterator[_Block]) -> Generator[_Block, None, None]:
-    """The blocks in their order, one made ahead, with its errors. Closed, it reads no more; one that hangs is left."""
+    """The blocks in their order, one made ahead; its errors are raised here. Closed, it reads no more; a read that
+    hangs is left.
+    """
     queue: Queue[tuple[_Block | None, BaseException | None]] = Queue(1)
     is_over = threading.Event()
 

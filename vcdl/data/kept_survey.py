@@ -58,8 +58,9 @@ def kept(reader: "Reader", path: Path, task: Task, moments: str, survey: Callabl
 
 
 def _key(reader: "Reader", path: Path, task: Task, moments: str) -> str | None:
-    """The checksum of what a survey depends on; None: it cannot be said, as of another package's reader, or of files
-    that were just written."""
+    """The checksum of all that a survey depends on; None: unknown, as for another package's reader or files just
+    written.
+    """
     if not type(reader).__module__.startswith("vcdl.") or not path.exists():
         return None
     digest = hashlib.sha256(repr((__version__, reader.model_dump_json(), str(path), task, moments)).encode())

@@ -15,9 +15,9 @@ Array = npt.NDArray[Any]
 _SHOWN = 8
 """Labels that a message lists."""
 _STRAY_FACTOR = 20
-"""A label of fewer samples than one in so many is taken for a mistake."""
+"""A label of fewer samples than one in so many counts as a mistake."""
 _MISSING_FACTOR = 10
-"""A count of classes above so many times those present is no cure that anybody means."""
+"""Multiple of the classes that are there, above which no cure names a count of classes."""
 
 
 @dataclass(frozen=True)

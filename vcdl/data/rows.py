@@ -58,7 +58,7 @@ class Rows:
     """The form in which they travel; None: as numbers."""
 
     are_labels: bool = False
-    """Whether they are what an autoencoder is to predict."""
+    """Whether these are what an autoencoder predicts."""
 
     def __len__(self) -> int:
         return self.source_count if self.chosen is None else len(self.chosen)

@@ -16,7 +16,7 @@ _IN_MEMORY_BYTES = 2**28
 
 
 class Sliced(Protocol):
-    """An array, or what gives parts of one."""
+    """An array, or an object that gives parts of one."""
 
     def __len__(self) -> int: ...
 

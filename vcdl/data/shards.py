@@ -203,7 +203,7 @@ def _write(folder: Path, dataset: Dataset, cut: tuple[Indices, ...], fingerprint
 
 
 def _write_manifest(folder: Path, shards: tuple[ShardFile, ...], fingerprint: str, *, checked: bool = True) -> None:
-    """`checked`: whether files are told by their content, else by their size."""
+    """`checked`: whether files are compared by content, else by size."""
     entries = [
         {
             "file": s.path.name,

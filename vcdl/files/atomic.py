@@ -74,7 +74,7 @@ def sweep(folder: Path, *, below: bool = False) -> None:
 
 
 def _is_another_running(pid: str) -> bool:
-    """Where the system does not say, every other process is taken for running."""
+    """Where the system does not say, every other process counts as running."""
     return int(pid) != os.getpid() and (not _PROCESSES.is_dir() or (_PROCESSES / pid).exists())
 
 

@@ -51,7 +51,7 @@ class Address(NamedTuple):
 
     @property
     def copy(self) -> Path:
-        """The copy, which has the name of what it is one of."""
+        """The copy, under the name of its original."""
         name = PurePosixPath(unquote(urlsplit(self.url).path)).name
         return self.folder / (name or urlsplit(self.url).netloc)
 
@@ -148,11 +148,11 @@ class _Fetch:
 
     @property
     def is_done(self) -> bool:
-        """Whether all that is there was fetched, and nothing else is here."""
+        """Whether the copy is whole and holds nothing else."""
         return not self._missing and not self._gone
 
     def run(self) -> None:
-        """Fetch what is not here."""
+        """Fetch the files that are missing."""
         for file in self._missing:
             if ".." in file.name.split("/") or not file.name.isprintable():
                 raise DataError(f"{shown(self._address.url)} has a file {file.name[:200]!r}: give it a plain name")
@@ -185,7 +185,7 @@ class _Fetch:
         return self._address.copy / file.name if file.name else self._address.copy
 
     def _fetched(self, file: RemoteFile) -> RemoteFile:
-        """Fetch a file, from where the last try has left it; returns it as it was then."""
+        """Fetch a file, from the byte where the last try ended; returns it as it was then."""
         path = self._path(file)
         part = path.with_name(f"{path.name}{_PART}")
         note = self._address.folder / f"{hashlib.sha256(file.name.encode()).hexdigest()[:16]}.identity"

@@ -80,7 +80,7 @@ class Parts(Mapping[str, T], Generic[T]):
 
     @property
     def how_to_add(self) -> str:
-        """The cure for a name that nobody knows."""
+        """The cure for an unknown name."""
         return f"a {self.kind} of another package: `pip install` that package beside vcdl"
 
     def _load(self, name: str) -> T:

@@ -50,7 +50,7 @@ class Opened(NamedTuple):
     begin: int
     """The byte with which it begins: the one that was asked for, or 0."""
     pieces: Iterator[bytes]
-    """They may end too early, or raise AwayError."""
+    """The content, which may end too early or raise AwayError."""
 
 
 class Remote(Protocol):

@@ -36,7 +36,7 @@ class FleetChoices:
         return [one for one in self.choices if one.spot_usd_per_h is not None]
 
     def checked_notes(self, settings: FleetSettings) -> list[str]:
-        """`notes`. Raises FleetError where there is no choice, which says why."""
+        """The `notes`. Raises FleetError without any choice, with the reasons."""
         if not self.choices:
             raise FleetError(
                 f"no pool of {settings.name} can be planned with; not known: {'; '.join(self.notes(settings))}"

@@ -206,7 +206,7 @@ class Controller:
         return (*leftovers, *(f"{id}, which the cloud does not show yet: in {duration(s)}" for id, s in unseen.items()))
 
     def _find(self, state: FleetState) -> tuple[tuple[Instance, ...], FleetState]:
-        """The instances that the cloud shows, and those of regions that are away: these count as live for a time."""
+        """The instances that the cloud shows, and those of regions that are away, which count as live for a time."""
         found, now_s = self._provider.find(), self.now_s()
         away_since_s = {region: state.away_since_s.get(region, now_s) for region in self._provider.away}
         # Most likely the cloud's API is away, and its instances are not: they work until their leases are over.

@@ -111,7 +111,7 @@ class ProjectDatabase:
         )
 
     def hosts(self) -> list[tuple[str, str]]:
-        """The names of hosts in journals, with machine names, which may come as bytes: a client can send any."""
+        """The hosts' names in journals, with machine names, which may be bytes: a client can send any."""
         rows = self._opened[1].execute("SELECT id, domain_name FROM host")
         return [
             (f"host-{id}", name.decode(errors="replace") if isinstance(name, bytes) else str(name)) for id, name in rows

@@ -35,7 +35,7 @@ def _wrong(_name: str, found: object) -> str | None:
 
 
 CLOUDS: Parts[Any] = Parts("cloud", _wrong)
-"""The providers (vcdl.fleet.provider), by the name that a fleet file has for their cloud."""
+"""The providers (vcdl.fleet.provider) by the name of their cloud in a fleet file."""
 
 
 def _known_cloud(value: Any) -> str:

@@ -27,7 +27,7 @@ class TrustSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _forgets_redundancy(cls, raw: Any) -> Any:
-        """Without the key that runs of before December 2026 have, where it asks for nothing."""
+        """The values without `redundancy: 0`, which runs from before December 2026 have."""
         if isinstance(raw, Mapping) and raw.get("redundancy") == 0:
             return {key: value for key, value in raw.items() if key != "redundancy"}
         return raw

@@ -51,7 +51,7 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
 
 class RunStarted(Event, frozen=True, tag="run_started"):
-    """A process took the job up, for the first time or again."""
+    """A process took up the job, for the first time or again."""
 
     resumed: bool
     monitor: str = ""
@@ -264,7 +264,7 @@ class VersionEvaluated(Event, frozen=True, tag="version_evaluated"):
 
 
 class EvaluatorDied(Event, frozen=True, tag="evaluator_died"):
-    """The process that measures ended against its will, and is started again; training goes on meanwhile."""
+    """The evaluator died and is started again; training goes on meanwhile."""
 
     reason: str
 

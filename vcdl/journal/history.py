@@ -259,7 +259,7 @@ class JobHistory:
     # -- sessions
 
     def _begin_session(self, now_s: float) -> None:
-        """A session that was killed, or a job that was given up before its end, lasted until its last event."""
+        """Begin a session. One that was killed, or a job that was given up early, lasted until its last event."""
         self._end_session(self._last_s)
         self._started_s = now_s
 

@@ -235,7 +235,7 @@ class HostHistory:
         return min(1.0 if is_measure else _NO_MEASURE, max(LEAST_WEIGHT, share * _LATELY - on_its_word))
 
     def has_room(self, host: str) -> bool:
-        """Whether a host may bring an upload now: until one was trained again, no more than its part of all."""
+        """Whether a host may bring an upload now: no more than its part until the server has trained one again."""
         record = self.hosts.get(host)
         if record is None or record.verified:
             return True

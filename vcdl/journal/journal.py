@@ -312,7 +312,7 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Switch a new journal's mode: where others do so too, SQLite gives up at once instead of waiting its turn."""
+    """Switch a new journal's mode; when several processes do, SQLite gives up at once instead of waiting."""
     give_up_s = time.monotonic() + _BUSY_TIMEOUT_S
     while True:
         try:

@@ -30,7 +30,7 @@ _BYTES_OF_AN_EVENT = 200
 
 
 class Folding(Protocol):
-    """A state that follows from a journal's events: a dataclass of plain fields that says all of it."""
+    """The whole state that follows from a journal's events: a dataclass of plain fields."""
 
     def follow(self, recorded: Recorded) -> None:
         """Take in the journal's next event."""

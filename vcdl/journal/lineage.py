@@ -19,9 +19,9 @@ class Lineage:
     """Every update that was ever applied."""
     rollbacks: list[RolledBack] = field(default_factory=list)
     bases: dict[int, int] = field(default_factory=lambda: {0: 0})
-    """The versions that others can be made from, each with the number of its updates missing in it."""
+    """The versions from which others can be made, each with the number of its updates that are missing in it."""
     _complete: set[int] = field(default_factory=lambda: {0})
-    """Versions of whose updates all have a row."""
+    """Versions whose updates all have a row."""
     _left_out: set[int] = field(default_factory=set)
     _counted_from: int = 0
     """A version that is known to be complete."""

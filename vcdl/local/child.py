@@ -42,7 +42,9 @@ class ChildProcess:
         return self._process.pid
 
     def watch(self, worked: bool) -> bool:
-        """Start it again if it died, less often after many deaths; whether it had. `worked`: it did since then."""
+        """Start it again if it died, less often after many deaths; returns whether it has just died. `worked`: it has
+        since the last call.
+        """
         if worked:
             self.try_anew()
         died = not self._is_dead and self._has_died()
@@ -124,7 +126,9 @@ def _wait_for_the_end() -> None:
 
 
 def run_child(act: Callable[[], object], log: Callable[[str], None]) -> int:
-    """In a child: do its work, and return its exit code; an error of ours and a want of memory are told in a line."""
+    """In a child: do its work, and return its exit code. An error of ours, or too little memory, is one line of the
+    log.
+    """
     try:
         act()
     except VcdlError as error:

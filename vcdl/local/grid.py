@@ -81,7 +81,7 @@ class LocalGrid(FolderGrid):
         return workunit in self._known
 
     def outcome(self, workunit: str) -> Outcome | None:
-        """The outcome of one workunit, as of the last `wait`, among those that `claim` returns; None: it has none."""
+        """The outcome of a workunit that `claim` returns, as of the last `wait`; None: it has none yet."""
         return self._outcomes.get(workunit)
 
     def done(self, workunit: str, version: int | None = None) -> None:
@@ -265,7 +265,7 @@ class LocalGrid(FolderGrid):
                 self._waiting.popleft()
 
     def _slot_for(self, staged: Staged) -> Path:
-        """Raises RunFolderFull: it can be had later; RunFolderError."""
+        """Raises RunFolderFull, which may pass, and RunFolderError."""
         if self.shortage is not None:
             self._slots.check_room(staged)
         slot = self._slots.prepare(staged)

@@ -63,7 +63,7 @@ class _Waiting:
     trust: float
     """How far its host is believed."""
     unfit: Refused | None
-    """Why nothing of its host counts, unless it does already."""
+    """The reason for which its host's uploads are refused; None: they are not."""
     believed: _Believed
     rate: float = 1.0
     """The learning rate of its workunit, as a factor of the job's peak; 1 where nothing depends on it."""

@@ -236,7 +236,7 @@ class Coordinator:
         return not is_known and not any(split == VALIDATION for _, split in self.history.wanted)
 
     def _must_publish(self, now_s: float) -> bool:
-        """Whether there are newer weights than the last that were published, which clients could begin with."""
+        """Whether clients could begin with newer weights than the last published ones."""
         publishing, history = self._plan.publishing, self.history
         if publishing is None or not self._plan.rolling or not history.open:
             return False

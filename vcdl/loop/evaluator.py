@@ -127,7 +127,7 @@ class Evaluator:
         )
 
     def _leave_first_reference(self, reference: ReferenceUpdate) -> None:
-        """Make the first reference update now: the servers wait for it before they assimilate anything."""
+        """Make the first reference update now: servers wait for it before they assimilate anything."""
         newest = max(self._folder.snapshot_versions(), default=0)
         vector, text = read_weights(self._folder.snapshot(newest), self._layout.size)
         reference.leave(ParamsHeader.from_json(text).version, vector)

@@ -109,7 +109,7 @@ class Grid(ABC):
         """The number of workunits to keep unsent or running, so that no client waits; it changes nothing."""
 
     def replicate_late(self, *, queue_empty: bool) -> None:
-        """Have late subtasks trained by further clients; `queue_empty`: nothing else is to train. Raises GridError."""
+        """Have further clients train late subtasks; `queue_empty`: nothing else is to train. Raises GridError."""
         return
 
     def publish(self, version: int, params: Path) -> None:

@@ -55,7 +55,7 @@ class HostTrust:
         return hosts.is_proven(host) or (attempt >= _REFUSED_AT_MOST and hosts.is_known(host))
 
     def usual_train_s(self, host: str, samples: int) -> float | None:
-        """Seconds that so many samples used to take a host; None where nobody knows."""
+        """Seconds that so many samples used to take a host; None: unknown."""
         return self.hosts.state.usual_train_s(host, samples)
 
     def refused(self, host: str) -> Refused | None:

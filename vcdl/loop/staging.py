@@ -1,4 +1,4 @@
-"""A subtask's workunit and its files: the same numbers always give the same ones."""
+"""A subtask's workunit and its files; equal numbers give equal files."""
 
 import numpy as np
 

@@ -92,7 +92,7 @@ class UploadFacts:
 
 
 class BufferPool:
-    """Memory of uploads that are kept between two passes, for the next ones: new memory costs more than reading."""
+    """Memory of the uploads that two passes keep, for the next ones: new memory costs more than reading."""
 
     def __init__(self) -> None:
         self._free: list[Vector] = []
@@ -116,7 +116,7 @@ class FoldSettings:
     """For uploads of strangers."""
     transport: Transport = PLAIN
     most: int = 1
-    """The most that a subtask may train, in what counts whole."""
+    """The most that a subtask may count: passes over its shard, in those that count as a whole subtask."""
 
     @classmethod
     def of(cls, run: Run) -> Self:
@@ -170,7 +170,7 @@ class StreamedUpload(Change):
         self._weights, self._base = buffers.acquire(width), buffers.acquire(width)
         """The client's weights and those of its base: all of them, or a block."""
         self._is_kept = self._has_base = False
-        """Whether the first pass has read all of it, and of its base."""
+        """Whether the first pass has read all of the upload and of its base."""
         self._state = rule.state if bounds is None else bounds.state_of(rule)
         self._on_statistics = on_statistics(rule)
         self._judge = judge
@@ -180,7 +180,7 @@ class StreamedUpload(Change):
         self._weight = 0.0
         """The weight that the rule gave to the trained part."""
         self._upload: UploadReader | None = None
-        """None once it cannot be read."""
+        """The open upload; None once it cannot be read."""
         self._unfit: Refused | None = None
         self._first_pass: MeasuringPass | None = None
         self._shortened: Shortened | None = None

@@ -51,19 +51,19 @@ from vcdl.wire.workunit import UpdateHeader, WorkunitName
 _BACKLOG = 1000
 """Uploads among which one is drawn."""
 _SCATTER = 4.0
-"""Honest uploads are at most so many times as far apart as two trainings here whose rates differ a little."""
+"""Longest distance of an honest upload, in that of two trainings here whose rates differ a little."""
 _OTHER_RATE = 1.0001
 _EXACT = 1e-3
-"""Where an upload was as near to the server's own as this, rounding drives trainings of the job nowhere."""
+"""Distance of an upload from the server's own training that shows the job to be insensitive to rounding."""
 _FARTHEST = 1e9
 _AFTER_A_SLEEPER = 3
-"""Uploads that are drawn besides for each host that was found to lie after it had been honest, and for each fall."""
+"""Uploads that are drawn besides, for each honest host that turned to lies and each fall of the measure."""
 _FALL = 0.1
 """Part of its best score by which a job's measure has fallen."""
 _FIRST = 3.0
-"""Times that an upload of a host of which none agreed yet counts among these, until one turned to lies."""
+"""Weight of an upload in the draw while none of its host has agreed, until a host turns to lies."""
 _NEWEST = 3
-"""The last uploads of a host among which one is drawn: who turns to lies has told them last."""
+"""Last uploads of a host among which one is drawn: a host that turns to lies brought them last."""
 _log = logging.getLogger(__name__)
 
 

@@ -111,7 +111,7 @@ class WorkGenerator:
         return self._take_unreported()
 
     def look_again(self) -> None:
-        """See with the next step whether all that the run needs is there."""
+        """Check with the next step that all files of the run are there."""
         self._is_handed_over = False
 
     def record_sent(self) -> None:
@@ -277,7 +277,9 @@ class WorkGenerator:
         self._grid.submit(items)
 
     def _publish(self) -> None:
-        """Written down first: an upload that began with a version nobody knows of would be refused."""
+        """Offer the newest weights. The journal knows them first: an upload that began with an unknown version is
+        refused.
+        """
         version = self._snapshots.keep_newest()
         self._journal.append(WeightsPublished(version))
         self._grid.publish(version, self._downloads.path(version))

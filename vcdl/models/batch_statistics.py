@@ -97,7 +97,7 @@ class _Layer:
         return outputs
 
     def end(self) -> None:
-        """Be as the layer was, but for its statistics."""
+        """Give the layer its own behaviour back; its statistics stay."""
         self._layer.momentum = self._momentum
         vars(self._layer).pop("call", None)
 

@@ -166,7 +166,7 @@ def _check_input(expected: tuple[int | None, ...], given: tuple[int, ...]) -> No
 
 
 def _check_flags(last: Any, loss: Any, name: str) -> None:
-    """Refuse a loss or an ending for one right class, where each output is a question of its own."""
+    """Refuse a loss or an ending for one right class in a task where each output is a question of its own."""
     if type(loss).__name__ == "CategoricalCrossentropy":
         raise JobError(f"training > loss: {name} is for one class a sample, the task is multi_label: use {_OF_FLAGS}")
     _check_probabilities(last, loss)

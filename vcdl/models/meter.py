@@ -94,7 +94,7 @@ class _GraphMeter:
 
 
 def _traced_set(model: Any) -> Any:
-    """A vector of shape (n,) → none: the weights are set."""
+    """Set the weights from a vector of shape (n,)."""
     import tensorflow as tf
 
     weights = trained_weights(model)
@@ -110,14 +110,14 @@ def _traced_set(model: Any) -> Any:
 
 
 def _traced_reset(model: Any) -> Any:
-    """Nothing → none: the loss and the metrics begin anew."""
+    """Begin the loss and the metrics anew."""
     import tensorflow as tf
 
     return tf.function(model.reset_metrics, autograph=False)
 
 
 def _traced_step(model: Any) -> Any:
-    """A batch → none: it is added to what was measured since the last reset."""
+    """Add a batch to the measures since the last reset."""
     import tensorflow as tf
 
     @tf.function(autograph=False, reduce_retracing=True)  # type: ignore[untyped-decorator]

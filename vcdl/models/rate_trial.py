@@ -35,8 +35,8 @@ _MOST_FLOPS = 1e11
 def trial_lengths(
     training: "TrainingSettings", shard_samples: Sequence[int], epochs: int, footprint: Footprint
 ) -> tuple[int, ...]:
-    """Steps of the trials that a job may need: none if its rate is its own, and only such as are small for this machine
-    and beside the steps that it makes in a row with a slot for each shard.
+    """Lengths, in steps, of the trials that a job may need; none if it names its rate. They are small for this machine
+    and beside the steps that the job makes in a row with a slot for each shard.
     """
     steps = training.steps(shard_samples, epochs)
     if not training.tries_rates or steps < _LENGTHS[0]:

@@ -93,7 +93,7 @@ class Drop(msgspec.Struct, frozen=True):
 
 
 def is_pilot(name: str) -> bool:
-    """Whether a name is one that a pilot may have."""
+    """Whether a pilot may have this name."""
     return _PILOT.fullmatch(name) is not None
 
 
@@ -162,7 +162,9 @@ class Desk:
         return "" if drop is None else drop.workunit
 
     def end(self, workunit: str, update: Path | str | None) -> bool:
-        """Lay down how a task ended: its update, a failure's reason, or None: another shall train it. True: it lies."""
+        """Lay down how a task ended: its update, a failure's reason, or None: another pilot shall train it. Returns
+        True.
+        """
         if isinstance(update, Path):
             _deliver(update, self.path / f"{workunit}.h5")
         else:
@@ -199,7 +201,7 @@ class PoolFolder:
         return str(self.run)
 
     def state_of(self, path: str) -> str:
-        """What tells a file's content from another. Raises OSError, also for a path out of the run's folder."""
+        """The identity of a file's content. Raises OSError, also for a path out of the run's folder."""
         source = self.run / path
         if not source.resolve().is_relative_to(self.run.resolve()):
             raise OSError(errno.EPERM, "lies outside the run's folder", str(source))
@@ -207,7 +209,7 @@ class PoolFolder:
         return f"{source}\0{found.st_size}\0{found.st_mtime_ns}"
 
     def copy(self, path: str, part: Path) -> bool:
-        """Go on with the copy of a file of the run; whether `part` is whole now. Raises OSError."""
+        """Continue the copy of a file of the run; returns whether `part` is whole now. Raises OSError."""
         with (self.run / path).open("rb") as source:
             source.seek(part.stat().st_size if part.exists() else 0)
             return pour(source, part)
@@ -262,7 +264,7 @@ class PoolFolder:
 
 
 def pour(source: IO[bytes], part: Path) -> bool:
-    """Add to a file for some seconds what a source has; whether that was all. Raises OSError."""
+    """Append a source to a file for some seconds; returns whether all of it is there. Raises OSError."""
     until_s = time.monotonic() + _POUR_S
     with part.open("ab", buffering=0) as sink:
         while block := source.read(_BLOCK_BYTES):

@@ -32,7 +32,7 @@ _JUDGES_EVERY_S = 10.0
 _LOOKS_PER_S = 1000.0
 """Looks of all waiting pilots together."""
 _VANISHED = 3
-"""Pilots that may vanish while they train one workunit, before it counts as failed: it may be what ends them."""
+"""Pilots that may vanish with one workunit before it counts as failed: it may be what ends them."""
 _REASON_CHARACTERS = 500
 
 
@@ -58,12 +58,12 @@ class _Pilot:
     """The workunits that it has, the one that it trains first."""
     training: str = ""
     begun: set[str] = field(default_factory=set)
-    """Its tasks that it is noted to have begun."""
+    """Tasks of which the journal knows that it began them."""
     fraction: float = 0.0
 
     @property
     def has_next(self) -> bool:
-        """Whether a task lies on its desk that it has not begun with."""
+        """Whether a task that it has not begun lies on its desk."""
         return bool(self.tasks) and self.tasks[-1] != self.training
 
 
@@ -146,7 +146,7 @@ class PoolGrid(FolderGrid):
             time.sleep(min(_POLL_S, timeout_s))
 
     def _heard(self) -> bool:
-        """Whether pilots had left anything; what they did is taken."""
+        """Take what pilots have left; returns whether there was anything."""
         self.shortage = None
         try:
             with _errors_of(self._pool):
@@ -168,7 +168,9 @@ class PoolGrid(FolderGrid):
         ]
 
     def close(self) -> None:
-        """Tell the pilots that nobody drives the run, or that the job is over; they notice the former by themselves."""
+        """Tell the pilots that nobody drives the run, or that the job is over; the former they would notice by
+        themselves.
+        """
         with suppress(OSError, JournalError):
             self._say(state="ended" if read_report(self._folder).history.finished else "paused")
 
@@ -244,7 +246,7 @@ class PoolGrid(FolderGrid):
             self._outcomes[workunit] = GaveUp(workunit, reason)
 
     def _let_go(self, pilot: _Pilot, why: str | None) -> None:
-        """Do without a pilot that leaves, or has vanished for the reason `why`."""
+        """Do without a pilot that leaves or, for the reason `why`, has vanished."""
         self._take_endings(pilot)
         del self._pilots[pilot.name]
         pilot.desk.remove()

@@ -86,7 +86,7 @@ class Pilot:
     why_left: str = ""
     """Why it has left, when that was not wanted; empty: it was told to, or the job is over."""
     is_over: bool = False
-    """Whether the job is."""
+    """Whether the job is over."""
     _task: Assignment | None = None
     _lacks: dict[str, str] | None = None
     """Files of the task that are still to be fetched, as in `Assignment.files`; None: its worker has it."""
@@ -104,7 +104,7 @@ class Pilot:
     _heard_s: float | None = None
     """When the run was last heard of; None: it was not looked for yet."""
     _ending: Callable[[], bool] | None = None
-    """The rest of a task that is over, to be done when the shared folder can be written."""
+    """The act that ends a task, left for when the shared folder can be written again."""
     _tries: Attempts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -327,7 +327,9 @@ class Pilot:
             self._bytes_down += part.stat().st_size - before_bytes
 
     def _fetch_newest(self, task: Assignment, slot: Path) -> bool:
-        """Have the worker start from the newest weights, if offered; returns whether they are whole, or not needed."""
+        """Have the worker start from the newest weights, if they are offered; returns whether they are whole or not
+        needed.
+        """
         driver = self._newest = self._newest or self.pool.read_driver()
         if driver is None or not driver.newest_params:
             return True

@@ -69,7 +69,7 @@ class Advice:
     """Mean seconds from a host's beginning with a subtask to its next one."""
     change: SettingChange | None
     smaller_bytes: float | None = None
-    """Bytes that travel for a subtask, where that takes longer than training it and no codec makes them less."""
+    """The size of a subtask's transfers, where they take longer than its training and no codec makes them smaller."""
 
     def words(self) -> str:
         """The sentence, and a second one where links may be slow."""

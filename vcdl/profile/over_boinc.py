@@ -40,7 +40,9 @@ def network_of(folder: RunFolder, observer: RunObserver) -> Stall:
 
 
 def stall_of(profile: RunProfile) -> Stall:
-    """The network's stall in a run: what of a subtask's way its host hid by no other training, in its least slots."""
+    """The network's stall in a run: the part of a subtask's way that its host hid by no other training, in its least
+    slots.
+    """
     sums, slots_s = profile.total(), 0.0
     for host, use in profile.hosts.items():
         own, at_work_s = profile.total([host]), use.active_s - use.idle_s

@@ -57,7 +57,7 @@ OF_HOST = ("start", "build", "prepare", "first", TRAIN, "paused", "checkpoint", 
 ONCE = ("build", "first")
 """Stages of a process before its first subtask."""
 _NOTICED_S = 2.0
-"""Seconds that the server may have noticed a sending late."""
+"""Seconds by which the server may notice a sending too late."""
 _Ended = UpdateRefused | ResultRefused | UpdateSuperseded | WorkunitFailed | WorkunitCancelled
 LOST, REFUSED, SUPERSEDED, CANCELLED = "lost", "refused", "superseded", "cancelled"
 
@@ -188,8 +188,7 @@ class RunProfile:
     last_applied_s: float = 0.0
     """Active seconds at which the last subtask was folded in."""
     since_s: float = 0.0
-    """Active seconds before which no subtask's time counts, but for what a process does once: others start meanwhile.
-    """
+    """Active seconds before which no subtask's time counts but a process' start: others start meanwhile."""
     first_measured_s: float | None = None
     """Active seconds at which the evaluator had measured its first version."""
     evaluations_s: list[float] = field(default_factory=list)

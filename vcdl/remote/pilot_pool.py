@@ -55,12 +55,12 @@ class RemotePool:
         return RemoteDesk(self, pilot)
 
     def state_of(self, path: str) -> str:
-        """What tells a file's content from another."""
+        """The identity of a file's content."""
         with self._opened(path, "0-0") as answer:
             return f"{self.where}\0{path}\0{answer.headers['etag']}"
 
     def copy(self, path: str, part: Path) -> bool:
-        """Go on with the copy of a file of the run; whether `part` is whole now."""
+        """Continue the copy of a file of the run; returns whether `part` is whole now."""
         begin = part.stat().st_size if part.exists() else 0
         # One byte of those that are here comes again: so a file that is whole has an answer, too.
         with self._opened(path, f"{max(0, begin - 1)}-") as answer:

@@ -48,7 +48,7 @@ class ServiceRefuses(GridError):
 
 
 Progress = Callable[[int, int], None]
-"""Is told the bytes that are sent, and all."""
+"""Called with the bytes that are sent, and the bytes of all."""
 
 
 def _event(told: dict[str, Any]) -> Event:

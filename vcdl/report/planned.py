@@ -17,7 +17,7 @@ def plan_lines(
     held: str,
     deadline_s: float | None = None,
 ) -> list[str]:
-    """The plan; `held`: what nothing keeps, where nothing is recommended."""
+    """The plan; `held`: the bounds that nothing keeps, where nothing is recommended."""
     if chosen.chosen is not None:
         lines = [f"{chosen.chosen.choice.name}: {chosen.why}, {_words(chosen.chosen)}."]
     else:

@@ -21,7 +21,7 @@ from vcdl.wire.weights import Layout, Variable, Vector
 _Numbers = npt.NDArray[np.float64]
 
 _FLOOR = 0.1
-"""Part of a variable's mean by which its smallest numbers are measured, if none of it may be negative."""
+"""The part of a variable's mean by which its smallest numbers are measured, if none may be negative."""
 _TINY = 1e-12
 _PIECE = 1 << 15
 

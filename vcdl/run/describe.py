@@ -160,7 +160,7 @@ def _shards(facts: Facts, count: int, even: bool) -> ShardFacts:
 
 
 def _normalisation(shape: InputShape, by_column: bool) -> Normalisation:
-    """A normalisation of the size that the job's will have."""
+    """A normalisation of the same size as the job's."""
     if not isinstance(shape, tuple):
         return Normalisation(inputs=tuple((name, _normalisation(one, by_column)) for name, one in shape.items()))
     numbers = shape[-1] if by_column else 1

@@ -49,7 +49,7 @@ class JobRow:
 
     @classmethod
     def of(cls, standing: Standing, hosts: HostHistory) -> "JobRow":
-        """The row of a run that stands so, with these hosts. Raises RunFolderError."""
+        """The row of a run with this standing and these hosts. Raises RunFolderError."""
         folder, job, report = standing.folder, standing.job, standing.report
         course = tuple(detail.mean for detail in report.epochs[-_COURSE:])
         mean = course[-1] if course else None

@@ -69,7 +69,7 @@ def own_step(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_o
 
 
 _SAMPLES = 1024
-"""With 512 other samples moved the accuracy by 0.3 points, with 1024 by 0.1, with 256 by 0.6."""
+"""Samples for the statistics. Other ones moved the accuracy by 0.6 points with 256, 0.3 with 512, 0.1 with 1024."""
 _log = logging.getLogger(__name__)
 
 

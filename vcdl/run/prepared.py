@@ -37,7 +37,7 @@ class Prepared:
     """‖W‖₂ of version 0."""
     store_key: str
     """The key of the weights in the store: a new one for each run, so that two runs of a job never share weights.
-    Clients never learn it: by it the workunits are drawn that two hosts train.
+    Clients never learn it: draws depend on it.
     """
     footprint: Footprint
     own_step: tuple[float, ...]

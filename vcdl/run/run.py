@@ -181,7 +181,7 @@ class Run:
 
 
 def expected_of(journal: Journal) -> Expected:
-    """The journal's word on the store. Raises JournalError."""
+    """The newest update that the journal knows, which the store must have. Raises JournalError."""
     rollbacks = [row.event.version for row in journal.keyed(RolledBack.kind) if isinstance(row.event, RolledBack)]
     update = journal.newest_update()
     if update is None:

@@ -118,7 +118,7 @@ class TrainedWork:
         write_upload(self._up, path, weights, base, told, transport, host)
 
     def _all_samples(self, staged: Staged) -> int:
-        """The samples that a client sees who trains the whole subtask."""
+        """The samples that a client sees when it trains the whole subtask."""
         if staged.shard not in self._samples:
             with opened_npz(staged.shard) as shard:
                 self._samples[staged.shard] = shard.header("y").shape[0]

@@ -19,9 +19,9 @@ class SlotTimes:
     lost: int = 0
     """Subtasks that never came back."""
     useful_s: float = 0.0
-    """Slot time of the others."""
+    """Slot time of the subtasks that came back."""
     lost_s: float = 0.0
-    """Slot time of those that were lost."""
+    """Slot time of lost subtasks."""
     waits_s: "array[float]" = field(default_factory=_numbers)
     """How long each upload waited for a free server."""
 

@@ -165,7 +165,7 @@ class VirtualGrid(Grid, Results):
             self._begin(self._known[self._waiting.popleft()], idle)
 
     def _wake(self, time_s: float) -> None:
-        """Have the loop look again at some moment, if it would not sooner."""
+        """Have the loop look again at this moment, unless it does sooner."""
         if not self._time.now_s() < self._wakes_s <= time_s:
             self._wakes_s = time_s
             self._time.at(time_s, lambda: None)

@@ -40,7 +40,7 @@ from vcdl.wire.workunit import Normalisation, UpdateHeader, WorkunitName
 
 _NOTHING = np.empty(0, np.float32)
 _SAMPLES = 1000
-"""Samples of a shard, as if there were any."""
+"""Samples of a shard, which do not exist."""
 
 
 class NoWork:

@@ -54,7 +54,7 @@ class RefusedChange(Change):
     """An upload that is refused unread, unless it counts already."""
 
     needs_first_pass = True
-    """So nothing else is folded in for nothing."""
+    """Refuse in the first pass, so that no other upload is folded in vain."""
 
     def __init__(self, why: Refused) -> None:
         self._why = why

@@ -235,7 +235,7 @@ class _SlotCopy:
         self._tail_read = self.tail.copy()
         self.written = _Sums(self.width)
         self.read = self._begun()
-        """The sums of the last pass over the rows."""
+        """The checksums of the last pass over the rows."""
 
     def _begun(self) -> _Sums:
         sums = _Sums(self.width)

@@ -187,7 +187,7 @@ class StoreContract:
         check(store, 3, replayed(0, 1, 3))
 
     def test_what_is_in_the_weights_is_not_looked_at_again(self, store: WeightStore) -> None:
-        """Its server was killed before it said so; what the checks would say today does not matter."""
+        """A server was killed between its fold and its journal row. Today's verdict of the checks does not matter."""
         (first,) = store.fold([fold(0)])
         assert store.fold([fold(0, refusal=Refusal.NORM_TOO_LARGE)]) == [first]
 

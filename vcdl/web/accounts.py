@@ -86,7 +86,7 @@ class Accounts:
         self._path.chmod(PRIVATE_MODE)
 
     def add(self, name: str, role: Role, days: float | None, bounds: TokenBounds = UNBOUNDED) -> str:
-        """Make a token, which nobody can be told again. Raises JobError for the owner's name, RunFolderError."""
+        """Make a token; its secret cannot be read again. Raises JobError for the owner's name, RunFolderError."""
         if name == OWNER:
             raise JobError(f"{name} is whoever runs the service: choose another name")
         number, secret = secrets.token_hex(4), secrets.token_urlsafe(32)

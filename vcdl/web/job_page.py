@@ -38,8 +38,8 @@ _CAN_RESUME = (RunState.PAUSED, RunState.KILLED, RunState.FAILED)
 
 
 def _job_facts(view: JobView, is_public: bool) -> dict[str, Any]:
-    """Everything that a job's page shows, read at one moment; `is_public`: for visitors. Hosts are numbers then, and
-    there is no word that a host, the operator or the submitter has written but the names of the job and its measures.
+    """Everything that a job's page shows, read at one moment; `is_public`: for visitors. Hosts are numbers then. Of all
+    words of hosts, operator and submitter it has the names of job and measures alone.
     """
     standing, row, report = view.standing, view.row(), view.report
     figures = standing.figures()

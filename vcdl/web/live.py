@@ -16,11 +16,11 @@ _log = logging.getLogger("vcdl.web")
 EVERY_S = 1.0
 """Seconds between two looks, and so the least between two messages to a browser."""
 _AT_EVERY_S = 100
-"""Watchers of a page up to whom it is looked at as often: more take longer to be told."""
+"""Most watchers of a page that are told at each look; with more, all are told less often."""
 _PING_S = 15.0
 """Seconds after which a stream without news says that it is there, and learns that nobody reads it."""
 _VALID_FOR_S = 10.0
-"""Seconds for which a reader of a stream is not looked at again."""
+"""Seconds between two checks of a stream's reader."""
 MOST_WATCHERS = 500
 
 Parts = Mapping[str, str]
@@ -35,7 +35,7 @@ def sse(event: str, data: str, row: int | None = None) -> bytes:
 
 
 async def while_valid(messages: AsyncGenerator[bytes, None], is_valid: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Messages of a stream until the token of its reader has ended, which no later request would tell."""
+    """Messages of a stream, until its reader's token has ended: no later request would show that."""
     looked_s = time.monotonic()
     async with aclosing(messages):
         async for message in messages:

@@ -27,7 +27,7 @@ from vcdl.wire.task import ACCURACY, LOSS
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _CACHE_S = 10.0
 _MOST_JOBS = 200
-"""Jobs that are told of one by one."""
+"""Most jobs with metrics of their own."""
 
 
 class Metrics:

@@ -20,16 +20,16 @@ from vcdl.web.sessions import Role, service_folder
 
 _LONGEST_S = 150.0
 _AT_ONCE, _IN_LINE, _WAIT_S = 2, 8, 30.0
-"""Commands that run side by side, those with others that wait for a turn, and how long one waits."""
+"""Commands that run at once, these and the waiting ones, and how long one waits."""
 _MOST_CHARACTERS = 4 << 20
 _KEPT_S = 3600.0
 """The life of a file that nobody fetches."""
 _OUTPUT = re.compile(r"[A-Za-z0-9_-]{1,60}\.(keras|png|svg|pdf)")
 _TEXT = re.compile(r"[^\0-\x1f\x7f]{1,300}")
 _OF_THE_SERVER = ("grid.workers", "grid.servers", "boinc.share")
-"""Settings that are the server's to say."""
+"""Settings that the server decides."""
 _PLANNED = ("stop.epochs", "data.shards", "training.local_epochs", "training.batch_size")
-"""Keys that a plan may have otherwise than the job: all others could name files of the server."""
+"""Keys that a plan may change: others could name files of the server."""
 
 _WRITES_ALWAYS = ("plot", "export")
 
@@ -71,13 +71,13 @@ class CommandRequest:
 
 @dataclass(frozen=True)
 class CommandAnswer:
-    """A command's words."""
+    """The output of a command."""
 
     output: str
     errors: str
     exit_code: int
     file: str | None = None
-    """Under which name the file that it wrote can be fetched, once."""
+    """The name under which the file that it wrote can be fetched, once."""
 
 
 _JSON = frozenset({"--json"})

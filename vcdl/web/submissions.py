@@ -38,7 +38,7 @@ _REFUSED = (
     *(("model", "python"), ("model", "code"), ("model", "from"), ("data", "from"), ("store", "url")),
     *(("grid", "workers"), ("grid", "servers"), ("boinc", "share")),
 )
-"""Keys that lead out of a submission: to code, to files or to another machine; or say what is the server's to say."""
+"""Keys that lead out of a submission (to code, files, another machine), or that the server decides."""
 _FILES = (("model", "keras_json"), ("model", "keras"), ("model", "weights"), ("data", "npz"))
 """Keys that name a file of the submission."""
 _MOST_FILES, _MOST_JOB_BYTES = 8, 200_000

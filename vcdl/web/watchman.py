@@ -23,7 +23,7 @@ from vcdl.web.sessions import service_folder
 
 _EVERY_S = 15.0
 _STORES_EVERY = 4
-"""Looks from one question to a store to the next."""
+"""Looks between two questions to a store."""
 _log = logging.getLogger("vcdl.web")
 
 

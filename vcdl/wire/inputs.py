@@ -29,7 +29,7 @@ def parts_of(x: Array) -> dict[str, Array]:
 
 
 def each(change: Callable[[str, Array], Array], x: Array) -> Array:
-    """The samples with each input changed; a single one has no name."""
+    """The samples with each input changed by the function; a single one has no name."""
     changed = {name: change(name, part) for name, part in parts_of(x).items()}
     return changed[""] if x.dtype.names is None else packed(changed)
 

@@ -86,7 +86,7 @@ class Training:
     """Seconds of training after which a subtask ends, with the part that is trained; None: it is trained to its end."""
 
     def without_metrics(self) -> "Training":
-        """The same for those who read the loss alone."""
+        """The settings without metrics, for those who read the loss alone."""
         return replace(self, metrics=(), outputs=tuple(replace(output, metrics=()) for output in self.outputs))
 
 
@@ -107,7 +107,7 @@ class Transport:
 
 
 _NEWER_TRANSPORT = MappingProxyType({"feedback": False, "moment_block": 1, "upload_share": None})
-"""What clients before November 2026 do."""
+"""The transport of clients from before November 2026."""
 PLAIN = Transport()
 """Every bit, in plain weights files."""
 

@@ -88,7 +88,7 @@ class Assimilation:
             return True
 
     def _quarantine(self, failed: Collection[str], error: Exception) -> None:
-        """Quarantine only what had failed: meanwhile another server may have it, or an older row be ready."""
+        """Quarantine only the rows that failed, not those that became ready meanwhile or that another server has."""
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         with self._results.turn():
             for outcome in self._results.claim_again(failed):

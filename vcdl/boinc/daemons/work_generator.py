@@ -98,7 +98,7 @@ class Generation:
         self._loop.close()
 
     def _publishing(self, run: Run) -> Publishing | None:
-        """So seldom that all versions which clients may still have begun with take a limited room."""
+        """The publication of new weights, so rare that all versions a client may have begun with take limited room."""
         if not self._grid.offers_newest:
             return None
         deadline_s = run.job.boinc.deadline_s
@@ -126,7 +126,7 @@ class Generation:
         return is_new
 
     def _clear(self) -> None:
-        """Once the job has stopped, until it has succeeded: also in the rounds after the one that ended the run."""
+        """Clear the grid of a stopped job, in each round until that has succeeded."""
         if self._loop.coordinator.stopped is not None and not self._is_cleared:
             self._grid.clear(forget_on_clients=False)
             self._is_cleared = True
@@ -199,7 +199,7 @@ def work_settings(run: Run, runtime_bytes: int) -> WorkSettings:
 
 
 class Clearing:
-    """Takes away what a finished job has left, as its work generator was killed or failed before."""
+    """Removes what a finished job left, because its work generator was killed or failed."""
 
     def __init__(self, project: BoincProject, database: BoincDatabase, folder: RunFolder) -> None:
         self._project, self._database, self._name = project, database, folder.path.name

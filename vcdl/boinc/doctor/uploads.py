@@ -66,7 +66,7 @@ def upload_folders(installation: Installation) -> Iterator[Finding]:
 
 
 def _closed_to_the_web_server(folders: Sequence[Path]) -> Sequence[Path]:
-    """Folders that a program of this user has made, where the others are the web server's."""
+    """Folders of this user that the web server's user cannot write in, although other folders are his."""
     found = {folder: folder.stat() for folder in folders}
     if all(it.st_uid == os.geteuid() for it in found.values()):
         return ()  # it may run as the project's user
@@ -131,7 +131,7 @@ def upload(installation: Installation) -> Iterator[Finding]:
 
 
 def _sweep(top: Path) -> None:
-    """Remove what an earlier run, before its finding was mended, could not delete."""
+    """Remove the files that an earlier examination could not delete."""
     for rest in top.glob(f"*/{DOCTORS_UPLOAD}*"):
         with suppress(OSError):
             if rest.stat().st_mtime < time.time() - _SURELY_OVER_S:

@@ -50,7 +50,7 @@ def master_page(installation: Installation) -> Iterator[Finding]:
 
 
 def _page(installation: Installation, url: str) -> Generator[Finding, None, Answer | None]:
-    """The page, and what is wrong with how it comes; None: nothing more can be said of it."""
+    """The page, with findings of its faults; None: a fault hides all others."""
     try:
         answer = ask(url)
     except NoAnswer as reason:

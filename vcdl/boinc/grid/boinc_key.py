@@ -25,7 +25,7 @@ class BoincKey:
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """The key in a file: its bits, then modulus and exponent in hexadecimal; None when there is none to be read."""
+        """The key in a file: its bits, then modulus and exponent in hexadecimal; None if it cannot be read."""
         try:
             bits, *lines = path.read_text().split()
             number = bytes.fromhex("".join(lines).rstrip("."))

@@ -114,7 +114,7 @@ class ClientRows:
         return bool(rows)
 
     def not_told(self) -> int:
-        """Count the hosts that are still to be told to delete files of ours."""
+        """Count the hosts that must still be told to delete our files."""
         rows = self._database.execute(
             "SELECT COUNT(DISTINCT hostid) FROM msg_to_host WHERE variety = %s AND handled = 0 AND xml LIKE %s",
             _DELETE, _OURS,
@@ -122,7 +122,7 @@ class ClientRows:
         return int(rows[0][0])
 
     def delete_requests(self) -> None:
-        """Delete all requests for files of ours, also those that no host has been told yet."""
+        """Delete all requests to delete our files, also those that no host has received."""
         self._database.execute("DELETE FROM msg_to_host WHERE variety = %s AND xml LIKE %s", _DELETE, _OURS)
 
     def ask_to_delete(self, files: Collection[tuple[int, str]]) -> None:
@@ -148,7 +148,7 @@ class ClientRows:
             )
 
     def wanted_again(self, names: Collection[str]) -> None:
-        """Withdraw requests to delete these files that no host has been told yet."""
+        """Withdraw the requests to delete these files that no host has received."""
         if names:
             self._database.execute(
                 "UPDATE msg_to_host SET handled = 1 WHERE variety = %s AND handled = 0 AND xml IN %s",

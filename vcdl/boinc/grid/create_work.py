@@ -114,9 +114,9 @@ def priority_above_all(database: BoincDatabase) -> int:
 def priority_of_new_work(database: BoincDatabase) -> int:
     """BOINC's priority for new workunits, so that no older one is overtaken for ever. Raises GridError.
 
-    The scheduler sends the first among equals in the feeder's table, whose free places get new work at once: a result
-    far back would wait as long as work is created. So it is below all unsent ones of our app while one has waited for
-    long, else it returns towards 0, as other apps'.
+    Among equals the scheduler sends the first in the feeder's table, whose free places get new work at once: a result
+    far back waits as long as work is created. So while one has waited for long, new work ranks below all unsent work of
+    our app. Else its priority returns towards 0, that of other apps.
     """
     rows = database.execute(
         "SELECT MIN(priority), MIN(create_time) FROM result WHERE appid = %s AND server_state = %s",

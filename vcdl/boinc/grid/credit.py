@@ -18,7 +18,7 @@ CREDIT_PER_OPERATION = 200 / 86400e9
 MEASURED = 50
 """Number of last updates that say what a sample costs."""
 _NEEDED = 3
-"""Updates below which that is not known."""
+"""Updates below which the cost of a sample is unknown."""
 _EVERY_S = 10.0
 _DRIFT = 0.02
 """Share by which an open workunit's credit may differ from today's."""
@@ -26,7 +26,7 @@ _DRIFT = 0.02
 
 @dataclass(frozen=True)
 class HostTraining:
-    """A training as its host tells of it."""
+    """A training as its host reports it."""
 
     host: str
     train_s: float

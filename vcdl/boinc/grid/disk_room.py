@@ -17,9 +17,9 @@ from vcdl.boinc.grid.project_folder import BoincProject
 
 _GIB = 1 << 30
 STOP_BYTES = 2 * _GIB
-"""With less, no work is made. BOINC's upload handler takes nothing below 1 GiB."""
+"""Free bytes below which no work is made. BOINC's upload handler takes nothing below 1 GiB."""
 GO_ON_BYTES = 3 * _GIB
-"""With as much on each disk, it is made again."""
+"""Free bytes on each disk at which work is made again."""
 _DATABASE = Path("/var/lib/mysql")
 _QUOTA_EVERY_S = 60.0
 _log = logging.getLogger("vcdl.loop.work_generator")
@@ -48,12 +48,12 @@ def shortage_mark(project: BoincProject) -> Path:
 
 
 def least_bytes(project: BoincProject) -> int:
-    """Free bytes that each disk must have for new work: more during a shortage, which ends with them."""
+    """Free bytes that each disk needs for new work; during a shortage more, at which it ends."""
     return GO_ON_BYTES if os.path.exists(shortage_mark(project)) else STOP_BYTES
 
 
 class DiskRoom:
-    """Whether there is room for new work of a job; it says so in the log when that changes."""
+    """Whether there is room for new work of a job; a change is logged."""
 
     def __init__(self, project: BoincProject, job: str) -> None:
         self._project = project

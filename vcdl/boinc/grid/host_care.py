@@ -76,7 +76,7 @@ class HostCare:
         self._free(rests.of)
 
     def hold(self, rests: Rests, now_s: float) -> None:
-        """Let the hosts rest that shall."""
+        """Stop the hosts that rest, and give one task to those whose rest is over."""
         for host, rest in rests.of.items():
             if rest.is_on(now_s) or self._had_one(host, rest):
                 self._stop(host)
@@ -99,7 +99,7 @@ class HostCare:
         )  # fmt: skip
 
     def _had_one(self, host: int, rest: Rest) -> bool:
-        """Whether a host had its one task after its rest: then nothing until that has come to an end."""
+        """Whether a host got its one task after its rest: it gets no other before that has ended."""
         rows = self._database.execute(
             "SELECT 1 FROM result WHERE hostid = %s AND appid = %s AND sent_time >= %s LIMIT 1",
             host, self._database.app_id, int(rest.until_s),
@@ -115,7 +115,7 @@ class HostCare:
         )  # fmt: skip
 
     def _free(self, resting: Collection[int]) -> None:
-        """Let all others have work again."""
+        """Give all other hosts work again."""
         self._database.execute(
             "UPDATE host_app_version h JOIN app_version v ON v.id = h.app_version_id SET h.n_jobs_today = 0"
             " WHERE v.appid = %s AND h.n_jobs_today >= %s AND h.host_id NOT IN %s",
@@ -151,7 +151,7 @@ def read_rests(project: BoincProject) -> Rests:
 
 
 def write_rests(project: BoincProject, rests: Rests) -> None:
-    """Keep who rests. Raises GridError."""
+    """Write the hosts that rest to their file. Raises GridError."""
     path = rests_file(project)
     with advised(path, "who rests cannot be kept"), atomic_write(path) as target:
         target.write_bytes(_reader().dump_json(rests, indent=1))

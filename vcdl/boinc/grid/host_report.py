@@ -24,7 +24,7 @@ class HostFacts:
     """Unix time of its last request, for whatever job."""
     banned: bool
     rest: Rest | None
-    """As the work generator holds it, for whatever job; None: it may have work."""
+    """The host's rest, as the work generator holds it over all jobs; None: it may have work."""
 
 
 def facts_of(project: BoincProject, database: BoincDatabase, job: str) -> dict[str, HostFacts]:

@@ -44,9 +44,9 @@ class Rest:
     until_s: float
     why: str
     since_s: float = 0.0
-    """Unix time of the task that led to it: a good one after that ends it."""
+    """Unix time of the task that led to the rest; a later good one ends it."""
     is_quarantine: bool = False
-    """Whether a job says so, by what the uploads did; it holds, whatever others do."""
+    """Whether a job's quarantine is the reason. It holds, whatever other hosts do."""
 
     def is_on(self, now_s: float) -> bool:
         """Whether it lasts."""
@@ -117,7 +117,7 @@ class Rests:
         return replace(self, of={**resting, **condemned})
 
     def _quarantines(self, quarantined: Mapping[int, str], now_s: float) -> dict[int, Rest]:
-        """The hosts in quarantine of a job; they rest until a day after it last said so."""
+        """The rests of hosts in a job's quarantine: until a day after the job last reported it."""
         until_s = now_s + LONGEST_REST_S
         said = {host: Rest(until_s, why, until_s, is_quarantine=True) for host, why in quarantined.items()}
         kept = {host: rest for host, rest in self.of.items() if rest.is_quarantine and rest.is_on(now_s)}

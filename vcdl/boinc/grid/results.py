@@ -184,7 +184,7 @@ def host_of(database: BoincDatabase, result: str) -> int | None:
 
 
 def mark_lost(database: BoincDatabase, result: str) -> None:
-    """Say in a result's row that no file of it arrived: a refusal that tells nothing of its host. Raises GridError."""
+    """Note in a result's row that no file of it arrived: a refusal that says nothing of its host. Raises GridError."""
     database.execute("UPDATE result SET exit_status = %s WHERE name = %s", UPLOAD_FAILED, result)
 
 

@@ -64,7 +64,7 @@ class _Workunit:
 
     @property
     def waits_for_hosts(self) -> bool:
-        """Whether only hosts that have it can bring it on, and one more may be asked."""
+        """Whether all that is left of it runs on hosts, and one more host may be asked."""
         return bool(self.running) and not self.unsent and not self.come and self.results < self.most
 
 
@@ -98,7 +98,7 @@ class SecondCopies:
             self._ask(workunits, usual_s, self.lateness, now, queue_empty=queue_empty)
 
     def clear(self) -> None:
-        """Ask nobody any more, as the job has ended or pauses."""
+        """Withdraw all assignments to further hosts, as the job has ended or pauses."""
         match, arguments = of_job(self._job)
         self._database.execute(
             "DELETE a FROM assignment a JOIN workunit w ON w.id = a.workunitid"
@@ -179,7 +179,9 @@ class SecondCopies:
         return {int(row[0]) for row in rows}
 
     def _assign(self, workunit: _Workunit, hosts: Sequence[int], now: int) -> None:
-        """Let the first of these hosts that asks have the workunit, too; no transition, which made it any host's."""
+        """Offer the workunit to these hosts as well; the first that asks gets it. A transition would offer it to any
+        host.
+        """
         with self._database.transaction():
             self._database.execute(
                 "UPDATE workunit SET target_nresults = %s"

@@ -82,7 +82,7 @@ def missing_to_half(jobs: Mapping[str, JobStock], whole: Marks) -> int:
 
 
 def missing_running(job: str, jobs: Mapping[str, JobStock]) -> int:
-    """The workunits of `job` to be sent before all that wait, until it has its part of the running."""
+    """Workunits of `job` to send before all that wait, until the job has its part of those that run."""
     mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
     part = mine.share / sum(other.share for other in jobs.values())
     return max(0, math.ceil(part * running) - mine.open)

@@ -10,7 +10,7 @@ from vcdl.boinc.grid.supply import Stock
 
 _T = TypeVar("_T")
 Arrived = Callable[[bytes | str], bool]
-"""Whether the upload is here of a result with this xml_doc_in."""
+"""Tells whether the upload of a result with this xml_doc_in is here."""
 
 INIT, READY, DONE = 0, 1, 2
 """workunit.assimilate_state"""
@@ -100,8 +100,8 @@ class WorkunitRows:
             self._cancel(some, arrived)
 
     def hurry_ended(self) -> None:
-        """Make the transitioner handle again what was cancelled or given up and it worked on meanwhile: it has
-        overwritten our transition_time, and would return after ten days.
+        """Have the transitioner handle cancelled workunits again that it worked on meanwhile. It has overwritten our
+        transition_time, and would return after ten days.
         """
         match, arguments = of_job(self._job)
         rows = self._database.execute(
@@ -113,7 +113,7 @@ class WorkunitRows:
             self._database.execute("UPDATE workunit SET transition_time = %s WHERE id IN %s", int(time.time()), some)
 
     def hurry_unchecked(self) -> None:
-        """Have uploads checked again that could not be looked at; BOINC's validator returns to them after six hours."""
+        """Have uploads that could not be read checked again: BOINC's validator returns to them after six hours only."""
         match, arguments = of_job(self._job)
         self._database.execute(
             "UPDATE workunit w SET w.transition_time = %s"
@@ -133,7 +133,7 @@ class WorkunitRows:
         return [(row[0], row[1]) for row in rows]
 
     def _cancel(self, ids: Sequence[int], arrived: Arrived) -> None:
-        """Results first, or some are sent meanwhile; one that waits for the validator still earns its credit."""
+        """Cancel results first, or some are sent meanwhile; one that waits for the validator still earns its credit."""
         if not ids:
             return
         running = self._database.execute(

@@ -169,7 +169,7 @@ class PublishedVersion:
         return f">{client.name}.pyz<" in self.xml
 
     def is_signed(self, client: ClientFiles, key: BoincKey | None) -> bool:
-        """Whether clients that know this key may take its files, those of `client`."""
+        """Whether clients that know this key may take the files of `client` from this version."""
         found = re.search(rf"<name>{client.name}\.pyz</name>.*?<file_signature>(.*?)</file_signature>", self.xml, re.S)
         return key is None or found is None or key.verifies(client.zipapp, found[1])
 

@@ -14,7 +14,7 @@ from vcdl.files.atomic import PRIVATE_MODE, atomic_write, sweep
 from vcdl.files.shipped import shipped
 
 DOCTORS_UPLOAD = "vcdl_doctor_"
-"""The begin of the name of what `vcdl project doctor` uploads."""
+"""Prefix of the files that `vcdl project doctor` uploads."""
 FILE_MODE = 0o644
 PROGRAM_MODE = 0o755
 SECRET_MODE = PRIVATE_MODE

@@ -9,7 +9,7 @@ from vcdl.files.shipped import shipped
 
 JOBS_PAGE = Path("html/user/vcdl_jobs.php")
 JOBS_FILE = Path("html/user/vcdl_jobs.json")
-"""The figures that the work generator leaves for the page."""
+"""The figures that the work generator writes for the page."""
 _DESCRIPTION = Path("html/project/project_description.php")
 _TITLE = Path("html/project/project.inc")
 _PLACEHOLDERS = {

@@ -42,7 +42,7 @@ class NewFile:
     path: Path
     content: Content
     mode: int | None
-    """None: as it is, 644 where it is new."""
+    """Its mode; None: unchanged, and 644 for a new file."""
 
     @property
     def is_secret(self) -> bool:

@@ -9,7 +9,7 @@ from vcdl.boinc.runtime.interpreter import fault_of_program, runs_here
 from vcdl.boinc.runtime.platforms import Platform
 
 _LONGEST_PATH = 200
-"""Windows allows 260, of which BOINC's data folder and the project's name take some."""
+"""The longest path. Windows allows 260 characters, some for BOINC's data folder and the project's name."""
 _GLIBC = re.compile(rb"GLIBC_2\.(\d+)")
 _IMPORTED = ("numpy", "h5py", "keras", "ssl", "sqlite3", "lzma", "zipimport", "ctypes", "multiprocessing")
 _LIBRARY_NAMES = ("*.so", "*.so.*", "*.pyd", "*.dll", "*.dylib", "python3.*")

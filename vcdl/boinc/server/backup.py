@@ -37,8 +37,8 @@ _PROJECT_FILES = (
 
 
 def back_up(settings: ServerSettings, place: str, recipient: str = "") -> Iterator[str]:
-    """Make a backup at a place and thin the older ones, yielding lines; after another one of the project that is being
-    made, as the timer's may be. Raises ServerError.
+    """Make a backup at a place and thin the older ones, yielding lines. Waits for another backup of the project, such
+    as the timer's. Raises ServerError.
     """
     vault, folder = vault_at(place), WORK / "backup" / settings.name
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -84,7 +84,7 @@ def check_python(python: Path) -> None:
 
 
 def _add_host(line: str) -> None:
-    """In place: in a container another file cannot take its place."""
+    """Write the file in place: in a container no other file can replace it."""
     with files.mapped(_HOSTS, "written"), _HOSTS.open("a+") as file:
         file.seek(0)
         file.write(line if file.read().endswith("\n") else f"\n{line}")

@@ -43,7 +43,7 @@ class ServerSettings:
     python: Path = Path(sys.executable)
     """The Python of VCDL that the project uses."""
     python_before: Path | None = None
-    """The one before the last upgrade."""
+    """The Python before the last upgrade."""
 
     def check(self) -> None:
         """Raises ServerError."""
@@ -113,7 +113,7 @@ class ServerSettings:
         return settings
 
     def changed(self, wishes: Mapping[str, Any]) -> Self:
-        """With those of the wishes that are not None."""
+        """The settings with those wishes that are not None."""
         return replace(self, **{key: value for key, value in wishes.items() if value is not None})
 
 

@@ -22,7 +22,9 @@ class ServerStep:
 
 
 def carry_out(steps: Iterable[ServerStep], *, dry_run: bool = False) -> Iterator[str]:
-    """Make all steps so, in their order, yielding a line for each. Raises ServerError, and what a step raises."""
+    """Carry out the steps that are not done, in their order, yielding a line for each. Raises ServerError, and what a
+    step raises.
+    """
     for step in steps:
         if step.is_so():
             yield f"is so     {step.what}"
@@ -42,7 +44,7 @@ def file_step(what: str, path: Path, content: bytes) -> ServerStep:
 
 
 def always(what: str, do: Callable[[], object]) -> ServerStep:
-    """A step that each run takes once: it is cheap, or nothing tells whether it is so."""
+    """A step that each run takes once: it is cheap, or nobody can check whether it is done."""
     done: list[bool] = []
 
     def make_so() -> None:

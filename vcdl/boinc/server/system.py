@@ -60,7 +60,7 @@ def succeeds(*command: str | Path, user: str = "root", cwd: Path | None = None, 
 
 
 def is_active(*units: str) -> bool:
-    """Whether systemd has them all running."""
+    """Whether systemd runs all of these units."""
     return succeeds("systemctl", "is-active", "--quiet", *units)
 
 

@@ -34,7 +34,7 @@ TimeoutStopSec=150
 
 
 def web_unit(settings: ServerSettings) -> str:
-    """The service; what it prints has a code to log in with, which no log may hold."""
+    """The unit of the service. Its output has a code to log in with, so no log may hold it."""
     tls = f" --port {SERVICE_PORT} --path {service_path(settings.url)} --behind-tls" if settings.tls else ""
     return _lasting(
         settings,

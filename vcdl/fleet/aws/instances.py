@@ -42,7 +42,7 @@ class AwsPlace:
         self._ended_s: dict[str, float | None] = {}
 
     def find(self) -> tuple[Instance, ...]:
-        """All of them. Raises CloudRefusal."""
+        """All instances with the fleet's tag. Raises CloudRefusal."""
         items = self._described(fleet_filter(self._fleet))
         lost = self.live.difference(item["InstanceId"] for item in items)
         for ids in batches(sorted(lost)):
