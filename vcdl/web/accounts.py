@@ -117,29 +117,28 @@ class Accounts:
             raise JobError(f"there is no token {number!r}: `vcdl token list` shows their ids")
         return _token(rows[0])
 
-    def of_token(self, token: str) -> str | None:
-        """The id of a token that is valid; None for all else. Raises RunFolderError."""
+    def of_token(self, token: str) -> Caller | None:
+        """The caller with a token that is valid; None for all else. Raises RunFolderError."""
         _, _, rest = token.partition("vcdl_")
         number, _, secret = rest.partition("_")
         with self._opened() as database:
             rows = database.execute(f"SELECT {_COLUMNS}, hash FROM tokens WHERE id = ?", (number[:40],)).fetchall()
             known = rows[0][-1] if rows else ""
-            if not is_same(_hash(secret), known) or not _token(rows[0][:-1]).is_valid:
+            if not is_same(_hash(secret), known):
                 return None
-            database.execute(
-                "UPDATE tokens SET used_s = ? WHERE id = ? AND coalesce(used_s, 0) < ?",
-                (time.time(), number, time.time() - _USED_EVERY_S),
-            )
-        return number
+            caller = _caller(_token(rows[0][:-1]))
+            if caller is not None:
+                database.execute(
+                    "UPDATE tokens SET used_s = ? WHERE id = ? AND coalesce(used_s, 0) < ?",
+                    (time.time(), number, time.time() - _USED_EVERY_S),
+                )
+        return caller
 
     def caller(self, number: str) -> Caller | None:
         """The caller with a token of this id, while it is valid. Raises RunFolderError."""
         with self._opened() as database:
             rows = database.execute(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", (number,)).fetchall()
-        token = _token(rows[0]) if rows else None
-        if token is None or not token.is_valid:
-            return None
-        return Caller(token.name, token.role, token.id, token.bounds)
+        return _caller(_token(rows[0])) if rows else None
 
     def note(self, caller: Caller, deed: str, job: str, outcome: str = "done") -> None:
         """Add a line to the log of deeds. Raises RunFolderError."""
@@ -211,6 +210,10 @@ _COLUMNS = "id, name, role, created_s, expires_s, revoked_s, used_s, job, budget
 def _token(row: Sequence[Any]) -> Token:
     number, name, role, created_s, expires_s, revoked_s, used_s, *bounds = row
     return Token(number, name, Role(role), created_s, expires_s, revoked_s, used_s, TokenBounds(*bounds))
+
+
+def _caller(token: Token) -> Caller | None:
+    return Caller(token.name, token.role, token.id, token.bounds) if token.is_valid else None
 
 
 def _hash(secret: str) -> str:

@@ -23,6 +23,7 @@ from vcdl.web import api, pilots, routes
 from vcdl.web.guard import Guard
 from vcdl.web.metrics import CONTENT_TYPE
 from vcdl.web.problems import problem, status_of
+from vcdl.web.recent import RecentAnswers
 from vcdl.web.service import Forbidden, WebService
 from vcdl.web.zoom import HAS_BOKEH
 
@@ -47,12 +48,11 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
         redirect_slashes=False,
     )
     app.state.service = service
-    app.include_router(api.router)
-    app.include_router(pilots.router)
-    app.include_router(routes.router)
+    for router in (routes.router, api.router, pilots.router):  # the first costs the least
+        app.include_router(router)
 
     @app.get("/healthz", tags=["v1"])
-    def healthz() -> dict[str, str]:
+    async def healthz() -> dict[str, str]:
         """Whether the service answers."""
         return {"status": "ok"}
 
@@ -91,6 +91,7 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
         _log.error("%s %s: %s", request.method, request.url.path, words)
         return _answer(request, 500, words, code)
 
+    app.add_middleware(RecentAnswers)
     app.add_middleware(Guard, service=service, hosts=hosts)
     return app
 

@@ -139,7 +139,7 @@ class Guard:
         if given:
             if (wait_s := failed.wait_s(address)) > 0:
                 return None, too_many(wait_s)
-            caller = self._service.caller_of_token(given.removeprefix("Bearer ").strip())
+            caller = self._service.accounts.of_token(given.removeprefix("Bearer ").strip())
             if caller is None:
                 failed.note(address)
             return caller, problem(401, "this token is unknown, expired or revoked: ask the operator for another")

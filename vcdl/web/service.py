@@ -81,7 +81,10 @@ class WebService:
 
     def subject_of(self, secret: str) -> str | None:
         """The subject whose session begins with a code or a token; None: nobody's. Raises RunFolderError."""
-        return OWNER if is_same(secret, self.code) else self.accounts.of_token(secret)
+        if is_same(secret, self.code):
+            return OWNER
+        caller = self.accounts.of_token(secret)
+        return None if caller is None else caller.id
 
     def caller_of_subject(self, subject: str) -> Caller | None:
         """The caller with a session. Raises RunFolderError."""
@@ -90,11 +93,6 @@ class WebService:
     def is_valid(self, caller: Caller) -> bool:
         """Whether a caller may still ask for anything. Raises RunFolderError."""
         return self.caller_of_subject(caller.id or OWNER) is not None
-
-    def caller_of_token(self, token: str) -> Caller | None:
-        """The caller with a token. Raises RunFolderError."""
-        number = self.accounts.of_token(token)
-        return None if number is None else self.accounts.caller(number)
 
     def submit(self, caller: Caller, key: str, job: str, files: list[SentFile]) -> str:
         """Take a job; returns its name. Raises JobError, DataError, ModelError, RunFolderError."""

@@ -1,0 +1,74 @@
+"""Answers of the last second, given again without asking twice: many follow the same job, and it changes with each
+upload.
+"""
+
+import re
+import time
+from dataclasses import dataclass, field
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vcdl.web.live import EVERY_S
+
+_SHARED = re.compile(r"/api/v1/jobs(/[^/]+(/events)?)?")
+"""Paths whose answers are the same for all who may ask."""
+_CHANGING = re.compile(r"/(api/v1/)?(jobs|hosts|commands)(/.*)?")
+"""Paths below which whatever is not only asked changes a job."""
+_MOST_BYTES = 1 << 18
+"""The largest answer that is kept."""
+_MOST = 64
+"""Answers that are kept."""
+
+
+@dataclass(slots=True)
+class _Answer:
+    asked_s: float
+    """When it was asked for: what it says is not older."""
+    messages: list[Message] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+class RecentAnswers:
+    """A layer behind the checks of every request: what it gives again, its asker might have asked for."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._answers: dict[tuple[str, bytes], _Answer] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif scope["method"] == "GET" and _SHARED.fullmatch(scope["path"]):
+            await self._answer(scope, receive, send)
+        elif scope["method"] == "POST" and _CHANGING.fullmatch(scope["path"]):
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._answers = {}  # whoever stops a job sees that it stops; what is on its way is not kept either
+        else:
+            await self._app(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        key = scope["path"], scope["query_string"]
+        known = self._answers.get(key)
+        if known is None or time.monotonic() >= known.asked_s + EVERY_S:
+            await self._app(scope, receive, self._keeping(key, send))
+            return
+        for message in known.messages:
+            await send(message)
+
+    def _keeping(self, key: tuple[str, bytes], send: Send) -> Send:
+        """Send an answer, and keep it if it is a whole one."""
+        answers, answer = self._answers, _Answer(time.monotonic())
+
+        async def keep(message: Message) -> None:
+            answer.messages.append(message)
+            answer.size_bytes += len(message.get("body", b""))
+            is_whole = message["type"] == "http.response.body" and not message.get("more_body", False)
+            if is_whole and answer.messages[0]["status"] == 200 and answer.size_bytes <= _MOST_BYTES:
+                answers[key] = answer
+                if len(answers) > _MOST:
+                    del answers[next(iter(answers))]
+            await send(message)
+
+        return keep
