@@ -29,7 +29,7 @@ class Budgets:
         return caller.bounds.budget_usd is not None and bool(self._fleets)
 
     def planned_usd(self, caller: Caller, folder: Path) -> float:
-        """The dollars that a job, in a folder, takes of its submitter's budget: with several fleets those of the
+        """The dollars of its submitter's budget that a job, in a folder, takes: with several fleets those of the
         dearest. Raises JobError for more than are left.
         """
         if caller.bounds.budget_usd is None or not self._fleets:
