@@ -15,9 +15,9 @@ from vcdl.job import save_job
 from vcdl.journal.events import UpdateRefused, WorkunitFailed, WorkunitSent
 from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunLock
-from vcdl.run.job_rows import JobRow
 from vcdl.run.kind import BOINC
 from vcdl.run.reading import RunFollower, read_report
+from vcdl.run.standing import JobRow
 from vcdl.web.catalogue import PAGE, JobCatalogue
 from vcdl.web.job_page import PARTS
 from vcdl.web.job_view import JobView

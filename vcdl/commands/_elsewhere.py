@@ -72,7 +72,7 @@ def client_of(server: str) -> "ServiceClient":
 
 def show_jobs(server: str, as_json: bool) -> ExitCode:
     """Print a row for each job."""
-    from vcdl.run.job_rows import lines_of
+    from vcdl.run.standing import lines_of
 
     found = list(client_of(server).jobs())
     return say_json(found) if as_json else say(lines_of(found))

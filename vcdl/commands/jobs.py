@@ -18,7 +18,7 @@ Examples:
 def jobs(project_dir: Path | None = None, as_json: bool = False) -> ExitCode:
     """Print a row for each job. Raises RunFolderError, JobError, JournalError."""
     from vcdl.run.finding import all_runs, no_run
-    from vcdl.run.job_rows import job_rows, lines_of, part_of
+    from vcdl.run.standing import job_rows, lines_of, part_of
 
     folders = all_runs(project_dir)
     rows = job_rows(folders)

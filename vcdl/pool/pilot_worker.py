@@ -7,7 +7,7 @@ from typing import Any
 
 from vcdl.errors import GridError, start_cure
 from vcdl.local.worker_process import WorkerProcess
-from vcdl.run.death import how_it_died
+from vcdl.run.failure import how_it_died
 
 _START_ATTEMPTS = 3
 """Processes that may die one after the other before they are ready: after that none will ever be."""

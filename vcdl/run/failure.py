@@ -1,12 +1,21 @@
-"""An exception that nobody expected, in words and with an exit code: a state of the machine, or a bug."""
+"""Failures in words: an exception that nobody expected, with its exit code; a bug, with a report; a dead process.
+
+Little is imported before it is needed: on a full disk or without memory an import may fail as well.
+"""
 
 import errno
+import platform
+import signal
+import sys
+import tempfile
 import traceback
+from pathlib import Path
 
 from vcdl.errors import DISK_FULL, ExitCode, VcdlError, file_cure, without_passwords
 
 _FOLDER_ERRORS = DISK_FULL | {errno.EROFS, errno.EACCES, errno.EPERM}
 """States of the machine, not bugs: a full or read-only disk, missing rights."""
+_PACKAGES = "keras tensorflow-cpu tensorflow jax torch numpy h5py pydantic click rich"
 
 
 def describe_error(error: Exception) -> tuple[str, ExitCode]:
@@ -49,7 +58,65 @@ def _out_of_memory(error: Exception) -> tuple[str, ExitCode] | None:
 
 
 def _bug(error: Exception) -> tuple[str, ExitCode]:
-    from vcdl.run.bug_report import write_bug_report
-
     what = f"{type(error).__name__}: {' '.join(without_passwords(str(error)).split())[:300]}"
     return f"{what}: this is a bug in vcdl; please report it with {write_bug_report(error)}", ExitCode.BUG
+
+
+def write_bug_report(error: BaseException) -> str:
+    """Write traceback and versions, without passwords, to a new file in the temporary folder; returns its path, or says
+    that there is none.
+    """
+    text = "\n".join(
+        [
+            "arguments: " + " ".join(map(without_passwords, sys.argv[1:])),
+            f"python {platform.python_version()} on {platform.platform()}",
+            *_versions(),
+            "",
+            *map(without_passwords, traceback.format_exception(error)),
+        ]
+    )
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="vcdl-bug-", suffix=".txt", delete=False, encoding="utf-8", errors="replace"
+        ) as file:
+            file.write(text)
+    except OSError as unwritable:
+        return f"the command you gave (no report could be written: {unwritable.strerror})"
+    return str(Path(file.name))
+
+
+def _versions() -> list[str]:
+    import importlib.metadata
+
+    versions = []
+    for package in ("vcdl", *_PACKAGES.split()):
+        try:
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def how_it_died(status: int, peak_bytes: int | None = None) -> str:
+    """The words for the exit status of a child, negative for a signal; `peak_bytes`: the most memory it had."""
+    from vcdl.client.memory import available_memory_bytes
+    from vcdl.report.wording import size
+
+    had = f" it had {size(peak_bytes)}," if peak_bytes else ""
+    available_bytes = available_memory_bytes()
+    left = f"{had} {size(available_bytes)} are free now" if available_bytes is not None else had.rstrip(",")
+    if status == ExitCode.MEMORY:
+        return f"out of memory:{left}".rstrip(":")
+    if status == -signal.SIGKILL:
+        return f"killed by signal 9, as Linux does when memory runs out:{left}".rstrip(":")
+    if status == -signal.SIGABRT:
+        return f"aborted by signal 6, as libraries do when memory runs out:{left}".rstrip(":")
+    return f"signal {-status}" if status < 0 else f"exit status {status}"
+
+
+def peak_bytes_of(pid: int) -> int | None:
+    """The most memory that a running process has had at once; None where the system does not say."""
+    from vcdl.client.memory import number_in
+
+    peak_kib = number_in(Path(f"/proc/{pid}/status"), "VmHWM:")
+    return None if peak_kib is None else 1024 * peak_kib

@@ -11,8 +11,8 @@ from pathlib import Path
 from vcdl.errors import RunFolderError, VcdlError
 from vcdl.files.atomic import final_name
 from vcdl.run.folder import RunFolder
-from vcdl.run.job_rows import JobRow
 from vcdl.run.reading import is_finished
+from vcdl.run.standing import JobRow
 from vcdl.web.job_view import JobView, Signature, signature_of
 
 _FRESH_S = 1.0

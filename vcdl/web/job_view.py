@@ -25,9 +25,8 @@ from vcdl.report.progress import event_words
 from vcdl.report.subtask_stream import SubtaskStream
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
-from vcdl.run.job_rows import JobRow
 from vcdl.run.reading import journal_of
-from vcdl.run.standing import Standing
+from vcdl.run.standing import JobRow, Standing
 
 _WINDOW = 6000
 """Rows of the journal before the newest from which pictures and feed of a job begin."""

@@ -11,8 +11,8 @@ from vcdl.errors import StoreError, VcdlError
 from vcdl.files.atomic import whole_file
 from vcdl.report.alerts import AlertChannel
 from vcdl.report.progress import rolled_back_words
-from vcdl.run.job_rows import JobRow
 from vcdl.run.reading import RunState
+from vcdl.run.standing import JobRow
 from vcdl.run.store_claim import asked_settings
 from vcdl.stores.open import open_store
 from vcdl.web.catalogue import JobCatalogue

@@ -10,7 +10,7 @@ from vcdl.boinc.project.pages import JOBS_FILE, JOBS_PAGE
 from vcdl.boinc.runtime.published import sizes
 from vcdl.errors import VcdlError
 from vcdl.run.finding import all_runs
-from vcdl.run.job_rows import JobRow, job_rows
+from vcdl.run.standing import JobRow, job_rows
 
 _EVERY_S = 30.0
 _log = logging.getLogger("vcdl.loop.work_generator")
