@@ -44,7 +44,7 @@ class BoincSupervisor:
         self._slot = slot
         self._may_go_on = threading.Event()
         self._may_go_on.set()
-        """Set unless the training has to wait."""
+        """Event that is set unless the training has to wait."""
         self._asked_to_quit = False
         self._end_by_s: float | None = None
         """Monotonic time by which a requested quit must be over; None without one."""

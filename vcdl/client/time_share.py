@@ -13,7 +13,7 @@ class TimeShare:
         self._begun_s = clock() - earlier_s
         self._first: tuple[float, float] | None = None
         self.share: float | None = None
-        """From 0 to 1, and never less than before; None: not known."""
+        """The share, from 0 to 1, and never less than before; None: not known."""
 
     def trained(self, fraction: float) -> None:
         """Take the fraction of the training that is done."""

@@ -159,7 +159,7 @@ def _work(job: "Job", profile: "RunProfile", measured: "Job", epochs: int) -> "W
 
 
 def _cut(work: "Work", shards: int) -> "Work":
-    """The same work in another number of shards."""
+    """The job's work in another number of shards."""
     subtask = replace(work.subtask, samples=work.subtask.samples * work.shards / shards)
     return replace(work, subtask=subtask, subtasks=work.subtasks // work.shards * shards, shards=shards)
 

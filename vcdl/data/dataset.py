@@ -82,7 +82,7 @@ class Dataset:
     weights_train: Array | None = None
     """How much each training sample counts, shape (n,), float32; None: all alike."""
     weights_val: Array | None = None
-    """The same of validation samples, for the server's own training and for what it compares uploads by."""
+    """Weights of validation samples, for the server's own training and for the comparison of uploads."""
 
     @property
     def outputs(self) -> Outputs:

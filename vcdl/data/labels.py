@@ -26,7 +26,7 @@ class Classes:
 
     count: int
     names: tuple[str, ...] = ()
-    """By number of the class; empty where a class has no other name than its number."""
+    """Names by number of the class; empty where a class has no other name than its number."""
 
 
 Given = Sequence[str | int] | int | None

@@ -93,7 +93,7 @@ class Rows:
             yield block.astype(self.dtype, copy=False)
 
     def blocks_to_write(self, begin: int) -> Iterator[Array]:
-        """The same in the form in which they travel: JPEG files are objects, `bytes`."""
+        """All samples from a place on, in the form in which they travel: JPEG files are objects, `bytes`."""
         if self.encoded is None:
             yield from self.source_blocks(begin)
             return

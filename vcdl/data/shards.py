@@ -25,7 +25,7 @@ _FORMAT = 1
 
 
 class DataFiles(Protocol):
-    """Where the data of a run lie: its folder."""
+    """The places of a run's data in its folder."""
 
     @property
     def shards(self) -> Path:

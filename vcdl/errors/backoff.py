@@ -74,7 +74,7 @@ class Attempts:
     why: str | None = field(default=None, init=False)
     """Why the step waits; None: its last attempt succeeded, or there was none."""
     wait_s: float = field(default=0.0, init=False)
-    """From the last failure to the next attempt."""
+    """Seconds from the last failure to the next attempt."""
     _not_before_s: float = field(default=-math.inf, init=False)
 
     @property

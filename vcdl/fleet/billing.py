@@ -33,7 +33,7 @@ _BILLING = {
     "gcp": CloudBilling(60, 1, Decimal("0.0025"), Decimal("0.1")),
 }
 _MONTH_H = 730
-"""As the clouds count a month."""
+"""Hours of a month, as the clouds count."""
 _BASELINE = {
     "nano": "0.05",
     "micro": "0.1",

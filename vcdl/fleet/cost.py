@@ -57,7 +57,7 @@ class Cost:
     spot_usd: Decimal
     """The cloud's charge, with `extras_usd`."""
     on_demand_usd: Decimal
-    """The same seconds at list prices, with `extras_usd`."""
+    """Cost of the same seconds at list prices, with `extras_usd`."""
     extras_usd: Decimal
     """Public addresses and disks, which are in both."""
     uncertain_usd: Decimal

@@ -33,7 +33,7 @@ class Units(NamedTuple):
     wanted: int
     spot: int
     on_demand: int
-    """Without those that the settings always want."""
+    """Units on demand, without those that the settings always want."""
 
 
 def follow_deadline(

@@ -7,7 +7,7 @@ from vcdl.fleet.settings import Cloud, Unit
 
 
 class InstanceState(StrEnum):
-    """Where an instance is in its life."""
+    """The stage of an instance's life."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -43,7 +43,7 @@ class Pool:
     type: str
     region: str
     zone: str = ""
-    """Empty while the cloud has not chosen it."""
+    """The zone; empty while the cloud has not chosen it."""
     subnet: str = ""
     """AWS: the subnet's id; a subnet lies in one zone. Empty on GCP."""
     on_demand: bool = False
@@ -87,7 +87,7 @@ class Instance:
     id: str
     """AWS: i-…; GCP: ZONE/NAME, which is unique within a project."""
     pool: Pool
-    """With its zone."""
+    """Its pool, with the zone."""
     vcpus: int
     """Its vCPUs; of a burstable type those that it may use all the time."""
     gpus: int

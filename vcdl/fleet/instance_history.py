@@ -17,15 +17,15 @@ class InstanceHistory:
     launch: LaunchedRow
     end_s: float
     ending: Ending | None
-    """None: it is live."""
+    """The kind of its end; None: it is live."""
     latest_end_s: float
     """Later than `end_s` for an instance that vanished: last seen at `end_s`, first missed at this time."""
     rates: tuple[PricedRow, ...]
-    """By time; empty: no price is known."""
+    """Its prices by time; empty: no price is known."""
 
     @property
     def lifetime_s(self) -> float:
-        """From launch to end, billed or not."""
+        """Seconds from launch to end, billed or not."""
         return self.end_s - self.launch.launched_s
 
     def charge(self) -> Charge:

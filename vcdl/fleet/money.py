@@ -15,7 +15,7 @@ from vcdl.fleet.settings import GRACE_S, FleetSettings
 
 _REFRESH_S = 900.0
 _REFRESH_AGAIN_S = 300.0
-"""After a failure."""
+"""Time between two fetches after a failure."""
 
 
 class Money:

@@ -43,10 +43,10 @@ class PriceRow:
     """`1 T4`; empty: none."""
     region: _Word
     zone: str
-    """Empty: any zone of the region."""
+    """A zone; empty: any zone of the region."""
     on_demand_usd_per_h: Annotated[Decimal, Field(allow_inf_nan=True)]
     spot_usd_per_h: Annotated[Decimal | None, Field(allow_inf_nan=True), BeforeValidator(lambda text: text or None)]
-    """None: unknown, as in the shipped table; it is at most the list price."""
+    """The spot price; None: unknown, as in the shipped table; it is at most the list price."""
     as_of: Annotated[datetime, AfterValidator(lambda at: at if at.tzinfo else at.replace(tzinfo=UTC))]
     """A date alone: its beginning, in UTC."""
     source: _Word
@@ -156,7 +156,7 @@ class Quote:
 
     type: str
     zone: str
-    """Empty: all zones of the region."""
+    """A zone; empty: all zones of the region."""
     on_demand_usd_per_h: Decimal
     spot_usd_per_h: Decimal
 

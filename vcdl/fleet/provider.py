@@ -108,7 +108,7 @@ class Provider(ABC):
     shows_within_s = 600.0
     """The longest time for which the cloud may not show a new instance: AWS is eventually consistent."""
     clock_offset_s = 0.0
-    """By how much the cloud's clock is ahead of this machine's, by its last answer."""
+    """Seconds by which the cloud's clock is ahead of this machine's, by its last answer."""
     away: Mapping[str, str] = MappingProxyType({})
     """The regions that the last `find` did not reach, each with the reason: its instances are not among the found."""
 
@@ -119,7 +119,7 @@ class Provider(ABC):
 
     @cached_property
     def _known_pools(self) -> dict[str, Mapping[Pool, InstanceType]]:
-        """By region."""
+        """The pools by region."""
         return {}
 
     def pools(self) -> Mapping[Pool, InstanceType]:

@@ -46,7 +46,7 @@ class Observation:
 
     now_s: float
     state: FleetState
-    """Without cooldowns that are over."""
+    """The state, without cooldowns that are over."""
     instances: tuple[Instance, ...]
     """Instances found by tag, recent launches that the cloud does not show yet, and those of regions that are away."""
     wanted: int

@@ -142,9 +142,9 @@ class OnDemandSettings(Section):
     min: _Whole = 0
     """Units that are always on demand."""
     share: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.0
-    """Or this share of the units that are wanted, if it is more."""
+    """Share of the wanted units that is on demand, if it is more."""
     after_s: Annotated[int, kinds.whole(0)] | None = None
-    """On demand stands in once no preemptible instance could be had for so long; None: never."""
+    """Seconds without a preemptible instance after which on demand stands in; None: never."""
 
     def units(self, wanted: int) -> int:
         """The units on demand among the wanted ones."""

@@ -28,7 +28,7 @@ class RecentLaunch:
 
     instance: Instance
     noted_s: Moment
-    """By our clock."""
+    """The time of the launch, by our clock."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class FleetState:
     last_pass_s: Moment = 0.0
     """0: never."""
     cooldowns: tuple[Cooldown, ...] = ()
-    """At most one of each pool."""
+    """Cooldowns, at most one of each pool."""
     recent_launches: tuple[RecentLaunch, ...] = ()
     away_since_s: Mapping[str, Moment] = field(default_factory=dict)
     """Regions that cannot be asked, each with the time of the first pass that could not."""

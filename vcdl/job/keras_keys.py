@@ -26,4 +26,4 @@ KERAS_KEYS = MappingProxyType(
         "validation_split": _VALIDATION,
     }
 )
-"""By key, in whatever section it is written."""
+"""Cures by key, in whatever section it is written."""

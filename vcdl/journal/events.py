@@ -349,7 +349,7 @@ class RowsRewritten(Event, frozen=True, tag="rows_rewritten"):
 
 
 class FilesChecked(Event, frozen=True, tag="files_checked"):
-    """After a reboot, so many files of weights were read and held to their checksums, beside the store's weights."""
+    """Weights on disk were held to their checksums after a reboot: so many files, beside the store's weights."""
 
     boot: str
     files: Int

@@ -26,7 +26,7 @@ _FOLDING = ("journal", "wire/workunit.py")
 _EVENTS = 10_000
 """Events after which a state is kept again: folding as many takes a tenth of a second."""
 _BYTES_OF_AN_EVENT = 200
-"""Less than an event takes in the journal: all states that are ever kept are no longer than it."""
+"""Bytes that an event takes in the journal, at least: so all kept states together are no longer than it."""
 
 
 class Folding(Protocol):
@@ -130,7 +130,8 @@ def kept_hosts(journal: Journal) -> KeptState[HostHistory]:
 
 
 def shown_hosts(journal: Journal) -> KeptState[HostHistory]:
-    """Likewise for who only looks: without the uploads that a conviction would name, which are most of its memory.
+    """The history of a job's hosts for who only looks: without the uploads that a conviction would name, most of its
+    memory.
 
     Raises JournalError.
     """

@@ -16,7 +16,7 @@ class RunningTask:
     host: str
     fraction: float
     since_s: float
-    """By the monotonic clock."""
+    """The time at which it began, by the monotonic clock."""
 
 
 class RunObserver:

@@ -19,7 +19,7 @@ _DEATHS_ALLOWED = 5
 _AT_ONCE = 3
 """Deaths in a row after which the child is started again at once."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
-"""From a further death to the next start: Keras alone takes a core for seconds."""
+"""Seconds from a further death to the next start: Keras alone takes a core for seconds."""
 
 
 class ChildProcess:

@@ -48,7 +48,7 @@ class _Believed:
 
     train_s: float | None
     times_s: dict[str, float]
-    """By stage."""
+    """Seconds by stage."""
     loss: float | None
 
 
@@ -58,7 +58,7 @@ class _Waiting:
 
     uploaded: Uploaded
     name: WorkunitName
-    """With the version that its client really started from."""
+    """Its workunit's name, with the version that its client really started from."""
     header: UpdateHeader
     trust: float
     """How far its host is believed."""

@@ -47,7 +47,8 @@ class Following:
 _KNOWN, _UNKNOWN = 1.0, 1 / 3
 """The part of a try that a host's failure counts: of one that has brought an update, and of another."""
 _AGAIN = 3
-"""So many times the tries a fleet too small for them may fail again at a subtask: it would never end otherwise."""
+"""Multiple of the tries after which a fleet too small for them has failed at a subtask: it would never end otherwise.
+"""
 
 
 @dataclass

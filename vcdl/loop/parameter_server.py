@@ -50,7 +50,7 @@ class ParameterServer:
         return self._assimilator.run_once()
 
     def restore(self) -> int:
-        """After StoreLost: put the weights back. Returns the updates folded again. Raises StoreError."""
+        """Put the weights back after StoreLost. Returns the updates folded again. Raises StoreError."""
         return restore_store(self._run, self.store, self._journal)
 
     def close(self) -> None:

@@ -113,7 +113,7 @@ class FoldSettings:
     layout: Layout
     rule: Rule
     bounds: Bounds | None = None
-    """For uploads of strangers."""
+    """The bounds on strangers' uploads; None: clients are trusted."""
     transport: Transport = PLAIN
     most: int = 1
     """The most that a subtask may count: passes over its shard, in those that count as a whole subtask."""

@@ -194,7 +194,9 @@ class Verification:
         return None
 
     def _next(self) -> UpdateApplied | None:
-        """Drawn is an upload of the host that brought most on its word alone; what agrees with others counts less."""
+        """The next upload to draw: of the host that brought most on its word alone; what agrees with others counts
+        less.
+        """
         hosts = self._hosts
         waiting = [one for one in self._waiting.values() if one.host not in hosts.disputed]
         if strange := [one for one in waiting if one.trust < LEAST_WEIGHT]:

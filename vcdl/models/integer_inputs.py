@@ -27,7 +27,7 @@ class IntegerInput:
     """An input of whole numbers."""
 
     dtype: str
-    """As the model declares it: a float type where only an Embedding says that these are whole numbers."""
+    """The type that the model declares: a float type where only an Embedding says that these are whole numbers."""
     lookups: tuple[tuple[str, int], ...]
     """Name and `input_dim` of each Embedding that it reaches."""
 

@@ -27,7 +27,7 @@ _JUDGED = 15
 _BELIEVED = 0.5
 """Part of the first losses to which the best rate must bring them: a trial that has hardly begun chooses by chance."""
 _LEARNT = 0.95
-"""The same of the longest trial, which no other follows: some losses never halve."""
+"""The part for the longest trial, which no other follows: some losses never halve."""
 _MOST_FLOPS = 1e11
 """A trial takes no more: some ten seconds of a core."""
 

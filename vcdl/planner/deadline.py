@@ -92,7 +92,7 @@ class DeadlineOutcome:
     wall_s: float
     """Seconds until the job was done; the deadline or more when it was not kept, infinite without an end."""
     cost: float
-    """In hours of on-demand machines."""
+    """Money, in hours of on-demand machines."""
     on_demand_s: float
     restarts: int
 

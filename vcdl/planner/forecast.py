@@ -14,7 +14,7 @@ RUNS = 200
 _STEPS = 400
 """Steps of a simulated market, by which a policy decides."""
 _LONGEST = 20.0
-"""Where there is no deadline, spot capacity is waited for up to so many times the work."""
+"""Longest wait for spot capacity without a deadline, in multiples of the work."""
 MODEL_ERROR = 0.05
 """Standard deviation of a forecast's speed beside the measured one where hosts are steady: docs/measured/planner.md."""
 

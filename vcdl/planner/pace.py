@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 ENOUGH_ROUNDS = 8
-"""For each slot."""
+"""Rounds of uploads for each slot."""
 _LOST = ((16, (0.0, 0.7)), (8, (0.4, 0.9)), (4, (0.7, 1.8)), (2, (1.2, 3.5)), (1, (2.4, 5.9)), (0, (5.2, 11.3)))
 """From so many rounds for each slot on: points lost to serial training, the median and nine in ten of 264 cells of six
 small problems (docs/decisions/101).

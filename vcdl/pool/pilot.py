@@ -21,7 +21,7 @@ _LASTING = frozenset({errno.ENOENT, errno.EPERM, errno.EACCES, errno.ENOTDIR, er
 _BEATS_A_LEASE = 4
 _DRIVER_LOOK_S = 2.0
 _EAGER_S = 0.5
-"""For a while after a subtask a pilot looks for the next one as often as the run looks at the bell."""
+"""Seconds after a subtask in which a pilot looks for the next one as often as the run looks at the bell."""
 
 
 class Worker(Protocol):

@@ -141,7 +141,7 @@ class HostUse:
     """Active seconds since which it has had some, while it has."""
 
     def takes(self, workunit: str, now_s: float) -> None:
-        """It got a workunit."""
+        """Note that the host got a workunit."""
         if not self.out:
             self._since_s = now_s
         self.first_s = now_s if self.first_s is None else self.first_s
@@ -150,7 +150,7 @@ class HostUse:
         self.last_s = now_s
 
     def ends(self, workunit: str, now_s: float) -> None:
-        """It no longer has a workunit; nothing when it had not."""
+        """Note that the host no longer has a workunit; nothing when it had none."""
         if self.out.pop(workunit, None) is None:
             return
         self.last_s = now_s

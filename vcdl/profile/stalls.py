@@ -39,7 +39,7 @@ class Stall:
     seconds: float
     """Median seconds of a subtask."""
     shares: tuple[float, ...]
-    """By round; below 0 where the machine's other work outweighed it."""
+    """Shares by round; below 0 where the machine's other work outweighed the stall."""
 
     @property
     def share(self) -> float:

@@ -33,7 +33,7 @@ from vcdl.remote.connections import ServiceConnection
 from vcdl.remote.parcel import Parcel, ParcelFile
 
 _TIMEOUT_S = 200.0
-"""Longer than the service checks a job."""
+"""Time-out of a request, longer than the service checks a job."""
 _TRIES, _WAIT_S = 6, 1.0
 _KINDS: dict[int, type[VcdlError]] = {
     ExitCode.BAD_JOB: JobError,

@@ -93,7 +93,9 @@ class OwnStatistics:
 
     @classmethod
     def of(cls, run: "Run", model: Any) -> Self | None:
-        """For a run's model; None where the run has the clients' averages. Raises DataError, FileUnavailable."""
+        """The statistics for a run's model; None where the run has the clients' averages. Raises DataError,
+        FileUnavailable.
+        """
         if not run.prepared.statistics_samples:
             return None
         return cls(model, read_samples(run.folder.statistics_file, run.prepared.normalisation).loaded()[0])

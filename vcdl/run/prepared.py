@@ -28,7 +28,7 @@ class Prepared:
     """Facts of a prepared job that are not in its job file."""
 
     shard_samples: tuple[int, ...]
-    """By number of the shard."""
+    """Samples by number of the shard."""
     has_test: bool
     normalisation: Normalisation
     layout: Layout

@@ -56,7 +56,7 @@ class Fold:
     begin: Callable[[int], Change]
     """Opens the upload, given its staleness. Called again, for a newer W, when another server committed first."""
     trust: float = 1.0
-    """As in Applied."""
+    """The factor of Applied."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class Change(ABC):
         return
 
     def first_pass_done(self, tail: Vector) -> None:
-        """After the first pass: write the upload's lengths into the store's `tail` (vcdl.rules.state)."""
+        """Write the upload's lengths, known after the first pass, into the store's `tail` (vcdl.rules.state)."""
         return
 
     @abstractmethod

@@ -44,7 +44,7 @@ class CommitLog:
         self.checksums: tuple[str, str] = ("", "")
         """The checksums of W and of what is behind it in that slot."""
         self._index = RecordIndex()
-        """Where each subtask's record is: offsets of lines."""
+        """The place of each subtask's record: offsets of lines."""
         self._recent: dict[str, Applied] = {}
         """The newest records."""
         self._end = 0

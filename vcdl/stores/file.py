@@ -130,7 +130,7 @@ class FileStore(WeightStore):
 
     @contextmanager
     def _checked(self) -> Iterator[CommitLog]:
-        """As `_caught_up`, of a store that has what is expected. Raises StoreLost."""
+        """The log as of `_caught_up`, of a store that has what is expected. Raises StoreLost."""
         expected = self.expected()
         with self._caught_up() as log:
             with self.naming("read"):

@@ -14,7 +14,7 @@ class RecordIndex:
 
     def __init__(self) -> None:
         self._hashes: npt.NDArray[np.int64] = np.empty(0, np.int64)
-        """In order."""
+        """Hashes of subtasks, in order."""
         self._offsets: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._new: dict[int, list[int]] = {}
         self._count = 0

@@ -35,9 +35,9 @@ class Head:
     """The small part of a job's data, which says where the weights are."""
 
     era: str
-    """Drawn when weights are created or restored; versions can be compared within one era only."""
+    """A name drawn when weights are created or restored; versions can be compared within one era only."""
     generation: str
-    """Drawn at every write."""
+    """A name drawn at every write."""
     version: int
     kept: int
     """The number of updates in these weights; `version − kept` were overwritten (eventual stores only)."""

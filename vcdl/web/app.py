@@ -137,7 +137,7 @@ class TimedConnection(H11Protocol):
     """A connection that ends when no request comes, or none comes to the end of its head."""
 
     head_s = 15.0
-    """Half of the longest time for it; more than uvicorn keeps an idle connection."""
+    """Half of the longest time for a request's head; more than uvicorn keeps an idle connection."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -41,7 +41,7 @@ class Metrics:
         self._due_s = 0.0
 
     def text(self) -> bytes:
-        """As Prometheus reads it. Raises RunFolderError."""
+        """The metrics in Prometheus' form. Raises RunFolderError."""
         with self._lock:
             if time.monotonic() >= self._due_s:
                 self._text = generate_latest(self._registry)

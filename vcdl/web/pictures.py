@@ -149,7 +149,7 @@ def _chart(title: str, points: list[_Point], beside: list[tuple[float, float]]) 
 
 
 def _thinned(points: list[_Point]) -> list[_Point]:
-    """So few points that each has room; one of several has their mean and their whole band."""
+    """The points of a line, so few that each has room; one of several has their mean and their whole band."""
     size = math.ceil(len(points) / _POINTS)
     groups = (points[begin : begin + size] for begin in range(0, len(points), size))
     return [

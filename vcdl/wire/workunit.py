@@ -268,7 +268,7 @@ class WorkunitName:
     epoch: int
     shard: int
     attempt: int
-    """From 0; each turn begins with the next ten thousand."""
+    """The number of the attempt, from 0; each turn begins with the next ten thousand."""
     base_version: int
 
     @property

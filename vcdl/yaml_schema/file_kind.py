@@ -10,7 +10,7 @@ class FileKind:
     """A kind of file that a command takes."""
 
     name: str
-    """As messages say it, with its article: `a job file`."""
+    """Its name in messages, with the article: `a job file`."""
     guide: str
     """The document that explains its keys."""
     option: str

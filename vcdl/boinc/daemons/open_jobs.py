@@ -14,7 +14,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.reading import is_finished
 
 _AFTER_A_BUG_S = 30.0
-"""Until a part that failed in a way nobody expected is put together again."""
+"""Seconds until a part that failed in a way nobody expected is put together again."""
 _log = logging.getLogger("vcdl.jobs")
 
 

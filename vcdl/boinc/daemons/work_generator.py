@@ -53,7 +53,7 @@ _PUBLISHED_EVERY_S = 1.0
 _PUBLISHED_BYTES = 4 << 30
 """Room for the published versions of a job."""
 _HEADER_BYTES = 1 << 20
-"""More than an update has beside its weights."""
+"""Bytes of an update beside its weights, at most."""
 _log = logging.getLogger("vcdl.loop.work_generator")
 
 

@@ -90,7 +90,7 @@ class Rests:
     """The hosts that rest, kept in a file: neither the end of a job nor another app version ends a rest."""
 
     of: Mapping[int, Rest]
-    """By host; those that are over until the host's next task was good."""
+    """Rests by host, also those that are over until the host's next task was good."""
     forgiven_until_s: float = 0.0
     """Unix time up to which failures count for nobody, as most hosts had them."""
 

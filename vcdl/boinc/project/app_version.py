@@ -22,7 +22,8 @@ RUNTIME_PREFIX = "vcdl_runtime_"
 _FIRST_NUMBER = 100
 _FILE_PREFIX = "vcdl_client_"
 _API_VERSION = "7.9.0"
-"""Without it the BOINC client would talk to the program through shared memory that the program does not have."""
+"""The API version of our programs. Without it the BOINC client would talk to them through shared memory that they lack.
+"""
 
 Content = bytes | RuntimeFile
 """Content of a file to publish: itself, or the archive that it is a copy of."""
@@ -38,7 +39,7 @@ class Variant:
 
     @property
     def key(self) -> tuple[str, str]:
-        """As the database has it: BOINC's platform and the plan class."""
+        """BOINC's platform and the plan class, as the database has them."""
         return self.platform.boinc, self.plan_class
 
     @property

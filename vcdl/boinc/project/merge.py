@@ -18,7 +18,7 @@ _OF_BOINC = frozenset({"feeder", "transitioner", "file_deleter"})
 """BOINC's own daemons: we shorten their sleep and rewrite nothing else; an operator may run several, with options."""
 _SLEEP = "--sleep_interval"
 _MOD = "--mod"
-"""With two numbers: a daemon takes only the rows whose id has this remainder."""
+"""Arguments with two numbers: a daemon takes only the rows whose id has this remainder."""
 
 
 def add(target: Element, wanted: Element) -> None:

@@ -74,7 +74,7 @@ class Daemon:
 
     command: str
     host: str
-    """Empty: the project's."""
+    """Its host; empty: the project's."""
     disabled: bool
     pid_file: str
     """Name of its file in pid_HOST/."""

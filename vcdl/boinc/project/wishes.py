@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 SERVICE_PORT = 8630
-"""Where a project's service listens, unless the operator says otherwise."""
+"""The port of a project's service, unless the operator says otherwise."""
 
 
 def service_path(url: str) -> str:
@@ -32,6 +32,6 @@ class Wishes:
     wrapper: Path | None = None
     """BOINC's wrapper for Windows."""
     service_port: int | None = None
-    """Where the service of the project listens; 0: there is none any more."""
+    """The port of the project's service; 0: there is none any more."""
     force: bool = False
     """Whether to install although open tasks of other apps would lose their uploads."""

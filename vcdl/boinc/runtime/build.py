@@ -24,7 +24,7 @@ class BuildOrder:
     python_archive: Path
     gpu: bool = False
     lock: Path | None = None
-    """None: the one that comes with VCDL."""
+    """The lock; None: the one that comes with VCDL."""
 
 
 def build_runtime(order: BuildOrder, output: Path) -> Iterator[str | RuntimeFile]:

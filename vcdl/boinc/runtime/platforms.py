@@ -14,7 +14,7 @@ class Platform:
     boinc: str
     """Its name in BOINC's table of platforms."""
     system: str
-    """As Python's sys.platform has it."""
+    """Python's sys.platform."""
     machine: str
     wheels: str
     """Its wheels, by uv's name. On Linux for glibc 2.28 or older: Debian 10, RHEL 8, Ubuntu 20.04 and later."""

@@ -20,7 +20,7 @@ def kept_wrapper(project: Path) -> Path:
 
 
 def kept_path(project: Path, runtime: RuntimeFile) -> Path:
-    """Where a runtime is kept: one for each platform, and one for its GPUs."""
+    """The place of a kept runtime: one for each platform, and one for its GPUs."""
     manifest = runtime.manifest
     return kept_folder(project) / f"{manifest.platform}{'_gpu' if manifest.gpu else ''}{_SUFFIX}"
 

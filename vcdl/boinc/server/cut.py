@@ -20,7 +20,7 @@ from vcdl.files.atomic import is_leftover
 from vcdl.run.folder import RestoreLock, RunFolder
 
 CUT = Path("vcdl") / ".backup"
-"""Where the links are, in the project's folder, until they are packed."""
+"""The folder of the links, in the project's, until they are packed."""
 _STAGED = ("download", "upload")
 _COPIED = ("store", "workers.log")
 """Parts that are written in place."""

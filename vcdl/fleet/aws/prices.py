@@ -22,7 +22,7 @@ _LINUX_ON_SHARED_MACHINES = {
 
 
 class AwsPrices:
-    """Needs the rights ec2:DescribeSpotPriceHistory and pricing:GetProducts."""
+    """AWS's prices; they need the rights ec2:DescribeSpotPriceHistory and pricing:GetProducts."""
 
     cloud: Cloud = "aws"
     name = "AWS: spot price history and price list"

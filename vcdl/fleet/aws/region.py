@@ -93,7 +93,7 @@ class AwsRegion:
 
 
 def _offset_s(headers: Mapping[str, str]) -> float | None:
-    """By how much the clock of who wrote these headers is ahead of this machine's."""
+    """Seconds by which the clock of these headers' sender is ahead of this machine's."""
     return parsedate_to_datetime(headers["date"]).timestamp() - time.time() if "date" in headers else None
 
 

@@ -31,7 +31,8 @@ _KINDS = {
     ProblemKind.NOT_AUTHORISED: "PERMISSIONS_ERROR",
     ProblemKind.UNAVAILABLE: "resourceNotReady|RESOURCE_NOT_READY|RESOURCE_IN_USE_BY_ANOTHER_RESOURCE|INTERNAL_ERROR",
 }
-"""By reason, which is more precise than the status: quotas and missing rights are 403, shortages and faults 503."""
+"""Kinds by reason, which is more precise than the status: quotas and missing rights are 403, shortages and faults 503.
+"""
 
 
 class Connection:
@@ -49,7 +50,7 @@ class Connection:
         self._options = _options(os.environ.get(ENDPOINT_VARIABLE))
         self._clients: dict[str, Any] = {}
         self.clock_offset_s = 0.0
-        """By how much Compute Engine's clock is ahead of this machine's."""
+        """Seconds by which Compute Engine's clock is ahead of this machine's."""
 
     def call(self, method: str, **request: Any) -> Any:
         """Make a call, without the library's own retries of up to ten minutes. Raises CloudRefusal."""

@@ -24,7 +24,7 @@ _STATES = {
 }
 """Any other state (STOPPING, PENDING_STOP, SUSPENDING, …) is on its way out. Repairing loses a machine's work, too."""
 _ENDINGS = {"compute.instances.preempted": Ending.PREEMPTED, "delete": Ending.OURS}
-"""By operation; a preempted machine may have both, and then the first counts."""
+"""Endings by operation; a preempted machine may have both, and then the first counts."""
 _REMEMBERED_S = 3600.0
 """How long a machine is still found after its end: as long as on AWS."""
 
@@ -40,9 +40,9 @@ class GcpInstances:
         self.away: dict[str, str] = {}
         """The zones that the last list did not reach, each with the reason."""
         self._seen: dict[str, tuple[Instance, int]] = {}
-        """By id, with Compute Engine's own, which its operations name."""
+        """Machines by id, with Compute Engine's own id, which its operations name."""
         self._gone: dict[str, tuple[Instance, float]] = {}
-        """By id, with the time at which it was noticed."""
+        """Gone machines by id, with the time at which that was noticed."""
 
     def list(self, wanted: str) -> tuple[Instance, ...]:
         """The machines in all regions that a filter selects. Raises CloudRefusal."""
@@ -52,7 +52,7 @@ class GcpInstances:
         return tuple(instance for instance, _ in shown.values())
 
     def list_with_gone(self, wanted: str) -> tuple[Instance, ...]:
-        """As `list`, with endings, and with the gone machines that this process has seen. Raises CloudRefusal."""
+        """The machines of `list` with their endings, and the gone ones that this process has seen. Raises CloudRefusal."""
         shown = self.list(wanted)
         ids = {instance.id for instance in shown}
         now_s = self._clock()

@@ -24,7 +24,7 @@ _IMAGE = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-amd64"
 """Ubuntu 24.04, whose cloud-init reads `user-data` from the machine's metadata."""
 _NAMESPACE = uuid.UUID("0d3f1f5e-5a0e-4c2b-9b6c-6d2f6a3f7f10")
 _SPOT = {"provisioning_model": "SPOT", "preemption_notice_duration": {"seconds": 120}}
-"""Without the duration a machine has the 30 s of its shutdown alone."""
+"""Without the duration a machine has the 30 s of its shutdown alone, and no notice."""
 _MAX_NAME = 40
 """Characters of the fleet's name in a machine's, which has at most 63."""
 

@@ -44,7 +44,7 @@ Part = tuple[str, str]
 
 
 class GcpPrices:
-    """Needs an API key; the catalogue is public and the same for all users."""
+    """Google's prices; they need an API key. The catalogue is public and the same for all users."""
 
     cloud: Cloud = "gcp"
     name = "Google: Cloud Billing catalogue"
@@ -53,7 +53,7 @@ class GcpPrices:
         self._api_key = api_key
         self._url = url
         self._prices: dict[tuple[str, str, Part], Decimal] = {}
-        """By OnDemand or Preemptible, region and part: of a vCPU, a GB or a GPU; the highest of several."""
+        """Prices of a vCPU, a GB or a GPU by OnDemand or Preemptible, region and part; the highest of several."""
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
         """A quote for each type: Google's spot prices are the same in all zones of a region. Raises FleetError."""

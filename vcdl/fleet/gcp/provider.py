@@ -74,7 +74,7 @@ class GcpProvider(Provider):
         return self._catalogue.pools(region, self.settings)
 
     def find(self) -> tuple[Instance, ...]:
-        """Also finds machines in regions of the project that the fleet file no longer names."""
+        """The fleet's machines, also in regions of the project that the fleet file no longer names."""
         found = self._instances.list_with_gone(self._ours)
         self.away = {zone.rsplit("-", 1)[0]: why for zone, why in self._instances.away.items()}
         return found

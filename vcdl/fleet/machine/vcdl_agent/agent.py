@@ -21,11 +21,11 @@ _WORKING_S, _LEAVING_S = 5.0, 0.5
 _REPEAT_S = 30.0
 """Time before the same request to the client is made again while working, and before powering off is tried again."""
 _REPEAT_LEAVING_S = 3.0
-"""The same while leaving."""
+"""Time before a request is repeated while leaving."""
 _EMPTY_S = 5.0
 """Time that the client must be without tasks: a scheduler's reply under way may bring more."""
 _LAST_CALL_S = 120.0
-"""Before the end of its drain time a drained machine's subtasks finish now."""
+"""Time before the end of its drain time at which a drained machine's subtasks finish now."""
 _SAVE_S = 30.0
 
 
@@ -48,7 +48,7 @@ class Config:
     state_folder: str = "/var/lib/vcdl"
     boinccmd: tuple[str, ...] = ("boinccmd",)
     metadata_url: str = ""
-    """Empty: the cloud's own."""
+    """The address of the metadata; empty: the cloud's own."""
 
     @classmethod
     def parse(cls, values: Any) -> Config:
@@ -89,9 +89,9 @@ class Agent:
         self._config, self._dry_run, self._clock, self._log = config, dry_run, clock or Clock(), Log()
         self._cloud = CLOUDS[config.cloud](config.metadata_url)
         self._inbox: queue.SimpleQueue[Signals | None] = queue.SimpleQueue()
-        """None: SIGTERM. A signal handler may call this kind of queue's put."""
+        """Signals of the watch; None: SIGTERM. A signal handler may call this kind of queue's put."""
         self.watch = CloudWatch(self._cloud, self._inbox.put, self._log).step
-        """To be called again after the seconds that it returns."""
+        """Looks at the cloud once; to be called again after the seconds that it returns."""
         self._boinc = Boinc(config.boinccmd, Path(config.boinc_folder))
         self._idle = IdleTime(Path(config.state_folder) / "idle_s", self._clock)
         self.is_over = False
@@ -101,7 +101,8 @@ class Agent:
         """Unix time until which the machine may work."""
         self._drain_since_s: float | None = None
         self._has_signals = False
-        """Until the cloud has answered, nothing is taken back that an earlier agent on this machine did."""
+        """Whether the cloud has answered: before that nothing is taken back that an earlier agent on this machine did.
+        """
         self._machine_stops = self._powers_off = self._is_busy = False
         self._is_leaving: bool | None = None
         """Whether the client takes no more work; None: unknown, as after an earlier agent."""

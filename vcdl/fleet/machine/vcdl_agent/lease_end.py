@@ -19,7 +19,7 @@ from .boinc import systemctl
 from .watches import CLOUDS
 
 _GRACE_S = 30.0
-"""For the agent, which powers off by itself."""
+"""Seconds left to the agent, which powers off by itself."""
 
 
 def _until_s(config: dict[str, str], known: Path, boot_s: float) -> float:

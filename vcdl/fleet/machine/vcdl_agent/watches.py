@@ -68,9 +68,11 @@ class Aws:
 
     pause_s = _POLL_S
     give_up_s = 100.0
-    """So long after a notice of 120 s running tasks are aborted, which takes up to 10 s: their upload would be late."""
+    """Seconds after a notice of 120 s at which running tasks are aborted. That takes up to 10 s: their upload would be
+    late.
+    """
     stops_s = 100.0
-    """As give_up_s, after the beginning of a shutdown."""
+    """The same time after the beginning of a shutdown."""
 
     def __init__(self, url: str) -> None:
         self._url = url or AWS_METADATA
@@ -107,7 +109,7 @@ class Gcp:
     pause_s = 0.1
     """Kept even so, in case the service answers at once."""
     give_up_s = 100.0
-    """As for Aws: the launch asks for a notice of 120 s."""
+    """The same times as for Aws: the launch asks for a notice of 120 s."""
     stops_s = 15.0
     """The shutdown has 30 s; without that notice it begins at once."""
 
