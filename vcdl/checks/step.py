@@ -107,7 +107,7 @@ def _least(known: deque[float]) -> float:
 
 
 def _least_alone(known: deque[float]) -> float:
-    """The least cosine where no other direction must agree: cosines of honest steps scatter, late in a job around zero."""
+    """The least cosine where no other direction must agree: honest cosines scatter, late in a job around zero."""
     if len(known) < _ENOUGH:
         return _least(known)
     middle = median(known)

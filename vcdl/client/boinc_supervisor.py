@@ -52,7 +52,7 @@ class BoincSupervisor:
         self._network_suspended = False
         self._is_training = False
         self._asked = 0
-        """How often the training has asked for a wish; from the second time on it has trained a batch."""
+        """Times that the training has asked for a wish; from the second time on it has trained a batch."""
         self._former_handler: Any = None
         self._closed = threading.Event()
         self._heard_s = time.monotonic()

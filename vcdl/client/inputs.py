@@ -29,7 +29,7 @@ class Shard:
     x: npt.NDArray[Any]
     y: npt.NDArray[Any]
     weights: npt.NDArray[np.float32] | None = None
-    """How much each sample counts, shape (n,); None: all alike."""
+    """The weight of each sample, shape (n,); None: all alike."""
 
     def __len__(self) -> int:
         return len(self.x)

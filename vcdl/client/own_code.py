@@ -22,7 +22,7 @@ MOST_BYTES, MOST_FILES = 1_000_000, 200
 _KEY = "own_code"
 _FILE = re.compile(r"(?:[A-Za-z_]\w*/)*[A-Za-z_]\w*\.py", re.ASCII)
 _SHOWN = "own_code/"
-"""What stands before a file's name in a traceback."""
+"""The text before a file's name in a traceback."""
 REFUSED = (
     "the job brings code of its own, and this process runs none: only workers of `vcdl run`, and those of a pool that "
     "were started by `vcdl worker --allow-code`, do"

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class Outcome(Enum):
-    """How the training of a workunit ended."""
+    """The end of a workunit's training."""
 
     DONE = "done"
     """update.h5 is in the folder, for the whole shard or, after "finish", for a part of it."""

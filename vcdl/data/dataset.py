@@ -26,7 +26,7 @@ class Part:
     x: Inputs
     y: Array
     weights: Array | None = None
-    """How much each sample counts in training, shape (n,), float32; None: all alike."""
+    """The weight of each sample in training, shape (n,), float32; None: all alike."""
 
     def __len__(self) -> int:
         return len(self.x)
@@ -80,7 +80,7 @@ class Dataset:
     classes_by_output: Mapping[str, Classes | None] = field(default_factory=dict)
     """The same of each output by its name, where there are several."""
     weights_train: Array | None = None
-    """How much each training sample counts, shape (n,), float32; None: all alike."""
+    """The weight of each training sample, shape (n,), float32; None: all alike."""
     weights_val: Array | None = None
     """Weights of validation samples, for the server's own training and for the comparison of uploads."""
 

@@ -109,7 +109,7 @@ def _of_numbers(labels: Mapping[str, Array], given: Given) -> tuple[dict[str, Ar
 
 
 def _count(name: str, y: Array, found: list[int]) -> int:
-    """How many classes labels without a gap have. Raises DataError with the cure."""
+    """The number of classes of labels without a gap. Raises DataError with the cure."""
     if found[0] < 0:
         raise DataError(f"{name} holds the negative label {found[0]}: labels are 0, 1, …; list them in data > classes")
     count = found[-1] + 1

@@ -118,7 +118,7 @@ def _inputs_of(file: NpzFile, path: Path) -> Array:
 
 
 def read_weights_of(path: Path) -> Array | None:
-    """How much each sample of such a file counts; None: all alike. Raises DataError, FileUnavailable."""
+    """The weight of each sample of such a file; None: all alike. Raises DataError, FileUnavailable."""
     with _opened(path) as file:
         return _array(file, "weights", path) if "weights" in file.names else None
 

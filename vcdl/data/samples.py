@@ -44,7 +44,7 @@ class Samples(NamedTuple):
     x: Sliced
     y: Sliced
     weights: Array | None = None
-    """How much each sample counts in training, shape (n,); None: all alike. Measures for people do not weigh."""
+    """The weight of each sample in training, shape (n,); None: all alike. Measures for people do not weigh."""
 
     def taken(self, some: Any) -> "Samples":
         """The samples at these indices, in memory."""

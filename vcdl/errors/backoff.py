@@ -26,7 +26,7 @@ def wait_until(condition: Callable[[], Result], timeout_s: float = math.inf, eve
 
 @dataclass
 class Backoff:
-    """How long to wait between tries: twice as long each time, up to `longest_s`."""
+    """The waits between tries: twice as long each time, up to `longest_s`."""
 
     first_s: float = 0.2
     longest_s: float = 15.0

@@ -101,7 +101,7 @@ class Money:
         return price and replace(price, since_s=self._fetched_s[0])
 
     def paid_for_s(self, spent_usd: float, instances: Iterable[Instance], more_usd_per_h: float = 0.0) -> float:
-        """How long the budget pays for them before they must drain, at list prices, to which spot prices may rise."""
+        """Seconds that the budget pays for before they drain, at list prices, to which spot prices may rise."""
         budget_usd, usd_per_h = self._settings.budget_usd, self.usd_per_h(instances, at_list=True) + more_usd_per_h
         if budget_usd is None or (usd_per_h == 0 and spent_usd < budget_usd):
             return math.inf

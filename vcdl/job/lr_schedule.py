@@ -45,7 +45,7 @@ _DAMPING = 0.15
 
 @dataclass(frozen=True)
 class LrScaling:
-    """How far the learning rate is raised because clients train at the same time."""
+    """The factor by which the learning rate is raised because clients train at the same time."""
 
     scale_with_clients: int = 1
     """The rate is multiplied by the number of active clients, up to this number: linear scaling (Goyal et al. 2017,

@@ -91,7 +91,7 @@ class TrainingSettings(Section):
     precision: Annotated[Precision, PlainValidator(_precision)] = "float32"
     """The numbers that layers compute with; weights are float32 in any case."""
     class_weight: _ClassWeight | None = None
-    """How much a sample counts by its class."""
+    """The weight of a sample by its class."""
 
     @field_validator("optimizer")
     @classmethod

@@ -20,7 +20,7 @@ Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class StopReason(StrEnum):
-    """Why a job ended; in summary.json as `stop_reason`."""
+    """The reason for which a job ended; in summary.json as `stop_reason`."""
 
     TARGET_ACCURACY = "target_accuracy"
     TARGET = "target"

@@ -128,7 +128,7 @@ class JobHistory:
     """(version, split) → its evaluation; of validations the newer ones only, see `is_announced`."""
     totals: Totals = field(default_factory=Totals)
     sessions: int = 0
-    """How often a process took the job up."""
+    """Times that a process took the job up."""
     paused: RunPaused | None = None
     """Set while the last session is one that ended cleanly before the job's end."""
     rollbacks: list[RolledBack] = field(default_factory=list)

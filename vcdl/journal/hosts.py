@@ -74,7 +74,7 @@ _TAKEN_BACK = 0.5
 
 
 class HostState(StrEnum):
-    """How far a host is believed, in a word."""
+    """The trust in a host, in a word."""
 
     NEW = "new"
     TRUSTED = "trusted"
@@ -90,7 +90,7 @@ class Brought(msgspec.Struct, frozen=True, array_like=True, gc=False):
     workunit: str
     version: int
     weight: float
-    """How far it was believed; only one that counted fully was a measure for those of others."""
+    """The trust in its host; only one that counted fully was a measure for others."""
 
 
 @dataclass
@@ -158,7 +158,7 @@ class HostHistory:
     disputed: dict[str, str] = field(default_factory=dict)
     """Host that is not convicted → the workunit whose upload is not what its training gave on the server."""
     closest: float = inf
-    """How near an upload and the server's own training of it ever came to each other."""
+    """The smallest distance of any upload from the server's own training of it."""
 
     @classmethod
     def of(cls, events: Iterable[Recorded]) -> Self:
@@ -225,7 +225,7 @@ class HostHistory:
         return record is not None and (bool(record.convicted) or self.updates < record.quarantined_until)
 
     def weight(self, host: str) -> float:
-        """How far an upload of this host counts, from 0 to 1. What counts fully is also a measure for others."""
+        """The weight of an upload of this host, from 0 to 1. One that counts fully is also a measure for others."""
         if self.is_out(host):
             return 0.0
         of_it, share = self._of(host), self._share
@@ -309,7 +309,7 @@ class HostHistory:
         return None if pace is None else exp(-pace)
 
     def state(self, host: str) -> HostState:
-        """How far a host is believed, in a word."""
+        """The trust in a host, in a word."""
         record = self.hosts[host]
         if record.convicted:
             return HostState.CONVICTED

@@ -31,7 +31,7 @@ class ChildProcess:
         self.deaths = 0
         """Deaths in a row, without a sign of work between them."""
         self.death = ""
-        """How it died the last time."""
+        """The words for its last death."""
         self._starts = Attempts(Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S))
         self._peak_bytes: int | None = None
         self._is_dead = False

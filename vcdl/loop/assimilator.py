@@ -61,7 +61,7 @@ class _Waiting:
     """Its workunit's name, with the version that its client really started from."""
     header: UpdateHeader
     trust: float
-    """How far its host is believed."""
+    """The trust in its host."""
     unfit: Refused | None
     """The reason for which its host's uploads are refused; None: they are not."""
     believed: _Believed

@@ -182,7 +182,7 @@ class CollapseWatch:
 
     @property
     def _fall(self) -> float:
-        """How far below the level a bad score lies."""
+        """The fall below the level from which a score is bad."""
         level = self._levels[-1]
         least = _FALL_LOSS if self._is_ratio else max(_FALL, _FALL_SHARE * abs(level.score))
         return max(least, _SWINGS * self._swing)

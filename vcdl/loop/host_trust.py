@@ -43,7 +43,7 @@ class HostTrust:
         return upload if upload.host else replace(upload, host=self.hosts.state.sender(upload.workunit))
 
     def trust(self, host: str) -> float:
-        """How far an upload of a host counts, from 0 to 1; 0 of one that is out, whose uploads are refused."""
+        """The weight of an upload of a host, from 0 to 1; 0 of a host that is out, whose uploads are refused."""
         return self.hosts.state.weight(host) if self.judges else 1.0
 
     def may_be_doubted(self, host: str, attempt: int) -> bool:

@@ -51,7 +51,7 @@ class Plan:
     is_for_strangers: bool = False
     """Whether failed tries are told apart by their hosts."""
     publishing: Publishing | None = None
-    """How the newest weights are offered to clients that begin with a workunit; None: they start from its base."""
+    """The schedule by which the newest weights are offered to clients that begin; None: they start from their base."""
 
     @classmethod
     def of(cls, run: Run) -> Self:

@@ -267,7 +267,7 @@ class Verification:
 
 
 def _agreement(update: UpdateApplied) -> float:
-    """How far a step went along with the others and with the server's own."""
+    """The agreement of a step with those of the others and with the server's own."""
     return min((one for one in (update.cosine, update.reference_cosine) if one is not None), default=0.0)
 
 

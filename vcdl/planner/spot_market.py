@@ -19,7 +19,7 @@ class SpotMarket:
     """Usual spell with capacity, and without, of AWS, 2022-10 to 2023-06: the public traces of Wu et al. (NSDI 2024).
     """
     covariance: tuple[tuple[float, float], tuple[float, float]] = ((0.89, -0.38), (-0.38, 0.76))
-    """How the usual spells of zones and weeks differ."""
+    """The spread of the usual spells of zones and weeks."""
     spread: tuple[float, float] = (1.26, 1.20)
     """Standard deviation of a spell about the usual one."""
 

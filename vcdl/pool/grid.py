@@ -50,7 +50,7 @@ class _Pilot:
     name: str
     desk: Desk
     host: str
-    """What the journal calls it."""
+    """The pilot's host in the journal."""
     heard_s: float
     since_s: float
     """When it began to train what it trains, or was given its first task."""

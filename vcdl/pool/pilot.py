@@ -91,7 +91,7 @@ class Pilot:
     _lacks: dict[str, str] | None = None
     """Files of the task that are still to be fetched, as in `Assignment.files`; None: its worker has it."""
     _newest: Driver | None = None
-    """What the run offered when all of the task's files were there."""
+    """The offer of the run when all of the task's files were there."""
     _fraction: float = 0.0
     _bytes_down: int = 0
     _is_leaving: bool = False

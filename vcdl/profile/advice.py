@@ -60,7 +60,7 @@ class SettingChange:
 
 @dataclass(frozen=True)
 class Advice:
-    """Where the time goes, and the change that brings most; None: nothing that this job could change brings much."""
+    """The group that takes most time, and the change that brings most; None: no change of the job brings much."""
 
     group: str
     share: float

@@ -101,7 +101,7 @@ def planned_work(profile: RunProfile, subtasks: int, subtask: Subtask, shards: i
 
 
 def _drift(profile: RunProfile) -> float:
-    """How far hosts' speed moved between epochs, and may from now on, as a fraction: σ · √(1 + 1/n); 0: not known."""
+    """The change of hosts' speed between epochs, and from now on, as a fraction: σ · √(1 + 1/n); 0: not known."""
     count, squares = 0, 0.0  # of each epoch's mean as a ratio to its host's, which are 1 on average
     for means in profile.steady.values():
         epochs, sum_s, sum_of_squares = means.moments()

@@ -125,7 +125,7 @@ class EpochMeans:
 
 @dataclass
 class HostUse:
-    """How a host's time was used."""
+    """The use of a host's time."""
 
     out: dict[str, float] = field(default_factory=dict)
     """Workunit that it has → active seconds at which it got it."""

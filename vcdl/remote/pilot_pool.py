@@ -43,7 +43,7 @@ class RemotePool:
         return f"{self.run} at {self.client.name}"
 
     def read_driver(self) -> Driver | None:
-        """What the run says; None: nothing yet."""
+        """The run's notice; None: nothing yet."""
         raw = self.ask("GET", "driver")["driver"]
         return None if raw is None else msgspec.convert(raw, Driver)
 

@@ -13,7 +13,7 @@ from vcdl.journal.totals import Totals
 
 @dataclass(frozen=True)
 class Rates:
-    """How fast the run is now."""
+    """The present speed of the run."""
 
     updates_s: float
     """Updates a second."""
@@ -56,7 +56,7 @@ class Report:
 
     @property
     def stop(self) -> StopDecided | None:
-        """Why and with which version the job ended."""
+        """The end of the job: its reason and its version."""
         return self.history.stop
 
     @property
@@ -93,17 +93,17 @@ class Report:
         return best if best is not None and math.isfinite(best.mean) else None
 
     def final(self, split: str) -> VersionEvaluated | None:
-        """How the job's last version did on a whole split, one of FINAL_SPLITS; None until it is measured."""
+        """The measures of the job's last version on a whole split, one of FINAL_SPLITS; None until it is measured."""
         return self.history.measured.get((self.stop.version, split)) if self.stop is not None else None
 
     @property
     def final_validation(self) -> VersionEvaluated | None:
-        """How the job's last version did on the whole validation set."""
+        """The measures of the job's last version on the whole validation set."""
         return self.final(FINAL_SPLITS[0])
 
     @property
     def final_test(self) -> VersionEvaluated | None:
-        """How the job's last version did on the test set."""
+        """The measures of the job's last version on the test set."""
         return self.final(FINAL_SPLITS[1])
 
     @property

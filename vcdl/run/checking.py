@@ -57,7 +57,7 @@ class Checked:
     memory_bytes: int
     """Memory that `vcdl run` needs here, estimated: its workers, the evaluator, and the process with all data."""
     paces: tuple[Pace, ...]
-    """How it learns on this machine's workers, and on a small fleet."""
+    """The pace on this machine's workers, and on a small fleet."""
     notes: tuple[str, ...]
     """Warnings: the job can run, but probably not as intended."""
 

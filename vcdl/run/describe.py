@@ -51,7 +51,7 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class ShardFacts:
-    """How the training samples are cut."""
+    """The cut of the training samples."""
 
     count: int
     samples: int

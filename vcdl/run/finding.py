@@ -99,7 +99,7 @@ def shown(path: Path) -> Path:
 
 
 def resume_hint(folder: RunFolder) -> str:
-    """How a person resumes a run that is not finished: a sentence without its stop. Raises RunFolderError."""
+    """The way to resume a run that is not finished: a sentence without its stop. Raises RunFolderError."""
     return folder.kind.how_to_resume(shown(folder.path))
 
 

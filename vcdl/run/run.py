@@ -103,7 +103,7 @@ class Run:
 
     @property
     def rate_scaling(self) -> LrScaling:
-        """How parallel clients raise the learning rate."""
+        """The factor by which parallel clients raise the learning rate."""
         prepared, job = self.prepared, self.job
         return job.training.rate_scaling(prepared.shard_samples, job.stop.epochs, prepared.short_job_boost)
 

@@ -36,7 +36,7 @@ class ClientFleet(Section):
     servers: _Count = 1
     """Parameter servers: the paper's P."""
     update_s: _Seconds = 0.0
-    """How long a server takes to fold an update in; other uploads wait meanwhile."""
+    """Seconds that a server takes to fold an update in; other uploads wait meanwhile."""
     subtask_s: _AboveZero = 60.0
     """Mean training time of a subtask on a client of speed 1 with one slot."""
     jitter: _Part = 0.3

@@ -23,7 +23,7 @@ class SlotTimes:
     lost_s: float = 0.0
     """Slot time of lost subtasks."""
     waits_s: "array[float]" = field(default_factory=_numbers)
-    """How long each upload waited for a free server."""
+    """The wait of each upload for a free server."""
 
     def began(self, now_s: float, planned: SubtaskOutcome) -> None:
         """A client begins with a subtask whose outcome is planned."""

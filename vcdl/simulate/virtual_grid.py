@@ -46,7 +46,7 @@ class VirtualGrid(Grid, Results):
         self._known: dict[str, Staged] = {}
         self._waiting: deque[str] = deque()
         self._losses: Counter[str] = Counter()
-        """How often each workunit was lost."""
+        """The losses of each workunit."""
         self._out: dict[str, dict[int, float]] = {}
         """Workunit → the clients that have it, with the virtual seconds at which they got it."""
         self._had: dict[str, frozenset[str]] = {}

@@ -126,7 +126,7 @@ class WeightStore(ABC):
     """The versioned weights of one job, and what its rule keeps beside them."""
 
     state: RuleState
-    """How much the rule keeps."""
+    """The size of what the rule keeps."""
     overwrites: bool = False
     """Whether an update may be overwritten by a server that had read before it: eventual stores only."""
     expected: Callable[[], Expected] = staticmethod(_nothing)

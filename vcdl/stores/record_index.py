@@ -1,4 +1,4 @@
-"""Where in a file the record of a subtask stands, in 16 bytes a subtask."""
+"""The place of each subtask's record in a file, in 16 bytes a subtask."""
 
 import numpy as np
 import numpy.typing as npt

@@ -24,7 +24,7 @@ PASSWORD_VARIABLE = "VCDL_STORE_PASSWORD"
 
 
 class Consistency(StrEnum):
-    """How updates combine that two parameter servers make at the same time."""
+    """The rule for updates that two parameter servers make at the same time."""
 
     STRONG = "strong"
     """Each result counts exactly once, whatever dies."""
@@ -33,7 +33,7 @@ class Consistency(StrEnum):
 
 
 class Tls(StrEnum):
-    """How a connection is protected."""
+    """The protection of a connection."""
 
     OFF = "off"
     REQUIRE = "require"

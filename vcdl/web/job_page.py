@@ -201,7 +201,7 @@ def _since(view: JobView) -> str:
 
 
 def _setbacks(view: JobView, setbacks: int) -> str:
-    """What became of subtasks that were lost or refused, and whether one host is behind most of it."""
+    """The fates of subtasks that were lost or refused, and whether one host is behind most of them."""
     refusals, by_host = Counter[str](), Counter[str]()
     for host in view.hosts.hosts.values():
         refusals.update(host.refused)

@@ -93,7 +93,7 @@ class JobView:
 
     @property
     def standing(self) -> Standing:
-        """How the run stands now. Raises RunFolderError, JobError, JournalError."""
+        """The standing of the run now. Raises RunFolderError, JobError, JournalError."""
         return Standing.of(self.folder, self.job, self.report, self._clock)
 
     def row(self) -> JobRow:

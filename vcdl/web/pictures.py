@@ -217,7 +217,7 @@ def _stream_row(spans: list[Span], begin_s: float, width_s: float, whole_s: floa
 
 
 def staleness_chart(staleness: Iterable[int], hosts: int) -> Chart | None:
-    """How many of the last updates, of so many hosts, had which staleness, as bars; None before the first."""
+    """A histogram of the staleness of the last updates, of so many hosts, as bars; None before the first."""
     values = sorted(staleness)
     if not values:
         return None

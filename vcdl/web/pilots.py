@@ -26,7 +26,7 @@ from vcdl.wire.workunit import WorkunitName
 
 router = APIRouter(prefix="/api/v1/pools/{name}", tags=["v1"])
 _FETCHED = re.compile(r"model\.json|frozen\.h5|data/shards/shard_\d+\.npz|(?:snapshots|downloads)/params_v\d+\.h5")
-"""What a subtask needs of a run's folder, and nothing else in it."""
+"""The files of a run that a subtask needs, and no others."""
 _REASON_CHARACTERS = 2000
 _MOST_PILOTS = 64
 """Pilots of a token that are in a pool at once."""
@@ -37,7 +37,7 @@ Pilot = Annotated[str, Path(max_length=80, description="the pilot's name")]
 
 
 class TaskEnding(BaseModel):
-    """How a task ended: an update, a reason, or neither."""
+    """The end of a task: an update, a reason, or neither."""
 
     sha256: str = Field(default="", max_length=64)
     """SHA-256 of the update, whose pieces are here."""
@@ -71,7 +71,7 @@ def _desk(request: Request, name: str, pilot: str) -> Desk:
 
 @router.get("/driver")
 def driver(request: Request, name: Name) -> dict[str, Any]:
-    """What the run says to its pilots; null before it has begun."""
+    """The run's notice to its pilots; null before it has begun."""
     pool = _pool(request, name)
     with folder_errors(pool.path):
         return {"driver": msgspec.to_builtins(pool.read_driver())}

@@ -1,4 +1,4 @@
-"""How often one may ask the service."""
+"""The rate at which one may ask the service."""
 
 import time
 from collections import OrderedDict
@@ -6,7 +6,7 @@ from collections import OrderedDict
 FAILED_LOGINS = 10.0, 10 / 60
 """Failed logins of an address at once and a second."""
 CALLERS = 10_000
-"""How many callers are remembered."""
+"""Callers that are remembered, at most."""
 
 
 class RequestRate:

@@ -47,7 +47,7 @@ class CommandRule:
     role: Role = Role.READER
     options: frozenset[str] = frozenset()
     jobs: int | None = 1
-    """How many of its arguments name jobs; None: all."""
+    """The number of its arguments that name jobs; None: all."""
     writes: bool = False
     """Whether it writes a file with --output."""
     takes_new: bool = False

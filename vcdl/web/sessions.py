@@ -36,7 +36,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True)
 class TokenBounds:
-    """What a token is for, beyond its role."""
+    """The bounds of a token beyond its role."""
 
     job: str | None = None
     """The only job whose pool a worker may enter; None: all jobs'."""

@@ -15,7 +15,7 @@ from vcdl.errors import WorkunitError
 EXPONENT = 65537
 LEAST_BITS = 2048
 NEWEST_FILE, VERSION_FILE = "newest.h5", "newest_version"
-"""What a task keeps beside its inputs when it starts from the newest weights."""
+"""Files that a task keeps beside its inputs when it starts from the newest weights."""
 MOST_BYTES = 4096
 """The longest signed statement."""
 _CONTEXT = b"vcdl newest weights 1\n"

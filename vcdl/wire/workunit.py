@@ -278,7 +278,7 @@ class WorkunitName:
 
     @property
     def turn(self) -> int:
-        """How often an update of the shard in this epoch was taken back before."""
+        """The number of times that an update of the shard in this epoch was taken back before."""
         return self.attempt // _TURN
 
     @property

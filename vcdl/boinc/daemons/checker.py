@@ -128,7 +128,7 @@ class Checkers:
 
 
 def _validators(project: BoincProject) -> int:
-    """How many script_validators of this machine may ask at once; at least 1. Raises GridError."""
+    """The number of script_validators of this machine that may ask at once; at least 1. Raises GridError."""
     daemons = ServerConfig.at(project.path).daemons_here
     return max(1, sum(_SCRIPT in daemon.command and not daemon.disabled for daemon in daemons))
 

@@ -1,4 +1,4 @@
-"""What an operator may choose for an install: light, as `vcdl project --help` imports it."""
+"""The choices of an operator for an install: light, as `vcdl project --help` imports it."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

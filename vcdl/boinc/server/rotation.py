@@ -25,7 +25,7 @@ from vcdl.errors import ServerError
 
 _PRIVATE, _PUBLIC = "code_sign_private", "code_sign_public"
 _BITS = 1024
-"""What BOINC's programs have room for."""
+"""The size that BOINC's programs have room for."""
 _OLD = re.compile(r"(old_key|signature|signature_stripped)_\d+")
 
 

@@ -223,7 +223,7 @@ class ImagesReader(Reader):
         return 3 if self.colour == "rgb" else 1
 
     def _tried(self, prepare: _Prepare, picture: _Picture, pixels: Array) -> bytes | None:
-        """What `prepare` makes of a file; None: it is unreadable, and to be skipped. Raises DataError."""
+        """The sample that `prepare` makes of a file; None: it is unreadable, and to be skipped. Raises DataError."""
         file = picture[0]
         try:
             return prepare(file, pixels)

@@ -158,7 +158,7 @@ class AwsProvider(Provider):
     def _ask(
         self, places: Sequence[AwsPlace], question: Callable[[AwsPlace], Answer]
     ) -> tuple[dict[AwsPlace, Answer], dict[AwsPlace, CloudRefusal]]:
-        """The answers and refusals of `asked`. A region outside the file that an organisation has closed is in neither."""
+        """The answers and refusals of `asked`. A region outside the file that the account may not use is in neither."""
         answers, refusals = asked(places, question)
         closed = (ProblemKind.NOT_AUTHORISED,)
         return answers, {p: it for p, it in refusals.items() if it.kind not in closed or p in self._used}

@@ -26,7 +26,7 @@ _STATES = {
 _ENDINGS = {"compute.instances.preempted": Ending.PREEMPTED, "delete": Ending.OURS}
 """Endings by operation; a preempted machine may have both, and then the first counts."""
 _REMEMBERED_S = 3600.0
-"""How long a machine is still found after its end: as long as on AWS."""
+"""Seconds for which a machine is still found after its end: as long as on AWS."""
 
 
 class GcpInstances:
@@ -52,7 +52,7 @@ class GcpInstances:
         return tuple(instance for instance, _ in shown.values())
 
     def list_with_gone(self, wanted: str) -> tuple[Instance, ...]:
-        """The machines of `list` with their endings, and the gone ones that this process has seen. Raises CloudRefusal."""
+        """The machines of `list` with endings, and the gone ones that this process has seen. Raises CloudRefusal."""
         shown = self.list(wanted)
         ids = {instance.id for instance in shown}
         now_s = self._clock()
