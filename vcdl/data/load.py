@@ -25,14 +25,14 @@ class _NamedSource(Protocol):
     def load(self, local: Path | None) -> DataSource: ...
 
 
-def load_dataset(data: "DataSettings", seed: int, cache: Path | None = None) -> Dataset:
-    """The job's data set, checked, its validation cut off by `seed`; `cache`: of named sets. Raises DataError."""
+def load_dataset(data: "DataSettings", seed: int) -> Dataset:
+    """The job's data set, checked, its validation cut off by `seed`. Raises DataError."""
     if data.from_ is not None:
         source = streamed.load(data.from_, data)
     elif data.npz is not None:
         source = npz_file.load(data.npz, data)
     else:
-        source = _named(data).load(cache or _data_folder())
+        source = _named(data).load(_data_folder())
         checked = {
             name: checked_part(name, in_memory(part.x), part.y, data.task) for name, part in source.parts().items()
         }

@@ -12,6 +12,4 @@ Part = Annotated[float, kinds.fraction(zero=False, one=True)]
 """In (0, 1]."""
 Fraction = Annotated[float, kinds.fraction(zero=True, one=True)]
 """In [0, 1]."""
-Momentum = Annotated[float, kinds.fraction(zero=True, one=False)]
-"""In [0, 1)."""
 Count = Annotated[int, kinds.whole(1)]

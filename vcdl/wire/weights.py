@@ -168,9 +168,9 @@ def _frozen_ids(model: Any) -> set[int]:
     return frozen
 
 
-def flatten(model: Any, out: Vector | None = None) -> Vector:
+def flatten(model: Any) -> Vector:
     """The weights of a Keras model that training changes as one float32 vector of shape (n,)."""
-    return _flattened(trained_weights(model), out)
+    return _flattened(trained_weights(model))
 
 
 def flatten_frozen(model: Any) -> Vector:
@@ -188,14 +188,9 @@ def assign_frozen(model: Any, vector: Vector) -> None:
     _assign(frozen_weights(model), vector, "frozen weights")
 
 
-def _flattened(weights: Sequence[Any], out: Vector | None = None) -> Vector:
-    arrays: list[npt.NDArray[Any]] = [weight.numpy() for weight in weights]
-    vector = np.empty(sum(array.size for array in arrays), np.float32) if out is None else out
-    offset = 0
-    for array in arrays:
-        vector[offset : offset + array.size] = array.reshape(-1)
-        offset += array.size
-    return vector
+def _flattened(weights: Sequence[Any]) -> Vector:
+    arrays: list[npt.NDArray[Any]] = [weight.numpy().reshape(-1) for weight in weights]
+    return np.concatenate(arrays, dtype=np.float32, casting="unsafe") if arrays else np.empty(0, np.float32)
 
 
 def _assign(weights: Sequence[Any], vector: Vector, kind: str) -> None:

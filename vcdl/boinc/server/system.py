@@ -107,10 +107,10 @@ def identity(who: pwd.struct_passwd) -> dict[str, Any]:
     return {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": os.getgrouplist(who.pw_name, who.pw_gid)}
 
 
-def own(path: Path, user: str, mode: int, group: str | None = None) -> None:
+def own(path: Path, user: str, mode: int) -> None:
     """Give a file or folder an owner and a mode."""
     who = user_of(user)
-    os.chown(path, who.pw_uid, grp.getgrnam(group).gr_gid if group else who.pw_gid)
+    os.chown(path, who.pw_uid, who.pw_gid)
     path.chmod(mode)
 
 
