@@ -51,6 +51,14 @@ def seen(
     return Observation(now_s, state, instances, wanted, capacity(instances, "vcpu"))
 
 
+def test_one_kind_of_action_alone_is_something_to_do() -> None:
+    launch = actions_of(8).launch
+    assert launch is not None
+    some = (Actions(terminate=("i-1",)), Actions(drain=("i-1",)), Actions(launch=launch))
+    assert not any(actions.is_empty for actions in some)
+    assert Actions(warnings=("no price",)).is_empty
+
+
 def test_the_fifth_failure_in_a_row_makes_the_next_launch_a_probe() -> None:
     observed, types = seen(NOW_S, 40), {POOL: TYPES["t3.2xlarge"]}
     launched = [reconcile(SETTINGS, observed, types, failures).launch for failures in (4, 5)]
