@@ -13,7 +13,7 @@ from msgspec import structs
 
 from tests.job_events import applied
 from tests.loop.test_recovery import served
-from tests.memory_grid import Killed
+from tests.memory_grid import Killed, MemoryGrid
 from tests.plans import a_plan
 from tests.served_run import ServedRun, noise, servers
 from tests.server import SIZE, Disk, Server
@@ -32,7 +32,8 @@ from vcdl.journal.events import (
 )
 from vcdl.journal.hosts import HostHistory, HostRecord
 from vcdl.loop.collapse import Collapse
-from vcdl.loop.coordinator import TakeBack
+from vcdl.loop.coordinator import RollBack, TakeBack
+from vcdl.loop.loop import Loop
 from vcdl.loop.recovery import fold_again
 from vcdl.loop.rollback import roll_back, take_back, without_trust
 from vcdl.rules.base import Rule
@@ -277,6 +278,15 @@ def test_what_began_with_dropped_weights_in_place_of_its_own_is_made_again(run: 
     assert isinstance(superseded, UpdateSuperseded)
     assert cancelled.workunit == superseded.workunit == workunit
     assert server.store.version() == 14
+
+
+@pytest.mark.parametrize("action", [RollBack(Collapse(10, 0.1, 0.9, to=8, is_again=False)), TakeBack("late", (11,), 8)])
+def test_what_another_process_has_done_meanwhile_is_not_done_again(run: ServedRun, action: RollBack | TakeBack) -> None:
+    loop = Loop.of(run.run, MemoryGrid(run.folder.uploads, run.run.layout.fingerprint))
+    assert loop.take_up()
+    loop.generator._roll_back(action)  # decided by what the journal said before
+    loop.close()
+    assert not any(isinstance(row.event, RolledBack) for row in run.run.journal().read())
 
 
 @pytest.mark.process
