@@ -200,6 +200,13 @@ def test_a_monitor_that_was_not_measured_scores_worst() -> None:
     assert history.score(history.epochs[0]) == -math.inf
 
 
+def test_measures_far_behind_the_last_scored_epoch_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcdl.journal.history._REMEMBERED", 3)
+    history = history_of(*(event for number in range(1, 8) for event in an_epoch(number)))
+    assert sorted(version for version, _ in history.measured) == [5, 6, 7]
+    assert history.is_announced(4, "validation"), "old versions count as announced"
+
+
 def test_an_epoch_that_diverged_scores_worst_of_all() -> None:
     history = regression([math.nan, 1e30, math.inf])
     assert history.best_epoch == history.epochs[1]

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from tests.recorded_run import applied
 from vcdl.errors import JournalError, JournalUnavailable
 from vcdl.journal.events import EpochClosed, Event, RunPaused, RunStarted, StopDecided, WorkunitCreated
-from vcdl.journal.journal import _PAGE, Journal
+from vcdl.journal.journal import _PAGE, Journal, _switch_to_wal
 
 APPEND_FOR_EVER = """
 import itertools, sys
@@ -258,6 +259,14 @@ def test_a_new_journal_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
     rows = Journal.at(tmp_path / "journal.db").read()
     assert {row.event.epoch for row in rows if isinstance(row.event, EpochClosed)} == set(range(8))
     assert len(rows) == 16
+
+
+def test_the_mode_of_a_new_journal_is_switched_again_while_others_do() -> None:
+    busy = sqlite3.OperationalError("database is locked")
+    busy.sqlite_errorname = "SQLITE_BUSY"
+    connection = Mock(spec=sqlite3.Connection, execute=Mock(side_effect=[busy, busy, None]))
+    _switch_to_wal(connection)
+    assert connection.execute.call_count == 3
 
 
 def test_a_damaged_file_whose_pages_lead_in_circles_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

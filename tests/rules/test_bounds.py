@@ -110,6 +110,18 @@ def test_a_variance_stays_near_what_it_was_number_by_number(part: slice, number:
     assert np.all(np.abs(within - started) <= 0.2 * (started + 0.1 * started.mean()))
 
 
+@pytest.mark.parametrize("part", [VARIANCE, VELOCITY], ids=["variance", "second moment"])
+def test_a_variance_may_fall_as_far_as_it_may_rise_and_stays_in_between(part: slice) -> None:
+    started, low, high, between = base()[part], honest(2), honest(2), honest(2)
+    low[part], high[part] = -1.0, 1e15
+    fall, rise = started - bounded(low)[part], bounded(high)[part] - started
+    assert rise.min() > 0.0
+    np.testing.assert_allclose(fall, np.minimum(rise, started), rtol=1e-3)
+    for share in (0.9, -0.9):
+        between[part] = np.maximum(started + np.float32(share) * rise, 0.0)
+        assert bounded(between)[part].tobytes() == between[part].tobytes()
+
+
 def test_a_step_is_measured_at_its_learning_rate() -> None:
     late = honest(2, rate=0.02)
     assert bounded(late, rate=0.02)[KERNEL].tobytes() == late[KERNEL].tobytes()
