@@ -119,6 +119,7 @@ def test_damaged_pictures_are_refused(photos: Path) -> None:
         (data, ends, (16, 15, 3), r"picture 0 has the shape \(16, 16, 3\), expected"),
         (data, ends[::-1], SHAPE, "do not fit their places"),
         (data, ends[:-1], SHAPE, "do not fit their places"),
+        (data, np.insert(ends, 0, ends[0]), SHAPE, "do not fit their places"),  # an empty one
         (data, ends, (10**6, 10**6, 3), "pictures of 1000000"),
         (data.astype(float), ends, SHAPE, "no pictures as JPEG"),
     ):
