@@ -36,7 +36,9 @@ summary_option = click.option(
     "--json", "as_json", is_flag=True, help="Print summary.json at the end; the display goes to stderr."
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
-fleet_option = click.option("--fleet", metavar="FLEET.yaml", type=PATH, help="Its fleet, to show money to the end.")
+fleet_option = click.option(
+    "--fleet", metavar="FLEET.yaml", type=PATH, help="The run's fleet, to show money to the end."
+)
 
 
 def project_dir_option(help: str) -> Callable[[F], F]:

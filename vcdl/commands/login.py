@@ -37,7 +37,7 @@ def _asked() -> str:
 
 @click.command("login", epilog=_EXAMPLES)
 @click.argument("url", metavar="URL")
-@click.option("--name", help="What you call it from now on [default: its host's name].")
+@click.option("--name", help="Your name for it from now on [default: its host's name].")
 def command(url: str, name: str | None) -> ExitCode:
     """Log in to a service on another machine."""
     return login(url, name)

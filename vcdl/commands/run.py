@@ -47,7 +47,7 @@ def run(
 @job_file_argument
 @out_option
 @set_option
-@click.option("--grid", metavar="NAME", default="local", help="What trains the subtasks [default: this machine].")
+@click.option("--grid", metavar="NAME", default="local", help="Grid that trains the subtasks [default: this machine].")
 @click.option("--web", is_flag=True, help="Show the run in a browser while it is under way.")
 @summary_option
 def command(

@@ -141,8 +141,16 @@ def _path(_context: click.Context, _parameter: click.Parameter, value: str) -> s
 
 @click.command("serve", epilog=_EXAMPLES)
 @click.argument("folder", metavar="[FOLDER]", required=False, type=FOLDER)
-@click.option("--bind", "address", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=_PORT, show_default=True, help="0: any free one.")
+@click.option(
+    "--bind", "address", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen at."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=_PORT,
+    show_default=True,
+    help="Port to listen at; 0: any free one.",
+)
 @click.option(
     "--host-name", "host_names", metavar="NAME", multiple=True, help="A name by which browsers ask; repeatable."
 )
@@ -154,9 +162,11 @@ def _path(_context: click.Context, _parameter: click.Parameter, value: str) -> s
     type=click.Path(path_type=Path, exists=True),
     help="Show this fleet as well; repeatable.",
 )
-@click.option("--alert-command", default="", metavar="COMMAND", help="Is run for each alert, with its message.")
-@click.option("--alert-webhook", default="", metavar="URL", help="Each alert is posted to it as JSON.")
-@click.option("--path", "base", default="", metavar="/PATH", callback=_path, help="The path at a web server in front.")
+@click.option("--alert-command", default="", metavar="COMMAND", help="Command to run for each alert, with its message.")
+@click.option("--alert-webhook", default="", metavar="URL", help="Address to post each alert to, as JSON.")
+@click.option(
+    "--path", "base", default="", metavar="/PATH", callback=_path, help="Path of the pages at a web server in front."
+)
 @click.option("--tokens-only", is_flag=True, help="Print no address that logs in: for a daemon.")
 @click.option("--public", "is_public", is_flag=True, help="Let anybody see the list of jobs and the jobs' pages.")
 @click.option("--behind-tls", is_flag=True, help="Browsers come by https alone, through a web server in front.")

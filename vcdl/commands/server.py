@@ -59,7 +59,7 @@ def _wishes(function: F) -> F:
         (
             click.option("--boinc", metavar="TREE", type=PATH, help="A built tree of BOINC's server."),
             click.option("--host", metavar="HOST", help="The full name, or the address, by which clients reach it."),
-            click.option("--email", metavar="E", help="The address of who looks after it."),
+            click.option("--email", metavar="E", help="E-mail address of the operator."),
             click.option("--tls", metavar="HOW", help="letsencrypt, self-signed, or CERTIFICATE,KEY."),
             click.option("--title", metavar="TEXT", help="The project's long name."),
             click.option("--user", metavar="USER", help="The project's user.  [default: boincadm]"),

@@ -77,9 +77,9 @@ def command() -> None:
 
 @command.command("add")
 @click.argument("name")
-@click.option("--role", type=click.Choice(_ROLES), default="reader", show_default=True, help="What it may do.")
+@click.option("--role", type=click.Choice(_ROLES), default="reader", show_default=True, help="Role of the token.")
 @click.option(
-    "--days", type=click.FloatRange(min=0, min_open=True), default=90.0, show_default=True, help="How long it lasts."
+    "--days", type=click.FloatRange(min=0, min_open=True), default=90.0, show_default=True, help="Days until it ends."
 )
 @click.option("--job", metavar="NAME", help="The only job for which a worker may train [default: all].")
 @click.option(
