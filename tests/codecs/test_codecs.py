@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from tests.codecs.encodings import CODECS, changes, same_bits
 from vcdl.codecs.base import CHUNK, SCALE_BLOCK, Codec, to_planes
 from vcdl.codecs.bfloat16 import BFloat16
-from vcdl.codecs.choose import up_encoding
+from vcdl.codecs.choose import _CODECS, up_encoding
 from vcdl.codecs.float16 import Float16
 from vcdl.codecs.float32 import Float32
 from vcdl.codecs.int8 import Int8
@@ -199,3 +199,7 @@ def test_bytes_that_no_encoder_makes_are_refused(name: str, damage: Callable[[by
 def test_a_codec_that_is_not_known_here_is_named(codec: Any) -> None:
     with pytest.raises(WorkunitError, match=rf"the codec '{codec.name}' .* client and server differ in version"):
         up_encoding(Transport(up=codec), Layout(()))
+
+
+def test_what_holds_for_every_codec_is_tried_on_every_one() -> None:
+    assert {codec.name for codec in CODECS.values()} == set(_CODECS)
