@@ -16,32 +16,36 @@ _SUBTASK_S = {"links bind": 0.1, "links do not bind": 60.0}
 """Mean training time of a subtask, whose files take 0.04 to 4 s by float32 each way."""
 _PASSES = 2
 """Over a shard in one subtask."""
-_LONGER = 3
-"""A subtask that ends by time has so many times the passes of the others, at the most."""
+_LONGER = {"links bind": 3, "links do not bind": 1}
+"""A subtask that ends by time has so many times the passes of the others, at the most: where links cost nothing a fast
+host begins a second shard instead (docs/decisions/106).
+"""
+_DOWN = {"links bind": "int8", "links do not bind": "float16"}
+"""Downloads of all ideas together."""
 _FITS = (
-    "transport={{down: int8, up: {{name: top_k, {}}}, compress: true, feedback: true, moment_block: 32, "
+    "transport={{down: {}, up: {{name: top_k, {}}}, compress: true, feedback: true, moment_block: 32, "
     "upload_share: 0.2}}"
 )
-_TWO_BITS = _FITS.format("share: 0.1, two_bits: true")
+_TWO_BITS = "share: 0.1, two_bits: true"
 
 
-def _ways(subtask_s: float) -> dict[str, tuple[str, ...]]:
-    equal = (f"training.local_epochs={_LONGER * _PASSES}", f"training.target_s={subtask_s:g}")
+def _ways(links: str) -> dict[str, tuple[str, ...]]:
+    equal = (f"training.local_epochs={_LONGER[links] * _PASSES}", f"training.target_s={_SUBTASK_S[links]:g}")
     return {
         SERIAL: (),
         "the paper's": PAPER,
         "plain VC-ASGD": ("update={rule: vc_asgd, alpha: 0.5}",),
         DEFAULT: (),
         "equal time": equal,
-        "uploads that fit": (_FITS.format("share: 0.05"),),
-        "the same in two bits": (_TWO_BITS,),
-        "together": (*equal, _TWO_BITS),
+        "uploads that fit": (_FITS.format("int8", "share: 0.05"),),
+        "the same in two bits": (_FITS.format("int8", _TWO_BITS),),
+        "together": (*equal, _FITS.format(_DOWN[links], _TWO_BITS)),
     }
 
 
-def _whole_s(subtask_s: float, settings: tuple[str, ...]) -> float:
+def _whole_s(links: str, settings: tuple[str, ...]) -> float:
     """The time of all passes of a subtask."""
-    return subtask_s * (_LONGER if any("target_s" in setting for setting in settings) else 1)
+    return _SUBTASK_S[links] * (_LONGER[links] if any("target_s" in setting for setting in settings) else 1)
 
 
 EXPERIMENT = Experiment(
@@ -57,7 +61,7 @@ EXPERIMENT = Experiment(
         Timed(
             f"{name}: {kind}, {links}",
             ("trust=own", f"training.local_epochs={_PASSES}", *settings),
-            (*_HOSTS, f"subtask_s={_whole_s(subtask_s, settings)}", f"loss_report_s={5 * subtask_s}"),
+            (*_HOSTS, f"subtask_s={_whole_s(links, settings)}", f"loss_report_s={5 * subtask_s}"),
             serial=name == SERIAL,
             epochs=_EPOCHS.get(kind, ()),
             problem=problem,
@@ -67,7 +71,7 @@ EXPERIMENT = Experiment(
         )
         for links, subtask_s in _SUBTASK_S.items()
         for kind, problem in _PROBLEMS.items()
-        for name, settings in _ways(subtask_s).items()
+        for name, settings in _ways(links).items()
         if name != SERIAL or links == "links bind"  # it has no links
     ),
     epochs=(16,),

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tests.client.workunit_folder import with_training, write_workunit
+from vcdl.client.batches import pace_of
 from vcdl.client.inputs import read_model_json, read_shard
 from vcdl.client.trainer import Trainer
 from vcdl.errors import JobError
@@ -103,6 +104,28 @@ def test_a_subtask_goes_as_far_as_so_many_steps_of_a_long_training(
     np.testing.assert_allclose(usual(first - work.begin), 40 * rate, rtol=0.03)
     second = trained(first, steps)
     np.testing.assert_allclose(usual(second - first), steps * rate, rtol=0.03)
+
+
+@pytest.mark.parametrize("steps", [4, 8, 16])
+def test_a_subtask_that_ends_by_time_goes_as_far_as_its_steps_however_few(
+    steps: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Nobody knows when it begins how many it will have: at the rate of 40 steps four would go a seventh as far."""
+    work, rate = Work(tmp_path_factory, Named("adam"), "second_moment"), 1e-5
+
+    def trained(vector: Vector, steps: int, *, by_time: bool) -> Vector:
+        work.trainer.begin(vector, 1, rate, 40)
+        for done in range(steps):
+            if by_time:
+                begin, end = pace_of(done)
+                work.trainer.pace(begin, end - begin)
+            work.trainer.steps(work.shard.x, work.shard.y, np.arange(8), 8)
+        return work.trainer.finish()
+
+    base = trained(work.begin, 40, by_time=False)
+    kernel = slice(work.trainer.layout.model.variables[0].size)
+    way = np.median(np.abs(trained(base, steps, by_time=True) - base)[kernel])
+    np.testing.assert_allclose(way, steps * rate, rtol=0.03)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from vcdl.client.newest import NewestWeights
 from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.supervisor import Request
 from vcdl.client.train import DivergedError, Outcome, TrainingTerms, train_workunit
-from vcdl.client.trainer import TrainerCache
+from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Vector, read_weights, write_weights
 from vcdl.wire.workunit import Named
@@ -120,6 +120,23 @@ def test_subtasks_that_end_by_time_follow_one_order_of_their_shard(tmp_path: Pat
     passes = [order_of(WORKUNIT.shard, number, SAMPLES) for number in (7, 8, 9)]
     expected = np.concatenate([passes[0][40:], passes[1], passes[2][:40]])
     assert np.concatenate(batches_seen(log)).tolist() == expected.tolist()
+
+
+def test_the_rate_of_a_subtask_that_ends_by_time_follows_its_batches_alone(
+    tmp_path: Path, trainers: TrainerCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where its passes end, or where it was killed: the server trains it again with the same steps."""
+    paces: list[tuple[int, int]] = []
+    monkeypatch.setattr(Trainer, "pace", lambda _, *pace: paces.append(pace))
+    whole = with_training(target_s=1e6)
+    folder = write_workunit(tmp_path / "timed", replace(whole, begins=7 * SAMPLES + 40))
+    assert train_workunit(folder, stop_at(6, Request.QUIT), trainers) is Outcome.QUIT
+    assert train_workunit(folder, ScriptedSupervisor(), trainers) is Outcome.DONE
+    expected = [(0, 4)] * 4 + [(4, 4)] * 4 + [(8, 8)] * 8 + [(16, 16)] * 10
+    assert paces == [(0, 26), *expected[:6], (0, 26), *expected[6:]]
+    paces.clear()
+    train_workunit(write_workunit(tmp_path / "usual"), ScriptedSupervisor(), trainers)
+    assert paces == [(0, 26)]
 
 
 def test_the_client_trains_what_plain_keras_trains(tmp_path: Path, trainers: TrainerCache) -> None:

@@ -4,6 +4,8 @@ import numpy as np
 import numpy.typing as npt
 
 Order = npt.NDArray[np.intp]
+_FIRST = 4
+"""Batches of a subtask that ends by time before its rate changes."""
 
 
 def order_of(seed: int, local_epoch: int, samples: int) -> Order:
@@ -14,6 +16,16 @@ def order_of(seed: int, local_epoch: int, samples: int) -> Order:
 def steps_of(samples: int, batch_size: int, local_epochs: int = 1) -> int:
     """Batches in all local epochs of a shard; the last of each may be shorter."""
     return local_epochs * -(-samples // batch_size)
+
+
+def pace_of(done: int) -> tuple[int, int]:
+    """The batches, begin and end, that have one rate in a subtask that ends by time, where batch `done` is one of them:
+    4, then as many as before them. Nobody knows how many such a subtask will have.
+    """
+    end = _FIRST
+    while end <= done:
+        end *= 2
+    return (0 if end == _FIRST else end // 2), end
 
 
 class Batches:
@@ -48,6 +60,15 @@ class Batches:
         first = self._samples - self._begins % self._samples
         within = position if position < first else (position - first) % self._samples
         return 0 <= position <= self.total and (position == self.total or within % self._batch_size == 0)
+
+    def before(self, position: int) -> int:
+        """Batches before `position`, where one begins."""
+        first = min(position, self._samples - self._begins % self._samples)
+        passes, rest = divmod(position - first, self._samples)
+        return sum(
+            number * steps_of(part, self._batch_size)
+            for number, part in ((1, first), (passes, self._samples), (1, rest))
+        )
 
     def samples_of_epoch(self, position: int) -> int:
         """Samples of the newest pass before `position` (> 0)."""

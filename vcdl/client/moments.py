@@ -32,6 +32,8 @@ class MovingMoments:
         self._batches_a_step = int(getattr(optimizer, "gradient_accumulation_steps", None) or 1)
         self._first_decay = 0.0 if which == "all" else float(getattr(optimizer, "beta_1", 0.0))
         """Adam's β₁ where the first moment stays; 0: there is none, or it travels."""
+        self._before: int | None = None
+        """Steps before the subtask, by the count that travels; None: none does."""
         self._variables = [] if which == "none" else [v for v in optimizer.variables if _moves(v, which != "all")]
         if not any(len(variable.shape) for variable in self._variables):
             if which in ("second_moment", "all"):
@@ -64,24 +66,23 @@ class MovingMoments:
             if _name(variable) == _COUNT:
                 value = np.clip(np.rint(value.astype(np.float64)), 0, _MOST_STEPS)
                 value -= value % self._batches_a_step  # the gradients of a step begun elsewhere are not here
+                self._before = int(value) // self._batches_a_step
             elif _name(variable).endswith(SECOND_MOMENTS):
                 value = np.maximum(value, 0.0)
             variable.assign(value)
 
-    def rate_factor(self, batches: int) -> float:
-        """The factor, ≥ 1, on the rate of a subtask of so many batches that begins with the variables' values.
+    def rate_factor(self, batches: int, done: int = 0) -> float:
+        """The factor, ≥ 1, on the rate of so many batches of a subtask that begins with the variables' values; `done`:
+        those of the subtask before them.
 
         Adam divides its first moment by 1 − β₁^t, right for one that began at zero before step 1. Where t travels
         alone, step k of a subtask is 1 − β₁^k of the right length; the factor makes up for all of them together.
         """
-        import keras
-
-        count = next((variable for variable in self._variables if _name(variable) == _COUNT), None)
-        if count is None:
+        if self._before is None:
             return 1.0
         steps = max(1, batches // self._batches_a_step)
-        step, before = np.arange(1, steps + 1), int(keras.ops.convert_to_numpy(count)) // self._batches_a_step
-        lengths = (1 - self._first_decay**step) / (1 - self._first_decay ** (before + step))
+        step = np.arange(1, steps + 1) + done // self._batches_a_step
+        lengths = (1 - self._first_decay**step) / (1 - self._first_decay ** (self._before + step))
         return float(steps / lengths.sum())
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vcdl.client.batches import Batches
+from vcdl.client.batches import Batches, pace_of
 from vcdl.client.checkpoint import Checkpoint, Position, remove_checkpoint
 from vcdl.client.inputs import Shard, ShardReader, read_model_json, read_shard, read_workunit
 from vcdl.client.newest import NewestWeights, begin
@@ -227,11 +227,21 @@ class _Subtask:
     def _fraction(self) -> float:
         return self._position.samples / self._batches.total
 
+    @property
+    def _at_once(self) -> int:
+        """Batches of the next step, at their rate: in a subtask that ends by time it falls as first moments grow."""
+        if self.workunit.training.target_s is None:
+            return self.trainer.at_once
+        done = self._batches.before(self._position.samples)
+        begin, end = pace_of(done)
+        self.trainer.pace(begin, end - begin)
+        return min(self.trainer.at_once, end - done)
+
     def _step(self) -> None:
         """Train as many batches as the trainer takes at once."""
         begun_s = time.perf_counter()
         old, size = self._position, self.workunit.training.batch_size
-        order = self._batches.at(old.samples, self.trainer.at_once)[: self._until - old.samples]
+        order = self._batches.at(old.samples, self._at_once)[: self._until - old.samples]
         losses = self.trainer.steps(self.shard.x, self.shard.y, order, size, self.shard.weights)
         samples, loss_sum = old.samples, 0.0 if self._batches.starts_epoch(old.samples) else old.loss_sum
         for loss in losses:

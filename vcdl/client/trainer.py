@@ -61,6 +61,8 @@ class Trainer:
         self._fresh_optimizer = _values(self._optimizer.variables)
         self.layout = Layout.of(self.model).with_moments(self._moments.shapes)
         self._loop = loop_of(self.model)
+        self._rate = 0.0
+        """The workunit's, of the job."""
         self._batch_s = math.inf
         """Time of a batch in the last call."""
 
@@ -96,9 +98,14 @@ class Trainer:
         assign(self.model, weights[:size])
         _assign(self._optimizer.variables, self._fresh_optimizer)
         self._moments.assign(weights[size:])
-        self._optimizer.learning_rate = learning_rate * self._moments.rate_factor(steps)
+        self._rate = learning_rate
+        self.pace(0, steps)
         draws = np.random.default_rng(seed).integers(2**31, size=len(self._seeds))
         _assign(self._seeds, [np.array([draw, 0]) for draw in draws])
+
+    def pace(self, done: int, batches: int) -> None:
+        """Set the rate for so many batches of the workunit, behind the first `done`."""
+        self._optimizer.learning_rate = self._rate * self._moments.rate_factor(batches, done)
 
     @property
     def has_trained(self) -> bool:
