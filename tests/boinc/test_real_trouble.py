@@ -126,4 +126,6 @@ def test_a_rest_outlasts_a_stop_and_another_app_version_and_uploaded_work_keeps_
         assert host in read_rests(real.project).of
         versions = real.rows("SELECT COUNT(*) FROM host_app_version WHERE host_id = %s AND n_jobs_today > 9", host)
         assert int(str(versions[0][0])) >= 3
-    assert VALIDATE_ERROR not in {int(str(row[0])) for row in real.rows("SELECT outcome FROM result")}
+    # An upload that ends after its workunit was cancelled is deleted by BOINC, at times before its validator looks.
+    refused = "SELECT r.name FROM result r JOIN workunit w ON w.id = r.workunitid WHERE outcome = %s AND error_mask = 0"
+    assert real.rows(refused, VALIDATE_ERROR) == []
