@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from vcdl.errors import GridError, printable
+from vcdl.errors.refusal import Refusal
 from vcdl.files.version import __version__
 from vcdl.report.own_settings import own_settings
 from vcdl.report.progress import epoch_words, measured_figures, setback_words
@@ -208,7 +209,7 @@ def _setbacks(view: JobView, setbacks: int) -> str:
         by_host[host.name] = host.lost + host.refused.total()
     totals, named = view.report.totals, refusals.most_common(3)
     others = totals.refused - sum(count for _, count in named)
-    causes = [f"{count} refused as {printable(refusal)}" for refusal, count in named]
+    causes = [f"{count} refused as {_refusal_words(refusal)}" for refusal, count in named]
     causes += [f"{others} {'others ' if named else ''}refused"] if others > 0 else []
     causes += [f"{totals.failed} lost"] if totals.failed else []
     (worst, most), *_ = by_host.most_common(1) or [("", 0)]
@@ -220,6 +221,12 @@ def _setbacks(view: JobView, setbacks: int) -> str:
         is_out = view.job.is_for_strangers and (state := view.hosts.state(worst)) in OUT
         where = f", {most} of them on {printable(worst)}{f', which is {state} now' if is_out else ''}"
     return f"came to nothing and are made again: {', '.join(causes)}{where}"
+
+
+def _refusal_words(name: str) -> str:
+    """The name of a refusal, and what it means; a name of another version stands alone."""
+    meaning = next((f" ({known.words})" for known in Refusal if known == name), "")
+    return f"{printable(name)}{meaning}"
 
 
 def feed_of(view: JobView, is_public: bool = False) -> list[FeedLine]:
