@@ -51,11 +51,13 @@ def _whole_s(links: str, settings: tuple[str, ...]) -> float:
 EXPERIMENT = Experiment(
     title="Hosts of different speed behind different links",
     about=(
-        "Ten hosts, speeds 1 to 8, links 0.2 to 20 MB/s each way, one subtask in ten lost; 16 epochs of two passes, as "
-        "the default reaches the goal in them on other seeds (101 and 102), and 32 of images. *Less 1 point* is the "
-        "virtual time until the accuracy on the test set is that of serial training at its end, less one point: the "
-        "median over the seeds, each at the end of an epoch; in brackets, how many times sooner than today's default. "
-        "Bytes are those of a subtask; links from the slowest three to the fastest three."
+        "Ten hosts, speeds 1 to 8, links 0.2 to 20 MB/s each way, one subtask in ten lost; 16 epochs of two passes, 32 "
+        "of images. *Less 1 point* is the virtual time until the accuracy on the test set is that of serial training "
+        "at its end, less one point: the median over the seeds, each at the end of an epoch; in brackets, how many "
+        "times sooner than today's default. Subtasks that end by time make up to six passes where links bind and two "
+        "where they do not; there *together* has `float16` down "
+        "([decision 106](../decisions/106-a-subtask-by-time-has-its-own-rate.md)). Bytes are those of a subtask; links "
+        "from the slowest three to the fastest three."
     ),
     variants=tuple(
         Timed(
