@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -261,12 +260,20 @@ def test_a_new_journal_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
     assert len(rows) == 16
 
 
-def test_the_mode_of_a_new_journal_is_switched_again_while_others_do() -> None:
-    busy = sqlite3.OperationalError("database is locked")
-    busy.sqlite_errorname = "SQLITE_BUSY"
-    connection = Mock(spec=sqlite3.Connection, execute=Mock(side_effect=[busy, busy, None]))
-    _switch_to_wal(connection)
-    assert connection.execute.call_count == 3
+def test_the_mode_of_a_new_journal_is_switched_again_while_another_holds_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with (
+        closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other,
+        closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as ours,
+    ):
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            ours.execute("PRAGMA journal_mode = WAL")
+        release = threading.Timer(0.2, other.execute, ["COMMIT"])
+        release.start()
+        _switch_to_wal(ours)
+        release.join()
+        assert ours.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_a_damaged_file_whose_pages_lead_in_circles_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
