@@ -109,8 +109,9 @@ def _planned(
 ) -> PlannedRun:
     if variant.problem is not None:
         job_file = variant.problem.write(out / PROBLEMS_FOLDER)
-    job = load_job(job_file, [*_TO_ITS_LENGTH, *variant.job, *overrides, f"seed={seed}", f"stop.epochs={epochs}"])
     fleet = load_fleet(None, [*experiment.fleet, *variant.fleet, f"seed={seed}"])
+    settings = [*_TO_ITS_LENGTH, *variant.job, *overrides, f"seed={seed}", f"stop.epochs={epochs}"]
+    job = load_job(job_file, settings, fleet.all_slots)
     folder = RunFolder((out / f"{folder_name(variant.name)}-e{epochs:02d}-s{seed}").resolve())
     return PlannedRun(
         variant=variant.name,

@@ -160,8 +160,8 @@ def _simulate(order: ChildOrder, observer: RunObserver) -> bool:
     from vcdl.simulate.simulation import simulate
 
     _pause_with_parent()
-    job = load_job(Path(order.job_file), order.settings)
     fleet = load_clients(Path(order.clients_file) if order.clients_file else None, order.client_settings)
+    job = load_job(Path(order.job_file), order.settings, fleet.all_slots)
     folder = RunFolder(Path(order.folder))
     report = simulate(folder, job, fleet, observer)
     if report is not None and report.is_given_up:

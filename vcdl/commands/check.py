@@ -59,7 +59,7 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
 def _pace_words(pace: "Pace") -> str:
     from vcdl.report.wording import grouped, plural
 
-    words = f"{pace.slots} at a time: {grouped(pace.rounds)} rounds of uploads"
+    words = f"{pace.slots} at a time: {plural(pace.shards, 'shard')}, {grouped(pace.rounds)} rounds of uploads"
     if pace.slots == 1:
         return f"{words}; that is serial training"
     usual, most = pace.lost_points

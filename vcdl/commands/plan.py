@@ -211,8 +211,8 @@ def command(
     job_file: Path, run: Path | None, output: Path | None, overrides: tuple[str, ...], as_json: bool, wishes: PlanWishes
 ) -> ExitCode:
     """Show what a job will take and cost, and which hosts to take."""
-    from vcdl.job import load_job
+    from vcdl.job import SMALL_FLEET, load_job
 
     if wishes.fleet is not None and wishes.hosts is not None:
         raise click.UsageError("--fleet and --hosts are two answers to the same question: choose one")
-    return plan(load_job(job_file, overrides), run, wishes, output, as_json)
+    return plan(load_job(job_file, overrides, SMALL_FLEET), run, wishes, output, as_json)

@@ -33,11 +33,12 @@ def run(
     one_thread()
     from vcdl.commands.run_to_end import run_to_end
     from vcdl.commands.serve import page_of
-    from vcdl.job import load_job
+    from vcdl.job import SMALL_FLEET, load_job
     from vcdl.run.driver import begun
     from vcdl.run.finding import folder_for
+    from vcdl.run.kind import driven_kind
 
-    job = load_job(job_file, overrides)
+    job = load_job(job_file, overrides, None if driven_kind(grid).has_workers else SMALL_FLEET)
     folder = folder_for(job.name, out)
     with begun(folder, job, grid) as frozen, page_of(folder.path) if web else nullcontext():
         return run_to_end(folder, frozen, as_json)

@@ -138,5 +138,6 @@ def command(
     """Train a job on simulated clients, in virtual time."""
     from vcdl.job import load_job
 
-    fleet, job = clients.fleet(), load_job(job_file, overrides)
+    fleet = clients.fleet()
+    job = load_job(job_file, overrides, fleet.all_slots)
     return (simulate_times if training == "none" else simulate)(job, fleet, out, as_json)

@@ -1,5 +1,6 @@
 """The job file: one schema, and the frozen `Job` (docs/job-file.md). Keras checks names of its own, once loaded."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,11 @@ from pydantic import Field, PlainValidator, ValidationInfo, field_validator, mod
 
 from vcdl.errors import JobError, StoreError
 from vcdl.files.atomic import atomic_write
+from vcdl.job.cut import suited
 from vcdl.job.data import DataSettings
 from vcdl.job.keras_keys import KERAS_KEYS
 from vcdl.job.model import ModelSettings
 from vcdl.job.preset import Preset, with_preset
-from vcdl.job.small_data import suited
 from vcdl.job.stop import StopSettings
 from vcdl.job.training import TrainingSettings, usual_rate
 from vcdl.job.transport import TransportSettings
@@ -195,6 +196,11 @@ class Job(Section):
         return self.stop.epochs * self.data.shards
 
     @property
+    def workers(self) -> int:
+        """Worker processes of a run on this machine."""
+        return len(os.sched_getaffinity(0)) if self.grid.workers == "auto" else self.grid.workers
+
+    @property
     def monitor(self) -> Monitor:
         """The measure by which the job is judged."""
         return self.stop.judged_by(self.data, self.training)
@@ -258,11 +264,15 @@ def job_of(values: Mapping[str, Any], origin: str) -> Job:
     return section_of(Job, values, origin)
 
 
-def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
-    """Read and check a job file; fetch remote data. Raises JobError, DataError, FileUnavailable, RunFolderError."""
+def load_job(path: Path, overrides: Sequence[str] = (), slots: int | None = None) -> Job:
+    """Read and check a job file, as it is trained on so many `slots`; fetch remote data.
+
+    `slots`: None for the workers of this machine. Raises JobError, DataError, FileUnavailable, RunFolderError,
+    PluginError.
+    """
     job = load_section(Job, JOB, path, overrides, path.parent)
     job.data.fetch()
-    data, training = suited(job.data, job.training, job.stop.epochs)
+    data, training = suited(job.data, job.training, job.stop.epochs, slots or job.workers)
     return job.model_copy(update={"data": data, "training": training})
 
 

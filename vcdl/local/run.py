@@ -1,6 +1,5 @@
 """The driver of a run in this process, over any grid; evaluator, servers and local workers are its children."""
 
-import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -169,7 +168,7 @@ class _DrivenRun:
 def local_settings(job: Job) -> LocalSettings:
     """The settings of the grid that a job asks for."""
     return LocalSettings(
-        workers=len(os.sched_getaffinity(0)) if job.grid.workers == "auto" else job.grid.workers,
+        workers=job.workers,
         threads=job.grid.threads,
         queue_ahead=0 if job.pacing.queue_ahead == "auto" else job.pacing.queue_ahead,
         timeout_s=job.grid.timeout_s,

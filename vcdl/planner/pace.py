@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-ENOUGH_ROUNDS = 8
-"""Rounds of uploads for each slot."""
+from vcdl.job.cut import ENOUGH_ROUNDS
+
 _LOST = ((16, (0.0, 0.7)), (8, (0.4, 0.9)), (4, (0.7, 1.8)), (2, (1.2, 3.5)), (1, (2.4, 5.9)), (0, (5.2, 11.3)))
 """From so many rounds for each slot on: points lost to serial training, the median and nine in ten of 264 cells of six
 small problems (docs/decisions/101).
@@ -19,6 +19,7 @@ class Pace:
 
     slots: int
     """Subtasks in training at a time."""
+    shards: int
     rounds: int
     """Subtasks that each slot trains, one after the other."""
     cures: Mapping[str, int]
@@ -33,7 +34,7 @@ class Pace:
             longer = math.ceil(ENOUGH_ROUNDS * min(slots, more) ** 2 / more)
             cures = {"data > shards": more} if more > shards else {}
             cures |= {"stop > epochs": longer} if longer > epochs else {}
-        return cls(used, epochs * shards // used, cures)
+        return cls(used, shards, epochs * shards // used, cures)
 
     @property
     def staleness(self) -> int:

@@ -11,7 +11,7 @@ from vcdl.client.batches import steps_of
 from vcdl.client.memory import available_memory_bytes
 from vcdl.client.unneeded import unneeded_hidden
 from vcdl.errors import split_password
-from vcdl.job import Job, load_job
+from vcdl.job import SMALL_FLEET, Job, load_job
 from vcdl.job.training import ACCUMULATION, TrainingSettings
 from vcdl.planner.pace import Pace
 from vcdl.report.wording import plural, size
@@ -26,8 +26,6 @@ from vcdl.wire.inputs import InputShape, Outputs
 _WEIGHT_BYTES = 4
 _DATA_COPIES = 2
 """Copies of the data in the process that loads and cuts them."""
-_SMALL_FLEET = 10
-"""Slots of a fleet for which the pace is told."""
 _EPOCHS_KEPT = 3
 """Epochs whose uploads a rollback may need, while epochs end well: the one that goes on, and the one before until its
 end is measured."""
@@ -42,6 +40,7 @@ class Checked:
     validation_samples: int
     test_samples: int
     shards: int
+    """Of a run on this machine; `paces` has those of others."""
     input_shape: InputShape
     outputs: Outputs
     """Classes, or numbers to predict."""
@@ -65,7 +64,7 @@ class Checked:
 def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     """Make the checks that a run makes before its first subtask. Raises JobError, DataError, ModelError, StoreError."""
     # Before the imports, which take seconds: what is wrong with file and store is told at once.
-    job = load_job(job_file, overrides)
+    job, elsewhere = load_job(job_file, overrides), load_job(job_file, overrides, SMALL_FLEET)
     store = asked_settings(job, RunFolder(Path(job.name)))
     check_usable(store)
     with unneeded_hidden():
@@ -88,14 +87,14 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     try_job(job, fit, trainer)
     shard_bytes = dataset.sample_bytes * len(dataset.x_train) // job.data.shards
     training_bytes = footprint_of(trainer.model).memory_bytes(job.training.batch_size, shard_bytes)
-    memory_bytes = (_workers(job) + 1) * training_bytes + _DATA_COPIES * dataset.memory_bytes
+    memory_bytes = (job.workers + 1) * training_bytes + _DATA_COPIES * dataset.memory_bytes
     kept_bytes = up_encoding(job.transport.to_wire(), layout).most_bytes + _WEIGHT_BYTES * layout.size
     kinds = [kind for kind in usable_kinds() if kind.runs_code or job.model.code is None]
     trust = {kind.begun_by: _trust(job, kind) for kind in kinds}
     rolls_back = any(job.trusting(kind.trust).rolls_back for kind in kinds)
-    shards = job.data.shards
     batches = len(dataset.x_train) // job.training.batch_size
-    paces = [Pace.of(batches, job.stop.epochs, shards, slots) for slots in sorted({_workers(job), _SMALL_FLEET})]
+    cuts = {SMALL_FLEET: elsewhere.data.shards, job.workers: job.data.shards}
+    paces = [Pace.of(batches, job.stop.epochs, cuts[slots], slots) for slots in sorted(cuts)]
     return Checked(
         job=job.name,
         train_samples=len(dataset.x_train),
@@ -111,13 +110,13 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         notes=(
             *_worker_notes(job),
             *_memory_notes(memory_bytes, available_memory_bytes()),
-            *_notes(len(dataset.x_train) // job.data.shards, job.training),
+            *_notes(len(dataset.x_train) // elsewhere.data.shards, job.training),
             *(f"{exposure.what}; {exposure.cure}" for exposure in exposures(store)),
             *_shown_passwords(job_file, job, overrides),
         ),
         kept_bytes=job.subtasks * kept_bytes if job.keeps_uploads else 0,
         memory_bytes=memory_bytes,
-        rollback_bytes=min(job.subtasks, _EPOCHS_KEPT * job.data.shards) * kept_bytes if rolls_back else 0,
+        rollback_bytes=min(elsewhere.subtasks, _EPOCHS_KEPT * elsewhere.data.shards) * kept_bytes if rolls_back else 0,
     )
 
 
@@ -135,10 +134,6 @@ def _notes(shard_samples: int, training: TrainingSettings) -> Iterator[str]:
         )
 
 
-def _workers(job: Job) -> int:
-    return len(os.sched_getaffinity(0)) if job.grid.workers == "auto" else job.grid.workers
-
-
 def _memory_notes(needed_bytes: int, free_bytes: int | None) -> Iterator[str]:
     if free_bytes is not None and needed_bytes > free_bytes:
         yield (
@@ -148,7 +143,7 @@ def _memory_notes(needed_bytes: int, free_bytes: int | None) -> Iterator[str]:
 
 
 def _worker_notes(job: Job) -> Iterator[str]:
-    workers, cores = _workers(job), len(os.sched_getaffinity(0))
+    workers, cores = job.workers, len(os.sched_getaffinity(0))
     if job.grid.workers != "auto" and workers > min(cores, job.data.shards):
         yield (
             f"grid > workers is {workers}, and this machine has {plural(cores, 'core')}, the job "

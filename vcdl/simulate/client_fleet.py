@@ -76,6 +76,11 @@ class ClientFleet(Section):
         return _TIMEOUT_SUBTASKS * info.data.get("subtask_s", math.nan) if timeout_s is None else timeout_s
 
     @property
+    def all_slots(self) -> int:
+        """Subtasks that all clients run at a time."""
+        return self.clients * self.slots
+
+    @property
     def result_timeout_s(self) -> float:
         """`timeout_s` as a plain number."""
         return _TIMEOUT_SUBTASKS * self.subtask_s if self.timeout_s is None else self.timeout_s

@@ -46,7 +46,7 @@ def simulate(
     os.environ.update(limit_threads(1))  # several would add up in an order that differs from run to run
     with _begun(folder, fleet):
         freeze(job.trusting(SIMULATED.trust), folder)
-        training = training or PooledTraining(folder, _workers(job))
+        training = training or PooledTraining(folder, job.workers)
         if kind(folder, fleet, training, observer).run() is None:
             return None
         return leave_results(folder, job.name, observer)
@@ -104,7 +104,3 @@ def _make_room(folder: RunFolder) -> None:
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
-
-
-def _workers(job: Job) -> int:
-    return len(os.sched_getaffinity(0)) if job.grid.workers == "auto" else job.grid.workers

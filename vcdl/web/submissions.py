@@ -23,7 +23,7 @@ import yaml
 from pydantic import BaseModel, Field
 
 from vcdl.errors import JobError, folder_errors
-from vcdl.job import load_job, save_job
+from vcdl.job import SMALL_FLEET, load_job, save_job
 from vcdl.report.wording import size
 from vcdl.run.folder import RunFolder
 from vcdl.web.accounts import Accounts
@@ -199,7 +199,7 @@ class Submissions:
                         output.write(chunk)
             (folder / "job.yaml").write_text(yaml.safe_dump(dict(values), sort_keys=False), encoding="utf-8")
         try:
-            job = load_job(folder / "job.yaml")
+            job = load_job(folder / "job.yaml", slots=None if self._project is None else SMALL_FLEET)
         except JobError as error:
             raise JobError(_without(folder, str(error))) from None
         for path in _paths_in(job):

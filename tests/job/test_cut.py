@@ -1,4 +1,4 @@
-"""Shards and batch size follow the number of samples, where the job does not set them."""
+"""Shards and batch size follow the samples and the slots, where the job does not set them."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from vcdl.job import load_frozen_job, load_job, save_job
 MODEL = "name: a\nmodel: {builtin: mlp}\n"
 
 
-def sizes(folder: Path, samples: int, data: str = "", rest: str = "", **arrays: int) -> tuple[int, int]:
+def sizes(folder: Path, samples: int, data: str = "", rest: str = "", slots: int = 2, **arrays: int) -> tuple[int, int]:
     """Number of shards and batch size of a job over so many samples."""
     contents: dict[str, Any] = {
         "x_train": np.zeros((samples, 2), np.uint8),
@@ -19,7 +19,7 @@ def sizes(folder: Path, samples: int, data: str = "", rest: str = "", **arrays: 
     }
     np.savez_compressed(folder / "d.npz", **contents)
     (folder / "job.yaml").write_text(f"{MODEL}data: {{npz: d.npz, {data}}}\n{rest}")
-    job = load_job(folder / "job.yaml")
+    job = load_job(folder / "job.yaml", slots=slots)
     save_job(job, folder / "frozen.yaml")
     assert load_frozen_job(folder / "frozen.yaml") == job, "a run keeps what was chosen"
     return job.data.shards, job.training.batch_size
@@ -58,9 +58,38 @@ def test_what_the_job_sets_stays(tmp_path: Path) -> None:
     assert sizes(tmp_path, 140, rest="preset: paper") == (50, 32)
 
 
-def test_a_published_set_and_a_file_that_cannot_be_read_have_the_usual_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("samples", "epochs", "by_slots"),
+    [
+        (90_000, 10, {1: 50, 7: 50, 8: 52, 10: 80, 20: 200}),
+        (90_000, 40, {10: 50, 20: 80, 40: 200}),
+        (3000, 10, {2: 50, 8: 52, 10: 80, 40: 168}),
+        (1000, 10, {2: 28, 10: 56}),
+        (600, 10, {2: 2, 10: 2, 40: 2}),
+    ],
+)
+def test_more_slots_have_more_shards_of_at_least_two_batches(
+    samples: int, epochs: int, by_slots: dict[int, int], tmp_path: Path
+) -> None:
+    rest = f"stop: {{epochs: {epochs}}}"
+    found = {slots: sizes(tmp_path, samples, rest=rest, slots=slots) for slots in by_slots}
+    assert {slots: shards for slots, (shards, _) in found.items()} == by_slots
+    assert len({batch_size for _, batch_size in found.values()}) == 1, "how often steps are made does not follow slots"
+
+
+def test_shards_that_the_job_sets_do_not_follow_the_slots(tmp_path: Path) -> None:
+    assert sizes(tmp_path, 90_000, "shards: 40", slots=20) == (40, 16)
+
+
+def test_a_published_set_is_cut_by_its_size(tmp_path: Path) -> None:
+    for name, expected in (("digits", (40, 8)), ("fashion-mnist", (50, 16))):
+        (tmp_path / "job.yaml").write_text(f"{MODEL}data: {{dataset: {name}}}\n")
+        job = load_job(tmp_path / "job.yaml", slots=2)
+        assert (job.data.shards, job.training.batch_size) == expected
+
+
+def test_a_file_that_cannot_be_read_has_the_usual_ones(tmp_path: Path) -> None:
     (tmp_path / "d.npz").write_bytes(b"no data")
-    for data in ("npz: d.npz", "dataset: digits"):
-        (tmp_path / "job.yaml").write_text(f"{MODEL}data: {{{data}}}\n")
-        job = load_job(tmp_path / "job.yaml")
-        assert (job.data.shards, job.training.batch_size) == (50, 16)
+    (tmp_path / "job.yaml").write_text(f"{MODEL}data: {{npz: d.npz}}\n")
+    job = load_job(tmp_path / "job.yaml", slots=10)
+    assert (job.data.shards, job.training.batch_size) == (50, 16)

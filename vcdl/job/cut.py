@@ -1,0 +1,92 @@
+"""Shards and batch size by the number of samples and of slots, where the job leaves them open.
+
+What is lost to serial training follows the rounds of uploads for each slot (docs/decisions/101): the more slots, the
+more shards. A small set that is trained all at once has few instead. A file that cannot be read keeps the usual number.
+"""
+
+import math
+
+from vcdl.job.data import SOURCES, DataSettings
+from vcdl.job.training import TrainingSettings
+
+SMALL_FLEET = 10
+"""Slots of a fleet that nobody has counted."""
+ENOUGH_ROUNDS = 8
+"""Rounds of uploads for each slot."""
+_MOST_SHARDS = 200
+"""Shards for the sake of slots: each is a subtask more in every epoch, with a start and the weights twice on a link."""
+_FEWEST_BATCHES = 2
+"""Batches that a shard keeps there."""
+_SHARD_SAMPLES = 32
+"""Samples that a shard should have on few slots: four batches of 8."""
+_TINY_SHARD_SAMPLES = 64
+"""Samples that a shard should have at least where there are no more shards than slots of a small fleet."""
+_ROUNDS = 8
+"""Rounds of uploads that each such shard's slot should have for each of them."""
+_FEWEST_SHARDS = 2
+_STEPS = 4
+"""Batches that a shard should have on few slots: on several, few steps in a row cost more than small batches
+(docs/decisions/111).
+"""
+
+
+def suited(
+    data: DataSettings, training: TrainingSettings, epochs: int, slots: int
+) -> tuple[DataSettings, TrainingSettings]:
+    """Both with the number of shards and the batch size that suit the data and the slots, unless they are set."""
+    samples = _training_samples(data)
+    if samples is None:
+        return data, training
+    is_open = "shards" not in data.model_fields_set
+    shards = min(data.shards, _shards(samples, epochs), max(1, samples // 2)) if is_open else data.shards
+    if "batch_size" not in training.model_fields_set:
+        size = _batch_size(samples // shards, training.batch_size)
+        training = training.model_copy(update={"batch_size": size})
+    if is_open and not _is_tiny(samples):
+        wanted = math.ceil(ENOUGH_ROUNDS * slots**2 / epochs)
+        finest = samples // (_FEWEST_BATCHES * training.batch_size)
+        shards = max(shards, min(wanted, finest, _MOST_SHARDS))
+    return data.model_copy(update={"shards": shards}), training
+
+
+def _is_tiny(samples: int) -> bool:
+    return samples // _TINY_SHARD_SAMPLES < SMALL_FLEET
+
+
+def _shards(samples: int, epochs: int) -> int:
+    if not _is_tiny(samples):
+        return samples // _SHARD_SAMPLES
+    return max(_FEWEST_SHARDS, min(samples // _TINY_SHARD_SAMPLES, epochs // _ROUNDS))
+
+
+def _batch_size(shard_samples: int, usual: int) -> int:
+    """The largest power of two that leaves a shard some steps, up to the usual size."""
+    size = 1
+    while size * 2 * _STEPS <= shard_samples and size * 2 <= usual:
+        size *= 2
+    return size
+
+
+def _training_samples(data: DataSettings) -> int | None:
+    """Samples that are left to train on; None: a file that cannot be read."""
+    if data.from_ is not None:
+        samples = data.from_.training_samples()
+        return None if samples is None else _left(samples, data, validates=data.from_.validation is not None)
+    if data.npz is None:
+        return _left(SOURCES[str(data.dataset)].FACTS.train_samples, data, validates=False)
+    from vcdl.wire.npz_form import NpzError, opened_npz  # it needs NumPy
+
+    try:
+        with opened_npz(data.npz) as file:
+            shape = file.header("x_train").shape
+            validates = "x_val" in file.names
+    except (NpzError, OSError):
+        return None
+    if not shape or not shape[0]:
+        return None
+    return _left(shape[0], data, validates=validates)
+
+
+def _left(samples: int, data: DataSettings, *, validates: bool) -> int:
+    held_out = data.validation if isinstance(data.validation, int) else max(1, round(samples * data.validation))
+    return samples if validates else max(1, samples - held_out)
