@@ -2,9 +2,10 @@
 
     python -m benchmarks.bench_slots [--seeds 41,42,43] [--out DIR] [--docs DIR]
 
-The problem is `waves` in 40 shards. FedAvg trains rounds of as many clients as there are slots, each with a fresh Adam;
-FedAvgM adds a momentum of 0.9 on the server (Hsu et al. 2019, arXiv 1909.06335). Both follow the same course of the
-rate as ours, each slot's rate found with another seed. The command may be killed: the same one goes on.
+The problem is `waves` as a stranger brings it: for each number of slots all three have the shards and the batches that
+the job gets there. FedAvg trains rounds of as many clients as there are slots, each with a fresh Adam; FedAvgM adds a
+momentum of 0.9 on the server (Hsu et al. 2019, arXiv 1909.06335). Both follow the same course of the rate as ours, each
+slot's rate found with another seed. The command may be killed: the same one goes on.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from benchmarks.experiments.conduct import conduct
 from benchmarks.experiments.experiment import Experiment, Variant
 from benchmarks.experiments.measured import measured
 from benchmarks.experiments.planned_run import PlannedRun, planned_runs
-from benchmarks.experiments.problems import PROBLEMS
+from benchmarks.experiments.problems import StrangersProblem
 from benchmarks.experiments.tuning import TUNING_SEEDS
 from vcdl.files.atomic import atomic_write
 from vcdl.journal.monitor import EpochDetail
@@ -29,14 +30,14 @@ from vcdl.report.plot import Curve, figure_of
 _SLOTS = (1, 5, 10, 20, 40)
 _RATES = (0.004, 0.012, 0.036)
 _MOMENTUM = {"FedAvg": 0.0, "FedAvgM": 0.9}
-_EPOCHS = 6
-_WAVES = replace(next(problem for problem in PROBLEMS if problem.name == "waves"), rate=None)
+_EPOCHS = 10
+_OWN = ("trust=own", "validate.every=epoch")
+_WAVES = StrangersProblem("waves", "time series", "series", "standardise")
 _OURS = Experiment(
     title="Accuracy over slots",
     about="",
     variants=tuple(
-        Variant(f"{slots} slots", ("trust=own", "data.shards=40"), (f"clients={slots}", "slots=1"), problem=_WAVES)
-        for slots in _SLOTS
+        Variant(f"{slots} slots", _OWN, (f"clients={slots}", "slots=1"), problem=_WAVES) for slots in _SLOTS
     ),
     epochs=(_EPOCHS,),
 )
@@ -89,7 +90,7 @@ def _trained(momentum: float, slots: int, rate: float, seed: int, out: Path) -> 
     from vcdl.models.build import build_model
     from vcdl.wire.normalise import normalise
 
-    job = planned_runs(_OURS, Path(), out, [seed])[0].job
+    job = _of(planned_runs(_OURS, Path(), out, [seed]), slots)[0].job
     dataset = load_dataset(job.data, seed)
     norm = normalisation_of(dataset.x_train, job.data)
     built = build_model(job.model, dataset.input_shape, dataset.outputs, job.data.task, seed)

@@ -44,7 +44,9 @@ def test_rounds_of_uploads_are_told_with_what_they_cost_and_the_cure(capsys: pyt
     assert check(DIGITS, ["grid.workers=2"]) is ExitCode.OK
     shown = capsys.readouterr().out
     assert "pace   2 at a time: 4 shards, 20 rounds of uploads, 1 version late; small problems lost 0.4 points" in shown
-    assert "pace   4 at a time: 4 shards, 10 rounds of uploads, 3 versions late; small problems lost 1.2 points" in shown
+    assert (
+        "pace   4 at a time: 4 shards, 10 rounds of uploads, 3 versions late; small problems lost 1.2 points" in shown
+    )
     assert "9 of 10 at most 3.5; data > shards: 71 and stop > epochs: 12 would cure it" in shown
     assert check(DIGITS, ["grid.workers=1", "data.shards=71", "stop.epochs=12"]) is ExitCode.OK
     shown = capsys.readouterr().out

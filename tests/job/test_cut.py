@@ -29,8 +29,8 @@ def sizes(folder: Path, samples: int, data: str = "", rest: str = "", slots: int
     ("samples", "expected"),
     [
         (3, (1, 1)),
-        (10, (2, 1)),
-        (140, (2, 8)),
+        (10, (1, 2)),
+        (140, (1, 16)),
         (640, (2, 16)),
         (1000, (28, 8)),
         (3555, (50, 8)),
@@ -48,33 +48,32 @@ def test_a_validation_set_of_its_own_leaves_all_samples(tmp_path: Path) -> None:
 
 
 def test_what_is_trained_all_at_once_has_as_many_shards_as_its_epochs_leave_rounds_for(tmp_path: Path) -> None:
-    shards = [sizes(tmp_path, 600, rest=f"stop: {{epochs: {epochs}}}")[0] for epochs in (1, 24, 48, 400)]
-    assert shards == [2, 3, 6, 8]
+    shards = [sizes(tmp_path, 600, rest=f"stop: {{epochs: {epochs}}}")[0] for epochs in (1, 16, 48, 400)]
+    assert shards == [1, 2, 6, 8]
 
 
 def test_what_the_job_sets_stays(tmp_path: Path) -> None:
     assert sizes(tmp_path, 140, "shards: 50") == (50, 1)
-    assert sizes(tmp_path, 140, rest="training: {batch_size: 32}") == (2, 32)
+    assert sizes(tmp_path, 140, rest="training: {batch_size: 32}") == (1, 32)
     assert sizes(tmp_path, 140, rest="preset: paper") == (50, 32)
 
 
 @pytest.mark.parametrize(
     ("samples", "epochs", "by_slots"),
     [
-        (90_000, 10, {1: 50, 7: 50, 8: 52, 10: 80, 20: 200}),
-        (90_000, 40, {10: 50, 20: 80, 40: 200}),
-        (3000, 10, {2: 50, 8: 52, 10: 80, 40: 168}),
-        (1000, 10, {2: 28, 10: 56}),
-        (600, 10, {2: 2, 10: 2, 40: 2}),
+        (90_000, 10, {1: (50, 16), 7: (50, 16), 8: (52, 16), 10: (80, 16), 40: (200, 8)}),
+        (90_000, 40, {10: (50, 16), 20: (80, 16), 40: (200, 16)}),
+        (9000, 10, {3: (50, 16), 4: (50, 8)}),
+        (3000, 10, {2: (50, 8), 8: (52, 8), 10: (80, 8), 40: (168, 8)}),
+        (1000, 10, {2: (28, 8), 10: (56, 8)}),
+        (600, 10, {2: (1, 16), 10: (1, 16), 40: (1, 16)}),
     ],
 )
-def test_more_slots_have_more_shards_of_at_least_two_batches(
-    samples: int, epochs: int, by_slots: dict[int, int], tmp_path: Path
+def test_more_slots_have_more_shards_of_at_least_two_batches_and_smaller_ones_where_steps_are_few(
+    samples: int, epochs: int, by_slots: dict[int, tuple[int, int]], tmp_path: Path
 ) -> None:
     rest = f"stop: {{epochs: {epochs}}}"
-    found = {slots: sizes(tmp_path, samples, rest=rest, slots=slots) for slots in by_slots}
-    assert {slots: shards for slots, (shards, _) in found.items()} == by_slots
-    assert len({batch_size for _, batch_size in found.values()}) == 1, "how often steps are made does not follow slots"
+    assert {slots: sizes(tmp_path, samples, rest=rest, slots=slots) for slots in by_slots} == by_slots
 
 
 def test_shards_that_the_job_sets_do_not_follow_the_slots(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Shards and batch size by the number of samples and of slots, where the job leaves them open.
 
 What is lost to serial training follows the rounds of uploads for each slot (docs/decisions/101): the more slots, the
-more shards. A small set that is trained all at once has few instead. A file that cannot be read keeps the usual number.
+more shards. A small set that is trained all at once has few instead, or one. A file that cannot be read keeps the usual number.
 """
 
 import math
@@ -23,11 +23,13 @@ _TINY_SHARD_SAMPLES = 64
 """Samples that a shard should have at least where there are no more shards than slots of a small fleet."""
 _ROUNDS = 8
 """Rounds of uploads that each such shard's slot should have for each of them."""
-_FEWEST_SHARDS = 2
 _STEPS = 4
 """Batches that a shard should have on few slots: on several, few steps in a row cost more than small batches
 (docs/decisions/111).
 """
+_STEPS_IN_A_ROW = 1300
+"""Steps of a whole job on one slot, below which its batches are small."""
+_SMALL_BATCH = 8
 
 
 def suited(
@@ -41,6 +43,8 @@ def suited(
     shards = min(data.shards, _shards(samples, epochs), max(1, samples // 2)) if is_open else data.shards
     if "batch_size" not in training.model_fields_set:
         size = _batch_size(samples // shards, training.batch_size)
+        if not _is_tiny(samples) and epochs * samples < _STEPS_IN_A_ROW * slots * size:
+            size = min(size, _SMALL_BATCH)
         training = training.model_copy(update={"batch_size": size})
     if is_open and not _is_tiny(samples):
         wanted = math.ceil(ENOUGH_ROUNDS * slots**2 / epochs)
@@ -56,7 +60,7 @@ def _is_tiny(samples: int) -> bool:
 def _shards(samples: int, epochs: int) -> int:
     if not _is_tiny(samples):
         return samples // _SHARD_SAMPLES
-    return max(_FEWEST_SHARDS, min(samples // _TINY_SHARD_SAMPLES, epochs // _ROUNDS))
+    return max(1, min(samples // _TINY_SHARD_SAMPLES, epochs // _ROUNDS))
 
 
 def _batch_size(shard_samples: int, usual: int) -> int:
