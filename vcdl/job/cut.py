@@ -1,7 +1,8 @@
 """Shards and batch size by the number of samples and of slots, where the job leaves them open.
 
 What is lost to serial training follows the rounds of uploads for each slot (docs/decisions/101): the more slots, the
-more shards. A small set that is trained all at once has few instead, or one. A file that cannot be read keeps the usual number.
+more shards. A small set that is trained all at once has few instead, or one. A file that cannot be read keeps the usual
+number.
 """
 
 import math

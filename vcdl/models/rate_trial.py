@@ -24,12 +24,18 @@ _LENGTHS = (60, 120, 240, 480)
 """Steps of a trial; one that is not believed is followed by the next."""
 _JUDGED = 15
 """The last steps, whose losses are compared."""
+_ORDERS = 3
+"""Orders of the samples in which each rate is tried: one alone names half the best rate for chance in one job of four
+(docs/decisions/115).
+"""
+_MOST_SLOTS = 50
+"""Slots that are counted on, of more shards."""
 _BELIEVED = 0.5
 """Part of the first losses to which the best rate must bring them: a trial that has hardly begun chooses by chance."""
 _LEARNT = 0.95
 """The part for the longest trial, which no other follows: some losses never halve."""
-_MOST_FLOPS = 1e11
-"""A trial takes no more: some ten seconds of a core."""
+_MOST_FLOPS = 3e11
+"""A trial takes no more: some thirty seconds of a core."""
 
 
 def trial_lengths(
@@ -41,8 +47,8 @@ def trial_lengths(
     steps = training.steps(shard_samples, epochs)
     if not training.tries_rates or steps < _LENGTHS[0]:
         return ()
-    step_flops = len(_FACTORS) * training.batches_a_step * training.batch_size * footprint.flops_per_sample
-    most = min(max(_LENGTHS[0], steps // len(shard_samples)), _MOST_FLOPS / step_flops)
+    step_flops = _ORDERS * len(_FACTORS) * training.batches_a_step * training.batch_size * footprint.flops_per_sample
+    most = min(max(_LENGTHS[0], steps // min(len(shard_samples), _MOST_SLOTS)), _MOST_FLOPS / step_flops)
     return tuple(length for length in _LENGTHS if length <= most)
 
 
@@ -63,17 +69,20 @@ def found_boost(
     for length in lengths:
         enough = _LEARNT if length == lengths[-1] else _BELIEVED
         batches = length * training.batches_a_step
-        samples = _some_of(shards, normalisation, batches * training.batch_size)
+        trained = batches * training.batch_size
+        samples = _some_of(shards, normalisation, _ORDERS * trained)
         rng, count = np.random.default_rng([seed, batches]), len(samples.y)
-        passes = math.ceil(batches * training.batch_size / count)
-        order = np.concatenate([rng.permutation(count) for _ in range(passes)])[: batches * training.batch_size]
+        passes = math.ceil(_ORDERS * trained / count)
+        order = np.concatenate([rng.permutation(count) for _ in range(passes)])[: _ORDERS * trained]
         x, y, weights = samples.loaded()
         first, last = [], []
         for factor in _FACTORS:
-            trainer.begin(begin, seed, factor * training.peak_rate, batches)
-            losses = trainer.steps(x, y, order, training.batch_size, weights)
-            first.append(float(np.mean(losses[:judged])))
-            last.append(float(np.mean(losses[-judged:])))
+            losses = []
+            for part in order.reshape(_ORDERS, -1):
+                trainer.begin(begin, seed, factor * training.peak_rate, batches)
+                losses.append(trainer.steps(x, y, part, training.batch_size, weights))
+            first.append(float(np.mean([each[:judged] for each in losses])))
+            last.append(float(np.mean([each[-judged:] for each in losses])))
         best = int(np.argmin(np.nan_to_num(last, nan=math.inf, posinf=math.inf)))
         if last[best] <= enough * first[0]:
             return _FACTORS[best]
