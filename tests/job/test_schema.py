@@ -42,7 +42,7 @@ MINIMAL = "name: a\nmodel: {builtin: small_cnn}\ndata: {dataset: digits}\n"
 def load(folder: Path, text: str | bytes) -> Job:
     path = folder / "job.yaml"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return load_job(path)
+    return load_job(path, slots=2)
 
 
 def refusal(folder: Path, text: str | bytes) -> str:
@@ -70,7 +70,7 @@ def in_section(section: str, line: str) -> str:
 
 
 def test_a_minimal_job_has_every_default(tmp_path: Path) -> None:
-    job = load(tmp_path, MINIMAL)
+    job = load(tmp_path, MINIMAL.replace("digits", "fashion-mnist"))
     assert (job.name, job.seed, job.model.builtin) == ("a", 1, Named("small_cnn"))
     assert (job.data.shards, job.data.split, job.data.validation, job.data.normalise) == (50, "iid", 0.1, "auto")
     assert (job.training.optimizer, job.training.share_optimizer_state, job.training.batch_size) == (
