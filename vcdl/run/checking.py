@@ -40,7 +40,7 @@ class Checked:
     validation_samples: int
     test_samples: int
     shards: int
-    """Of a run on this machine; `paces` has those of others."""
+    """Shards of a run on this machine; `paces` has those of others."""
     input_shape: InputShape
     outputs: Outputs
     """Classes, or numbers to predict."""
