@@ -115,7 +115,7 @@ def _fitted(job_file: Path, seed: int, rate: float) -> float:
     from vcdl.wire.normalise import normalise
     from vcdl.wire.weights import assign, assign_frozen
 
-    job = load_job(job_file, [f"seed={seed}"])
+    job = load_job(job_file, [f"seed={seed}"], slots=2)
     keras.utils.set_random_seed(seed)
     fit = fitted(job, with_model_classes(job, partial(load_dataset, seed=seed)))
     model = load_model(fit.model.json)

@@ -68,6 +68,19 @@ def test_a_small_regression_on_ten_slots_is_warned_of(capsys: pytest.CaptureFixt
     assert "data > shards: 80 would cure it" in shown
 
 
+def test_the_shards_are_those_of_each_number_of_slots(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", x_train=np.arange(24_000.0).reshape(2400, 10), y_train=np.arange(2400.0))
+    (tmp_path / "job.yaml").write_text(
+        "name: a\nmodel: {builtin: mlp}\nstop: {epochs: 10}\nretention: {uploads: all}\n"
+        "data: {npz: d.npz, task: regression, normalise: standardise}\n"
+    )
+    assert check(tmp_path / "job.yaml", ["grid.workers=2"], as_json=True) is ExitCode.OK
+    found = json.loads(capsys.readouterr().out)
+    assert (found["shards"], [(pace["slots"], pace["shards"]) for pace in found["paces"]]) == (50, [(2, 50), (10, 80)])
+    assert check(tmp_path / "job.yaml", ["grid.workers=2", "data.shards=80"], as_json=True) is ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["kept_bytes"] == found["kept_bytes"], "the most of both"
+
+
 def test_more_workers_than_can_work_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(DIGITS, ["grid.workers=12"]) is ExitCode.OK
     assert "note   grid > workers is 12, and this machine has" in capsys.readouterr().out

@@ -92,3 +92,28 @@ def test_a_file_that_cannot_be_read_has_the_usual_ones(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(f"{MODEL}data: {{npz: d.npz}}\n")
     job = load_job(tmp_path / "job.yaml", slots=10)
     assert (job.data.shards, job.training.batch_size) == (50, 16)
+
+
+def test_shards_that_the_job_names_keep_the_batches_that_it_would_get(tmp_path: Path) -> None:
+    """A user who follows `vcdl check`, which names a number of shards, must not get other batches by it."""
+    rest = "stop: {epochs: 10}"
+    assert sizes(tmp_path, 1000, rest=rest, slots=10) == (56, 8)
+    assert sizes(tmp_path, 1000, "shards: 56", rest, slots=10) == (56, 8)
+    assert sizes(tmp_path, 1000, "shards: 10", rest, slots=10) == (10, 8)
+    assert sizes(tmp_path, 1000, "shards: 5", rest, slots=2) == (5, 8)
+
+
+def test_a_shard_holds_the_batches_of_a_step(tmp_path: Path) -> None:
+    training = "training: {optimizer: {name: adam, gradient_accumulation_steps: 4}}\nstop: {epochs: 10}"
+    shards, batch_size = sizes(tmp_path, 1111, rest=training, slots=10)
+    assert 1000 // shards >= 4 * batch_size
+
+
+def test_several_passes_are_steps_too(tmp_path: Path) -> None:
+    rest = "stop: {epochs: 10}\ntraining: {local_epochs: 10}"
+    assert sizes(tmp_path, 9000, rest=rest, slots=10)[1] == 16
+    assert sizes(tmp_path, 9000, rest=rest.replace("epochs: 10}", "epochs: 1}", 1), slots=40)[1] == 8
+
+
+def test_a_tiny_set_that_is_to_be_split_unevenly_is_split(tmp_path: Path) -> None:
+    assert sizes(tmp_path, 300, "split: dirichlet", "stop: {epochs: 10}") == (2, 16)

@@ -110,3 +110,33 @@ def test_trials_are_small_against_the_job_and_the_machine(
     shards: list[int], flops: float, lengths: tuple[int, ...]
 ) -> None:
     assert trial_lengths(job().training, shards, 2, Footprint(flops, 1e3, 100)) == lengths
+
+
+def test_of_many_shards_fifty_slots_are_counted_on() -> None:
+    """5 000 steps: 100 in a row on fifty slots, and 25 on two hundred."""
+    assert trial_lengths(job(batch_size=8).training, [100] * 200, 2, SMALL) == (60,)
+    assert trial_lengths(job(batch_size=8).training, [100] * 200, 3, SMALL) == (60, 120)
+
+
+@pytest.mark.keras
+def test_one_order_of_the_samples_decides_nothing(tmp_path: Path) -> None:
+    """A rate that is ahead in one order by chance is not taken."""
+    run = prepared(tmp_path / "run", job())
+    begin = read_weights(run.folder.snapshot(0), run.layout.size)[0]
+
+    class Lucky:
+        """A trainer whose losses fall to 0.5, by the usual rate to 0.4 — and by four times that once to 0.3."""
+
+        orders = 0
+
+        def begin(self, begin: Any, seed: int, rate: float, steps: int) -> None:
+            self.factor = rate / tried.training.peak_rate
+            self.orders += 1
+
+        def steps(self, x: Any, y: Any, order: Any, batch_size: int, weights: Any = None) -> Any:
+            last = 0.4 if self.factor == 1 else 0.3 if self.factor == 4 and self.orders % 3 == 0 else 0.5
+            return np.linspace(2.0, last, len(order) // batch_size)
+
+    tried: Any = job()
+    found = found_boost(Lucky(), tried.training, begin, run.shard_files, run.prepared.normalisation, 3, [60])  # type: ignore[arg-type]
+    assert found == 1.0

@@ -61,7 +61,7 @@ def _pace_words(pace: "Pace") -> str:
 
     words = f"{pace.slots} at a time: {plural(pace.shards, 'shard')}, {grouped(pace.rounds)} rounds of uploads"
     if pace.slots == 1:
-        return f"{words}; that is serial training"
+        return f"{words}; that is serial training, or close to it"
     usual, most = pace.lost_points
     cures = " and ".join(f"{key}: {value}" for key, value in pace.cures.items())
     return (

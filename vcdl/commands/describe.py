@@ -21,11 +21,11 @@ Examples:
 
 def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
     """Print a job's model, shards and files. Raises JobError, DataError, ModelError."""
-    from vcdl.job import load_job
+    from vcdl.job import SMALL_FLEET, load_job
     from vcdl.run.describe import describe_job as description_of
     from vcdl.run.preparation import start_of
 
-    job = load_job(job_file, overrides)
+    job = load_job(job_file, overrides, SMALL_FLEET)
     description = description_of(job, start_of(job))
     if as_json:
         click.echo(description.to_json(), nl=False)

@@ -66,6 +66,11 @@ def plan(
     unknown: list[str] = []
     choices_of = _choices(job, wishes, unknown)  # a file that is wrong is said before anything is measured
     measured, measured_job = _measured(job, run)
+    if measured_job.training.batch_size != job.training.batch_size:
+        unknown.append(
+            f"the time of batches of {job.training.batch_size}: those that were measured have "
+            f"{measured_job.training.batch_size} samples"
+        )
     epochs = _epochs(job, measured, wishes.accuracy, unknown)
     work = _work(job, measured, measured_job, epochs)
     if wishes.hosts is not None:

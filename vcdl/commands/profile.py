@@ -67,7 +67,7 @@ def profile_job(
     from vcdl.local.spares import one_thread
 
     one_thread()
-    from vcdl.job import load_job
+    from vcdl.job import SMALL_FLEET, load_job
     from vcdl.journal.observer import RunObserver
     from vcdl.profile.differential import differential_runs
     from vcdl.profile.show_stalls import draw_stalls, stall_lines, stalls_json
@@ -89,7 +89,8 @@ def profile_job(
         from vcdl.commands.submit import submitted
         from vcdl.profile.over_boinc import network_of
 
-        once = job.model_copy(update={"stop": job.stop.model_copy(update={"epochs": 1})})
+        there = load_job(job_file, overrides, SMALL_FLEET)
+        once = there.model_copy(update={"stop": there.stop.model_copy(update={"epochs": 1})})
         found.append(network_of(submitted(once, project_dir)[1], phases))
     if as_json:
         say_json(stalls_json(measured, found))

@@ -40,34 +40,41 @@ def suited(
     samples = _training_samples(data)
     if samples is None:
         return data, training
-    is_open = "shards" not in data.model_fields_set
-    shards = min(data.shards, _shards(samples, epochs), max(1, samples // 2)) if is_open else data.shards
+    is_open, few = "shards" not in data.model_fields_set, _few_shards(samples, epochs, data)
     if "batch_size" not in training.model_fields_set:
-        size = _batch_size(samples // shards, training.batch_size)
-        if not _is_tiny(samples) and epochs * samples < _STEPS_IN_A_ROW * slots * size:
+        size = _batch_size(samples // few, _STEPS, training.batch_size)
+        if not is_open:
+            shard = samples // data.shards
+            small = min(size, _batch_size(shard, _FEWEST_BATCHES, training.batch_size))
+            size = max(small, _batch_size(shard, _STEPS, training.batch_size))
+        used = slots if is_open else min(slots, data.shards)
+        steps = epochs * samples * training.passes // (size * training.batches_a_step * used)
+        if steps < _STEPS_IN_A_ROW and not _is_tiny(samples):
             size = min(size, _SMALL_BATCH)
         training = training.model_copy(update={"batch_size": size})
-    if is_open and not _is_tiny(samples):
-        wanted = math.ceil(ENOUGH_ROUNDS * slots**2 / epochs)
-        finest = samples // (_FEWEST_BATCHES * training.batch_size)
-        shards = max(shards, min(wanted, finest, _MOST_SHARDS))
-    return data.model_copy(update={"shards": shards}), training
+    if not is_open or _is_tiny(samples):
+        return data.model_copy(update={"shards": few if is_open else data.shards}), training
+    wanted = math.ceil(ENOUGH_ROUNDS * slots**2 / epochs)
+    finest = samples // (max(_FEWEST_BATCHES, training.batches_a_step) * training.batch_size)
+    return data.model_copy(update={"shards": max(few, min(wanted, finest, _MOST_SHARDS))}), training
 
 
 def _is_tiny(samples: int) -> bool:
     return samples // _TINY_SHARD_SAMPLES < SMALL_FLEET
 
 
-def _shards(samples: int, epochs: int) -> int:
+def _few_shards(samples: int, epochs: int, data: DataSettings) -> int:
+    """Shards on few slots."""
     if not _is_tiny(samples):
-        return samples // _SHARD_SAMPLES
-    return max(1, min(samples // _TINY_SHARD_SAMPLES, epochs // _ROUNDS))
+        return min(data.shards, samples // _SHARD_SAMPLES)
+    fewest = 2 if data.split == "dirichlet" else 1
+    return min(max(fewest, min(samples // _TINY_SHARD_SAMPLES, epochs // _ROUNDS)), max(1, samples // 2))
 
 
-def _batch_size(shard_samples: int, usual: int) -> int:
-    """The largest power of two that leaves a shard some steps, up to the usual size."""
+def _batch_size(shard_samples: int, steps: int, usual: int) -> int:
+    """The largest power of two that leaves a shard so many steps, up to the usual size."""
     size = 1
-    while size * 2 * _STEPS <= shard_samples and size * 2 <= usual:
+    while size * 2 * steps <= shard_samples and size * 2 <= usual:
         size *= 2
     return size
 

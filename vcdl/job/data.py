@@ -41,7 +41,8 @@ def _file(raw: Any, info: ValidationInfo) -> Path:
 
 
 def _wrong(_name: str, found: object) -> str | None:
-    return None if hasattr(found, "FACTS") and callable(getattr(found, "load", None)) else "lacks `FACTS` or `load`"
+    samples = getattr(getattr(found, "FACTS", None), "train_samples", None)
+    return None if isinstance(samples, int) and callable(getattr(found, "load", None)) else "lacks `FACTS` or `load`"
 
 
 SOURCES: Parts[Any] = Parts("source", _wrong)

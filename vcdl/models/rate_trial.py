@@ -42,7 +42,7 @@ def trial_lengths(
     training: "TrainingSettings", shard_samples: Sequence[int], epochs: int, footprint: Footprint
 ) -> tuple[int, ...]:
     """Lengths, in steps, of the trials that a job may need; none if it names its rate. They are small for this machine
-    and beside the steps that the job makes in a row with a slot for each shard.
+    and beside the steps that the job makes in a row with a slot for each shard, up to 50.
     """
     steps = training.steps(shard_samples, epochs)
     if not training.tries_rates or steps < _LENGTHS[0]:
@@ -92,8 +92,11 @@ def found_boost(
 def _some_of(shards: Sequence[Path], normalisation: Normalisation, most: int) -> Samples:
     """About so many samples, evenly from shards and from all places in them: a source may be in order."""
     from_each = math.ceil(most / len(shards))
-    wholes = [read_samples(path, normalisation) for path in shards[:most]]
-    parts = [whole.taken(slice(None, None, max(1, len(whole.y) // from_each))) for whole in wholes]
+    parts = []
+    for path in shards[:most]:
+        whole = read_samples(path, normalisation)
+        places = np.arange(0, len(whole.y), max(1, len(whole.y) // from_each))
+        parts.append(whole.taken(places))  # a copy: the data set need not fit into memory
     weights = [part.weights for part in parts if part.weights is not None]
     return Samples(
         np.concatenate([part.x for part in parts]),

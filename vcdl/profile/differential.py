@@ -87,12 +87,15 @@ def differential_runs(
 
 
 def _measurable(job: Job) -> Job:
-    """The job without an end, and with shards of one size."""
+    """The job without an end or a trial of rates, and with shards of one size."""
     ends = dict.fromkeys(("wall_time_s", "target_accuracy", "target", "patience"))
     stop = job.stop.model_copy(update={"epochs": _OWN_EPOCH - 1, **ends})
     data = job.data.model_copy(update={"split": "iid"})
     validation = job.validate_.model_copy(update={"every": "epoch"})
-    return job.model_copy(update={"stop": stop, "data": data, "validate_": validation})
+    rate = job.training.model_copy(
+        update={"learning_rate": job.training.peak_rate}
+    )  # no trial: only times are measured
+    return job.model_copy(update={"stop": stop, "data": data, "validate_": validation, "training": rate})
 
 
 def _parts(job: Job, run: Run, sample_s: float) -> int:

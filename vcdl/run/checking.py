@@ -92,9 +92,9 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     kinds = [kind for kind in usable_kinds() if kind.runs_code or job.model.code is None]
     trust = {kind.begun_by: _trust(job, kind) for kind in kinds}
     rolls_back = any(job.trusting(kind.trust).rolls_back for kind in kinds)
-    batches = len(dataset.x_train) // job.training.batch_size
-    cuts = {SMALL_FLEET: elsewhere.data.shards, job.workers: job.data.shards}
-    paces = [Pace.of(batches, job.stop.epochs, cuts[slots], slots) for slots in sorted(cuts)]
+    cuts = {SMALL_FLEET: elsewhere, job.workers: job}
+    paces = [_pace(cuts[slots], len(dataset.x_train), slots) for slots in sorted(cuts)]
+    most_shards = max(job.data.shards, elsewhere.data.shards)
     return Checked(
         job=job.name,
         train_samples=len(dataset.x_train),
@@ -110,14 +110,20 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         notes=(
             *_worker_notes(job),
             *_memory_notes(memory_bytes, available_memory_bytes()),
-            *_notes(len(dataset.x_train) // elsewhere.data.shards, job.training),
+            *dict.fromkeys(
+                note for cut in cuts.values() for note in _notes(len(dataset.x_train) // cut.data.shards, cut.training)
+            ),
             *(f"{exposure.what}; {exposure.cure}" for exposure in exposures(store)),
             *_shown_passwords(job_file, job, overrides),
         ),
-        kept_bytes=job.subtasks * kept_bytes if job.keeps_uploads else 0,
+        kept_bytes=job.stop.epochs * most_shards * kept_bytes if job.keeps_uploads else 0,
         memory_bytes=memory_bytes,
-        rollback_bytes=min(elsewhere.subtasks, _EPOCHS_KEPT * elsewhere.data.shards) * kept_bytes if rolls_back else 0,
+        rollback_bytes=min(job.stop.epochs, _EPOCHS_KEPT) * most_shards * kept_bytes if rolls_back else 0,
     )
+
+
+def _pace(job: Job, samples: int, slots: int) -> Pace:
+    return Pace.of(samples // job.training.batch_size, job.stop.epochs, job.data.shards, slots)
 
 
 def _notes(shard_samples: int, training: TrainingSettings) -> Iterator[str]:
