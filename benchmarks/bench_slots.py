@@ -2,10 +2,10 @@
 
     python -m benchmarks.bench_slots [--seeds 41,42,43] [--out DIR] [--docs DIR]
 
-The problem is `waves` as a stranger brings it: for each number of slots all three have the shards and the batches that
-the job gets there. FedAvg trains rounds of as many clients as there are slots, each with a fresh Adam; FedAvgM adds a
-momentum of 0.9 on the server (Hsu et al. 2019, arXiv 1909.06335). Both follow the same course of the rate as ours, each
-slot's rate found with another seed. The command may be killed: the same one goes on.
+The problem is `waves` as a stranger brings it. FedAvg trains a round an epoch, of as many clients as there are slots,
+each with its part of the data and a fresh Adam; FedAvgM adds a momentum of 0.9 on the server (Hsu et al. 2019, arXiv
+1909.06335). Both have the batches of ours and follow the same course of the rate, each slot's rate found with another
+seed. The command may be killed: the same one goes on.
 """
 
 import argparse
@@ -97,7 +97,8 @@ def _trained(momentum: float, slots: int, rate: float, seed: int, out: Path) -> 
     trainer = Trainer(built.json, replace(job.training_on(norm), share_optimizer_state="none"))
     x, y, batch = normalise(in_memory(dataset.x_train), norm), np.asarray(dataset.y_train), job.training.batch_size
     server, speed = built.weights.copy(), np.zeros_like(built.weights)
-    shards, rng = cut_into_shards(dataset, job.data, seed), np.random.default_rng(seed)
+    parts = job.data.model_copy(update={"shards": slots})
+    shards, rng = cut_into_shards(dataset, parts, seed), np.random.default_rng(seed)
     done = 0
     for _ in range(_EPOCHS):
         order = rng.permutation(len(shards))
