@@ -25,8 +25,8 @@ _LENGTHS = (60, 120, 240, 480)
 _JUDGED = 15
 """The last steps, whose losses are compared."""
 _ORDERS = 3
-"""Orders of the samples in which each rate is tried: one alone names half the best rate for chance in one job of four
-(docs/decisions/115).
+"""Orders of the samples in which each rate is tried: one alone names half the best rate or less by chance in one job
+of four (docs/decisions/115).
 """
 _MOST_SLOTS = 50
 """Slots that are counted on, of more shards."""

@@ -92,10 +92,8 @@ def _measurable(job: Job) -> Job:
     stop = job.stop.model_copy(update={"epochs": _OWN_EPOCH - 1, **ends})
     data = job.data.model_copy(update={"split": "iid"})
     validation = job.validate_.model_copy(update={"every": "epoch"})
-    rate = job.training.model_copy(
-        update={"learning_rate": job.training.peak_rate}
-    )  # no trial: only times are measured
-    return job.model_copy(update={"stop": stop, "data": data, "validate_": validation, "training": rate})
+    training = job.training.model_copy(update={"learning_rate": job.training.peak_rate})
+    return job.model_copy(update={"stop": stop, "data": data, "validate_": validation, "training": training})
 
 
 def _parts(job: Job, run: Run, sample_s: float) -> int:
