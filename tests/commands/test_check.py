@@ -81,6 +81,24 @@ def test_the_shards_are_those_of_each_number_of_slots(capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out)["kept_bytes"] == found["kept_bytes"], "the most of both"
 
 
+@pytest.mark.keras
+def test_muon_is_named_for_a_model_with_attention(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "d.npz", x_train=np.arange(3200).reshape(400, 8) % 7, y_train=np.arange(3200).reshape(400, 8) % 7
+    )
+    (tmp_path / "job.yaml").write_text(
+        "name: a\nmodel: {python: 'benchmarks.experiments.problem_models:characters'}\n"
+        "data: {npz: d.npz, task: sequence, normalise: none}\n"
+    )
+    words = "the model has attention"
+    assert check(tmp_path / "job.yaml") is ExitCode.OK
+    assert words in capsys.readouterr().out
+    assert check(tmp_path / "job.yaml", ["training.optimizer=adam"]) is ExitCode.OK
+    assert words not in capsys.readouterr().out, "the job has chosen"
+    assert check(DIGITS) is ExitCode.OK
+    assert words not in capsys.readouterr().out
+
+
 def test_more_workers_than_can_work_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(DIGITS, ["grid.workers=12"]) is ExitCode.OK
     assert "note   grid > workers is 12, and this machine has" in capsys.readouterr().out
