@@ -68,6 +68,13 @@ def test_a_small_regression_on_ten_slots_is_warned_of(capsys: pytest.CaptureFixt
     assert "data > shards: 80 would cure it" in shown
 
 
+def test_one_shard_is_nearly_serial_training(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(DIGITS, ["data.shards=1"]) is ExitCode.OK
+    assert (
+        "pace   1 at a time: 1 shard, 10 rounds of uploads; that is nearly serial training" in capsys.readouterr().out
+    )
+
+
 def test_the_shards_are_those_of_each_number_of_slots(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", x_train=np.arange(24_000.0).reshape(2400, 10), y_train=np.arange(2400.0))
     (tmp_path / "job.yaml").write_text(

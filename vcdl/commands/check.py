@@ -61,7 +61,8 @@ def _pace_words(pace: "Pace") -> str:
 
     words = f"{pace.slots} at a time: {plural(pace.shards, 'shard')}, {grouped(pace.rounds)} rounds of uploads"
     if pace.slots == 1:
-        return f"{words}; that is serial training, or close to it"
+        nearly = "nearly " if pace.shards == 1 else ""  # two epochs of a rolling job may be open at once
+        return f"{words}; that is {nearly}serial training"
     usual, most = pace.lost_points
     cures = " and ".join(f"{key}: {value}" for key, value in pace.cures.items())
     return (
