@@ -58,6 +58,7 @@ def load_model(model_json: str, *, draws_weights: bool = True) -> Any:
         raise ModelError("the JSON describes a part of a model, not a model: write it with model.to_json()")
     if code is not None:
         know_ends(model)
+    _freeze_later_weights(model)
     if not model.built:
         raise ModelError("the model does not know the shape of its input: begin it with keras.Input(shape)")
     odd = next((weight for weight in model.weights if not _can_be_shared(weight)), None)
@@ -66,6 +67,16 @@ def load_model(model_json: str, *, draws_weights: bool = True) -> Any:
             f"the weights {odd.path} are {odd.dtype}: only float32 is shared; use dtype float32 or a mixed policy"
         )
     return model
+
+
+def _freeze_later_weights(model: Any) -> None:
+    """Freeze the parts that a frozen layer makes as it is built, as one of attention does: to Keras they are new."""
+    import keras
+
+    for layer in model._flatten_layers(include_self=False):
+        if not layer.trainable and not isinstance(layer, keras.Model):
+            for part in layer._flatten_layers(include_self=False):
+                part.trainable = False
 
 
 def _can_be_shared(weight: Any) -> bool:
