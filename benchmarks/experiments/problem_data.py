@@ -107,6 +107,36 @@ def blots(rng: np.random.Generator, count: int) -> _Samples:
     return x[..., None].astype(np.float32), y
 
 
+def fields(rng: np.random.Generator, count: int) -> _Samples:
+    """Images of 24 × 24 pixels, cut by a line into two fields of stripes in noise: the direction at each pixel."""
+    rows, columns = np.mgrid[:24, :24]
+    y = np.zeros((count, 24, 24), np.int32)
+    x = rng.normal(0, 0.6, y.shape)
+    for image, stripes in zip(y, x, strict=True):
+        turn, (first, second) = rng.uniform(0, 2 * np.pi), rng.choice(4, 2, replace=False)
+        beyond = (rows - 11.5) * np.cos(turn) + (columns - 11.5) * np.sin(turn) > rng.uniform(-6, 6)
+        image[:] = np.where(beyond, first, second)
+        along = np.cos(image * np.pi / 4) * rows + np.sin(image * np.pi / 4) * columns
+        stripes += np.sin(1.4 * along + rng.uniform(0, 2 * np.pi))
+    return x[..., None].astype(np.float32), y
+
+
+def episodes(rng: np.random.Generator, count: int) -> _Samples:
+    """Series of 60 steps in three or four episodes, each still, rising, falling or swinging, in noise: the kind at each
+    step.
+    """
+    length, steps = 60, np.arange(60)
+    y = np.zeros((count, length), np.int32)
+    x = rng.normal(0, 0.3, y.shape)
+    for kinds, series in zip(y, x, strict=True):
+        ends = np.sort(rng.choice(np.arange(10, 51, 5), rng.integers(2, 4), replace=False))
+        kind = rng.integers(0, 4, len(ends) + 1)
+        kinds[:] = kind[np.searchsorted(ends, steps, side="right")]
+        rises = np.select([kinds == 1, kinds == 2], [0.15, -0.15], 0.0)
+        series += np.cumsum(rises) + (kinds == 3) * np.sin(1.3 * steps + rng.uniform(0, 6))
+    return x[..., None].astype(np.float32), y
+
+
 def tilted(rng: np.random.Generator, count: int) -> _Samples:
     """The stripes of `gratings` in three classes: flat, steep, between."""
     x, y = gratings(rng, count)
@@ -138,6 +168,8 @@ FORMULAS: Mapping[str, Callable[[np.random.Generator, int], _Samples]] = {
     "phrases": phrases,
     "pulses": pulses,
     "blots": blots,
+    "fields": fields,
+    "episodes": episodes,
     "tilted": tilted,
     "characters": characters,
 }

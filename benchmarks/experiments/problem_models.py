@@ -118,19 +118,57 @@ def recurrent(input_shape: tuple[int, ...], outputs: int) -> Any:
     return _model(inputs, x, outputs, "recurrent")
 
 
+def lstm(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """Two layers that read a series step by step, with a memory."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(input_shape, name="input")
+    x = layers.LSTM(24, return_sequences=True, name="lstm_1")(inputs)
+    return _model(inputs, layers.LSTM(24, name="lstm_2")(x), outputs, "lstm")
+
+
+def read_words(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """A layer that reads a text word by word."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(input_shape, name="input")
+    x = layers.Embedding(1000, 16, name="embedding")(inputs)
+    return _model(inputs, layers.Bidirectional(layers.GRU(16), name="gru")(x), outputs, "read_words")
+
+
 def attention(input_shape: tuple[int, ...], outputs: int) -> Any:
     """A block of a Transformer over words and their places."""
     import keras
-    from keras import layers, ops
+    from keras import layers
 
     inputs = keras.Input(input_shape, name="input")
-    places = layers.Embedding(input_shape[0], 24, name="places")(ops.cumsum(ops.ones_like(inputs), axis=1) - 1)
-    x = layers.Add(name="both")([layers.Embedding(1000, 24, name="embedding")(inputs), places])
+    return _transformer(inputs, layers.Embedding(1000, 24, name="embedding")(inputs), outputs, "attention")
+
+
+def attention_to_rows(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """A block of a Transformer over the rows of a picture, or the steps of a series by fours."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(input_shape, name="input")
+    rows = input_shape[0] if len(input_shape) > 2 else input_shape[0] // 4
+    x = layers.Dense(24, name="rows")(layers.Reshape((rows, -1), name="cut")(inputs))
+    return _transformer(inputs, x, outputs, "attention_to_rows")
+
+
+def _transformer(inputs: Any, x: Any, outputs: int, name: str) -> Any:
+    """A block of a Transformer over vectors, to which it adds their places."""
+    from keras import layers, ops
+
+    ones = ops.ones_like(x[:, :, 0], dtype="int32")
+    x = layers.Add(name="both")([x, layers.Embedding(x.shape[1], 24, name="places")(ops.cumsum(ones, axis=1) - 1)])
     x = layers.LayerNormalization(name="norm_1")(x)
     x = layers.Add(name="add_1")([x, layers.MultiHeadAttention(3, 8, name="attention")(x, x)])
     y = layers.Dense(48, activation="relu", name="dense_1")(layers.LayerNormalization(name="norm_2")(x))
     x = layers.Add(name="add_2")([x, layers.Dense(24, name="dense_2")(y)])
-    return _model(inputs, layers.GlobalAveragePooling1D(name="mean")(x), outputs, "attention")
+    return _model(inputs, layers.GlobalAveragePooling1D(name="mean")(x), outputs, name)
 
 
 def characters(input_shape: tuple[int, ...], outputs: int) -> Any:
@@ -149,6 +187,27 @@ def characters(input_shape: tuple[int, ...], outputs: int) -> Any:
         y = layers.Dense(96, activation="gelu", name=f"dense_{block}a")(y)
         x = layers.Add(name=f"add_{block}b")([x, layers.Dense(32, name=f"dense_{block}b")(y)])
     return _model(inputs, layers.LayerNormalization(name="norm")(x), outputs, "characters")
+
+
+def read_characters(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """A GRU that names the next character at each place."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(input_shape, name="input")
+    x = layers.Embedding(outputs, 32, name="embedding")(inputs)
+    return _model(inputs, layers.GRU(96, return_sequences=True, name="gru")(x), outputs, "read_characters")
+
+
+def tagger(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """A class for each step of a series, by convolutions around it."""
+    import keras
+    from keras import layers
+
+    x = inputs = keras.Input(input_shape, name="input")
+    for number, dilation in enumerate((1, 2, 4), start=1):
+        x = layers.Conv1D(16, 5, padding="same", dilation_rate=dilation, activation="relu", name=f"conv_{number}")(x)
+    return _model(inputs, x, outputs, "tagger")
 
 
 def small_unet(input_shape: tuple[int, ...], outputs: int) -> Any:

@@ -52,12 +52,14 @@ def test_patterns_name_what_is_trained_whatever_the_model_says(
     assert model.weights.size + model.frozen.size == load_model(model.json).count_params()
 
 
-def test_a_layer_that_makes_its_weights_later_stays_frozen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("patterns", [None, ("head",)])
+def test_a_layer_that_makes_its_weights_later_stays_frozen(patterns: tuple[str, ...] | None, tmp_path: Path) -> None:
     inputs = keras.Input((4, 3))
     x = layers.MultiHeadAttention(2, 2, name="attention")(inputs, inputs)
     model = keras.Model(inputs, layers.Dense(3, name="head")(layers.Flatten()(x)))
+    model.get_layer("attention").trainable = patterns is not None
     (tmp_path / "model.json").write_text(model.to_json())
-    limited = build_model(ModelSettings(keras_json=tmp_path / "model.json", train=("head",)), (4, 3), 3, seed=1)
+    limited = build_model(ModelSettings(keras_json=tmp_path / "model.json", train=patterns), (4, 3), 3, seed=1)
     assert trained(limited) == {"head"}
     assert limited.weights.size == 3 * 12 + 3
 
