@@ -22,7 +22,9 @@ _LONG = (
     StrangersProblem("tilted", "pictures, only a new output is trained", "pretrained", "none", train=("output",)),
 )
 _LANGUAGE = StrangersProblem("characters", "a text, character by character", "characters", "none", task="sequence")
-"""It needs a package of Debian, so that it is made only when it is asked for."""
+_PICTURES = StrangersProblem("garments", "pictures, moved and mirrored, in a ResNet", "augmented_resnet")
+_EXTRA = (_LANGUAGE, _PICTURES)
+"""They need packages of Debian, so that they are made only when they are asked for."""
 _RATES = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064)
 _FEW_RATES = (0.002, 0.004, 0.008)
 """For those that take long."""
@@ -60,9 +62,9 @@ EXPERIMENT = Experiment(
             row=problem.name,
             column=how,
             rates=rates if problem in _PROBLEMS else rates and _FEW_RATES,
-            is_extra=problem is _LANGUAGE,
+            is_extra=problem in _EXTRA,
         )
-        for problem in (*_PROBLEMS, *_LONG, _LANGUAGE)
+        for problem in (*_PROBLEMS, *_LONG, *_EXTRA)
         for how, (settings, serial, rates) in _HOW.items()
     ),
     epochs=(10,),

@@ -14,7 +14,7 @@ _PROBLEMS = (
     StrangersProblem("pulses", "time series, a GRU", "recurrent", "standardise"),
     StrangersProblem("waves", "time series, two LSTM", "lstm", "standardise"),
     StrangersProblem("topics", "texts, a GRU", "read_words", "none"),
-    StrangersProblem("phrases", "texts, attention", "attention", "none"),
+    StrangersProblem("phrases", "pairs of words, attention", "attention", "none"),
     StrangersProblem("topics", "texts, attention", "attention", "none"),
     StrangersProblem("waves", "time series, attention", "attention_to_rows", "standardise"),
     StrangersProblem("digits", "images of digits, attention", "attention_to_rows"),
@@ -39,8 +39,8 @@ EXPERIMENT = Experiment(
             ("trust=own", "validate.every=epoch", f"training.optimizer={optimizer}"),
             (f"clients={slots}", "slots=1"),
             problem=problem,
-            row=f"{problem.about}, {optimizer}",
-            column=how,
+            row=problem.about,
+            column=f"{optimizer}, {how}",
             is_extra=problem in _LANGUAGE,
         )
         for problem in (*_PROBLEMS, *_LANGUAGE)

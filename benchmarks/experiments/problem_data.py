@@ -9,7 +9,7 @@ from vcdl.data.rows import Array
 from vcdl.errors import DataError
 
 _TRAIN, _TEST = 2_400, 1_000
-_LONGER = {"characters": 4_800}
+_LONGER = {"characters": 4_800, "garments": 6_000}
 """Samples to train on of sets that need more."""
 _FREQUENT = 100
 """A character that is rarer becomes a space."""
@@ -160,6 +160,15 @@ def characters(rng: np.random.Generator, count: int) -> _Samples:
     return codes[at[:, :-1]].astype(np.uint8), codes[at[:, 1:]].astype(np.int32)
 
 
+def garments(rng: np.random.Generator, count: int) -> _Samples:
+    """A part of Fashion-MNIST, drawn from its own training or test images. Raises DataError."""
+    from vcdl.data.fashion_mnist import load
+
+    part = load(None).parts()["train" if count > _TEST else "test"]
+    chosen = rng.choice(len(part.y), count, replace=False)
+    return np.asarray(part.x)[chosen], part.y[chosen]
+
+
 FORMULAS: Mapping[str, Callable[[np.random.Generator, int], _Samples]] = {
     "gratings": gratings,
     "topics": topics,
@@ -172,6 +181,7 @@ FORMULAS: Mapping[str, Callable[[np.random.Generator, int], _Samples]] = {
     "episodes": episodes,
     "tilted": tilted,
     "characters": characters,
+    "garments": garments,
 }
 
 

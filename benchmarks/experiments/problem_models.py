@@ -228,6 +228,19 @@ def small_unet(input_shape: tuple[int, ...], outputs: int) -> Any:
     return _model(inputs, x, outputs, "small_unet")
 
 
+def augmented_resnet(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """The smallest ResNet v2, which sees pictures moved and mirrored."""
+    import keras
+    from keras import layers
+
+    from vcdl.models.resnet_v2 import resnet_v2
+
+    inputs = keras.Input(input_shape, name="input")
+    x = layers.RandomTranslation(0.08, 0.08, fill_mode="constant", name="moved")(inputs)
+    x = layers.RandomFlip("horizontal", name="mirrored")(x)
+    return keras.Model(inputs, resnet_v2(input_shape, outputs, "classification", depth=11)(x), name="augmented_resnet")
+
+
 def pretrained(input_shape: tuple[int, ...], outputs: int) -> Any:
     """A net that has learnt six directions of stripes, with a new output."""
     import keras

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.keras
 OPTIMIZERS = [
     Named("adam"), Named("adam", {"amsgrad": True}), Named("adamw"), Named("nadam"), Named("adamax"), Named("lamb"),
     Named("rmsprop", {"momentum": 0.9, "centered": True}), Named("sgd", {"momentum": 0.9}), Named("adagrad"),
-    Named("adadelta"), Named("adafactor"), Named("lion"),
+    Named("adadelta"), Named("adafactor"), Named("lion"), Named("muon"),
 ]  # fmt: skip
 RATE = 0.01
 
@@ -81,7 +81,15 @@ def test_a_step_of_several_batches_is_one_of_a_larger_batch_and_half_a_step_stay
     assert [vector[count] for vector in ends.values()] == [8, 9, 4]
 
 
-@pytest.mark.parametrize(("optimizer", "steps"), [(Named("adam"), 5), (Named("adamax"), 1)], ids=["adam", "adamax"])
+@pytest.mark.parametrize(
+    ("optimizer", "steps"),
+    [
+        (Named("adam"), 5),
+        (Named("adamax"), 1),
+        (Named("muon", {"exclude_layers": ["."], "adam_lr_ratio": 1.0}), 5),  # AdamW trains all of it
+    ],
+    ids=["adam", "adamax", "muon"],
+)
 def test_a_subtask_goes_as_far_as_so_many_steps_of_a_long_training(
     optimizer: Named, steps: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

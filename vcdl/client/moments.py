@@ -11,9 +11,9 @@ from vcdl.errors import JobError
 from vcdl.wire.weights import SECOND_MOMENTS, Vector
 from vcdl.wire.workunit import Training
 
-_STAYS = ("learning_rate", "_average", "gradient_accumulator")
-"""Variables that do not travel: the job's learning rate, averages of weights, from which the upload is made, and
-gradients that no step has taken yet."""
+_STAYS = ("learning_rate", "first_moment_factor", "_average", "gradient_accumulator")
+"""Variables that do not travel: the subtask's rates, averages of weights, from which the upload is made, and gradients
+that no step has taken yet."""
 _MOST_STEPS = 2**30
 """JAX counts in 32 bits, and goes on counting."""
 _COUNT = "iteration"
@@ -30,7 +30,9 @@ class MovingMoments:
         if which == "auto" and facts_of(training.optimizer.name).begins_well:
             which = "none"
         self._batches_a_step = int(getattr(optimizer, "gradient_accumulation_steps", None) or 1)
-        self._first_decay = 0.0 if which == "all" else float(getattr(optimizer, "beta_1", 0.0))
+        self._optimizer = optimizer
+        decay = getattr(optimizer, "beta_1", getattr(optimizer, "adam_beta_1", 0.0))
+        self._first_decay = 0.0 if which == "all" else float(decay)
         """Adam's β₁ where the first moment stays; 0: there is none, or it travels."""
         self._before: int | None = None
         """Steps before the subtask, by the count that travels; None: none does."""
@@ -70,6 +72,14 @@ class MovingMoments:
             elif _name(variable).endswith(SECOND_MOMENTS):
                 value = np.maximum(value, 0.0)
             variable.assign(value)
+
+    def set_rate(self, rate: float, batches: int, done: int = 0) -> None:
+        """Set the optimizer's rate, with the `rate_factor` of whatever has a first moment: of Muon's, AdamW's part."""
+        factor = self.rate_factor(batches, done)
+        part = getattr(self._optimizer, "first_moment_factor", None)
+        if part is not None:
+            part.assign(factor)
+        self._optimizer.learning_rate = rate * (factor if part is None else 1.0)
 
     def rate_factor(self, batches: int, done: int = 0) -> float:
         """The factor, ≥ 1, on the rate of so many batches of a subtask that begins with the variables' values; `done`:

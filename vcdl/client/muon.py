@@ -28,9 +28,14 @@ class Muon(keras.optimizers.Muon):  # type: ignore[misc]
         self._rows_by_index = [self._rows.get(id(variable), 0) for variable in variables]
         """Rows in the order of `variables`, as a step may get the value of a variable in its place."""
         super().build(variables)
+        self.first_moment_factor = self.add_variable((), "ones", name="first_moment_factor")
+        """On the rate of what AdamW trains, whose first moment is fresh (vcdl.client.moments)."""
 
     def _should_use_adamw(self, variable: Any) -> bool:
         return id(variable) not in self._rows or any(re.search(name, variable.path) for name in self.exclude_layers)
+
+    def _adamw_update_step(self, gradient: Any, variable: Any, learning_rate: Any, m: Any, v: Any) -> None:
+        super()._adamw_update_step(gradient, variable, learning_rate * self.first_moment_factor, m, v)
 
     def _muon_update_step(self, gradient: Any, variable: Any, lr: Any, m: Any) -> None:
         """Keras' step on the reshaped gradient (arXiv 2502.16982 for its length)."""

@@ -105,7 +105,7 @@ class Trainer:
 
     def pace(self, done: int, batches: int) -> None:
         """Set the rate for so many batches of the workunit, behind the first `done`."""
-        self._optimizer.learning_rate = self._rate * self._moments.rate_factor(batches, done)
+        self._moments.set_rate(self._rate, batches, done)
 
     @property
     def has_trained(self) -> bool:
