@@ -151,10 +151,23 @@ def test_the_rate_makes_up_for_a_first_moment_that_stays(
 ) -> None:
     work = Work(tmp_path_factory, optimizer, moments)
     late = np.where(np.arange(work.begin.size) == work.trainer.layout.model.size, 1000, work.begin).astype(np.float32)
+    trained_by = work.trainer.model.optimizer
     work.trainer.begin(late, 1, RATE, 5)
-    assert float(work.trainer.model.optimizer.learning_rate) == pytest.approx(RATE * factor)
+    assert float(trained_by.learning_rate) == pytest.approx(RATE * factor)
     work.trainer.begin(work.begin, 1, RATE, 5)
-    assert float(work.trainer.model.optimizer.learning_rate) == pytest.approx(RATE)
+    assert float(trained_by.learning_rate) == pytest.approx(RATE)
+
+
+def test_muons_matrices_keep_the_rate_and_its_adamw_makes_up_for_the_first_moment(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    work = Work(tmp_path_factory, Named("muon"), "second_moment")
+    late = np.where(np.arange(work.begin.size) == work.trainer.layout.model.size, 1000, work.begin).astype(np.float32)
+    trained_by = work.trainer.model.optimizer
+    for begin, factor in ((late, 5 / (0.1 + 0.19 + 0.271 + 0.3439 + 0.40951)), (work.begin, 1.0)):
+        work.trainer.begin(begin, 1, RATE, 5)
+        assert float(trained_by.learning_rate) == pytest.approx(RATE)
+        assert float(trained_by.first_moment_factor) == pytest.approx(factor)
 
 
 def test_second_moments_are_adam_s_velocities_and_the_count_of_steps(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -1,5 +1,7 @@
 """Every optimizer of Keras learns in subtasks, or is refused by name."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
@@ -76,6 +78,20 @@ def test_muon_s_matrices_are_those_inside_of_the_model() -> None:
         "gru/gru_cell/recurrent_kernel": 5,
         "dense/kernel": 5,
     }
+
+
+def test_a_model_of_own_code_inside_of_another_is_one_layer() -> None:
+    class Body(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = keras.layers.Dense(4)
+
+        def call(self, x: Any) -> Any:
+            return self.inner(x)
+
+    hidden = keras.layers.Dense(5, name="hidden")(inputs := keras.Input((3,)))
+    model = keras.Model(inputs, Body()(hidden))
+    assert list(rows_of(model)) == [id(model.get_layer("hidden").kernel)]
 
 
 def test_a_step_of_muon_has_one_length_in_all_directions() -> None:

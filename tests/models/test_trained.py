@@ -64,6 +64,18 @@ def test_a_layer_that_makes_its_weights_later_stays_frozen(patterns: tuple[str, 
     assert limited.weights.size == 3 * 12 + 3
 
 
+def test_a_layer_may_be_frozen_as_it_is_made(tmp_path: Path) -> None:
+    (tmp_path / "frozen_layer.py").write_text(
+        "import keras\n\n"
+        "def build():\n"
+        "    x = inputs = keras.Input((4, 3))\n"
+        "    x = keras.layers.MultiHeadAttention(2, 2, trainable=False)(x, x)\n"
+        "    return keras.Model(inputs, keras.layers.Dense(3, name='head')(keras.layers.Flatten()(x)))\n"
+    )
+    settings = ModelSettings(python="frozen_layer:build", python_folder=tmp_path)
+    assert trained(build_model(settings, (4, 3), 3, seed=1)) == {"head"}
+
+
 @pytest.mark.parametrize(
     ("pattern", "advice"), [("haed", "did you mean head"), ("chance", ""), ("dense_*", "known here")]
 )

@@ -34,7 +34,9 @@ def test_what_works_passes(optimizer: object) -> None:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_rate_that_nothing_survives_is_found(optimizer: str) -> None:
-    with pytest.raises(JobError, match=r"first steps with \w+ at the rate .* not finite: set training > learning"):
+    with pytest.raises(
+        JobError, match=r"first steps with (\w+) at the rate .* not finite: name training > optimizer: \1 with a lower"
+    ):
         tried({"optimizer": optimizer, "learning_rate": 1e30})
 
 

@@ -58,7 +58,7 @@ def load_model(model_json: str, *, draws_weights: bool = True) -> Any:
         raise ModelError("the JSON describes a part of a model, not a model: write it with model.to_json()")
     if code is not None:
         know_ends(model)
-    _freeze_later_weights(model)
+    freeze_later_weights(model)
     if not model.built:
         raise ModelError("the model does not know the shape of its input: begin it with keras.Input(shape)")
     odd = next((weight for weight in model.weights if not _can_be_shared(weight)), None)
@@ -69,12 +69,12 @@ def load_model(model_json: str, *, draws_weights: bool = True) -> Any:
     return model
 
 
-def _freeze_later_weights(model: Any) -> None:
-    """Freeze the parts that a frozen layer makes as it is built, as one of attention does: to Keras they are new."""
+def freeze_later_weights(model: Any) -> None:
+    """Freeze what a frozen layer builds inside itself, such as attention's projections: Keras builds it as trained."""
     import keras
 
     for layer in model._flatten_layers(include_self=False):
-        if not layer.trainable and not isinstance(layer, keras.Model):
+        if not layer.trainable and not isinstance(layer, keras.Model | keras.layers.Wrapper):  # JSON has their parts
             for part in layer._flatten_layers(include_self=False):
                 part.trainable = False
 
@@ -279,7 +279,7 @@ def last_layers(model: Any) -> set[int]:
     ends = list(model.outputs)
     while ends:
         layer, call, _ = ends.pop()._keras_history
-        if isinstance(layer, keras.Model) and layer is not model:
+        if isinstance(layer, keras.Model) and layer is not model and hasattr(layer, "outputs"):
             last |= last_layers(layer)
         elif isinstance(layer, keras.Layer):
             last |= {id(part) for part in layer._flatten_layers()}

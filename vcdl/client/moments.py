@@ -74,12 +74,12 @@ class MovingMoments:
             variable.assign(value)
 
     def set_rate(self, rate: float, batches: int, done: int = 0) -> None:
-        """Set the optimizer's rate, with the `rate_factor` of whatever has a first moment: of Muon's, AdamW's part."""
+        """Set the rate of the next batches. `rate_factor` goes on all of it, and with Muon on AdamW's part alone."""
         factor = self.rate_factor(batches, done)
-        part = getattr(self._optimizer, "first_moment_factor", None)
-        if part is not None:
-            part.assign(factor)
-        self._optimizer.learning_rate = rate * (factor if part is None else 1.0)
+        adamw_factor = getattr(self._optimizer, "first_moment_factor", None)
+        if adamw_factor is not None:
+            adamw_factor.assign(factor)
+        self._optimizer.learning_rate = rate * (factor if adamw_factor is None else 1.0)
 
     def rate_factor(self, batches: int, done: int = 0) -> float:
         """The factor, ≥ 1, on the rate of so many batches of a subtask that begins with the variables' values; `done`:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcdl.client import own_code
-from vcdl.client.model import load_model, new_names
+from vcdl.client.model import freeze_later_weights, load_model, new_names
 from vcdl.client.own_code import OwnCode, guarded
 from vcdl.errors import ModelError, one_line
 from vcdl.job.code_folder import check_arguments, read_code
@@ -70,6 +70,8 @@ def build_model(
         made = call_builder(settings.python, input_shape, outputs, None if code else settings.python_folder)
         if code is not None and not made.built:
             guarded(f"the model {type(made).__name__}", lambda: made(_inputs(input_shape)))
+    if made is not None:
+        freeze_later_weights(made)
     given = _given_json(settings, input_shape, outputs, task) if made is None else _to_json(made, settings.origin, code)
     described = load_model(given)
     if precision != "float32":

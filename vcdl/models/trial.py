@@ -72,5 +72,6 @@ def diverged(training: "TrainingSettings") -> JobError:
     """The refusal of settings with which the first steps end in weights that float32 cannot compute with."""
     return JobError(
         f"training: the first steps with {training.optimizer.name} at the rate {training.peak_rate:g} end in weights "
-        "that are not finite: set training > learning_rate lower, or take another optimizer, such as adam"
+        f"that are not finite: name training > optimizer: {training.optimizer.name} with a lower learning_rate, or "
+        "another optimizer, such as adam"
     )
