@@ -89,20 +89,30 @@ def test_the_shards_are_those_of_each_number_of_slots(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.keras
-def test_muon_is_named_for_a_model_with_attention(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    np.savez(
-        tmp_path / "d.npz", x_train=np.arange(3200).reshape(400, 8) % 7, y_train=np.arange(3200).reshape(400, 8) % 7
-    )
+def test_the_optimizer_that_the_model_gets_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    numbers = np.arange(3200).reshape(400, 8) % 7
+    np.savez(tmp_path / "d.npz", x_train=numbers, y_train=numbers)
     (tmp_path / "job.yaml").write_text(
         "name: a\nmodel: {python: 'benchmarks.experiments.problem_models:characters'}\n"
         "data: {npz: d.npz, task: sequence, normalise: none}\n"
     )
-    words = "the model has attention"
     assert check(tmp_path / "job.yaml") is ExitCode.OK
-    assert words in capsys.readouterr().out
-    assert check(tmp_path / "job.yaml", ["training.optimizer=adam"]) is ExitCode.OK
-    assert words not in capsys.readouterr().out, "the job has chosen"
+    assert "fits the labels, and muon trains it" in capsys.readouterr().out
     assert check(DIGITS) is ExitCode.OK
+    assert "and adam trains it" in capsys.readouterr().out
+
+
+@pytest.mark.keras
+def test_sgd_is_noted_for_an_embedding(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", x_train=np.arange(3200).reshape(400, 8) % 7, y_train=np.arange(400) % 3)
+    (tmp_path / "job.yaml").write_text(
+        "name: a\nmodel: {python: 'benchmarks.experiments.problem_models:words'}\ndata: {npz: d.npz}\n"
+    )
+    words = "the model has an embedding, and sgd trains it"
+    assert check(tmp_path / "job.yaml", ["training.optimizer=sgd"]) is ExitCode.OK
+    assert words in capsys.readouterr().out
+    assert check(tmp_path / "job.yaml") is ExitCode.OK
+    assert check(DIGITS, ["training.optimizer=sgd"]) is ExitCode.OK
     assert words not in capsys.readouterr().out
 
 

@@ -99,6 +99,22 @@ def test_a_regression_gets_its_own_loss_and_metrics_unless_they_are_given(tmp_pa
     assert (own.loss, own.metrics) == (Named("huber", {"delta": 2}), ())
 
 
+@pytest.mark.parametrize("task", ["sequence", "segmentation"])
+def test_a_task_of_many_places_gets_muon_unless_its_rate_is_adams(task: str, tmp_path: Path) -> None:
+    (tmp_path / "d.npz").touch()
+
+    def chosen(training: str = "{}", data: str = "") -> tuple[str, float]:
+        start = f"name: a\nmodel: {{python: m:n}}\ndata: {{npz: d.npz, task: {task}{data}}}\n"
+        settings = load(tmp_path, f"{start}training: {training}\n").training
+        return settings.optimizer.name, settings.peak_rate
+
+    assert chosen() == chosen(data=", mask: 0") == ("muon", 0.015)
+    assert chosen("{batch_size: 4}") == ("muon", 0.015)
+    assert chosen("{optimizer: adam}") == ("adam", 0.0017)
+    assert chosen("{learning_rate: 0.01}") == ("adam", 0.01)
+    assert load(tmp_path, MINIMAL).training.optimizer == Named("adam")
+
+
 @pytest.mark.parametrize(
     ("written", "number"), [("1e-3", 0.001), ("1E-3", 0.001), (".5", 0.5), ("5e0", 5.0), ("2", 2.0), ("+0.25", 0.25)]
 )

@@ -95,7 +95,8 @@ def measured(run: Run, vector: Vector) -> VersionEvaluated:
 )
 def test_masked_labels_count_in_nothing(build: Any, task: str, mask: int, x: Any, y: Any, tmp_path: Path) -> None:
     model = build()
-    run, vector = begun(tmp_path, model, f"task: {task}, mask: {mask}", x_train=x, y_train=y)
+    adam = "training: {optimizer: adam}"
+    run, vector = begun(tmp_path, model, f"task: {task}, mask: {mask}", adam, x_train=x, y_train=y)
     shard = shard_of(run, model)
     ignoring = keras.losses.SparseCategoricalCrossentropy(ignore_class=-1)
     expected = fitted(model, run, vector, ignoring, shard.x, shard.y)

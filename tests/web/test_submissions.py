@@ -238,6 +238,16 @@ def test_a_submitter_keeps_a_job_to_the_hosts_of_its_own_account(
     assert load_frozen_job(sender.runs / FOLDER / "jobs" / "away-2" / "job.yaml").boinc.account is None
 
 
+def test_a_job_is_cut_for_the_workers_here_or_the_hosts_of_the_project(
+    sender: Sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1})
+    job = {**JOB, "stop": {"epochs": 10}}
+    for one, shards in ((sender, 40), (_with_account(tmp_path, monkeypatch, None), 80)):
+        assert one.send(job) == (202, "away")
+        assert load_frozen_job(one.runs / FOLDER / "jobs" / "away" / "job.yaml").data.shards == shards
+
+
 def test_a_token_without_an_account_and_a_service_without_a_project_keep_no_job(
     sender: Sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,7 +40,10 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
     click.echo(f"data   {train} samples train in {plural(checked.shards, 'shard')}, {validation} validate, {test} test")
     takes, gives = model_ends(checked.input_shape, checked.outputs)
     parameters = grouped(checked.parameters)
-    click.echo(f"model  {parameters} parameters, takes {takes}, ends in {gives}; its loss fits the labels")
+    click.echo(
+        f"model  {parameters} parameters, takes {takes}, ends in {gives}; its loss fits the labels, and "
+        f"{checked.optimizer} trains it"
+    )
     click.echo(f"trust  {_trust_words(checked.trust)}")
     if checked.own_statistics:
         click.echo("norm   for strangers, the server computes the statistics of batch normalisation: no client's count")

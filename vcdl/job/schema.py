@@ -153,9 +153,7 @@ class Job(Section):
     @field_validator("training")
     @classmethod
     def _fits_optimizer_and_task(cls, training: TrainingSettings, info: ValidationInfo) -> TrainingSettings:
-        if "learning_rate" not in training.model_fields_set:
-            training = training.model_copy(update={"learning_rate": usual_rate(training.optimizer)})
-        data = info.data.get("data")
+        data, given = info.data.get("data"), training.model_fields_set
         if data is None:
             return training
         if data.outputs is not None:
@@ -166,10 +164,12 @@ class Job(Section):
             ]
             if problems:
                 raise ProblemsError(problems)
-        missing = {
-            key: value for key, value in DEFAULTS.get(data.task, {}).items() if key not in training.model_fields_set
-        }
+        missing = {key: value for key, value in DEFAULTS.get(data.task, {}).items() if key not in given}
+        if "learning_rate" in given:
+            missing.pop("optimizer", None)  # the rate is Adam's
         training = training.model_copy(update=missing)
+        if "learning_rate" not in given:
+            training = training.model_copy(update={"learning_rate": usual_rate(training.optimizer)})
         return training if data.mask is None else training.masking()
 
     @field_validator("trust")

@@ -45,6 +45,8 @@ class Checked:
     outputs: Outputs
     """Classes, or numbers to predict."""
     parameters: int
+    optimizer: str
+    """The optimizer's name, the task's where the job names none."""
     kept_bytes: int
     """Upper bound on the uploads and weights that `retention > uploads: all` keeps; 0 without it."""
     rollback_bytes: int
@@ -104,12 +106,13 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         input_shape=dataset.input_shape,
         outputs=dataset.outputs,
         parameters=int(model.count_params()),
+        optimizer=job.training.optimizer.name,
         trust=trust,
         own_statistics="strangers" in trust.values() and bool(layout.model.statistics),
         paces=tuple({pace.slots: pace for pace in paces}.values()),
         notes=(
             *_worker_notes(job),
-            *_attention_notes(job, fit.model.json),
+            *_embedding_notes(job.training.optimizer.name, fit.model.json),
             *_memory_notes(memory_bytes, available_memory_bytes()),
             *dict.fromkeys(
                 note for cut in cuts.values() for note in _notes(len(dataset.x_train) // cut.data.shards, cut.training)
@@ -141,11 +144,11 @@ def _notes(shard_samples: int, training: TrainingSettings) -> Iterator[str]:
         )
 
 
-def _attention_notes(job: Job, model: str) -> Iterator[str]:
-    if "optimizer" not in job.training.model_fields_set and 'Attention"' in model:
+def _embedding_notes(optimizer: str, model: str) -> Iterator[str]:
+    if optimizer.lower() in ("sgd", "adagrad") and '"Embedding"' in model:
         yield (
-            "the model has attention: on ten slots a small Transformer named 50 % of the next characters with training "
-            "> optimizer: muon, 44 % with adam, and 52 % serially: try it"
+            f"the model has an embedding, and {optimizer} trains it: on ten slots sgd and adagrad lost 9 to 35 points "
+            "of accuracy on texts to their own serial training, adam none"
         )
 
 

@@ -27,5 +27,7 @@ DEFAULTS: Mapping[Task, Mapping[str, Any]] = {
     "regression": {"loss": Named("mean_squared_error"), "metrics": (Named("mean_absolute_error"),)},
     "autoencoder": {"loss": Named("mean_squared_error"), "metrics": (Named("mean_absolute_error"),)},
     "multi_label": {"loss": Named("binary_crossentropy"), "metrics": (Named("binary_accuracy"),)},
+    "sequence": {"optimizer": Named("muon")},
+    "segmentation": {"optimizer": Named("muon")},
 }
 """Settings of `training` that a task has instead of the usual ones."""
