@@ -12,8 +12,6 @@ _PROBLEMS = (
     StrangersProblem("fields", "pictures of stripes, a U-Net", "small_unet", "standardise", task="segmentation"),
     StrangersProblem("episodes", "tags of a series, convolutions", "tagger", "standardise", task="sequence"),
     StrangersProblem("pulses", "time series, a GRU", "recurrent", "standardise"),
-    StrangersProblem("waves", "time series, two LSTM", "lstm", "standardise"),
-    StrangersProblem("topics", "texts, a GRU", "read_words", "none"),
     StrangersProblem("phrases", "pairs of words, attention", "attention", "none"),
     StrangersProblem("topics", "texts, attention", "attention", "none"),
     StrangersProblem("waves", "time series, attention", "attention_to_rows", "standardise"),

@@ -118,26 +118,6 @@ def recurrent(input_shape: tuple[int, ...], outputs: int) -> Any:
     return _model(inputs, x, outputs, "recurrent")
 
 
-def lstm(input_shape: tuple[int, ...], outputs: int) -> Any:
-    """Two layers that read a series step by step, with a memory."""
-    import keras
-    from keras import layers
-
-    inputs = keras.Input(input_shape, name="input")
-    x = layers.LSTM(24, return_sequences=True, name="lstm_1")(inputs)
-    return _model(inputs, layers.LSTM(24, name="lstm_2")(x), outputs, "lstm")
-
-
-def read_words(input_shape: tuple[int, ...], outputs: int) -> Any:
-    """A layer that reads a text word by word."""
-    import keras
-    from keras import layers
-
-    inputs = keras.Input(input_shape, name="input")
-    x = layers.Embedding(1000, 16, name="embedding")(inputs)
-    return _model(inputs, layers.Bidirectional(layers.GRU(16), name="gru")(x), outputs, "read_words")
-
-
 def attention(input_shape: tuple[int, ...], outputs: int) -> Any:
     """A block of a Transformer over words and their places."""
     import keras

@@ -74,14 +74,14 @@ class MovingMoments:
             variable.assign(value)
 
     def set_rate(self, rate: float, batches: int, done: int = 0) -> None:
-        """Set the rate of the next batches. `rate_factor` goes on all of it, and with Muon on AdamW's part alone."""
-        factor = self.rate_factor(batches, done)
+        """Set the rate of the next batches, with a factor for a fresh first moment: Muon's is on AdamW's part alone."""
+        factor = self._rate_factor(batches, done)
         adamw_factor = getattr(self._optimizer, "first_moment_factor", None)
         if adamw_factor is not None:
             adamw_factor.assign(factor)
         self._optimizer.learning_rate = rate * (factor if adamw_factor is None else 1.0)
 
-    def rate_factor(self, batches: int, done: int = 0) -> float:
+    def _rate_factor(self, batches: int, done: int = 0) -> float:
         """The factor, ≥ 1, on the rate of so many batches of a subtask that begins with the variables' values; `done`:
         those of the subtask before them.
 
