@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 CHROMIUM = which("chromium") or which("google-chrome")
+_PATIENCE_MS = 60_000
+"""A page on a machine with other work may take longer than Playwright's 5 s, above all one that draws with Bokeh."""
 
 
 class Served:
@@ -80,8 +82,9 @@ def chromium() -> Iterator["Browser"]:
         if "CI" in os.environ:
             pytest.fail("there is no Chromium here")
         pytest.skip("there is no Chromium here")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=_PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
