@@ -9,7 +9,6 @@ import pytest
 from tests.places import EXAMPLES
 from tests.store_servers import start_redis
 from tests.tcp_proxy import TcpProxy
-from tests.trained_run import NORMALISED
 from vcdl.commands.check import check
 from vcdl.errors import ExitCode, JobError, StoreUnavailable
 from vcdl.run import checking
@@ -156,13 +155,6 @@ def test_whose_machines_train_is_said_with_the_reason(
 ) -> None:
     assert check(DIGITS, [f"trust={trust}"]) is ExitCode.OK
     assert f"trust  {words}" in capsys.readouterr().out
-
-
-def test_whose_statistics_count_is_said_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
-    normalised = ["model.builtin=null", f"model.python={NORMALISED}"]
-    for job, is_said in (([], False), (normalised, True), ([*normalised, "trust=own"], False)):
-        assert check(DIGITS, job) is ExitCode.OK
-        assert ("norm   for strangers" in capsys.readouterr().out) == is_said
 
 
 def test_a_store_that_is_open_to_the_network_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

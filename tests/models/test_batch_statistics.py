@@ -87,3 +87,31 @@ def test_a_resnet_then_predicts_as_it_did_in_training() -> None:
     assert np.abs(np.asarray(model(x, training=False)) - in_training).max() > 0.01
     BatchStatistics(model).take(x)
     np.testing.assert_allclose(np.asarray(model(x, training=False)), in_training, atol=1e-4)
+
+
+def test_a_layer_that_the_model_calls_as_in_use_or_never_keeps_its_statistics(samples: Any) -> None:
+    import keras
+    from keras import layers
+
+    class InUse(keras.Model):  # type: ignore[misc]
+        """The body of a model that is tuned: its statistics are part of what was given."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.given, self.unused = layers.BatchNormalization(name="given"), layers.BatchNormalization(name="unused")
+            self.trained, self.noise = layers.BatchNormalization(name="trained"), layers.Dropout(0.5)
+            self.unused.build((None, 6))
+
+        def call(self, inputs: Any, training: bool | None = None) -> Any:
+            x = self.trained(self.given(inputs, training=False), training=training)
+            return self.noise(x, training=training)
+
+    model = InUse()
+    model(samples)
+    before, seeds = statistics_of(model), model.noise.seed_generator.state.numpy()
+    BatchStatistics(model).take(samples)
+    after = statistics_of(model)
+    for name in ("given/moving_mean", "given/moving_variance", "unused/moving_mean", "unused/moving_variance"):
+        np.testing.assert_array_equal(after[name], before[name])
+    np.testing.assert_allclose(after["trained/moving_mean"], samples.mean(axis=(0, 1)), rtol=1e-3)
+    np.testing.assert_array_equal(model.noise.seed_generator.state.numpy(), seeds)

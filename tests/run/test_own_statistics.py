@@ -1,4 +1,4 @@
-"""Where clients are strangers, no statistics that they bring reach an evaluation, or a model that leaves the run."""
+"""No statistics that clients bring reach an evaluation, or a model that leaves the run."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,6 @@ import pytest
 
 from tests.trained_run import TrainedRun
 from vcdl.data.npz_file import read_split
-from vcdl.job.trust import TrustSettings
 from vcdl.journal.events import EvaluationWanted
 from vcdl.journal.journal import Journal
 from vcdl.loop.evaluator import Evaluator
@@ -37,9 +36,9 @@ def with_versions(trained: TrainedRun) -> Run:
     return trained.run
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return with_versions(TrainedRun.new(tmp_path_factory.mktemp("runs") / "run", normalised=True))
+@pytest.fixture(scope="module", params=("strangers", "own"))
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return with_versions(TrainedRun.new(tmp_path_factory.mktemp("runs") / "run", request.param, normalised=True))
 
 
 @pytest.fixture(scope="module")
@@ -102,13 +101,11 @@ def test_a_run_of_before_goes_on_with_its_clients_statistics(run: Run, evaluator
     assert measured(before, evaluator_of_before, HOSTILE) != measured(run, evaluator, HOSTILE)
 
 
-def test_only_a_job_for_strangers_that_normalises_batches_has_samples(run: Run, tmp_path: Path) -> None:
+def test_only_a_model_that_normalises_batches_has_samples(run: Run, tmp_path: Path) -> None:
     folder, x_train = RunFolder(tmp_path), np.arange(6000).reshape(3000, 2)
     folder.create()
-    own = run.job.model_copy(update={"trust": TrustSettings(kind="own")})
-    assert leave_samples(folder, own, run.layout, x_train) == 0
-    assert leave_samples(folder, run.job, Layout(run.layout.variables[:1]), x_train) == 0
+    assert leave_samples(folder, Layout(run.layout.variables[:1]), x_train, seed=1) == 0
     assert not folder.statistics_file.exists()
-    assert leave_samples(folder, run.job, run.layout, x_train) == 1024
+    assert leave_samples(folder, run.layout, x_train, seed=1) == 1024
     x, _ = read_split(folder.statistics_file)
     assert len({*x[:, 0].tolist()} & {*x_train[:, 0].tolist()}) == 1024

@@ -45,8 +45,6 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
         f"{checked.optimizer} trains it"
     )
     click.echo(f"trust  {_trust_words(checked.trust)}")
-    if checked.own_statistics:
-        click.echo("norm   for strangers, the server computes the statistics of batch normalisation: no client's count")
     click.echo(f"memory about {size(checked.memory_bytes)} for vcdl run on this machine")
     say(f"pace   {_pace_words(pace)}" for pace in checked.paces)
     if checked.kept_bytes:

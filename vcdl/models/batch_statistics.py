@@ -15,12 +15,15 @@ _BATCH_SIZE = 128
 
 
 class BatchStatistics:
-    """The layers of a model that normalise by the batch in training, nested ones too, but for frozen ones."""
+    """The layers of a model that normalise by the batch in training, nested ones too: neither a frozen one nor one that
+    the model always calls as in use.
+    """
 
     def __init__(self, model: Any) -> None:
         """`model`: built; `take` changes its statistics and nothing else."""
         import keras
 
+        self._model = model
         self._pass = _pass_of(model)
         layers = {id(layer): layer for layer in model._flatten_layers(include_self=False)}
         self._layers = [
@@ -28,9 +31,12 @@ class BatchStatistics:
             for layer in layers.values()
             if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
         ]
+        self._are_tried = False
 
     def take(self, x: Array) -> None:
         """Set the statistics to the mean over batches of `x`, normalised samples of shape (n, …); nothing is drawn."""
+        if self._layers and not self._are_tried:
+            self._try(as_keras_takes(x[:1]))
         if not self._layers:
             return
         with self._measuring():
@@ -38,6 +44,15 @@ class BatchStatistics:
                 self._pass(as_keras_takes(x[begin : begin + _BATCH_SIZE]))
         for layer in self._layers:
             layer.set()
+
+    def _try(self, x: Any) -> None:
+        """Leave out the layers that do not normalise by the batch when the model is called as in training."""
+        import keras
+
+        with keras.StatelessScope(), self._measuring():  # what is drawn there does not count
+            self._model(x, training=True)
+        self._layers = [layer for layer in self._layers if layer.is_training]
+        self._are_tried = True
 
     @contextmanager
     def _measuring(self) -> Iterator[None]:
@@ -70,6 +85,8 @@ class _Layer:
 
         self._layer = layer
         self._momentum = layer.momentum
+        self.is_training = False
+        """Whether the layer was last called as in training."""
         self._mean, self._variance, self._samples = [
             keras.Variable(np.zeros(shape, np.float32), trainable=False, autocast=False)
             for shape in (layer.moving_mean.shape, layer.moving_variance.shape, ())
@@ -89,6 +106,7 @@ class _Layer:
         import keras
 
         layer = self._layer
+        self.is_training = bool(kwargs.get("training"))
         outputs = type(layer).call(layer, inputs, *args, **{**kwargs, "training": True})
         samples = keras.ops.cast(keras.ops.shape(inputs)[0], "float32")
         self._mean.assign_add(layer.moving_mean * samples)

@@ -53,8 +53,6 @@ class Checked:
     """Uploads and weights that a job of strangers keeps for a rollback, while epochs end well; 0 where none does."""
     trust: Mapping[str, str]
     """Whose machines train it, by command: the job file's word, or what the command makes of `auto`."""
-    own_statistics: bool
-    """Whether the server computes the statistics of batch normalisation itself, where `trust` says strangers."""
     memory_bytes: int
     """Memory that `vcdl run` needs here, estimated: its workers, the evaluator, and the process with all data."""
     paces: tuple[Pace, ...]
@@ -108,7 +106,6 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         parameters=int(model.count_params()),
         optimizer=job.training.optimizer.name,
         trust=trust,
-        own_statistics="strangers" in trust.values() and bool(layout.model.statistics),
         paces=tuple({pace.slots: pace for pace in paces}.values()),
         notes=(
             *_worker_notes(job),

@@ -1,11 +1,11 @@
-"""The server's own training, where clients are strangers: its first step, and its statistics.
+"""The server's own training: its first step, where clients are strangers, and its statistics.
 
 The first step is the scale of honest training, known before any client is. The server trains a subtask on its held-out
 data from the initial weights, as a client would, at the highest learning rate that a workunit may get.
 
 Training normalises by the batch, so what clients bring of the statistics of batch normalisation only counts where
 weights are used. There it is put aside: evaluations, scores, spot checks and what leaves the run take the server's own.
-The shared weights keep the clients' averages, which nobody reads any more.
+The shared weights keep the clients' averages, which lag behind the weights, and which nobody reads any more.
 """
 
 import logging
@@ -73,12 +73,12 @@ _SAMPLES = 1024
 _log = logging.getLogger(__name__)
 
 
-def leave_samples(folder: RunFolder, job: Job, layout: Layout, x_train: Inputs) -> int:
-    """Write the samples for statistics and return how many; 0: the job's are averaged. Raises OSError."""
-    if not job.is_for_strangers or not layout.model.statistics:
+def leave_samples(folder: RunFolder, layout: Layout, x_train: Inputs, seed: int) -> int:
+    """Write the samples for statistics and return how many; 0: the model has none. Raises OSError."""
+    if not layout.model.statistics:
         return 0
     count = len(x_train)
-    drawn = np.sort(np.random.default_rng([job.seed, count, _SAMPLES]).permutation(count)[:_SAMPLES])
+    drawn = np.sort(np.random.default_rng([seed, count, _SAMPLES]).permutation(count)[:_SAMPLES])
     write_split(folder.statistics_file, x_train.taken(drawn) if isinstance(x_train, Rows) else x_train[drawn], None)
     return len(drawn)
 

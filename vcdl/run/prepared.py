@@ -54,7 +54,7 @@ class Prepared:
     """The factor by which the rate may be raised if the job is short, where the job leaves it to a trial."""
     statistics_samples: int = 0
     """Samples from which the server computes the statistics of batch normalisation itself (vcdl.run.own_training);
-    0: they are averages of the clients'.
+    0: there are none, or an earlier version prepared the run, and they are averages of the clients'.
     """
 
     def write(self, folder: RunFolder) -> None:
