@@ -16,7 +16,7 @@ def mlp(
     inputs = keras.Input(input_shape, name="input")
     x = layers.Flatten(name="flatten")(inputs)
     for number, width in enumerate(units, start=1):
-        x = layers.Dense(width, activation="relu", kernel_initializer="he_normal", name=f"dense_{number}")(x)
+        x = layers.Dense(width, activation="relu", name=f"dense_{number}")(x)
         if dropout:
             x = layers.Dropout(dropout, name=f"dropout_{number}")(x)
     x = output_layer(outputs, task, "glorot_uniform")(x)
