@@ -55,6 +55,12 @@ def test_mlp_has_the_layers_that_are_asked_for() -> None:
     assert model.count_params() == 64 * 65 + 32 * 65 + 10 * 33
 
 
+def test_the_first_weights_of_an_mlp_are_small_for_a_table_of_few_columns() -> None:
+    model = load_model(build_model_json(builtin("mlp", units=[64, 32]), (10,), 1, "regression"))
+    deviation = float(model.get_layer("dense_1").kernel.numpy().std())
+    assert deviation == pytest.approx((2 / (10 + 64)) ** 0.5, rel=0.2)  # he_normal's is 2.7 times as large
+
+
 def test_the_json_of_a_model_does_not_depend_on_what_was_built_before() -> None:
     first = build_model_json(builtin("resnet_v2", depth=20), (32, 32, 3), 10)
     assert build_model_json(builtin("resnet_v2", depth=20), (32, 32, 3), 10) == first
