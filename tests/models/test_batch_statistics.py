@@ -115,3 +115,58 @@ def test_a_layer_that_the_model_calls_as_in_use_or_never_keeps_its_statistics(sa
         np.testing.assert_array_equal(after[name], before[name])
     np.testing.assert_allclose(after["trained/moving_mean"], samples.mean(axis=(0, 1)), rtol=1e-3)
     np.testing.assert_array_equal(model.noise.seed_generator.state.numpy(), seeds)
+
+
+def test_a_class_of_ones_own_and_what_only_training_calls_keep_their_statistics(samples: Any) -> None:
+    import keras
+    from keras import layers
+
+    class Still(layers.BatchNormalization):  # type: ignore[misc]
+        def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+            return super().call(inputs, training=False, mask=mask)
+
+    class Plain(layers.BatchNormalization):  # type: ignore[misc]
+        def call(self, inputs: Any) -> Any:
+            return super().call(inputs, training=False)
+
+    class Model(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept = [Still(name="still"), Plain(name="plain"), layers.BatchNormalization(name="aside")]
+            self.kept[2].build((None, 4, 6))
+            self.trained = layers.BatchNormalization(name="trained")
+
+        def call(self, inputs: Any, training: bool | None = None) -> Any:
+            x = self.kept[1](self.kept[0](inputs))
+            return x + self.kept[2](x, training=training) if training else self.trained(x, training=training)
+
+    model = Model()
+    model(samples)
+    for layer in model.kept:
+        layer.moving_mean.assign(np.full(6, 5.0))
+    BatchStatistics(model).take(samples)
+    for layer in model.kept:
+        np.testing.assert_array_equal(layer.moving_mean.numpy(), np.full(6, 5.0))
+        np.testing.assert_array_equal(layer.moving_variance.numpy(), np.ones(6))
+
+
+def test_a_model_that_cannot_be_called_keeps_its_statistics_and_a_line_says_so(
+    samples: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    import keras
+    from keras import layers
+
+    class Uncalled(keras.Model):  # type: ignore[misc]
+        """With steps of its own, and no `call`."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = layers.BatchNormalization(name="part")
+            self.part.build((None, 4, 6))
+
+    model = Uncalled()
+    BatchStatistics(model).take(samples)
+    np.testing.assert_array_equal(model.part.moving_mean.numpy(), np.zeros(6))
+    assert [record.getMessage().partition(" (")[0] for record in caplog.records] == [
+        "the statistics of batch normalisation are averages of the clients'"
+    ]

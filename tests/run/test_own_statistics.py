@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from tests.trained_run import TrainedRun
-from vcdl.data.npz_file import read_split
+from vcdl.data.npz_file import read_split, write_split
+from vcdl.data.rows import Array
+from vcdl.data.shards import ShardFile
 from vcdl.journal.events import EvaluationWanted
 from vcdl.journal.journal import Journal
 from vcdl.loop.evaluator import Evaluator
@@ -101,11 +103,32 @@ def test_a_run_of_before_goes_on_with_its_clients_statistics(run: Run, evaluator
     assert measured(before, evaluator_of_before, HOSTILE) != measured(run, evaluator, HOSTILE)
 
 
+def shards_in(folder: Path, x: Array, count: int) -> list[ShardFile]:
+    parts = np.array_split(x, count)
+    paths = [folder / f"shard_{index:03d}.npz" for index in range(count)]
+    for path, part in zip(paths, parts, strict=True):
+        write_split(path, part, None)
+    return [ShardFile(path, index, len(parts[index]), path.stat().st_size) for index, path in enumerate(paths)]
+
+
 def test_only_a_model_that_normalises_batches_has_samples(run: Run, tmp_path: Path) -> None:
     folder, x_train = RunFolder(tmp_path), np.arange(6000).reshape(3000, 2)
     folder.create()
-    assert leave_samples(folder, Layout(run.layout.variables[:1]), x_train, seed=1) == 0
+    shards = shards_in(tmp_path, x_train, 7)
+    assert leave_samples(folder, Layout(run.layout.variables[:1]), shards, seed=1) == 0
     assert not folder.statistics_file.exists()
-    assert leave_samples(folder, run.layout, x_train, seed=1) == 1024
+    assert leave_samples(folder, run.layout, shards, seed=1) == 1024
     x, _ = read_split(folder.statistics_file)
     assert len({*x[:, 0].tolist()} & {*x_train[:, 0].tolist()}) == 1024
+    assert all(
+        abs(np.sum((x[:, 0] >= part[0, 0]) & (x[:, 0] <= part[-1, 0])) - 146) < 50
+        for part in np.array_split(x_train, 7)
+    )
+
+
+def test_large_samples_are_fewer(run: Run, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.create()
+    shards = shards_in(tmp_path, np.zeros((150, 1024, 1024), np.uint8), 3)
+    assert leave_samples(folder, run.layout, shards, seed=1) == 64
+    assert len(read_split(folder.statistics_file)[0]) == 64

@@ -1,5 +1,6 @@
 """The statistics of batch normalisation, taken from samples: they only count where a model is used, so any will do."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -7,36 +8,34 @@ from typing import Any
 
 import numpy as np
 
+from vcdl.client.resources import error_text
 from vcdl.data.rows import Array
 from vcdl.wire.inputs import as_keras_takes
 
+_log = logging.getLogger(__name__)
+_TRIED = 16
+"""Samples of the pass that tells which layers count, as in a trial of the job's own code."""
 _BATCH_SIZE = 128
 """Samples at a time: without a graph, what every layer gives for them is in memory."""
 
 
 class BatchStatistics:
-    """The layers of a model that normalise by the batch in training, nested ones too: neither a frozen one nor one that
-    the model always calls as in use.
+    """The layers of a model that normalise by the batch in training, nested ones too: no frozen one, none whose code is
+    the job's own or which renormalises, and none that the model always calls as in use.
     """
 
     def __init__(self, model: Any) -> None:
         """`model`: built; `take` changes its statistics and nothing else."""
-        import keras
-
         self._model = model
         self._pass = _pass_of(model)
         layers = {id(layer): layer for layer in model._flatten_layers(include_self=False)}
-        self._layers = [
-            _Layer(layer)
-            for layer in layers.values()
-            if isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
-        ]
+        self._layers = [_Layer(layer) for layer in layers.values() if _normalises_batches(layer)]
         self._are_tried = False
 
     def take(self, x: Array) -> None:
         """Set the statistics to the mean over batches of `x`, normalised samples of shape (n, …); nothing is drawn."""
         if self._layers and not self._are_tried:
-            self._try(as_keras_takes(x[:1]))
+            self._try(as_keras_takes(x[:_TRIED]))
         if not self._layers:
             return
         with self._measuring():
@@ -46,11 +45,18 @@ class BatchStatistics:
             layer.set()
 
     def _try(self, x: Any) -> None:
-        """Leave out the layers that do not normalise by the batch when the model is called as in training."""
+        """Leave out the layers that do not normalise by the batch when the model is called as in training; all where
+        its own code cannot be called.
+        """
         import keras
 
-        with keras.StatelessScope(), self._measuring():  # what is drawn there does not count
-            self._model(x, training=True)
+        try:
+            with keras.StatelessScope(), self._measuring():  # what is drawn there does not count
+                self._model(x, training=False)
+                self._model(x, training=True)
+        except Exception as error:  # of code that is not ours
+            _log.warning("the statistics of batch normalisation are averages of the clients' (%s)", error_text(error))
+            self._layers = []
         self._layers = [layer for layer in self._layers if layer.is_training]
         self._are_tried = True
 
@@ -63,6 +69,13 @@ class BatchStatistics:
         finally:
             for layer in self._layers:
                 layer.end()
+
+
+def _normalises_batches(layer: Any) -> bool:
+    from keras.layers import BatchNormalization
+
+    is_keras_own = isinstance(layer, BatchNormalization) and type(layer).call is BatchNormalization.call
+    return is_keras_own and layer.trainable and not getattr(layer, "renorm", False)
 
 
 def _pass_of(model: Any) -> Callable[[Any], object]:
@@ -86,7 +99,8 @@ class _Layer:
         self._layer = layer
         self._momentum = layer.momentum
         self.is_training = False
-        """Whether the layer was last called as in training."""
+        """Whether it was called as in training."""
+        self._before: list[Array] = []
         self._mean, self._variance, self._samples = [
             keras.Variable(np.zeros(shape, np.float32), trainable=False, autocast=False)
             for shape in (layer.moving_mean.shape, layer.moving_variance.shape, ())
@@ -94,9 +108,12 @@ class _Layer:
 
     def begin(self) -> None:
         """Normalise by the batch from now on, and sum its statistics up."""
+        import keras
+
         for number in (self._mean, self._variance, self._samples):
             number.assign(np.zeros(number.shape, np.float32))
         layer = self._layer
+        self._before = [np.array(keras.ops.convert_to_numpy(n)) for n in (layer.moving_mean, layer.moving_variance)]
         layer.moving_mean.assign(self._mean)  # by a momentum of 0 an infinity would become NaN
         layer.moving_variance.assign(self._variance)
         layer.momentum = 0.0
@@ -106,7 +123,7 @@ class _Layer:
         import keras
 
         layer = self._layer
-        self.is_training = bool(kwargs.get("training"))
+        self.is_training |= bool(kwargs.get("training"))
         outputs = type(layer).call(layer, inputs, *args, **{**kwargs, "training": True})
         samples = keras.ops.cast(keras.ops.shape(inputs)[0], "float32")
         self._mean.assign_add(layer.moving_mean * samples)
@@ -120,6 +137,9 @@ class _Layer:
         vars(self._layer).pop("call", None)
 
     def set(self) -> None:
-        """Set the statistics to the means of all calls."""
-        self._layer.moving_mean.assign(self._mean / self._samples)
-        self._layer.moving_variance.assign(self._variance / self._samples)
+        """Set the statistics to the means of all calls; without any they are what they were."""
+        mean, variance = self._before
+        if float(self._samples):
+            mean, variance = self._mean / self._samples, self._variance / self._samples
+        self._layer.moving_mean.assign(mean)
+        self._layer.moving_variance.assign(variance)

@@ -60,7 +60,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
     observer.phase(cutting)
     try:
         shards = ensure_files(folder, dataset, job.data, job.seed, _told(cutting, observer, check_room))
-        statistics_samples = leave_samples(folder, layout, dataset.x_train, job.seed)
+        statistics_samples = leave_samples(folder, layout, shards, job.seed)
         folder.model_file.write_text(model.json)
         frozen = write_frozen(folder.frozen_file, model.frozen) if model.frozen.size else None
         shard_samples, footprint = tuple(shard.samples for shard in shards), footprint_of(trainer.model)
