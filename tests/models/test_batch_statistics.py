@@ -53,6 +53,16 @@ def test_they_are_those_of_the_samples_whatever_stood_there(before: float, sampl
     assert all(np.isfinite(numbers).all() for path, numbers in found.items() if "frozen" not in path)
 
 
+def test_a_layer_that_renormalises_has_those_of_the_samples_too(samples: Any) -> None:
+    import keras
+    from keras import layers
+
+    model = keras.Sequential([keras.Input((4, 6)), layers.BatchNormalization(renorm=True)])
+    model.layers[0].moving_mean.assign(np.full(6, 40.0))  # of a hostile client
+    BatchStatistics(model).take(samples)
+    np.testing.assert_allclose(model.layers[0].moving_mean.numpy(), samples.mean(axis=(0, 1)), rtol=1e-5)
+
+
 def test_nothing_is_drawn_and_nothing_else_changes(samples: Any) -> None:
     model = nested_model()
     others = {weight.path: weight.numpy() for weight in model.weights if "/moving_" not in weight.path}

@@ -21,7 +21,7 @@ _BATCH_SIZE = 128
 
 class BatchStatistics:
     """The layers of a model that normalise by the batch in training, nested ones too: no frozen one, none whose code is
-    the job's own or which renormalises, and none that the model always calls as in use.
+    the job's own, and none that the model always calls as in use.
     """
 
     def __init__(self, model: Any) -> None:
@@ -74,8 +74,7 @@ class BatchStatistics:
 def _normalises_batches(layer: Any) -> bool:
     from keras.layers import BatchNormalization
 
-    is_keras_own = isinstance(layer, BatchNormalization) and type(layer).call is BatchNormalization.call
-    return is_keras_own and layer.trainable and not getattr(layer, "renorm", False)
+    return isinstance(layer, BatchNormalization) and type(layer).call is BatchNormalization.call and layer.trainable
 
 
 def _pass_of(model: Any) -> Callable[[Any], object]:
