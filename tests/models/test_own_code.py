@@ -116,8 +116,17 @@ def test_code_that_was_changed_or_leads_out_is_refused(path: str) -> None:
             "    def call(self, x):\n        return self.dense(x)\ndef build():\n    return Mine(3)",
             r"Mine takes units, and without get_config Keras makes it again with their defaults",
         ),
+        pytest.param(
+            "import keras\nclass Mine(keras.Model):\n"
+            "    def __init__(self, **kwargs):\n        super().__init__(**kwargs)\n"
+            "        self.dense = keras.layers.Dense(3)\n"
+            "    def call(self, x):\n        return self.dense(x)\n"
+            "def build(shape, outputs):\n    model = Mine()\n    model.build((None, *shape))\n    return model",
+            r"call the model once instead, model\(keras.ops.zeros\(\(1, \*input_shape\)\)\)",
+            marks=pytest.mark.filterwarnings("ignore:.*was called on layer"),
+        ),
     ],
-    ids=["syntax", "import", "function", "missing module", "lost arguments"],
+    ids=["syntax", "import", "function", "missing module", "lost arguments", "no weights"],
 )
 def test_faults_of_the_code_are_told_with_file_and_line(text: str, words: str, tmp_path: Path) -> None:
     folder = written(tmp_path / "code", mine=text)

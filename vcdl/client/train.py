@@ -25,7 +25,7 @@ from vcdl.codecs.encoding import Encoding
 from vcdl.errors import FileUnavailable, VcdlError, WeightsFileError, WorkunitError
 from vcdl.wire.frozen import read_frozen
 from vcdl.wire.weights import Vector
-from vcdl.wire.workunit import FROZEN_FILE, OUTPUT_FILE, UpdateHeader, Workunit
+from vcdl.wire.workunit import FROZEN_FILE, OUTPUT_FILE, Training, UpdateHeader, Workunit
 
 CHECKPOINT_EVERY_S = 60.0
 """Seconds of training that a kill may lose; a checkpoint of the paper's model (60 MB) takes about 0.1 s."""
@@ -198,7 +198,7 @@ class _Subtask:
         _log.info("last batch trained after %s", process_age())
         weights = self.trainer.finish()
         if not np.isfinite(weights).all():
-            raise _diverged("some weights are", self._position.samples)
+            raise _diverged("some weights are", self._position.samples, self.workunit.training)
         position = self._position
         self.clock.lap("write")
         header = UpdateHeader(
@@ -246,7 +246,7 @@ class _Subtask:
         samples, loss_sum = old.samples, 0.0 if self._batches.starts_epoch(old.samples) else old.loss_sum
         for loss in losses:
             if not math.isfinite(loss):
-                raise _diverged("the loss is", samples)
+                raise _diverged("the loss is", samples, self.workunit.training)
             batch = min(size, old.samples + len(order) - samples)
             samples, loss_sum = samples + batch, loss_sum + loss * batch
         self._position = Position(samples, loss_sum, old.train_s + time.perf_counter() - begun_s)
@@ -273,9 +273,11 @@ class _Subtask:
         return request
 
 
-def _diverged(what: str, samples: int) -> DivergedError:
-    return DivergedError(
-        f"the training diverged: {what} not finite after {samples} samples; lower training.learning_rate"
+def _diverged(what: str, samples: int, training: Training) -> DivergedError:
+    name, rate = training.optimizer.name, training.learning_rate
+    return DivergedError(  # with the optimizer, as a job that names a rate alone may get another one
+        f"the training diverged: {what} not finite after {samples} samples, at the rate {rate:g}; in the job file name "
+        f"training > optimizer: {name} with a lower learning_rate"
     )
 
 

@@ -144,7 +144,14 @@ def _limited(model: Any, settings: "ModelSettings", code: OwnCode | None) -> Any
 
 
 def _check_trained(described: Any, model: Any) -> None:
-    """Check that a model's JSON says what of it is trained, and keeps its weights in order. Raises ModelError."""
+    """Check that a model has its weights, and that its JSON says which are trained, and keeps their order. Raises
+    ModelError.
+    """
+    if len(model.weights) < len(described.weights):
+        raise ModelError(
+            "the model does not have all of its weights yet: model.build(shape) makes none for a class without a "
+            "method `build`; call the model once instead, model(keras.ops.zeros((1, *input_shape)))"
+        )
     if _names(trained_weights(described)) != _names(trained_weights(model)):
         raise ModelError("the model's JSON does not keep which layers are frozen: freeze whole layers, not their parts")
     if _names(described.weights) != _names(model.weights):
