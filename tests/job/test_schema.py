@@ -124,6 +124,17 @@ def test_numbers_are_read_as_people_write_them(tmp_path: Path, written: str, num
     assert isinstance(job.training.learning_rate, float)
 
 
+def test_a_job_of_muon_damps_stale_uploads_more(tmp_path: Path) -> None:
+    def update(optimizer: str, text: str = "") -> Any:
+        return load(tmp_path, MINIMAL + f"training: {{optimizer: {optimizer}}}\n{text}").update
+
+    assert update("Muon") == update("muon", "update: forecast\n") == Forecast(staleness_damping=0.3)
+    assert update("{name: muon, momentum: 0.9}", "update: {horizon: 0}\n") == Forecast(staleness_damping=0.3, horizon=0)
+    assert update("muon", "update: {staleness_damping: 0.15}\n") == Forecast()
+    assert update("muon", "update: {rule: vc_asgd}\n") == VcAsgd()
+    assert update("adam") == load(tmp_path, MINIMAL).update == Forecast()
+
+
 def test_each_rule_has_keys_of_its_own(tmp_path: Path) -> None:
     def update(text: str) -> Any:
         return load(tmp_path, MINIMAL + f"update: {text}\n").update

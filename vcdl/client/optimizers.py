@@ -15,6 +15,8 @@ class OptimizerFacts:
     """Arguments that are better than Keras' own."""
     begins_well: bool = False
     """Whether a fresh one finds the sizes of the gradients at once, so that no state needs to travel."""
+    staleness_damping: float | None = None
+    """The damping of the rule `forecast`, where another than the rule's own is better (docs/decisions/119)."""
     refusal: str = ""
     """Why no job can take it, and what to take; empty: any can."""
 
@@ -30,7 +32,9 @@ _FACTS = {
     ),
     "lamb": OptimizerFacts(0.005),
     "lion": OptimizerFacts(0.0006),
-    "muon": OptimizerFacts(0.015, {"weight_decay": 0.0, "adam_weight_decay": 0.0, "adam_lr_ratio": 0.2}),
+    "muon": OptimizerFacts(
+        0.015, {"weight_decay": 0.0, "adam_weight_decay": 0.0, "adam_lr_ratio": 0.2}, staleness_damping=0.3
+    ),
     "schedulefreeadamw": OptimizerFacts(
         refusal="its averages over the whole training are in state that no other client goes on with, so that it does "
         "not learn in subtasks; take adamw, whose rate follows training > learning_rate > schedule"

@@ -20,7 +20,7 @@ from vcdl.job.stop import StopSettings
 from vcdl.job.training import TrainingSettings, usual_rate
 from vcdl.job.transport import TransportSettings
 from vcdl.job.trust import Trust, TrustSettings
-from vcdl.job.update import DEFAULT, RULES, UPDATE
+from vcdl.job.update import DEFAULT, RULES, UPDATE, fitting
 from vcdl.journal.monitor import Monitor
 from vcdl.rules.base import Rule
 from vcdl.stores.settings import StoreSettings
@@ -129,7 +129,9 @@ class Job(Section):
     model: ModelSettings
     data: DataSettings
     training: TrainingSettings = Field(default=TrainingSettings(), validate_default=True)
-    update: Annotated[Rule, UPDATE, SECTION_AS_YAML] = Field(default_factory=lambda: RULES[DEFAULT]())
+    update: Annotated[Rule, UPDATE, SECTION_AS_YAML] = Field(
+        default_factory=lambda: RULES[DEFAULT](), validate_default=True
+    )
     transport: TransportSettings = TransportSettings()
     trust: TrustSettings = Field(default=TrustSettings(), validate_default=True)
     pacing: PacingSettings = PacingSettings()
@@ -171,6 +173,12 @@ class Job(Section):
         if "learning_rate" not in given:
             training = training.model_copy(update={"learning_rate": usual_rate(training.optimizer)})
         return training if data.mask is None else training.masking()
+
+    @field_validator("update")
+    @classmethod
+    def _fits_optimizer(cls, update: Rule, info: ValidationInfo) -> Rule:
+        training = info.data.get("training")
+        return update if training is None else fitting(update, training.optimizer.name)
 
     @field_validator("trust")
     @classmethod

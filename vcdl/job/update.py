@@ -1,7 +1,9 @@
 """The section `update` of a job file: the rule that it names, with its settings."""
 
+from vcdl.client.optimizers import facts_of
 from vcdl.files.plugins import Parts
 from vcdl.rules.base import Rule
+from vcdl.rules.forecast import Forecast
 from vcdl.yaml_schema.section import one_of_sections
 
 DEFAULT = "forecast"
@@ -16,3 +18,11 @@ def _wrong(name: str, found: object) -> str | None:
 
 RULES: Parts[type[Rule]] = Parts("rule", _wrong)
 UPDATE = one_of_sections("rule", RULES, default=DEFAULT, cure=RULES.how_to_add)
+
+
+def fitting(update: Rule, optimizer: str) -> Rule:
+    """The rule with the damping that suits an optimizer, where the job names none."""
+    damping = facts_of(optimizer).staleness_damping
+    if damping is None or not isinstance(update, Forecast) or "staleness_damping" in update.model_fields_set:
+        return update
+    return update.model_copy(update={"staleness_damping": damping})
