@@ -3,7 +3,6 @@
 from vcdl.client.optimizers import facts_of
 from vcdl.files.plugins import Parts
 from vcdl.rules.base import Rule
-from vcdl.rules.forecast import Forecast
 from vcdl.yaml_schema.section import one_of_sections
 
 DEFAULT = "forecast"
@@ -21,8 +20,8 @@ UPDATE = one_of_sections("rule", RULES, default=DEFAULT, cure=RULES.how_to_add)
 
 
 def fitting(update: Rule, optimizer: str) -> Rule:
-    """The rule with the damping that suits an optimizer, where the job names none."""
+    """The rule, and the default one with the damping that suits an optimizer, where the job names none."""
     damping = facts_of(optimizer).staleness_damping
-    if damping is None or not isinstance(update, Forecast) or "staleness_damping" in update.model_fields_set:
+    if damping is None or update.rule != DEFAULT or "staleness_damping" in update.model_fields_set:
         return update
     return update.model_copy(update={"staleness_damping": damping})
