@@ -133,6 +133,9 @@ def test_a_job_of_muon_damps_stale_uploads_more(tmp_path: Path) -> None:
     assert update("muon", "update: {staleness_damping: 0.15}\n") == Forecast()
     assert update("muon", "update: {rule: vc_asgd}\n") == VcAsgd()
     assert update("adam") == load(tmp_path, MINIMAL).update == Forecast()
+    (tmp_path / "d.npz").touch()
+    by_default = load(tmp_path, "name: a\nmodel: {python: m:n}\ndata: {npz: d.npz, task: sequence}\n")
+    assert by_default.update == Forecast(staleness_damping=0.3)
 
 
 def test_each_rule_has_keys_of_its_own(tmp_path: Path) -> None:
