@@ -46,11 +46,11 @@ def test_rounds_of_uploads_are_told_with_what_they_cost_and_the_cure(capsys: pyt
     assert (
         "pace   4 at a time: 4 shards, 10 rounds of uploads, 3 versions late; small problems lost 1.2 points" in shown
     )
-    assert "9 of 10 at most 3.5; data > shards: 71 and stop > epochs: 12 would cure it" in shown
-    assert check(DIGITS, ["grid.workers=1", "data.shards=71", "stop.epochs=12"]) is ExitCode.OK
+    assert "9 of 10 at most 3.5; data > shards: 80 would cure it" in shown
+    assert check(DIGITS, ["grid.workers=1", "data.shards=80"]) is ExitCode.OK
     shown = capsys.readouterr().out
-    assert "pace   1 at a time: 71 shards, 852 rounds of uploads; that is serial training" in shown
-    assert "pace   10 at a time: 71 shards, 85 rounds" in shown
+    assert "pace   1 at a time: 80 shards, 800 rounds of uploads; that is serial training" in shown
+    assert "pace   10 at a time: 80 shards, 80 rounds" in shown
     assert "would cure it" not in shown, "it is cured"
 
 

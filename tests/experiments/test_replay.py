@@ -91,7 +91,8 @@ def test_so_do_all_rules_and_codecs(tmp_path: Path, setting: str) -> None:
     ids=["subtasks that end by time", "feedback"],
 )
 def test_so_do_uploads_that_hold_a_part_of_a_change(tmp_path: Path, settings: tuple[str, ...]) -> None:
-    folder = simulated(tmp_path / "run", "retention.uploads=all", "stop.epochs=2", "trust=own", *settings)
+    shared = ("retention.uploads=all", "stop.epochs=2", "trust=own", "update={rule: vc_asgd, alpha: 0.5}")
+    folder = simulated(tmp_path / "run", *shared, *settings)
     updates = list(events_of(folder, UpdateApplied))
     ends_by_time = len(settings) == 2
     assert all((update.fraction < 0.5) is ends_by_time for update in updates)
