@@ -21,6 +21,7 @@ from vcdl.data.rows import Rows
 from vcdl.errors import DataError, JobError
 from vcdl.files.fetched import address_of
 from vcdl.job import load_job
+from vcdl.job.reader import Outline
 
 JOB = "name: a\nmodel: {{builtin: mlp}}\ndata: {{{data}}}\n"
 
@@ -39,6 +40,11 @@ def refusal(folder: Path, data: str) -> str:
     message = str(refused.value)
     assert "\n" not in message
     return message
+
+
+def outlined(folder: Path, label: str | None = None) -> Outline:
+    """The content of a folder's table, and keys for it."""
+    return TableReader.model_validate({"path": folder}).outline(label)
 
 
 def rows(x: Any) -> Rows:
@@ -84,6 +90,24 @@ def test_rows_with_missing_values_are_dropped_on_request(flowers: Path) -> None:
     assert x.shape == (59, 3)
     assert x.dtype == np.uint8, "whole numbers stay whole"
     np.testing.assert_array_equal(whole(data.x_train, 11), x[11:])
+
+
+def test_rows_that_lack_one_column_alone_are_dropped_on_request(flowers: Path) -> None:
+    table = flowers / "flowers.csv"
+    table.write_text(table.read_text() + "9.1,,3,rose\n9.2,red,2,\n")
+    outline = outlined(flowers, "kind")
+    assert outline.source["missing"] == {"kind": "drop", "colour": "red", "count": pytest.approx(2, abs=0.1)}
+    said = SAID.replace("missing: {count: 2}", "missing: {count: 2, colour: blue, kind: drop}")
+    data = loaded(flowers, f"from: {{{said}}}")
+    np.testing.assert_allclose(whole(data.x_train)[[7, 60]], [[1.0, 0, 1, 2], [9.1, 1, 0, 3]], atol=1e-3)
+    assert len(whole(data.x_train)) == 61
+
+
+def test_rows_are_skipped_where_an_earlier_one_was_dropped(tmp_path: Path) -> None:
+    columns = {"a": pa.array(range(60), pa.float32()), "y": pa.array([None if n == 3 else n % 2 for n in range(60)])}
+    pa.parquet.write_table(pa.table(columns), tmp_path / "t.parquet", 20)
+    data = loaded(tmp_path, "from: {path: t.parquet, label: y, columns: [a], missing: {y: drop}}")
+    assert whole(data.x_train, 50).ravel().tolist() == [*range(51, 60)]
 
 
 @pytest.mark.parametrize(
@@ -160,6 +184,34 @@ def test_a_list_is_a_whole_sample(tmp_path: Path) -> None:
     lists = pa.FixedSizeListArray.from_arrays(pixels.ravel(), 6)
     pa.parquet.write_table(pa.table({"pixels": lists, "y": [0, 1] * 10}), tmp_path / "t.parquet")
     np.testing.assert_array_equal(whole(loaded(tmp_path, "from: {path: t.parquet, label: y}").x_train), pixels)
+
+
+def test_words_for_true_and_false_are_0_and_1(tmp_path: Path) -> None:
+    """R writes TRUE and FALSE, pandas True and False."""
+    lines = [f"{str(number % 3 > 0).upper() if number != 7 else ''},{number},{number % 2 > 0}" for number in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(["hair,weight,type", *lines]) + "\n")
+    outline = outlined(tmp_path)
+    assert outline.source == {"label": "type", "leave_out": ["weight"], "missing": {"hair": 0.6316}}
+    assert not outline.data, "its labels are 0 and 1"
+    data = loaded(tmp_path, "from: {path: t.csv, label: type, missing: {hair: 0}, leave_out: [weight]}, validation: 2")
+    assert {*zip(whole(data.x_train).ravel(), [0, 1] * 10, strict=True)} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert whole(data.x_train).ravel().tolist() == [number % 3 > 0 and number != 7 for number in range(20)]
+    assert data.classes is not None
+    assert data.classes.count == 2
+
+
+def test_whole_labels_that_hardly_repeat_are_a_quantity(tmp_path: Path) -> None:
+    for label, values in (("grade", range(10)), ("ozone", range(2, 40))):
+        lines = [f"{number % 7}.5,{values[number % len(values)]}" for number in range(300)]
+        (tmp_path / "t.csv").write_text("\n".join([f"a,{label}", *lines]) + "\n")
+        assert (outlined(tmp_path, label).data.get("task") == "regression") is (label == "ozone")
+
+
+def test_all_files_of_a_table_have_its_columns(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("a,b,y\n1,2,0\n3,4,1\n")
+    (tmp_path / "2.csv").write_text("y,a\n0,1\n1,3\n")
+    with pytest.raises(DataError, match=r"^2\.csv has no column b, which other files of the table have$"):
+        outlined(tmp_path)
 
 
 def truncated(folder: Path) -> None:

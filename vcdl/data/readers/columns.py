@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcdl.data.readers.table_file import arrow, counts_up, opened_table, table_files
+from vcdl.data.readers.table_file import arrow, as_number, counts_up, opened_table, table_files
 from vcdl.errors import DataError
 from vcdl.job.reader import Outline
 
@@ -16,6 +16,8 @@ _MOST_VALUES = 1000
 """Different values of a column that are counted."""
 _MOST_CATEGORIES = 50
 _MOST_CLASSES = 100
+_FEW_CLASSES = 10
+"""As many whole numbers are classes in a table of any length."""
 _SHOWN = 6
 _LARGE_GROUP_BYTES = 256 * 2**20
 
@@ -71,6 +73,12 @@ class ColumnFacts:
         """Whether it only counts the rows."""
         return self.kind == "whole" and self.counts_up and self.rows >= 10
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether whole numbers look like a quantity: they are many, or many for so few rows, where classes repeat."""
+        several = len(self.values)
+        return self.has_more or several > _MOST_CLASSES or several > max(_FEW_CLASSES, self.rows // 10)
+
     def line(self, role: str) -> str:
         """Its content, on one line; `role`: its part in the job file."""
         if self.kind in ("number", "whole"):
@@ -90,9 +98,15 @@ def columns_of(path: Path) -> list[ColumnFacts]:
         with opened_table(file) as table:
             if not columns:
                 columns = [ColumnFacts(field.name, _kind(field.type)) for field in table.schema]
-            names = [column.name for column in columns]
-            types = {c.name: arrow().float64() if c.kind in ("number", "whole") else arrow().string() for c in columns}
-            for batch in table.batches(names, types):
+            kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
+            for column in columns:
+                if column.name not in kinds:
+                    raise DataError(f"{file.name} has no column {column.name}, which other files of the table have")
+            types = {
+                column.name: as_number(kinds[column.name]) if column.kind in ("number", "whole") else arrow().string()
+                for column in columns
+            }
+            for batch in table.batches(list(types), types):
                 for column in columns:
                     column.add(batch.column(column.name))
     return columns
@@ -111,7 +125,7 @@ def outline_of(path: Path, label: str | None) -> Outline:
     keys: dict[str, Any] = {"label": label}
     roles = {label: said}
     data: dict[str, Any] = {}
-    if target.kind == "number" or (target.kind == "whole" and (target.has_more or len(target.values) > _MOST_CLASSES)):
+    if target.kind == "number" or (target.kind == "whole" and target.is_measured):
         data["task"] = "regression"
     elif target.kind == "whole" and sorted(map(int, target.values)) != list(range(len(target.values))):
         data["classes"] = sorted(map(int, target.values))
@@ -122,13 +136,13 @@ def outline_of(path: Path, label: str | None) -> Outline:
     categories = {column.name: sorted(column.values) for column in used if column.kind == "text"}
     roles |= dict.fromkeys(categories, "categories")
     missing = {column.name: _stand_in(column) for column in used if column.missing}
+    if target.missing:
+        missing[label] = "drop"
     if out:
         keys["leave_out"] = out
     if categories:
         keys["categories"] = categories
-    if target.missing:
-        keys["missing"] = "drop"
-    elif missing:
+    if missing:
         keys["missing"] = missing
     lines = tuple(column.line(roles.get(column.name, "")) for column in columns.values())
     return Outline(lines, keys, data, "mlp")

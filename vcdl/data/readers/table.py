@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import PlainValidator
 
 from vcdl.data.readers.part_folders import part_folders
-from vcdl.data.readers.table_file import arrow, counts_up, opened_table, samples_in, table_files
+from vcdl.data.readers.table_file import arrow, as_number, counts_up, opened_table, samples_in, table_files
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, nearest
 from vcdl.job.reader import Block, Outline, Reader, as_key
@@ -66,7 +66,13 @@ class TableReader(Reader):
     categories: Annotated[dict[str, tuple[str, ...]] | None, PlainValidator(_categories), SECTION_AS_YAML] = None
     """The values of columns of text, each of which becomes a column of 0 and 1."""
     missing: Annotated[dict[str, float | str] | str | None, PlainValidator(_missing), SECTION_AS_YAML] = None
-    """Stand-ins for missing values by column; or `drop`: rows with one are left out."""
+    """Stand-ins for missing values by column, or `drop`: rows that lack it are left out; `drop` alone: for all."""
+
+    def drops(self, column: str) -> bool:
+        """Whether rows without a value of a column are left out."""
+        if not isinstance(self.missing, Mapping):
+            return self.missing == _DROP
+        return self.missing.get(column) == _DROP and _DROP not in (self.categories or {}).get(column, ())
 
     @property
     def parts(self) -> Mapping[str, Path]:
@@ -85,7 +91,7 @@ class TableReader(Reader):
             with opened_table(file) as table:
                 schema = _Columns(self, file, table.schema, task)
                 skips = 0
-                if self.missing != _DROP and table.rows is not None:
+                if table.rows is not None and not any(map(self.drops, schema.used)):
                     if place + table.rows <= begin:
                         place += table.rows
                         continue
@@ -130,7 +136,8 @@ class _Columns:
         self._label = reader.label or ()
         out = {*self._label, *(reader.leave_out or ())}
         self.features = list(reader.columns or (name for name in names if name not in out))
-        for column in (*self._label, *(reader.leave_out or ()), *self.features, *self._listed, *self._filled):
+        spoken_for = reader.missing if isinstance(reader.missing, Mapping) else ()
+        for column in (*self._label, *(reader.leave_out or ()), *self.features, *self._listed, *spoken_for):
             if column not in self._arrow_types:
                 raise DataError(f"{self._name} has no column {column}; {nearest(column, names)}"[:500])
         for column in self._label:
@@ -146,7 +153,8 @@ class _Columns:
     @property
     def _filled(self) -> dict[str, float | str]:
         missing = self._reader.missing
-        return {} if missing is None or isinstance(missing, str) else missing
+        stand_ins = {} if missing is None or isinstance(missing, str) else missing
+        return {column: value for column, value in stand_ins.items() if not self._reader.drops(column)}
 
     @property
     def _listed(self) -> dict[str, tuple[str, ...]]:
@@ -156,11 +164,13 @@ class _Columns:
     def types(self) -> dict[str, Any]:
         """The types in which columns of text files are read: their first lines do not show all that follows."""
         pa = arrow()
-        wanted = {name: pa.string() if name in self._listed else pa.float64() for name in self.features}
+        wanted = {
+            name: pa.string() if name in self._listed else as_number(self._arrow_types[name]) for name in self.features
+        }
         for name in self._label:
             kind = self._arrow_types[name]
             is_text = pa.types.is_string(kind) or pa.types.is_null(kind)
-            wanted[name] = pa.string() if is_text and self._is_text_label else pa.float64()
+            wanted[name] = pa.string() if is_text and self._is_text_label else as_number(kind)
         return wanted
 
     def _check_type(self, column: str) -> None:
@@ -209,7 +219,7 @@ class _Columns:
             if pa.types.is_floating(values.type):
                 known = pa.compute.and_(known, pa.compute.invert(pa.compute.fill_null(pa.compute.is_nan(values), True)))
             if known.false_count and column not in self._filled:
-                if self._reader.missing != _DROP:
+                if not self._reader.drops(column):
                     what = "its median, say" if column not in self._listed else "one of its categories"
                     raise DataError(
                         f"{self._name}: column {column} has missing values: say what stands for them, "

@@ -166,6 +166,15 @@ def arrow() -> Any:
     return pa
 
 
+def as_number(kind: Any) -> Any:
+    """The type in which a text file's column of numbers is read; `kind`: what its first lines look like.
+
+    Words for true and false are no numbers to pyarrow.
+    """
+    pa = arrow()
+    return pa.bool_() if pa.types.is_boolean(kind) else pa.float64()
+
+
 @contextmanager
 def _errors(file: Path) -> Iterator[None]:
     try:
