@@ -32,7 +32,7 @@ _RATES = (0.004, 0.012, 0.036)
 _MOMENTUM = {"FedAvg": 0.0, "FedAvgM": 0.9}
 _EPOCHS = 10
 _OWN = ("trust=own", "validate.every=epoch")
-_WAVES = StrangersProblem("waves", "time series", "series", "standardise")
+_WAVES = StrangersProblem("waves", "time series", "series")
 _OURS = Experiment(
     title="Accuracy over slots",
     about="",

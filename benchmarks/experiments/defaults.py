@@ -7,21 +7,21 @@ from benchmarks.experiments.settings import PAPER, TEN_SLOTS
 _OWN = ("trust=own", "validate.every=epoch")
 _PROBLEMS = (
     StrangersProblem("digits", "images of digits", "", units=(128, 64)),
-    StrangersProblem("breast_cancer", "a table, two classes", "", "standardise", units=(32,)),
-    StrangersProblem("wine", "a table, three classes", "", "standardise", units=(32,)),
-    StrangersProblem("diabetes", "a table, a number", "", "standardise", units=(32,), task="regression"),
-    StrangersProblem("clusters", "a table, four classes", "", "standardise", units=(48, 24)),
-    StrangersProblem("friedman", "a table, a number", "", "standardise", units=(64, 32), task="regression"),
-    StrangersProblem("labels", "a table, five labels", "", "standardise", units=(32,), task="multi_label"),
-    StrangersProblem("topics", "texts", "words", "none"),
-    StrangersProblem("waves", "time series", "series", "standardise"),
+    StrangersProblem("breast_cancer", "a table, two classes", "", units=(32,)),
+    StrangersProblem("wine", "a table, three classes", "", units=(32,)),
+    StrangersProblem("diabetes", "a table, a number", "", units=(32,), task="regression"),
+    StrangersProblem("clusters", "a table, four classes", "", units=(48, 24)),
+    StrangersProblem("friedman", "a table, a number", "", units=(64, 32), task="regression"),
+    StrangersProblem("labels", "a table, five labels", "", units=(32,), task="multi_label"),
+    StrangersProblem("topics", "texts", "words"),
+    StrangersProblem("waves", "time series", "series"),
 )
 _LONG = (
-    StrangersProblem("phrases", "texts, read by a Transformer", "attention", "none"),
-    StrangersProblem("blots", "pictures, a class for each pixel", "small_unet", "standardise", task="segmentation"),
+    StrangersProblem("phrases", "texts, read by a Transformer", "attention"),
+    StrangersProblem("blots", "pictures, a class for each pixel", "small_unet", task="segmentation"),
     StrangersProblem("tilted", "pictures, only a new output is trained", "pretrained", "none", train=("output",)),
 )
-_LANGUAGE = StrangersProblem("characters", "a text, character by character", "characters", "none", task="sequence")
+_LANGUAGE = StrangersProblem("characters", "a text, character by character", "characters", task="sequence")
 _PICTURES = StrangersProblem("garments", "pictures, moved and mirrored, in a ResNet", "augmented_resnet")
 _EXTRA = (_LANGUAGE, _PICTURES)
 """They need packages of Debian, so that they are made only when they are asked for."""

@@ -4,22 +4,22 @@ from benchmarks.experiments.experiment import Experiment, Tuned
 from benchmarks.experiments.problems import StrangersProblem
 
 _PROBLEMS = (
-    StrangersProblem("clusters", "a table, four classes", "", "standardise", units=(48, 24)),
-    StrangersProblem("friedman", "a table, a number", "", "standardise", units=(64, 32), task="regression"),
+    StrangersProblem("clusters", "a table, four classes", "", units=(48, 24)),
+    StrangersProblem("friedman", "a table, a number", "", units=(64, 32), task="regression"),
     StrangersProblem("digits", "images of digits, a convolution", "plain_cnn"),
-    StrangersProblem("waves", "time series, convolutions", "series", "standardise"),
-    StrangersProblem("blots", "pictures, a U-Net", "small_unet", "standardise", task="segmentation"),
-    StrangersProblem("fields", "pictures of stripes, a U-Net", "small_unet", "standardise", task="segmentation"),
-    StrangersProblem("episodes", "tags of a series, convolutions", "tagger", "standardise", task="sequence"),
-    StrangersProblem("pulses", "time series, a GRU", "recurrent", "standardise"),
-    StrangersProblem("phrases", "pairs of words, attention", "attention", "none"),
-    StrangersProblem("topics", "texts, attention", "attention", "none"),
-    StrangersProblem("waves", "time series, attention", "attention_to_rows", "standardise"),
+    StrangersProblem("waves", "time series, convolutions", "series"),
+    StrangersProblem("blots", "pictures, a U-Net", "small_unet", task="segmentation"),
+    StrangersProblem("fields", "pictures of stripes, a U-Net", "small_unet", task="segmentation"),
+    StrangersProblem("episodes", "tags of a series, convolutions", "tagger", task="sequence"),
+    StrangersProblem("pulses", "time series, a GRU", "recurrent"),
+    StrangersProblem("phrases", "pairs of words, attention", "attention"),
+    StrangersProblem("topics", "texts, attention", "attention"),
+    StrangersProblem("waves", "time series, attention", "attention_to_rows"),
     StrangersProblem("digits", "images of digits, attention", "attention_to_rows"),
 )
 _LANGUAGE = (
-    StrangersProblem("characters", "characters of a text, attention", "characters", "none", task="sequence"),
-    StrangersProblem("characters", "characters of a text, a GRU", "read_characters", "none", task="sequence"),
+    StrangersProblem("characters", "characters of a text, attention", "characters", task="sequence"),
+    StrangersProblem("characters", "characters of a text, a GRU", "read_characters", task="sequence"),
 )
 """They need a package of Debian, so that they are made only when they are asked for."""
 _SLOTS = {"two slots": 2, "ten": 10, "twenty": 20}

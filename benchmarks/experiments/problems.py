@@ -74,6 +74,7 @@ class Problem:
 class StrangersProblem(Problem):
     """A problem as somebody brings it who tunes nothing: data, what they are, and a model."""
 
+    normalise: str = "auto"
     units: tuple[int, ...] = ()
     """Layers of VCDL's `mlp`; empty: `model` is used."""
     task: str = ""

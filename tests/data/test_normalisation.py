@@ -61,14 +61,17 @@ def test_a_normalisation_for_other_data_is_refused() -> None:
         normalise(np.zeros((2, 4)), Normalisation((1.0, 2.0), (0.0, 0.0)))
 
 
-def test_auto_standardises_a_table_of_uneven_columns_only() -> None:
+def test_auto_standardises_all_but_pictures() -> None:
     rng = np.random.default_rng(0)
-    even = rng.random((50, 4)).astype(np.float32)
-    uneven = even * [1, 2, 3, 1000]
-    images = rng.integers(0, 256, (50, 6, 6), np.uint8)
+    table = rng.normal(3, 1, (50, 4)).astype(np.float32)
+    series = rng.normal(3, 1, (50, 6, 2)).astype(np.float32)
+    heights = rng.normal(3, 1, (50, 6, 6, 1)).astype(np.float32)
+    grey = rng.integers(0, 256, (50, 6, 6), np.uint8)
     scale, standardise = (DataSettings.model_validate({"npz": "d", "normalise": n}) for n in ("scale", "standardise"))
     auto = DataSettings(npz=Path("d"))
-    for x, named in ((even, scale), (uneven, standardise), (images, scale), (uneven * 0, scale)):
+    pictures = ((grey, scale), (grey[..., None], scale), (grey[..., None] / np.float32(255), scale))
+    numbers = ((x, standardise) for x in (table, table.astype(np.uint8), series, heights))
+    for x, named in (*numbers, *pictures):
         assert normalisation_of(x, auto) == normalisation_of(x, named)
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from vcdl.job.reader import Reader
 
 _MOST_LABEL_BYTES = 2**28
+_FORM = 2
+"""Counted up where the same keys ask a survey for more than before."""
 _KEPT_S = 30 * 86_400.0
 """Seconds without use after which one is removed."""
 _SETTLED_S = 2.0
@@ -63,7 +65,7 @@ def _key(reader: "Reader", path: Path, task: Task, moments: str) -> str | None:
     """
     if not type(reader).__module__.startswith("vcdl.") or not path.exists():
         return None
-    digest = hashlib.sha256(repr((__version__, reader.model_dump_json(), str(path), task, moments)).encode())
+    digest = hashlib.sha256(repr((__version__, _FORM, reader.model_dump_json(), str(path), task, moments)).encode())
     newest_s = 0.0
     for place in dict.fromkeys((*reader.files, path)):
         for file in (place, *sorted(place.rglob("*"))):
