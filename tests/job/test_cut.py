@@ -31,7 +31,7 @@ def sizes(folder: Path, samples: int, data: str = "", rest: str = "", slots: int
         (3, (1, 1)),
         (10, (1, 2)),
         (140, (1, 16)),
-        (640, (2, 16)),
+        (640, (1, 16)),
         (1000, (28, 8)),
         (3555, (50, 8)),
         (3556, (50, 16)),
@@ -43,13 +43,13 @@ def test_they_follow_the_samples_that_are_trained(samples: int, expected: tuple[
 
 
 def test_a_validation_set_of_its_own_leaves_all_samples(tmp_path: Path) -> None:
-    assert sizes(tmp_path, 640) == (2, 16)
+    assert sizes(tmp_path, 640) == (1, 16)
     assert sizes(tmp_path, 640, x_val=10) == (20, 8)
 
 
 def test_what_is_trained_all_at_once_has_as_many_shards_as_its_epochs_leave_rounds_for(tmp_path: Path) -> None:
     shards = [sizes(tmp_path, 600, rest=f"stop: {{epochs: {epochs}}}")[0] for epochs in (1, 16, 48, 400)]
-    assert shards == [1, 2, 6, 8]
+    assert shards == [1, 1, 3, 8]
 
 
 def test_what_the_job_sets_stays(tmp_path: Path) -> None:

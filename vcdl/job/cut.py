@@ -22,7 +22,7 @@ _SHARD_SAMPLES = 32
 """Samples that a shard should have on few slots: four batches of 8."""
 _TINY_SHARD_SAMPLES = 64
 """Samples that a shard should have at least where there are no more shards than slots of a small fleet."""
-_ROUNDS = 8
+_ROUNDS = 16
 """Rounds of uploads that each such shard's slot should have for each of them."""
 _STEPS = 4
 """Batches that a shard should have on few slots: on several, few steps in a row cost more than small batches
