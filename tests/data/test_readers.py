@@ -416,6 +416,29 @@ def test_pictures_below_folders_of_classes(tmp_path: Path) -> None:
     np.testing.assert_array_equal(whole(data.x_train, 20), x[20:])
 
 
+def test_what_is_transparent_is_white(tmp_path: Path) -> None:
+    """A black drawing whose ground is transparent black is no black square."""
+    pictures(tmp_path / "pets", sizes=((4, 4),))
+    pixels = np.zeros((4, 4, 4), np.uint8)
+    pixels[1, 2] = [0, 0, 0, 255]
+    drawing = Image.fromarray(pixels)
+    drawing.save(tmp_path / "pets" / "cat" / "00.png")
+    drawing.quantize(4).save(tmp_path / "pets" / "cat" / "01.png")
+    for colour in ("rgb", "grey"):
+        x = whole(loaded(tmp_path, f"from: {{path: pets, colour: {colour}}}").x_train)
+        for drawn in x[:2, ..., 0]:
+            assert drawn[1, 2] == 0
+            assert drawn.sum() == 15 * 255
+
+
+@pytest.mark.parametrize("numbers", [np.uint16, np.int32, np.float32])
+def test_pictures_of_more_bits_are_refused(numbers: Any, tmp_path: Path) -> None:
+    pictures(tmp_path / "pets", sizes=((4, 4),))
+    (tmp_path / "pets" / "cat" / "02.png").unlink()
+    Image.fromarray(np.full((4, 4), 1000, numbers)).save(tmp_path / "pets" / "cat" / "02.tiff")
+    assert "02.tiff holds more than 8 bits a pixel" in refusal(tmp_path, "from: pets")
+
+
 def test_pictures_of_a_table(tmp_path: Path) -> None:
     pictures(tmp_path / "all")
     (tmp_path / "all" / "t.csv").write_text("name,kind\ncat/00.png,a\ndog/01.png,b\ncat/02.png,a\ndog/03.png,b\n")

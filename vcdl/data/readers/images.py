@@ -269,8 +269,16 @@ class ImagesReader(Reader):
         with Image.open(_opened(file)) as opened:
             if opened.format == "JPEG" and self.size is not None:
                 opened.draft(mode, (width, height))  # decodes a large one at a fraction of its size
+            if opened.mode.startswith(("I", "F")):  # Pillow would make 255 of whatever is more
+                raise DataError(
+                    f"{file} holds more than 8 bits a pixel, and pictures are trained in 8: convert it, or write all as "
+                    "a folder of arrays"
+                )
             ImageOps.exif_transpose(opened, in_place=True)
-            picture = opened if opened.mode == mode else opened.convert(mode)
+            picture = opened
+            if opened.has_transparency_data:  # what lies beneath a transparent pixel means nothing
+                picture = Image.alpha_composite(Image.new("RGBA", opened.size, "white"), opened.convert("RGBA"))
+            picture = picture if picture.mode == mode else picture.convert(mode)
             picture.load()
         if picture.size == (width, height):
             return picture
