@@ -200,6 +200,26 @@ def test_words_for_true_and_false_are_0_and_1(tmp_path: Path) -> None:
     assert data.classes.count == 2
 
 
+@pytest.mark.parametrize("mark", [".", ","])
+def test_semicolons_and_decimal_commas_and_question_marks_are_read(mark: str, tmp_path: Path) -> None:
+    """As Excel writes in half of Europe, and as the collection of the University of California marks gaps."""
+    lines = [f"{number}{mark}5;{'?' if number == 7 else number % 3};{'ab'[number % 2]}" for number in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(["height;age;kind", *lines]) + "\n")
+    assert outlined(tmp_path).source == {"label": "kind", "missing": {"age": 0.9474}}
+    x = whole(loaded(tmp_path, "from: {path: t.csv, label: kind, missing: {age: 9}}").x_train)
+    np.testing.assert_array_equal(x[6:9], [[6.5, 0], [7.5, 9], [8.5, 2]])
+
+
+def test_text_that_hardly_repeats_is_no_label(tmp_path: Path) -> None:
+    lines = [f'{number % 7},"{number},000"' for number in range(1, 41)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,price", *lines]) + "\n")
+    with pytest.raises(DataError, match="column price holds text that hardly repeats, which names no classes"):
+        outlined(tmp_path)
+    (tmp_path / "t.csv").write_bytes("a,kind\n1,süß\n2,sauer\n".encode("latin-1"))
+    with pytest.raises(DataError, match="invalid UTF8 data.*: save it as UTF-8$"):
+        outlined(tmp_path)
+
+
 def test_whole_labels_that_hardly_repeat_are_a_quantity(tmp_path: Path) -> None:
     for label, values in (("grade", range(10)), ("ozone", range(2, 40))):
         lines = [f"{number % 7}.5,{values[number % len(values)]}" for number in range(300)]

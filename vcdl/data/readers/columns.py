@@ -122,6 +122,11 @@ def outline_of(path: Path, label: str | None) -> Outline:
         label = next((name for name in columns if name.lower() in _LABELS), list(columns)[-1])
         said = "label, a guess from its name or place: another one by --label"
     target = columns[label]
+    if target.kind == "text" and (target.has_more or len(target.values) > max(_FEW_CLASSES, target.rows // 2)):
+        raise DataError(
+            f"{path.name}: column {label} holds text that hardly repeats, which names no classes: say which column is "
+            "the label, `--label COLUMN`, or write its numbers without separators of thousands"
+        )
     keys: dict[str, Any] = {"label": label}
     roles = {label: said}
     data: dict[str, Any] = {}

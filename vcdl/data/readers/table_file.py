@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
@@ -18,6 +19,10 @@ _PARQUET = (".parquet", ".pq")
 _ARROW = ".arrow"
 _ENDINGS = (".csv", ".tsv", *_PARQUET, _ARROW)
 _BLOCK_BYTES = 2**24
+_FIRST_BYTES = 2**16
+"""Bytes of a text file that show its delimiter and decimal point."""
+_UNKNOWN = ("?", " ?")
+"""Words for a missing value, in the collection of the University of California, that pyarrow does not know."""
 
 
 def table_files(path: Path) -> list[Path]:
@@ -144,12 +149,31 @@ def _opened_arrow(file: Path) -> Any:
 
 def _opened_csv(file: Path, types: Mapping[str, Any], columns: Sequence[str] | None) -> Any:
     csv = arrow().csv
+    delimiter, decimal_point = _marks(file)
     return csv.open_csv(
         file,
         csv.ReadOptions(block_size=2**20 if columns is None else 2**22),
-        csv.ParseOptions(delimiter="\t" if file.suffix.lower() == ".tsv" else ","),
-        csv.ConvertOptions(column_types=dict(types), include_columns=columns, strings_can_be_null=True),
+        csv.ParseOptions(delimiter=delimiter),
+        csv.ConvertOptions(
+            column_types=dict(types),
+            include_columns=columns,
+            strings_can_be_null=True,
+            decimal_point=decimal_point,
+            null_values=[*csv.ConvertOptions().null_values, *_UNKNOWN],
+        ),
     )
+
+
+def _marks(file: Path) -> tuple[str, str]:
+    """A text file's delimiter and decimal point: a header without a comma may have semicolons, as in half of Europe."""
+    if file.suffix.lower() == ".tsv":
+        return "\t", "."
+    with file.open("rb") as opened:
+        header, *lines = opened.read(_FIRST_BYTES).decode(errors="replace").split("\n")
+    if "," in header or ";" not in header:
+        return ",", "."
+    rows = "\n".join(lines[:-1])
+    return ";", "," if re.search(r"\d,\d", rows) and not re.search(r"\d\.\d", rows) else "."
 
 
 @cache
@@ -186,9 +210,8 @@ def _errors(file: Path) -> Iterator[None]:
     except DataError:
         raise
     except ValueError as error:  # pyarrow's own errors are of this kind
-        raise DataError(
-            f"{file.name} is no whole table ({one_line(error)[:300]}): mend it, or write it again"
-        ) from error
+        cure = "save it as UTF-8" if "invalid UTF8" in str(error) else "mend it, or write it again"
+        raise DataError(f"{file.name} is no whole table ({one_line(error)[:300]}): {cure}") from error
     except OSError as error:
         if error.errno is None:  # pyarrow's word for a damaged file
             raise DataError(f"{file.name} is damaged ({one_line(error)[:300]}): write it again") from error
