@@ -144,7 +144,7 @@ class _Columns:
             if column in self.features:
                 raise DataError(f"{self._name}: {column} is the label, and is in data > from > columns: take it out")
         if not self.features:
-            raise DataError(f"{self._name} has no column beside the label: there is nothing to learn from")
+            raise DataError(f"{self._name} has no column beside the label and what is left out: there is nothing to learn from")
         self.used = [*self.features, *self._label]
         self._is_text_label = task in HAS_CLASSES
         for column in self.features:
