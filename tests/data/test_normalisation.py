@@ -69,10 +69,26 @@ def test_auto_standardises_all_but_pictures() -> None:
     grey = rng.integers(0, 256, (50, 6, 6), np.uint8)
     scale, standardise = (DataSettings.model_validate({"npz": "d", "normalise": n}) for n in ("scale", "standardise"))
     auto = DataSettings(npz=Path("d"))
-    pictures = ((grey, scale), (grey[..., None], scale), (grey[..., None] / np.float32(255), scale))
+    floats = grey.astype(np.float32)
+    pictures = ((x, scale) for x in (grey, grey[..., None], floats, floats[..., None], floats / 255))
     numbers = ((x, standardise) for x in (table, table.astype(np.uint8), series, heights))
     for x, named in (*numbers, *pictures):
         assert normalisation_of(x, auto) == normalisation_of(x, named)
+
+
+def test_auto_scales_what_an_autoencoder_gives_back() -> None:
+    """It often ends in a sigmoid."""
+    x = np.random.default_rng(0).random((50, 4), np.float32)
+    of_task = {task: DataSettings.model_validate({"npz": "d", "task": task}) for task in ("autoencoder", "regression")}
+    assert len(normalisation_of(x, of_task["autoencoder"]).scale) == 1
+    assert len(normalisation_of(x, of_task["regression"]).scale) == 4
+
+
+@pytest.mark.parametrize("size", [1e-24, 1e25])
+def test_numbers_whose_squares_float32_does_not_hold_are_standardised(size: float) -> None:
+    x = (np.random.default_rng(0).normal(3, 1, (50, 2)) * size).astype(np.float32)
+    found = normalisation_of(x, DataSettings(npz=Path("d")))
+    assert found.scale == pytest.approx(1 / x.astype(np.float64).std(axis=0))
 
 
 def test_a_column_that_float32_holds_as_constant_is_not_blown_up() -> None:

@@ -210,13 +210,44 @@ def test_semicolons_and_decimal_commas_and_question_marks_are_read(mark: str, tm
     np.testing.assert_array_equal(x[6:9], [[6.5, 0], [7.5, 9], [8.5, 2]])
 
 
+def test_a_decimal_comma_is_told_from_a_date_and_from_text(tmp_path: Path) -> None:
+    for lines, height in (("01.03.2020;1,5;a\n02.03.2020;0,5;b", [1.5, 0.5]), ("Weg 3,1;1.5;a\nWeg 3,2;2;b", [1.5, 2])):
+        (tmp_path / "t.csv").write_text("at;height;kind\n" + "\n".join([lines] * 4))
+        x = whole(loaded(tmp_path, "from: {path: t.csv, label: kind, leave_out: [at]}").x_train)
+        assert x.ravel().tolist() == height * 4
+
+
+def test_a_question_mark_that_the_job_lists_is_a_category(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("work,y\n" + "?,0\na,1\nb,0\n" * 10)
+    x = whole(loaded(tmp_path, "from: {path: t.csv, label: y, categories: {work: ['?', a, b]}}").x_train)
+    np.testing.assert_array_equal(x[:3], np.eye(3))
+
+
+def test_a_stretch_without_labels_is_dropped_whole(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "1.csv").write_text("colour,y\n" + "red,1\nblue,0\n" * 10)
+    (tmp_path / "t" / "2.csv").write_text("colour,y\n" + "red,\nblue,\n" * 10)
+    said = "from: {path: t, label: y, categories: {colour: [blue, red]}, missing: {y: drop}}"
+    assert len(whole(loaded(tmp_path, said).x_train)) == 20
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,a,y\n1,2,0\n3,4,1\n")
+    assert "t.csv has two columns a: rename one" in refusal(tmp_path, "from: {path: t.csv, label: y}")
+    with pytest.raises(DataError, match=r"^t\.csv has two columns of one name: rename one$"):
+        outlined(tmp_path)
+
+
 def test_text_that_hardly_repeats_is_no_label(tmp_path: Path) -> None:
     lines = [f'{number % 7},"{number},000"' for number in range(1, 41)]
     (tmp_path / "t.csv").write_text("\n".join(["a,price", *lines]) + "\n")
-    with pytest.raises(DataError, match="column price holds text that hardly repeats, which names no classes"):
-        outlined(tmp_path)
+    assert outlined(tmp_path).source["label"] == "a"
+    with pytest.raises(DataError, match=r"column price holds text that hardly repeats, .* another one of a, price"):
+        outlined(tmp_path, "price")
+    (tmp_path / "t.csv").write_text("who,a\n" + "".join(f"n{number % 1200},{number}.5\n" for number in range(6_000)))
+    assert outlined(tmp_path, "who").source["label"] == "who", "each of the 1 200 is there five times"
     (tmp_path / "t.csv").write_bytes("a,kind\n1,süß\n2,sauer\n".encode("latin-1"))
-    with pytest.raises(DataError, match="invalid UTF8 data.*: save it as UTF-8$"):
+    with pytest.raises(DataError, match=r"invalid UTF8 data.*: save it as UTF-8$"):
         outlined(tmp_path)
 
 

@@ -19,14 +19,16 @@ def normalisation_of(x: Inputs, settings: "DataSettings") -> Normalisation:
     """The normalisation that `data > normalise` asks for, measured on `x`, training samples of an input.
 
     `scale`: to 0 … 1. `standardise`: mean 0 and variance 1, per entry of the last axis; grey images as a whole. `none`.
-    `auto`: `scale` for pictures, else `standardise`.
+    `auto`: `scale` for pictures, which are of three axes and more, and whole numbers or within 0 … 1, and for what an
+    autoencoder gives back; else `standardise`.
     """
     if settings.normalise == "none":
         return Normalisation()
-    needs_moments = settings.normalise == "standardise" or (settings.normalise == "auto" and may_standardise(x))
-    numbers = numbers_of(x, moments=needs_moments)
+    measures = settings.normalise == "standardise" or (settings.normalise == "auto" and may_standardise(x))
+    numbers = numbers_of(x, moments=measures)
     low, high = float(numbers.low.min()), float(numbers.high.max())
-    if not needs_moments or (settings.normalise == "auto" and x.ndim > 3 and low >= 0 and high <= 1):
+    are_pictures = x.ndim > 2 and (numbers.whole or (low >= 0 and high <= 1))
+    if not measures or (settings.normalise == "auto" and (are_pictures or settings.task == "autoencoder")):
         return _affine(np.array([low]), np.array([high - low]))
     if numbers.mean is None or numbers.deviation is None:
         raise ValueError("moments were not measured: this is a bug in vcdl")
@@ -34,7 +36,7 @@ def normalisation_of(x: Inputs, settings: "DataSettings") -> Normalisation:
 
 
 def may_standardise(x: Inputs) -> bool:
-    """Whether `auto` may standardise samples of shape (n, …): no pictures, which are whole numbers or within 0 … 1."""
+    """Whether `auto` may standardise samples of shape (n, …): whole numbers of three axes and more are pictures."""
     return x.ndim < 3 or x.dtype.kind not in "biu"
 
 

@@ -7,6 +7,8 @@ import numpy as np
 from vcdl.data.rows import Array, Numbers, Rows
 
 _BLOCK_BYTES = 2**24
+_LARGE = 1e15
+"""The size from which on float32 may not hold the squares of numbers, or of their inverses."""
 _MOMENT_ROWS = 4096
 """Rows whose moments are taken at a time."""
 
@@ -48,8 +50,10 @@ class NumbersSoFar:
         self._high = high if self._high is None else np.maximum(self._high, high)
         self._whole = self._whole and (block.dtype.kind in "biu" or not np.any(block != np.floor(block)))
         if self._moments:
+            sizes = np.maximum(np.abs(low.astype(np.float64)), np.abs(high.astype(np.float64)))
+            squares_fit = not np.any((sizes > _LARGE) | ((sizes < 1 / _LARGE) & (sizes > 0)))
             for rows in _chunks(block, width):
-                self._join(rows)
+                self._join(rows if squares_fit else rows.astype(np.float64))
 
     def _join(self, rows: Array) -> None:
         """Add some rows of one width, in their own float type: a chunk is short, and its mean was taken away."""

@@ -159,17 +159,18 @@ def _shards(facts: Facts, count: int, even: bool) -> ShardFacts:
     )
 
 
-def _normalisation(shape: InputShape, by_column: bool) -> Normalisation:
+def _normalisation(shape: InputShape, normalise: str) -> Normalisation:
     """A normalisation of the same size as the job's."""
     if not isinstance(shape, tuple):
-        return Normalisation(inputs=tuple((name, _normalisation(one, by_column)) for name, one in shape.items()))
+        return Normalisation(inputs=tuple((name, _normalisation(one, normalise)) for name, one in shape.items()))
+    by_column = normalise == "standardise" or (normalise == "auto" and len(shape) == 1)
     numbers = shape[-1] if by_column else 1
     return Normalisation((1 / 255,) * numbers, (-1 / 3,) * numbers)
 
 
 def _workunit(job: "Job", facts: Facts, frozen: int) -> Workunit:
     """A workunit of the size that the job's workunits will have."""
-    training = job.training_on(_normalisation(facts.input_shape, job.data.normalise == "standardise"))
+    training = job.training_on(_normalisation(facts.input_shape, job.data.normalise))
     return Workunit(
         job=job.name,
         epoch=1,

@@ -74,6 +74,11 @@ class ColumnFacts:
         return self.kind == "whole" and self.counts_up and self.rows >= 10
 
     @property
+    def hardly_repeats(self) -> bool:
+        """Whether it is text of which half of the values are new, as far as they were counted."""
+        return self.kind == "text" and len(self.values) > max(_FEW_CLASSES, self.values.total() // 2)
+
+    @property
     def is_measured(self) -> bool:
         """Whether whole numbers look like a quantity: they are many, or many for so few rows, where classes repeat."""
         several = len(self.values)
@@ -96,6 +101,8 @@ def columns_of(path: Path) -> list[ColumnFacts]:
     columns: list[ColumnFacts] = []
     for file in table_files(path):
         with opened_table(file) as table:
+            if len(set(table.schema.names)) < len(table.schema.names):
+                raise DataError(f"{file.name} has two columns of one name: rename one")
             if not columns:
                 columns = [ColumnFacts(field.name, _kind(field.type)) for field in table.schema]
             kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
@@ -119,13 +126,14 @@ def outline_of(path: Path, label: str | None) -> Outline:
         raise DataError(f"{path.name} has no column {label}: it has {', '.join(columns)}"[:500])
     said = "label"
     if label is None:
-        label = next((name for name in columns if name.lower() in _LABELS), list(columns)[-1])
+        likely = [name for name in columns if name.lower() in _LABELS] + list(reversed(columns))
+        label = next((name for name in likely if not columns[name].hardly_repeats), likely[0])
         said = "label, a guess from its name or place: another one by --label"
     target = columns[label]
-    if target.kind == "text" and (target.has_more or len(target.values) > max(_FEW_CLASSES, target.rows // 2)):
+    if target.hardly_repeats:
         raise DataError(
-            f"{path.name}: column {label} holds text that hardly repeats, which names no classes: say which column is "
-            "the label, `--label COLUMN`, or write its numbers without separators of thousands"
+            f"{path.name}: column {label} holds text that hardly repeats, which names no classes: take another one of "
+            f"{', '.join(columns)}, or write its numbers without separators of thousands"
         )
     keys: dict[str, Any] = {"label": label}
     roles = {label: said}

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import PlainValidator
 
 from vcdl.data.readers.part_folders import part_folders
-from vcdl.data.readers.table_file import Table, opened_table, table_files
+from vcdl.data.readers.table_file import UNKNOWN, Table, opened_table, table_files
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, one_line
 from vcdl.job.reader import Block, Outline, Reader, as_key
@@ -204,7 +204,7 @@ class ImagesReader(Reader):
                     f"{file.name} has no column {column}: say which hold path or picture, and label, "
                     f"data > from > columns: [{', '.join(opened.schema.names[:2])}]"
                 )
-        for batch in opened.batches(self.columns, {}):
+        for batch in opened.batches(self.columns, {}, values=UNKNOWN):
             yield from zip(*(batch.column(column).to_pylist() for column in self.columns), strict=True)
 
     def _in_table(self, name: Path, folder: Path) -> list[_Picture]:
@@ -271,11 +271,11 @@ class ImagesReader(Reader):
                 opened.draft(mode, (width, height))  # decodes a large one at a fraction of its size
             if opened.mode.startswith(("I", "F")):  # Pillow would make 255 of whatever is more
                 raise DataError(
-                    f"{file} holds more than 8 bits a pixel, and pictures are trained in 8: convert it, or write all as "
-                    "a folder of arrays"
+                    f"{file} holds more than 8 bits a pixel, and pictures are trained in 8: convert it, or write all "
+                    "as a folder of arrays"
                 )
             ImageOps.exif_transpose(opened, in_place=True)
-            picture = opened
+            picture: Image.Image = opened
             if opened.has_transparency_data:  # what lies beneath a transparent pixel means nothing
                 picture = Image.alpha_composite(Image.new("RGBA", opened.size, "white"), opened.convert("RGBA"))
             picture = picture if picture.mode == mode else picture.convert(mode)

@@ -98,7 +98,7 @@ class TableReader(Reader):
                     skips = max(0, begin - place)
                 first = not place
                 place += skips
-                for batch in table.batches(schema.used, schema.types, skips):
+                for batch in table.batches(schema.used, schema.types, skips, schema.listed):
                     block = schema.block(batch, is_first=first)
                     first = False
                     place += len(block.x)
@@ -144,11 +144,21 @@ class _Columns:
             if column in self.features:
                 raise DataError(f"{self._name}: {column} is the label, and is in data > from > columns: take it out")
         if not self.features:
-            raise DataError(f"{self._name} has no column beside the label and what is left out: there is nothing to learn from")
+            raise DataError(
+                f"{self._name} has no column beside the label and what is left out: there is nothing to learn from"
+            )
         self.used = [*self.features, *self._label]
+        for column in self.used:
+            if schema.names.count(column) > 1:
+                raise DataError(f"{self._name} has two columns {column}: rename one")
         self._is_text_label = task in HAS_CLASSES
         for column in self.features:
             self._check_type(column)
+
+    @property
+    def listed(self) -> set[str]:
+        """All categories that the job lists."""
+        return {value for values in self._listed.values() for value in values}
 
     @property
     def _filled(self) -> dict[str, float | str]:
@@ -200,6 +210,8 @@ class _Columns:
             if not (_has_nan(block.x) or _has_nan(block.y)):  # else it is looked at column by column
                 return block
         kept = self._kept(batch)
+        if kept is not None and not kept.true_count:
+            return Block(np.empty((0, 1)), None)
         return self._block(batch if kept is None else batch.filter(kept))
 
     def _block(self, batch: Any) -> Block:
@@ -221,6 +233,7 @@ class _Columns:
             if known.false_count and column not in self._filled:
                 if not self._reader.drops(column):
                     what = "its median, say" if column not in self._listed else "one of its categories"
+                    what = "drop" if column in self._label else what
                     raise DataError(
                         f"{self._name}: column {column} has missing values: say what stands for them, "
                         f"data > from > missing: {{{column}: …}} ({what}), or missing: drop"

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
@@ -21,8 +21,11 @@ _ENDINGS = (".csv", ".tsv", *_PARQUET, _ARROW)
 _BLOCK_BYTES = 2**24
 _FIRST_BYTES = 2**16
 """Bytes of a text file that show its delimiter and decimal point."""
-_UNKNOWN = ("?", " ?")
+UNKNOWN = ("?", " ?")
 """Words for a missing value, in the collection of the University of California, that pyarrow does not know."""
+_WITH_COMMA, _WITH_POINT = (
+    re.compile(rf'(?:^|;)"?[+-]?\d+{mark}\d+"?(?=;|\r?$)', re.MULTILINE) for mark in (",", r"\.")
+)
 
 
 def table_files(path: Path) -> list[Path]:
@@ -80,8 +83,13 @@ class Table:
         except (KeyError, TypeError, ValueError):
             return ()
 
-    def batches(self, columns: Sequence[str], types: Mapping[str, Any], skips: int = 0) -> Iterator[Any]:
-        """Record batches of some columns after `skips` rows; `types`: in text files. Raises DataError."""
+    def batches(
+        self, columns: Sequence[str], types: Mapping[str, Any], skips: int = 0, values: Collection[str] = ()
+    ) -> Iterator[Any]:
+        """Record batches of some columns after `skips` rows. Raises DataError.
+
+        `types`: in text files. `values`: words of UNKNOWN that are values there.
+        """
         with _errors(self._file):
             if self.rows is not None:
                 batches, skips = self._of_parquet(columns, skips)
@@ -89,7 +97,7 @@ class Table:
             elif self._file.suffix.lower() == _ARROW:
                 batches = (piece for batch in self._opened for piece in _pieces(batch.select(columns)))
             else:
-                batches = _opened_csv(self._file, types, columns)
+                batches = _opened_csv(self._file, types, columns, values)
             for batch in batches:
                 yield batch.slice(min(skips, len(batch))) if skips else batch
                 skips = max(0, skips - len(batch))
@@ -132,7 +140,7 @@ def opened_table(file: Path) -> Iterator[Table]:
             if not opened.metadata.num_rows:
                 raise DataError(f"{file.name} has no rows: write it again")
         else:
-            opened = _opened_csv(file, {}, None)
+            opened = _opened_csv(file, {}, None, ())
     with opened, closing(Table(file, opened)) as table:
         yield table
 
@@ -147,7 +155,7 @@ def _opened_arrow(file: Path) -> Any:
         return arrow().RecordBatchReader.from_batches(opened.schema, batches)
 
 
-def _opened_csv(file: Path, types: Mapping[str, Any], columns: Sequence[str] | None) -> Any:
+def _opened_csv(file: Path, types: Mapping[str, Any], columns: Sequence[str] | None, values: Collection[str]) -> Any:
     csv = arrow().csv
     delimiter, decimal_point = _marks(file)
     return csv.open_csv(
@@ -159,7 +167,7 @@ def _opened_csv(file: Path, types: Mapping[str, Any], columns: Sequence[str] | N
             include_columns=columns,
             strings_can_be_null=True,
             decimal_point=decimal_point,
-            null_values=[*csv.ConvertOptions().null_values, *_UNKNOWN],
+            null_values=[*csv.ConvertOptions().null_values, *(word for word in UNKNOWN if word not in values)],
         ),
     )
 
@@ -169,11 +177,13 @@ def _marks(file: Path) -> tuple[str, str]:
     if file.suffix.lower() == ".tsv":
         return "\t", "."
     with file.open("rb") as opened:
-        header, *lines = opened.read(_FIRST_BYTES).decode(errors="replace").split("\n")
+        begin = opened.read(_FIRST_BYTES)
+    header, _, rows = begin.decode(errors="replace").partition("\n")
     if "," in header or ";" not in header:
         return ",", "."
-    rows = "\n".join(lines[:-1])
-    return ";", "," if re.search(r"\d,\d", rows) and not re.search(r"\d\.\d", rows) else "."
+    if len(begin) == _FIRST_BYTES:
+        rows = rows.rpartition("\n")[0]  # the last one may be cut
+    return ";", "," if _WITH_COMMA.search(rows) and not _WITH_POINT.search(rows) else "."
 
 
 @cache
