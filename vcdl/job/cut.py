@@ -22,8 +22,8 @@ _SHARD_SAMPLES = 32
 """Samples that a shard should have on few slots: four batches of 8."""
 _TINY_SHARD_SAMPLES = 64
 """Samples that a shard should have at least where there are no more shards than slots of a small fleet."""
-_ROUNDS = 16
-"""Rounds of uploads that each such shard's slot should have for each of them."""
+_SHARD_EPOCHS = 32
+"""Epochs for which there is one such shard more: each is trained on a slot of its own, with fewer steps in a row."""
 _STEPS = 4
 """Batches that a shard should have on few slots: on several, few steps in a row cost more than small batches
 (docs/decisions/111).
@@ -68,7 +68,7 @@ def _few_shards(samples: int, epochs: int, data: DataSettings) -> int:
     if not _is_tiny(samples):
         return min(data.shards, samples // _SHARD_SAMPLES)
     fewest = 2 if data.split == "dirichlet" else 1
-    return min(max(fewest, min(samples // _TINY_SHARD_SAMPLES, epochs // _ROUNDS)), max(1, samples // 2))
+    return min(max(fewest, min(samples // _TINY_SHARD_SAMPLES, 1 + epochs // _SHARD_EPOCHS)), max(1, samples // 2))
 
 
 def _batch_size(shard_samples: int, steps: int, usual: int) -> int:
