@@ -40,17 +40,19 @@ def test_a_run_that_needs_more_memory_than_is_free_is_noted(
 
 def test_rounds_of_uploads_are_told_with_what_they_cost_and_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
     """1 150 images in 4 shards, ten epochs."""
-    assert check(DIGITS, ["grid.workers=2"]) is ExitCode.OK
+    assert check(DIGITS, ["grid.workers=2", "training.batch_size=16"]) is ExitCode.OK
     shown = capsys.readouterr().out
     assert "pace   2 at a time: 4 shards, 20 rounds of uploads, 1 version late; small problems lost 0.4 points" in shown
     assert (
         "pace   4 at a time: 4 shards, 10 rounds of uploads, 3 versions late; small problems lost 1.2 points" in shown
     )
-    assert "9 of 10 at most 3.5; data > shards: 80 would cure it" in shown
-    assert check(DIGITS, ["grid.workers=1", "data.shards=80"]) is ExitCode.OK
+    assert "9 of 10 at most 3.5; data > shards: 71 and stop > epochs: 12 would cure it" in shown
+    assert (
+        check(DIGITS, ["grid.workers=1", "training.batch_size=16", "data.shards=71", "stop.epochs=12"]) is ExitCode.OK
+    )
     shown = capsys.readouterr().out
-    assert "pace   1 at a time: 80 shards, 800 rounds of uploads; that is serial training" in shown
-    assert "pace   10 at a time: 80 shards, 80 rounds" in shown
+    assert "pace   1 at a time: 71 shards, 852 rounds of uploads; that is serial training" in shown
+    assert "pace   10 at a time: 71 shards, 85 rounds" in shown
     assert "would cure it" not in shown, "it is cured"
 
 

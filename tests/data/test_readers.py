@@ -120,6 +120,7 @@ def test_rows_are_skipped_where_an_earlier_one_was_dropped(tmp_path: Path) -> No
         ("{" + SAID.replace("blue, red", "blue, green") + "}", "column colour holds 'red', which data > from > categ"),
         ("{" + SAID + ", columns: [length, kind]}", "kind is the label, and is in data > from > columns"),
         ("{path: flowers.csv, label: length, columns: [count], missing: {count: 0}}", "labels that are not whole"),
+        ("{path: flowers.csv, label: count, columns: [length]}", "missing: {count: …} (drop, as it is the label)"),
         ("{path: flowers.csv, lable: kind}", "did you mean label?"),
         ("missing.csv", "there is no "),
         ("{label: kind}", "data > from > path: is missing"),
@@ -495,6 +496,10 @@ def test_pictures_of_a_table(tmp_path: Path) -> None:
     (tmp_path / "all" / "t.csv").write_text("name,kind\ncat/00.png,a\ndog/01.png,b\ncat/02.png,a\ndog/03.png,b\n")
     data = loaded(tmp_path, "from: {path: all, as: images, table: t.csv, columns: [name, kind]}, validation: 2")
     assert whole(data.x_train)[:, 0, 0, 1].tolist() == [0, 1, 2, 3]
+    (tmp_path / "all" / "t.csv").write_text("name,kind\ncat/00.png,a\ndog/01.png,?\ncat/02.png,a\ndog/03.png,?\n")
+    data = loaded(tmp_path, "from: {path: all, as: images, table: t.csv, columns: [name, kind]}, validation: 2")
+    assert data.classes is not None
+    assert data.classes.names == ("?", "a"), "a class may be called so"
 
 
 def test_wrong_pictures_are_named(tmp_path: Path) -> None:

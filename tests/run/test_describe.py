@@ -86,6 +86,19 @@ def test_an_npz_is_described_from_its_headers_and_labels(tmp_path: Path) -> None
     assert (table.shards.samples, table.shards.smallest, table.shards.largest) == (100, 10, 10)
 
 
+def test_a_table_s_workunits_hold_a_scale_for_each_column(tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", x_train=np.eye(300, dtype=np.float32), y_train=np.arange(300) % 2)
+
+    def described(normalise: str) -> int | None:
+        data = {"npz": tmp_path / "d.npz", "normalise": normalise}
+        (workunit, *_) = describe_job(job(model={"builtin": "mlp"}, data=data)).downloads
+        assert workunit.name == "workunit.json"
+        return workunit.size_bytes
+
+    assert described("auto") == described("standardise")
+    assert described("auto") != described("scale")
+
+
 def test_a_description_is_json_for_programs() -> None:
     described = describe_job(job())
     document = json.loads(described.to_json())

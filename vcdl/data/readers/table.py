@@ -232,8 +232,9 @@ class _Columns:
                 known = pa.compute.and_(known, pa.compute.invert(pa.compute.fill_null(pa.compute.is_nan(values), True)))
             if known.false_count and column not in self._filled:
                 if not self._reader.drops(column):
-                    what = "its median, say" if column not in self._listed else "one of its categories"
-                    what = "drop" if column in self._label else what
+                    what = "one of its categories" if column in self._listed else "its median, say"
+                    if column in self._label:
+                        what = "drop, as it is the label"
                     raise DataError(
                         f"{self._name}: column {column} has missing values: say what stands for them, "
                         f"data > from > missing: {{{column}: …}} ({what}), or missing: drop"
