@@ -98,13 +98,24 @@ class ServedRun:
         return self.run.prepared
 
     def bring(
-        self, number: int, weights: Vector, base_version: int = 0, attempt: int = 0, began_with: int | None = None
+        self,
+        number: int,
+        weights: Vector,
+        base_version: int = 0,
+        attempt: int = 0,
+        began_with: int | None = None,
+        part: float = 1.0,
     ) -> str:
-        """The upload of the subtask `number`; returns its workunit. `began_with`: newer weights than the base's."""
+        """The upload of the subtask `number`, or a part of it; returns its workunit.
+
+        `began_with`: newer weights than the base's.
+        """
         epoch, shard = number // SHARDS + 1, number % SHARDS
         unit = Workunit(self.run.name, epoch, shard, attempt, base_version, seed=1, training=self.run.training)
         base = base_version if began_with is None else began_with
-        header = header_of(unit.name, self.prepared.layout.fingerprint, base_version=base, samples=100)
+        header = header_of(
+            unit.name, self.prepared.layout.fingerprint, base_version=base, samples=int(100 * part), fraction=part
+        )
         write_weights(self.folder.uploads / f"{unit.name}.h5", weights, header.to_json())
         return unit.name
 

@@ -19,6 +19,8 @@ moments           C, every moment of the optimizer s  the optimizer's shared sta
 free_rider        B                                   as downloaded
 free_rider_noise  B + s·L/√n · N(0, 1)                as downloaded, with noise in place of a step
 part_trained      C                                   trained on the part s of its shard, as if on all (the same)
+little_trained    C                                   trained on the part s of its subtask, and says so (hostile_run)
+other_backend     B + s·(C − B)                       trained on wrong labels, by another backend, as it says (the same)
 replay            the client's first C                an old upload under the header of a new one
 decoy             B − s·L·u, largest variable far     each against H, but for the largest: far along its own step
 garbage           random bytes                        no weights file
@@ -77,7 +79,7 @@ class HostileClients:
     def upload(self, hostile: Hostile, name: WorkunitName, base: Vector, trained: Vector) -> Vector:
         """The upload of a hostile client that trained from `base` to `trained`; all have shape (n,)."""
         match hostile.attack:
-            case "part_trained":
+            case "part_trained" | "little_trained":
                 return trained
             case "free_rider":
                 return base.copy()
@@ -120,7 +122,7 @@ class HostileClients:
                 return -scale * own
             case "decoy":
                 return self._decoy(hostile.scale, own, last)
-            case "scaled" | "label_flip" | "targeted" | "backdoor":
+            case "scaled" | "label_flip" | "targeted" | "backdoor" | "other_backend":
                 return scale * own
             case "alie":
                 return _mean(last) - scale * _spread(last)

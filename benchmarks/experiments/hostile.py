@@ -31,17 +31,21 @@ ATTACKS = {
     "free_rider_noise": ("free_rider_noise",),
     "short_step": ("scaled, scale: 0.03",),
     "part_trained": ("part_trained",),
+    "little_trained": ("little_trained",),
+    "other_backend": ("other_backend",),
     "replay": ("replay",),
     "garbage": ("garbage",),
+    "renamed_garbage": ("garbage, renamed_every: 1",),
     "renamed_flip": ("sign_flip, renamed_every: 3",),
     "renamed_labels": ("label_flip, renamed_every: 3",),
     "sleeper_flip": ("sign_flip, from_part: 0.6",),
     "sleeper_labels": ("label_flip, from_part: 0.6",),
+    "late_sleeper_labels": ("label_flip, from_part: 0.9",),
     "third_attempts": ("scaled", "sign_flip, scale: 3, from_attempt: 2"),
 }
 """Each as entries of `hostile`, with their scales unless those are the usual ones; clients take them in turns."""
 _CLIENTS = (2, 7, 4, 9)
-HOSTS, SPEEDS = (1, 2, 3, 4), (1, 2, 6, 12)
+HOSTS, SPEEDS = (1, 2, 3, 4), (1, 2, 6, 12, 30, 50)
 _TELLING = {
     (HONEST, 1, 12),
     ("garbage", 1, 12),
@@ -59,6 +63,12 @@ _TELLING = {
     ("sleeper_labels", 3, 6),
     ("short_step", 3, 6),
     ("part_trained", 3, 6),
+    ("little_trained", 3, 6),
+    ("little_trained", 3, 30),
+    ("renamed_garbage", 1, 50),
+    ("renamed_garbage", 3, 6),
+    ("other_backend", 3, 6),
+    ("late_sleeper_labels", 3, 6),
     ("moments_huge", 3, 1),
     ("moments_zero", 3, 6),
     ("third_attempts", 4, 1),

@@ -34,6 +34,8 @@ Attack = Literal[
     "decoy",
     "targeted",
     "part_trained",
+    "little_trained",
+    "other_backend",
     "none",
 ]
 
@@ -48,6 +50,7 @@ SCALES: Mapping[Any, float] = MappingProxyType(
         "moments": 1e15,
         "decoy": 1.45,
         "part_trained": 0.05,
+        "little_trained": 0.03,
     }
 )
 """The scale of each attack that names none; 1 for the others."""

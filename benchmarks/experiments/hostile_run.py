@@ -74,6 +74,8 @@ class HostileWork(TrainedWork):
         hostile = self._attacker(client, staged.workunit.name)
         if hostile is not None:
             staged = replace(staged, shard=self._poisoned_data.shard(hostile, staged.shard))
+            if hostile.attack == "little_trained":
+                staged = replace(staged, samples=max(1, int(hostile.scale * self._all_samples(staged))))
         super()._order(staged, client, due_s)
 
     def _attacker(self, client: int, workunit: str) -> Hostile | None:
@@ -96,6 +98,8 @@ class HostileWork(TrainedWork):
             else:
                 if hostile.attack == "part_trained":
                     self._up.change_header(path, partial(_with_samples, self._all_samples(staged)))
+                if hostile.attack == "other_backend":
+                    self._up.change_header(path, _of_another_backend)
                 base, weights = self._weights(staged, path)
                 weights = self._hostile_clients.upload(hostile, name, base, weights)
                 self._up.write_upload(path, weights, base, self._up.read_header(path))
@@ -134,3 +138,7 @@ def is_of(host: str, clients: Collection[int]) -> bool:
 
 def _with_samples(samples: int, header: str) -> str:
     return replace(UpdateHeader.from_json(header), samples=samples).to_json()
+
+
+def _of_another_backend(header: str) -> str:
+    return replace(UpdateHeader.from_json(header), backend="jax").to_json()

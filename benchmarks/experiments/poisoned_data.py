@@ -42,7 +42,7 @@ class PoisonedData:
 
         Raises RunFolderError, DataError, FileUnavailable.
         """
-        if hostile.attack not in ("label_flip", "targeted", "backdoor", "part_trained"):
+        if hostile.attack not in ("label_flip", "targeted", "backdoor", "part_trained", "other_backend"):
             return honest
         path = self._folder / f"{hostile.attack}_{hostile.scale:g}_{honest.name}"
         if not path.exists():

@@ -169,9 +169,15 @@ def garments(rng: np.random.Generator, count: int) -> _Samples:
     return np.asarray(part.x)[chosen], part.y[chosen]
 
 
+def dropped(rng: np.random.Generator, count: int) -> _Samples:
+    """The texts of `topics`, for a model with dropout."""
+    return topics(rng, count)
+
+
 FORMULAS: Mapping[str, Callable[[np.random.Generator, int], _Samples]] = {
     "gratings": gratings,
     "topics": topics,
+    "dropped": dropped,
     "table": table,
     "waves": waves,
     "phrases": phrases,

@@ -72,6 +72,18 @@ def words(input_shape: tuple[int, ...], outputs: int) -> Any:
     return _model(inputs, x, outputs, "words")
 
 
+def dropped_words(input_shape: tuple[int, ...], outputs: int) -> Any:
+    """The mean of a text's word vectors, dropout and a dense layer."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(input_shape, name="input")
+    x = layers.Embedding(200, 16, name="embedding")(inputs)
+    x = layers.Dropout(0.2, name="dropout")(layers.GlobalAveragePooling1D(name="mean")(x))
+    x = layers.Dense(32, activation="relu", name="dense")(x)
+    return _model(inputs, x, outputs, "dropped_words")
+
+
 def dense(input_shape: tuple[int, ...], outputs: int) -> Any:
     """Two dense layers for tables."""
     import keras

@@ -1,4 +1,4 @@
-"""Seven small problems of different kinds, each learnt in seconds: what is promised of all jobs is tried on these."""
+"""Eight small problems of different kinds, each learnt in seconds: what is promised of all jobs is tried on these."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +101,7 @@ PROBLEMS = (
     Problem("gratings", "images of stripes, with batch normalisation", "normalised_cnn", has_statistics=True),
     Problem("digits", "images of digits; non-iid shards", "plain_cnn", concentration=0.5, rate=0.01),
     Problem("topics", "texts; non-iid shards", "words", normalise="none", concentration=0.5),
+    Problem("dropped", "texts, by a model with dropout", "dropped_words", normalise="none", concentration=0.5),
     Problem("table", "tables of numbers of different size", "dense", normalise="standardise"),
     Problem("waves", "time series", "series", normalise="standardise"),
     Problem(

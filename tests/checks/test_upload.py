@@ -327,6 +327,7 @@ def test_every_refusal_has_been_seen_here() -> None:
         Refusal.AGAINST_OTHERS,
         Refusal.QUARANTINED,  # tests/loop/test_host_trust.py
         Refusal.NO_ROOM,
+        Refusal.UNFINISHED,
         Refusal.NO_FILE,  # tests/boinc/daemons/test_daemons.py
         Refusal.NEGATIVE_MOMENTS,  # tests/codecs/test_hostile_files.py
     }

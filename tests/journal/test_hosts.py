@@ -17,7 +17,8 @@ from vcdl.journal.events import (
     UploadVerified,
     WorkunitSent,
 )
-from vcdl.journal.hosts import HostHistory, HostState
+from vcdl.journal.host_record import HostState
+from vcdl.journal.hosts import HostHistory
 
 HONEST = [f"h{number}" for number in range(8)]
 
@@ -171,11 +172,44 @@ def test_a_host_is_convicted_once_the_server_has_agreed_with_another(fleet: Flee
     (convicted,) = fleet.history.to_convict
     assert (convicted.host, convicted.versions) == ("liar", (9, 18))
     fleet.follow(convicted)
+    assert not convicted.for_good, "one wrong bit in its memory is enough"
     assert fleet.history.to_convict == []
+    assert fleet.history.state("liar") is HostState.QUARANTINED
+    fleet.work(30)
+    assert not fleet.history.is_out("liar")
+    assert fleet.history.must_be_verified("liar")
+    fleet.bring("liar")
+    fleet.verify("liar", agrees=False)
+    (convicted,) = fleet.history.to_convict
+    assert convicted.for_good
+    assert len(convicted.again) == 1, "what was made again once is not made again twice"
+    fleet.follow(convicted)
     assert fleet.history.state("liar") is HostState.CONVICTED
-    assert fleet.history.is_out("liar")
     fleet.work(100)
     assert fleet.history.is_out("liar"), "for good"
+
+
+def test_a_host_whose_uploads_cannot_be_compared_counts_little_while_most_can_be(fleet: Fleet) -> None:
+    """Liars that named another backend were never found in a model with dropout, and counted in full."""
+    fleet.work(3, "liar")
+    incomparable = UploadVerified(w(1, 0), "liar", 1, 0.0, agrees=True, train_s=0.0, is_comparable=False)
+    fleet.follow(incomparable)
+    assert fleet.history.weight("liar") == 0.05
+    assert not fleet.history.must_be_verified("liar")
+    assert fleet.history.verified == 0
+    for host in HONEST[:4]:
+        fleet.follow(structs.replace(incomparable, host=host))
+    assert fleet.history.weight("liar") > 0.05, "the server is the odd one"
+
+
+def test_a_host_may_bring_a_part_for_each_whole_subtask(fleet: Fleet) -> None:
+    assert not fleet.history.may_bring_part("a")
+    fleet.bring("a", "a")
+    assert fleet.history.may_bring_part("a")
+    fleet.follow(structs.replace(applied(9, 1, 90), host="a", is_part=True))
+    assert fleet.history.may_bring_part("a")
+    fleet.follow(structs.replace(applied(10, 1, 91), host="a", is_part=True))
+    assert not fleet.history.may_bring_part("a")
 
 
 def test_of_a_convicted_host_only_what_came_after_its_last_good_upload_is_taken_back(fleet: Fleet) -> None:

@@ -29,8 +29,10 @@ from vcdl.journal.events import (
     RunStarted,
     StopDecided,
     StopReason,
+    SubtaskTried,
     UpdateApplied,
     UpdateSuperseded,
+    VerificationEnded,
     VersionEvaluated,
     WeightsPublished,
     WorkunitCreated,
@@ -336,9 +338,11 @@ def test_a_reopened_job_gives_its_subtasks_as_many_tries_again() -> None:
     assert actions(ROLLING, events) == [Stop(StopReason.SUBTASK_FAILED)]
 
 
-def of_strangers(*hosts: str, known: Sequence[str] = ()) -> list[Action]:
+def of_strangers(
+    *hosts: str, known: Sequence[str] = (), verifies: bool = False, then: Sequence[Event] = ()
+) -> list[Action]:
     """What follows when these hosts failed one after the other at a subtask, some of whom have brought updates."""
-    plan = replace(ROLLING, shards=99, is_for_strangers=True)
+    plan = replace(ROLLING, shards=99, is_for_strangers=True, verifies=verifies)
     events: list[Event] = []
     for version, host in enumerate(known, start=1):
         workunit = w(1, 90 + version)
@@ -347,20 +351,58 @@ def of_strangers(*hosts: str, known: Sequence[str] = ()) -> list[Action]:
     for attempt, host in enumerate(hosts):
         events += [WorkunitSent(w(1, 0, attempt), host, 1), [failed, refused][attempt % 2](1, 0, attempt)]
         events.append(created(1, 0, attempt + 1))
-    return actions(plan, events, open_wanted=1)
+    return actions(plan, [*events, *then], open_wanted=1)
 
 
 def test_a_job_of_strangers_ends_when_several_hosts_with_a_history_failed_at_a_subtask() -> None:
     assert of_strangers("a", "b", "c", known="abc") == [Stop(StopReason.SUBTASK_FAILED)]
     assert of_strangers(*"aaaaaaaaaa" * 9, known="abc") == []
     assert of_strangers(*"abababab", known="abc") == []
-    assert of_strangers(*"abwxyz", known="abc") == [Stop(StopReason.SUBTASK_FAILED)], "a stranger is a third of a try"
-    assert of_strangers(*"abwx", known="abc") == []
 
 
-def test_a_job_that_nobody_can_train_ends_when_three_times_as_many_hosts_failed_as_have_tries() -> None:
-    assert of_strangers(*"abcdefgh") == []
-    assert of_strangers(*"abcdefghi") == [Stop(StopReason.SUBTASK_FAILED)]
+def test_hosts_without_a_history_never_end_a_job_however_many_fail() -> None:
+    """Names are free: with fifteen of them, a third of a try each, fifteen files of garbage ended a job."""
+    assert of_strangers(*map(str, range(200))) == []
+    assert of_strangers("a", "b", *map(str, range(200)), known="abc") == []
+
+
+def test_where_the_server_trains_again_only_its_own_failure_ends_a_job() -> None:
+    """A host has a history after one honest upload, so those of a few cannot end a job either."""
+    in_vain: dict[str, Any] = {"known": "abcdefgh", "verifies": True}
+    assert of_strangers(*"abcdefgh" * 5, **in_vain) == []
+    assert of_strangers(*"abc", **in_vain, then=[SubtaskTried(w(1, 0, 9003), "", 1.0)]) == []
+    failure = SubtaskTried(w(1, 0, 9003), "the shard is damaged", 1.0)
+    assert of_strangers(*"abc", **in_vain, then=[failure]) == [Stop(StopReason.SUBTASK_FAILED)]
+    late = of_strangers(*"abc", **in_vain, then=[applied(9, 1, 0, 3), failure])
+    assert not any(isinstance(action, Stop) for action in late), "a host was sooner"
+
+
+def test_an_attempt_of_the_servers_own_takes_no_number_from_those_of_hosts() -> None:
+    events = [created(1, 0), failed(1, 0), created(1, 0, 1), created(1, 0, 9001)]
+    assert actions(ROLLING, [*events, failed(1, 0, 1)], 2) == [Create(1, 0, 2, None)]
+    assert actions(ROLLING, [*events, refused(1, 0, 9001)], 1) == []
+    assert actions(ROLLING, [*events, applied(1, 1, 0, 9001), EpochClosed(1, 1), wanted(1, 1)], 1) == [
+        Create(2, 0, 0, None)
+    ]
+
+
+def test_of_a_subtask_of_which_a_part_was_trained_the_rest_is_trained_before_the_job_ends() -> None:
+    part = structs.replace(applied(3, 3, 0, 0, 2), is_part=True)
+    events = [*an_epoch(1), *an_epoch(2), created(3, 0, 0, 2), part, EpochClosed(3, 3), wanted(3, 3), evaluated(3, 3)]
+    assert actions(ROLLING, events, 1) == [Create(3, 0, 10_000, None)]
+    events.append(created(3, 0, 10_000, 3))
+    assert actions(ROLLING, events, 2) == []
+    assert actions(ROLLING, [*events, applied(4, 3, 0, 10_000, 3)], 1) == [Stop(StopReason.EPOCHS)]
+
+
+def test_a_job_whose_uploads_are_verified_ends_once_its_last_ones_were_looked_at() -> None:
+    plan = replace(ROLLING, is_for_strangers=True, verifies=True)
+    events = [*an_epoch(1), *an_epoch(2), *an_epoch(3)]
+    assert actions(plan, events) == []
+    assert actions(plan, [*events, VerificationEnded(2)]) == []
+    assert actions(plan, [*events, VerificationEnded(3)]) == [Stop(StopReason.EPOCHS)]
+    lied = [*events, HostConvicted("liar", w(3, 0, 0, 2), (3,), (w(3, 0, 0, 2),)), VerificationEnded(3)]
+    assert actions(plan, lied) == [Create(3, 0, 10_000, None)]
 
 
 def test_a_fleet_of_fewer_hosts_than_tries_ends_a_job_that_none_of_them_can_train() -> None:

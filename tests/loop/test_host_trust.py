@@ -1,6 +1,7 @@
 """How far an upload counts, by its host's history: what the server folds in, writes down and folds again."""
 
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,10 +36,10 @@ class World:
     def store(self) -> WeightStore:
         return self.server.store
 
-    def bring(self, host: str) -> Event:
+    def bring(self, host: str, *, part: float = 1.0) -> Event:
         """An upload of a host; returns what the journal says of it."""
         self.number += 1
-        workunit = self.run.bring(self.number, noise(self.number, WEIGHTS))
+        workunit = self.run.bring(self.number, noise(self.number, WEIGHTS), part=part)
         self.journal.append(WorkunitSent(workunit, host, 10))
         self.server.run_once()
         return self.journal.read()[-1].event
@@ -119,6 +120,66 @@ def test_a_fast_host_of_which_nothing_was_trained_again_may_bring_little_more_th
     refused = [event for event in events if isinstance(event, UpdateRefused)]
     assert {(event.host, event.refusal) for event in refused} == {("fast", "host_unknown")}
     assert 0.1 < (45 - len(refused)) / (60 + 10 - len(refused)) < 0.35
+
+
+def test_parts_count_only_from_hosts_that_bring_whole_subtasks_and_their_rest_is_made_again(world: World) -> None:
+    """Hosts that trained 3 % of each subtask, and said so, took nearly all of a job: it ended at chance."""
+    world.make_known(rounds=1)
+    for _ in range(3):
+        refused = world.bring("thief", part=0.03)
+        assert isinstance(refused, UpdateRefused)
+        assert (refused.refusal, refused.host) == ("unfinished", "thief")
+    part = world.bring("h0", part=0.5)
+    assert isinstance(part, UpdateApplied)
+    assert part.is_part
+    assert part.trust == pytest.approx(0.999), "it counts, and is no measure for others"
+    assert isinstance(world.bring("h0", part=0.5), UpdateRefused)
+    whole = world.bring("h0")
+    assert isinstance(whole, UpdateApplied)
+    assert not whole.is_part
+    assert isinstance(world.bring("h0", part=0.5), UpdateApplied)
+
+
+def test_of_own_machines_every_part_counts_and_its_rest_is_made_again(tmp_path: Path) -> None:
+    world = World(tmp_path, "own")
+    events = [world.bring("spot", part=part) for part in (0.5, 0.1, 1.0)]
+    assert [isinstance(event, UpdateApplied) and event.is_part for event in events] == [True, True, False]
+    assert [event.trust for event in events if isinstance(event, UpdateApplied)] == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(("held_s", "is_part"), [(1.0, True), (6.0, False)])
+def test_where_subtasks_end_by_time_a_part_counts_once_its_host_has_had_that_time(
+    world: World, held_s: float, is_part: bool
+) -> None:
+    world.make_known(rounds=1)
+    by_time = world.run.job.training.model_copy(update={"target_s": 10.0})
+    run = Run(world.run.folder, world.run.job.model_copy(update={"training": by_time}), world.run.prepared)
+    server = ParameterServer.of(run, world.journal, UploadFolder(run.folder))
+    workunit = world.run.bring(40, noise(40, WEIGHTS), part=0.2)
+    world.journal.append_at([(time.time() - held_s, WorkunitSent(workunit, "h0", 10))])
+    server.run_once()
+    event = world.journal.read()[-1].event
+    assert isinstance(event, UpdateApplied)
+    assert event.is_part is is_part
+
+
+def test_what_the_server_trained_itself_counts_fully_beside_a_hosts_attempt_and_once(world: World) -> None:
+    world.make_known(rounds=1)
+    workunit = world.run.bring(49, noise(49, WEIGHTS), attempt=9_003)
+    folder = world.run.folder
+    folder.own_uploads.mkdir()
+    own = folder.own_upload(workunit)
+    (folder.uploads / own.name).rename(own)
+    content = own.read_bytes()
+    world.server.run_once()
+    applied = world.journal.read()[-1].event
+    assert isinstance(applied, UpdateApplied)
+    assert (applied.workunit, applied.trust, applied.host) == (workunit, 1.0, "")
+    assert not own.exists()
+    own.write_bytes(content)  # another server had taken it, too
+    world.server.run_once()
+    assert world.store.version() == applied.version
+    assert not own.exists()
 
 
 def test_no_attempt_of_a_convicted_host_counts(world: World) -> None:

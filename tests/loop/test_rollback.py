@@ -30,7 +30,8 @@ from vcdl.journal.events import (
     WorkunitCancelled,
     WorkunitSent,
 )
-from vcdl.journal.hosts import HostHistory, HostRecord
+from vcdl.journal.host_record import HostRecord
+from vcdl.journal.hosts import HostHistory
 from vcdl.loop.collapse import Collapse
 from vcdl.loop.coordinator import RollBack, TakeBack
 from vcdl.loop.loop import Loop

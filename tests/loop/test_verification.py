@@ -13,22 +13,30 @@ from tests.trained_run import SHARDS, TrainedRun
 from vcdl.client.trainer import TrainerCache
 from vcdl.codecs.choose import up_encoding
 from vcdl.journal.events import (
+    EpochClosed,
     EvaluationWanted,
     Event,
     HostConvicted,
     RolledBack,
     StopDecided,
+    SubtaskTried,
     UpdateApplied,
     UpdateRefused,
     UploadVerified,
+    VerificationEnded,
     VersionEvaluated,
     WorkunitCreated,
     WorkunitSent,
 )
+from vcdl.journal.host_record import HostRecord
 from vcdl.journal.journal import Journal
+from vcdl.journal.kept_state import kept_hosts
 from vcdl.loop.evaluator import Evaluator
+from vcdl.loop.grid import Staged
 from vcdl.loop.retraining import Retraining
 from vcdl.loop.staging import staged
+from vcdl.run.run import Run
+from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 pytestmark = pytest.mark.keras
@@ -52,6 +60,15 @@ class Impatient(Evaluator):
 
 class Patient(Impatient):
     slice_s = 1000.0
+
+
+def lengthen(run: Run, update: Path, factor: float) -> None:
+    """Make the step of an update so many times as long."""
+    up = up_encoding(run.transport, run.layout)
+    base, (weights, text) = read_weights(run.folder.snapshot(0), run.layout.size)[0], up.read(update)
+    model = run.layout.model.size
+    weights[:model] = base[:model] + np.float32(factor) * (weights - base)[:model]
+    up.write_upload(update, weights, base, text)
 
 
 class World:
@@ -95,12 +112,7 @@ class World:
 
     def lie(self, update: Path, header: UpdateHeader, factor: float) -> None:
         """Make a step so many times as long."""
-        run = self.trained.run
-        up = up_encoding(run.transport, run.layout)
-        base, (weights, text) = self.trained.base, up.read(update)
-        model = run.layout.model.size
-        weights[:model] = base[:model] + np.float32(factor) * (weights - base)[:model]
-        up.write_upload(update, weights, base, text)
+        lengthen(self.trained.run, update, factor)
 
     def settle(self) -> None:
         while self.evaluator.run_once():
@@ -109,6 +121,10 @@ class World:
     def verified(self) -> dict[str, UploadVerified]:
         events = [recorded.event for recorded in self.journal.read()]
         return {event.workunit: event for event in events if isinstance(event, UploadVerified)}
+
+    @property
+    def hosts(self) -> dict[str, HostRecord]:
+        return kept_hosts(self.journal).now().hosts
 
     def convicted(self) -> list[HostConvicted]:
         return [row.event for row in self.journal.read() if isinstance(row.event, HostConvicted)]
@@ -147,7 +163,7 @@ def test_a_step_of_its_own_length_or_way_is_a_lie_and_its_host_is_convicted(
     assert world.convicted() == [], "nobody has shown that this server can train the job as clients do"
     world.apply(*world.honest(1, tmp_path), "honest")
     world.settle()
-    assert world.convicted() == [HostConvicted("liar", lie, (1,), (lie,))]
+    assert world.convicted() == [HostConvicted("liar", lie, (1,), (lie,), for_good=False)]
 
 
 def test_a_liar_that_brings_most_does_not_keep_the_server_from_agreeing_with_another(
@@ -247,9 +263,10 @@ def test_another_backend_is_compared_only_where_the_model_draws_no_random_number
     verification = world.evaluator._verification
     assert verification is not None
     verification._draws = True
-    world.apply(update, header)
+    other = world.apply(update, header)
     world.settle()
-    assert world.verified() == {}
+    assert not world.verified()[other].is_comparable
+    assert world.hosts["a"].is_incomparable
     verification._draws = False
     workunit = world.apply(update, replace(header, workunit=world.trained.workunit(0, epoch=2)))
     world.settle()
@@ -339,3 +356,107 @@ def test_before_any_agreed_the_one_comes_first_that_the_servers_own_step_speaks_
     """What the first uploads have in common says nothing: they may all be lies."""
     cosines = {world.trained.workunit(number): [0.1, 0.4, 0.2][number] for number in range(3)}
     assert drawn(world, uploads="abc", cosines=cosines) == world.trained.workunit(1)
+
+
+# -- a host is suspected of nothing that rounding may do
+
+
+class Sensitive(Patient):
+    """An evaluator of a job that rounding drives apart: its second training of a subtask goes another way."""
+
+    def _retraining(self, folder: object) -> Retraining:
+        usual, run = super()._retraining(folder), Run.open(self._folder)
+
+        class Scattering(Retraining):
+            def update(self, slot_name: str, staged: Staged, samples: int | None = None) -> Path | None:
+                update = super().update(slot_name, staged, samples)
+                if slot_name == "scattered" and update is not None:
+                    lengthen(run, update, 1.1)
+                return update
+
+        return Scattering(usual.folder, usual.trainers, usual.slice_s)
+
+
+@pytest.mark.parametrize(("evaluator", "agrees"), [(Patient, False), (Sensitive, True)])
+def test_a_difference_that_a_second_training_shows_as_well_is_no_lie_also_after_an_exact_one(
+    world: World, tmp_path: Path, evaluator: type[Evaluator], agrees: bool
+) -> None:
+    """A host with the server's own processor agrees to the last bit, which says nothing of other processors."""
+    world.evaluator = evaluator(world.trained.run, world.journal)
+    exact = world.apply(*world.honest(0, tmp_path), "same")
+    world.settle()
+    assert world.verified()[exact].apart == 0.0
+    update, header = world.honest(1, tmp_path)
+    world.lie(update, header, 1.3)
+    other = world.apply(update, header, "other")
+    world.settle()
+    assert world.verified()[other].agrees is agrees
+
+
+# -- before the job ends
+
+
+def test_before_a_job_ends_its_last_uploads_are_looked_at_within_a_bound(world: World, tmp_path: Path) -> None:
+    for shard in range(SHARDS):
+        world.apply(*world.honest(shard, tmp_path))
+        world.settle()
+    assert max(event.up_to for event in world.verified().values()) < SHARDS
+    world.journal.append(*(EpochClosed(n, SHARDS) for n in range(1, world.trained.run.job.stop.epochs + 1)))
+    world.settle()
+    assert max(event.up_to for event in world.verified().values()) == SHARDS
+    ended = [row.event for row in world.journal.read() if isinstance(row.event, VerificationEnded)]
+    assert ended == [VerificationEnded(SHARDS)]
+
+
+# -- what hosts keep failing at
+
+
+@pytest.fixture
+def failing(world: World) -> str:
+    """An open attempt at a subtask at which as many failed as may."""
+    for attempt in range(world.trained.run.job.grid.tries + 1):
+        workunit = world.trained.workunit(0, attempt=attempt)
+        world.journal.append(WorkunitCreated(workunit, 1, 0.5))
+        if attempt < world.trained.run.job.grid.tries:
+            world.journal.append(UpdateRefused(workunit, "unreadable", "", 1, host=f"new-{attempt}"))
+    return workunit
+
+
+def tried(world: World) -> list[SubtaskTried]:
+    return [row.event for row in world.journal.read() if isinstance(row.event, SubtaskTried)]
+
+
+def test_the_server_trains_what_hosts_keep_failing_at(world: World, failing: str) -> None:
+    world.settle()
+    own = str(replace(WorkunitName.parse(failing), attempt=WorkunitName.parse(failing).own_attempt))
+    (event,) = tried(world)
+    assert (event.workunit, event.error) == (own, "")
+    path = world.trained.run.folder.own_upload(own)
+    run = world.trained.run
+    header = UpdateHeader.from_json(up_encoding(run.transport, run.layout).read_header(path))
+    assert (header.workunit, header.samples) == (own, run.prepared.shard_samples[0])
+    world.settle()
+    assert len(tried(world)) == 1, "until it is folded in"
+    path.unlink()
+
+
+def test_a_shard_that_the_server_cannot_train_either_is_told(world: World, failing: str) -> None:
+    shard = world.trained.run.folder.shard(0)
+    content = shard.read_bytes()
+    shard.write_bytes(content[:100])
+    try:
+        world.settle()
+    finally:
+        shard.write_bytes(content)
+    (event,) = tried(world)
+    assert event.error
+    assert not world.trained.run.folder.own_upload(event.workunit).exists()
+
+
+def test_what_a_host_brings_meanwhile_ends_the_servers_own_attempt(world: World, failing: str) -> None:
+    world.evaluator = Impatient(world.trained.run, world.journal)
+    while not world.trained.run.folder.verify.exists():
+        assert world.evaluator.run_once()
+    world.journal.append(structs.replace(applied(failing, 1, 0, 10), host="honest"))
+    world.settle()
+    assert tried(world) == []

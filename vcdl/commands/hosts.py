@@ -22,7 +22,8 @@ from vcdl.errors import ExitCode, GridError
 
 if TYPE_CHECKING:
     from vcdl.boinc.grid.host_report import HostFacts
-    from vcdl.journal.hosts import HostHistory, HostRecord
+    from vcdl.journal.host_record import HostRecord
+    from vcdl.journal.hosts import HostHistory
     from vcdl.run.folder import RunFolder
 
 _EXAMPLES = """\b

@@ -1,6 +1,19 @@
-"""Every reason to refuse an upload."""
+"""Every reason to refuse an upload, with whom it speaks against."""
 
 from enum import StrEnum
+
+
+class Blame(StrEnum):
+    """What a refusal says of the host that brought the upload."""
+
+    FORM = "form"
+    """No honest training ends like this: the host is quarantined at once."""
+    CONTENT = "content"
+    """The upload is well-formed, but others look different; this may be wrong about an honest host once."""
+    HOST = "host"
+    """Nothing of this host counts now, whatever it brings: the refusal says nothing about the upload."""
+    NOBODY = "nobody"
+    """The server, or chance, may be the cause as well."""
 
 
 class Refusal(StrEnum):
@@ -8,42 +21,48 @@ class Refusal(StrEnum):
 
     words: str
     """The fault, for somebody who does not know the name."""
+    blame: Blame
 
-    def __new__(cls, name: str, words: str) -> "Refusal":
+    def __new__(cls, name: str, words: str, blame: Blame) -> "Refusal":
         member = str.__new__(cls, name)
-        member._value_, member.words = name, words
+        member._value_, member.words, member.blame = name, words, blame
         return member
 
-    UNREADABLE = "unreadable", "no whole weights file"
+    UNREADABLE = "unreadable", "no whole weights file", Blame.FORM
     """Cut short, damaged, too large, or not stored plainly."""
-    NO_FILE = "no_file", "no file arrived"
+    NO_FILE = "no_file", "no file arrived", Blame.NOBODY
     """The grid has no file for it: the server lost it, or it was never sent. By itself it says nothing of its host."""
-    BAD_HEADER = "bad_header", "a header that is missing, damaged or out of bounds"
-    WRONG_JOB = "wrong_job", "made for another job"
-    WRONG_WORKUNIT = "wrong_workunit", "made for another workunit"
-    WRONG_BASE = "wrong_base", "trained from other weights than those given, or from ones not kept any more"
-    WRONG_LAYOUT = "wrong_layout", "weights of another model"
-    WRONG_CODEC = "wrong_codec", "encoded in another way than asked for"
-    BAD_COUNTERS = "bad_counters", "impossible samples, time or loss"
+    BAD_HEADER = "bad_header", "a header that is missing, damaged or out of bounds", Blame.FORM
+    WRONG_JOB = "wrong_job", "made for another job", Blame.FORM
+    WRONG_WORKUNIT = "wrong_workunit", "made for another workunit", Blame.FORM
+    WRONG_BASE = (
+        "wrong_base",
+        "trained from other weights than those given, or from ones not kept any more",
+        Blame.NOBODY,
+    )
+    WRONG_LAYOUT = "wrong_layout", "weights of another model", Blame.FORM
+    WRONG_CODEC = "wrong_codec", "encoded in another way than asked for", Blame.FORM
+    BAD_COUNTERS = "bad_counters", "impossible samples, time or loss", Blame.FORM
     """They, or its fraction, do not fit each other and the shard."""
-    NOT_FINITE = "not_finite", "weights that are no finite numbers"
+    NOT_FINITE = "not_finite", "weights that are no finite numbers", Blame.FORM
     """The training diverged, or the client lies."""
-    NEGATIVE_MOMENTS = "negative_moments", "a mean of squares below zero, which no training makes"
-    QUARANTINED = "host_quarantined", "a host that is kept out for a while"
+    NEGATIVE_MOMENTS = "negative_moments", "a mean of squares below zero, which no training makes", Blame.FORM
+    QUARANTINED = "host_quarantined", "a host that is kept out for a while", Blame.HOST
     """The host's uploads were refused, and none counts for a while; or one was not what its training gives."""
-    NO_ROOM = "host_unknown", "a host of which no upload was checked yet, beyond its part"
+    NO_ROOM = "host_unknown", "a host of which no upload was checked yet, beyond its part", Blame.HOST
     """Checked: trained again by the server."""
-    STEP_TOO_LONG = "step_too_long", "far more change of the weights than others bring"
+    UNFINISHED = "unfinished", "a part of a subtask, from a host that may not bring one now", Blame.HOST
+    """Neither the subtask's time nor a stop of the machine explains it (vcdl.loop.host_trust)."""
+    STEP_TOO_LONG = "step_too_long", "far more change of the weights than others bring", Blame.CONTENT
     """The step is far longer than those of recently accepted uploads, at its learning rate."""
-    AGAINST_OTHERS = "against_others", "a change against what others brought meanwhile"
-    NORM_TOO_LARGE = "norm_too_large", "far larger weights than others bring"
+    AGAINST_OTHERS = "against_others", "a change against what others brought meanwhile", Blame.CONTENT
+    NORM_TOO_LARGE = "norm_too_large", "far larger weights than others bring", Blame.FORM
     """The upload is far longer than recently accepted ones."""
 
 
-OF_HOST = frozenset({Refusal.QUARANTINED, Refusal.NO_ROOM})
-"""Refusals of whatever the host brings now: they say nothing about the subtask."""
-OF_CONTENT = frozenset({Refusal.STEP_TOO_LONG, Refusal.AGAINST_OTHERS})
-"""Refusals of a whole and well-formed upload, for what it would do to the weights. Others may be wrong about it."""
+def blame_of(refusal: str) -> Blame:
+    """Return the blame of a refusal by its name in a journal; a name of another version of VCDL blames nobody."""
+    return next((one.blame for one in Refusal if one == refusal), Blame.NOBODY)
 
 
 class Refused(Exception):

@@ -166,6 +166,8 @@ class UpdateApplied(Event, frozen=True, tag="update_applied"):
     """Seconds of its stages as the client tells (vcdl.wire.workunit.STAGES); empty: not told, or not possible."""
     waited_s: float | None = None
     """Seconds from its coming to a server's turn: for validation, for a server, for those folded with it."""
+    is_part: bool = False
+    """The client trained a part of the subtask, and not because its time was up: the subtask is made again."""
     fold_s: float | None = None
     """Seconds that its server worked on it, of several uploads an equal part each; None: not known."""
 
@@ -214,12 +216,29 @@ class UploadVerified(Event, frozen=True, tag="upload_verified"):
     """Whether two honest computers may differ so much."""
     train_s: float
     """Seconds that the server trained."""
+    is_comparable: bool = True
+    """False: the model draws random numbers, and the client's backend draws others than the server's."""
+
+
+class VerificationEnded(Event, frozen=True, tag="verification_ended"):
+    """All epochs are closed, and no upload in `version` is to be trained again before the job may end."""
+
+    keyed_by: ClassVar = "verification_ended", "version"
+    version: Int
+
+
+class SubtaskTried(Event, frozen=True, tag="subtask_tried"):
+    """The server trained a subtask at which hosts kept failing; without an `error` its update waits to be folded in."""
+
+    workunit: str
+    error: str
+    train_s: float
 
 
 class HostConvicted(Event, frozen=True, tag="host_convicted"):
-    """A host brought something else than the result of its subtask: nothing of it counts from now on."""
+    """A host brought something else than the result of its subtask: it is out for a while, the second time for good."""
 
-    keyed_by: ClassVar = "convicted", "host"
+    keyed_by: ClassVar = "convicted", "host", "workunit"
     host: str
     workunit: str
     """The upload that shows it."""
@@ -227,6 +246,7 @@ class HostConvicted(Event, frozen=True, tag="host_convicted"):
     """The versions that its uploads made since the last one that was found good: they are taken back."""
     again: tuple[str, ...] = ()
     """The workunits of all that it brought since then: their subtasks are made again."""
+    for_good: bool = True
 
 
 class EvaluationWanted(Event, frozen=True, tag="evaluation_wanted"):

@@ -27,6 +27,7 @@ from vcdl.journal.events import (
     RunReopened,
     RunStarted,
     StopDecided,
+    SubtaskTried,
     UpdateApplied,
     UpdateRefused,
     UpdateSuperseded,
@@ -173,6 +174,8 @@ class JobHistory:
                 self._apply(event)
             case UpdateRefused() | UpdateSuperseded() | WorkunitFailed() | WorkunitCancelled():
                 self._end(event.workunit)
+            case SubtaskTried() if event.error:
+                self._end(event.workunit)
             case WeightsPublished():
                 self._publish(event.version, time_s)
             case EvaluationWanted():
@@ -305,6 +308,7 @@ class JobHistory:
         if not name.turn:  # what is made again was counted before
             self.applied_by_epoch[name.epoch] += 1
             self._shards.setdefault(name.epoch, set()).add(name.shard)
+        self.again += event.is_part
         if event.loss is not None:
             told = self.train_losses.get(name.epoch, LossSum())
             self.train_losses[name.epoch] = told.plus(event.loss, event.samples)

@@ -7,15 +7,13 @@ than others do, however fast it is, and those that come later have one share tog
 word alone counts no more than a share of the last uploads.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from math import exp, inf, log
 from typing import Self
 
-import msgspec
-
+from vcdl.errors.refusal import Blame, blame_of
 from vcdl.journal.events import (
     HostConvicted,
     Recorded,
@@ -32,11 +30,10 @@ from vcdl.journal.events import (
     WorkunitFailed,
     WorkunitSent,
 )
+from vcdl.journal.host_record import KEPT_OF_ONE, KNOWN_AFTER, Brought, HostRecord, HostState
 
 _SMOOTHING = 0.2
 """Share of the newest upload in a moving average: an average over some ten."""
-_KNOWN_AFTER = 5
-"""Applied uploads after which a host is no longer new, also where none of them was trained again."""
 _FIRST_UPDATES = 10
 """Updates of a job after which a host that gets its first workunit joins late."""
 _NEWCOMERS = 0.1
@@ -51,89 +48,17 @@ _OF_FEW = 1.5
 """The same in a small fleet, in equal parts."""
 LEAST_WEIGHT = 0.05
 """The least that an upload counts by its host alone; one that counts less was strange by itself."""
-_NO_MEASURE = 0.999
+NO_MEASURE = 0.999
 """The weight of an upload of a host that has its share of the measures, and is believed."""
-_FORM = """
-    bad_counters bad_header negative_moments norm_too_large not_finite unreadable wrong_codec wrong_job wrong_layout
-    wrong_workunit
-"""
-FORM = frozenset(_FORM.split())
-"""Refusals that no honest training ends with: the host is out at once, for a while."""
-CONTENT = frozenset({"against_others", "step_too_long"})
-"""Refusals that may be wrong once about an honest host."""
 _STRIKES = 2.0
 """Strikes at which a host is out for a while: a refusal of form, or two of content soon after each other."""
+_STRIKES_OF = {Blame.FORM: _STRIKES, Blame.CONTENT: 1.0}
 _FORGIVEN = 0.8
 """Share of its strikes that a host keeps after an upload that counts."""
 _QUARANTINE_UPDATES = 200
 """Updates of the job that the first quarantine lasts; each further one lasts twice as long as the last."""
-KEPT_OF_ONE = 1000
-"""Uploads of a host on its word alone that are remembered."""
 _TAKEN_BACK = 0.5
 """The weight from which on an upload of a convicted host is taken back; others have hardly moved anything."""
-
-
-class HostState(StrEnum):
-    """The trust in a host, in a word."""
-
-    NEW = "new"
-    TRUSTED = "trusted"
-    DOUBTFUL = "doubtful"
-    QUARANTINED = "quarantined"
-    CONVICTED = "convicted"
-
-
-class Brought(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An upload that was applied; a job may keep some hundred thousand."""
-
-    host: str
-    workunit: str
-    version: int
-    weight: float
-    """The trust in its host; only one that counted fully was a measure for others."""
-
-
-@dataclass
-class HostRecord:
-    """The history of one host."""
-
-    name: str
-    joined_late: bool = False
-    """Whether it got its first workunit when the job was under way."""
-    sent: int = 0
-    applied: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    """Uploads that were refused, by the refusal's name."""
-    superseded: int = 0
-    lost: int = 0
-    """Workunits that the grid gave up while it had them."""
-    turnaround_s: float | None = None
-    """Seconds from sent to applied, a moving average."""
-    samples: int = 0
-    """Samples that it trained for applied uploads."""
-    staleness: int = 0
-    """Sum over its applied uploads."""
-    heard_of_s: float = 0.0
-    """Unix time of its last event."""
-    pace: float | None = None
-    """Logarithm of the seconds of training that a sample takes, a moving average; None: not known."""
-    verified: int = 0
-    """Uploads that the server has trained again and found good."""
-    vouched: int = 0
-    """The version up to which its uploads are believed for that."""
-    on_its_word: deque[Brought] = field(default_factory=lambda: deque(maxlen=KEPT_OF_ONE))
-    """Its later uploads."""
-    convicted: str = ""
-    """The workunit whose upload is not what its training gives; empty: there is none."""
-    strikes: float = 0.0
-    quarantines: int = 0
-    quarantined_until: int = 0
-    """The number of the job's updates at which it is tried again."""
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it counts by itself, and not among the newcomers."""
-        return not self.joined_late or self.verified > 0 or self.applied >= _KNOWN_AFTER
 
 
 @dataclass
@@ -199,8 +124,7 @@ class HostHistory:
             case UploadVerified():
                 self._verify(event)
             case HostConvicted():
-                self._host(event.host).convicted = event.workunit
-                self.disputed.pop(event.host, None)
+                self._convict(self._host(event.host), event)
             case RolledBack(dropped=dropped) if event.host:  # they are made again
                 for host in self.hosts.values():
                     kept = [one for one in host.on_its_word if one.version not in dropped]
@@ -228,11 +152,13 @@ class HostHistory:
         """The weight of an upload of this host, from 0 to 1. One that counts fully is also a measure for others."""
         if self.is_out(host):
             return 0.0
+        if self._may_be_anything(host):
+            return LEAST_WEIGHT
         of_it, share = self._of(host), self._share
         on_its_word = sum(one.weight for one in of_it if one.version > self.hosts[one.host].vouched)
         measures = sum(one.weight >= 1.0 for one in of_it)
         is_measure = measures < share * max(len(self._lately), _LATELY / 4)
-        return min(1.0 if is_measure else _NO_MEASURE, max(LEAST_WEIGHT, share * _LATELY - on_its_word))
+        return min(1.0 if is_measure else NO_MEASURE, max(LEAST_WEIGHT, share * _LATELY - on_its_word))
 
     def has_room(self, host: str) -> bool:
         """Whether a host may bring an upload now: no more than its part until the server has trained one again."""
@@ -242,6 +168,20 @@ class HostHistory:
         if not record.is_known:
             return len(self._of(host)) < max(_FIRST_UPLOADS, _NEWCOMERS * len(self._lately))
         return record.applied < max(_FIRST_UPLOADS, 1 + _FASTER * self.updates / len(self._there | {host}))
+
+    def may_bring_part(self, host: str) -> bool:
+        """Return whether a part of a subtask counts for this host: no more often than a whole one.
+
+        Nobody can prove that a machine was stopped. But one that trains whole subtasks between its stops is no way to
+        take many subtasks and train next to nothing, which left a job at chance (docs/trust.md).
+        """
+        record = self.hosts.get(host)
+        return record is not None and 2 * record.parts < record.applied
+
+    def held_s(self, workunit: str, host: str, now_s: float) -> float | None:
+        """Return for how long a host has had a workunit, or None where the journal does not say."""
+        sent_s = self._senders.get(workunit, {}).get(host)
+        return None if sent_s is None else now_s - sent_s
 
     @property
     def _there(self) -> set[str]:
@@ -266,12 +206,14 @@ class HostHistory:
     def must_be_verified(self, host: str) -> bool:
         """Whether the next upload of a host is to be trained again, whatever the draw says."""
         record = self.hosts[host]
-        return not record.convicted and host not in self.disputed and (not record.verified or record.strikes >= 1)
+        if record.convicted or record.is_incomparable or host in self.disputed:
+            return False
+        return not record.verified or record.strikes >= 1
 
     @property
     def sleepers(self) -> int:
-        """The hosts that were convicted after an honest upload: others may have turned as well."""
-        return sum(bool(record.convicted) and record.verified > 0 for record in self.hosts.values())
+        """The hosts that lied after an honest upload: others may have turned as well."""
+        return sum(record.suspected > 0 and record.verified > 0 for record in self.hosts.values())
 
     @property
     def to_convict(self) -> list[HostConvicted]:
@@ -282,7 +224,8 @@ class HostHistory:
 
     def _conviction(self, host: HostRecord, workunit: str) -> HostConvicted:
         versions = tuple(one.version for one in host.on_its_word if one.weight >= _TAKEN_BACK)
-        return HostConvicted(host.name, workunit, versions, tuple(one.workunit for one in host.on_its_word))
+        again = tuple(one.workunit for one in host.on_its_word if not one.is_part)
+        return HostConvicted(host.name, workunit, versions, again, for_good=host.suspected > 0)
 
     @property
     def _share(self) -> float:
@@ -299,7 +242,7 @@ class HostHistory:
     def usual_train_s(self, host: str, samples: int) -> float | None:
         """Seconds that so many samples used to take a host; None for one that is new."""
         record = self.hosts.get(host)
-        if record is None or record.pace is None or record.applied < _KNOWN_AFTER:
+        if record is None or record.pace is None or record.applied < KNOWN_AFTER:
             return None
         return samples * exp(record.pace)
 
@@ -317,7 +260,7 @@ class HostHistory:
             return HostState.QUARANTINED
         if record.strikes >= 1:
             return HostState.DOUBTFUL
-        return HostState.TRUSTED if record.verified or record.applied >= _KNOWN_AFTER else HostState.NEW
+        return HostState.TRUSTED if record.verified or record.applied >= KNOWN_AFTER else HostState.NEW
 
     # -- following
 
@@ -334,11 +277,12 @@ class HostHistory:
             return
         host = self._host(name)
         host.applied += 1
+        host.parts += event.is_part
         host.samples += event.samples
         host.staleness += event.staleness
         host.heard_of_s = time_s
         host.strikes *= _FORGIVEN
-        brought = Brought(name, event.workunit, event.version, event.trust)
+        brought = Brought(name, event.workunit, event.version, event.trust, event.is_part)
         host.on_its_word.append(brought)
         self._lately.append(brought)
         sample_s = event.train_s / event.samples if event.train_s is not None and event.samples > 0 else 0.0
@@ -359,14 +303,38 @@ class HostHistory:
         if name:
             self._host(name).refused[refusal] += 1
             self._host(name).heard_of_s = time_s
-            self._strike(self._host(name), _STRIKES if refusal in FORM else float(refusal in CONTENT))
+            self._strike(self._host(name), _STRIKES_OF.get(blame_of(refusal), 0.0))
+
+    def _convict(self, host: HostRecord, event: HostConvicted) -> None:
+        """Take a host out: for a while, as one wrong bit in its memory is enough, and the second time for good."""
+        host.suspected += 1
+        self.disputed.pop(host.name, None)
+        host.on_its_word.clear()  # all of it is made again, once
+        if event.for_good:
+            host.convicted = event.workunit
+        else:
+            self._quarantine(host)
+
+    def _may_be_anything(self, host: str) -> bool:
+        """Return whether nobody can compare what a host brings, while most hosts' uploads can be compared.
+
+        Where most cannot, the server's backend is the odd one, and a job that believed nobody would stand still.
+        """
+        record = self.hosts.get(host)
+        if record is None or not record.is_incomparable:
+            return False
+        there = self._there
+        return 2 * sum(self.hosts[one].is_incomparable for one in there if one in self.hosts) <= len(there)
 
     def _strike(self, host: HostRecord, strikes: float) -> None:
         host.strikes += strikes
         if strikes and host.strikes >= _STRIKES and self._may_quarantine(host):
-            host.strikes = _STRIKES / 2
-            host.quarantines += 1
-            host.quarantined_until = self.updates + _QUARANTINE_UPDATES * 2 ** min(host.quarantines - 1, 20)
+            self._quarantine(host)
+
+    def _quarantine(self, host: HostRecord) -> None:
+        host.strikes = _STRIKES / 2
+        host.quarantines += 1
+        host.quarantined_until = self.updates + _QUARANTINE_UPDATES * 2 ** min(host.quarantines - 1, 20)
 
     def _may_quarantine(self, host: HostRecord) -> bool:
         """Whether most hosts that are there will still be believed: a job without them would stand still."""
@@ -378,6 +346,9 @@ class HostHistory:
 
     def _verify(self, event: UploadVerified) -> None:
         host = self._host(event.host)
+        if not event.is_comparable:
+            host.is_incomparable = True
+            return
         self.verified += 1
         self.verified_s += event.train_s
         self.verified_drawn += not self.must_be_verified(event.host)

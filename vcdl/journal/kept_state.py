@@ -15,13 +15,14 @@ from typing import Generic, Protocol, Self, TypeVar
 from vcdl.files.version import __version__
 from vcdl.journal.events import Recorded
 from vcdl.journal.history import JobHistory
-from vcdl.journal.hosts import KEPT_OF_ONE, HostHistory
+from vcdl.journal.host_record import KEPT_OF_ONE
+from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.packing import pack, unpack
 from vcdl.journal.reader_state import keep_beside, kept_beside
 
 _PACKAGE = Path(__file__).parents[1]
-_FOLDING = ("journal", "wire/workunit.py")
+_FOLDING = ("journal", "wire/workunit.py", "errors/refusal.py")
 """The code that a state of this package follows from."""
 _EVENTS = 10_000
 """Events after which a state is kept again: folding as many takes a tenth of a second."""

@@ -6,13 +6,14 @@ journal row is written from the store's record.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from msgspec import structs
 
 from vcdl.checks.claims import LOSSES_KEPT, ClaimCheck, believed_times_s, believed_train_s
-from vcdl.errors.refusal import OF_CONTENT, Refused
+from vcdl.errors.refusal import Blame, Refused
 from vcdl.journal.events import (
     Event,
     Recorded,
@@ -38,6 +39,9 @@ from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 _DOUBTED = 0.02
 """The factor on what a doubted upload counts; so it counts less than any other."""
+_HELD = 0.5
+"""Part of a subtask's time for which a host must have had it. Less than all of it, as the grid tells some seconds late
+when it was sent; a host that lies about its time then has twice an equal part at most."""
 _FOLDED_AT_ONCE = 8
 """Uploads folded between one read and one write of the shared weights."""
 
@@ -71,6 +75,8 @@ class _Waiting:
     """Seconds that this server worked on it."""
     ended_s: float = 0.0
     """The time at which that ended."""
+    is_part: bool = False
+    """Whether its client trained a part of the subtask, and had time for the rest."""
     is_doubted: bool = False
     """Whether it was found strange, and counts for little instead of being refused again."""
     streamed: StreamedUpload | None = field(default=None, repr=False)
@@ -107,7 +113,7 @@ class Assimilator:
         Raises StoreUnavailable, FileUnavailable, StoreLost, StoreError, JournalError. Nothing is lost or done twice:
         call again when the cause is mended.
         """
-        outcomes = self._results.claim()
+        outcomes = [*self._results.claim(), *self._own_uploads()]
         if outcomes:
             self._hosts.catch_up()
         for lost in [outcome for outcome in outcomes if isinstance(outcome, GaveUp)]:
@@ -119,6 +125,12 @@ class Assimilator:
             self._fold([waiting for upload in batch if (waiting := self._looked_at(upload)) is not None])
         return len(outcomes)
 
+    def _own_uploads(self) -> Iterable[Uploaded]:
+        """Updates that the server trained itself. Two servers may take the same one: its subtask counts once."""
+        for path in self._run.folder.own_uploads.glob("[!.]*.h5"):
+            with suppress(FileNotFoundError):  # another server has just folded it in
+                yield Uploaded(path.stem, path, path.stat().st_size)
+
     def _looked_at(self, upload: Uploaded) -> _Waiting | None:
         """An upload with all that is known of it before its weights are read; None: its header is refused."""
         try:
@@ -126,14 +138,17 @@ class Assimilator:
         except Refused as refused:
             self._refuse(upload, refused)
             return None
-        named = self._hosts.named(upload)
+        name, named = WorkunitName.parse(upload.workunit), self._hosts.named(upload)
         created = self._journal.find(WorkunitCreated.key_of(upload.workunit))
+        is_part, is_own = self._is_part(named, header), upload.path.parent == self._run.folder.own_uploads
         return _Waiting(
             uploaded=named,
-            name=replace(WorkunitName.parse(upload.workunit), base_version=header.base_version),
+            name=replace(name, base_version=header.base_version),
             header=header,
-            trust=self._hosts.trust(named.host),
-            unfit=self._hosts.refused(named.host),
+            trust=1.0 if is_own else self._hosts.trust(named.host, is_part=is_part),
+            unfit=None if is_own else self._hosts.refused(named.host, is_part=is_part),
+            is_part=is_part,
+            is_doubted=is_own,  # nobody's measures speak against what the server trained itself
             believed=self._believed(header, named.host, created),
             rate=self._rate(created),
         )
@@ -143,6 +158,14 @@ class Assimilator:
         train_s = believed_train_s(header.train_s, age_s, self._hosts.usual_train_s(host, header.samples))
         times_s = believed_times_s(header.times_s, train_s, age_s)
         return _Believed(train_s, times_s, self._claims.loss(header.loss))
+
+    def _is_part(self, upload: Uploaded, header: UpdateHeader) -> bool:
+        """Return whether an upload leaves a part of its subtask untrained without its time being up."""
+        if self._settings.counted(header.fraction) >= 1.0:
+            return False
+        target_s = self._run.job.training.target_s
+        held_s = self._hosts.hosts.state.held_s(upload.workunit, upload.host, self._journal.now_s())
+        return target_s is None or (held_s is not None and held_s < _HELD * target_s)
 
     def _rate(self, created: Recorded | None) -> float:
         """The factor of the peak learning rate that a workunit was made with."""
@@ -206,7 +229,7 @@ class Assimilator:
             why = refused.get(item.uploaded.workunit)
             if why is None:
                 continue
-            is_strange = why.refusal in OF_CONTENT  # what is doubted is looked at no more
+            is_strange = why.refusal.blame is Blame.CONTENT  # what is doubted is looked at no more
             if is_strange and self._hosts.may_be_doubted(item.uploaded.host, item.name.attempt_in_turn):
                 item.is_doubted, item.trust = True, item.trust * _DOUBTED
             else:
@@ -254,6 +277,7 @@ class Assimilator:
     def _conclude(self, workunit: str, *events: Event, version: int | None = None) -> None:
         self._journal.append(*events)
         self._results.done(workunit, version)
+        self._run.folder.own_upload(workunit).unlink(missing_ok=True)
 
 
 def _losses_of(journal: Journal) -> list[float]:
@@ -291,6 +315,7 @@ def _applied(item: _Waiting, record: Applied) -> UpdateApplied:
         host=item.uploaded.host,
         trust=record.trust,
         rate=item.rate,
+        is_part=item.is_part,
         cosine=None if item.streamed is None else item.streamed.cosine,
         reference_cosine=None if item.streamed is None else item.streamed.reference_cosine,
         checksum="" if item.streamed is None else item.streamed.checksum,

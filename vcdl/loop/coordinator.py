@@ -253,13 +253,18 @@ class Coordinator:
             for reason, target in targets.items():
                 if target is not None and history.monitor.reaches(best.mean, target):
                     return reason
-            if len(history.epochs) >= plan.epochs and not self.state.tries.again:
+            if len(history.epochs) >= plan.epochs and not self.state.tries.again and self._is_verified:
                 return StopReason.EPOCHS
             if plan.patience_epochs is not None and len(history.epochs) - best.epoch >= plan.patience_epochs:
                 return StopReason.NO_IMPROVEMENT
         if plan.wall_time_s is not None and history.wall_s_at(now_s) >= plan.wall_time_s:
             return StopReason.WALL_TIME
         return None
+
+    @property
+    def _is_verified(self) -> bool:
+        """Whether the uploads of the last epoch were looked at, too: a liar may have waited for it."""
+        return not self._plan.verifies or self.state.verified >= self.version
 
     def _epochs_to_close(self) -> list[Action]:
         epoch = len(self.history.closed) + 1

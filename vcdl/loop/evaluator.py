@@ -53,7 +53,7 @@ class Evaluator:
         self._verification: Verification | None = None
         if job.verifies:
             hosts, retraining = kept_hosts(journal), self._retraining(folder)
-            self._verification = Verification(run, journal, hosts, retraining, draws=draws)
+            self._verification = Verification(run, journal, self._history, hosts, retraining, draws=draws)
         self._reference: ReferenceUpdate | None = None
         if ReferenceUpdate.is_asked_for(run):
             self._reference = ReferenceUpdate(run, self._history, held_out.taken(sample))

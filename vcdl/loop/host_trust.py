@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from vcdl.errors.refusal import Refusal, Refused
-from vcdl.journal.hosts import HostHistory
+from vcdl.journal.hosts import NO_MEASURE, HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import KeptState
 from vcdl.loop.grid import Uploaded
@@ -42,9 +42,13 @@ class HostTrust:
         """An upload with its host, where only the journal knows it."""
         return upload if upload.host else replace(upload, host=self.hosts.state.sender(upload.workunit))
 
-    def trust(self, host: str) -> float:
-        """The weight of an upload of a host, from 0 to 1; 0 of a host that is out, whose uploads are refused."""
-        return self.hosts.state.weight(host) if self.judges else 1.0
+    def trust(self, host: str, *, is_part: bool = False) -> float:
+        """Return the weight of an upload, from 0 to 1; 0 of a host that is out, whose uploads are refused.
+
+        A part of a subtask is no measure for others: its step is short, and theirs would look strange beside it.
+        """
+        weight = self.hosts.state.weight(host) if self.judges else 1.0
+        return min(weight, NO_MEASURE) if is_part and self.judges else weight
 
     def may_be_doubted(self, host: str, attempt: int) -> bool:
         """Whether an upload that looks strange counts for little instead of being refused: of a host that has proved
@@ -58,10 +62,12 @@ class HostTrust:
         """Seconds that so many samples used to take a host; None: unknown."""
         return self.hosts.state.usual_train_s(host, samples)
 
-    def refused(self, host: str) -> Refused | None:
-        """Why nothing of a host counts now; None: it does."""
+    def refused(self, host: str, *, is_part: bool = False) -> Refused | None:
+        """Return why an upload of a host does not count now; None: it does."""
         history = self.hosts.state
         if not history.is_out(host):
+            if is_part and self.judges and not history.may_bring_part(host):
+                return Refused(Refusal.UNFINISHED, f"{host} must bring a whole subtask before each part of one")
             if self.limits_unknown and not history.has_room(host):
                 return Refused(Refusal.NO_ROOM, f"{host} has brought its part, and none was trained again here yet")
             return None

@@ -3,12 +3,13 @@
 It can be packed (vcdl.journal.packing), so a job is taken up without reading all of its journal again.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Self
 
-from vcdl.errors.refusal import OF_HOST
+from vcdl.errors.refusal import Blame, blame_of
 from vcdl.journal.events import (
     VALIDATION,
     EpochClosed,
@@ -19,8 +20,10 @@ from vcdl.journal.events import (
     RowsRewritten,
     RunReopened,
     StopDecided,
+    SubtaskTried,
     UpdateApplied,
     UpdateRefused,
+    VerificationEnded,
     VersionEvaluated,
     WorkunitCancelled,
     WorkunitCreated,
@@ -42,10 +45,9 @@ class Following:
     needs_bases: bool
     rolls_back: bool
     is_for_strangers: bool = False
+    verifies: bool = False
 
 
-_KNOWN, _UNKNOWN = 1.0, 1 / 3
-"""The part of a try that a host's failure counts: of one that has brought an update, and of another."""
 _AGAIN = 3
 """Multiple of the tries after which a fleet too small for them has failed at a subtask: it would never end otherwise.
 """
@@ -62,12 +64,14 @@ class Tries:
     failed: dict[tuple[int, int], Counter[str]] = field(default_factory=dict)
     """Subtask → its failed tries: those of each host, or of each workunit where hosts are not told apart."""
     again: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Subtask that was applied and is made again, as its update was a lie → the turn."""
+    """Subtask that was applied and is made again, as its update was a lie or a part → the turn."""
     exhausted: bool = False
     """Whether a subtask was tried in vain as often as allowed."""
 
     def created(self, name: WorkunitName) -> None:
-        """An attempt is on its way."""
+        """An attempt is on its way; one of the server's own comes beside those of hosts."""
+        if name.is_own:
+            return
         subtask = name.epoch, name.shard
         self.last[subtask] = name.attempt
         if self.waiting.get(subtask) == name.attempt:
@@ -78,8 +82,8 @@ class Tries:
         for of_subtasks in (self.last, self.waiting, self.failed, self.again):
             of_subtasks.pop((name.epoch, name.shard), None)
 
-    def was_a_lie(self, name: WorkunitName) -> None:
-        """The update of a subtask is not what its training gives: it is made again, as if it had not been tried."""
+    def make_again(self, name: WorkunitName) -> None:
+        """Plan a new turn of a subtask whose update was a lie, or a part of it, as if it had not been tried."""
         subtask = name.epoch, name.shard
         self.last[subtask] = name.attempt
         self.again[subtask], self.waiting[subtask] = name.turn + 1, name.next_turn
@@ -88,21 +92,25 @@ class Tries:
         self,
         name: WorkunitName,
         failed: str | None,
-        counts: Callable[[str], float],
+        counts: Callable[[str], bool],
         are_all: Callable[[Collection[str]], bool],
-        allowed: int,
+        allowed: float,
     ) -> None:
-        """An open attempt at a subtask that is not applied has failed, or was taken back.
+        """Plan the next attempt at a subtask whose open attempt has failed, or was taken back.
 
-        `failed`: who failed at it, None if nobody did. `counts`: what its failure counts as a try. `are_all`: whether
-        there are no other hosts than these.
+        Args:
+            name: The attempt.
+            failed: Who failed at it; None if nobody did.
+            counts: Whether a failure of this host is a try.
+            are_all: Whether there are no other hosts than these.
+            allowed: Tries after which the job ends.
         """
         subtask = name.epoch, name.shard
         if failed is not None:
             self.failed.setdefault(subtask, Counter())[failed] += 1
         tries = self.failed.get(subtask, Counter())
         again = tries.total() - len(tries)
-        if sum(map(counts, tries)) >= allowed - 1e-9 or (again >= _AGAIN * allowed and are_all(tries)):
+        if sum(map(counts, tries)) >= allowed or (again >= _AGAIN * allowed and are_all(tries)):
             self.exhausted = True
         else:
             self.waiting[subtask] = name.attempt + 1
@@ -138,13 +146,17 @@ class JobState:
     """Convicted host → the versions that its uploads made and that are still to be taken back."""
     covered: int = 0
     """The version from which updates may be folded again: the last closed epoch's end, or the last good one but one."""
+    verified: int = -1
+    """The version whose uploads the server has trained again as far as it wants, before the job ends."""
     rewritten: int = 0
     """The version up to which rows were written again: none of these uploads is kept, and no snapshot but this."""
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
         """The state before the first event."""
-        following = Following(plan.tries, plan.validate_every, plan.needs_bases, plan.rolls_back, plan.is_for_strangers)
+        following = Following(
+            plan.tries, plan.validate_every, plan.needs_bases, plan.rolls_back, plan.is_for_strangers, plan.verifies
+        )
         return cls(following, CollapseWatch(plan.shards, plan.monitor))
 
     def follow(self, recorded: Recorded) -> None:
@@ -158,7 +170,7 @@ class JobState:
             case UpdateApplied():
                 self._applied(event)
             case UpdateRefused():
-                is_a_try = event.refusal not in OF_HOST  # with enough such hosts none would be left to try
+                is_a_try = blame_of(event.refusal) is not Blame.HOST  # with enough such hosts none would be left to try
                 self._came_to_nothing(event.workunit, self._who(event.workunit, event.host) if is_a_try else None)
             case WorkunitFailed():
                 self._came_to_nothing(event.workunit, self._who(event.workunit))
@@ -166,9 +178,13 @@ class JobState:
                 self._came_to_nothing(event.workunit)
             case HostConvicted():
                 if self.plan.rolls_back:
-                    self.convicted[event.host] = event.versions
+                    self.convicted[event.host] = (*self.convicted.get(event.host, ()), *event.versions)
                 for workunit in event.again:
-                    self.tries.was_a_lie(WorkunitName.parse(workunit))
+                    self.tries.make_again(WorkunitName.parse(workunit))
+            case SubtaskTried() if event.error and not self._is_done(WorkunitName.parse(event.workunit)):
+                self.tries.exhausted = True
+            case VerificationEnded():
+                self.verified = event.version
             case EpochClosed():
                 self._want_validation(event.version, event.epoch)
             case EvaluationWanted(version, _, split):
@@ -207,6 +223,8 @@ class JobState:
         if self.plan.needs_bases:
             self.bases[event.version] = event.base_version
         self.tries.applied(name)
+        if event.is_part:
+            self.tries.make_again(name)
         if self.plan.is_for_strangers:
             self.known.add(self._who(event.workunit, event.host))
         if event.version >= self.rewritten and is_validated(self.plan.validate_every, event.version):
@@ -216,14 +234,17 @@ class JobState:
         """The host that brought a workunit or failed at it; its own name where no host is known."""
         return host or self.senders.get(workunit, workunit)
 
-    def _counts(self, who: str) -> float:
-        """The part of a try that a failure counts: among strangers little, if nobody has seen the host train."""
-        return _KNOWN if not self.plan.is_for_strangers or who in self.known else _UNKNOWN
+    def _counts(self, who: str) -> bool:
+        """Return whether a failure is a try. Among strangers only a host's that has brought an update: names are free,
+        and fifteen files of garbage under as many of them would end the job.
+        """
+        return not self.plan.is_for_strangers or who in self.known
 
     def _came_to_nothing(self, workunit: str, failed: str | None = None) -> None:
         name = self.history.open.get(workunit)
-        if name is not None and not self._is_done(name):
-            self.tries.came_to_nothing(name, failed, self._counts, self._are_all, self.plan.tries)
+        if name is not None and not name.is_own and not self._is_done(name):
+            allowed = math.inf if self.plan.verifies else self.plan.tries  # the server itself tries what nobody can
+            self.tries.came_to_nothing(name, failed, self._counts, self._are_all, allowed)
 
     def _is_done(self, name: WorkunitName) -> bool:
         """Whether a subtask needs no more attempts."""
@@ -241,7 +262,7 @@ class JobState:
         for workunit in event.overtaken(self.history.open):
             self._came_to_nothing(workunit)
         for workunit in event.again:
-            self.tries.was_a_lie(WorkunitName.parse(workunit))
+            self.tries.make_again(WorkunitName.parse(workunit))
         self.convicted.pop(event.host, None)
         self.covered = min(self.covered, event.to)
         self._want_validation(event.version, 0)

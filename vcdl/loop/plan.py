@@ -50,6 +50,8 @@ class Plan:
     """Whether the job goes back to its last good version when it has collapsed."""
     is_for_strangers: bool = False
     """Whether failed tries are told apart by their hosts."""
+    verifies: bool = False
+    """Whether the server trains subtasks again: those of drawn uploads, and those at which hosts keep failing."""
     publishing: Publishing | None = None
     """The schedule by which the newest weights are offered to clients that begin; None: they start from their base."""
 
@@ -75,6 +77,7 @@ class Plan:
             needs_bases=run.rule.needs_base or job.transport.needs_bases or job.is_for_strangers,
             monitor=job.monitor,
             is_for_strangers=job.is_for_strangers,
+            verifies=job.verifies,
             rolls_back=job.rolls_back and run.folder.kept_uploads.is_dir(),
         )
 

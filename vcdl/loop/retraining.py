@@ -40,8 +40,8 @@ class Retraining:
     trainers: TrainerCache = field(default_factory=TrainerCache)
     slice_s: float = _SLICE_S
 
-    def update(self, slot_name: str, staged: Staged, samples: int) -> Path | None:
-        """The update of a subtask after so many samples; None: its time was up, call again.
+    def update(self, slot_name: str, staged: Staged, samples: int | None = None) -> Path | None:
+        """Return the update of a subtask after so many samples, or all; None: its time was up, call again.
 
         Raises VcdlError for a subtask that cannot be trained, RunFolderError.
         """

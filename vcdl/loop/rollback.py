@@ -53,7 +53,7 @@ def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack
         measured=0.0,
         usual=0.0,
         host=action.host,
-        again=tuple(update.workunit for update in dropped if update.workunit not in lies),
+        again=tuple(one.workunit for one in dropped if not (one.is_part or one.workunit in lies)),
     )
     return _done(event, run, snapshots, journal)
 

@@ -52,6 +52,11 @@ from vcdl.wire.workunit import PLAIN, Transport
 
 _BUFFERS_KEPT = 16
 """An upload and its base, of each that waits."""
+_GROWTH = 0.5
+"""Exponent by which a step is taken to grow with the samples trained, so that parts are judged beside whole subtasks.
+That of a random walk, the least there is: where gradients agree steps grow up to evenly with the samples, so an honest
+part looks shorter than a whole subtask, never longer.
+"""
 
 
 class Judge(Protocol):
@@ -241,7 +246,7 @@ class StreamedUpload(Change):
             return
         facts, state = self._facts, self._state
         self._shortened = self._first_pass.shortened(
-            facts.number, state.table_of(tail), facts.rate, is_measure=facts.trust == 1.0
+            facts.number, state.table_of(tail), facts.rate * self._fraction**_GROWTH, is_measure=facts.trust == 1.0
         )
         if self._judge is not None:
             self._unfit = self._strange_among_others(self._judge)

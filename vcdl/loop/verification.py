@@ -9,7 +9,11 @@ that it cannot foretell, and in turn with it the one whose step went least along
 speaks for all that its host had brought when it was drawn.
 
 The evaluator's process does it while nothing waits to be evaluated. An upload, or weights that it started from, that
-are gone are not trained again. Neither is one of another backend, where the model draws random numbers.
+are gone are not trained again. Neither is one of another backend, where the model draws random numbers: its host counts
+little from then on.
+
+Before a job ends, its last uploads are drawn from as well, within a bound: a liar may have waited for them. Subtasks at
+which hosts keep failing are trained here in turn with drawn uploads (vcdl.loop.trials).
 """
 
 import logging
@@ -35,9 +39,11 @@ from vcdl.journal.events import (
     StopDecided,
     UpdateApplied,
     UploadVerified,
+    VerificationEnded,
     VersionEvaluated,
     WorkunitCreated,
 )
+from vcdl.journal.history import JobHistory
 from vcdl.journal.hosts import LEAST_WEIGHT, HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import KeptState
@@ -45,6 +51,7 @@ from vcdl.journal.monitor import Monitor
 from vcdl.loop.grid import Staged
 from vcdl.loop.retraining import Retraining
 from vcdl.loop.staging import staged
+from vcdl.loop.trials import Trials
 from vcdl.run.run import Run
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
@@ -53,8 +60,6 @@ _BACKLOG = 1000
 _SCATTER = 4.0
 """Longest distance of an honest upload, in that of two trainings here whose rates differ a little."""
 _OTHER_RATE = 1.0001
-_EXACT = 1e-3
-"""Distance of an upload from the server's own training that shows the job to be insensitive to rounding."""
 _FARTHEST = 1e9
 _AFTER_A_SLEEPER = 3
 """Uploads that are drawn besides, for each honest host that turned to lies and each fall of the measure."""
@@ -64,6 +69,10 @@ _FIRST = 3.0
 """Weight of an upload in the draw while none of its host has agreed, until a host turns to lies."""
 _NEWEST = 3
 """Last uploads of a host among which one is drawn: a host that turns to lies brought them last."""
+_AT_THE_END, _TIME_AT_THE_END = 3, 0.1
+"""Uploads that may be drawn before the job ends, at least, and the part of the job's time in which more are: no client
+works meanwhile. Three is what finds a liar among ten hosts that waited for the last tenth of a short job.
+"""
 _log = logging.getLogger(__name__)
 
 
@@ -82,15 +91,30 @@ class Verification:
     """Trains uploads of one run again."""
 
     def __init__(
-        self, run: Run, journal: Journal, hosts: KeptState[HostHistory], retraining: Retraining, *, draws: bool
+        self,
+        run: Run,
+        journal: Journal,
+        history: JobHistory,
+        hosts: KeptState[HostHistory],
+        retraining: Retraining,
+        *,
+        draws: bool,
     ) -> None:
-        """`hosts`: those of the job; what they brought before is not drawn any more. `draws`: whether the model draws
-        random numbers, which are others on another backend.
+        """Begin with what is known of a run.
+
+        Args:
+            run: The run.
+            journal: Its journal.
+            history: The job as the journal tells it; the caller follows it.
+            hosts: The hosts of the job; what they brought before is not drawn any more.
+            retraining: The trainer of drawn uploads.
+            draws: Whether the model draws random numbers, which are others on another backend.
         """
         import keras
 
         self._run = run
         self._journal = journal
+        self._history = history
         self._kept_hosts = hosts
         self._retraining = retraining
         self._draws = draws
@@ -102,6 +126,15 @@ class Verification:
         self._best, self._is_low, self._falls = -math.inf, False, 0
         """The best score so far, whether the last one is far below it, and how often that came about."""
         self._check: _Check | None = None
+        self._trials = Trials(run, history, retraining)
+        self._has_tried = False
+        """Whether a subtask was tried since an upload was drawn."""
+        self._incomparable: list[UploadVerified] = []
+        """Events to tell, of uploads of another backend."""
+        self._closing: tuple[int, float] | None = None
+        """Uploads that were trained again, and the seconds of it, when all epochs were closed."""
+        self._ended = -1
+        """The version for which the end was told."""
         self._up = up_encoding(run.transport, run.layout)
         retraining.clear()
 
@@ -138,6 +171,7 @@ class Verification:
                 self._waiting.clear()
             case _:
                 pass
+        self._trials.follow(event)
         self._kept_hosts.follow(recorded)
 
     def _measured(self, event: VersionEvaluated) -> None:
@@ -152,9 +186,20 @@ class Verification:
         """Train on for a while, and tell what that shows. Raises Unavailable, JournalError."""
         if convicted := self._hosts.to_convict:
             return list(convicted)
+        if self._check is None and self._has_tried and not self._trials.is_busy:
+            self._check = self._drawn()  # in turn: garbage under new names would keep lies from being found
+        if self._check is None:
+            tried = self._trials.next_event()
+            if tried is not None or self._trials.is_busy:
+                self._has_tried = True
+                return [] if tried is None else [tried]
+        self._has_tried = False
         self._check = check = self._check or self._drawn()
+        if self._incomparable:
+            told, self._incomparable = self._incomparable, []
+            return [*told]
         if check is None:
-            return []
+            return self._end_of_verification()
         try:
             verified = self._verified(check)
         except Unavailable:
@@ -174,13 +219,36 @@ class Verification:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an upload is being trained again."""
-        return self._check is not None
+        """Whether something is being trained."""
+        return self._check is not None or self._trials.is_busy
 
     def _end(self, check: _Check) -> None:
         self._waiting.pop(check.update.workunit, None)
         self._retraining.clear()
         self._check = None
+
+    def _end_of_verification(self) -> list[Event]:
+        """Tell once that nothing more is to be drawn, when all epochs are closed."""
+        version = self._history.version
+        if not self._is_closing or version <= self._ended:
+            return []
+        self._ended = version
+        return [VerificationEnded(version)]
+
+    @property
+    def _is_closing(self) -> bool:
+        return len(self._history.closed) >= self._run.job.stop.epochs
+
+    @property
+    def _draws_at_the_end(self) -> bool:
+        """Whether the job still waits for its last uploads to be looked at."""
+        if not self._is_closing:
+            return False
+        hosts = self._hosts
+        self._closing = self._closing or (hosts.verified, hosts.verified_s)
+        verified, verified_s = self._closing
+        is_early = hosts.verified_s - verified_s < _TIME_AT_THE_END * self._history.wall_s
+        return hosts.verified - verified < _AT_THE_END or is_early
 
     def _drawn(self) -> _Check | None:
         """The next upload to train again; None: there is none, or the budget is spent."""
@@ -190,7 +258,9 @@ class Verification:
             except Unavailable:
                 raise
             except (Refused, WeightsFileError, WorkunitError, RunFolderError):
-                del self._waiting[update.workunit]  # its files are gone, or it cannot be compared
+                del self._waiting[update.workunit]  # its files are gone
+            if self._incomparable:
+                return None
         return None
 
     def _next(self) -> UpdateApplied | None:
@@ -206,7 +276,7 @@ class Verification:
             # Nobody is convicted before one agrees; the first uploads may all be lies, and agree with each other.
             return max(urgent, key=lambda one: one.reference_cosine or 0.0)
         turned = hosts.sleepers + self._falls
-        if hosts.verified_drawn < self._share * hosts.updates + _AFTER_A_SLEEPER * turned:
+        if hosts.verified_drawn < self._share * hosts.updates + _AFTER_A_SLEEPER * turned or self._draws_at_the_end:
             urgent = waiting
         if not urgent:
             return None
@@ -216,17 +286,23 @@ class Verification:
             doubts = _FIRST if is_first else 1.0
             brought[one.host] += doubts * one.trust * (1.0 - _agreement(one))
         most = max(brought, key=brought.__getitem__)
-        newest = [one for one in urgent if one.host == most][-_NEWEST:]
+        newest = [one for one in urgent if one.host == most][-1 if self._is_closing else -_NEWEST :]
         return max(newest, key=lambda one: rank(self._run.draw_secret, "verify", one.workunit))
 
-    def _check_of(self, update: UpdateApplied) -> _Check:
-        """Raises WeightsFileError, WorkunitError, RunFolderError, Refused."""
+    def _check_of(self, update: UpdateApplied) -> _Check | None:
+        """Return what is to be trained for an upload; None for one that cannot be compared.
+
+        Raises WeightsFileError, WorkunitError, RunFolderError, Refused.
+        """
         folder = self._run.folder
         if not folder.snapshot(update.base_version).exists():
             raise WeightsFileError(f"version {update.base_version} is not kept any more")
         header = UpdateHeader.from_json(self._up.read_header(folder.kept_upload(update.version, update.workunit)))
         if self._draws and header.backend != self._backend:
-            raise WorkunitError(f"{header.backend} draws other random numbers than {self._backend}")
+            _log.info("%s: %s of %s draws other random numbers", self._run.name, header.backend, update.host)
+            of = update.workunit, update.host, update.version
+            self._incomparable.append(UploadVerified(*of, 0.0, agrees=True, train_s=0.0, is_comparable=False))
+            return None
         created = self._journal.find(WorkunitCreated.key_of(update.workunit))
         if created and isinstance(created.event, WorkunitCreated):
             rate, begins = created.event.rate, created.event.begins
@@ -249,7 +325,7 @@ class Verification:
         if ours is None:
             return None
         apart, scatter = disagreement(upload, ours, base, self._up), 0.0
-        if not apart.is_rounding and self._hosts.closest > _EXACT:
+        if not apart.is_rounding:  # nobody is suspected of what a difference in the fourth digit of the rate does
             scattered = self._trained("scattered", check, _at_other_rate(check.staged))
             if scattered is None:
                 return None

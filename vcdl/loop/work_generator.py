@@ -201,7 +201,8 @@ class WorkGenerator:
     def _hand_over(self) -> None:
         """Hand over open workunits that the grid does not know: their announcer was killed, or could not go on."""
         created = self._coordinator.history.created
-        missing = {workunit: n for workunit, n in self._coordinator.open.items() if not self._grid.has(workunit)}
+        open_here = self._coordinator.open.items()
+        missing = {workunit: n for workunit, n in open_here if not (n.is_own or self._grid.has(workunit))}
         self._grid.submit(
             [
                 staged(self._run, name, created[workunit].rate, created[workunit].begins)

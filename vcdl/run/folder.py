@@ -14,6 +14,7 @@ snapshots/      params_v000142.h5: weights by version, while something refers to
 downloads/      the same as clients get them, where `transport > down` or `compress` makes them another file
 slots/          a folder for each subtask that is out
 verify/         the subtask that the evaluator trains again
+own/            updates of subtasks that the evaluator trained, as nobody else could
 uploads/        results that wait to be assimilated
 kept/           uploads applied since the last closed epoch, where the store is a server that may lose its memory, or
                 the job is for strangers; all of them with retention > uploads: all
@@ -142,6 +143,13 @@ class RunFolder:
 
     verify = Below("verify")
     """Exists only while the evaluator of a job for strangers trains a subtask again."""
+    own_uploads = Below("own")
+    """Exists only in jobs for strangers in which hosts kept failing at a subtask."""
+
+    def own_upload(self, workunit: str) -> Path:
+        """An update that the server trained itself."""
+        return self.own_uploads / f"{workunit}.h5"
+
     slots = Below("slots")
     uploads = Below("uploads")
 

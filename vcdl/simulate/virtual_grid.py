@@ -132,7 +132,7 @@ class VirtualGrid(Grid, Results):
                     self._refusals[event.host] += 1
                     if (again := self._refusals[event.host] - 2) >= 0:
                         self._rest_until(event.host, now_s + _REST_SUBTASKS * self._fleet.subtask_s * 2**again)
-                case HostConvicted():
+                case HostConvicted(for_good=True):
                     self._rest_until(event.host, math.inf)
                 case _:
                     pass

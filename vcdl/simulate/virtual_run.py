@@ -20,6 +20,7 @@ from vcdl.journal.events import (
     Event,
     Recorded,
     StopReason,
+    SubtaskTried,
     UploadVerified,
     VersionEvaluated,
 )
@@ -64,11 +65,11 @@ class InstantEvaluator(Evaluator):
         if not self._verified:
             takes_s = self._subtask_s / _CORES
             self._verified = [
-                structs.replace(event, train_s=takes_s) if isinstance(event, UploadVerified) else event
+                structs.replace(event, train_s=takes_s) if isinstance(event, UploadVerified | SubtaskTried) else event
                 for event in verification.next_events()
             ]
             self._verified_s = now_s
-            if any(isinstance(event, UploadVerified) for event in self._verified):
+            if any(isinstance(event, UploadVerified | SubtaskTried) for event in self._verified):
                 self._verified_s += takes_s
                 self._time.at(self._verified_s, lambda: None)  # somebody looks then
         if now_s < self._verified_s:

@@ -14,7 +14,8 @@ from vcdl.errors import VcdlError, printable
 from vcdl.job import Job
 from vcdl.journal.clock import SteadyClock
 from vcdl.journal.events import Recorded, ResultRefused, UpdateRefused, WorkunitFailed
-from vcdl.journal.hosts import HostHistory, HostState
+from vcdl.journal.host_record import HostState
+from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Clock
 from vcdl.journal.kept_state import KeptState, kept_history, shown_hosts
 from vcdl.profile.advice import JobSettings, advise

@@ -29,6 +29,8 @@ _DEEPEST = 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TURN = 10_000
 """More attempts than a subtask ever has; those of the next turn are numbered from here."""
+_OWN = 9_000
+"""Attempts of a turn from here on are the server's own."""
 _NAME = re.compile(r"([a-z0-9][a-z0-9_-]*)_e([0-9]{4,18})_s([0-9]{3,18})_a([0-9]{1,18})_v([0-9]{6,18})")
 
 
@@ -144,7 +146,7 @@ class Workunit:
     @property
     def name(self) -> str:
         """`<job>_e0003_s017_a0_v000142`: the name contains all numbers."""
-        return f"{self.job}_{subtask_name(self.epoch, self.shard)}_a{self.attempt}_v{self.base_version:06d}"
+        return str(WorkunitName(self.job, self.epoch, self.shard, self.attempt, self.base_version))
 
     @property
     def description_file(self) -> str:
@@ -271,6 +273,9 @@ class WorkunitName:
     """The number of the attempt, from 0; each turn begins with the next ten thousand."""
     base_version: int
 
+    def __str__(self) -> str:
+        return f"{self.job}_{subtask_name(self.epoch, self.shard)}_a{self.attempt}_v{self.base_version:06d}"
+
     @property
     def subtask(self) -> str:
         """`e0003_s017`: the unit that is applied exactly once, whichever attempt brings it."""
@@ -285,6 +290,16 @@ class WorkunitName:
     def attempt_in_turn(self) -> int:
         """The attempt at this subtask, from 0."""
         return self.attempt % _TURN
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the server trains it itself, and no host ever gets it (vcdl.loop.trials)."""
+        return self.attempt_in_turn >= _OWN
+
+    @property
+    def own_attempt(self) -> int:
+        """The server's own attempt that begins from the weights of this one."""
+        return self.attempt + _OWN
 
     @property
     def begins_turn(self) -> bool:

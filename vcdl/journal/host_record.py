@@ -1,0 +1,83 @@
+"""The record of one host of a job; vcdl.journal.hosts follows the journal and fills it in."""
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+
+KNOWN_AFTER = 5
+"""Applied uploads after which a host is no longer new, also where none of them was trained again."""
+KEPT_OF_ONE = 1000
+"""Uploads of a host on its word alone that are remembered."""
+
+
+class HostState(StrEnum):
+    """The trust in a host, in a word."""
+
+    NEW = "new"
+    TRUSTED = "trusted"
+    DOUBTFUL = "doubtful"
+    QUARANTINED = "quarantined"
+    CONVICTED = "convicted"
+
+
+class Brought(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An upload that was applied; a job may keep some hundred thousand."""
+
+    host: str
+    workunit: str
+    version: int
+    weight: float
+    """The trust in its host; only one that counted fully was a measure for others."""
+    is_part: bool = False
+    """Whether its subtask is made again for the rest."""
+
+
+@dataclass
+class HostRecord:
+    """The history of one host."""
+
+    name: str
+    joined_late: bool = False
+    """Whether it got its first workunit when the job was under way."""
+    sent: int = 0
+    applied: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    """Uploads that were refused, by the refusal's name."""
+    superseded: int = 0
+    lost: int = 0
+    """Workunits that the grid gave up while it had them."""
+    turnaround_s: float | None = None
+    """Seconds from sent to applied, a moving average."""
+    parts: int = 0
+    """Applied uploads that were a part of their subtask."""
+    samples: int = 0
+    """Samples that it trained for applied uploads."""
+    staleness: int = 0
+    """Sum over its applied uploads."""
+    heard_of_s: float = 0.0
+    """Unix time of its last event."""
+    pace: float | None = None
+    """Logarithm of the seconds of training that a sample takes, a moving average; None: not known."""
+    verified: int = 0
+    """Uploads that the server has trained again and found good."""
+    vouched: int = 0
+    """The version up to which its uploads are believed for that."""
+    on_its_word: deque[Brought] = field(default_factory=lambda: deque(maxlen=KEPT_OF_ONE))
+    """Its later uploads."""
+    suspected: int = 0
+    """How often an upload of it was not what its training gives."""
+    convicted: str = ""
+    """The workunit whose upload showed that for the second time: the host is out for good; empty: there is none."""
+    is_incomparable: bool = False
+    """Whether an upload could not be compared with the server's own training: it may be anything."""
+    strikes: float = 0.0
+    quarantines: int = 0
+    quarantined_until: int = 0
+    """The number of the job's updates at which it is tried again."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it counts by itself, and not among the newcomers."""
+        return not self.joined_late or self.verified > 0 or self.applied >= KNOWN_AFTER

@@ -1,0 +1,108 @@
+"""Trains subtasks at which hosts keep failing on the server itself, as nobody else does.
+
+Names are free on a public project, so failures alone never end a job for strangers: whoever wants it to end would bring
+garbage under a new name each time. After `grid > tries` failures the server trains the subtask with the client's own
+code, as an attempt of its own beside those of hosts. Its update waits in the run's folder, from where a parameter
+server folds it in like a client's. When the server fails as well, the shard or the model is at fault, and the job ends.
+
+Killed at any moment, it goes on: the journal has the attempt, the slot its checkpoint. Only the count of failures
+starts over. An update that two servers take is folded in once, as its subtask is the key.
+"""
+
+import logging
+import os
+import time
+from collections import Counter
+from dataclasses import replace
+
+from msgspec import structs
+
+from vcdl.errors import Unavailable, VcdlError, folder_errors
+from vcdl.errors.refusal import Blame, blame_of
+from vcdl.journal.events import Event, SubtaskTried, UpdateApplied, UpdateRefused, WorkunitCreated, WorkunitFailed
+from vcdl.journal.history import JobHistory
+from vcdl.loop.retraining import Retraining
+from vcdl.loop.staging import staged
+from vcdl.run.run import Run
+from vcdl.wire.workunit import WorkunitName
+
+_log = logging.getLogger(__name__)
+
+
+class Trials:
+    """The subtasks of one run that are tried on the server."""
+
+    def __init__(self, run: Run, history: JobHistory, retraining: Retraining) -> None:
+        self._run = run
+        self._history = history
+        self._retraining = retraining
+        self._failures: Counter[tuple[int, int]] = Counter()
+        """Subtask → failures since it was applied or tried here."""
+        self._begun: str | None = None
+        """The workunit that is being trained."""
+        self._begun_s = 0.0
+
+    def follow(self, event: Event) -> None:
+        """Count the failures at each subtask."""
+        match event:
+            case UpdateApplied():
+                del self._failures[_subtask(event.workunit)]
+            case WorkunitFailed() | UpdateRefused() if not (
+                isinstance(event, UpdateRefused) and blame_of(event.refusal) is Blame.HOST
+            ):
+                self._failures[_subtask(event.workunit)] += 1
+            case _:
+                pass
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a subtask is being trained."""
+        return self._begun is not None
+
+    def next_event(self) -> WorkunitCreated | SubtaskTried | None:
+        """Begin with a subtask, or train one on for a while; None: nothing is to be told. Raises Unavailable."""
+        own = next(filter(self._is_to_train, self._history.created), None)
+        if own != self._begun:  # a host was sooner, or an earlier process began it
+            self._retraining.clear()
+            self._begun, self._begun_s = own, time.monotonic()
+        return self._attempt() if own is None else self._tried(own, self._history.created[own])
+
+    def _is_to_train(self, workunit: str) -> bool:
+        return WorkunitName.parse(workunit).is_own and not self._run.folder.own_upload(workunit).exists()
+
+    def _attempt(self) -> WorkunitCreated | None:
+        """Announce an attempt of the server's own, so that the weights that it begins with are kept until its end."""
+        allowed = self._run.job.grid.tries
+        if not any(times >= allowed for times in self._failures.values()):
+            return None
+        for workunit, created in self._history.created.items():
+            if self._failures[_subtask(workunit)] >= allowed:
+                name = WorkunitName.parse(workunit)
+                del self._failures[name.epoch, name.shard]
+                return structs.replace(created, workunit=str(replace(name, attempt=name.own_attempt)))
+        return None
+
+    def _tried(self, workunit: str, created: WorkunitCreated) -> SubtaskTried | None:
+        """Train on; leave the update for a parameter server, or tell why there is none."""
+        folder, error = self._run.folder, ""
+        try:
+            subtask = staged(self._run, WorkunitName.parse(workunit), created.rate, created.begins)
+            update = self._retraining.update("tried", subtask)
+            if update is None:
+                return None
+            with folder_errors(folder.own_uploads):
+                folder.own_uploads.mkdir(exist_ok=True)
+                os.replace(update, folder.own_upload(workunit))
+        except Unavailable:
+            raise
+        except (ImportError, MemoryError, VcdlError) as failure:
+            error = str(failure)[:500] or type(failure).__name__
+            _log.warning("%s: %s cannot be trained here either (%s)", self._run.name, workunit, error)
+        self._begun = None
+        self._retraining.clear()
+        return SubtaskTried(workunit, error, time.monotonic() - self._begun_s)
+
+
+def _subtask(workunit: str) -> tuple[int, int]:
+    name = WorkunitName.parse(workunit)
+    return name.epoch, name.shard
