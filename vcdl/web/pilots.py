@@ -99,7 +99,7 @@ def ring(request: Request, name: Name, pilot: Pilot, message: Annotated[dict[str
     """Leave a pilot's message. One that comes late says what was, and the next one mends it. `desk`: as elsewhere."""
     try:
         said = msgspec.convert({**message, "pilot": pilot}, Message)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:  # the latter for keys with half a pair of surrogates
         raise DataError(f"this is no message of a pilot: {error}") from error
     with _held(request, name, pilot) as desk:
         if desk is not None:
