@@ -438,6 +438,12 @@ def test_pictures_inside_of_a_table_of_hugging_face(tmp_path: Path, form: str) -
     np.testing.assert_array_equal(whole(data.x_train), np.roll(whole(expected.x_train), 12, axis=0))
     np.testing.assert_array_equal(whole(data.x_train, 9), whole(data.x_train)[9:])
     assert "has no column file: say which hold path or picture" in refusal(tmp_path, "from: {path: set, as: images}")
+    deep = table.replace_schema_metadata({"huggingface": "[" * 100_000})
+    (tmp_path / "deep").mkdir()
+    pa.parquet.write_table(deep, tmp_path / "deep" / "0.parquet")
+    of_deep = loaded(tmp_path, "from: {path: deep, as: images, columns: [image, kind]}")
+    assert of_deep.classes is not None
+    assert of_deep.classes.names == ("0", "1")
     empty = pa.table({"image": [{"bytes": None, "path": "a.png"}] * 4, "kind": [0, 1, 0, 1]})
     (tmp_path / "paths").mkdir()
     pa.parquet.write_table(empty, tmp_path / "paths" / "0.parquet")
@@ -511,6 +517,16 @@ def test_wrong_pictures_are_named(tmp_path: Path) -> None:
     assert rows(skipping.x_train).source_count == 23
     assert len(whole(skipping.x_train, 20)) == 3
     (tmp_path / "none").mkdir()
+    (tmp_path / "eps" / "cat").mkdir(parents=True)
+    (tmp_path / "eps" / "cat" / "a.png").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n"
+    )
+    assert "none of the pictures in" in refusal(tmp_path, "from: eps")  # which Pillow would give to Ghostscript
+    outside = tmp_path / "pets" / "dog" / "01.png"
+    for path in ("../pets/dog/01.png", str(outside)):
+        (tmp_path / "none" / "t.csv").write_text(f"file,label\n{path},a\n")
+        assert "which is not below none" in refusal(tmp_path, "from: {path: none, as: images, table: t.csv}")
+    (tmp_path / "none" / "t.csv").unlink()
     assert "holds no pictures in folders of classes" in refusal(tmp_path, "from: none")
 
 

@@ -80,7 +80,7 @@ class Table:
         try:
             features = json.loads(self.schema.metadata[b"huggingface"])["info"]["features"]
             return tuple(map(str, features[column]["names"]))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             return ()
 
     def batches(
