@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.end_to_end.vcdl_process import applied
+from tests.http_server import Quiet, served_by
 from tests.pool.light_pilots import SIZE, LightWorker, Pool, subtasks
 from tests.served_run import SHARDS, ServedRun
 from tests.tcp_proxy import TcpProxy
@@ -298,3 +300,30 @@ def test_a_workers_token_opens_pools_and_nothing_else(tmp_path: Path) -> None:
                 raise AssertionError(f"{method} {path} answers {answer.status_code}")
     others = {path for path in opened if not path.startswith("/api/v1/pools/{name}/")}
     assert others == {"/healthz", "/login", "/api/v1/version"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"[]", b"{}", b"7", b"\xff", b"[" * 100_000, b'{"desk": true}', b'{"desk": true, "size_bytes": "x"}',
+     b'{"driver": {"id": 1}}', b'{"desk": true, "task": {"workunit": "../x", "description": "", "files": {}}}'],
+)  # fmt: skip
+def test_a_service_that_answers_nonsense_is_away(said: bytes, tmp_path: Path) -> None:
+    class Nonsense(Quiet, BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            self.send_response(200)
+            self.end_headers()  # without a length, an identity or a range
+            self.wfile.write(said)
+
+    for method in ("POST", "PUT"):
+        setattr(Nonsense, f"do_{method}", Nonsense.do_GET)
+    (update := tmp_path / "update").write_bytes(b"x")
+    with served_by(Nonsense) as url:
+        reached = reached_by(int(url.rpartition(":")[2]), "vcdl_0_x", KEY)
+        desk = reached.desk("a")
+        acts: list[Callable[[], object]] = [reached.read_driver, desk.take, desk.dropped]
+        acts += [lambda: desk.end(WORKUNIT, update), lambda: reached.copy("model.json", tmp_path / "part")]
+        for act in acts:
+            with pytest.raises((OSError, VcdlError)):
+                act()
+        assert reached.state_of("model.json")
