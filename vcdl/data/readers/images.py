@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import PlainValidator
 
 from vcdl.data.readers.part_folders import part_folders
-from vcdl.data.readers.table_file import UNKNOWN, Table, opened_table, table_files
+from vcdl.data.readers.table_file import UNKNOWN, Table, as_labels, opened_table, table_files
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, one_line
 from vcdl.job.reader import Block, Outline, Reader, as_key
@@ -90,7 +90,7 @@ class ImagesReader(Reader):
 
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
         for pixels, files, labels in self._samples(path, begin, self._sample):
-            yield Block(pixels, np.array(labels), files if self.jpeg else None)
+            yield Block(pixels, as_labels(labels), files if self.jpeg else None)
 
     def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:
         as_file = self._sample if self.skip_unreadable else self._file  # what is skipped shows when it is decoded
