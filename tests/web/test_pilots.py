@@ -305,7 +305,8 @@ def test_a_workers_token_opens_pools_and_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "said",
     [b"[]", b"{}", b"7", b"\xff", b"[" * 100_000, b'{"desk": true}', b'{"desk": true, "size_bytes": "x"}',
-     b'{"driver": {"id": 1}}', b'{"desk": true, "task": {"workunit": "../x", "description": "", "files": {}}}'],
+     b'{"driver": {"id": 1}}', b'{"desk": true, "task": {"workunit": "../x", "description": "", "files": {}}}',
+     b'{"desk": true, "task": {"workunit": "a_e0001_s000_a0_v000000", "description": "\\ud800", "files": {}}}'],
 )  # fmt: skip
 def test_a_service_that_answers_nonsense_is_away(said: bytes, tmp_path: Path) -> None:
     class Nonsense(Quiet, BaseHTTPRequestHandler):

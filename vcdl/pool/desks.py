@@ -324,7 +324,8 @@ def _names_now(folder: Path) -> list[str]:
     """The names in a folder; network file systems list it afresh when this machine changed it. Raises OSError."""
     one, other = folder / ".look.0", folder / ".look.1"
     if not _moved(one, other) and not _moved(other, one):
-        one.touch()
+        with suppress(FileExistsError):  # of another thread that looks, or a link that must not be followed
+            one.touch(exist_ok=False)
     return os.listdir(folder)
 
 

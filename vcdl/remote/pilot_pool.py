@@ -121,7 +121,8 @@ class RemoteDesk:
     def take(self) -> Assignment | None:
         """Take the next task up; None: there is none."""
         with _understood(self.pool):
-            return msgspec.convert(self._ask("POST", "/task")["task"], Assignment | None)
+            task = self._ask("POST", "/task")["task"]
+            return msgspec.json.decode(msgspec.json.encode(task), type=Assignment | None)  # text that can be written
 
     def dropped(self) -> str:
         """The workunit that is not wanted any more; empty: none is."""
