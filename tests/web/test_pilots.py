@@ -325,6 +325,10 @@ def test_a_service_that_answers_nonsense_is_away(said: bytes, tmp_path: Path) ->
         acts: list[Callable[[], object]] = [reached.read_driver, desk.take, desk.dropped]
         acts += [lambda: desk.end(WORKUNIT, update), lambda: reached.copy("model.json", tmp_path / "part")]
         for act in acts:
-            with pytest.raises((OSError, VcdlError)):
+            with pytest.raises(OSError, match=r"answers|broke off"):
                 act()
+        client = reached.client
+        for ask in (client.version, lambda: list(client.jobs()), lambda: client.stop("a"), lambda: client.events("a")):
+            with pytest.raises(VcdlError, match="answers something else than a service of VCDL"):
+                ask()
         assert reached.state_of("model.json")

@@ -97,7 +97,7 @@ class RemotePool:
     def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """One act, and its answer."""
         try:
-            return self.client.ask(method, self._path(path), body)
+            return dict(self.client.ask(method, self._path(path), body))
         except ServiceRefuses:
             raise
         except VcdlError as error:
@@ -153,6 +153,8 @@ class RemoteDesk:
 
     def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         answer = self.pool.ask(method, f"desks/{self.pilot}{path}", body)
-        if not answer.get("desk"):
+        with _understood(self.pool):
+            is_there = answer["desk"]
+        if not is_there:
             raise FileNotFoundError(f"{self.pool.where} knows no pilot {self.pilot}")
         return answer

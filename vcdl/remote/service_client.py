@@ -35,6 +35,7 @@ from vcdl.remote.parcel import Parcel, ParcelFile
 
 _TIMEOUT_S = 200.0
 """Time-out of a request, longer than the service checks a job."""
+_NO_SERVICE = "answers something else than a service of VCDL: look at its URL"
 _TRIES, _WAIT_S = 6, 1.0
 _KINDS: dict[int, type[VcdlError]] = {
     ExitCode.BAD_JOB: JobError,
@@ -65,6 +66,13 @@ def _with_nan(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _with_nan(inner) for key, inner in value.items()}
     return math.nan if value is None else value
+
+
+class _Answer(dict[str, Any]):
+    """An answer's JSON object. Raises GridError for a key that it lacks: no service of VCDL gave it."""
+
+    def __missing__(self, key: str) -> Any:
+        raise GridError(f"the service {_NO_SERVICE} ({key} is missing)")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -205,18 +213,13 @@ class ServiceClient:
             try:
                 with self._opened(method, path, body, headers) as answer:
                     text = answer.read()
-                found: dict[str, Any] = json.loads(text) if text else {}
-                if not isinstance(found, dict):
-                    raise ValueError("no object")
-                return found
+                return _Answer(json.loads(text) if text else {})
             except GridUnavailable:
                 if tried == self._tries or (method == "POST" and path not in ("/chunks", "/jobs")):
                     raise
                 time.sleep(_WAIT_S * tried)
-            except (ValueError, RecursionError) as error:
-                raise GridError(
-                    f"{self.name} answers something else than a service of VCDL: look at its URL"
-                ) from error
+            except (ValueError, TypeError, RecursionError) as error:
+                raise GridError(f"{self.name} {_NO_SERVICE}") from error
         raise AssertionError  # the last try returns or raises
 
     def _opened(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
