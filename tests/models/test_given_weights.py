@@ -131,6 +131,14 @@ def test_a_bomb_is_refused_before_it_is_unpacked(
         build_model(ModelSettings(builtin=MLP, weights=tmp_path / name), (4,), 3)
 
 
+def test_a_name_in_a_file_that_is_no_text_is_refused_in_a_line(tmp_path: Path) -> None:
+    a_model().save_weights(tmp_path / "m.weights.h5")
+    with h5py.File(tmp_path / "m.weights.h5", "r+") as file:
+        file.create_group(b"layers/\xff\xfe")
+    with pytest.raises(ModelError, match="holds no weights"):
+        given_weights.load_given_weights(a_model(), tmp_path / "m.weights.h5")
+
+
 @pytest.mark.parametrize("kind", ["storage", "link", "virtual"])
 @pytest.mark.parametrize("form", [".weights.h5", ".keras"])
 def test_weights_that_lie_in_another_file_are_refused(kind: str, form: str, tmp_path: Path) -> None:
