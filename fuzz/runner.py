@@ -10,7 +10,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -51,8 +51,9 @@ def run_target(kind: type[Target], *, seconds: float | None, count: int | None, 
     """Try a target's corpus, then mutations of it, for so many seconds or inputs."""
     dice, result = random.Random(f"{seed} {kind.name}"), Result(kind.name)
     begun_s = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="vcdl-fuzz-", dir=_memory_folder()) as folder, _limits():
-        target = kind(Path(folder))
+    with tempfile.TemporaryDirectory(prefix="vcdl-fuzz-", dir=_memory_folder()) as folder, ExitStack() as limited:
+        target = kind(Path(folder))  # without limits: it may import Keras
+        limited.enter_context(_limits())
         corpus = list(target.seeds())
         for data in corpus:
             if not _try(target, data, result, crashes):

@@ -281,9 +281,34 @@ def late_text(folder: Path) -> None:
     (folder / "t.csv").write_text("\n".join(["a,y", *lines, "many,1"]) + "\n")
 
 
+def damaged_arrow(old: bytes, new: bytes) -> Callable[[Path], None]:
+    """A writer of an Arrow file in which some bytes are others."""
+
+    def write(folder: Path) -> None:
+        table = pa.table({"a": [1, 2, 3] * 5, "zqzq": [4, 6, 5] * 5, "y": ["no", "yes", "oh"] * 5})
+        with pa.ipc.new_file(folder / "t.arrow", table.schema) as writer:
+            writer.write_table(table)
+        content = (folder / "t.arrow").read_bytes()
+        assert old in content
+        (folder / "t.arrow").write_bytes(content.replace(old, new))
+
+    return write
+
+
+def long_label(folder: Path) -> None:
+    lines = [f"{number % 7},{number % 2}" for number in range(1000)]
+    (folder / "t.csv").write_text("\n".join(["a,y", *lines, "3," + "x" * 10_000]) + "\n")
+
+
 @pytest.mark.parametrize(
     ("write", "path", "message"),
     [
+        (damaged_arrow(b"zqzq", b"\xff\xfe\xff\xff"), "t.arrow", "t.arrow is no whole table"),
+        (damaged_arrow(b"noyesoh", b"\xff\xfe\xffesoh"), "t.arrow", "t.arrow is no whole table"),
+        # the ends of the labels' texts, of which one now lies before its beginning
+        (damaged_arrow(b"\2\0\0\0\5\0\0\0", b"\2\0\0\x80\5\0\0\0"), "t.arrow", "t.arrow is no whole table"),
+        (damaged_arrow(b"\x40\0\0\0", b"\x80\0\0\0"), "t.arrow", "t.arrow is no whole table"),
+        (long_label, "t.csv", "a label has 10000 characters, and 1000 are allowed"),
         (truncated, "t.parquet", "t.parquet is no whole table"),
         (counted, "t.csv", "column id only counts the rows: leave it out, data > from > leave_out: ['id']"),
         (late_text, "t.csv", "t.csv is no whole table"),
@@ -295,7 +320,7 @@ def late_text(folder: Path) -> None:
 )
 def test_a_damaged_table_is_one_line(write: Callable[[Path], Any], path: str, message: str, tmp_path: Path) -> None:
     write(tmp_path)
-    label = ", label: y" if path.endswith((".csv", "parquet")) else ""
+    label = ", label: y" if path.endswith((".csv", "parquet", "arrow")) else ""
     assert message in refusal(tmp_path, f"from: {{path: {path}{label}}}")
 
 
@@ -438,6 +463,12 @@ def test_pictures_inside_of_a_table_of_hugging_face(tmp_path: Path, form: str) -
     np.testing.assert_array_equal(whole(data.x_train), np.roll(whole(expected.x_train), 12, axis=0))
     np.testing.assert_array_equal(whole(data.x_train, 9), whole(data.x_train)[9:])
     assert "has no column file: say which hold path or picture" in refusal(tmp_path, "from: {path: set, as: images}")
+    deep = table.replace_schema_metadata({"huggingface": "[" * 100_000})
+    (tmp_path / "deep").mkdir()
+    pa.parquet.write_table(deep, tmp_path / "deep" / "0.parquet")
+    of_deep = loaded(tmp_path, "from: {path: deep, as: images, columns: [image, kind]}")
+    assert of_deep.classes is not None
+    assert of_deep.classes.names == ("0", "1")
     empty = pa.table({"image": [{"bytes": None, "path": "a.png"}] * 4, "kind": [0, 1, 0, 1]})
     (tmp_path / "paths").mkdir()
     pa.parquet.write_table(empty, tmp_path / "paths" / "0.parquet")
@@ -511,6 +542,16 @@ def test_wrong_pictures_are_named(tmp_path: Path) -> None:
     assert rows(skipping.x_train).source_count == 23
     assert len(whole(skipping.x_train, 20)) == 3
     (tmp_path / "none").mkdir()
+    (tmp_path / "eps" / "cat").mkdir(parents=True)
+    (tmp_path / "eps" / "cat" / "a.png").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n"
+    )
+    assert "none of the pictures in" in refusal(tmp_path, "from: eps")  # which Pillow would give to Ghostscript
+    outside = tmp_path / "pets" / "dog" / "01.png"
+    for path in ("../pets/dog/01.png", str(outside)):
+        (tmp_path / "none" / "t.csv").write_text(f"file,label\n{path},a\n")
+        assert "which is not below none" in refusal(tmp_path, "from: {path: none, as: images, table: t.csv}")
+    (tmp_path / "none" / "t.csv").unlink()
     assert "holds no pictures in folders of classes" in refusal(tmp_path, "from: none")
 
 

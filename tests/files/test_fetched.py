@@ -241,3 +241,12 @@ def test_a_job_names_a_bucket(s3: Any, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "cache")
     with pytest.raises(DataError, match=r"s3://bucket/t\.csv is not there"):
         load_job(tmp_path / "mine" / "job.yaml")
+
+
+@pytest.mark.parametrize("path", ["%2e%2e", "a/%2e%2e", "a%2F..", "whole", "files", "lock", "%00", "a%0Ab", "."])
+def test_the_name_of_a_copy_leads_nowhere_else(path: str) -> None:
+    address = address_of(f"https://example.org/{path}")
+    assert address is not None
+    assert address.copy.parent == address.folder
+    assert address.copy.name not in ("..", "whole", "files", "lock")
+    assert address.copy.name.isprintable()

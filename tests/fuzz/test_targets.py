@@ -14,7 +14,9 @@ from fuzz.targets.all import TARGETS
 from vcdl.errors import DataError
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.keras] * (name == "keras_archives")) for name in TARGETS]
+)
 def test_a_target_takes_its_corpus_and_survives_some_mutations(tmp_path: Path, name: str) -> None:
     result = run_target(TARGETS[name], seconds=None, count=60, seed=1, crashes=tmp_path / "crashes")
     assert result.crashes == {}

@@ -111,6 +111,14 @@ def test_half_a_pair_of_escapes_is_damage_and_a_whole_one_is_none() -> None:
     assert decode("run_paused", encode(event)) == event
 
 
+@pytest.mark.parametrize(
+    "fields", ["[" * 100_000, '{"reason":' * 100_000, '{"reason": "\\u0061", "x": ' + "[" * 100_000]
+)
+def test_fields_nested_too_deeply_are_damage(fields: str) -> None:
+    with pytest.raises(JournalError, match="the journal is damaged"):
+        decode("run_paused", fields)
+
+
 def test_damage_is_told_in_words_that_any_terminal_shows() -> None:
     with pytest.raises(JournalError, match="the journal is damaged") as caught:
         decode("version_evaluated", json.dumps({**structs.asdict(evaluated()), "metrics": {"\ud800" * 100: ["a"]}}))

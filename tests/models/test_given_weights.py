@@ -4,6 +4,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -128,6 +129,43 @@ def test_a_bomb_is_refused_before_it_is_unpacked(
     monkeypatch.setattr(NpzFile, "read", lambda *_: pytest.fail("read"))
     with pytest.raises(ModelError, match=says):
         build_model(ModelSettings(builtin=MLP, weights=tmp_path / name), (4,), 3)
+
+
+def test_a_name_in_a_file_that_is_no_text_is_refused_in_a_line(tmp_path: Path) -> None:
+    a_model().save_weights(tmp_path / "m.weights.h5")
+    with h5py.File(tmp_path / "m.weights.h5", "r+") as file:
+        file.create_group(b"layers/\xff\xfe")
+    with pytest.raises(ModelError, match="holds no weights"):
+        given_weights.load_given_weights(a_model(), tmp_path / "m.weights.h5")
+
+
+@pytest.mark.parametrize("kind", ["storage", "link", "virtual"])
+@pytest.mark.parametrize("form", [".weights.h5", ".keras"])
+def test_weights_that_lie_in_another_file_are_refused(kind: str, form: str, tmp_path: Path) -> None:
+    secret, other, path = tmp_path / "secret.bin", tmp_path / "other.h5", tmp_path / "m.weights.h5"
+    secret.write_bytes(np.ones((4, 6), np.float32).tobytes())
+    with h5py.File(other, "w") as file:
+        file["x"] = np.ones((4, 6), np.float32)
+    model = a_model()
+    model.save_weights(path)
+    with h5py.File(path, "r+") as file:
+        variables = file["layers/dense/vars"]
+        del variables["0"]
+        if kind == "storage":
+            variables.create_dataset("0", (4, 6), "f4", external=[(str(secret), 0, 96)])
+        elif kind == "link":
+            variables["0"] = h5py.ExternalLink(str(other), "x")
+        else:
+            layout = h5py.VirtualLayout((4, 6), "f4")
+            layout[:] = h5py.VirtualSource(str(other), "x", (4, 6))
+            variables.create_virtual_dataset("0", layout)
+    if form == ".keras":
+        model.save(tmp_path / "whole.keras")
+        with zipfile.ZipFile(tmp_path / "whole.keras") as whole, zipfile.ZipFile(tmp_path / "m.keras", "w") as changed:
+            for name in whole.namelist():
+                changed.writestr(name, path.read_bytes() if name == "model.weights.h5" else whole.read(name))
+    with pytest.raises(ModelError, match="Not allowed"):
+        given_weights.load_given_weights(a_model(), tmp_path / f"m{form}")
 
 
 def test_a_saved_model_is_taken_with_its_weights_and_without_its_optimizer(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Pilots and drivers that are killed before each of their acts in the shared folder, and a folder that is stale."""
 
 import errno
+import os
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -24,6 +26,8 @@ from vcdl.pool.grid import LEASE_S
 EPOCHS, KILLS = 1, 40
 _ACTS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.listdir", "os.rmdir", "os.link", "os.utime"})
 
+_HELD = re.compile(r"^/proc/self/fd/\d+")
+
 
 class Killed(BaseException):
     """The process is no more."""
@@ -39,9 +43,14 @@ class Fate:
     """The acts so far, where they are counted."""
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.seen is not None and event in _ACTS and str(arguments[0]).startswith(self.folder):
-            self.seen[event, str(arguments[0])] += 1
-        if self.acts_left < 0 or event not in _ACTS or not str(arguments[0]).startswith(self.folder):
+        if event not in _ACTS or (self.seen is None and self.acts_left < 0):
+            return
+        place = _HELD.sub(lambda found: os.readlink(found[0]), str(arguments[0]))
+        if not place.startswith(self.folder):
+            return
+        if self.seen is not None:
+            self.seen[event, place] += 1
+        if self.acts_left < 0:
             return
         self.acts_left -= 1
         if self.acts_left < 0 and self.error is not None:

@@ -197,6 +197,9 @@ def test_hostile_names_and_messages_are_passed_over(pool: Pool) -> None:
     for name in ("..json", "a b.json", "x" * 120 + ".json", "a.txt", "b.json", "huge.json"):
         (bell / name).write_bytes(b"{" * 100)
     (bell / "c.json").write_bytes(b'{"pilot": "../../etc", "beat": 1}')
+    (bell / "e.json").write_bytes(b'{"pilot": "e\xff", "beat": 1}')  # as half of a write on a network disk is
+    (bell / "f.json").write_bytes(b'{"pilot": "f", "beat": 1, "more": ' + b"[" * 100_000)
+    (bell / "g.json").write_bytes(b'{"pilot": "g", "beat": 1, "fraction": -1e300}')
     (bell / "folder.json").mkdir()
     (bell / "d.json").symlink_to("/dev/zero")
     (folder.desks / "..hidden").mkdir()

@@ -32,6 +32,12 @@ def test_a_token_is_kept_as_a_hash_alone(tmp_path: Path, capsys: pytest.CaptureF
     assert readable_files_with("ada", tmp_path / FOLDER) == []
 
 
+def test_a_text_that_no_database_holds_is_no_token(tmp_path: Path) -> None:
+    for odd in ("\ud800", "vcdl_\ud800_x", "vcdl_a_\ud800", "vcdl_\0_x"):
+        assert Accounts(tmp_path).of_token(odd) is None
+        assert Accounts(tmp_path).caller(odd) is None
+
+
 def test_a_role_may_do_what_it_may(tmp_path: Path) -> None:
     run = make_run(tmp_path / "demo", recorded(FIRST_SESSION[:-1]), finished=False, host=BOINC)
     accounts, client = Accounts(tmp_path), asking(tmp_path, logged_in=False)

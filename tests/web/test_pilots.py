@@ -1,7 +1,8 @@
 """Pilots over a real service, through a network that cuts, loses answers and doubles requests."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,17 @@ import numpy as np
 import pytest
 
 from tests.end_to_end.vcdl_process import applied
+from tests.http_server import Quiet, served_by
 from tests.pool.light_pilots import SIZE, LightWorker, Pool, subtasks
 from tests.served_run import SHARDS, ServedRun
 from tests.tcp_proxy import TcpProxy
 from tests.web.asking import answering, asking
 from tests.web.served import served
 from vcdl.errors import GridUnavailable, VcdlError
-from vcdl.pool.desks import Assignment, Message, PoolFolder
+from vcdl.pool.desks import KEY_HEADER, Assignment, Message, PoolFolder, host_of, mark_of
 from vcdl.pool.pilot import Pilot
-from vcdl.remote.connections import ServiceConnection
-from vcdl.remote.pilot_pool import RemotePool
+from vcdl.remote.connections import ServiceConnection, machine_key
+from vcdl.remote.pilot_pool import RemoteDesk, RemotePool
 from vcdl.remote.service_client import ServiceClient
 from vcdl.run.frozen_job import freeze
 from vcdl.run.kind import POOL
@@ -26,6 +28,7 @@ from vcdl.web.accounts import Accounts
 from vcdl.web.routes import router
 from vcdl.web.sessions import Role, TokenBounds
 
+KEY = "the key of one machine"
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 WORKUNIT, LATER = "served_e0001_s000_a0_v000000", "served_e0001_s001_a0_v000000"
 
@@ -62,16 +65,26 @@ def port(pool: Pool) -> Iterator[int]:
 
 def remote(pool: Pool, port: int, role: Role, kind: type[ServiceClient] = ServiceClient) -> RemotePool:
     token = Accounts(pool.served.folder.path.parent).add("lab", role, None)
-    return RemotePool(kind(ServiceConnection("lab", f"http://127.0.0.1:{port}", token), 5.0, tries=1), "served")
+    return reached_by(port, token, KEY, kind)
+
+
+def reached_by(port: int, token: str, key: str, kind: type[ServiceClient] = ServiceClient) -> RemotePool:
+    connection = ServiceConnection("lab", f"http://127.0.0.1:{port}", token)
+    return RemotePool(kind(connection, 5.0, 1, {KEY_HEADER: key}), "served")
 
 
 def id_of(reached: RemotePool) -> str:
     return reached.client._token.split("_")[1]
 
 
+def named(reached: RemotePool, name: str) -> str:
+    """The name of a pilot of a token and of the machine with KEY."""
+    return f"{id_of(reached)}.{name}.{mark_of(KEY)}-1-a"
+
+
 def fly(pool: Pool, reached: RemotePool, name: str, worker: LightWorker | None = None) -> None:
     """A pilot comes by the service, under a name of its token's."""
-    name = f"{id_of(reached)}.{name}"
+    name = named(reached, name)
     scratch = pool.scratch / name
     scratch.mkdir()
     light = worker or LightWorker(pool.served.prepared.layout.fingerprint)
@@ -164,7 +177,7 @@ def test_an_update_goes_up_in_pieces_and_on_where_it_broke_off(pool: Pool, port:
     update.write_bytes(content := random.Random(1).randbytes((1 << 20) + 500))
     with TcpProxy(("127.0.0.1", port)) as proxy:
         reached = remote(pool, proxy.port, Role.WORKER)
-        pilot = f"{id_of(reached)}.a"
+        pilot = named(reached, "a")
         desk, of_run = reached.desk(pilot), PoolFolder.of(pool.served.folder.path).desk(pilot)
         desk.make()
         of_run.give(Assignment(WORKUNIT, "{}", {}))
@@ -204,16 +217,68 @@ def test_a_worker_of_one_job_enters_no_other_and_writes_on_no_desk_but_its_own(p
         with pytest.raises(VcdlError, match="is no pilot of lab"):
             reached.desk(name).make()
     for number in range(64):
-        reached.desk(f"{id_of(reached)}.{number}").make()
+        reached.desk(named(reached, str(number))).make()
     with pytest.raises(OSError, match="has 64 pilots in served"):
-        reached.desk(f"{id_of(reached)}.65").make()
-    reached.desk(f"{id_of(reached)}.63").make()  # it had not heard the answer
-    reached.ring(Message(f"{id_of(reached)}.none", 1))  # without a desk
+        reached.desk(named(reached, "65")).make()
+    reached.desk(named(reached, "63")).make()  # it had not heard the answer
+    reached.ring(Message(named(reached, "none"), 1))  # without a desk
     rung = {message.pilot for message in PoolFolder.of(pool.served.folder.path).rung()}
-    assert rung == {f"{id_of(reached)}.{number}" for number in range(64)}
-    for odd in ({"fraction": 2.0}, {"bytes_down": -1}, {"beat": "x"}):
+    assert rung == {named(reached, str(number)) for number in range(64)}
+    for odd in ({"fraction": 2.0}, {"bytes_down": -1}, {"beat": "x"}, {"training": "\ud800"}):
         with pytest.raises(OSError, match="no message of a pilot"):
-            reached.ask("PUT", f"bell/{id_of(reached)}.1", {"beat": 1, **odd})
+            reached.ask("PUT", f"bell/{named(reached, '1')}", {"beat": 1, **odd})
+
+
+def test_a_machine_with_the_same_token_cannot_act_for_another(pool: Pool, port: int) -> None:
+    reached = remote(pool, port, Role.WORKER)
+    honest = named(reached, "lab-7")
+    reached.desk(honest).make()
+    other = reached_by(port, reached.client._token, "another machine's key")
+    for name in (honest, honest.replace("-1-a", "-2-b"), f"{id_of(reached)}.lab-7.{mark_of(KEY)}-1-2-3", honest + "-x"):
+        acts: list[Callable[[RemoteDesk], Any]] = [RemoteDesk.make, RemoteDesk.take, lambda it: it.end(WORKUNIT, "x")]
+        for act in acts:
+            with pytest.raises(VcdlError, match="is a pilot of another machine"):
+                act(other.desk(name))
+        with pytest.raises(VcdlError, match="is a pilot of another machine"):
+            other.ring(Message(name, 1, is_leaving=True))
+    assert host_of(honest) == f"{id_of(reached)}.lab-7.{mark_of(KEY)}"
+    assert machine_key() == machine_key()
+
+
+def test_half_of_a_pair_of_surrogates_is_no_bug(pool: Pool, port: int) -> None:
+    reached = remote(pool, port, Role.WORKER)
+    pilot = named(reached, "a")
+    desk, of_run = reached.desk(pilot), PoolFolder.of(pool.served.folder.path).desk(pilot)
+    desk.make()
+    of_run.give(Assignment(WORKUNIT, "{}", {}))
+    assert desk.take() is not None
+    for path, body in ((f"bell/{pilot}", {"beat": 1, "\ud800": 1}), (f"endings/{WORKUNIT}", {"reason": "\ud800"})):
+        place = path if path.startswith("bell") else f"desks/{pilot}/{path}"
+        with pytest.raises(OSError, match=r"no message of a pilot|valid string"):
+            reached.ask("PUT", place, body)
+
+
+def test_a_part_that_is_a_link_is_not_written_through(pool: Pool, port: int, tmp_path: Path) -> None:
+    (mine := tmp_path / "authorized_keys").write_text("mine")
+    reached = remote(pool, port, Role.WORKER)
+    pilot = named(reached, "a")
+    desk, of_run = reached.desk(pilot), PoolFolder.of(pool.served.folder.path).desk(pilot)
+    desk.make()
+    of_run.give(Assignment(WORKUNIT, "{}", {}))
+    assert desk.take() is not None
+    (of_run.path / f".{WORKUNIT}.part").symlink_to(mine)  # by a pilot that has the folder
+    with pytest.raises(OSError, match="no regular file"):
+        reached.ask("PUT", f"desks/{pilot}/updates/{WORKUNIT}?offset=0", b"theirs")
+    with pytest.raises(OSError, match="damaged on its way"):
+        reached.ask("PUT", f"desks/{pilot}/endings/{WORKUNIT}", {"sha256": "0" * 64})
+    assert mine.read_text() == "mine"
+    (beside := tmp_path / "beside").mkdir()
+    for name in ("taken.json", f".{LATER}.part"):
+        (beside / name).write_bytes((of_run.path / "taken.json").read_bytes())
+    of_run.path.rename(tmp_path / "aside")
+    of_run.path.symlink_to(beside)
+    assert reached.ask("PUT", f"desks/{pilot}/updates/{WORKUNIT}?offset=0", b"theirs")["desk"] is False
+    assert sorted(path.name for path in beside.iterdir()) == [f".{LATER}.part", "taken.json"]
 
 
 def test_a_workers_token_opens_pools_and_nothing_else(tmp_path: Path) -> None:
@@ -235,3 +300,35 @@ def test_a_workers_token_opens_pools_and_nothing_else(tmp_path: Path) -> None:
                 raise AssertionError(f"{method} {path} answers {answer.status_code}")
     others = {path for path in opened if not path.startswith("/api/v1/pools/{name}/")}
     assert others == {"/healthz", "/login", "/api/v1/version"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"[]", b"{}", b"7", b"\xff", b"[" * 100_000, b'{"desk": true}', b'{"desk": true, "size_bytes": "x"}',
+     b'{"driver": {"id": 1}}', b'{"desk": true, "task": {"workunit": "../x", "description": "", "files": {}}}',
+     b'{"desk": true, "task": {"workunit": "a_e0001_s000_a0_v000000", "description": "\\ud800", "files": {}}}'],
+)  # fmt: skip
+def test_a_service_that_answers_nonsense_is_away(said: bytes, tmp_path: Path) -> None:
+    class Nonsense(Quiet, BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            self.send_response(200)
+            self.end_headers()  # without a length, an identity or a range
+            self.wfile.write(said)
+
+    for method in ("POST", "PUT"):
+        setattr(Nonsense, f"do_{method}", Nonsense.do_GET)
+    (update := tmp_path / "update").write_bytes(b"x")
+    with served_by(Nonsense) as url:
+        reached = reached_by(int(url.rpartition(":")[2]), "vcdl_0_x", KEY)
+        desk = reached.desk("a")
+        acts: list[Callable[[], object]] = [reached.read_driver, desk.take, desk.dropped]
+        acts += [lambda: desk.end(WORKUNIT, update), lambda: reached.copy("model.json", tmp_path / "part")]
+        for act in acts:
+            with pytest.raises(OSError, match=r"answers|broke off"):
+                act()
+        client = reached.client
+        for ask in (client.version, lambda: list(client.jobs()), lambda: client.stop("a"), lambda: client.events("a")):
+            with pytest.raises(VcdlError, match="answers something else than a service of VCDL"):
+                ask()
+        assert reached.state_of("model.json")

@@ -142,6 +142,8 @@ HOSTILE = [
     {**JOB, "model": {"builtin": "mlp", "weights": "../other/weights.npz"}},
     {**JOB, "model": {"from": "../../../runs/secret"}},
     {**JOB, "data": {"npz": "/etc/shadow"}},
+    {**JOB, "data": {"npz": ["d.npz"]}},
+    {**JOB, "model": {"builtin": "mlp", "weights": {}}},
     {**JOB, "data": {"npz": "http://169.254.169.254/latest/meta-data"}},
     {**JOB, "data": {"from": "s3://bucket/data"}},
     {**JOB, "store": "redis://10.0.0.1"},

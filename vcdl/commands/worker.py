@@ -51,21 +51,22 @@ class PilotOrder:
 
 def worker(order: PilotOrder) -> ExitCode:
     """Train subtasks of a run until it is over (OK), the time is up, or a signal comes. Raises VcdlError."""
-    from vcdl.pool.desks import PoolFolder
+    from vcdl.pool.desks import KEY_HEADER, PoolFolder, mark_of
     from vcdl.pool.pilot import Pilot, SharedPool
     from vcdl.pool.pilot_worker import PilotWorker
-    from vcdl.remote.connections import connection_of
+    from vcdl.remote.connections import connection_of, machine_key
     from vcdl.remote.pilot_pool import RemotePool
     from vcdl.remote.service_client import ServiceClient
 
-    name, folder = _name(), order.folder
+    name, folder = _name("", ""), order.folder
     if order.server is None:
         pool: SharedPool = PoolFolder.of(folder.resolve())
     else:
         connection = connection_of(order.server)
         # One try a request, and no long one: the pilot itself tries again, and its lease runs meanwhile.
-        pool = RemotePool(ServiceClient(connection, _REQUEST_S, tries=1), str(folder))
-        name = f"{connection.token.removeprefix('vcdl_').partition('_')[0]}.{name}"
+        key = machine_key()
+        pool = RemotePool(ServiceClient(connection, _REQUEST_S, 1, {KEY_HEADER: key}), str(folder))
+        name = _name(f"{connection.token.removeprefix('vcdl_').partition('_')[0]}.", f".{mark_of(key)}")
     try:
         driver = pool.read_driver()
     except OSError as error:
@@ -113,9 +114,10 @@ def _leave_on_signals(pilot: "Pilot") -> None:
         signal.signal(number, note)
 
 
-def _name() -> str:
-    """A pilot's name, which no other has or will have."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(3)}")
+def _name(before: str, behind: str) -> str:
+    """Return a pilot's name, which no other has or will have: the machine's between two texts, process and chance."""
+    machine = re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname()[:32])
+    return f"{before}{machine}{behind}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 @contextmanager

@@ -29,6 +29,8 @@ _AT_ONCE = 8
 """Files of a folder that are fetched at a time."""
 _TELL_EVERY_S = 5.0
 _PART = ".part"
+_NO_COPY = frozenset({".", "..", "files", "lock", "whole"})
+"""Names that no copy may have: the folder, the one above it, and what is noted beside the copy."""
 
 Tell = Callable[[str], None]
 _Result = TypeVar("_Result")
@@ -51,9 +53,10 @@ class Address(NamedTuple):
 
     @property
     def copy(self) -> Path:
-        """The copy, under the name of its original."""
-        name = PurePosixPath(unquote(urlsplit(self.url).path)).name
-        return self.folder / (name or urlsplit(self.url).netloc)
+        """The copy, under the name of its original, unless that leads elsewhere or is one of ours."""
+        parts = urlsplit(self.url)
+        name = PurePosixPath(unquote(parts.path)).name or parts.netloc
+        return self.folder / ("copy" if name in _NO_COPY or not name.isprintable() else name)
 
 
 def cache_folder() -> Path:

@@ -88,8 +88,8 @@ _PASSING = frozenset(f"SQLITE_{code}" for code in _FULL.split())
 _NO_JOURNAL = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR"})
 """SQLite's codes for a damaged file, or a database whose table `events` is not ours."""
 
-_NO_FIELDS = (ValueError, TypeError, RecursionError)
-"""Errors for fields that are no JSON, or nested too deeply."""
+_NO_FIELDS = (ValueError, TypeError)
+"""Errors for fields that are no JSON."""
 
 
 Clock = Callable[[], float]

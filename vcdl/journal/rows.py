@@ -24,12 +24,15 @@ def decode(kind: str, fields: str) -> Event:
     decoder = _DECODERS.get(kind)
     if decoder is None:
         raise _unknown(kind, "its kind")
-    if "\\u" in fields:
-        _check_text(kind, fields)
     try:
-        return decoder.decode(fields)
-    except msgspec.DecodeError:
-        return _decode_as_json(kind, fields)
+        if "\\u" in fields:
+            _check_text(kind, fields)
+        try:
+            return decoder.decode(fields)
+        except msgspec.DecodeError:
+            return _decode_as_json(kind, fields)
+    except RecursionError as error:
+        raise _damaged(kind, "they are nested too deeply") from error
 
 
 def _check_text(kind: str, fields: str) -> None:

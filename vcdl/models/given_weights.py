@@ -96,7 +96,7 @@ def _load_h5(model: Any, path: Path, shown: Path) -> None:
     try:
         variables, numbers = _saved_variables(path)
         surplus = variables - len(model.weights)
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:  # the last for names that are no text
         raise ModelError(
             f"{shown} holds no weights ({one_line(error)}): write it with model.save() or model.save_weights()"
         ) from error

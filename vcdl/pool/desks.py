@@ -14,31 +14,50 @@
 Only renames within one folder tree decide who has what, and no file is locked: a network file system keeps the former
 and may not keep the latter. No time of one machine is compared with one of another: each side counts, by its own clock,
 how long the other's number has not changed. A pilot reads its own desk and driver.json, whatever the number of pilots.
+
+Whoever may write in the folder may lie, and may put a link, a pipe or a folder where a file is expected. So names are
+held to their forms, only regular files are read, and the run's side, whose user owns the run, acts in folders that it
+holds (vcdl.files.shared): on a desk through `Desk.held`.
 """
 
 import errno
+import hashlib
 import os
 import re
+import secrets
 import shutil
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, TypeVar
+from typing import IO, Annotated, Literal, TypeVar
 
 import msgspec
 
 from vcdl.files.atomic import atomic_write
 from vcdl.files.below import Below
+from vcdl.files.shared import NotRegular, discard, held, regular
+from vcdl.wire.workunit import NAME_FORM
 
+FETCHED = re.compile(r"model\.json|frozen\.h5|data/shards/shard_\d+\.npz|(?:snapshots|downloads)/params_v\d+\.h5")
+"""The files of a run that a subtask needs, and no others: all in folders in which only the run's own user writes."""
+KEY_HEADER = "X-Pilot-Key"
+"""The header in which a pilot brings its machine's key over HTTP."""
+_MARK_DIGITS = 16
+"""64 bits: to find a key for the mark of another machine takes about 10^19 tries."""
 _PILOT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 _MOST_BYTES = 1 << 20
 """The longest message: a workunit's description is the largest part of one."""
-_ENDING = re.compile(r"[^.].*\.(?:h5|failed|back)")
+_MOST_FILE_BYTES = 16 << 30
+"""The largest file that a pilot fetches, so that none fills a shared disk: weights of 4 billion numbers."""
+_ENDING = re.compile(rf"{NAME_FORM}\.(?:h5|failed|back)")
 _DRIVER_BYTES = 1024
 _POUR_S, _BLOCK_BYTES = 5.0, 1 << 20
 """A pilot must say within its lease that it is there, however large a file is, and however slow the network."""
 T = TypeVar("T", bound=msgspec.Struct)
+Name = Annotated[str, msgspec.Meta(pattern=rf"\A{NAME_FORM}\Z", max_length=200)]
+"""A workunit's name."""
 
 
 class Driver(msgspec.Struct, frozen=True):
@@ -64,7 +83,7 @@ class Driver(msgspec.Struct, frozen=True):
 class Assignment(msgspec.Struct, frozen=True):
     """A subtask for one pilot."""
 
-    workunit: str
+    workunit: Name
     description: str
     """The content of its workunit.json."""
     files: dict[str, str]
@@ -76,12 +95,12 @@ class Message(msgspec.Struct, frozen=True):
 
     pilot: str
     beat: int
-    training: str = ""
+    training: Annotated[str, msgspec.Meta(pattern=rf"\A(?:{NAME_FORM})?\Z")] = ""
     """The workunit that it trains; empty: it waits for one."""
-    fraction: float = 0.0
+    fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     is_fetching: bool = False
     """Whether it still fetches that task's files."""
-    bytes_down: int = 0
+    bytes_down: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Bytes that it copied for that task."""
     is_leaving: bool = False
 
@@ -89,12 +108,22 @@ class Message(msgspec.Struct, frozen=True):
 class Drop(msgspec.Struct, frozen=True):
     """A task that the run does not want any more."""
 
-    workunit: str
+    workunit: Name
 
 
 def is_pilot(name: str) -> bool:
     """Whether a pilot may have this name."""
     return _PILOT.fullmatch(name) is not None
+
+
+def host_of(pilot: str) -> str:
+    """Return a pilot's machine, as its name says it: NAME of `NAME-PID-CHANCE`."""
+    return pilot.rsplit("-", 2)[0]
+
+
+def mark_of(key: str) -> str:
+    """Return what the names of a machine's pilots show of its key: nobody else can make a key with the same mark."""
+    return hashlib.sha256(key.encode()).hexdigest()[:_MARK_DIGITS]
 
 
 @dataclass(frozen=True)
@@ -105,6 +134,12 @@ class Desk:
 
     _next = Below("next.json")
     _taken = Below("taken.json")
+
+    @contextmanager
+    def held(self) -> Iterator["Desk"]:
+        """Hold the desk of a pool's pilot, and yield it. Raises OSError, FileNotFoundError when it has gone."""
+        with held(self.path.parents[1], *self.path.parts[-2:]) as path:
+            yield Desk(path)
 
     # -- the run's side; all calls raise OSError
 
@@ -119,9 +154,8 @@ class Desk:
         return "" if task is None else task.workunit
 
     def do_without(self, workunit: str) -> None:
-        """Say that a task is not wanted any more, if the desk is still there."""
-        with suppress(FileNotFoundError):
-            _write(self.path / "drop.json", Drop(workunit))
+        """Say that a task is not wanted any more."""
+        _write(self.path / "drop.json", Drop(workunit))
 
     def tasks(self) -> list[str]:
         """The workunits of the tasks that lie here: the one that is trained, then the next one."""
@@ -129,14 +163,8 @@ class Desk:
         return [task.workunit for task in found if task is not None]
 
     def endings(self) -> list[Path]:
-        """The files that say how tasks ended; none when the desk has gone."""
-        with suppress(FileNotFoundError):
-            return [self.path / name for name in sorted(os.listdir(self.path)) if _ENDING.fullmatch(name)]
-        return []
-
-    def remove(self) -> None:
-        """Remove the desk, and with it the pilot's right to hand in."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """The files that say how tasks ended."""
+        return [self.path / name for name in sorted(os.listdir(self.path)) if _ENDING.fullmatch(name)]
 
     # -- the pilot's side; all calls raise OSError, and FileNotFoundError when the run has given the pilot up
 
@@ -168,8 +196,9 @@ class Desk:
         if isinstance(update, Path):
             _deliver(update, self.path / f"{workunit}.h5")
         else:
-            with atomic_write(self.path / f"{workunit}{'.back' if update is None else '.failed'}") as temporary:
-                temporary.write_text(update or "", encoding="utf-8")
+            ending = self.path / f"{workunit}{'.back' if update is None else '.failed'}"
+            with atomic_write(ending) as temporary, temporary.open("xb") as file:
+                file.write((update or "").encode(errors="replace"))
         self.forget(workunit)
         return True
 
@@ -201,10 +230,8 @@ class PoolFolder:
         return str(self.run)
 
     def state_of(self, path: str) -> str:
-        """The identity of a file's content. Raises OSError, also for a path out of the run's folder."""
+        """The identity of a file's content. Raises OSError."""
         source = self.run / path
-        if not source.resolve().is_relative_to(self.run.resolve()):
-            raise OSError(errno.EPERM, "lies outside the run's folder", str(source))
         found = source.stat()
         return f"{source}\0{found.st_size}\0{found.st_mtime_ns}"
 
@@ -234,7 +261,7 @@ class PoolFolder:
         """Say something to all pilots. Raises OSError."""
         # Over the old content: a machine that remembers which file has this name sees the new one.
         content = msgspec.json.encode(driver).ljust(_DRIVER_BYTES)
-        descriptor = os.open(self._driver, os.O_WRONLY | os.O_CREAT, 0o664)
+        descriptor = regular(self._driver, os.O_WRONLY | os.O_CREAT)
         try:
             os.pwrite(descriptor, content, 0)
         finally:
@@ -242,25 +269,37 @@ class PoolFolder:
 
     def ring(self, message: Message) -> None:
         """Leave a pilot's message; it replaces an older one. Raises OSError."""
-        _write(self._bell / f"{message.pilot}.json", message)
+        with held(self.path, "bell") as bell:
+            _write(bell / f"{message.pilot}.json", message)
 
     def rung(self) -> list[Message]:
         """The messages that came since the last call, by pilot; what is no message is removed. Raises OSError."""
         messages = []
-        for name in sorted(_names_now(self._bell)):
-            pilot, suffix = os.path.splitext(name)
-            if name.startswith("."):  # a message that is being written
-                continue
-            read = self.path / "read" / name
-            # Moved before it is read: a message that comes meanwhile is another file, and stays.
-            if not _moved(self._bell / name, read):
-                continue
-            message = _read(read, Message) if suffix == ".json" and is_pilot(pilot) else None
-            with suppress(OSError):
-                read.unlink()
-            if message is not None and message.pilot == pilot:
-                messages.append(message)
+        with held(self.path, "bell") as bell, held(self.path, "read") as folder:
+            for name in sorted(_names_now(bell)):
+                pilot, suffix = os.path.splitext(name)
+                if name.startswith("."):  # a message that is being written
+                    continue
+                # Moved before it is read: a message that comes meanwhile is another file, and stays. To a new name: a
+                # folder that cannot be removed must not stand in a later message's way.
+                read = folder / secrets.token_hex(8)
+                if not _moved(bell / name, read):
+                    continue
+                message = _read(read, Message) if suffix == ".json" and is_pilot(pilot) else None
+                discard(read)
+                if message is not None and message.pilot == pilot:
+                    messages.append(message)
         return messages
+
+    def pilots(self) -> list[str]:
+        """The pilots that have a desk. Raises OSError."""
+        with held(self.path, "desks") as desks:
+            return sorted(filter(is_pilot, os.listdir(desks)))
+
+    def remove(self, pilot: str) -> None:
+        """Remove a pilot's desk, and with it its right to hand in."""
+        with suppress(OSError), held(self.path, "desks") as desks:
+            discard(desks / pilot)
 
 
 def pour(source: IO[bytes], part: Path) -> bool:
@@ -268,6 +307,9 @@ def pour(source: IO[bytes], part: Path) -> bool:
     until_s = time.monotonic() + _POUR_S
     with part.open("ab", buffering=0) as sink:
         while block := source.read(_BLOCK_BYTES):
+            if sink.tell() > _MOST_FILE_BYTES:
+                words = f"is larger than {_MOST_FILE_BYTES >> 30} GiB, and no file of a subtask is"
+                raise OSError(errno.EMSGSIZE, words, str(part))
             try:
                 sink.write(block)
             except OSError as error:
@@ -282,23 +324,28 @@ def _names_now(folder: Path) -> list[str]:
     """The names in a folder; network file systems list it afresh when this machine changed it. Raises OSError."""
     one, other = folder / ".look.0", folder / ".look.1"
     if not _moved(one, other) and not _moved(other, one):
-        one.touch()
+        with suppress(FileExistsError):  # of another thread that looks, or a link that must not be followed
+            one.touch(exist_ok=False)
     return os.listdir(folder)
 
 
 def _write(path: Path, message: msgspec.Struct) -> None:
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(msgspec.json.encode(message))
+    with atomic_write(path) as temporary, temporary.open("xb") as file:  # never through a link
+        file.write(msgspec.json.encode(message))
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
     """A message; None: it is not there, or is none. Raises OSError."""
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        return msgspec.json.decode(content, type=kind)
-    except (FileNotFoundError, IsADirectoryError, msgspec.DecodeError):
+        return msgspec.json.decode(read_some(path, _MOST_BYTES + 1), type=kind)
+    except (FileNotFoundError, NotRegular, ValueError, RecursionError):  # also bytes that are no UTF-8
         return None
+
+
+def read_some(path: Path, most_bytes: int) -> bytes:
+    """Read the beginning of a regular file. Raises OSError."""
+    with open(path, "rb", opener=regular) as file:
+        return file.read(most_bytes)
 
 
 def _deliver(update: Path, target: Path) -> None:
@@ -308,8 +355,8 @@ def _deliver(update: Path, target: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        with atomic_write(target) as temporary:
-            shutil.copyfile(update, temporary)
+        with atomic_write(target) as temporary, update.open("rb") as source, temporary.open("xb") as sink:
+            shutil.copyfileobj(source, sink)
         update.unlink()
 
 

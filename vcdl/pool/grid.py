@@ -4,6 +4,7 @@ import math
 import os
 import secrets
 import socket
+import stat
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -15,12 +16,13 @@ from typing import Any
 import msgspec
 
 from vcdl.errors import GridError, GridUnavailable, JournalError
+from vcdl.files.shared import NotRegular, discard
 from vcdl.job import Job
 from vcdl.journal.events import WorkunitSent
 from vcdl.journal.observer import RunningTask
 from vcdl.local.folder_grid import FolderGrid
 from vcdl.loop.grid import GaveUp, Staged, Uploaded
-from vcdl.pool.desks import Assignment, Desk, Driver, Message, PoolFolder, is_pilot
+from vcdl.pool.desks import Assignment, Desk, Driver, Message, PoolFolder, host_of, read_some
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import read_hosts, read_report
 
@@ -93,7 +95,7 @@ class PoolGrid(FolderGrid):
             self._pool.make()
             self._refuse_another()
             self._take_up_uploads()
-            for name in filter(is_pilot, sorted(os.listdir(self._pool.desks))):
+            for name in self._pool.pilots():
                 self._adopt(name)
             self._beat(at_once=True)
 
@@ -212,31 +214,38 @@ class PoolGrid(FolderGrid):
             self._sent.append(WorkunitSent(workunit, pilot.host, bytes_down))
 
     def _take_endings(self, pilot: _Pilot) -> None:
-        for ending in pilot.desk.endings():
-            workunit = ending.stem
-            if workunit not in pilot.tasks or workunit not in self._known or workunit in self._outcomes:
-                ending.unlink(missing_ok=True)  # superseded: another pilot was given it, or nobody wants it any more
-            elif ending.suffix == ".h5":
+        with suppress(FileNotFoundError), pilot.desk.held() as desk:
+            for ending in desk.endings():
+                self._take_ending(pilot, ending)
+
+    def _take_ending(self, pilot: _Pilot, ending: Path) -> None:
+        workunit = ending.stem
+        # Otherwise it is superseded: another pilot was given it, or nobody wants it any more.
+        if workunit in pilot.tasks and workunit in self._known and workunit not in self._outcomes:
+            if ending.suffix == ".h5":
                 # It may have trained it between two looks at the bell; then it had the other files already.
                 staged = self._known[workunit]
                 self._note_sent(pilot, workunit, staged.params.stat().st_size if staged is not None else 0)
                 self._take_upload(pilot, ending)
             elif ending.suffix == ".failed":
-                self._give_up(workunit, ending.read_text(encoding="utf-8", errors="replace")[:_REASON_CHARACTERS])
-                ending.unlink(missing_ok=True)
+                self._give_up(workunit, _reason(ending))
             else:
                 self._hand_out_again(workunit)
-                ending.unlink(missing_ok=True)
-            if workunit in pilot.tasks:
-                pilot.tasks.remove(workunit)
-            pilot.begun.discard(workunit)
+        discard(ending)
+        if workunit in pilot.tasks:
+            pilot.tasks.remove(workunit)
+        pilot.begun.discard(workunit)
 
     def _take_upload(self, pilot: _Pilot, update: Path) -> None:
         upload = self._folder.uploads / f"{update.stem}.h5"
         self._folder.uploads.mkdir(exist_ok=True)  # somebody may have deleted it
-        size_bytes = update.stat().st_size
         update.replace(upload)
-        self._has_come(Uploaded(update.stem, upload, size_bytes, pilot.host, time.time()))
+        found = upload.lstat()  # looked at here, where no pilot can put anything else in its place
+        if stat.S_ISREG(found.st_mode):
+            self._has_come(Uploaded(update.stem, upload, found.st_size, pilot.host, time.time()))
+        else:
+            discard(upload)
+            self._give_up(update.stem, f"the update of {pilot.name} is no regular file")
 
     def _at_clients(self) -> set[str]:
         return {workunit for pilot in self._pilots.values() for workunit in pilot.tasks}
@@ -249,7 +258,7 @@ class PoolGrid(FolderGrid):
         """Do without a pilot that leaves or, for the reason `why`, has vanished."""
         self._take_endings(pilot)
         del self._pilots[pilot.name]
-        pilot.desk.remove()
+        self._pool.remove(pilot.name)
         for workunit in reversed(pilot.tasks):
             if why is not None and workunit == pilot.training:
                 self._vanished[workunit] += 1
@@ -283,7 +292,7 @@ class PoolGrid(FolderGrid):
     def _take_from_another(self) -> None:
         """Take a task back that lies on a desk while its pilot trains another, for one that has nothing to do."""
         for pilot in self._pilots.values():
-            if len(pilot.tasks) > 1 and (back := pilot.desk.take_back()) in pilot.tasks:
+            if len(pilot.tasks) > 1 and (back := self._take_back(pilot)) in pilot.tasks:
                 pilot.tasks.remove(back)
                 self._hand_out_again(back)
                 if self._waiting:
@@ -297,7 +306,8 @@ class PoolGrid(FolderGrid):
             return False
         files = {name: str(path.relative_to(self._folder.path)) for name, path in staged.inputs.items()}
         try:
-            pilot.desk.give(Assignment(workunit, staged.workunit.to_json(), files))
+            with pilot.desk.held() as desk:
+                desk.give(Assignment(workunit, staged.workunit.to_json(), files))
         except FileNotFoundError:  # it has gone, and its lease will show that
             return False
         if not pilot.tasks:
@@ -308,18 +318,26 @@ class PoolGrid(FolderGrid):
     def _do_without(self, pilot: _Pilot, workunit: str) -> None:
         """Tell a pilot that a task of its is not wanted any more."""
         pilot.tasks.remove(workunit)
-        back = "" if workunit == pilot.training else pilot.desk.take_back()
+        back = "" if workunit == pilot.training else self._take_back(pilot)
         if back in pilot.tasks:  # it has taken the unwanted one up, and has not said so yet
             pilot.tasks.remove(back)
             self._hand_out_again(back)
         if back != workunit:
-            pilot.desk.do_without(workunit)
+            with suppress(FileNotFoundError), pilot.desk.held() as desk:
+                desk.do_without(workunit)
+
+    @staticmethod
+    def _take_back(pilot: _Pilot) -> str:
+        """Take a pilot's next task back; returns its workunit, empty when there is none or the pilot was faster."""
+        with suppress(FileNotFoundError), pilot.desk.held() as desk:
+            return desk.take_back()
+        return ""
 
     # -- the run's own word
 
     def _new(self, name: str, now_s: float) -> _Pilot:
         """A pilot that comes. Strangers are judged by machine, so that none is new again when it starts again."""
-        host = name.rsplit("-", 2)[0] if self._job.is_for_strangers else name
+        host = host_of(name) if self._job.is_for_strangers else name
         return _Pilot(name, self._pool.desk(name), host, heard_s=now_s, since_s=now_s)
 
     def _judge(self, now_s: float) -> None:
@@ -333,8 +351,9 @@ class PoolGrid(FolderGrid):
     def _adopt(self, name: str) -> None:
         """Take up a pilot of an earlier process, with what lies on its desk."""
         pilot = self._new(name, self._clock())
-        pilot.tasks = pilot.desk.tasks()
-        pilot.tasks += [path.stem for path in pilot.desk.endings() if path.stem not in pilot.tasks]
+        with suppress(FileNotFoundError), pilot.desk.held() as desk:
+            pilot.tasks = desk.tasks()
+            pilot.tasks += [path.stem for path in desk.endings() if path.stem not in pilot.tasks]
         self._known.update(dict.fromkeys(pilot.tasks))
         self._pilots[name] = pilot
         self._take_endings(pilot)
@@ -371,3 +390,11 @@ class PoolGrid(FolderGrid):
 
     def _is_uploaded(self, workunit: str) -> bool:
         return (self._folder.uploads / f"{workunit}.h5").exists()
+
+
+def _reason(ending: Path) -> str:
+    """Read a pilot's words about a failure. Raises OSError."""
+    try:
+        return read_some(ending, 4 * _REASON_CHARACTERS).decode(errors="replace")[:_REASON_CHARACTERS]
+    except NotRegular as error:
+        return f"its reason {error.strerror}"

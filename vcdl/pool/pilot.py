@@ -12,10 +12,12 @@ from typing import Any, Protocol
 
 from vcdl.errors import DISK_FULL, WorkunitError
 from vcdl.errors.backoff import Attempts, Backoff
-from vcdl.pool.desks import Assignment, Driver, Message
+from vcdl.pool.desks import FETCHED, Assignment, Driver, Message
 from vcdl.wire.newest import NEWEST_FILE, VERSION_FILE
-from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE, PARAMS_FILE, Workunit
+from vcdl.wire.workunit import DESCRIPTION_FILE, FROZEN_FILE, INPUT_FILES, OUTPUT_FILE, PARAMS_FILE, Workunit
 
+_FILES = frozenset({*INPUT_FILES, FROZEN_FILE}) - {DESCRIPTION_FILE}
+"""The files of a subtask beside its description, by their names in its slot."""
 _LASTING = frozenset({errno.ENOENT, errno.EPERM, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
 """Errors of a shared file that do not pass by themselves."""
 _BEATS_A_LEASE = 4
@@ -274,6 +276,9 @@ class Pilot:
         shutil.rmtree(slot, ignore_errors=True)
         self._task, self._lacks, self._newest = task, dict(task.files), None
         self._fraction, self._bytes_down, self._rings_at_s = 0.0, 0, 0.0
+        for name, path in task.files.items():  # whoever writes them could have any file of this user's replaced
+            if name not in _FILES or not FETCHED.fullmatch(path):
+                self._is_over(f"the task names a file that no subtask has: {name[:80]!a} from {path[:80]!a}")
 
     def _fetch(self, task: Assignment, lacks: dict[str, str]) -> None:
         """Fetch what the task still lacks, for some seconds, and have it trained when nothing is missing."""
@@ -331,7 +336,7 @@ class Pilot:
         needed.
         """
         driver = self._newest = self._newest or self.pool.read_driver()
-        if driver is None or not driver.newest_params:
+        if driver is None or not FETCHED.fullmatch(driver.newest_params):
             return True
         try:
             base_version = Workunit.from_json(task.description).base_version

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -55,6 +56,17 @@ def connection_of(name: str) -> ServiceConnection:
             f"there is no service {name!r} ({', '.join(known) or 'none is known'}): `vcdl login URL` adds one"
         )
     return ServiceConnection(name, checked_url(known[name]["url"]), known[name]["token"])
+
+
+def machine_key() -> str:
+    """Return the secret that proves to services which pilots are of this machine. Raises RunFolderError."""
+    path = connections_file().with_name("machine.key")
+    with folder_errors(path):
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(path, private=True) as temporary:
+                temporary.write_text(secrets.token_hex(32))
+        return path.read_text()
 
 
 def _read(path: Path) -> dict[str, dict[str, str]]:

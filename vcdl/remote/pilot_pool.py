@@ -29,6 +29,15 @@ class ServiceAway(OSError):
     """The service did not do what it was asked for."""
 
 
+@contextmanager
+def _understood(pool: "RemotePool") -> Iterator[None]:
+    """Raise ServiceAway for an answer without what it should hold: something else than our service says it."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise ServiceAway(f"{pool.where} answers what this version does not know ({error!r:.200})") from error
+
+
 @dataclass(frozen=True)
 class RemotePool:
     """The pool of a service's run. All calls raise OSError, and VcdlError for a token that opens nothing here."""
@@ -44,8 +53,8 @@ class RemotePool:
 
     def read_driver(self) -> Driver | None:
         """The run's notice; None: nothing yet."""
-        raw = self.ask("GET", "driver")["driver"]
-        return None if raw is None else msgspec.convert(raw, Driver)
+        with _understood(self):
+            return msgspec.convert(self.ask("GET", "driver")["driver"], Driver | None)
 
     def ring(self, message: Message) -> None:
         """Leave a pilot's message."""
@@ -57,7 +66,7 @@ class RemotePool:
     def state_of(self, path: str) -> str:
         """The identity of a file's content."""
         with self._opened(path, "0-0") as answer:
-            return f"{self.where}\0{path}\0{answer.headers['etag']}"
+            return f"{self.where}\0{path}\0{answer.headers.get('etag')}"
 
     def copy(self, path: str, part: Path) -> bool:
         """Continue the copy of a file of the run; returns whether `part` is whole now."""
@@ -70,8 +79,8 @@ class RemotePool:
                 answer.read(1)
             if not pour(answer, part):
                 return False
-            size = answer.headers.get("content-range", "").rpartition("/")[2] or answer.headers["content-length"]
-        if part.stat().st_size != int(size):
+            size = answer.headers.get("content-range", "").rpartition("/")[2] or answer.headers.get("content-length")
+        if str(part.stat().st_size) != size:
             raise ServiceAway(f"the connection to {self.client.name} broke off")
         return True
 
@@ -88,7 +97,7 @@ class RemotePool:
     def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """One act, and its answer."""
         try:
-            return self.client.ask(method, self._path(path), body)
+            return dict(self.client.ask(method, self._path(path), body))
         except ServiceRefuses:
             raise
         except VcdlError as error:
@@ -111,23 +120,27 @@ class RemoteDesk:
 
     def take(self) -> Assignment | None:
         """Take the next task up; None: there is none."""
-        raw = self._ask("POST", "/task")["task"]
-        return None if raw is None else msgspec.convert(raw, Assignment)
+        with _understood(self.pool):
+            task = self._ask("POST", "/task")["task"]
+            return msgspec.json.decode(msgspec.json.encode(task), type=Assignment | None)  # text that can be written
 
     def dropped(self) -> str:
         """The workunit that is not wanted any more; empty: none is."""
-        return str(self._ask("GET", "/dropped")["workunit"])
+        with _understood(self.pool):
+            return str(self._ask("GET", "/dropped")["workunit"])
 
     def end(self, workunit: str, update: Path | str | None) -> bool:
         """Hand in how a task ended, as `Desk.end` does; False: pieces of the update are still to be sent."""
         if isinstance(update, Path):
             content, place = update.read_bytes(), f"/updates/{workunit}"
-            until_s, sent = time.monotonic() + _SEND_S, self._ask("GET", place)["size_bytes"]
-            while sent is not None and sent < len(content):
-                if time.monotonic() >= until_s:
-                    return False
-                piece = content[sent : sent + _PIECE_BYTES]
-                sent = self._ask("PUT", f"{place}?offset={sent}", piece)["size_bytes"]
+            until_s = time.monotonic() + _SEND_S
+            with _understood(self.pool):
+                sent = self._ask("GET", place)["size_bytes"]
+                while sent is not None and sent < len(content):
+                    if time.monotonic() >= until_s:
+                        return False
+                    piece = content[sent : sent + _PIECE_BYTES]
+                    sent = self._ask("PUT", f"{place}?offset={sent}", piece)["size_bytes"]
             ending = {"sha256": hashlib.sha256(content).hexdigest()}
         else:
             ending = {"reason": update or ""}
@@ -140,6 +153,8 @@ class RemoteDesk:
 
     def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         answer = self.pool.ask(method, f"desks/{self.pilot}{path}", body)
-        if not answer["desk"]:
+        with _understood(self.pool):
+            is_there = answer["desk"]
+        if not is_there:
             raise FileNotFoundError(f"{self.pool.where} knows no pilot {self.pilot}")
         return answer

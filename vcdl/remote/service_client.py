@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -34,6 +35,7 @@ from vcdl.remote.parcel import Parcel, ParcelFile
 
 _TIMEOUT_S = 200.0
 """Time-out of a request, longer than the service checks a job."""
+_NO_SERVICE = "answers something else than a service of VCDL: look at its URL"
 _TRIES, _WAIT_S = 6, 1.0
 _KINDS: dict[int, type[VcdlError]] = {
     ExitCode.BAD_JOB: JobError,
@@ -66,6 +68,13 @@ def _with_nan(value: Any) -> Any:
     return math.nan if value is None else value
 
 
+class _Answer(dict[str, Any]):
+    """An answer's JSON object. Raises GridError for a key that it lacks: no service of VCDL gave it."""
+
+    def __missing__(self, key: str) -> Any:
+        raise GridError(f"the service {_NO_SERVICE} ({key} is missing)")
+
+
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect is an error: it would take the token elsewhere."""
 
@@ -76,8 +85,21 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 class ServiceClient:
     """A service that a token opens. Every call raises VcdlError."""
 
-    def __init__(self, connection: ServiceConnection, timeout_s: float = _TIMEOUT_S, tries: int = _TRIES) -> None:
-        """`timeout_s`: of a request; `tries`: of one that is safe to ask twice, while the service is away."""
+    def __init__(
+        self,
+        connection: ServiceConnection,
+        timeout_s: float = _TIMEOUT_S,
+        tries: int = _TRIES,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Open no connection yet.
+
+        Args:
+            timeout_s: Of a request.
+            tries: Of a request that is safe to ask twice, while the service is away.
+            headers: Sent with each request.
+        """
+        self._headers = headers
         self._timeout_s, self._tries = timeout_s, tries
         self.name = connection.name
         self._url = f"{connection.url}/api/v1"
@@ -191,23 +213,20 @@ class ServiceClient:
             try:
                 with self._opened(method, path, body, headers) as answer:
                     text = answer.read()
-                found: dict[str, Any] = json.loads(text) if text else {}
-                return found
+                return _Answer(json.loads(text) if text else {})
             except GridUnavailable:
                 if tried == self._tries or (method == "POST" and path not in ("/chunks", "/jobs")):
                     raise
                 time.sleep(_WAIT_S * tried)
-            except ValueError as error:
-                raise GridError(
-                    f"{self.name} answers something else than a service of VCDL: look at its URL"
-                ) from error
+            except (ValueError, TypeError, RecursionError) as error:
+                raise GridError(f"{self.name} {_NO_SERVICE}") from error
         raise AssertionError  # the last try returns or raises
 
     def _opened(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
         is_bytes = isinstance(body, bytes)
         data = body if is_bytes or body is None else json.dumps(body).encode()
         kind = "application/octet-stream" if is_bytes else "application/json"
-        given = {"Authorization": f"Bearer {self._token}", "Content-Type": kind, **(headers or {})}
+        given = {"Authorization": f"Bearer {self._token}", "Content-Type": kind, **self._headers, **(headers or {})}
         request = urllib.request.Request(self._url + path, data, given, method=method)
         try:
             return self._opener.open(request, timeout=self._timeout_s)
@@ -221,11 +240,11 @@ class ServiceClient:
         """The error that the service tells of."""
         try:
             told = json.loads(error.read(100_000))
-            words, code = str(told["detail"]), told.get("exit_code")
-        except (ValueError, KeyError, TypeError, OSError):  # a web server in front of it says so
-            words, code = f"{self.name} answers {error.code}: look at its URL", None
+            words, kind = str(told["detail"]), _KINDS.get(told.get("exit_code"), GridError)
+        except (ValueError, KeyError, TypeError, RecursionError, OSError):  # a web server in front of it says so
+            words, kind = f"{self.name} answers {error.code}: look at its URL", GridError
         if error.code in (429, 502, 503, 504):
             return GridUnavailable(words)
         if error.code in (401, 403, 404):
             return ServiceRefuses(words)
-        return _KINDS.get(code, GridError)(words)
+        return kind(words)

@@ -108,6 +108,7 @@ class Accounts:
 
     def revoke(self, number: str) -> Token:
         """End a token at once, with its sessions. Raises JobError when there is none of this id, RunFolderError."""
+        number = _storable(number)
         with self._opened() as database:
             database.execute(
                 "UPDATE tokens SET revoked_s = ? WHERE id = ? AND revoked_s IS NULL", (time.time(), number)
@@ -121,8 +122,9 @@ class Accounts:
         """The caller with a token that is valid; None for all else. Raises RunFolderError."""
         _, _, rest = token.partition("vcdl_")
         number, _, secret = rest.partition("_")
+        number = _storable(number[:40])
         with self._opened() as database:
-            rows = database.execute(f"SELECT {_COLUMNS}, hash FROM tokens WHERE id = ?", (number[:40],)).fetchall()
+            rows = database.execute(f"SELECT {_COLUMNS}, hash FROM tokens WHERE id = ?", (number,)).fetchall()
             known = rows[0][-1] if rows else ""
             if not is_same(_hash(secret), known):
                 return None
@@ -137,7 +139,7 @@ class Accounts:
     def caller(self, number: str) -> Caller | None:
         """The caller with a token of this id, while it is valid. Raises RunFolderError."""
         with self._opened() as database:
-            rows = database.execute(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", (number,)).fetchall()
+            rows = database.execute(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", (_storable(number),)).fetchall()
         return _caller(_token(rows[0])) if rows else None
 
     def note(self, caller: Caller, deed: str, job: str, outcome: str = "done") -> None:
@@ -214,6 +216,11 @@ def _token(row: Sequence[Any]) -> Token:
 
 def _caller(token: Token) -> Caller | None:
     return Caller(token.name, token.role, token.id, token.bounds) if token.is_valid else None
+
+
+def _storable(text: str) -> str:
+    """Replace half pairs of surrogates, which SQLite refuses: JSON and a command line may hold them."""
+    return text.encode(errors="replace").decode()
 
 
 def _hash(secret: str) -> str:

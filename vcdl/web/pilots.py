@@ -5,9 +5,10 @@ Every act may come twice, late, or with its answer lost: it names the workunit t
 
 import hashlib
 import os
-import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import msgspec
 from fastapi import APIRouter, Body, Path, Query, Request
@@ -16,7 +17,8 @@ from pydantic import BaseModel, Field
 
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import DataError, WorkunitError, folder_errors
-from vcdl.pool.desks import Desk, Message, PoolFolder, is_pilot
+from vcdl.files.shared import NotRegular, discard, held, regular
+from vcdl.pool.desks import FETCHED, KEY_HEADER, Desk, Message, PoolFolder, host_of, is_pilot, mark_of
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 from vcdl.web.served_commands import ServiceBusy
@@ -25,8 +27,6 @@ from vcdl.web.sessions import Role
 from vcdl.wire.workunit import WorkunitName
 
 router = APIRouter(prefix="/api/v1/pools/{name}", tags=["v1"])
-_FETCHED = re.compile(r"model\.json|frozen\.h5|data/shards/shard_\d+\.npz|(?:snapshots|downloads)/params_v\d+\.h5")
-"""The files of a run that a subtask needs, and no others."""
 _REASON_CHARACTERS = 2000
 _MOST_PILOTS = 64
 """Pilots of a token that are in a pool at once."""
@@ -60,13 +60,30 @@ def _pool(request: Request, name: str) -> PoolFolder:
 
 
 def _desk(request: Request, name: str, pilot: str) -> Desk:
-    """The desk of a pilot of the caller's: nobody writes on another's desk. Raises Forbidden, DataError."""
+    """The desk of a pilot of the caller's: nobody writes on another's desk. Raises Forbidden, DataError.
+
+    A worker's pilot is of the caller's token, and of the machine whose key comes with the request: its name says both,
+    and so does the host that is judged by what it brings. Machines with one token cannot act for one another.
+    """
     pool, caller = _pool(request, name), request.state.caller
     if not is_pilot(pilot):
         raise DataError(f"{pilot[:80]!r} is no name of a pilot")
     if caller.role is Role.WORKER and not pilot.startswith(f"{caller.id}."):
         raise Forbidden(f"{pilot} is no pilot of {caller.name}: their names begin with {caller.id} and a full stop")
+    if caller.role is Role.WORKER and not host_of(pilot).endswith(f".{mark_of(request.headers.get(KEY_HEADER, ''))}"):
+        raise Forbidden(f"{pilot} is a pilot of another machine: start `vcdl worker` there")
     return pool.desk(pilot)
+
+
+@contextmanager
+def _held(request: Request, name: str, pilot: str) -> Iterator[Desk | None]:
+    """Hold the desk of a pilot of the caller's; None: it has gone. Raises Forbidden, DataError, RunFolderError."""
+    desk = _desk(request, name, pilot)
+    with folder_errors(desk.path), ExitStack() as stack:
+        at_hand = None
+        with suppress(FileNotFoundError):
+            at_hand = stack.enter_context(desk.held())
+        yield at_hand
 
 
 @router.get("/driver")
@@ -80,59 +97,52 @@ def driver(request: Request, name: Name) -> dict[str, Any]:
 @router.put("/bell/{pilot}")
 def ring(request: Request, name: Name, pilot: Pilot, message: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
     """Leave a pilot's message. One that comes late says what was, and the next one mends it. `desk`: as elsewhere."""
-    desk = _desk(request, name, pilot)
     try:
         said = msgspec.convert({**message, "pilot": pilot}, Message)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:  # the latter for keys with half a pair of surrogates
         raise DataError(f"this is no message of a pilot: {error}") from error
-    if said.bytes_down < 0 or not 0 <= said.fraction <= 1:
-        raise DataError("this is no message of a pilot: bytes are 0 or more, and a fraction is one of 1")
-    with folder_errors(desk.path):
-        if is_there := desk.path.is_dir():
+    with _held(request, name, pilot) as desk:
+        if desk is not None:
             _pool(request, name).ring(said)
-    return {"desk": is_there}
+        return {"desk": desk is not None}
 
 
 @router.put("/desks/{pilot}")
 def arrive(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
     """Make the pilot's desk, and say that it has come."""
-    desk, number = _desk(request, name, pilot), request.state.caller.id
+    desk, pool, number = _desk(request, name, pilot), _pool(request, name), request.state.caller.id
     with folder_errors(desk.path):
-        of_caller = [other for other in os.listdir(desk.path.parent) if other.startswith(f"{number}.")]
+        of_caller = [other for other in pool.pilots() if other.startswith(f"{number}.")]
         if len(of_caller) >= _MOST_PILOTS and pilot not in of_caller:
             raise ServiceBusy(f"{request.state.caller.name} has {_MOST_PILOTS} pilots in {name}: no more may come")
-        desk.path.mkdir(exist_ok=True)
-        _pool(request, name).ring(Message(pilot, 0))
+        with held(pool.path, "desks") as desks:
+            (desks / pilot).mkdir(exist_ok=True)
+        pool.ring(Message(pilot, 0))
     return {"desk": True}
 
 
 @router.post("/desks/{pilot}/task")
 def take(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
     """Take the next task up, or the one that was taken and not ended; `desk`: whether the run still knows the pilot."""
-    desk = _desk(request, name, pilot)
-    with folder_errors(desk.path):
-        try:
+    with _held(request, name, pilot) as desk, suppress(FileNotFoundError):
+        if desk is not None:
             return {"desk": True, "task": msgspec.to_builtins(desk.taken() or desk.take())}
-        except FileNotFoundError:
-            return {"desk": False, "task": None}
+    return {"desk": False, "task": None}
 
 
 @router.get("/desks/{pilot}/dropped")
 def dropped(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
     """The task that is not wanted any more; empty: none is."""
-    desk = _desk(request, name, pilot)
-    with folder_errors(desk.path):
-        try:
+    with _held(request, name, pilot) as desk, suppress(FileNotFoundError):
+        if desk is not None:
             return {"desk": True, "workunit": desk.dropped()}
-        except FileNotFoundError:
-            return {"desk": False, "workunit": ""}
+    return {"desk": False, "workunit": ""}
 
 
 @router.delete("/desks/{pilot}/task/{workunit}")
 def forget(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[str, Any]:
     """Lay a task aside."""
-    desk = _desk(request, name, pilot)
-    with folder_errors(desk.path):
+    with _held(request, name, pilot) as desk:
         if _is_at_work_on(desk, workunit):
             desk.forget(workunit)
     return {"desk": True}
@@ -141,11 +151,12 @@ def forget(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[st
 @router.get("/desks/{pilot}/updates/{workunit}")
 def has_come(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[str, Any]:
     """The bytes of an update that are here, where its pieces go on; null: it was handed in, or nobody wants it."""
-    desk = _desk(request, name, pilot)
-    with folder_errors(desk.path):
-        part = _part(desk, workunit)
-        size_bytes = part.stat().st_size if part.exists() else 0
-        return {"desk": desk.path.is_dir(), "size_bytes": size_bytes if _is_at_work_on(desk, workunit) else None}
+    with _held(request, name, pilot) as desk:
+        if not _is_at_work_on(desk, workunit):
+            return {"desk": desk is not None, "size_bytes": None}
+        with suppress(FileNotFoundError):
+            return {"desk": True, "size_bytes": _part(desk, workunit).lstat().st_size}
+        return {"desk": True, "size_bytes": 0}
 
 
 @router.put("/desks/{pilot}/updates/{workunit}")
@@ -153,19 +164,17 @@ def add_piece(
     request: Request, name: Name, pilot: Pilot, workunit: str, offset: Annotated[int, Query(ge=0)], piece: Piece
 ) -> dict[str, Any]:
     """Add a piece of at most 1 MiB to an update; its answer is that of GET. One that comes twice changes nothing."""
-    desk = _desk(request, name, pilot)
-    with folder_errors(desk.path):
-        part = _part(desk, workunit)
+    with _held(request, name, pilot) as desk:
         if _is_at_work_on(desk, workunit):
-            run = Run.open(_run(request, name))
+            part, run = _part(desk, workunit), Run.open(_run(request, name))
             if offset + len(piece) > up_encoding(run.transport, run.layout).most_file_bytes + _HEADER_BYTES:
                 raise DataError(f"{workunit}: no update of this job is as large")
             for old in desk.path.glob(".*.part"):
                 if old != part:
-                    old.unlink(missing_ok=True)
-            part.touch()
-            with part.open("r+b") as file:  # at its place: the same piece may come twice at once
-                if offset <= part.stat().st_size:
+                    discard(old)
+            # At its place: the same piece may come twice at once.
+            with open(regular(part, os.O_RDWR | os.O_CREAT), "r+b") as file:
+                if offset <= file.seek(0, os.SEEK_END):
                     file.seek(offset)
                     file.write(piece)
     return has_come(request, name, pilot, workunit)
@@ -174,17 +183,16 @@ def add_piece(
 @router.put("/desks/{pilot}/endings/{workunit}")
 def end(request: Request, name: Name, pilot: Pilot, workunit: str, ending: TaskEnding) -> dict[str, Any]:
     """Hand in how a task ended; `desk`: whether it was of use."""
-    desk = _desk(request, name, pilot)
-    with folder_errors(desk.path):
+    with _held(request, name, pilot) as desk:
         if not _is_at_work_on(desk, workunit):  # this has come twice, or the run has given the pilot up
-            return {"desk": desk.path.is_dir()}
+            return {"desk": desk is not None}
         update = _part(desk, workunit)
         if not ending.sha256:
             desk.end(workunit, ending.reason or None)
-        elif update.is_file() and _sha256(update) == ending.sha256:
+        elif _sha256(update) == ending.sha256:
             desk.end(workunit, update)
         else:
-            update.unlink(missing_ok=True)
+            discard(update)
             raise DataError(f"the update of {workunit} was damaged on its way: send it again")
     return {"desk": True}
 
@@ -194,27 +202,28 @@ def file(request: Request, name: Name, path: str) -> FileResponse:
     """A file that a subtask needs; ranges are answered."""
     pool = _pool(request, name)
     found = pool.run / path
-    if not _FETCHED.fullmatch(path) or not found.is_file():
+    if not FETCHED.fullmatch(path) or not found.is_file():
         raise DataError(f"{name} has no file {path[:100]!r} for pilots")
     return FileResponse(found, media_type="application/octet-stream")
 
 
 def _part(desk: Desk, workunit: str) -> FilePath:
-    """The file in which an update grows. Raises DataError for what names no workunit."""
-    try:
-        WorkunitName.parse(workunit)
-    except WorkunitError as error:
-        raise DataError(str(error)) from error
+    """The file in which an update grows."""
     return desk.path / f".{workunit}.part"
 
 
 def _sha256(path: FilePath) -> str:
-    with path.open("rb") as file:
+    """The checksum of a regular file; empty where there is none. Raises OSError."""
+    with suppress(FileNotFoundError, NotRegular), open(path, "rb", opener=regular) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+    return ""
 
 
-def _is_at_work_on(desk: Desk, workunit: str) -> bool:
-    """Whether it is the desk's task. Raises DataError for what names no workunit."""
-    _part(desk, workunit)
-    task = desk.taken()
+def _is_at_work_on(desk: Desk | None, workunit: str) -> TypeGuard[Desk]:
+    """Whether there is a desk, and this is its task. Raises DataError for what names no workunit."""
+    try:
+        WorkunitName.parse(workunit)
+    except WorkunitError as error:
+        raise DataError(str(error)) from error
+    task = None if desk is None else desk.taken()
     return task is not None and task.workunit == workunit

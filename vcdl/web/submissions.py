@@ -280,7 +280,7 @@ def _checked_values(text: str, files: set[str]) -> dict[str, Any]:
         value = inner.get(key) if isinstance(inner, dict) else None
         if value is not None and (section, key) in _REFUSED:
             raise JobError(f"{section} > {key} leads out of the job, to what is the server's: leave it out")
-        if value is not None and value not in files:
+        if value is not None and not (isinstance(value, str) and value in files):
             raise JobError(f"{section} > {key} must name a file that is sent with the job")
     if isinstance(values.get("store"), str):
         raise JobError("store > url leads out of the job, to what is the server's: leave it out")

@@ -31,7 +31,9 @@ _TURN = 10_000
 """More attempts than a subtask ever has; those of the next turn are numbered from here."""
 _OWN = 9_000
 """Attempts of a turn from here on are the server's own."""
-_NAME = re.compile(r"([a-z0-9][a-z0-9_-]*)_e([0-9]{4,18})_s([0-9]{3,18})_a([0-9]{1,18})_v([0-9]{6,18})")
+NAME_FORM = r"([a-z0-9][a-z0-9_-]*)_e([0-9]{4,18})_s([0-9]{3,18})_a([0-9]{1,18})_v([0-9]{6,18})"
+"""The form of a workunit's name, in which no name leads out of a folder."""
+_NAME = re.compile(NAME_FORM)
 
 
 @dataclass(frozen=True)

@@ -126,3 +126,16 @@ def test_a_backup_comes_back_as_it_went_and_counts_when_it_is_whole(vault: Vault
 def test_a_manifest_of_a_later_format_is_named() -> None:
     with pytest.raises(ServerError, match="format 2"):
         BackupManifest.from_json(BackupManifest("lab", "now", "1", format=2).to_json(), "it")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, "[]", "{}", '{"project": "../x", "made": "", "vcdl": ""}',
+     '{"project": "a`; DROP DATABASE a", "made": "", "vcdl": ""}',
+     '{"project": "a", "made": "", "vcdl": "", "files": {"../../etc/shadow": "0"}}',
+     '{"project": "a", "made": "", "vcdl": "", "files": null}',
+     '{"project": "a", "made": "", "vcdl": "", "runs": {"/etc": 1}}'],
+)  # fmt: skip
+def test_a_manifest_that_leads_elsewhere_is_refused(text: str) -> None:
+    with pytest.raises(ServerError, match="cannot be read"):
+        BackupManifest.from_json(text, "a backup")

@@ -16,6 +16,8 @@ MANIFEST = "manifest.json"
 _FORMAT = 1
 _STAMP = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"(?P<project>[a-z0-9_]+)-(?P<stamp>\d{8}T\d{6}Z)")
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+"""A name that leads out of no folder, and out of no statement of SQL."""
 _NEWEST, _DAYS, _WEEKS, _MONTHS = 3, 7, 5, 12
 
 
@@ -40,7 +42,9 @@ class BackupManifest:
         """Raises ServerError."""
         try:
             manifest = cls(**json.loads(text))
-        except (ValueError, TypeError) as error:
+            if not all(map(_PLAIN.fullmatch, (manifest.project, *manifest.files, *manifest.runs))):
+                raise ValueError("a name that leads elsewhere")
+        except (ValueError, TypeError, RecursionError) as error:
             raise ServerError(f"the {MANIFEST} of {where} cannot be read ({error}): take another backup") from None
         if manifest.format != _FORMAT:
             raise ServerError(f"{where} is a backup of format {manifest.format}: restore it with the vcdl that made it")

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import PlainValidator
 
 from vcdl.data.readers.part_folders import part_folders
-from vcdl.data.readers.table_file import UNKNOWN, Table, opened_table, table_files
+from vcdl.data.readers.table_file import UNKNOWN, Table, as_labels, opened_table, table_files
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, one_line
 from vcdl.job.reader import Block, Outline, Reader, as_key
@@ -25,6 +25,10 @@ from vcdl.yaml_schema.section import SECTION_AS_YAML
 
 Colour = Literal["rgb", "grey"]
 _ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+"""The formats of these endings, whatever a file is named: Pillow also knows some for which it starts other programs, as
+Ghostscript for EPS, and data may come from a submitter.
+"""
 _BLOCK_BYTES = 2**24
 _LARGE = 64
 """Pixels of a side above which a first job makes pictures smaller."""
@@ -86,7 +90,7 @@ class ImagesReader(Reader):
 
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
         for pixels, files, labels in self._samples(path, begin, self._sample):
-            yield Block(pixels, np.array(labels), files if self.jpeg else None)
+            yield Block(pixels, as_labels(labels), files if self.jpeg else None)
 
     def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:
         as_file = self._sample if self.skip_unreadable else self._file  # what is skipped shows when it is decoded
@@ -123,7 +127,7 @@ class ImagesReader(Reader):
         unreadable, jpegs = [], 0
         for file, _ in pictures:
             try:
-                with Image.open(_opened(file)) as opened:
+                with Image.open(_opened(file), formats=_FORMATS) as opened:
                     sizes[opened.height, opened.width] += 1
                     jpegs += opened.format == "JPEG"
             except Exception:  # Pillow's readers raise nearly everything for a damaged file
@@ -213,6 +217,9 @@ class ImagesReader(Reader):
         for file in table_files(table):
             with opened_table(file) as opened:
                 found += [(folder / str(path), str(label)) for path, label in self._rows(file, opened)]
+        for path, _ in found:  # a table may come from others, and what it names goes to all hosts
+            if ".." in path.parts or not path.is_relative_to(folder):
+                raise DataError(f"{table.name} names {path}, which is not below {folder.name}: put the pictures there")
         missing = [path for path, _ in found if not path.is_file()]
         if missing:
             raise DataError(f"{table.name} names {missing[0]}, which is not there ({len(missing)} of {len(found)})")
@@ -252,7 +259,7 @@ class ImagesReader(Reader):
 
         mode = "RGB" if self.colour == "rgb" else "L"
         content = _opened(file)
-        with Image.open(content) as opened:
+        with Image.open(content, formats=_FORMATS) as opened:
             is_plain = opened.format == "JPEG" and opened.mode == mode and opened.size == pixels.shape[1::-1]
             if is_plain and opened.getexif().get(_ORIENTATION, 1) == 1:
                 return content.getvalue()
@@ -266,7 +273,7 @@ class ImagesReader(Reader):
 
         mode = "RGB" if self.colour == "rgb" else "L"
         height, width = size
-        with Image.open(_opened(file)) as opened:
+        with Image.open(_opened(file), formats=_FORMATS) as opened:
             if opened.format == "JPEG" and self.size is not None:
                 opened.draft(mode, (width, height))  # decodes a large one at a fraction of its size
             if opened.mode.startswith(("I", "F")):  # Pillow would make 255 of whatever is more
@@ -306,7 +313,7 @@ def _first_size(path: Path, files: Iterator[_File]) -> tuple[int, int]:
 
     for file in files:
         try:
-            with Image.open(_opened(file)) as opened:
+            with Image.open(_opened(file), formats=_FORMATS) as opened:
                 picture = ImageOps.exif_transpose(opened)
                 return picture.height, picture.width
         except Exception:  # whoever decodes it says what is wrong

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import PlainValidator
 
 from vcdl.data.readers.part_folders import part_folders
-from vcdl.data.readers.table_file import arrow, as_number, counts_up, opened_table, samples_in, table_files
+from vcdl.data.readers.table_file import arrow, as_labels, as_number, counts_up, opened_table, samples_in, table_files
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, nearest
 from vcdl.job.reader import Block, Outline, Reader, as_key
@@ -300,7 +300,7 @@ class _Columns:
             if arrow().types.is_dictionary(values.type):
                 values = values.dictionary_decode()
             if arrow().types.is_string(values.type) or arrow().types.is_large_string(values.type):
-                columns.append(np.array(values.to_pylist(), dtype=str))
+                columns.append(as_labels(values.to_pylist()))
             else:
                 columns.append(values.to_numpy(zero_copy_only=False))
         return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)

@@ -21,6 +21,8 @@ _ENDINGS = (".csv", ".tsv", *_PARQUET, _ARROW)
 _BLOCK_BYTES = 2**24
 _FIRST_BYTES = 2**16
 """Bytes of a text file that show its delimiter and decimal point."""
+_LONGEST_LABEL = 1000
+"""Characters of a label: NumPy gives each row of a block the room of the longest, one of a million takes gigabytes."""
 UNKNOWN = ("?", " ?")
 """Words for a missing value, in the collection of the University of California, that pyarrow does not know."""
 _WITH_COMMA, _WITH_POINT = (
@@ -80,7 +82,7 @@ class Table:
         try:
             features = json.loads(self.schema.metadata[b"huggingface"])["info"]["features"]
             return tuple(map(str, features[column]["names"]))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             return ()
 
     def batches(
@@ -93,9 +95,9 @@ class Table:
         with _errors(self._file):
             if self.rows is not None:
                 batches, skips = self._of_parquet(columns, skips)
-                self._ahead = batches = ahead(batches)
+                self._ahead = batches = ahead(map(_checked, batches))
             elif self._file.suffix.lower() == _ARROW:
-                batches = (piece for batch in self._opened for piece in _pieces(batch.select(columns)))
+                batches = (piece for batch in self._opened for piece in _pieces(_checked(batch.select(columns))))
             else:
                 batches = _opened_csv(self._file, types, columns, values)
             for batch in batches:
@@ -117,6 +119,12 @@ class Table:
         rows = math.ceil(most_rows / pieces)  # the last of a group is as large as the others
         # Two threads of pyarrow take twice the processor time of one for the small columns of wide tables.
         return self._opened.iter_batches(rows, groups, columns, use_threads=False), skips
+
+
+def _checked(batch: Any) -> Any:
+    """Return a batch whose offsets and texts are valid. Raises ArrowInvalid: pyarrow believes a file, out of bounds."""
+    batch.validate(full=True)
+    return batch
 
 
 def _pieces(batch: Any) -> Iterator[Any]:
@@ -141,7 +149,9 @@ def opened_table(file: Path) -> Iterator[Table]:
                 raise DataError(f"{file.name} has no rows: write it again")
         else:
             opened = _opened_csv(file, {}, None, ())
-    with opened, closing(Table(file, opened)) as table:
+        table = Table(file, opened)
+        _ = table.schema.names  # decodes them
+    with opened, closing(table):
         yield table
 
 
@@ -219,13 +229,24 @@ def _errors(file: Path) -> Iterator[None]:
         raise DataError(f"{file} may not be read: check its permissions") from error
     except DataError:
         raise
-    except ValueError as error:  # pyarrow's own errors are of this kind
+    except (ValueError, arrow().ArrowException) as error:  # the former for what pyarrow hands on without a look
         cure = "save it as UTF-8" if "invalid UTF8" in str(error) else "mend it, or write it again"
         raise DataError(f"{file.name} is no whole table ({one_line(error)[:300]}): {cure}") from error
     except OSError as error:
         if error.errno is None:  # pyarrow's word for a damaged file
             raise DataError(f"{file.name} is damaged ({one_line(error)[:300]}): write it again") from error
         raise unreadable(file, error) from error
+
+
+def as_labels(texts: Sequence[str | None]) -> Array:
+    """Return labels as an array, shape (n,). Raises DataError for a text that is too long for one."""
+    longest = max((len(text) for text in texts if text is not None), default=0)
+    if longest > _LONGEST_LABEL:
+        raise DataError(
+            f"a label has {longest} characters, and {_LONGEST_LABEL} are allowed: another column holds the labels, "
+            "or a quotation mark is not closed"
+        )
+    return np.array(texts, dtype=str)
 
 
 def counts_up(values: Array, rows_before: int) -> bool:
