@@ -3,6 +3,7 @@
 import json
 import warnings
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,29 @@ from tests.trained_run import TrainedRun
 from vcdl.commands.export import export
 from vcdl.commands.resume import resume
 from vcdl.data import load_dataset
-from vcdl.errors import ExitCode, RunFolderError
+from vcdl.errors import ExitCode, ModelError, RunFolderError
+from vcdl.journal.events import EvaluationWanted, RunFinished, VersionEvaluated
 from vcdl.journal.observer import RunObserver
+from vcdl.loop.evaluator import Evaluator
+from vcdl.run import results
 from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare
 from vcdl.run.prepared import Prepared
-from vcdl.run.results import export_model, leave_results
+from vcdl.run.reading import read_report
+from vcdl.run.results import export_model, exported_score, leave_results
+from vcdl.run.run import Run
 from vcdl.wire.normalise import normalise
-from vcdl.wire.weights import Vector, write_weights
+from vcdl.wire.weights import Vector, read_weights, write_weights
 from vcdl.wire.workunit import Named
 
 pytestmark = [pytest.mark.process, pytest.mark.keras]
 
+ENDINGS = [
+    recorded.event
+    for recorded in WHOLE_RUN
+    if isinstance(recorded.event, RunFinished)
+    or (isinstance(recorded.event, VersionEvaluated) and recorded.event.split == "final_validation")
+]
 DATA = load_dataset(DEMO.data, DEMO.seed)
 
 
@@ -41,7 +53,19 @@ def run_of(folder: RunFolder, job: Any = DEMO) -> RunFolder:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run that has ended with version 4 and not yet left its results."""
-    return run_of(make_run(tmp_path_factory.mktemp("runs") / "demo", WHOLE_RUN, finished=False))
+    return measured_run(tmp_path_factory.mktemp("runs") / "demo")
+
+
+def measured_run(path: Path, job: Any = DEMO) -> RunFolder:
+    """A run that has ended, whose evaluator has measured its last weights."""
+    before = [recorded for recorded in WHOLE_RUN if recorded.event not in ENDINGS]
+    folder = run_of(make_run(path, before, finished=False), job)
+    run = Run.open(folder)
+    wanted = EvaluationWanted(4, 0, "final_validation")
+    vector = read_weights(folder.snapshot(4), run.layout.size)[0]
+    with closing(run.journal()) as journal:
+        journal.append(Evaluator(run, journal).evaluation(wanted, vector), RunFinished())
+    return folder
 
 
 def keep(folder: RunFolder, version: int) -> Vector:
@@ -94,6 +118,7 @@ def test_the_exported_model_is_compiled_as_the_job_trained(finished: RunFolder, 
     measured = model.evaluate(DATA.x_val, DATA.y_val, verbose=0, return_dict=True)
     assert set(measured) == {"accuracy", "loss"}
     assert isinstance(model.optimizer, keras.optimizers.Adam)
+    assert "Glorot" in model.to_json() or "HeNormal" in model.to_json(), "a clone would begin with zeros"
 
 
 def test_a_metric_that_only_we_have_does_not_keep_plain_keras_from_loading_the_model(tmp_path: Path) -> None:
@@ -166,6 +191,33 @@ def test_a_run_leaves_its_results_and_nothing_half_written(left: RunFolder) -> N
     assert left.keras_file.stat().st_size > 1000
     assert len(list(left.tensorboard.glob("events.out.tfevents.*"))) == 1
     assert list(left.path.rglob(".*")) == []
+
+
+def test_the_exported_model_scores_what_the_evaluator_measured(
+    left: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = read_report(left)
+    assert report.final_validation is not None
+    whole = exported_score(left, report)
+    assert whole is not None
+    assert (whole.samples, whole.evaluated) == (report.final_validation.samples, report.final_validation.loss)
+    assert whole.exported == pytest.approx(whole.evaluated, rel=1e-4)
+    monkeypatch.setattr(results, "_MOST_SAMPLES", 20)  # a larger set is scored in part
+    part = exported_score(left, report)
+    assert part is not None
+    assert part.samples == 20
+    assert part.exported == pytest.approx(part.evaluated, rel=1e-4)
+    assert part.evaluated != whole.evaluated
+
+
+def test_a_run_whose_model_is_not_the_one_that_was_measured_does_not_finish(tmp_path: Path) -> None:
+    folder = run_of(make_run(tmp_path / "run", WHOLE_RUN, finished=False))  # its evaluator measured other weights
+    with pytest.raises(ModelError, match=r"is not the model that was trained and measured.*the run's evaluator 0\.3"):
+        leave_results(folder, DEMO.name, RunObserver())
+    assert not folder.summary_file.exists()
+    score = exported_score(folder, read_report(folder))
+    assert score is not None
+    assert not score.agrees
 
 
 def test_a_run_that_was_killed_while_it_wrote_its_results_is_completed_by_resume(

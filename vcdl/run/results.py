@@ -2,21 +2,29 @@
 
 Clients train on normalised samples. The exported model normalises by itself, in a Rescaling layer in front, so it takes
 samples as they are in the user's data set.
+
+Before a run counts as finished, plain Keras loads the file that was written and scores it on such samples. The score
+must be the evaluator's of the same weights: the two models are built in different processes, by different code.
 """
 
 import json
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vcdl.errors import RunFolderError, WeightsFileError, folder_errors
+import numpy as np
+
+from vcdl.data.samples import Samples, read_samples
+from vcdl.errors import ModelError, RunFolderError, WeightsFileError, folder_errors
 from vcdl.files.atomic import atomic_write, whole_file
+from vcdl.job import Job
 from vcdl.journal.events import UpdateApplied, VersionEvaluated
 from vcdl.journal.journal import Journal
 from vcdl.journal.observer import RunObserver, ShieldedObserver
-from vcdl.models.measuring import BATCH_SIZE, outputs_of
+from vcdl.models.measuring import BATCH_SIZE, as_compared, outputs_of
+from vcdl.models.meter import meter_of
 from vcdl.report.confusion_matrix import MOST_CLASSES, MOST_DRAWN, ConfusionMatrix
 from vcdl.report.measures import Report
 from vcdl.report.plot import Curve, plot_curves
@@ -25,8 +33,28 @@ from vcdl.report.tensorboard import write_event_file
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import read_report
 from vcdl.run.run import Run
-from vcdl.wire.task import HAS_CLASSES
+from vcdl.wire.task import HAS_CLASSES, LOSS
 from vcdl.wire.workunit import Normalisation, Training
+
+_MOST_SAMPLES = 10_000
+"""Samples that are scored. A larger validation set is scored in part, and the run's own model on the same part."""
+_ROUNDING, _SMALLEST = 0.02, 1e-6
+"""Losses that differ by less, relative or absolute, agree. Rounding made up to 1e-4 of it in the tests; where inputs
+of 1e6 ± 1 are normalised it may reach 1 %. A model that is another one differs by far more."""
+
+
+@dataclass(frozen=True)
+class ExportedScore:
+    """The loss of a run's last weights, by the model that left the run and by the run itself."""
+
+    exported: float
+    evaluated: float
+    samples: int
+
+    @property
+    def agrees(self) -> bool:
+        """Whether rounding explains the difference; two losses of NaN agree."""
+        return bool(np.isclose(self.exported, self.evaluated, rtol=_ROUNDING, atol=_SMALLEST, equal_nan=True))
 
 
 def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
@@ -40,6 +68,7 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
     run = Run.open(folder)
     model = trained_model(run, report.stop.version if report.stop else newest_version(folder))
     _write_model(run, model, folder.keras_file)
+    check_exported(folder, report)
     observer.phase("drawing curves.png")
     plot_curves([Curve.of(folder.path.name, report)], folder.plot_file, job)
     leave_confusion_matrix(run, model)
@@ -52,7 +81,6 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
 def leave_confusion_matrix(run: Run, model: Any) -> None:
     """Write confusion_matrix.csv, and its picture for few classes; `model`: of `trained_model`. Raises VcdlError."""
     from vcdl.client.compile import make_loss, measures_itself
-    from vcdl.data.samples import read_samples
 
     if run.job.data.task not in HAS_CLASSES or measures_itself(model):
         return
@@ -94,6 +122,69 @@ def _write_model(run: Run, model: Any, output: Path) -> None:
     with whole_file(output) as temporary:
         model.save(temporary)
     _write_classes(run.prepared.classes or dict(run.prepared.classes_by_output), classes_file(output))
+
+
+def check_exported(folder: RunFolder, report: Report) -> None:
+    """Refuse a `model.keras` that is not the model that was measured. Raises ModelError, as exported_score."""
+    score = exported_score(folder, report)
+    if score is not None and not score.agrees:
+        raise ModelError(
+            f"{folder.keras_file} is not the model that was trained and measured: plain Keras gives it a loss of "
+            f"{score.exported:.4g} on {score.samples} validation samples, the run's evaluator {score.evaluated:.4g}. "
+            "Do not use it: report this with the job file, and train again with a newer VCDL"
+        )
+
+
+def exported_score(folder: RunFolder, report: Report) -> ExportedScore | None:
+    """Score a run's `model.keras` beside its evaluator.
+
+    Returns:
+        Both losses; None while the last weights are not measured.
+
+    Raises:
+        RunFolderError, ModelError, DataError, FileUnavailable: Some file of the run is gone or damaged.
+    """
+    measured = report.final_validation
+    if measured is None:
+        return None
+    run = Run.open(folder)
+    run.permit_code()
+    samples = min(measured.samples, _MOST_SAMPLES)
+    some = read_samples(folder.validation_file, run.prepared.normalisation).taken(slice(samples))
+    evaluated = measured.loss
+    if samples < measured.samples:
+        evaluated = _loss(trained_model(run, measured.version), run, some)
+    raw = read_samples(folder.validation_file, _as_given(run.prepared.normalisation))
+    exported = load_exported(folder.keras_file, run.job, folder)
+    return ExportedScore(_loss(exported, run, some._replace(x=raw.x[:samples])), evaluated, samples)
+
+
+def load_exported(file: Path, job: Job, folder: RunFolder) -> Any:
+    """Load an exported model by plain Keras; one with classes of the job's own, which this process may run, is not
+    compiled: its loss may be its own, too. Raises ModelError.
+    """
+    import keras
+
+    from vcdl.client.model import own_parts
+
+    if job.model.code is None:
+        return keras.models.load_model(file)
+    return keras.models.load_model(file, own_parts(folder.read_model_json()), compile=False)
+
+
+def _as_given(normalisation: Normalisation) -> Normalisation:
+    """The normalisation that leaves samples as they are in the user's data set."""
+    if normalisation.inputs:
+        return Normalisation(inputs=tuple((name, _as_given(own)) for name, own in normalisation.inputs))
+    return Normalisation(integers=normalisation.integers)
+
+
+def _loss(model: Any, run: Run, samples: Samples) -> float:
+    from vcdl.client.compile import compile_model
+
+    compile_model(model, run.training.without_metrics())
+    y = as_compared(samples.y, model) if isinstance(samples.y, np.ndarray) else samples.y
+    return float(meter_of(model).measure(samples.x, y, samples.counted, BATCH_SIZE)[LOSS])
 
 
 def _for_keras(training: Training) -> Training:
