@@ -54,6 +54,9 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
     """
     config, code = _checked(model_json)
     objects = {} if code is None else code.objects(_objects(config))
+    scales = {
+        str(part["config"].get("name")): part["config"]["lora_alpha"] for part in _objects(config) if _is_adapted(part)
+    }
     if not draws_weights:
         _draw_nothing(config)
     import keras
@@ -71,6 +74,9 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
     if code is not None:
         know_ends(model)
     freeze_later_weights(model)
+    for layer in model._flatten_layers():
+        if layer.name in scales and hasattr(layer, "lora_alpha"):
+            layer.lora_alpha = scales[layer.name]  # Keras builds the layer with its rank in this place
     if not model.built:
         raise ModelError("the model does not know the shape of its input: begin it with keras.Input(shape)")
     odd = next((weight for weight in model.weights if not _can_be_shared(weight)), None)
@@ -105,6 +111,10 @@ def _read_back(layer: Any) -> None:
     values: dict[str, Any] = {}
     layer.save_own_variables(values)
     layer.load_own_variables(values)
+
+
+def _is_adapted(part: dict[str, Any]) -> bool:
+    return isinstance(part.get("config"), dict) and isinstance(part["config"].get("lora_alpha"), int | float)
 
 
 def freeze_later_weights(model: Any) -> None:
