@@ -219,10 +219,13 @@ def _labels(name: str, y: Array, task: Task) -> Array:
         2: "sequence for a label for each step, or multi_label for several labels of 0 and 1",
         3: "segmentation for a label for each pixel",
     }
-    other = f"{others[y.ndim]}, or " if y.ndim in others else ""
+    places = y.ndim - (y.ndim > 1 and y.shape[-1] == 1)
+    other = f"{others[places]}, or " if places in others else ""
+    is_one_hot = y.dtype.kind in "biuf" and y.shape[-1] > 1 and np.isin(y, (0, 1)).all() and (y.sum(axis=-1) == 1).all()
+    cure = "turn one-hot labels into numbers with argmax, or " if is_one_hot else ""
     raise DataError(
-        f"{name} has shape {y.shape}, expected {expected} of labels: turn one-hot labels into numbers with "
-        f"argmax, or set data > task ({other}regression for numbers)"
+        f"{name} has shape {y.shape}, expected {expected} of labels: {cure}set data > task ({other}regression for "
+        "numbers, and for a loss that compares an output with each of them, such as binary_crossentropy)"
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vcdl.client.batches import steps_of
+from vcdl.client.metrics import metric_name
 from vcdl.client.model import checked_config, load_model
 from vcdl.data import cut_into_shards, normalisation_of
 from vcdl.data.class_weights import with_class_weights
@@ -48,7 +49,8 @@ def fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
         job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed, start, job.training.precision
     )
     normalisation = _normalisation(job, dataset, model)
-    if job.data.task == "regression" and job.model.code is None:
+    of_chances = "crossentropy" in metric_name(job.training.loss)  # which targets as they are are compared with
+    if job.data.task == "regression" and job.model.code is None and not of_chances:
         model = with_scaled_output(model, dataset, normalisation)
     training = job.training_on(normalisation)
     tasks = {output.name: output.task for output in job.data.outputs or ()}
