@@ -50,7 +50,7 @@ _OF_FIT = {
     "callbacks": "iterate over run.events(), or read run.history; stop={'patience': 3} ends a run early",
     "verbose": "run.wait(show=False) shows nothing",
     "initial_epoch": "vcdl.open(FOLDER).resume() continues a run",
-    "steps_per_epoch": "an epoch is every shard once: give the samples that are to be trained",
+    "steps_per_epoch": "an epoch is every shard once: give the samples to train, of a stream data.take(n)",
     "shuffle": "samples are shuffled before they are cut into shards",
     "validation_steps": "give validate={'samples': 2000}",
     "validation_batch_size": "give validate={'samples': 2000}",
