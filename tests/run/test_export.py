@@ -1,6 +1,7 @@
 """A run's model as plain Keras reads it, and the results a run leaves; Keras is imported once, for this file."""
 
 import json
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import closing
@@ -105,7 +106,7 @@ def test_every_normalisation_is_exported(kind: str, tmp_path: Path) -> None:
     job = DEMO.model_copy(update={"data": data})
     folder = make_run(tmp_path / "run", WHOLE_RUN, finished=False)
     run_of(folder, job)
-    export_model(folder, tmp_path / "model.keras", None)
+    export_model(folder, tmp_path / "model.keras")
     expected = predictions_of_the_run(folder, keep(folder, 4), x)
     np.testing.assert_allclose(predictions_of_the_file(tmp_path / "model.keras", x), expected, atol=1e-5)
 
@@ -113,7 +114,7 @@ def test_every_normalisation_is_exported(kind: str, tmp_path: Path) -> None:
 def test_the_exported_model_is_compiled_as_the_job_trained(finished: RunFolder, tmp_path: Path) -> None:
     import keras
 
-    export_model(finished, tmp_path / "model.keras", None)
+    export_model(finished, tmp_path / "model.keras")
     model = keras.models.load_model(tmp_path / "model.keras")
     measured = model.evaluate(DATA.x_val, DATA.y_val, verbose=0, return_dict=True)
     assert set(measured) == {"accuracy", "loss"}
@@ -125,7 +126,7 @@ def test_a_metric_that_only_we_have_does_not_keep_plain_keras_from_loading_the_m
     import keras
 
     run = TrainedRun.new(tmp_path / "run", "own", metrics=("perplexity", "crossentropy")).run
-    export_model(run.folder, tmp_path / "model.keras", 0)
+    export_model(run.folder, tmp_path / "model.keras", lambda _: 0)
     x = np.zeros((2, *run.load_model().inputs[0].shape[1:]))
     measured = keras.models.load_model(tmp_path / "model.keras").evaluate(
         x, np.array([0, 1]), verbose=0, return_dict=True
@@ -152,9 +153,34 @@ def test_a_damaged_version_says_what_else_can_be_exported(finished: RunFolder, t
     try:
         finished.snapshot(5).write_bytes(finished.snapshot(5).read_bytes()[:-1000])
         with pytest.raises(RunFolderError, match=r"damaged.*: put a copy of it back, or export another \(--best\)"):
-            export_model(finished, tmp_path / "model.keras", 5)
+            export_model(finished, tmp_path / "model.keras", lambda _: 5)
     finally:
         finished.snapshot(5).unlink()
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_a_run_that_discards_versions_meanwhile_is_exported(finished: RunFolder, tmp_path: Path, attempt: int) -> None:
+    before, is_over = set(finished.snapshot_versions()), threading.Event()
+
+    def run_on() -> None:
+        version = 100 * (attempt + 1)
+        while not is_over.is_set():  # each version replaces the one before
+            keep(finished, version)
+            finished.snapshot(version - 1).unlink(missing_ok=True)
+            version += 1
+
+    running = threading.Thread(target=run_on)
+    running.start()
+    try:
+        while finished.snapshot_versions()[-1] < 100 * (attempt + 1):
+            pass
+        assert export_model(finished, tmp_path / "model.keras") >= 100 * (attempt + 1)
+    finally:
+        is_over.set()
+        running.join()
+        for version in set(finished.snapshot_versions()) - before:
+            finished.snapshot(version).unlink()
+    assert (tmp_path / "model.keras").is_file()
 
 
 def test_a_run_whose_weights_were_deleted_is_refused(tmp_path: Path) -> None:
@@ -162,7 +188,7 @@ def test_a_run_whose_weights_were_deleted_is_refused(tmp_path: Path) -> None:
     for snapshot in folder.snapshots.iterdir():
         snapshot.unlink()
     with pytest.raises(RunFolderError, match="holds no weights"):
-        export_model(folder, tmp_path / "model.keras", None)
+        export_model(folder, tmp_path / "model.keras")
 
 
 class Phases(RunObserver):
@@ -238,5 +264,5 @@ def test_names_of_classes_lie_beside_the_model(tmp_path: Path) -> None:
     model = DEMO.model.model_copy(update={"builtin": Named("mlp", {"units": [4]})})
     folder = make_run(tmp_path / "run", WHOLE_RUN, finished=False)
     run_of(folder, DEMO.model_copy(update={"data": data, "model": model}))
-    export_model(folder, tmp_path / "best.keras", None)
+    export_model(folder, tmp_path / "best.keras")
     assert json.loads((tmp_path / "best.classes.json").read_text())["classes"] == ["ant", "bée", "cat"]

@@ -158,7 +158,7 @@ class RunHandle:
             return load_exported(self._folder.keras_file, self._job, self._folder)
         with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
             file = Path(folder) / "model.keras"
-            export_model(self._folder, file, None)
+            export_model(self._folder, file)
             return load_exported(file, self._job, self._folder)
 
     @cached_property

@@ -8,7 +8,7 @@ must be the evaluator's of the same weights: the two models are built in differe
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.reading import read_report
 from vcdl.run.run import Run
 from vcdl.wire.task import HAS_CLASSES, LOSS
+from vcdl.wire.weights import Vector, assign, read_weights
 from vcdl.wire.workunit import Normalisation, Training
 
 _MOST_SAMPLES = 10_000
@@ -55,6 +56,14 @@ class ExportedScore:
     def agrees(self) -> bool:
         """Whether rounding explains the difference; two losses of NaN agree."""
         return bool(np.isclose(self.exported, self.evaluated, rtol=_ROUNDING, atol=_SMALLEST, equal_nan=True))
+
+
+def newest_version(folder: RunFolder) -> int:
+    """The newest version with a snapshot: snapshots outlive the store, which may be a server that is gone."""
+    versions = folder.snapshot_versions()
+    if not versions:
+        raise RunFolderError(f"{folder.snapshots} holds no weights: they were deleted, and there is nothing to export")
+    return versions[-1]
 
 
 def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
@@ -99,16 +108,30 @@ def leave_confusion_matrix(run: Run, model: Any) -> None:
         matrix.draw(folder.confusion_picture, f"{run.name}, {split}")
 
 
-def export_model(folder: RunFolder, output: Path, version: int | None) -> int:
-    """Write `output` (its name ends in .keras) whole or not at all: compiled, with the weights of a version,
-    which it returns.
+def export_model(folder: RunFolder, output: Path, choose: Callable[[RunFolder], int] = newest_version) -> int:
+    """Write `output` whole or not at all: a compiled model with the weights of a version.
 
-    `version` must still have its snapshot; None: the newest that has one, at the end of a job its last. Raises
-    RunFolderError, ModelError, WeightsFileError.
+    Args:
+        folder: A run, which may be under way: it discards versions meanwhile.
+        output: File to write; its name ends in .keras.
+        choose: Function that names the version. It is asked again where that one was discarded before it was read.
+
+    Returns:
+        The version.
+
+    Raises:
+        RunFolderError, ModelError, WeightsFileError: The version is not kept, or some file of the run is damaged.
     """
     run = Run.open(folder)
-    version = newest_version(folder) if version is None else version
-    _write_model(run, trained_model(run, version), output)
+    version, weights = choose(folder), None
+    while weights is None:  # before Keras is imported, which takes seconds
+        try:
+            weights = _weights(folder, version, run.layout.size)
+        except RunFolderError:
+            asked, version = version, choose(folder)
+            if version == asked:
+                raise
+    _write_model(run, _model_with(run, weights), output)
     return version
 
 
@@ -200,11 +223,14 @@ def trained_model(run: Run, version: int) -> Any:
 
     Raises RunFolderError, ModelError, WeightsFileError, FileUnavailable.
     """
+    return _model_with(run, _weights(run.folder, version, run.layout.size))
+
+
+def _model_with(run: Run, weights: Vector) -> Any:
     from vcdl.run.own_training import set_own_statistics
-    from vcdl.wire.weights import assign
 
     model = run.load_model()
-    assign(model, _weights(run.folder, version, run.layout.size)[: run.layout.model.size])
+    assign(model, weights[: run.layout.model.size])
     set_own_statistics(run, model)
     return model
 
@@ -224,25 +250,15 @@ def _write_classes(names: tuple[str, ...] | Mapping[str, tuple[str, ...]], path:
             temporary.write_text(json.dumps({"classes": names}, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-def newest_version(folder: RunFolder) -> int:
-    """The newest version with a snapshot: snapshots outlive the store, which may be a server that is gone."""
-    versions = folder.snapshot_versions()
-    if not versions:
-        raise RunFolderError(f"{folder.snapshots} holds no weights: they were deleted, and there is nothing to export")
-    return versions[-1]
-
-
-def _weights(folder: RunFolder, version: int, size: int) -> Any:
-    from vcdl.wire.weights import read_weights
-
+def _weights(folder: RunFolder, version: int, size: int) -> Vector:
     snapshot = folder.snapshot(version)
-    if not snapshot.is_file():
-        raise RunFolderError(
-            f"version {version} of the weights is no longer kept in {folder.snapshots}: export another"
-        )
     try:
         return read_weights(snapshot, size)[0]
     except WeightsFileError as error:
+        if not snapshot.is_file():
+            raise RunFolderError(
+                f"version {version} of the weights is no longer kept in {folder.snapshots}: export another"
+            ) from error
         raise RunFolderError(f"{error}: put a copy of it back, or export another (--best)") from error
 
 
