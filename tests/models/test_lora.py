@@ -112,15 +112,15 @@ def came_in(way: str, folder: Path, model: Any) -> BuiltModel:
     model.save_weights(folder / "m.weights.h5")
     np.savez(folder / "m.npz", *model.get_weights())
     (folder / "built.py").write_text("import keras\ndef build():\n    return keras.models.load_model('m.keras')\n")
-    settings = {
+    ways: dict[str, dict[str, Any]] = {
         "keras": {"keras": folder / "m.keras"},
         "weights.h5": {"keras_json": folder / "m.json", "weights": folder / "m.weights.h5"},
         "keras as weights": {"keras_json": folder / "m.json", "weights": folder / "m.keras"},
         "npz": {"keras_json": folder / "m.json", "weights": folder / "m.npz"},
         "json alone": {"keras_json": folder / "m.json"},
         "python": {"python": "built:build", "python_folder": folder},
-    }[way]
-    return build_model(ModelSettings(**settings), (6,), 3, seed=2)
+    }
+    return build_model(ModelSettings(**ways[way]), (6,), 3, seed=2)
 
 
 @pytest.mark.parametrize("way", ["keras", "weights.h5", "keras as weights", "npz", "json alone", "python"])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from vcdl.data.labels import Classes, Given, classes_of
+from vcdl.data.numbers import ROUNDED, are_rounded
 from vcdl.data.rows import Array, Inputs, Rows, shape_of
 from vcdl.errors import DataError
 from vcdl.wire.inputs import InputShape, Outputs, array_name, parts_of
@@ -165,6 +166,8 @@ def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") ->
         _refuse_not_finite(array, values)
     if has_classes:
         return Part(x, _labels(y_name, y, task))
+    if are_rounded(y.min(axis=0), y.max(axis=0)):
+        raise DataError(f"{y_name} has numbers up to {y.max():.10g}, {ROUNDED}")
     return Part(x, _flags(y_name, y) if task == "multi_label" else y.astype(np.float32))
 
 

@@ -12,7 +12,7 @@ from vcdl.client.model import checked_config, load_model
 from vcdl.data import cut_into_shards, normalisation_of
 from vcdl.data.class_weights import with_class_weights
 from vcdl.data.dataset import Dataset
-from vcdl.data.numbers import numbers_of
+from vcdl.data.numbers import ROUNDED, are_rounded, numbers_of
 from vcdl.data.rows import Array, Inputs, first_of
 from vcdl.errors import DataError, JobError
 from vcdl.job.training import ACCUMULATION
@@ -131,6 +131,8 @@ def _finite(normalisation: Normalisation, arrays: Mapping[str, Inputs]) -> Norma
     """The normalisation itself. Raises DataError when it makes numbers that float32 does not have."""
     for name, x in arrays.items():
         numbers = numbers_of(x)
+        if are_rounded(numbers.low, numbers.high):
+            raise DataError(f"{name} has an entry with numbers up to {numbers.high.max():.10g}, {ROUNDED}")
         ends_of_all = np.stack([np.broadcast_to(ends, x.shape[-1:]) for ends in (numbers.low, numbers.high)])
         with np.errstate(over="ignore", invalid="ignore"):
             ends = normalise(ends_of_all, normalisation)
