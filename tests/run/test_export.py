@@ -18,6 +18,7 @@ from vcdl.commands.export import export
 from vcdl.commands.resume import resume
 from vcdl.data import load_dataset
 from vcdl.errors import ExitCode, ModelError, RunFolderError
+from vcdl.job import load_job, save_job
 from vcdl.journal.events import EvaluationWanted, RunFinished, VersionEvaluated
 from vcdl.journal.observer import RunObserver
 from vcdl.loop.evaluator import Evaluator
@@ -60,7 +61,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def measured_run(path: Path, job: Any = DEMO) -> RunFolder:
     """A run that has ended, whose evaluator has measured its last weights."""
     before = [recorded for recorded in WHOLE_RUN if recorded.event not in ENDINGS]
-    folder = run_of(make_run(path, before, finished=False), job)
+    folder = make_run(path, before, finished=False)
+    save_job(job, folder.job_file)
+    run_of(folder, job)
     run = Run.open(folder)
     wanted = EvaluationWanted(4, 0, "final_validation")
     vector = read_weights(folder.snapshot(4), run.layout.size)[0]
@@ -234,6 +237,38 @@ def test_the_exported_model_scores_what_the_evaluator_measured(
     assert part.samples == 20
     assert part.exported == pytest.approx(part.evaluated, rel=1e-4)
     assert part.evaluated != whole.evaluated
+
+
+@pytest.mark.parametrize("case", ["several inputs", "an autoencoder", "batch normalisation, of bytes"])
+def test_a_model_of_any_kind_scores_as_it_was_measured(case: str, tmp_path: Path) -> None:
+    import keras
+    from keras import layers
+
+    rng, data = np.random.default_rng(1), "shards: 2, validation: 20"
+    arrays: dict[str, Any] = {"y_train": np.arange(60) % 3}
+    words, table = keras.Input((4,), dtype="int32", name="words"), keras.Input((3,), name="table")
+    if case == "several inputs":
+        both = [layers.Flatten()(layers.Embedding(9, 2)(words)), layers.Dense(3)(table)]
+        model = keras.Model([words, table], layers.Dense(3, activation="softmax")(layers.Concatenate()(both)))
+        arrays["x_train_words"] = rng.integers(0, 9, (60, 4))
+        arrays["x_train_table"] = rng.normal(300, 90, (60, 3))
+    elif case == "an autoencoder":
+        model, data = keras.Model(table, layers.Dense(3)(layers.Dense(2)(table))), f"{data}, task: autoencoder"
+        arrays = {"x_train": rng.normal(300, 90, (60, 3)).astype(np.float32)}
+    else:
+        model = keras.Sequential([keras.Input((6, 6, 3)), layers.Conv2D(2, 3), layers.BatchNormalization()])
+        model = keras.Sequential([*model.layers, layers.Flatten(), layers.Dense(3, activation="softmax")])
+        model.build((None, 6, 6, 3))
+        arrays["x_train"] = rng.integers(0, 255, (60, 6, 6, 3), np.uint8)
+    np.savez(tmp_path / "d.npz", **arrays)
+    (tmp_path / "m.json").write_text(model.to_json())
+    (tmp_path / "job.yaml").write_text(f"name: a\nmodel: {{keras_json: m.json}}\ndata: {{npz: d.npz, {data}}}\n")
+    job = load_job(tmp_path / "job.yaml").trusting("own")
+    folder = measured_run(tmp_path / "run", job)
+    leave_results(folder, job.name, RunObserver())
+    score = exported_score(folder, read_report(folder))
+    assert score is not None
+    assert score.exported == pytest.approx(score.evaluated, rel=1e-4)
 
 
 def test_a_run_whose_model_is_not_the_one_that_was_measured_does_not_finish(tmp_path: Path) -> None:

@@ -44,7 +44,11 @@ def spooled(name: str, stream: Any, folder: Path, part: str, axes: int | None) -
     """
     import numpy as np
 
-    _refuse_infinite(name, stream)
+    if hasattr(stream, "cardinality") and int(stream.cardinality()) == _INFINITE:
+        raise DataError(
+            f"{name} is a tf.data pipeline that never ends: leave out repeat(), as a run goes through its samples once "
+            f"an epoch by itself; or {_BOUND}"
+        )
     path = folder / f"x_{part}.raw"
     most_bytes = _SHARE * shutil.disk_usage(folder).free
     most_labels_bytes = _SHARE * (available_memory_bytes() or math.inf)
@@ -73,15 +77,6 @@ def spooled(name: str, stream: Any, folder: Path, part: str, axes: int | None) -
     if kind is None or not count:
         raise DataError(f"{name} gives no samples: an iterator that was used up gives nothing again")
     return {f"x_{part}": np.memmap(path, kind[1], "r", shape=(count, *kind[0])), f"y_{part}": np.concatenate(labels)}
-
-
-def _refuse_infinite(name: str, stream: Any) -> None:
-    """Refuse a pipeline that says itself that it never ends. Raises DataError."""
-    if hasattr(stream, "cardinality") and int(stream.cardinality()) == _INFINITE:
-        raise DataError(
-            f"{name} is a tf.data pipeline that never ends: leave out repeat(), as a run goes through its samples once "
-            f"an epoch by itself; or {_BOUND}"
-        )
 
 
 def _batches(name: str, stream: Any, axes: int | None) -> "Iterator[tuple[Array, Array]]":

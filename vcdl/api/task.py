@@ -25,7 +25,7 @@ def task_of(output_shape: Sequence[int | None], loss: Any, y: Any) -> Task:
     name, dimensions = _name(loss).replace("_", ""), _dimensions(y)
     if name == _SPARSE:
         return _labels(dimensions)
-    if name in _PROBABILITIES and not _are_flags(y):
+    if name in _PROBABILITIES and y.dtype.kind in "biuf" and not ((y == 0) | (y == 1)).all():
         return "regression"  # the certainty of somebody else, or pixels from 0 to 1
     if name in _BINARY and (dimensions == 1 or len(output_shape) == 2):
         return "multi_label" if dimensions == 2 else "classification"
@@ -73,27 +73,6 @@ def _dimensions(y: Any) -> int:
     """The dimensions of the labels, without a last one of size 1."""
     dimensions: int = y.ndim
     return dimensions - 1 if dimensions > 1 and y.shape[-1] == 1 else dimensions
-
-
-def as_outputs(output_shape: Sequence[int | None], arrays: dict[str, Any]) -> None:
-    """Give numbers to predict the last axis of size 1 that the output has and they lack, or take it away, as Keras'
-    losses do.
-    """
-    for name, y in arrays.items():
-        if not name.startswith("y_") or y.ndim < 2:
-            continue
-        if output_shape[-1] == 1 and _same(output_shape[1:-1], y.shape[1:]):
-            arrays[name] = y[..., None]
-        elif y.shape[-1] == 1 and _same(output_shape[1:], y.shape[1:-1]):
-            arrays[name] = y[..., 0]
-
-
-def _same(expected: Sequence[int | None], given: Sequence[int]) -> bool:
-    return len(expected) == len(given) and all(map(lambda one, other: one in (None, other), expected, given))
-
-
-def _are_flags(y: Any) -> bool:
-    return y.dtype.kind not in "fiub" or bool(((y == 0) | (y == 1)).all())
 
 
 def _is_one_hot(y: Any) -> bool:

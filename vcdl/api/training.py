@@ -29,7 +29,7 @@ from vcdl.api.job import JobFile
 from vcdl.api.outputs import outputs_of
 from vcdl.api.settings import plain
 from vcdl.api.spooled import is_stream, spooled
-from vcdl.api.task import as_classes, as_outputs, refuse_one_hot, task_of
+from vcdl.api.task import as_classes, refuse_one_hot, task_of
 from vcdl.client.own_code import OwnCode
 from vcdl.errors import DataError, JobError, folder_errors, nearest
 from vcdl.job import Job, as_yaml, job_of
@@ -202,10 +202,7 @@ def _values(
     as_classes(values["training"], arrays)
     refuse_one_hot(model, values["training"].get("loss"), arrays.get("y_train"))
     if "task" not in values["data"]:
-        shape = tuple(model.output_shape)
-        task = task_of(shape, values["training"].get("loss"), arrays.get("y_train"))
-        if task == "regression":
-            as_outputs(shape, arrays)
+        task = task_of(model.output_shape, values["training"].get("loss"), arrays.get("y_train"))
         values["data"].update({} if task == "classification" else {"task": task})
     if not values["training"]:
         del values["training"]

@@ -54,9 +54,8 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
     """
     config, code = _checked(model_json)
     objects = {} if code is None else code.objects(_objects(config))
-    scales = {
-        str(part["config"].get("name")): part["config"]["lora_alpha"] for part in _objects(config) if _is_adapted(part)
-    }
+    configs = [part["config"] for part in _objects(config) if isinstance(part.get("config"), dict)]
+    scales = {str(one.get("name")): one.get("lora_alpha") for one in configs}
     if not draws_weights:
         _draw_nothing(config)
     import keras
@@ -75,8 +74,8 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
         know_ends(model)
     freeze_later_weights(model)
     for layer in model._flatten_layers():
-        if layer.name in scales and hasattr(layer, "lora_alpha"):
-            layer.lora_alpha = scales[layer.name]  # Keras builds the layer with its rank in this place
+        if isinstance(alpha := scales.get(layer.name), int | float) and hasattr(layer, "lora_alpha"):
+            layer.lora_alpha = alpha  # Keras builds the layer with its rank in this place
     if not model.built:
         raise ModelError("the model does not know the shape of its input: begin it with keras.Input(shape)")
     odd = next((weight for weight in model.weights if not _can_be_shared(weight)), None)
@@ -98,23 +97,15 @@ def _finish_state(model: Any) -> None:
     variables back, by Keras' own method. All these variables are frozen, so no later `assign` changes them.
     """
     for layer in model._flatten_layers(include_self=False):
-        if hasattr(layer, "finalize_state") or _loads_by_itself(layer):
+        is_own = not type(layer).load_own_variables.__module__.startswith("keras.")  # of the job's own code
+        if hasattr(layer, "finalize_state") or is_own:
             guarded(f"the layer {layer.name}", partial(_read_back, layer))
-
-
-def _loads_by_itself(layer: Any) -> bool:
-    """Return whether a layer of the job's own code has its own way of loading weights."""
-    return not type(layer).load_own_variables.__module__.startswith("keras.")
 
 
 def _read_back(layer: Any) -> None:
     values: dict[str, Any] = {}
     layer.save_own_variables(values)
     layer.load_own_variables(values)
-
-
-def _is_adapted(part: dict[str, Any]) -> bool:
-    return isinstance(part.get("config"), dict) and isinstance(part["config"].get("lora_alpha"), int | float)
 
 
 def freeze_later_weights(model: Any) -> None:

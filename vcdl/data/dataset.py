@@ -224,7 +224,7 @@ def _labels(name: str, y: Array, task: Task) -> Array:
     }
     places = y.ndim - (y.ndim > 1 and y.shape[-1] == 1)
     other = f"{others[places]}, or " if places in others else ""
-    is_one_hot = y.dtype.kind in "biuf" and y.shape[-1] > 1 and np.isin(y, (0, 1)).all() and (y.sum(axis=-1) == 1).all()
+    is_one_hot = y.shape[-1] > 1 and y.dtype.kind in "biuf" and np.isin(y, (0, 1)).all() and (y.sum(axis=-1) == 1).all()
     cure = "turn one-hot labels into numbers with argmax, or " if is_one_hot else ""
     raise DataError(
         f"{name} has shape {y.shape}, expected {expected} of labels: {cure}set data > task ({other}regression for "

@@ -110,12 +110,10 @@ def _normalises_itself(model: BuiltModel) -> bool:
         return False
     import keras
 
-    found = load_model(model.json, model.frozen)._flatten_layers()
-    layers = [layer for layer in found if isinstance(layer, keras.layers.Normalization) and not layer.invert]
-    return any(
-        np.any(keras.ops.convert_to_numpy(layer.mean) != 0) or np.any(keras.ops.convert_to_numpy(layer.variance) != 1)
-        for layer in layers
-    )
+    layers = load_model(model.json, model.frozen)._flatten_layers()
+    known = [layer for layer in layers if isinstance(layer, keras.layers.Normalization) and not layer.invert]
+    numbers = [keras.ops.convert_to_numpy(part) for layer in known for part in (layer.mean, layer.variance - 1)]
+    return any(part.any() for part in numbers)
 
 
 def _of_input(settings: "DataSettings", arrays: Mapping[str, Inputs], whole: IntegerInput | None) -> Normalisation:

@@ -95,7 +95,8 @@ def _opened_keras(path: Path) -> Iterator[zipfile.ZipFile]:
 def _load_h5(model: Any, path: Path, shown: Path) -> None:
     try:
         variables, numbers = _saved_variables(path)
-        surplus = variables - _stored_variables(model)
+        layers = model._flatten_layers()  # SpectralNormalization stores the kernel that it wraps once more
+        surplus = variables - sum(len(own._trainable_variables + own._non_trainable_variables) for own in layers)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise ModelError(
             f"{shown} holds no weights ({one_line(error)}): write it with model.save() or model.save_weights()"
@@ -133,16 +134,6 @@ def _saved_variables(path: Path) -> tuple[int, int]:
     with h5py.File(path, "r") as file:
         file.visititems(count)
     return found, numbers
-
-
-def _stored_variables(model: Any) -> int:
-    """Count the variables that Keras saves for a model: SpectralNormalization stores the kernel it wraps once more."""
-    stored = 0
-    for layer in model._flatten_layers():
-        values: dict[str, Any] = {}
-        layer.save_own_variables(values)
-        stored += len(values)
-    return stored
 
 
 def _reason(message: str) -> str:

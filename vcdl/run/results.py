@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from vcdl.data.npz_file import map_split
 from vcdl.data.samples import Samples, read_samples
 from vcdl.errors import ModelError, RunFolderError, WeightsFileError, folder_errors
 from vcdl.files.atomic import atomic_write, whole_file
@@ -77,7 +78,13 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
     run = Run.open(folder)
     model = trained_model(run, report.stop.version if report.stop else newest_version(folder))
     _write_model(run, model, folder.keras_file)
-    check_exported(folder, report)
+    score = exported_score(folder, report)
+    if score is not None and not score.agrees:
+        raise ModelError(
+            f"{folder.keras_file} is not the model that was trained and measured: plain Keras gives it a loss of "
+            f"{score.exported:.4g} on {score.samples} validation samples, the run's evaluator {score.evaluated:.4g}. "
+            "Do not use it: report this with the job file, and train again with a newer VCDL"
+        )
     observer.phase("drawing curves.png")
     plot_curves([Curve.of(folder.path.name, report)], folder.plot_file, job)
     leave_confusion_matrix(run, model)
@@ -147,17 +154,6 @@ def _write_model(run: Run, model: Any, output: Path) -> None:
     _write_classes(run.prepared.classes or dict(run.prepared.classes_by_output), classes_file(output))
 
 
-def check_exported(folder: RunFolder, report: Report) -> None:
-    """Refuse a `model.keras` that is not the model that was measured. Raises ModelError, as exported_score."""
-    score = exported_score(folder, report)
-    if score is not None and not score.agrees:
-        raise ModelError(
-            f"{folder.keras_file} is not the model that was trained and measured: plain Keras gives it a loss of "
-            f"{score.exported:.4g} on {score.samples} validation samples, the run's evaluator {score.evaluated:.4g}. "
-            "Do not use it: report this with the job file, and train again with a newer VCDL"
-        )
-
-
 def exported_score(folder: RunFolder, report: Report) -> ExportedScore | None:
     """Score a run's `model.keras` beside its evaluator.
 
@@ -177,9 +173,9 @@ def exported_score(folder: RunFolder, report: Report) -> ExportedScore | None:
     evaluated = measured.loss
     if samples < measured.samples:
         evaluated = _loss(trained_model(run, measured.version), run, some)
-    raw = read_samples(folder.validation_file, _as_given(run.prepared.normalisation))
+    as_given = np.asarray(map_split(folder.validation_file)[0][:samples])
     exported = load_exported(folder.keras_file, run.job, folder)
-    return ExportedScore(_loss(exported, run, some._replace(x=raw.x[:samples])), evaluated, samples)
+    return ExportedScore(_loss(exported, run, some._replace(x=as_given)), evaluated, samples)
 
 
 def load_exported(file: Path, job: Job, folder: RunFolder) -> Any:
@@ -195,18 +191,11 @@ def load_exported(file: Path, job: Job, folder: RunFolder) -> Any:
     return keras.models.load_model(file, own_parts(folder.read_model_json()), compile=False)
 
 
-def _as_given(normalisation: Normalisation) -> Normalisation:
-    """The normalisation that leaves samples as they are in the user's data set."""
-    if normalisation.inputs:
-        return Normalisation(inputs=tuple((name, _as_given(own)) for name, own in normalisation.inputs))
-    return Normalisation(integers=normalisation.integers)
-
-
 def _loss(model: Any, run: Run, samples: Samples) -> float:
     from vcdl.client.compile import compile_model
 
     compile_model(model, run.training.without_metrics())
-    y = as_compared(samples.y, model) if isinstance(samples.y, np.ndarray) else samples.y
+    y = as_compared(samples.y, model)
     return float(meter_of(model).measure(samples.x, y, samples.counted, BATCH_SIZE)[LOSS])
 
 
