@@ -115,7 +115,6 @@ def test_a_table_behind_an_adapted_normalization_is_learned_as_by_fit(tmp_path: 
     )  # fmt: skip
     run.wait(show=False)
     ours, _ = run.model().evaluate(x[800:], y[800:], verbose=0)
-    print("fit", by_fit, "ours", ours)
     assert ours == pytest.approx(run.summary["metrics"]["validation"]["loss"], rel=1e-3)
     assert ours < max(3 * by_fit, 0.05 * y.var())
 
