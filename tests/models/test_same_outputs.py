@@ -235,3 +235,28 @@ def test_no_operation_has_a_state() -> None:
             operation = getattr(__import__(module, fromlist=[name]), name)
             assert not issubclass(operation, keras.Layer), name
             assert not any(hasattr(operation, part) for part in ("finalize_state", "load_own_variables")), name
+
+
+@pytest.mark.parametrize("way", ["keras", "weights.h5", "keras as weights", "npz", "python"])
+def test_an_adapted_normalization_normalises_whichever_way_it_comes_in(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given, x = case_of("an adapted Normalization")
+    given.save("m.keras")
+    given.save_weights("m.weights.h5")
+    np.savez("m.npz", *given.get_weights())
+    Path("m.json").write_text(given.to_json())
+    Path("normed.py").write_text("import keras\ndef build():\n    return keras.models.load_model('m.keras')\n")
+    ways: dict[str, dict[str, Any]] = {
+        "keras": {"keras": "m.keras"},
+        "weights.h5": {"keras_json": "m.json", "weights": "m.weights.h5"},
+        "keras as weights": {"keras_json": "m.json", "weights": "m.keras"},
+        "npz": {"keras_json": "m.json", "weights": "m.npz"},
+        "python": {"python": "normed:build", "python_folder": tmp_path},
+    }
+    settings = {key: tmp_path / value if str(value).startswith("m.") else value for key, value in ways[way].items()}
+    built = build_model(ModelSettings(**settings), TABLE, 2, "regression")
+    client = load_model(built.json, built.frozen)
+    assign(client, built.weights)
+    np.testing.assert_allclose(client.predict(x, verbose=0), given.predict(x, verbose=0), rtol=1e-4, atol=1e-4)
