@@ -1,5 +1,6 @@
 """Streams as arguments of `vcdl.train`: each kind becomes the same files, which a run reads piece by piece."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,36 @@ def test_a_tf_data_set_is_one(tmp_path: Path) -> None:
     tf = pytest.importorskip("tensorflow")
     for stream in (tf.data.Dataset.from_tensor_slices((X, Y)), tf.data.Dataset.from_tensor_slices((X, Y)).batch(6)):
         np.testing.assert_array_equal(spooled("x", stream, tmp_path, "val", axes=1)["x_val"], X)
+
+
+@pytest.mark.keras
+@pytest.mark.parametrize("is_generator", [True, False])
+def test_a_pipeline_that_repeats_for_ever_is_refused_before_anything_is_written(
+    is_generator: bool, tmp_path: Path
+) -> None:
+    tf = pytest.importorskip("tensorflow")
+    stream = tf.data.Dataset.from_tensor_slices((X, Y)).batch(6)
+    if is_generator:
+        stream = tf.data.Dataset.from_generator(batches, output_types=(tf.float32, tf.int64))
+    with pytest.raises(DataError, match=r"never ends: leave out repeat.*n as steps_per_epoch: data.take\(n\)"):
+        spooled("x", stream.repeat(), tmp_path, "train", axes=1)
+    assert list(tmp_path.iterdir()) == []
+    assert len(spooled("x", stream.repeat().take(8), tmp_path, "train", axes=1)["y_train"]) > 20
+
+
+def for_ever() -> Iterator[tuple[Any, Any]]:
+    while True:
+        yield X, Y
+
+
+@pytest.mark.parametrize(("x", "y"), [(X, Y), (np.zeros((2, 0)), np.zeros((2, 1000)))], ids=["disk", "labels"])
+def test_a_generator_without_an_end_is_stopped_before_the_disk_or_the_memory_is_full(
+    x: Any, y: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vcdl.api.spooled._SHARE", 1e-6)
+    with pytest.raises(DataError, match=r"has given \d+ samples.*does not end.*itertools.islice.*TMPDIR"):
+        spooled("x", ((x, y) for _ in for_ever()), tmp_path, "train", axes=None)
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 1e-5 * shutil.disk_usage(tmp_path).total
 
 
 def fails() -> Iterator[Any]:

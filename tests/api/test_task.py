@@ -1,6 +1,5 @@
 """The task that follows from the loss and the labels."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,6 @@ from vcdl.api.task import task_of
 
 LABELS = np.zeros(4, int)
 NUMBERS = np.full(4, 0.5)
-
-
-@dataclass(frozen=True)
-class Model:
-    """As much of a Keras model as is looked at."""
-
-    output_shape: tuple[int | None, ...] = (None, 3)
 
 
 @pytest.mark.parametrize(
@@ -42,8 +34,35 @@ class Model:
     ids=str,
 )
 def test_it_is_what_fit_would_do(loss: Any, y: Any, task: str) -> None:
-    assert task_of(Model(), loss, y) == task
+    assert task_of((None, 3), loss, y) == task
 
 
 def test_a_model_that_ends_in_steps_has_labels_for_each() -> None:
-    assert task_of(Model((None, 7, 3)), None, np.zeros((4, 7), int)) == "sequence"
+    assert task_of((None, 7, 3), None, np.zeros((4, 7), int)) == "sequence"
+
+
+FLAGS = np.arange(4 * 6 * 6).reshape(4, 6, 6) % 2
+
+
+@pytest.mark.parametrize(
+    ("output_shape", "y", "task"),
+    [
+        ((None, 1), FLAGS[:, 0, 0], "classification"),
+        ((None, 1), FLAGS[:, 0, :1], "classification"),
+        ((None, 1), NUMBERS, "regression"),
+        ((None, 6), NUMBERS[:, None] + np.zeros(6), "regression"),
+        ((None, 6, 1), FLAGS[:, 0], "sequence"),
+        ((None, 6, 1), FLAGS[:, 0, :, None], "sequence"),
+        ((None, 6, 3), np.zeros((4, 6, 3)), "regression"),
+        ((None, 6, 6, 1), FLAGS[..., None], "segmentation"),
+        ((None, None, None, 1), FLAGS.astype(bool), "segmentation"),
+        ((None, 6, 6, 1), FLAGS[..., None] / 3, "regression"),
+        ((None, 6, 6, 3), np.zeros((4, 6, 6, 3)), "regression"),
+        ((None, 6, 6), FLAGS, "regression"),
+        ((None, 2, 6, 6, 1), np.zeros((4, 2, 6, 6, 1)), "regression"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("loss", ["binary_crossentropy", {"name": "BinaryFocalCrossentropy", "gamma": 3}])
+def test_a_binary_loss_asks_about_each_output(loss: Any, output_shape: Any, y: Any, task: str) -> None:
+    assert task_of(output_shape, loss, y) == task

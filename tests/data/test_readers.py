@@ -71,6 +71,23 @@ def flowers(tmp_path: Path) -> Path:
 SAID = "path: flowers.csv, label: kind, categories: {colour: [blue, red]}, missing: {count: 2}"
 
 
+@pytest.mark.parametrize(
+    ("header", "is_one"),
+    [
+        ("5.1,3.5,setosa", False), ("39,State-gov,13", False), ("5,0,0", False), ("2,4,8", False), (".5,1e3,-2", False),
+        ("0,1,2", True), ("1,2,3", True), ("2019,2020,y", True), ("a,1,y", True), ("a,b,c", True), ("1st,x5,3d", True),
+    ],
+)  # fmt: skip
+def test_a_first_line_of_values_is_no_header(header: str, is_one: bool, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("\n".join([header, *("4,3,1" if row % 2 else "3,5,0" for row in range(20))]) + "\n")
+    label = header.rpartition(",")[2]
+    said = f"from: {{path: t.csv, label: '{label}'}}, validation: 2"
+    if is_one:
+        assert len(loaded(tmp_path, said).x_train) == 18
+    else:
+        assert "t.csv has no header: its first line holds values" in refusal(tmp_path, said)
+
+
 def test_a_table_is_numbers_and_categories_as_the_job_says(flowers: Path) -> None:
     data = loaded(flowers, f"from: {{{SAID}}}")
     x = whole(data.x_train)

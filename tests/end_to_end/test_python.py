@@ -90,6 +90,35 @@ def test_a_model_with_masks_and_operations_reaches_what_fit_reaches(tmp_path: Pa
 
 
 @pytest.mark.nightly
+def test_a_table_behind_an_adapted_normalization_is_learned_as_by_fit(tmp_path: Path) -> None:
+    import keras
+    from keras import layers
+
+    rng = np.random.default_rng(4)
+    x = (rng.normal(size=(1000, 4)) * np.geomspace(1, 1000, 4) + [3, -20, 400, 5000]).astype(np.float32)
+    y = (((x - x.mean(0)) / x.std(0)) @ [1.0, -2, 0.5, 1.5] + 3).astype(np.float32)
+
+    def model() -> keras.Model:
+        keras.utils.set_random_seed(2)
+        scaling = layers.Normalization()
+        scaling.adapt(x)
+        model = keras.Sequential([keras.Input((4,)), scaling, layers.Dense(16, activation="relu"), layers.Dense(1)])
+        model.compile(keras.optimizers.Adam(0.01), "mean_squared_error")
+        return model
+
+    serial = model()
+    serial.fit(x[:800], y[:800], epochs=10, batch_size=32, verbose=0)
+    by_fit = serial.evaluate(x[800:], y[800:], verbose=0)
+    run = vcdl.train(
+        model(), x[:800], y[:800], validation_data=(x[800:], y[800:]), epochs=10, shards=4, workers=2, batch_size=32,
+        out=tmp_path / "run", show=False,
+    )  # fmt: skip
+    run.wait(show=False)
+    ours, _ = run.model().evaluate(x[800:], y[800:], verbose=0)
+    assert ours == pytest.approx(run.summary["metrics"]["validation"]["loss"], rel=1e-3)
+    assert ours < max(3 * by_fit, 0.05 * y.var())
+
+
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "ended"])
 def test_a_program_that_ends_leaves_a_run_that_is_paused(tmp_path: Path, is_killed: bool) -> None:
     program = PROGRAM if is_killed else PROGRAM.replace("run.wait()", "")

@@ -260,6 +260,8 @@ def test_the_shards_of_an_epoch_come_in_an_order_of_their_own_that_the_seed_deci
         ({"target_accuracy": 0.9}, [0.5, 0.89], None),
         ({"target_accuracy": 0.9}, [0.5, 0.9], StopReason.TARGET_ACCURACY),
         ({"target_accuracy": 0.9, "epochs": 2}, [0.5, 0.9], StopReason.TARGET_ACCURACY),
+        ({"target_accuracy": 0.9}, [0.5, 0.95, 0.8], None),  # by `resume --set`
+        ({"target": 0.9}, [0.95, 0.8], None),
         ({"target_accuracy": 0.9, "epochs": 2}, [0.5, 0.8], StopReason.EPOCHS),
         ({"patience_epochs": 2}, [0.5, 0.6, 0.6], None),
         ({"patience_epochs": 2}, [0.5, 0.6, 0.6, 0.55], StopReason.NO_IMPROVEMENT),

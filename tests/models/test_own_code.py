@@ -179,3 +179,45 @@ def test_code_goes_to_machines_of_ones_own_only(kind: Any, trust: str, words: st
         return
     with pytest.raises(JobError, match=words):
         freeze(job, folder)
+
+
+DERIVING = """
+import keras, numpy as np
+class Shifted(keras.Layer):
+    def build(self, shape):
+        self.shift = self.add_weight(shape=(), name="shift", trainable=False)
+        self.offset = 0.0
+    def adapt(self, x):
+        self.shift.assign(np.mean(x))
+        self.{method}({argument})
+    def call(self, x):
+        return x - self.offset
+    {more}
+def build():
+    layer = Shifted(trainable=False)
+    model = keras.Sequential([keras.Input((4,)), layer, keras.layers.Dense(3)])
+    layer.adapt(np.full((2, 4), 7.0))
+    return model
+"""
+FINALIZES = (
+    "def finalize_state(self):\n        self.offset = keras.ops.convert_to_numpy(self.shift)\n"
+    "    def load_own_variables(self, store):\n        super().load_own_variables(store)\n        self.finalize_state()"
+)
+LOADS = (
+    "def load_own_variables(self, store):\n        super().load_own_variables(store)\n"
+    "        self.offset = keras.ops.convert_to_numpy(self.shift)"
+)
+
+
+@pytest.mark.keras
+@pytest.mark.parametrize(
+    ("method", "argument", "more"),
+    [("finalize_state", "", FINALIZES), ("load_own_variables", "{'0': self.shift}", LOADS)],
+)
+def test_a_layer_that_derives_something_from_its_weights_does_so_on_clients(
+    method: str, argument: str, more: str, tmp_path: Path
+) -> None:
+    text = DERIVING.format(method=method, argument=argument, more=more)
+    built = build_model(ModelSettings(python="mine:build", code=written(tmp_path / "code", mine=text)), (4,), 3)
+    client = load_model(built.json, built.frozen)
+    np.testing.assert_allclose(client.layers[0](np.full((1, 4), 9.0)), np.full((1, 4), 2.0))

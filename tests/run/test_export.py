@@ -1,8 +1,10 @@
 """A run's model as plain Keras reads it, and the results a run leaves; Keras is imported once, for this file."""
 
 import json
+import threading
 import warnings
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +17,30 @@ from tests.trained_run import TrainedRun
 from vcdl.commands.export import export
 from vcdl.commands.resume import resume
 from vcdl.data import load_dataset
-from vcdl.errors import ExitCode, RunFolderError
+from vcdl.errors import ExitCode, ModelError, RunFolderError
+from vcdl.job import load_job, save_job
+from vcdl.journal.events import EvaluationWanted, RunFinished, VersionEvaluated
 from vcdl.journal.observer import RunObserver
+from vcdl.loop.evaluator import Evaluator
+from vcdl.run import results
 from vcdl.run.folder import RunFolder
 from vcdl.run.preparation import prepare
 from vcdl.run.prepared import Prepared
-from vcdl.run.results import export_model, leave_results
+from vcdl.run.reading import read_report
+from vcdl.run.results import export_model, exported_score, leave_results
+from vcdl.run.run import Run
 from vcdl.wire.normalise import normalise
-from vcdl.wire.weights import Vector, write_weights
+from vcdl.wire.weights import Vector, read_weights, write_weights
 from vcdl.wire.workunit import Named
 
 pytestmark = [pytest.mark.process, pytest.mark.keras]
 
+ENDINGS = [
+    recorded.event
+    for recorded in WHOLE_RUN
+    if isinstance(recorded.event, RunFinished)
+    or (isinstance(recorded.event, VersionEvaluated) and recorded.event.split == "final_validation")
+]
 DATA = load_dataset(DEMO.data, DEMO.seed)
 
 
@@ -41,7 +55,21 @@ def run_of(folder: RunFolder, job: Any = DEMO) -> RunFolder:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run that has ended with version 4 and not yet left its results."""
-    return run_of(make_run(tmp_path_factory.mktemp("runs") / "demo", WHOLE_RUN, finished=False))
+    return measured_run(tmp_path_factory.mktemp("runs") / "demo")
+
+
+def measured_run(path: Path, job: Any = DEMO) -> RunFolder:
+    """A run that has ended, whose evaluator has measured its last weights."""
+    before = [recorded for recorded in WHOLE_RUN if recorded.event not in ENDINGS]
+    folder = make_run(path, before, finished=False)
+    save_job(job, folder.job_file)
+    run_of(folder, job)
+    run = Run.open(folder)
+    wanted = EvaluationWanted(4, 0, "final_validation")
+    vector = read_weights(folder.snapshot(4), run.layout.size)[0]
+    with closing(run.journal()) as journal:
+        journal.append(Evaluator(run, journal).evaluation(wanted, vector), RunFinished())
+    return folder
 
 
 def keep(folder: RunFolder, version: int) -> Vector:
@@ -81,7 +109,7 @@ def test_every_normalisation_is_exported(kind: str, tmp_path: Path) -> None:
     job = DEMO.model_copy(update={"data": data})
     folder = make_run(tmp_path / "run", WHOLE_RUN, finished=False)
     run_of(folder, job)
-    export_model(folder, tmp_path / "model.keras", None)
+    export_model(folder, tmp_path / "model.keras")
     expected = predictions_of_the_run(folder, keep(folder, 4), x)
     np.testing.assert_allclose(predictions_of_the_file(tmp_path / "model.keras", x), expected, atol=1e-5)
 
@@ -89,18 +117,19 @@ def test_every_normalisation_is_exported(kind: str, tmp_path: Path) -> None:
 def test_the_exported_model_is_compiled_as_the_job_trained(finished: RunFolder, tmp_path: Path) -> None:
     import keras
 
-    export_model(finished, tmp_path / "model.keras", None)
+    export_model(finished, tmp_path / "model.keras")
     model = keras.models.load_model(tmp_path / "model.keras")
     measured = model.evaluate(DATA.x_val, DATA.y_val, verbose=0, return_dict=True)
     assert set(measured) == {"accuracy", "loss"}
     assert isinstance(model.optimizer, keras.optimizers.Adam)
+    assert "Glorot" in model.to_json() or "HeNormal" in model.to_json(), "a clone would begin with zeros"
 
 
 def test_a_metric_that_only_we_have_does_not_keep_plain_keras_from_loading_the_model(tmp_path: Path) -> None:
     import keras
 
     run = TrainedRun.new(tmp_path / "run", "own", metrics=("perplexity", "crossentropy")).run
-    export_model(run.folder, tmp_path / "model.keras", 0)
+    export_model(run.folder, tmp_path / "model.keras", lambda _: 0)
     x = np.zeros((2, *run.load_model().inputs[0].shape[1:]))
     measured = keras.models.load_model(tmp_path / "model.keras").evaluate(
         x, np.array([0, 1]), verbose=0, return_dict=True
@@ -127,9 +156,34 @@ def test_a_damaged_version_says_what_else_can_be_exported(finished: RunFolder, t
     try:
         finished.snapshot(5).write_bytes(finished.snapshot(5).read_bytes()[:-1000])
         with pytest.raises(RunFolderError, match=r"damaged.*: put a copy of it back, or export another \(--best\)"):
-            export_model(finished, tmp_path / "model.keras", 5)
+            export_model(finished, tmp_path / "model.keras", lambda _: 5)
     finally:
         finished.snapshot(5).unlink()
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_a_run_that_discards_versions_meanwhile_is_exported(finished: RunFolder, tmp_path: Path, attempt: int) -> None:
+    before, is_over = set(finished.snapshot_versions()), threading.Event()
+
+    def run_on() -> None:
+        version = 100 * (attempt + 1)
+        while not is_over.is_set():  # each version replaces the one before
+            keep(finished, version)
+            finished.snapshot(version - 1).unlink(missing_ok=True)
+            version += 1
+
+    running = threading.Thread(target=run_on)
+    running.start()
+    try:
+        while finished.snapshot_versions()[-1] < 100 * (attempt + 1):
+            pass
+        assert export_model(finished, tmp_path / "model.keras") >= 100 * (attempt + 1)
+    finally:
+        is_over.set()
+        running.join()
+        for version in set(finished.snapshot_versions()) - before:
+            finished.snapshot(version).unlink()
+    assert (tmp_path / "model.keras").is_file()
 
 
 def test_a_run_whose_weights_were_deleted_is_refused(tmp_path: Path) -> None:
@@ -137,7 +191,7 @@ def test_a_run_whose_weights_were_deleted_is_refused(tmp_path: Path) -> None:
     for snapshot in folder.snapshots.iterdir():
         snapshot.unlink()
     with pytest.raises(RunFolderError, match="holds no weights"):
-        export_model(folder, tmp_path / "model.keras", None)
+        export_model(folder, tmp_path / "model.keras")
 
 
 class Phases(RunObserver):
@@ -168,6 +222,65 @@ def test_a_run_leaves_its_results_and_nothing_half_written(left: RunFolder) -> N
     assert list(left.path.rglob(".*")) == []
 
 
+def test_the_exported_model_scores_what_the_evaluator_measured(
+    left: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = read_report(left)
+    assert report.final_validation is not None
+    whole = exported_score(left, report)
+    assert whole is not None
+    assert (whole.samples, whole.evaluated) == (report.final_validation.samples, report.final_validation.loss)
+    assert whole.exported == pytest.approx(whole.evaluated, rel=1e-4)
+    monkeypatch.setattr(results, "_MOST_SAMPLES", 20)  # a larger set is scored in part
+    part = exported_score(left, report)
+    assert part is not None
+    assert part.samples == 20
+    assert part.exported == pytest.approx(part.evaluated, rel=1e-4)
+    assert part.evaluated != whole.evaluated
+
+
+@pytest.mark.parametrize("case", ["several inputs", "an autoencoder", "batch normalisation, of bytes"])
+def test_a_model_of_any_kind_scores_as_it_was_measured(case: str, tmp_path: Path) -> None:
+    import keras
+    from keras import layers
+
+    rng, data = np.random.default_rng(1), "shards: 2, validation: 20"
+    arrays: dict[str, Any] = {"y_train": np.arange(60) % 3}
+    words, table = keras.Input((4,), dtype="int32", name="words"), keras.Input((3,), name="table")
+    if case == "several inputs":
+        both = [layers.Flatten()(layers.Embedding(9, 2)(words)), layers.Dense(3)(table)]
+        model = keras.Model([words, table], layers.Dense(3, activation="softmax")(layers.Concatenate()(both)))
+        arrays["x_train_words"] = rng.integers(0, 9, (60, 4))
+        arrays["x_train_table"] = rng.normal(300, 90, (60, 3))
+    elif case == "an autoencoder":
+        model, data = keras.Model(table, layers.Dense(3)(layers.Dense(2)(table))), f"{data}, task: autoencoder"
+        arrays = {"x_train": rng.normal(300, 90, (60, 3)).astype(np.float32)}
+    else:
+        model = keras.Sequential([keras.Input((6, 6, 3)), layers.Conv2D(2, 3), layers.BatchNormalization()])
+        model = keras.Sequential([*model.layers, layers.Flatten(), layers.Dense(3, activation="softmax")])
+        model.build((None, 6, 6, 3))
+        arrays["x_train"] = rng.integers(0, 255, (60, 6, 6, 3), np.uint8)
+    np.savez(tmp_path / "d.npz", **arrays)
+    (tmp_path / "m.json").write_text(model.to_json())
+    (tmp_path / "job.yaml").write_text(f"name: a\nmodel: {{keras_json: m.json}}\ndata: {{npz: d.npz, {data}}}\n")
+    job = load_job(tmp_path / "job.yaml").trusting("own")
+    folder = measured_run(tmp_path / "run", job)
+    leave_results(folder, job.name, RunObserver())
+    score = exported_score(folder, read_report(folder))
+    assert score is not None
+    assert score.exported == pytest.approx(score.evaluated, rel=1e-4)
+
+
+def test_a_run_whose_model_is_not_the_one_that_was_measured_does_not_finish(tmp_path: Path) -> None:
+    folder = run_of(make_run(tmp_path / "run", WHOLE_RUN, finished=False))  # its evaluator measured other weights
+    with pytest.raises(ModelError, match=r"is not the model that was trained and measured.*the run's evaluator 0\.3"):
+        leave_results(folder, DEMO.name, RunObserver())
+    assert not folder.summary_file.exists()
+    score = exported_score(folder, read_report(folder))
+    assert score is not None
+    assert not score.agrees
+
+
 def test_a_run_that_was_killed_while_it_wrote_its_results_is_completed_by_resume(
     left: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,5 +299,5 @@ def test_names_of_classes_lie_beside_the_model(tmp_path: Path) -> None:
     model = DEMO.model.model_copy(update={"builtin": Named("mlp", {"units": [4]})})
     folder = make_run(tmp_path / "run", WHOLE_RUN, finished=False)
     run_of(folder, DEMO.model_copy(update={"data": data, "model": model}))
-    export_model(folder, tmp_path / "best.keras", None)
+    export_model(folder, tmp_path / "best.keras")
     assert json.loads((tmp_path / "best.classes.json").read_text())["classes"] == ["ant", "bée", "cat"]

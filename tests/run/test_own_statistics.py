@@ -67,7 +67,7 @@ def test_hostile_statistics_do_not_reach_an_evaluation(run: Run, evaluator: Eval
 def test_the_exported_model_measures_what_the_journal_has(run: Run, evaluator: Evaluator, tmp_path: Path) -> None:
     import keras
 
-    export_model(run.folder, tmp_path / "model.keras", HOSTILE)
+    export_model(run.folder, tmp_path / "model.keras", lambda _: HOSTILE)
     x, y = read_split(run.folder.test_file)
     found = keras.models.load_model(tmp_path / "model.keras").evaluate(x, y, verbose=0, return_dict=True)
     loss, accuracy = measured(run, evaluator, HOSTILE)

@@ -50,7 +50,7 @@ def test_several_inputs_are_trained_measured_and_exported_as_keras_does(tmp_path
     assert found.loss == pytest.approx(-np.log(given[np.arange(N), LABELS]).mean(), rel=1e-4)
     assert found.metrics["accuracy"] == pytest.approx((given.argmax(axis=1) == LABELS).mean())
 
-    export_model(run.folder, tmp_path / "out.keras", 0)
+    export_model(run.folder, tmp_path / "out.keras", lambda _: 0)
     exported = keras.saving.load_model(tmp_path / "out.keras")
     assert [(tensor.name, tensor.dtype) for tensor in exported.inputs] == [("words", "int32"), ("table", "float32")]
     assign(model, first[: run.layout.model.size])

@@ -63,7 +63,7 @@ def test_several_outputs_are_trained_measured_and_exported_as_keras_does(tmp_pat
     sizes = model.predict(samples.x, verbose=0)[1][:, 0]
     assert found.metrics["size_mean_absolute_error"] == pytest.approx(np.abs(sizes - SIZE).mean(), rel=1e-4)
 
-    export_model(run.folder, tmp_path / "out.keras", 0)
+    export_model(run.folder, tmp_path / "out.keras", lambda _: 0)
     exported = keras.saving.load_model(tmp_path / "out.keras")
     assert exported.output_names == ["kind", "size", "flags"]
     names = json.loads(classes_file(tmp_path / "out.keras").read_text())["classes"]

@@ -79,7 +79,7 @@ def test_low_rank_matrices_go_on_or_are_merged_for_new_ones_and_for_the_export(t
     folder = run_of(tmp_path / "first", **MLP, lora={"rank": 2}, train=["output"])
     np.testing.assert_array_equal(begun(job(**{"from": folder.path})).weights, trained(folder))
     again = begun(job(**{"from": folder.path, "lora": {"rank": 3}}))
-    export_model(folder, tmp_path / "m.keras", None)
+    export_model(folder, tmp_path / "m.keras")
     exported = keras.models.load_model(tmp_path / "m.keras").layers[-1]
     assert not has_lora(exported)
     kernels = [weight.numpy().reshape(-1) for weight in exported.weights if weight.name == "kernel"]

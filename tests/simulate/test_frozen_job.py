@@ -63,7 +63,7 @@ def test_bytes_go_with_what_is_trained_and_the_rest_travels_once_to_each_client(
 def test_the_exported_model_is_whole_and_its_frozen_weights_are_those_it_began_with(
     finished: RunFolder, tmp_path: Path
 ) -> None:
-    export_model(finished, tmp_path / "m.keras", None)
+    export_model(finished, tmp_path / "m.keras")
     exported = keras.models.load_model(tmp_path / "m.keras")
     run = Run.open(finished)
     frozen, head = exported.get_weights()[:2], flatten(exported)
@@ -77,6 +77,6 @@ def test_a_run_without_its_frozen_weights_says_so(finished: RunFolder, tmp_path:
     moved = finished.frozen_file.rename(tmp_path / "frozen.h5")
     try:
         with pytest.raises(RunFolderError, match=r"frozen\.h5 is missing.*put a copy back"):
-            export_model(finished, tmp_path / "m.keras", None)
+            export_model(finished, tmp_path / "m.keras")
     finally:
         moved.rename(finished.frozen_file)

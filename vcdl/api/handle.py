@@ -149,26 +149,17 @@ class RunHandle:
 
         Raises VcdlError.
         """
-        from vcdl.run.results import export_model
+        from vcdl.client import own_code
+        from vcdl.run.results import export_model, load_exported
 
+        if self._job.model.code is not None:
+            own_code.permit()
         if self._folder.keras_file.is_file() and self.status is RunState.FINISHED:
-            return self._loaded(self._folder.keras_file)
+            return load_exported(self._folder.keras_file, self._job, self._folder)
         with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
             file = Path(folder) / "model.keras"
-            export_model(self._folder, file, None)
-            return self._loaded(file)
-
-    def _loaded(self, file: Path) -> Any:
-        """The model in a file. A model with classes of the job's own is not compiled: its loss may be its own, too."""
-        import keras
-
-        from vcdl.client import own_code
-        from vcdl.client.model import own_parts
-
-        if self._job.model.code is None:
-            return keras.models.load_model(file)
-        own_code.permit()
-        return keras.models.load_model(file, own_parts(self._folder.read_model_json()), compile=False)
+            export_model(self._folder, file)
+            return load_exported(file, self._job, self._folder)
 
     @cached_property
     def _job(self) -> Job:

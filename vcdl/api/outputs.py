@@ -6,6 +6,7 @@ from typing import Any
 from vcdl.api.compiled import part_of
 from vcdl.api.given import ends_of
 from vcdl.api.task import as_classes, task_of
+from vcdl.client.model import output_tensors
 from vcdl.client.own_code import OwnCode
 from vcdl.errors import JobError
 
@@ -46,7 +47,8 @@ def _output(
     own = {key: arrays[f"{key}_{name}"] for key in ("y_train", "y_val", "y_test") if f"{key}_{name}" in arrays}
     as_classes(training, own)
     arrays.update({f"{key}_{name}": y for key, y in own.items()})
-    output = {"name": name, "task": task_of(model, training["loss"], own["y_train"]), **training}
+    task = task_of(output_tensors(model)[name].shape, training["loss"], own["y_train"])
+    output = {"name": name, "task": task, **training}
     return output if weight is None else {**output, "weight": float(weight)}
 
 

@@ -1,9 +1,12 @@
 """Streams of samples as files: what gives batches or single samples becomes arrays on the disk, not in memory."""
 
+import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vcdl.client.memory import available_memory_bytes
 from vcdl.errors import DataError, folder_errors, one_line
 
 if TYPE_CHECKING:
@@ -13,6 +16,12 @@ if TYPE_CHECKING:
 
 _SAMPLES = 256
 """Single samples that are written at once."""
+_SHARE = 0.5
+"""Share of the free space, and of the free memory for labels, that a stream may take: the run's folder gets a copy of
+both, often on the same disk. A stream that never ends would fill them."""
+_INFINITE = -1
+"""`cardinality()` of a tf.data.Dataset that repeats for ever."""
+_BOUND = "give a part of it, with n as steps_per_epoch: data.take(n) or itertools.islice(generator, n)"
 
 
 def is_stream(value: Any) -> bool:
@@ -35,7 +44,15 @@ def spooled(name: str, stream: Any, folder: Path, part: str, axes: int | None) -
     """
     import numpy as np
 
+    if hasattr(stream, "cardinality") and int(stream.cardinality()) == _INFINITE:
+        raise DataError(
+            f"{name} is a tf.data pipeline that never ends: leave out repeat(), as a run goes through its samples once "
+            f"an epoch by itself; or {_BOUND}"
+        )
     path = folder / f"x_{part}.raw"
+    most_bytes = _SHARE * shutil.disk_usage(folder).free
+    most_labels_bytes = _SHARE * (available_memory_bytes() or math.inf)
+    size_bytes = labels_bytes = 0
     labels: list[Array] = []
     kind: tuple[tuple[int, ...], np.dtype[Any]] | None = None
     count = 0
@@ -50,6 +67,13 @@ def spooled(name: str, stream: Any, folder: Path, part: str, axes: int | None) -
             np.ascontiguousarray(x, kind[1]).tofile(file)
             labels.append(y)
             count += len(x)
+            size_bytes, labels_bytes = size_bytes + x.nbytes, labels_bytes + y.nbytes
+            if size_bytes > most_bytes or labels_bytes > most_labels_bytes:
+                raise DataError(
+                    f"{name} has given {count} samples, {size_bytes / 1e9:.3g} GB with {labels_bytes / 1e9:.3g} GB of "
+                    f"labels, and does not end: that is half of what is free in {folder.parent}, or in memory. If it "
+                    f"repeats for ever, {_BOUND}; else set TMPDIR to a larger disk"
+                )
     if kind is None or not count:
         raise DataError(f"{name} gives no samples: an iterator that was used up gives nothing again")
     return {f"x_{part}": np.memmap(path, kind[1], "r", shape=(count, *kind[0])), f"y_{part}": np.concatenate(labels)}

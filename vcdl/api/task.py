@@ -1,6 +1,6 @@
 """The task of a job as it follows from what `fit` is given: the loss, the labels and the model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vcdl.errors import DataError
@@ -8,28 +8,44 @@ from vcdl.wire.task import Task
 
 _SPARSE = "sparsecategoricalcrossentropy"
 _ONE_HOT = "categoricalcrossentropy"
-_BINARY = ("binarycrossentropy", "binaryfocalcrossentropy", "bce", "hinge", "squaredhinge")
+_PROBABILITIES = ("binarycrossentropy", "binaryfocalcrossentropy", "bce")
+_BINARY = (*_PROBABILITIES, "hinge", "squaredhinge")
 
 
-def task_of(model: Any, loss: Any, y: Any) -> Task:
-    """The task; `loss` as a job file has it, None for a model that was not compiled; `y` None: the labels are x."""
+def task_of(output_shape: Sequence[int | None], loss: Any, y: Any) -> Task:
+    """Return the task that follows from loss and labels.
+
+    Args:
+        output_shape: Shape of the output that learns it, with the axis of samples.
+        loss: Loss as a job file has it; None for a model that was not compiled.
+        y: Labels; None: they are x.
+    """
     if y is None:
         return "autoencoder"
     name, dimensions = _name(loss).replace("_", ""), _dimensions(y)
     if name == _SPARSE:
         return _labels(dimensions)
-    if name in _BINARY:
+    if name in _PROBABILITIES and y.dtype.kind in "biuf" and not ((y == 0) | (y == 1)).all():
+        return "regression"  # the certainty of somebody else, or pixels from 0 to 1
+    if name in _BINARY and (dimensions == 1 or len(output_shape) == 2):
         return "multi_label" if dimensions == 2 else "classification"
+    if name in _BINARY:  # a question for each step or pixel, or several of them: number by number
+        return _labels(dimensions) if output_shape[-1] == 1 and dimensions < 4 else "regression"
     if name or (y.dtype.kind == "f" and (y != y.round()).any()):
         return "regression"
-    if dimensions == 2 and len(model.output_shape) == 2:
+    if dimensions == 2 and len(output_shape) == 2:
         return "regression" if y.dtype.kind == "f" else "multi_label"
     return _labels(dimensions)
 
 
 def as_classes(training: dict[str, Any], arrays: dict[str, Any]) -> None:
-    """Turn one-hot labels into class numbers, which are smaller, and choose the loss that takes them."""
+    """Turn one-hot labels into class numbers, which are smaller, and choose the loss that takes them.
+
+    A loss that smooths labels stays, with its labels: the one for class numbers has no such argument.
+    """
     labels = {name: y for name, y in arrays.items() if name.startswith("y_")}
+    if isinstance(training.get("loss"), Mapping) and "label_smoothing" in training["loss"]:
+        return
     if _name(training.get("loss")).replace("_", "") != _ONE_HOT or not all(map(_is_one_hot, labels.values())):
         return
     arrays.update({name: y.argmax(axis=-1) for name, y in labels.items()})

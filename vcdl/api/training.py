@@ -50,7 +50,7 @@ _OF_FIT = {
     "callbacks": "iterate over run.events(), or read run.history; stop={'patience': 3} ends a run early",
     "verbose": "run.wait(show=False) shows nothing",
     "initial_epoch": "vcdl.open(FOLDER).resume() continues a run",
-    "steps_per_epoch": "an epoch is every shard once: give the samples that are to be trained",
+    "steps_per_epoch": "an epoch is every shard once: give the samples to train, of a stream data.take(n)",
     "shuffle": "samples are shuffled before they are cut into shards",
     "validation_steps": "give validate={'samples': 2000}",
     "validation_batch_size": "give validate={'samples': 2000}",
@@ -202,7 +202,7 @@ def _values(
     as_classes(values["training"], arrays)
     refuse_one_hot(model, values["training"].get("loss"), arrays.get("y_train"))
     if "task" not in values["data"]:
-        task = task_of(model, values["training"].get("loss"), arrays.get("y_train"))
+        task = task_of(model.output_shape, values["training"].get("loss"), arrays.get("y_train"))
         values["data"].update({} if task == "classification" else {"task": task})
     if not values["training"]:
         del values["training"]

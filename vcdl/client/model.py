@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from vcdl.client.allowed import (
@@ -17,6 +18,7 @@ from vcdl.client.allowed import (
 )
 from vcdl.client.own_code import OwnCode, guarded, taken_out
 from vcdl.errors import ModelError, one_line
+from vcdl.wire.weights import Vector, assign_frozen
 
 SIZE_LIMIT_BYTES = 20_000_000
 """A model of a thousand layers has about 1 MB of JSON."""
@@ -38,10 +40,22 @@ TARGET_SCALE = "target_scale"
 """The last layer of a model whose targets are of an unusual scale (vcdl.models.scaled_output)."""
 
 
-def load_model(model_json: str, *, draws_weights: bool = True) -> Any:
-    """Load the keras.Model that `to_json()` described; weights are 0 unless `draws_weights`. Raises ModelError."""
+def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: bool = True) -> Any:
+    """Load the keras.Model that `to_json()` described. The client, the evaluator and the export all begin here.
+
+    Args:
+        model_json: Text that `to_json()` wrote, with the job's own code where it brings some.
+        frozen: Weights that no training changes, shape (m,); None: fresh ones.
+        draws_weights: Draw the other weights. Without it they are zeros, also in the model's own JSON.
+
+    Raises:
+        ModelError: The text describes no model, or one that is not safe to load.
+        WeightsFileError: `frozen` belongs to another model.
+    """
     config, code = _checked(model_json)
     objects = {} if code is None else code.objects(_objects(config))
+    configs = [part["config"] for part in _objects(config) if isinstance(part.get("config"), dict)]
+    scales = {str(one.get("name")): one.get("lora_alpha") for one in configs}
     if not draws_weights:
         _draw_nothing(config)
     import keras
@@ -59,6 +73,9 @@ def load_model(model_json: str, *, draws_weights: bool = True) -> Any:
     if code is not None:
         know_ends(model)
     freeze_later_weights(model)
+    for layer in model._flatten_layers():
+        if isinstance(alpha := scales.get(layer.name), int | float) and hasattr(layer, "lora_alpha"):
+            layer.lora_alpha = alpha  # Keras builds the layer with its rank in this place
     if not model.built:
         raise ModelError("the model does not know the shape of its input: begin it with keras.Input(shape)")
     odd = next((weight for weight in model.weights if not _can_be_shared(weight)), None)
@@ -66,7 +83,29 @@ def load_model(model_json: str, *, draws_weights: bool = True) -> Any:
         raise ModelError(
             f"the weights {odd.path} are {odd.dtype}: only float32 is shared; use dtype float32 or a mixed policy"
         )
+    if frozen is not None:
+        assign_frozen(model, frozen)
+        _finish_state(model)
     return model
+
+
+def _finish_state(model: Any) -> None:
+    """Let layers compute what they derive from their weights, as Keras lets them when it loads a `.keras` file.
+
+    Assigning a variable does not tell its layer. An adapted Normalization keeps mean and variance as constants, which
+    stayed at 0 and 1: a run trained on raw numbers, and the exported model normalised. Each such layer reads its own
+    variables back, by Keras' own method. All these variables are frozen, so no later `assign` changes them.
+    """
+    for layer in model._flatten_layers(include_self=False):
+        is_own = not type(layer).load_own_variables.__module__.startswith("keras.")  # of the job's own code
+        if hasattr(layer, "finalize_state") or is_own:
+            guarded(f"the layer {layer.name}", partial(_read_back, layer))
+
+
+def _read_back(layer: Any) -> None:
+    values: dict[str, Any] = {}
+    layer.save_own_variables(values)
+    layer.load_own_variables(values)
 
 
 def freeze_later_weights(model: Any) -> None:

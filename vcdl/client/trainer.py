@@ -16,7 +16,7 @@ from vcdl.client.compile import compile_model, loss_unit
 from vcdl.client.loops import loop_of
 from vcdl.client.model import input_shapes, load_model, target_scale
 from vcdl.client.moments import MovingMoments
-from vcdl.wire.weights import Layout, Vector, assign, assign_frozen, flatten
+from vcdl.wire.weights import Layout, Vector, assign, flatten
 from vcdl.wire.workunit import Frozen, Training
 
 
@@ -46,10 +46,7 @@ class Trainer:
 
     def __init__(self, model_json: str, training: Training, frozen: Vector | None = None) -> None:
         """`frozen`: the weights that nothing changes; None: fresh. Raises ModelError, JobError, WeightsFileError."""
-        # Of a workunit all weights come from its files.
-        self.model = load_model(model_json, draws_weights=frozen is None)
-        if frozen is not None:
-            assign_frozen(self.model, frozen)
+        self.model = load_model(model_json, frozen, draws_weights=frozen is None)  # a workunit's files have all
         # Nobody reads a client's metrics, the server measures its own; the loss is computed anyway.
         self._loss_unit = loss_unit(training.loss, target_scale(self.model))
         compile_model(self.model, training.without_metrics(), loss_weight=1 / self._loss_unit)

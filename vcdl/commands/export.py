@@ -23,12 +23,12 @@ def export(path: Path, output: Path, best: bool = False) -> ExitCode:
     """Write the newest weights, or those of the best epoch's end, as a Keras model. Raises VcdlError."""
     from vcdl.report.wording import plural
     from vcdl.run.finding import shown
-    from vcdl.run.results import export_model
+    from vcdl.run.results import export_model, newest_version
 
     folder = RunFolder.existing(path)
     if not folder.prepared_file.is_file():
         raise RunFolderError(f"{path} has no model yet: wait until its first subtasks run")
-    version = export_model(folder, output, _best_version(folder) if best else None)
+    version = export_model(folder, output, _best_version if best else newest_version)
     click.echo(f"model {shown(output)}, the weights after {plural(version, 'update')}")
     return ExitCode.OK
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from vcdl.data.labels import Classes, Given, classes_of
+from vcdl.data.numbers import ROUNDED, are_rounded
 from vcdl.data.rows import Array, Inputs, Rows, shape_of
 from vcdl.errors import DataError
 from vcdl.wire.inputs import InputShape, Outputs, array_name, parts_of
@@ -165,6 +166,8 @@ def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") ->
         _refuse_not_finite(array, values)
     if has_classes:
         return Part(x, _labels(y_name, y, task))
+    if are_rounded(y.min(axis=0), y.max(axis=0)):
+        raise DataError(f"{y_name} has numbers up to {y.max():.10g}, {ROUNDED}")
     return Part(x, _flags(y_name, y) if task == "multi_label" else y.astype(np.float32))
 
 
@@ -219,10 +222,13 @@ def _labels(name: str, y: Array, task: Task) -> Array:
         2: "sequence for a label for each step, or multi_label for several labels of 0 and 1",
         3: "segmentation for a label for each pixel",
     }
-    other = f"{others[y.ndim]}, or " if y.ndim in others else ""
+    places = y.ndim - (y.ndim > 1 and y.shape[-1] == 1)
+    other = f"{others[places]}, or " if places in others else ""
+    is_one_hot = y.shape[-1] > 1 and y.dtype.kind in "biuf" and np.isin(y, (0, 1)).all() and (y.sum(axis=-1) == 1).all()
+    cure = "turn one-hot labels into numbers with argmax, or " if is_one_hot else ""
     raise DataError(
-        f"{name} has shape {y.shape}, expected {expected} of labels: turn one-hot labels into numbers with "
-        f"argmax, or set data > task ({other}regression for numbers)"
+        f"{name} has shape {y.shape}, expected {expected} of labels: {cure}set data > task ({other}regression for "
+        "numbers, and for a loss that compares an output with each of them, such as binary_crossentropy)"
     )
 
 

@@ -9,6 +9,11 @@ from vcdl.data.rows import Array, Numbers, Rows
 _BLOCK_BYTES = 2**24
 _LARGE = 1e15
 """The size from which on float32 may not hold the squares of numbers, or of their inverses."""
+_EXACT, _FEWEST_STEPS = 2**24, 4096
+"""Float32 has all whole numbers up to the first. Above it, a range that it divides into fewer steps lost its digits:
+times of less than a week in seconds since 1970. A wider one keeps three and more, as measurements have them."""
+ROUNDED = "which float32 rounds to a few values: subtract the smallest one, or leave it out if it is a name"
+"""The fault and its cure, for messages."""
 _MOMENT_ROWS = 4096
 """Rows whose moments are taken at a time."""
 
@@ -76,6 +81,14 @@ class NumbersSoFar:
             return Numbers(self._low, self._high, self._whole)
         deviation = np.sqrt(self._squares / self._count)
         return Numbers(self._low, self._high, self._whole, self._mean, deviation)
+
+
+def are_rounded(low: Array, high: Array) -> bool:
+    """Return whether float32, in which everything is trained, makes one number of many: 10⁹ and 10⁹ + 20."""
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    sizes, spread = np.maximum(np.abs(low), np.abs(high)), high - low
+    steps = np.spacing(sizes) * 2.0 ** (np.finfo(np.float64).nmant - np.finfo(np.float32).nmant)
+    return bool(np.any((spread > 0) & (sizes > _EXACT) & (spread < _FEWEST_STEPS * steps)))
 
 
 def width_of(x: Array) -> int:

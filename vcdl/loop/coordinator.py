@@ -251,7 +251,8 @@ class Coordinator:
         if best is not None:
             targets = {StopReason.TARGET_ACCURACY: plan.target_accuracy, StopReason.TARGET: plan.target}
             for reason, target in targets.items():
-                if target is not None and history.monitor.reaches(best.mean, target):
+                # The newest epoch, not the best: a target that is set later would be met by weights that are gone.
+                if target is not None and history.monitor.reaches(history.epochs[-1].mean, target):
                     return reason
             if len(history.epochs) >= plan.epochs and not self.state.tries.again and self._is_verified:
                 return StopReason.EPOCHS

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vcdl.data.samples import Samples, read_samples
+from vcdl.data.samples import read_samples
 from vcdl.journal.events import FINAL_SPLITS, VALIDATION, EvaluationWanted, VersionEvaluated
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import kept_history, kept_hosts
@@ -46,10 +46,11 @@ class Evaluator:
         self._statistics = OwnStatistics.of(run, self._model)
         held_out = read_samples(folder.validation_file, run.prepared.normalisation)
         sample = _sample(len(held_out.x), job.validate_.samples, job.seed)
-        whole = self._compared(held_out)
+        whole = held_out._replace(y=as_compared(held_out.y, self._model))
         self._data = {VALIDATION: whole.taken(sample), "final_validation": whole}
         if run.prepared.has_test:
-            self._data["test"] = self._compared(read_samples(folder.test_file, run.prepared.normalisation))
+            test = read_samples(folder.test_file, run.prepared.normalisation)
+            self._data["test"] = test._replace(y=as_compared(test.y, self._model))
         self._verification: Verification | None = None
         if job.verifies:
             hosts, retraining = kept_hosts(journal), self._retraining(folder)
@@ -59,11 +60,6 @@ class Evaluator:
             self._reference = ReferenceUpdate(run, self._history, held_out.taken(sample))
             self._follow()
             self._leave_first_reference(self._reference)
-
-    def _compared(self, samples: Samples) -> Samples:
-        """Samples with labels as the model's outputs are compared with them."""
-        y = samples.y
-        return samples._replace(y=as_compared(y, self._model) if isinstance(y, np.ndarray) else y)
 
     def run_once(self) -> int:
         """Evaluate what is wanted now, or train an upload again for a while when nothing is. Returns how many versions

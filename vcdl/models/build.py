@@ -11,7 +11,7 @@ from vcdl.client.own_code import OwnCode, guarded
 from vcdl.errors import ModelError, one_line
 from vcdl.job.code_folder import check_arguments, read_code
 from vcdl.models.given_weights import copy_weights, load_given_weights, read_keras_json
-from vcdl.models.lora import enable_lora, merged
+from vcdl.models.lora import drawn_matrices, enable_lora, merged, revive
 from vcdl.models.mlp import mlp
 from vcdl.models.precision import compute_with
 from vcdl.models.python_function import call_builder
@@ -79,6 +79,7 @@ def build_model(
     model_json = _to_json(described, settings.origin, code)
     keras.utils.set_random_seed(seed)
     model = load_model(model_json)
+    drawn = drawn_matrices(model)
     if made is not None:
         _check_trained(model, made)
         copy_weights(model, made, settings.origin)
@@ -87,6 +88,7 @@ def build_model(
     file = settings.weights or settings.keras
     if file is not None:
         load_given_weights(model, file)
+    revive(model, drawn)
     if settings.is_limited:
         model = _limited(model, settings, code)
         model_json = _to_json(model, settings.origin, code)

@@ -103,6 +103,8 @@ def _check_end(end: _End, loss: Any, y: Array) -> None:
     _check_numbers(loss, name, shape, y)
     if end.task == "multi_label":
         _check_flags(end.layer, loss, name)
+    else:
+        _check_probabilities(end.layer, loss)
 
 
 def _made(training: Training, outputs: Sequence[Output]) -> tuple[Any, list[Any]]:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vcdl.client.batches import steps_of
-from vcdl.client.model import checked_config
+from vcdl.client.metrics import metric_name
+from vcdl.client.model import checked_config, load_model
 from vcdl.data import cut_into_shards, normalisation_of
 from vcdl.data.class_weights import with_class_weights
 from vcdl.data.dataset import Dataset
-from vcdl.data.numbers import numbers_of
+from vcdl.data.numbers import ROUNDED, are_rounded, numbers_of
 from vcdl.data.rows import Array, Inputs, first_of
 from vcdl.errors import DataError, JobError
 from vcdl.job.training import ACCUMULATION
@@ -25,6 +26,7 @@ from vcdl.wire.workunit import Normalisation, Training
 
 if TYPE_CHECKING:
     from vcdl.job import Job
+    from vcdl.job.data import DataSettings
 
 
 _COMPARED = 10_000
@@ -46,8 +48,9 @@ def fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
     model = build_model(
         job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed, start, job.training.precision
     )
-    normalisation = _normalisation(job, dataset, model.json)
-    if job.data.task == "regression" and job.model.code is None:
+    normalisation = _normalisation(job, dataset, model)
+    of_chances = "crossentropy" in metric_name(job.training.loss)  # which targets as they are are compared with
+    if job.data.task == "regression" and job.model.code is None and not of_chances:
         model = with_scaled_output(model, dataset, normalisation)
     training = job.training_on(normalisation)
     tasks = {output.name: output.task for output in job.data.outputs or ()}
@@ -85,23 +88,38 @@ def _compared(dataset: Dataset, normalisation: Normalisation) -> Array:
     return np.concatenate([*labels, each(highest, dataset.y_train[:1])])
 
 
-def _normalisation(job: "Job", dataset: Dataset, model_json: str) -> Normalisation:
+def _normalisation(job: "Job", dataset: Dataset, model: BuiltModel) -> Normalisation:
     """The normalisation that the job asks for, of each input; none of those that the model takes as whole numbers."""
-    whole = integer_inputs(checked_config(model_json))
+    whole = integer_inputs(checked_config(model.json))
     names = dataset.x_train.dtype.names or ("",)
     if job.data.normalise not in ("auto", "none") and all(name in whole for name in names):
         raise JobError(
             f"data > normalise: {job.data.normalise} would turn the whole numbers that the model takes "
             f"({whole[names[0]].what}) into other ones: remove it"
         )
-    of_inputs = {name: _of_input(job, dataset.inputs(name), whole.get(name)) for name in names}
+    settings = job.data
+    if settings.normalise == "auto" and settings.task != "autoencoder" and _normalises_itself(model):
+        settings = settings.model_copy(update={"normalise": "none"})
+    of_inputs = {name: _of_input(settings, dataset.inputs(name), whole.get(name)) for name in names}
     return of_inputs[""] if "" in of_inputs else Normalisation(inputs=tuple(of_inputs.items()))
 
 
-def _of_input(job: "Job", arrays: Mapping[str, Inputs], whole: IntegerInput | None) -> Normalisation:
+def _normalises_itself(model: BuiltModel) -> bool:
+    """Return whether a Normalization layer knows a mean and a variance: they are of samples as they are."""
+    if '"Normalization"' not in model.json:
+        return False
+    import keras
+
+    layers = load_model(model.json, model.frozen)._flatten_layers()
+    known = [layer for layer in layers if isinstance(layer, keras.layers.Normalization) and not layer.invert]
+    numbers = [keras.ops.convert_to_numpy(part) for layer in known for part in (layer.mean, layer.variance - 1)]
+    return any(part.any() for part in numbers)
+
+
+def _of_input(settings: "DataSettings", arrays: Mapping[str, Inputs], whole: IntegerInput | None) -> Normalisation:
     """The normalisation of one input. `arrays`: its samples by the name of their array, those to train on first."""
     if whole is None:
-        return _finite(normalisation_of(next(iter(arrays.values())), job.data), arrays)
+        return _finite(normalisation_of(next(iter(arrays.values())), settings), arrays)
     for array, x in arrays.items():
         whole.check(array, x)
     return Normalisation(integers=True)
@@ -111,6 +129,8 @@ def _finite(normalisation: Normalisation, arrays: Mapping[str, Inputs]) -> Norma
     """The normalisation itself. Raises DataError when it makes numbers that float32 does not have."""
     for name, x in arrays.items():
         numbers = numbers_of(x)
+        if are_rounded(numbers.low, numbers.high):
+            raise DataError(f"{name} has an entry with numbers up to {numbers.high.max():.10g}, {ROUNDED}")
         ends_of_all = np.stack([np.broadcast_to(ends, x.shape[-1:]) for ends in (numbers.low, numbers.high)])
         with np.errstate(over="ignore", invalid="ignore"):
             ends = normalise(ends_of_all, normalisation)

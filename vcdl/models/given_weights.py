@@ -95,7 +95,8 @@ def _opened_keras(path: Path) -> Iterator[zipfile.ZipFile]:
 def _load_h5(model: Any, path: Path, shown: Path) -> None:
     try:
         variables, numbers = _saved_variables(path)
-        surplus = variables - len(model.weights)
+        layers = model._flatten_layers()  # SpectralNormalization stores the kernel that it wraps once more
+        surplus = variables - sum(len(own._trainable_variables + own._non_trainable_variables) for own in layers)
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:  # the last for names that are no text
         raise ModelError(
             f"{shown} holds no weights ({one_line(error)}): write it with model.save() or model.save_weights()"

@@ -1,6 +1,8 @@
 """Low-rank adaptation (Hu et al. 2021) by Keras' `enable_lora`: a kernel K is frozen, and A·B beside it is trained."""
 
 import json
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from vcdl.client.model import load_model
@@ -10,6 +12,7 @@ from vcdl.models.trained import layers_with_weights, named_layers
 if TYPE_CHECKING:
     from vcdl.job.model import LoraSettings
 
+_FIRST = ("/lora_kernel_a", "/lora_embeddings_a")
 _KEYS = ("lora_rank", "lora_alpha")
 _KINDS = "Dense, EinsumDense and Embedding layers take it"
 
@@ -28,6 +31,22 @@ def enable_lora(model: Any, settings: "LoraSettings") -> None:
             layer.enable_lora(settings.rank)
         except (ValueError, NotImplementedError) as error:
             raise ModelError(f"model > lora: layer {layer.name}: {' '.join(str(error).split())[:200]}") from error
+
+
+def drawn_matrices(model: Any) -> dict[int, Any]:
+    """Return the numbers of each A of a fresh model, by the id of its variable, for `revive`."""
+    return {id(weight): weight.numpy() for weight in model.weights if weight.path.endswith(_FIRST)}
+
+
+def revive(model: Any, drawn: Mapping[int, Any]) -> None:
+    """Give A its fresh numbers back where A and B, the variable behind it, are both zero.
+
+    Keras adds A·B to the kernel when it saves a model, and sets both to zero when it loads one. The gradient of each
+    is a product with the other, so neither would ever change. With B at zero the model predicts the same for any A.
+    """
+    for a, b in pairwise(model.weights):
+        if id(a) in drawn and not a.numpy().any() and not b.numpy().any():
+            a.assign(drawn[id(a)])
 
 
 def has_lora(model: Any) -> bool:

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vcdl.client.metrics import metric_names
 from vcdl.client.model import output_tensors
 from vcdl.data.rows import Array
@@ -39,8 +41,12 @@ def _with_accuracy(metrics: tuple[Named, ...], task: Task) -> tuple[Named, ...]:
     return (Named(ACCURACY), *metrics) if task in HAS_CLASSES and ACCURACY not in metric_names(metrics) else metrics
 
 
-def as_compared(y: Array, model: Any) -> Array:
-    """Labels as metrics compare them with outputs: (n, 1) for an output of one number, which some insist on."""
+def as_compared(y: Any, model: Any) -> Any:
+    """Labels as metrics compare them with outputs: (n, 1) for an output of one number, which some insist on; those
+    in a file, an autoencoder's, as they are.
+    """
+    if not isinstance(y, np.ndarray):
+        return y
     ends = output_tensors(model)
 
     return each(lambda name, labels: compared_with(labels, ends[name] if name else model.outputs[0]), y)

@@ -11,7 +11,7 @@ from vcdl.data.rows import Array, first_of
 from vcdl.models.build import BuiltModel
 from vcdl.wire.inputs import as_keras_takes
 from vcdl.wire.normalise import normalise
-from vcdl.wire.weights import assign, assign_frozen
+from vcdl.wire.weights import assign
 from vcdl.wire.workunit import Normalisation
 
 _USUAL = 3.0
@@ -28,11 +28,10 @@ def with_scaled_output(model: BuiltModel, dataset: Dataset, normalisation: Norma
         return model
     import keras
 
-    plain = load_model(model.json)
+    plain = load_model(model.json, model.frozen)
     if len(plain.outputs) != 1 or plain.outputs[0].shape[1:] != (y.shape[1],) or not _ends_linear(plain):
         return model
     assign(plain, model.weights)
-    assign_frozen(plain, model.frozen)
     if _predicts(plain, normalise(first_of(dataset.x_train, _TRIED), normalisation), y[:_TRIED], mean):
         return model
     layer = keras.layers.Rescaling(deviation.tolist(), mean.tolist(), name=TARGET_SCALE)

@@ -2,21 +2,30 @@
 
 Clients train on normalised samples. The exported model normalises by itself, in a Rescaling layer in front, so it takes
 samples as they are in the user's data set.
+
+Before a run counts as finished, plain Keras loads the file that was written and scores it on such samples. The score
+must be the evaluator's of the same weights: the two models are built in different processes, by different code.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vcdl.errors import RunFolderError, WeightsFileError, folder_errors
+import numpy as np
+
+from vcdl.data.npz_file import map_split
+from vcdl.data.samples import Samples, read_samples
+from vcdl.errors import ModelError, RunFolderError, WeightsFileError, folder_errors
 from vcdl.files.atomic import atomic_write, whole_file
+from vcdl.job import Job
 from vcdl.journal.events import UpdateApplied, VersionEvaluated
 from vcdl.journal.journal import Journal
 from vcdl.journal.observer import RunObserver, ShieldedObserver
-from vcdl.models.measuring import BATCH_SIZE, outputs_of
+from vcdl.models.measuring import BATCH_SIZE, as_compared, outputs_of
+from vcdl.models.meter import meter_of
 from vcdl.report.confusion_matrix import MOST_CLASSES, MOST_DRAWN, ConfusionMatrix
 from vcdl.report.measures import Report
 from vcdl.report.plot import Curve, plot_curves
@@ -25,8 +34,37 @@ from vcdl.report.tensorboard import write_event_file
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import read_report
 from vcdl.run.run import Run
-from vcdl.wire.task import HAS_CLASSES
+from vcdl.wire.task import HAS_CLASSES, LOSS
+from vcdl.wire.weights import Vector, assign, read_weights
 from vcdl.wire.workunit import Normalisation, Training
+
+_MOST_SAMPLES = 10_000
+"""Samples that are scored. A larger validation set is scored in part, and the run's own model on the same part."""
+_ROUNDING, _SMALLEST = 0.02, 1e-6
+"""Losses that differ by less, relative or absolute, agree. Rounding made up to 1e-4 of it in the tests; where inputs
+of 1e6 ± 1 are normalised it may reach 1 %. A model that is another one differs by far more."""
+
+
+@dataclass(frozen=True)
+class ExportedScore:
+    """The loss of a run's last weights, by the model that left the run and by the run itself."""
+
+    exported: float
+    evaluated: float
+    samples: int
+
+    @property
+    def agrees(self) -> bool:
+        """Whether rounding explains the difference; two losses of NaN agree."""
+        return bool(np.isclose(self.exported, self.evaluated, rtol=_ROUNDING, atol=_SMALLEST, equal_nan=True))
+
+
+def newest_version(folder: RunFolder) -> int:
+    """The newest version with a snapshot: snapshots outlive the store, which may be a server that is gone."""
+    versions = folder.snapshot_versions()
+    if not versions:
+        raise RunFolderError(f"{folder.snapshots} holds no weights: they were deleted, and there is nothing to export")
+    return versions[-1]
 
 
 def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
@@ -40,6 +78,13 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
     run = Run.open(folder)
     model = trained_model(run, report.stop.version if report.stop else newest_version(folder))
     _write_model(run, model, folder.keras_file)
+    score = exported_score(folder, report)
+    if score is not None and not score.agrees:
+        raise ModelError(
+            f"{folder.keras_file} is not the model that was trained and measured: plain Keras gives it a loss of "
+            f"{score.exported:.4g} on {score.samples} validation samples, the run's evaluator {score.evaluated:.4g}. "
+            "Do not use it: report this with the job file, and train again with a newer VCDL"
+        )
     observer.phase("drawing curves.png")
     plot_curves([Curve.of(folder.path.name, report)], folder.plot_file, job)
     leave_confusion_matrix(run, model)
@@ -52,7 +97,6 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
 def leave_confusion_matrix(run: Run, model: Any) -> None:
     """Write confusion_matrix.csv, and its picture for few classes; `model`: of `trained_model`. Raises VcdlError."""
     from vcdl.client.compile import make_loss, measures_itself
-    from vcdl.data.samples import read_samples
 
     if run.job.data.task not in HAS_CLASSES or measures_itself(model):
         return
@@ -71,16 +115,30 @@ def leave_confusion_matrix(run: Run, model: Any) -> None:
         matrix.draw(folder.confusion_picture, f"{run.name}, {split}")
 
 
-def export_model(folder: RunFolder, output: Path, version: int | None) -> int:
-    """Write `output` (its name ends in .keras) whole or not at all: compiled, with the weights of a version,
-    which it returns.
+def export_model(folder: RunFolder, output: Path, choose: Callable[[RunFolder], int] = newest_version) -> int:
+    """Write `output` whole or not at all: a compiled model with the weights of a version.
 
-    `version` must still have its snapshot; None: the newest that has one, at the end of a job its last. Raises
-    RunFolderError, ModelError, WeightsFileError.
+    Args:
+        folder: A run, which may be under way: it discards versions meanwhile.
+        output: File to write; its name ends in .keras.
+        choose: Function that names the version. It is asked again where that one was discarded before it was read.
+
+    Returns:
+        The version.
+
+    Raises:
+        RunFolderError, ModelError, WeightsFileError: The version is not kept, or some file of the run is damaged.
     """
     run = Run.open(folder)
-    version = newest_version(folder) if version is None else version
-    _write_model(run, trained_model(run, version), output)
+    version, weights = choose(folder), None
+    while weights is None:  # before Keras is imported, which takes seconds
+        try:
+            weights = _weights(folder, version, run.layout.size)
+        except RunFolderError:
+            asked, version = version, choose(folder)
+            if version == asked:
+                raise
+    _write_model(run, _model_with(run, weights), output)
     return version
 
 
@@ -96,6 +154,51 @@ def _write_model(run: Run, model: Any, output: Path) -> None:
     _write_classes(run.prepared.classes or dict(run.prepared.classes_by_output), classes_file(output))
 
 
+def exported_score(folder: RunFolder, report: Report) -> ExportedScore | None:
+    """Score a run's `model.keras` beside its evaluator.
+
+    Returns:
+        Both losses; None while the last weights are not measured.
+
+    Raises:
+        RunFolderError, ModelError, DataError, FileUnavailable: Some file of the run is gone or damaged.
+    """
+    measured = report.final_validation
+    if measured is None:
+        return None
+    run = Run.open(folder)
+    run.permit_code()
+    samples = min(measured.samples, _MOST_SAMPLES)
+    some = read_samples(folder.validation_file, run.prepared.normalisation).taken(slice(samples))
+    evaluated = measured.loss
+    if samples < measured.samples:
+        evaluated = _loss(trained_model(run, measured.version), run, some)
+    as_given = np.asarray(map_split(folder.validation_file)[0][:samples])
+    exported = load_exported(folder.keras_file, run.job, folder)
+    return ExportedScore(_loss(exported, run, some._replace(x=as_given)), evaluated, samples)
+
+
+def load_exported(file: Path, job: Job, folder: RunFolder) -> Any:
+    """Load an exported model by plain Keras; one with classes of the job's own, which this process may run, is not
+    compiled: its loss may be its own, too. Raises ModelError.
+    """
+    import keras
+
+    from vcdl.client.model import own_parts
+
+    if job.model.code is None:
+        return keras.models.load_model(file)
+    return keras.models.load_model(file, own_parts(folder.read_model_json()), compile=False)
+
+
+def _loss(model: Any, run: Run, samples: Samples) -> float:
+    from vcdl.client.compile import compile_model
+
+    compile_model(model, run.training.without_metrics())
+    y = as_compared(samples.y, model)
+    return float(meter_of(model).measure(samples.x, y, samples.counted, BATCH_SIZE)[LOSS])
+
+
 def _for_keras(training: Training) -> Training:
     """The settings with the metrics that plain Keras has."""
     from vcdl.client.metrics import known_to_keras
@@ -109,11 +212,14 @@ def trained_model(run: Run, version: int) -> Any:
 
     Raises RunFolderError, ModelError, WeightsFileError, FileUnavailable.
     """
+    return _model_with(run, _weights(run.folder, version, run.layout.size))
+
+
+def _model_with(run: Run, weights: Vector) -> Any:
     from vcdl.run.own_training import set_own_statistics
-    from vcdl.wire.weights import assign
 
     model = run.load_model()
-    assign(model, _weights(run.folder, version, run.layout.size)[: run.layout.model.size])
+    assign(model, weights[: run.layout.model.size])
     set_own_statistics(run, model)
     return model
 
@@ -133,25 +239,15 @@ def _write_classes(names: tuple[str, ...] | Mapping[str, tuple[str, ...]], path:
             temporary.write_text(json.dumps({"classes": names}, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-def newest_version(folder: RunFolder) -> int:
-    """The newest version with a snapshot: snapshots outlive the store, which may be a server that is gone."""
-    versions = folder.snapshot_versions()
-    if not versions:
-        raise RunFolderError(f"{folder.snapshots} holds no weights: they were deleted, and there is nothing to export")
-    return versions[-1]
-
-
-def _weights(folder: RunFolder, version: int, size: int) -> Any:
-    from vcdl.wire.weights import read_weights
-
+def _weights(folder: RunFolder, version: int, size: int) -> Vector:
     snapshot = folder.snapshot(version)
-    if not snapshot.is_file():
-        raise RunFolderError(
-            f"version {version} of the weights is no longer kept in {folder.snapshots}: export another"
-        )
     try:
         return read_weights(snapshot, size)[0]
     except WeightsFileError as error:
+        if not snapshot.is_file():
+            raise RunFolderError(
+                f"version {version} of the weights is no longer kept in {folder.snapshots}: export another"
+            ) from error
         raise RunFolderError(f"{error}: put a copy of it back, or export another (--best)") from error
 
 

@@ -27,7 +27,7 @@ from vcdl.stores.base import Expected
 from vcdl.stores.open import load_client_libraries, open_store
 from vcdl.stores.settings import StoreSettings
 from vcdl.wire.frozen import read_frozen
-from vcdl.wire.weights import Layout, Vector, assign_frozen
+from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import Training, Transport, WorkunitName
 
 
@@ -92,14 +92,17 @@ class Run:
 
     def load_model(self) -> Any:
         """The run's Keras model with its frozen weights alone. Raises RunFolderError, ModelError, FileUnavailable."""
-        from vcdl.client import own_code
         from vcdl.client.model import load_model
 
+        self.permit_code()
+        return load_model(self.folder.read_model_json(), self.frozen_weights())
+
+    def permit_code(self) -> None:
+        """Let this process run the job's own code where it may: in the submitter's process, or a child of it."""
+        from vcdl.client import own_code
+
         if self.job.model.code is not None and self.kind.runs_code and not self.job.is_for_strangers:
-            own_code.permit()  # the submitter's own process, or a child of it
-        model = load_model(self.folder.read_model_json())
-        assign_frozen(model, self.frozen_weights())
-        return model
+            own_code.permit()
 
     @property
     def rate_scaling(self) -> LrScaling:

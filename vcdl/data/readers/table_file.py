@@ -2,6 +2,7 @@
 
 import json
 import math
+import operator
 import re
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -25,6 +26,7 @@ _LONGEST_LABEL = 1000
 """Characters of a label: NumPy gives each row of a block the room of the longest, one of a million takes gigabytes."""
 UNKNOWN = ("?", " ?")
 """Words for a missing value, in the collection of the University of California, that pyarrow does not know."""
+_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _WITH_COMMA, _WITH_POINT = (
     re.compile(rf'(?:^|;)"?[+-]?\d+{mark}\d+"?(?=;|\r?$)', re.MULTILINE) for mark in (",", r"\.")
 )
@@ -149,6 +151,7 @@ def opened_table(file: Path) -> Iterator[Table]:
                 raise DataError(f"{file.name} has no rows: write it again")
         else:
             opened = _opened_csv(file, {}, None, ())
+            _refuse_values(file, opened.schema.names)
         table = Table(file, opened)
         _ = table.schema.names  # decodes them
     with opened, closing(table):
@@ -180,6 +183,20 @@ def _opened_csv(file: Path, types: Mapping[str, Any], columns: Sequence[str] | N
             null_values=[*csv.ConvertOptions().null_values, *(word for word in UNKNOWN if word not in values)],
         ),
     )
+
+
+def _refuse_values(file: Path, names: Sequence[str]) -> None:
+    """Refuse a text file whose first line is a sample. Raises DataError.
+
+    Whole numbers in rising order are names: years, or those that pandas gives to columns without any.
+    """
+    numbers = [float(name.replace(",", ".")) for name in names if _NUMBER.fullmatch(name.strip())]
+    rises = all(number.is_integer() for number in numbers) and all(map(operator.lt, numbers, numbers[1:]))
+    if not rises or (len(numbers) == len(names) and numbers[-1] - numbers[0] != len(numbers) - 1):
+        raise DataError(
+            f"{file.name} has no header: its first line holds values ({', '.join(names)[:60]}) instead of names, and "
+            "would be lost as a sample. Write a line with a name for each column above it"
+        )
 
 
 def _marks(file: Path) -> tuple[str, str]:
