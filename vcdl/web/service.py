@@ -1,7 +1,7 @@
 """The parts of the service together, and what a caller may have done with a job."""
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from fastapi.responses import FileResponse
 
 from vcdl.errors import GridError, JobError, RunFolderError, VcdlError, start_cure
 from vcdl.errors.backoff import wait_until
+from vcdl.files.children import confined_environment
 from vcdl.run.control import ask_to_pause, release
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
@@ -137,7 +138,8 @@ class WebService:
             raise RunFolderError(f"{name} is being run already")
         else:
             _refuse_own_code(folder)
-            _resume_in_a_process(folder)
+            is_sent = self.accounts.submitter(name) is not None
+            _resume_in_a_process(folder, confined_environment() if is_sent else None)
         return f"{name} goes on"
 
     def run_command(self, caller: Caller, request: CommandRequest) -> CommandAnswer:
@@ -200,13 +202,13 @@ def _refuse_own_code(folder: RunFolder) -> None:
         )
 
 
-def _resume_in_a_process(folder: RunFolder) -> None:
+def _resume_in_a_process(folder: RunFolder, environment: Mapping[str, str] | None) -> None:
     """`vcdl resume` in a process of its own, which outlives the service; what it prints is in resume.log.
 
     Returns once it runs, so that whoever looks at the state next does not see the pause before. Raises GridError.
     """
     try:
-        process = started(["resume", str(folder.path)], folder.path / "resume.log")
+        process = started(["resume", str(folder.path)], folder.path / "resume.log", environment)
     except OSError as error:
         raise GridError(f"cannot start a process for {folder.path.name}: {error}; {start_cure(error)}") from error
     wait_until(lambda: folder.running_pid is not None or process.poll() is not None, _STARTS_S)
