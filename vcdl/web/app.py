@@ -25,6 +25,7 @@ from vcdl.web.metrics import CONTENT_TYPE
 from vcdl.web.problems import problem, status_of
 from vcdl.web.recent import RecentAnswers
 from vcdl.web.service import Forbidden, WebService
+from vcdl.web.submission_line import RETRY_S, LineFull
 from vcdl.web.zoom import HAS_BOKEH
 
 PORT = 8630
@@ -52,7 +53,7 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
         app.include_router(router)
 
     @app.get("/healthz", tags=["v1"])
-    async def healthz() -> dict[str, str]:
+    def healthz() -> dict[str, str]:  # no coroutine: it takes a thread as pages do, and fails when they get none
         """Whether the service answers."""
         return {"status": "ok"}
 
@@ -68,7 +69,10 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
     def of_ours(request: Request, error: VcdlError) -> Response:
         if isinstance(error, Forbidden):
             return _answer(request, 403, str(error))
-        return _answer(request, status_of(error), without_passwords(str(error)), error.exit_code)
+        answer = _answer(request, status_of(error), without_passwords(str(error)), error.exit_code)
+        if isinstance(error, LineFull):
+            answer.headers["retry-after"] = str(RETRY_S)
+        return answer
 
     @app.exception_handler(HTTPException)
     def of_http(request: Request, error: HTTPException) -> Response:

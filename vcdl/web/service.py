@@ -1,10 +1,12 @@
 """The parts of the service together, and what a caller may have done with a job."""
 
+import asyncio
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import BoundedSemaphore
 from typing import Annotated, Any, Self
 
 from fastapi import Depends, Request
@@ -25,12 +27,15 @@ from vcdl.web.job_page import FILES, Pages
 from vcdl.web.live import LivePages
 from vcdl.web.metrics import Metrics
 from vcdl.web.request_rate import FAILED_LOGINS, RequestRate
-from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner, served_command
+from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner, ServiceBusy, served_command
 from vcdl.web.sessions import OWNER, Caller, Role, Sessions, is_same, service_folder
-from vcdl.web.submissions import SentFile, Submissions, started
+from vcdl.web.submission_line import SubmissionLine
+from vcdl.web.submissions import SentFile, Submissions, digest_of, started
 
 _STARTS_S = 30.0
 """Longest wait for a process that resumes a run."""
+_RESUMES_AT_ONCE = 4
+"""Each takes one of the forty threads that answer pages, for as long."""
 
 
 class Forbidden(VcdlError):
@@ -63,6 +68,8 @@ class WebService:
     metrics: Metrics = field(init=False)
     chunks: ChunkStore = field(init=False)
     submissions: Submissions = field(init=False)
+    line: SubmissionLine = field(default_factory=SubmissionLine)
+    _resuming: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(_RESUMES_AT_ONCE))
     commands: CommandRunner = field(init=False)
     budgets: Budgets = field(init=False)
 
@@ -95,8 +102,23 @@ class WebService:
         """Whether a caller may still ask for anything. Raises RunFolderError."""
         return self.caller_of_subject(caller.id or OWNER) is not None
 
-    def submit(self, caller: Caller, key: str, job: str, files: list[SentFile]) -> str:
-        """Take a job; returns its name. Raises JobError, DataError, ModelError, RunFolderError."""
+    async def submit(self, caller: Caller, key: str, job: str, files: list[SentFile], wait_s: float) -> str | int:
+        """Take a job when it is its turn; returns its name, or its place in the line after so many seconds.
+
+        Raises JobError, DataError, ModelError, RunFolderError, LineFull.
+        """
+        ticket = self.line.enter(caller.name, key, digest_of(job, files), lambda: self._submit(caller, key, job, files))
+        coming = asyncio.wrap_future(ticket.outcome)
+        await asyncio.wait([coming], timeout=wait_s)
+        if not coming.done():
+            return self.line.place(ticket)
+        outcome = coming.result()
+        if isinstance(outcome, BaseException):
+            self.line.forget(ticket)
+            raise outcome
+        return outcome
+
+    def _submit(self, caller: Caller, key: str, job: str, files: list[SentFile]) -> str:
         try:
             name = self.submissions.submit(caller, key, job, files)
         except VcdlError as error:
@@ -139,7 +161,12 @@ class WebService:
         else:
             _refuse_own_code(folder)
             is_sent = self.accounts.submitter(name) is not None
-            _resume_in_a_process(folder, confined_environment() if is_sent else None)
+            if not self._resuming.acquire(blocking=False):
+                raise ServiceBusy("the service resumes other jobs: try again in some seconds")
+            try:
+                _resume_in_a_process(folder, confined_environment() if is_sent else None)
+            finally:
+                self._resuming.release()
         return f"{name} goes on"
 
     def run_command(self, caller: Caller, request: CommandRequest) -> CommandAnswer:

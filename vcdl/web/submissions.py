@@ -33,6 +33,7 @@ from vcdl.web.budgets import Budgets
 from vcdl.web.catalogue import project_of
 from vcdl.web.chunks import CHUNK_BYTES, ChunkStore
 from vcdl.web.sessions import Caller, Role, service_folder
+from vcdl.web.submission_line import another_job
 
 _FILE = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}(\.[a-z0-9]{1,10}){1,3}")
 _JOB_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -304,11 +305,6 @@ def digest_of(text: str, files: list[SentFile]) -> str:
     """The SHA-256 of a submission."""
     sent = json.dumps([text, [[file.name, file.chunks] for file in files]])
     return hashlib.sha256(sent.encode(errors="replace")).hexdigest()
-
-
-def another_job() -> JobError:
-    """The error of a key that comes again with another job."""
-    return JobError("this Idempotency-Key was used for another job: take a new one")
 
 
 def _checked_values(text: str, files: list[SentFile]) -> dict[str, Any]:
