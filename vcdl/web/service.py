@@ -1,6 +1,7 @@
 """The parts of the service together, and what a caller may have done with a job."""
 
 import asyncio
+import hashlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from vcdl.web.live import LivePages
 from vcdl.web.metrics import Metrics
 from vcdl.web.request_rate import FAILED_LOGINS, RequestRate
 from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner, ServiceBusy, served_command
-from vcdl.web.sessions import OWNER, Caller, Role, Sessions, is_same, service_folder
+from vcdl.web.sessions import OWNER, Caller, Role, Sessions, service_folder
 from vcdl.web.submission_line import SubmissionLine
 from vcdl.web.submissions import SentFile, Submissions, digest_of, started
 
@@ -54,7 +55,7 @@ class WebService:
     secure_cookies: bool = False
     """Whether browsers reach the service by TLS alone."""
     failed: RequestRate = field(default_factory=lambda: RequestRate(*FAILED_LOGINS))
-    """Failed logins by address."""
+    """Failed logins by address, and by address and token."""
     fleets: Sequence[Path] = ()
     """The files of fleets that are shown."""
     base: str = ""
@@ -87,12 +88,22 @@ class WebService:
         """The service over a folder of runs; `options`: further fields. Raises RunFolderError."""
         return cls(JobCatalogue(runs), Accounts(runs), Sessions.of(runs), secrets.token_urlsafe(32), **options)
 
-    def subject_of(self, secret: str) -> str | None:
-        """The subject whose session begins with a code or a token; None: nobody's. Raises RunFolderError."""
-        if is_same(secret, self.code):
-            return OWNER
-        caller = self.accounts.of_token(secret)
-        return None if caller is None else caller.id
+    def of_token(self, token: str, address: str) -> tuple[Caller | None, float]:
+        """Return the caller with a token, or None and the seconds that its address should wait, 0 for one that is new.
+
+        A wrong token is counted for itself, and is not looked up when it comes too often. It is also counted for its
+        address, whose further wrong ones are told to wait; right ones are let in meanwhile, as others may share the
+        address. Nobody guesses 256 bits: what is limited is load. Raises RunFolderError.
+        """
+        pair = f"{address} {hashlib.sha256(token.encode(errors='replace')).hexdigest()}"
+        if (wait_s := self.failed.wait_s(pair)) > 0:
+            return None, wait_s
+        caller = self.accounts.of_token(token)
+        if caller is None:
+            wait_s = self.failed.wait_s(address)
+            self.failed.note(pair)
+            self.failed.note(address)
+        return caller, wait_s
 
     def caller_of_subject(self, subject: str) -> Caller | None:
         """The caller with a session. Raises RunFolderError."""
