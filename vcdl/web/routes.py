@@ -120,7 +120,7 @@ async def login(request: Request, service: ServiceHere) -> Response:
         return _logged_in(request, service, OWNER, then)
     address = request.client.host if request.client else ""
     caller, wait_s = service.of_token(token, address)
-    return too_many(wait_s) if wait_s > 0 else _logged_in(request, service, caller and caller.id, then)
+    return too_many(wait_s) if wait_s > 0 else _logged_in(request, service, caller.id if caller else None, then)
 
 
 @router.post("/logout")
