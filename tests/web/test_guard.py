@@ -147,7 +147,7 @@ def test_another_site_neither_logs_a_browser_in_nor_has_its_guesses_counted(
 
 
 def test_an_address_logs_the_owner_in_and_nobody_else(tmp_path: Path) -> None:
-    """Whoever holds a token could lead another's browser to a link with it, and see what is done there in its name."""
+    """A link with a token would log the browser of another in, whose deeds would then be in its holder's name."""
     client = asking(tmp_path, logged_in=False)
     assert client.get("/login", params={"code": _reader(tmp_path)}).headers.get("set-cookie") is None
     code = client.app.state.service.code  # type: ignore[attr-defined]

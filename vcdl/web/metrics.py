@@ -72,10 +72,10 @@ class _Collector:
         families = _Families()
         for name in (name for is_over, name in listed if is_over):
             with suppress(OSError, ValueError):  # it goes on: the next look finds it among the open ones
-                ended_s, state = self._end_of(name)
-                states[state.value] += 1
+                ended_s, end = self._end_of(name)
+                states[end.value] += 1
                 if time.time() - ended_s < _ENDED_S:
-                    families.state(name, state.value)
+                    families.state(name, end.value)
         for name in open_jobs:
             try:
                 with self._catalogue.view(name).current() as view:
