@@ -87,8 +87,8 @@ class _Collector:
                 states[_UNREADABLE] += 1
                 families.state(name, _UNREADABLE)
         jobs = GaugeMetricFamily("vcdl_jobs", "Jobs by their state.", labels=["state"])
-        for state, count in sorted(states.items()):
-            jobs.add_metric([state], count)
+        for word, count in sorted(states.items()):
+            jobs.add_metric([word], count)
         yield jobs
         yield from families.by_name.values()
 
