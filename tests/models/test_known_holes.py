@@ -23,7 +23,7 @@ from vcdl.wire.workunit import Named
 
 pytestmark = pytest.mark.keras
 
-INPUT = {
+INPUT: dict[str, Any] = {
     "module": "keras.layers",
     "class_name": "InputLayer",
     "config": {"batch_shape": [None, 4], "dtype": "float32", "name": "i"},

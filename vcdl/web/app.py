@@ -1,9 +1,11 @@
 """The service as an ASGI application, and the server that runs it."""
 
 import asyncio
+import ctypes
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -32,6 +34,10 @@ PORT = 8630
 _MOST_CONNECTIONS = 1000
 _END_S = 2
 """Seconds that open streams have at the end of the service."""
+_M_ARENA_MAX = -8
+"""glibc's option: an arena for each of the threads that answer holds some 10 MB in all, and saves no time, as Python
+runs one of them at a time (docs/measured/service.md).
+"""
 _log = logging.getLogger("vcdl.web")
 
 Describe = Callable[[Exception], tuple[str, ExitCode]]
@@ -163,6 +169,8 @@ class TimedConnection(H11Protocol):
 
 def serve(app: ASGIApp, listener: socket.socket, behind_proxy: bool = False) -> None:
     """Answer requests until Ctrl-C or SIGTERM; `behind_proxy`: a web server of this machine says who asks."""
+    with suppress(AttributeError):  # another libc than glibc
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     config = uvicorn.Config(
         app,
         http=TimedConnection,
