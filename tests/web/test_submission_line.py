@@ -13,14 +13,20 @@ from typing import Any
 
 import pytest
 
+from tests.recorded_run import FIRST_SESSION, recorded
+from tests.run_folders import make_run
 from tests.web.asking import answering
 from tests.web.test_submissions import API, JOB, Sender
+from vcdl.cli import exit_code_of
+from vcdl.commands import _elsewhere
 from vcdl.errors import JobError
-from vcdl.remote.connections import ServiceConnection
+from vcdl.remote.connections import ServiceConnection, keep_connection
 from vcdl.remote.service_client import ServiceClient
 from vcdl.web.accounts import Accounts
 from vcdl.web.catalogue import JobCatalogue
-from vcdl.web.sessions import Role
+from vcdl.web.served_commands import ServiceBusy
+from vcdl.web.service import _RESUMES_AT_ONCE, WebService
+from vcdl.web.sessions import Caller, Role
 from vcdl.web.submission_line import AT_ONCE, MOST_WAITING
 from vcdl.web.submissions import Submissions
 
@@ -137,6 +143,58 @@ def test_pages_are_answered_while_many_submissions_wait(sender: Sender, checks: 
     assert len(sender.begun) == MANY
     assert places[:MANY].count(0) <= AT_ONCE
     assert max(places) <= MANY - AT_ONCE
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_who_submits_from_a_terminal_sees_the_place_in_the_line(
+    sender: Sender,
+    checks: threading.Event,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def waits(place: int) -> None:
+        told(place)
+        checks.set()
+
+    told = _elsewhere._waits
+    monkeypatch.setattr(_elsewhere, "_waits", waits)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "job.yaml").write_text("name: away\nmodel: {builtin: mlp}\ndata: {dataset: digits, shards: 2}\n")
+    accounts, places = Accounts(sender.runs), list[int]()
+    with answering(sender.runs) as port, ThreadPoolExecutor(AT_ONCE) as pool:
+        url = f"http://127.0.0.1:{port}"
+        for number in range(AT_ONCE):
+            client = ServiceClient(ServiceConnection("x", url, accounts.add(f"first-{number}", Role.SUBMITTER, 1)))
+            pool.submit(client.submit, {"job": json.dumps(JOB), "files": []}, waits=places.append)
+        while len(places) < AT_ONCE:
+            time.sleep(0.05)
+        keep_connection(ServiceConnection("lab", url, accounts.add("ada", Role.SUBMITTER, 1)))
+        assert exit_code_of(["submit", str(tmp_path / "job.yaml"), "--server", "lab", "--no-wait"]) == 0
+    assert "number 1 in line" in capsys.readouterr().err
+
+
+def test_few_jobs_are_resumed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a thread of those that answer pages, for up to half a minute."""
+    make_run(tmp_path / "paused", recorded(FIRST_SESSION), finished=False)
+    service, owner = WebService.over(tmp_path), Caller("owner", Role.OPERATOR)
+    goes_on, began = threading.Event(), threading.Semaphore(0)
+
+    def resumed(*_arguments: object) -> None:
+        began.release()
+        goes_on.wait(60)
+
+    monkeypatch.setattr("vcdl.web.service._resume_in_a_process", resumed)
+    with ThreadPoolExecutor(_RESUMES_AT_ONCE) as pool:
+        coming = [pool.submit(service.resume, owner, "paused") for _ in range(_RESUMES_AT_ONCE)]
+        for _ in coming:
+            assert began.acquire(timeout=30)
+        with pytest.raises(ServiceBusy):
+            service.resume(owner, "paused")
+        goes_on.set()
+        assert {one.result() for one in coming} == {"paused goes on"}
+    assert service.resume(owner, "paused") == "paused goes on"
 
 
 @pytest.mark.server
