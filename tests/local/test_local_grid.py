@@ -86,15 +86,14 @@ def folder(tmp_path: Path) -> RunFolder:
 
 @pytest.fixture
 def new_grid(tmp_path: Path, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewGrid]:
-    """Starts grids whose workers are the stand-in: `python -m vcdl.client.worker` finds it in the current
-    folder first.
-    """
+    """Starts grids whose workers are the stand-in: `python -m vcdl.client.worker` finds it in PYTHONPATH first."""
     package = tmp_path / "here" / "vcdl" / "client"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()
     (package / "__init__.py").touch()
     (package / "worker.py").write_text(STAND_IN)
-    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "here"))
+    monkeypatch.chdir(tmp_path / "here")  # where it looks for notes of the tests
     grids: list[LocalGrid] = []
 
     def start(workers: int = 1, timeout_s: float = 60.0, ahead: int = 0, hands_out_uploads: bool = True) -> LocalGrid:

@@ -88,7 +88,7 @@ def test_a_spare_runs_a_module_with_keras_and_nothing_else_of_its_parents(
     for number, child in enumerate(said):
         assert (child["parent"], child["alone"], child["files"], child["tasks"]) == (pid, True, [0, 1, 2], 1)
         assert (child["a"], child["arguments"]) == ("b", [str(number)])
-        assert child["shown"][:4] == [sys.executable, "-m", "told", str(number)]
+        assert child["shown"][:5] == [sys.executable, "-P", "-m", "told", str(number)]
     assert (tmp_path / "log").read_text() == ""
 
 

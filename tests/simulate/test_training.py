@@ -42,11 +42,12 @@ TRAINING = Training(Named("sgd"), 0.1, 8, 1, Named("mean_squared_error"))
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, in which `python -m vcdl.simulate.shard_trainer` finds the stand-in first."""
+    """The current folder, and the one in which `python -m vcdl.simulate.shard_trainer` finds the stand-in first."""
     package = tmp_path / "vcdl" / "simulate"
     package.mkdir(parents=True)
     for name, text in (("../__init__.py", ""), ("__init__.py", ""), ("shard_trainer.py", STAND_IN)):
         (package / name).write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.run_folders import make_run
-from tests.web.asking import asking, csrf_of
-from vcdl.web.sessions import COOKIE, FOLDER, Sessions
+from tests.web.asking import ADDRESS, asking, csrf_of
+from vcdl.web.accounts import Accounts
+from vcdl.web.sessions import COOKIE, FOLDER, Role, Sessions
 
 PRIVATE = ("/", "/jobs/demo", "/hosts", "/jobs/demo/zoom", "/api/v1/jobs", "/api/v1/version", "/api/v1/openapi.json",
            "/api/v1/jobs/demo/events/stream", "/api/v1/jobs/demo/files/summary.json", "/metrics", "/x")  # fmt: skip
@@ -97,12 +98,71 @@ def test_logging_in_leads_nowhere_else(tmp_path: Path, then: str) -> None:
     assert 'url=/"' in client.get("/login", params={"code": code, "next": then}).text
 
 
-def test_guessing_ends_in_a_wait_for_everybody_at_that_address(tmp_path: Path) -> None:
-    client = asking(tmp_path, logged_in=False)
+def _reader(runs: Path) -> str:
+    return Accounts(runs).add("ada", Role.READER, 1)
+
+
+def test_guessing_ends_in_a_wait_and_shuts_no_right_token_out(tmp_path: Path) -> None:
+    client, token = asking(tmp_path, logged_in=False), _reader(tmp_path)
     answers = [client.post("/login", data={"token": f"guess{number}"}).status_code for number in range(12)]
     assert answers == [401] * 10 + [429] * 2
     assert int(client.post("/login", data={"token": "x"}).headers["retry-after"]) > 0
     assert client.get("/api/v1/jobs", headers={"authorization": "Bearer vcdl_guess"}).status_code == 429
+    assert client.get("/api/v1/jobs", headers={"authorization": f"Bearer {token}"}).status_code == 200
+    assert client.post("/login", data={"token": token}).status_code == 200
+
+
+def test_a_wrong_token_that_comes_again_and_again_is_not_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = asking(tmp_path, logged_in=False)
+    wrong = {"authorization": "Bearer vcdl_wrong"}
+    assert [client.get("/api/v1/jobs", headers=wrong).status_code for _ in range(11)] == [401] * 10 + [429]
+    monkeypatch.setattr(Accounts, "of_token", lambda *_: pytest.fail("it was looked up"))
+    assert client.get("/api/v1/jobs", headers=wrong).status_code == 429
+
+
+OF_ANOTHER_SITE = (
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site"},
+    {"origin": "https://evil.example"},
+    {"origin": "null"},
+    {"origin": "http://[::1"},
+    {"origin": "http://127.0.0.1:9999"},
+)
+
+
+@pytest.mark.parametrize("headers", OF_ANOTHER_SITE, ids=str)
+def test_another_site_neither_logs_a_browser_in_nor_has_its_guesses_counted(
+    tmp_path: Path, headers: dict[str, str]
+) -> None:
+    client, token = asking(tmp_path, logged_in=False), _reader(tmp_path)
+    for given in ("guess", token):
+        for _ in range(20):
+            answer = client.post("/login", data={"token": given}, headers=headers)
+            assert (answer.status_code, answer.headers.get("set-cookie")) == (403, None)
+            answer = client.get("/login", params={"code": given}, headers=headers)
+            assert (answer.status_code, answer.headers.get("set-cookie")) == (401, None)
+    assert client.post("/login", data={"token": "wrong"}).status_code == 401, "it is the first that counts"
+
+
+def test_an_address_logs_the_owner_in_and_nobody_else(tmp_path: Path) -> None:
+    """A link with a token would log the browser of another in, whose deeds would then be in its holder's name."""
+    client = asking(tmp_path, logged_in=False)
+    assert client.get("/login", params={"code": _reader(tmp_path)}).headers.get("set-cookie") is None
+    code = client.app.state.service.code  # type: ignore[attr-defined]
+    opened = client.get("/login", params={"code": code}, headers={"sec-fetch-site": "cross-site"})  # `serve --open`
+    assert COOKIE in opened.headers["set-cookie"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"sec-fetch-site": "same-origin", "origin": "x"}, {"sec-fetch-site": "none"}, {"origin": ADDRESS}],
+    ids=str,
+)
+def test_a_form_of_the_service_itself_logs_in(tmp_path: Path, headers: dict[str, str]) -> None:
+    client = asking(tmp_path, logged_in=False)
+    assert client.post("/login", data={"token": _reader(tmp_path)}, headers=headers).status_code == 200
 
 
 def test_a_huge_body_is_not_read(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ import hashlib
 import io
 import json
 import socket
+import threading
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +22,14 @@ from numpy.lib import format as npy
 from tests.run_folders import make_run
 from tests.web.asking import asking
 from tests.web.served import chromium, looking, served
-from tests.web.test_submissions import API, JOB
+from tests.web.test_submissions import API, JOB, Sender
+from vcdl.errors import JobError
 from vcdl.web import guard
 from vcdl.web.accounts import Accounts
 from vcdl.web.app import TimedConnection, bound
-from vcdl.web.sessions import Role
+from vcdl.web.service import WebService
+from vcdl.web.sessions import Caller, Role
+from vcdl.web.submissions import Submissions
 
 if TYPE_CHECKING:
     from playwright.sync_api import Dialog
@@ -193,9 +198,52 @@ def test_a_hostile_file_is_refused_by_the_check(
     digest = hashlib.sha256(content).hexdigest()
     assert client.put(f"{API}/chunks/{digest}", content=content).status_code == 204
     body = {"job": json.dumps({**JOB, **section}), "files": [{"name": name, "chunks": [digest]}]}
-    answer = client.post(f"{API}/jobs", json=body, headers={"Idempotency-Key": "key-12345"})
+    for _ in range(30):
+        answer = client.post(f"{API}/jobs", json=body, headers={"Idempotency-Key": "key-12345"})
+        if answer.status_code != 202:  # it waits, or is being checked
+            break
     assert answer.status_code == 422, answer.text
     assert sorted(path.name for path in runs.iterdir()) == [".service"]
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_code_beside_a_job_does_not_run_in_its_check(tmp_path: Path) -> None:
+    """Such files are refused by their names; were they there all the same, nothing would import them."""
+    (runs := tmp_path / "runs").mkdir()
+    submissions = WebService.over(runs).submissions
+    (folder := runs / ".service" / "jobs" / "away").mkdir(parents=True)
+    (folder / "job.yaml").write_text(json.dumps({**JOB, "seed": 0.5}))
+    (ran := tmp_path / "ran").mkdir()
+    for name in ("vcdl", "numpy", "yaml", "sitecustomize", "usercustomize", "click", "re", "keras", "pydantic"):
+        (folder / f"{name}.py").write_text(f"open({str(ran / name)!r}, 'w')")
+    with pytest.raises(JobError, match=r"^job.yaml:1: seed"):
+        submissions._check(folder)
+    assert [*ran.iterdir()] == []
+
+
+def test_parallel_submissions_are_counted_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty at once, each with a file that once made it count as over."""
+    sender = Sender(tmp_path / "runs", monkeypatch)
+    submissions: Submissions = sender.client.app.state.service.submissions  # type: ignore[attr-defined]
+    together = threading.Barrier(30)
+
+    def submit(number: int) -> str:
+        together.wait()
+        try:
+            return submissions.submit(Caller("ada", Role.SUBMITTER), f"key-{number:05d}", json.dumps(JOB), [])
+        except JobError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(30) as pool:
+        said = [*pool.map(submit, range(30))]
+    taken = [name for name in said if name.startswith("away")]
+    assert sorted(taken) == sorted(["away", *(f"away-{number}" for number in range(2, 11))])
+    assert {*said} - {*taken} == {"ada has 10 open jobs, and may have 10: wait for one to end"}
+    assert submissions._reserved == {}
+    _, chunk = sender.put(b"it is over")
+    for name in ("failure.txt", "summary.json"):
+        assert sender.send(JOB, f"key-of-{name}", {name: [chunk]})[0] == 422
 
 
 @pytest.mark.server

@@ -181,11 +181,11 @@ def test_a_command_says_what_it_would_say_in_a_terminal(tmp_path: Path, monkeypa
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")  # as `vcdl serve` has it: a command would take it for a user's wish
     given: list[dict[str, str]] = []
 
-    def run(command: list[str], *, env: dict[str, str], **_: object) -> "subprocess.CompletedProcess[bytes]":
+    def run(*command: str, env: dict[str, str], **_: object) -> "subprocess.CompletedProcess[bytes]":
         given.append(env)
         return subprocess.CompletedProcess(command, 0, b"", b"")
 
-    monkeypatch.setattr("subprocess.run", run)
+    monkeypatch.setattr("vcdl.web.served_commands.run_child", run)
     assert ask(asking_with_token(tmp_path), "status", "one")[0] == 200
     assert "TF_CPP_MIN_LOG_LEVEL" not in given[0]
 

@@ -59,6 +59,12 @@ class Sender:
         return self.client.put(f"{API}/chunks/{name}", content=content).status_code, name
 
 
+def _fails(sender: Sender, name: str, why: str) -> None:
+    """Note why a job did not begin, as the service does."""
+    (notes := sender.runs / FOLDER / "notes").mkdir(exist_ok=True)
+    (notes / f"{name}.failure.txt").write_text(why)
+
+
 @pytest.fixture
 def sender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sender:
     return Sender(tmp_path / "runs", monkeypatch)
@@ -74,7 +80,7 @@ def test_the_same_key_submits_once_and_another_takes_the_next_name(sender: Sende
     assert "about to begin" in sender.client.post(f"{API}/jobs/away-2/stop").json()["detail"]
     page = sender.client.get("/jobs/away-2").text
     assert '<meta http-equiv="refresh" content="3">' in page
-    (sender.runs / FOLDER / "jobs" / "away-2" / "failure.txt").write_text("no <b>disk")
+    _fails(sender, "away-2", "no <b>disk")
     assert "no &lt;b&gt;disk" in sender.client.get("/jobs/away-2").text
 
 
@@ -155,6 +161,11 @@ HOSTILE = [
     {**JOB, "name": 7},
     {**JOB, "model": {"builtin": "mlp", "python_folder": "/etc"}},
     {**JOB, "unknown": 1},
+    *({**JOB, "model": {"python": f"{module}:main"}} for module in ("vcdl", "numpy", "yaml", "sitecustomize", "x")),
+    {**JOB, "model": {"builtin": "mlp", "code": "."}},
+    {**JOB, "model": {"builtin": "mlp", "code": "vcdl.py"}},
+    {**JOB, "model": {"keras_json": "model.json", "code": "sitecustomize.py"}},
+    {**JOB, "model": {"keras_json": ["model.json"]}},
     "[]",
     "{",
     "[" * 10_000,
@@ -179,10 +190,36 @@ def test_a_job_that_leads_out_of_itself_is_refused(sender: Sender, job: Any) -> 
     assert sorted(path for path in sender.runs.parent.rglob("*") if FOLDER not in path.parts) == before
 
 
-@pytest.mark.parametrize("name", ["../x.npz", "/x.npz", "job.yaml", "a/b.npz", ".x", "x" * 99 + ".npz"])
-def test_a_file_with_a_name_that_leads_elsewhere_is_refused(sender: Sender, name: str) -> None:
+ELSEWHERE = ("../x.npz", "/x.npz", "job.yaml", "a/b.npz", ".x", "x" * 99 + ".npz")
+IMPORTED = ("vcdl.py", "numpy.py", "yaml.py", "sitecustomize.py", "x.so", "x.pth", "x.cpython-311-x86_64-linux-gnu.so")
+OF_THE_SERVICE = ("failure.txt", "output.log", "process", "looked-at-x")
+
+
+@pytest.mark.parametrize("key", [("data", "npz"), ("model", "keras"), ("model", "keras_json"), None])
+@pytest.mark.parametrize("name", [*ELSEWHERE, *IMPORTED, *OF_THE_SERVICE])
+def test_a_file_that_is_none_of_a_job_is_refused(sender: Sender, name: str, key: tuple[str, str] | None) -> None:
     _, chunk = sender.put(b"data")
-    assert sender.send(JOB, files={name: [chunk]})[0] == 422
+    job = JOB if key is None else {**JOB, key[0]: {key[1]: name}}
+    assert sender.send(job, files={name: [chunk]})[0] == 422
+    assert not (sender.runs / FOLDER / "jobs").exists()
+
+
+@pytest.mark.parametrize("sent", [["data.npz"] * 2, ["data.npz", "data-2.npz"], ["data.npz", "model.json"], []])
+def test_each_file_of_a_job_is_named_by_one_key_and_comes_once(sender: Sender, sent: list[str]) -> None:
+    _, chunk = sender.put(b"data")
+    body = {
+        "job": json.dumps({**JOB, "data": {"npz": "data.npz", "shards": 4}}),
+        "files": [{"name": name, "chunks": [chunk]} for name in sent],
+    }
+    assert sender.client.post(f"{API}/jobs", json=body, headers={"Idempotency-Key": "key-12345"}).status_code == 422
+
+
+def test_a_note_of_the_service_cannot_come_from_a_submission(sender: Sender) -> None:
+    """A file of that name, as an older version took it, says nothing."""
+    assert sender.send(JOB) == (202, "away")
+    (sender.runs / FOLDER / "jobs" / "away" / "failure.txt").write_text("click here")
+    assert sender.client.get(f"{API}/jobs/away").json() == {"job": "away", "state": "beginning"}
+    assert "click here" not in sender.client.get("/jobs/away").text
 
 
 def test_a_submitter_has_so_many_open_jobs_and_a_reader_none(sender: Sender) -> None:
@@ -212,12 +249,13 @@ def test_what_was_sent_with_a_job_goes_with_its_end(sender: Sender) -> None:
         assert sender.send(job, key, files)[0] == 202
     jobs = sender.runs / FOLDER / "jobs"
     make_run(sender.runs / "away")  # it is over, and the others are open
-    (jobs / "away-2" / "failure.txt").write_text("no store")
+    _fails(sender, "away-2", "no store")
     assert sender.send(JOB, "key-of-four")[0] == 202
     assert sorted(str(path.relative_to(jobs)) for path in jobs.glob("*/*")) == [
-        "away-2/failure.txt", "away-3/data.npz", "away-3/job.yaml", "away-4/job.yaml",
+        "away-3/data.npz", "away-3/job.yaml", "away-4/job.yaml",
     ]  # fmt: skip
-    assert not (jobs / "away").exists()
+    assert sorted(path.name for path in jobs.iterdir()) == ["away-3", "away-4"]
+    assert sender.client.get(f"{API}/jobs/away-2").json()["error"] == "no store"
     assert sender.send(job, "key-of-one", files) == (202, "away")  # a late repetition makes nothing
 
 

@@ -108,7 +108,7 @@ class RemoteService:
     def submit(self, job_file: str | Path, *settings: str, key: str = "") -> RemoteRun:
         """Train a job file there, with keys replaced: `"stop.epochs=2"`. `key`: the same one submits once."""
         with parcel_of(Path(job_file), settings) as parcel:
-            return RemoteRun(self._client, self._client.submit(parcel, key))
+            return RemoteRun(self._client, self._client.submit(self._client.sent(parcel), key))
 
     def run(self, name: str) -> RemoteRun:
         """The job of a name."""

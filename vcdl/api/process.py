@@ -14,6 +14,7 @@ from typing import Any
 from vcdl import errors
 from vcdl.api.order import ChildOrder
 from vcdl.errors import ExitCode, GridError, VcdlError, start_cure
+from vcdl.files.children import start_child
 from vcdl.journal.observer import RunningTask
 
 _LAST_WAIT_S = 60.0
@@ -38,8 +39,8 @@ class RunProcess:
         self._error: VcdlError | None = None
         self._was_interrupted = False
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "vcdl.api.child"],
+            self._process = start_child(
+                "vcdl.api.child",
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,

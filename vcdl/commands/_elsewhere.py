@@ -96,12 +96,17 @@ def submit_job(server: str, job_file: Path, overrides: tuple[str, ...], wait: bo
     """Send a job, and watch it unless told not to. Raises VcdlError."""
     client = client_of(server)
     with _sending(job_file, overrides) as (parcel, progress):
-        name = client.submit(parcel, progress=progress)
+        sent = client.sent(parcel, progress)
+    name = client.submit(sent, waits=_waits)
     click.echo(f"submitted {name} to {server}")
     if wait:
         return watch_job(server, Path(name))
     click.echo(f"`vcdl watch {name} --server {server}` shows its progress")
     return ExitCode.OK
+
+
+def _waits(place: int) -> None:
+    click.echo(f"number {place} in line" if place else "the service checks the job", err=True)
 
 
 @contextmanager

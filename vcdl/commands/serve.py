@@ -18,6 +18,7 @@ import click
 
 from vcdl.commands._options import FOLDER, packed, project_dir_option
 from vcdl.errors import ExitCode, GridError, RunFolderError, folder_errors
+from vcdl.files.children import start_child
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PORT = 8630
@@ -125,7 +126,7 @@ def page_of(run: Path) -> Iterator[None]:
     """A service of its own for a run's folder, in a browser at the run's page, until the block ends."""
     require_web()
     arguments = ["serve", str(run.parent), "--port", "0", "--open", run.name]
-    service = subprocess.Popen([sys.executable, "-m", "vcdl", *arguments], stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    service = start_child("vcdl", *arguments, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     try:
         yield
     finally:

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -14,6 +13,7 @@ import click
 
 from vcdl.commands._options import job_file_argument, say, set_option
 from vcdl.errors import ExitCode, GridError, JobError, RunFolderError, folder_errors
+from vcdl.files.children import start_child
 
 if TYPE_CHECKING:
     import optuna
@@ -153,9 +153,7 @@ def _trained(study: "optuna.Study", trial: "optuna.Trial", path: Path, arguments
     command = ["resume", str(path)] if folder.prepared_file.is_file() else begins
     log = path.with_suffix(".log")
     with folder_errors(path), log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "vcdl", *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        )
+        process = start_child("vcdl", *command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         try:
             is_pruned = _watched(trial, folder, process)
         except BaseException:

@@ -1,7 +1,6 @@
 """The control loop of `vcdl fleet run`: pass after pass until a signal or its end, and its systemd unit."""
 
 import shlex
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from vcdl.errors import ExitCode, FleetError, FleetUnavailable, VcdlError
 from vcdl.errors.backoff import Attempts, Backoff
+from vcdl.files.children import python_command
 from vcdl.fleet.controller import Controller
 from vcdl.fleet.reconciler import Observation
 from vcdl.fleet.settings import FleetSettings
@@ -144,7 +144,7 @@ def unit(settings: FleetSettings, file: Path, overrides: Sequence[str], environm
     """A systemd unit that runs the fleet, and none taken down. Raises FleetError for a key in the environment."""
     if settings.project.account_key_env is not None:
         raise FleetError("a unit has no environment of yours: use `project > account_key_file` in the fleet file")
-    command = [sys.executable, "-m", "vcdl", "fleet", "run", "--resume", str(file.resolve())]
+    command = python_command("vcdl", "fleet", "run", "--resume", file.resolve())
     for setting in overrides:
         command += ["--set", setting]
     passed_on = [f'Environment="{name}={environment[name]}"\n' for name in _PASSED_ON if name in environment]

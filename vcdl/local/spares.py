@@ -9,12 +9,14 @@ import json
 import os
 import runpy
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
+from subprocess import PIPE
 from typing import IO, Any, NoReturn, Protocol
+
+from vcdl.files.children import python_command, start_child
 
 _spares: list["_Spare"] = []
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
@@ -65,10 +67,11 @@ def start_module(
             return spare
         spare.close()
     with log.open("ab") as file:
-        return subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE if answers else file,
+        return start_child(
+            module,
+            *arguments,
+            stdin=PIPE,
+            stdout=PIPE if answers else file,
             stderr=file,
             env=environment,
             start_new_session=True,  # Ctrl-C is for the parent, which ends its children in good order
@@ -196,7 +199,7 @@ def _run(command: list[str], environment: dict[str, str], log: str, answers: boo
         os.dup2(file, descriptor)
     os.close(file)
     with contextlib.suppress(OSError):
-        _show([sys.executable, "-m", *command])
+        _show(python_command(*command))
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = command

@@ -94,7 +94,7 @@ def _opened_keras(path: Path) -> Iterator[zipfile.ZipFile]:
 
 def _load_h5(model: Any, path: Path, shown: Path) -> None:
     try:
-        variables, numbers = _saved_variables(path)
+        variables, numbers = _saved_variables(path, shown)
         layers = model._flatten_layers()  # SpectralNormalization stores the kernel that it wraps once more
         surplus = variables - sum(len(own._trainable_variables + own._non_trainable_variables) for own in layers)
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:  # the last for names that are no text
@@ -119,19 +119,29 @@ def _most_numbers(model: Any) -> int:
     return _NUMBERS_MORE + _TIMES * int(model.count_params())
 
 
-def _saved_variables(path: Path) -> tuple[int, int]:
-    """Variables of layers in a file of Keras, without the states of random generators, and the numbers in all."""
+def _saved_variables(path: Path, shown: Path) -> tuple[int, int]:
+    """Variables of layers in a file of Keras, without the states of random generators, and the numbers in all.
+
+    Raises ModelError for a file that has its content from elsewhere: older versions of Keras would read any file.
+    """
     import h5py
 
     found = numbers = 0
 
     def count(name: str, item: Any) -> None:
         nonlocal found, numbers
+        if isinstance(item, h5py.Group):
+            leads_out = any(not isinstance(item.get(key, getlink=True), h5py.HardLink) for key in item)
+        else:
+            leads_out = bool(getattr(item, "external", None) or getattr(item, "is_virtual", False))
+        if leads_out:
+            raise ModelError(f"{shown}: {name} leads out of the file: write it with model.save_weights()")
         if name.startswith("layers/") and isinstance(item, h5py.Dataset):
             found += "seed_generator" not in name
             numbers += item.size or 0
 
     with h5py.File(path, "r") as file:
+        count("/", file)  # whose parts are visited, but those behind links
         file.visititems(count)
     return found, numbers
 

@@ -34,7 +34,7 @@ from vcdl.remote.connections import ServiceConnection
 from vcdl.remote.parcel import Parcel, ParcelFile
 
 _TIMEOUT_S = 200.0
-"""Time-out of a request, longer than the service checks a job."""
+"""Time-out of a request, longer than the service runs a command."""
 _NO_SERVICE = "answers something else than a service of VCDL: look at its URL"
 _TRIES, _WAIT_S = 6, 1.0
 _KINDS: dict[int, type[VcdlError]] = {
@@ -168,10 +168,20 @@ class ServiceClient:
             if size is not None and part.stat().st_size != int(size):
                 raise GridUnavailable(f"the connection to {self.name} broke off: try again")
 
-    def submit(self, parcel: Parcel, key: str = "", progress: Progress = lambda _sent, _all: None) -> str:
-        """Send a job, and have it trained; returns its name. `key`: the same one submits once."""
-        body = self.sent(parcel, progress)
-        return str(self._json("POST", "/jobs", body, {"Idempotency-Key": key or uuid.uuid4().hex})["job"])
+    def submit(self, sent: dict[str, Any], key: str = "", waits: Callable[[int], None] = lambda _place: None) -> str:
+        """Have a job trained that was sent; returns its name. Waits as long as the service has it in its line.
+
+        Args:
+            sent: What `sent` returned.
+            key: The same one submits once.
+            waits: Called with its place in the line when that has changed, 0 while it is checked.
+        """
+        headers, last = {"Idempotency-Key": key or uuid.uuid4().hex}, None
+        while "job" not in (answer := self._json("POST", "/jobs", sent, headers)):
+            if answer["place"] != last:
+                waits(last := int(answer["place"]))
+            time.sleep(_WAIT_S)
+        return str(answer["job"])
 
     def sent(self, parcel: Parcel, progress: Progress = lambda _sent, _all: None) -> dict[str, Any]:
         """Send a job's data in pieces that the service lacks; returns the job as requests have it."""

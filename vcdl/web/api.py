@@ -26,6 +26,8 @@ from vcdl.web.submissions import SentFile
 router = APIRouter(prefix="/api/v1", tags=["v1"])
 _MOST_EVENTS = 1000
 _PING_S = 15.0
+_SUBMIT_WAIT_S = 10.0
+"""The longest that a submission waits for its answer: most checks take six seconds, and proxies wait for sixty."""
 _ROW = 2**63 - 1
 Name = Annotated[str, Path(max_length=64, description="the job's name")]
 Cursor = Annotated[str, Query(max_length=300)]
@@ -136,14 +138,17 @@ async def put_chunk(request: Request, service: ServiceHere, caller: SubmitterHer
 
 
 @router.post("/jobs", status_code=202)
-def submit(
+async def submit(
     service: ServiceHere,
     caller: SubmitterHere,
     sent: Submission,
     idempotency_key: Annotated[str, Header(min_length=8, max_length=100, pattern=r"^[\x21-\x7e]+$")],
-) -> dict[str, str]:
-    """Train a job. It is checked first, which takes some seconds; the same key submits once."""
-    return {"job": service.submit(caller, idempotency_key, sent.job, sent.files)}
+) -> dict[str, Any]:
+    """Train a job. It is checked first, in its turn: `{"job": NAME}`, or after ten seconds `{"state": "waiting",
+    "place": 3}`. Ask again with the same key, which submits once.
+    """
+    found = await service.submit(caller, idempotency_key, sent.job, sent.files, _SUBMIT_WAIT_S)
+    return {"job": found} if isinstance(found, str) else {"state": "waiting", "place": found}
 
 
 @router.post("/jobs/{name}/stop", status_code=202)

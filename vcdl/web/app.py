@@ -1,9 +1,11 @@
 """The service as an ASGI application, and the server that runs it."""
 
 import asyncio
+import ctypes
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -25,12 +27,17 @@ from vcdl.web.metrics import CONTENT_TYPE
 from vcdl.web.problems import problem, status_of
 from vcdl.web.recent import RecentAnswers
 from vcdl.web.service import Forbidden, WebService
+from vcdl.web.submission_line import RETRY_S, LineFull
 from vcdl.web.zoom import HAS_BOKEH
 
 PORT = 8630
 _MOST_CONNECTIONS = 1000
 _END_S = 2
 """Seconds that open streams have at the end of the service."""
+_M_ARENA_MAX = -8
+"""glibc's option: an arena for each of the threads that answer holds some 10 MB in all, and saves no time, as Python
+runs one of them at a time (docs/measured/service.md).
+"""
 _log = logging.getLogger("vcdl.web")
 
 Describe = Callable[[Exception], tuple[str, ExitCode]]
@@ -52,7 +59,7 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
         app.include_router(router)
 
     @app.get("/healthz", tags=["v1"])
-    async def healthz() -> dict[str, str]:
+    def healthz() -> dict[str, str]:  # no coroutine: it takes a thread as pages do, and fails when they get none
         """Whether the service answers."""
         return {"status": "ok"}
 
@@ -68,7 +75,10 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
     def of_ours(request: Request, error: VcdlError) -> Response:
         if isinstance(error, Forbidden):
             return _answer(request, 403, str(error))
-        return _answer(request, status_of(error), without_passwords(str(error)), error.exit_code)
+        answer = _answer(request, status_of(error), without_passwords(str(error)), error.exit_code)
+        if isinstance(error, LineFull):
+            answer.headers["retry-after"] = str(RETRY_S)
+        return answer
 
     @app.exception_handler(HTTPException)
     def of_http(request: Request, error: HTTPException) -> Response:
@@ -159,6 +169,8 @@ class TimedConnection(H11Protocol):
 
 def serve(app: ASGIApp, listener: socket.socket, behind_proxy: bool = False) -> None:
     """Answer requests until Ctrl-C or SIGTERM; `behind_proxy`: a web server of this machine says who asks."""
+    with suppress(AttributeError):  # another libc than glibc
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     config = uvicorn.Config(
         app,
         http=TimedConnection,

@@ -106,6 +106,8 @@ class Guard:
             )
         if int(re.sub(r"\D", "", asked.headers.get("content-length", "")) or 0) > _limit(path):
             return problem(413, "the body is too large")
+        if method not in _SAFE and _is_of_another_site(asked):
+            return problem(403, "this form was sent by another site: use the page of this service")
         caller, why = self._caller(asked)
         asked.scope.setdefault("state", {})["caller"] = caller
         if _PUBLIC.fullmatch(path):
@@ -123,8 +125,6 @@ class Guard:
             return problem(429, f"{caller.name} asks too often: {_STEADY:g} requests a second are answered")
         if method in _SAFE or not caller.csrf:
             return None
-        if asked.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            return problem(403, "this form was sent by another site: use the page of this service")
         # A form brings the token in its body, where vcdl.web.routes looks; whatever else does, in a header.
         given = asked.headers.get("x-csrf-token", "")
         is_form = asked.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
@@ -134,14 +134,11 @@ class Guard:
 
     def _caller(self, asked: HTTPConnection) -> tuple[Caller | None, Response]:
         """The caller, and the answer to an unknown one."""
-        address, failed = _address(asked), self._service.failed
         given = asked.headers.get("authorization", "")
         if given:
-            if (wait_s := failed.wait_s(address)) > 0:
+            caller, wait_s = self._service.of_token(given.removeprefix("Bearer ").strip(), _address(asked))
+            if wait_s > 0:
                 return None, too_many(wait_s)
-            caller = self._service.accounts.of_token(given.removeprefix("Bearer ").strip())
-            if caller is None:
-                failed.note(address)
             return caller, problem(401, "this token is unknown, expired or revoked: ask the operator for another")
         cookie = asked.cookies.get(COOKIE, "")
         subject = self._service.sessions.subject(cookie) if cookie else None
@@ -152,6 +149,14 @@ class Guard:
         if path.startswith("/api/") or path == "/metrics":
             return None, problem(401, "a token is needed: `Authorization: Bearer vcdl_…`, as `vcdl login` keeps one")
         return None, RedirectResponse(f"{self._service.base}/login?next={quote(path)}", 303)
+
+
+def _is_of_another_site(asked: HTTPConnection) -> bool:
+    """Return whether a browser says so; older ones, and all over plain HTTP from elsewhere, tell the origin alone."""
+    if site := asked.headers.get("sec-fetch-site"):
+        return site not in ("same-origin", "none")
+    origin = asked.headers.get("origin")
+    return origin is not None and origin.partition("://")[2].lower() != asked.headers.get("host", "").lower()
 
 
 def _address(asked: HTTPConnection) -> str:

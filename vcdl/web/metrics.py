@@ -1,15 +1,17 @@
 """Metrics for Prometheus, added up when they are asked for, and again some seconds later at the earliest.
 
-Only jobs that are not finished have a `job` label, and no metric has one for a host or a workunit: what a project has
-had over the years would be thousands of series.
+Only open jobs have a `job` label, and for a day those that ended, in `vcdl_job_state`; no metric has one for a host or
+a workunit. What a project has had over the years would be thousands of series.
 """
 
+import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -20,6 +22,9 @@ from prometheus_client.core import (
 
 from vcdl.errors import VcdlError
 from vcdl.files.version import __version__
+from vcdl.journal.events import StopReason
+from vcdl.run.folder import RunFolder
+from vcdl.run.reading import RunState
 from vcdl.web.catalogue import JobCatalogue
 from vcdl.web.job_view import JobView
 from vcdl.wire.task import ACCURACY, LOSS
@@ -28,6 +33,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _CACHE_S = 10.0
 _MOST_JOBS = 200
 """Most jobs with metrics of their own."""
+_ENDED_S = 86400.0
+"""Seconds for which the end of a job is told: an alert that it was given up ends by itself."""
+_UNREADABLE = "unreadable"
 
 
 class Metrics:
@@ -36,6 +44,7 @@ class Metrics:
     def __init__(self, catalogue: JobCatalogue) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_Collector(catalogue))
+        ProcessCollector(registry=self._registry)
         self._lock = threading.Lock()
         self._text = b""
         self._due_s = 0.0
@@ -52,25 +61,45 @@ class Metrics:
 class _Collector:
     def __init__(self, catalogue: JobCatalogue) -> None:
         self._catalogue = catalogue
+        self._over: dict[str, tuple[float, RunState]] = {}
+        """Name of a job that is over → when its summary was written, and how it ended."""
 
     def collect(self) -> Iterator[Metric]:
         yield InfoMetricFamily("vcdl_build", "The version of the service.", {"version": __version__})
         listed = self._catalogue.listed()
         open_jobs = [name for is_over, name in listed if not is_over][:_MOST_JOBS]
-        states: Counter[str] = Counter(finished=sum(is_over for is_over, _ in listed))
+        states: Counter[str] = Counter()
         families = _Families()
+        for name in (name for is_over, name in listed if is_over):
+            with suppress(OSError, ValueError):  # it goes on: the next look finds it among the open ones
+                ended_s, end = self._end_of(name)
+                states[end.value] += 1
+                if time.time() - ended_s < _ENDED_S:
+                    families.state(name, end.value)
         for name in open_jobs:
             try:
                 with self._catalogue.view(name).current() as view:
-                    states[view.standing.state.value] += 1
+                    state = view.standing.state
                     families.add(view)
+                states[state.value] += 1
+                families.state(name, state.value)
             except VcdlError:
-                states["unreadable"] += 1
+                states[_UNREADABLE] += 1
+                families.state(name, _UNREADABLE)
         jobs = GaugeMetricFamily("vcdl_jobs", "Jobs by their state.", labels=["state"])
-        for state, count in sorted(states.items()):
-            jobs.add_metric([state], count)
+        for word, count in sorted(states.items()):
+            jobs.add_metric([word], count)
         yield jobs
         yield from families.by_name.values()
+
+    def _end_of(self, name: str) -> tuple[float, RunState]:
+        """Return when a job ended, and how, read once: there may be thousands. Raises OSError, ValueError."""
+        file = RunFolder(self._catalogue.runs / name).summary_file
+        ended_s, known = file.stat().st_mtime, self._over.get(name)
+        if known is None or known[0] != ended_s:
+            is_given_up = json.loads(file.read_bytes()).get("stop_reason") == StopReason.SUBTASK_FAILED
+            known = self._over[name] = ended_s, RunState.FAILED if is_given_up else RunState.FINISHED
+        return known
 
 
 class _Families:
@@ -78,6 +107,10 @@ class _Families:
 
     def __init__(self) -> None:
         self.by_name: dict[str, Metric] = {}
+
+    def state(self, job: str, state: str) -> None:
+        """The state of one job."""
+        self._gauge("vcdl_job_state", "A job's state: 1 for the one that it is in.", {"job": job, "state": state}, 1)
 
     def add(self, view: JobView) -> None:
         """The metrics of one job."""
@@ -91,6 +124,7 @@ class _Families:
         }
         self._gauge("vcdl_job_info", "A job.", kind, 1)
         best = report.epochs[-1].measures if report.epochs else {}
+        last_s = report.history.last_s if view.folder.kind.has_wall_clock else 0.0
         for name, what, value in (
             ("epoch", "The epoch that it is in.", row.epoch),
             ("epochs_planned", "The epochs that it is to train.", row.epochs),
@@ -101,7 +135,7 @@ class _Families:
             ("validation_loss", "Its loss in the last measured epoch.", best.get(LOSS)),
             ("hosts_active", "Hosts that have a subtask now.", view.stream.hosts_at_work),
             ("uploads_waiting", "Uploads that wait for a parameter server.", len(view.folder.waiting_uploads())),
-            ("last_event_timestamp_seconds", "Unix time of its journal's last row.", report.history.last_s or None),
+            ("last_event_timestamp_seconds", "Unix time of its journal's last row.", last_s or None),
         ):  # fmt: skip
             self._gauge(f"vcdl_job_{name}", what, {"job": job}, value)
         at_work = len(report.history.at_work)

@@ -6,6 +6,7 @@ from starlette.responses import JSONResponse
 
 from vcdl.errors import ExitCode, Unavailable, VcdlError
 from vcdl.web.catalogue import NoSuchJobError
+from vcdl.web.submission_line import LineFull
 
 _STATUS = {
     ExitCode.BAD_JOB: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -27,6 +28,8 @@ def status_of(error: VcdlError) -> HTTPStatus:
     """The status that says the same as an error's exit code."""
     if isinstance(error, NoSuchJobError):
         return HTTPStatus.NOT_FOUND
+    if isinstance(error, LineFull):
+        return HTTPStatus.TOO_MANY_REQUESTS
     if isinstance(error, Unavailable):
         return HTTPStatus.SERVICE_UNAVAILABLE
     return _STATUS.get(error.exit_code, HTTPStatus.CONFLICT)

@@ -4,7 +4,7 @@ import time
 from collections import OrderedDict
 
 FAILED_LOGINS = 10.0, 10 / 60
-"""Failed logins of an address at once and a second."""
+"""Failed logins at once and a second."""
 CALLERS = 10_000
 """Callers that are remembered, at most."""
 

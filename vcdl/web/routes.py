@@ -17,7 +17,7 @@ from vcdl.web.live import MOST_WATCHERS, LivePages, Parts, while_valid
 from vcdl.web.overview import PageSection, fleets_page, hosts_page, money_words, server_page
 from vcdl.web.served_commands import CommandRequest, ServiceBusy
 from vcdl.web.service import CallerHere, Forbidden, ServiceHere, SubmitterHere, WebService, needs
-from vcdl.web.sessions import COOKIE, SESSION_S, Caller, Role, is_same
+from vcdl.web.sessions import COOKIE, OWNER, SESSION_S, Caller, Role, is_same
 from vcdl.web.zoom import zoom_item
 
 router = APIRouter(include_in_schema=False)
@@ -108,13 +108,19 @@ async def control_host(request: Request, service: ServiceHere, caller: CallerHer
 def login_page(request: Request, service: ServiceHere, next: str = "/", code: str = "") -> Response:
     if not code:
         return _page(request, "login.html", next=_own_path(next), error="")
-    return _log_in(request, service, code, next)
+    # A link logs the owner in alone, and no wrong one counts: any web page can have a browser ask for one.
+    return _logged_in(request, service, OWNER if is_same(code, service.code) else None, next)
 
 
 @router.post("/login")
 async def login(request: Request, service: ServiceHere) -> Response:
     form = await _form(request)
-    return _log_in(request, service, form.get("token", ""), form.get("next", "/"))
+    token, then = form.get("token", ""), form.get("next", "/")
+    if is_same(token, service.code):
+        return _logged_in(request, service, OWNER, then)
+    address = request.client.host if request.client else ""
+    caller, wait_s = service.of_token(token, address)
+    return too_many(wait_s) if wait_s > 0 else _logged_in(request, service, caller.id if caller else None, then)
 
 
 @router.post("/logout")
@@ -125,13 +131,8 @@ async def logout(request: Request, service: ServiceHere, caller: CallerHere) -> 
     return answer
 
 
-def _log_in(request: Request, service: WebService, secret: str, then: str) -> Response:
-    address = request.client.host if request.client else ""
-    if (wait_s := service.failed.wait_s(address)) > 0:
-        return too_many(wait_s)
-    subject = service.subject_of(secret)
+def _logged_in(request: Request, service: WebService, subject: str | None, then: str) -> Response:
     if subject is None:
-        service.failed.note(address)
         words = "This token is unknown, expired or revoked; the address that `vcdl serve` printed ends with it."
         return _page(request, "login.html", status=401, next=_own_path(then), error=words)
     # A redirect would still come from where the link was, and bring no strict cookie: this page leads on.

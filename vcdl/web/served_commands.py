@@ -7,7 +7,6 @@ import re
 import secrets
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vcdl.errors import JobError, RunFolderError, Unavailable, VcdlError, folder_errors
+from vcdl.files.children import Limits, run_child
 from vcdl.web.sessions import Role, service_folder
 
 _LONGEST_S = 150.0
@@ -149,14 +149,12 @@ class CommandRunner:
         given = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
         with self._output(request) as output, self._turn(), request.new or nullcontext() as new:
             try:
-                done = subprocess.run(
-                    [sys.executable, "-m", "vcdl", *self._words(request, output, new)],
+                done = run_child(
+                    *("vcdl", *self._words(request, output, new)),
+                    timeout_s=_LONGEST_S,
+                    limits=None if new is None else Limits.for_foreign_files(_LONGEST_S),
                     cwd=self._runs,
-                    env={**given, "COLUMNS": str(request.columns)},
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    timeout=_LONGEST_S,
-                    check=False,
+                    env={**given, "COLUMNS": str(request.columns), "PYTHONSAFEPATH": "1"},
                 )
             except subprocess.TimeoutExpired:
                 raise VcdlError(f"{request.name} took more than {_LONGEST_S:g} s at the service") from None

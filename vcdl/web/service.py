@@ -1,10 +1,13 @@
 """The parts of the service together, and what a caller may have done with a job."""
 
+import asyncio
+import hashlib
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import BoundedSemaphore
 from typing import Annotated, Any, Self
 
 from fastapi import Depends, Request
@@ -12,6 +15,7 @@ from fastapi.responses import FileResponse
 
 from vcdl.errors import GridError, JobError, RunFolderError, VcdlError, start_cure
 from vcdl.errors.backoff import wait_until
+from vcdl.files.children import confined_environment
 from vcdl.run.control import ask_to_pause, release
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
@@ -24,12 +28,15 @@ from vcdl.web.job_page import FILES, Pages
 from vcdl.web.live import LivePages
 from vcdl.web.metrics import Metrics
 from vcdl.web.request_rate import FAILED_LOGINS, RequestRate
-from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner, served_command
-from vcdl.web.sessions import OWNER, Caller, Role, Sessions, is_same, service_folder
-from vcdl.web.submissions import SentFile, Submissions, started
+from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner, ServiceBusy, served_command
+from vcdl.web.sessions import OWNER, Caller, Role, Sessions, service_folder
+from vcdl.web.submission_line import SubmissionLine
+from vcdl.web.submissions import SentFile, Submissions, digest_of, started
 
 _STARTS_S = 30.0
 """Longest wait for a process that resumes a run."""
+_RESUMES_AT_ONCE = 4
+"""Each takes one of the forty threads that answer pages, for as long."""
 
 
 class Forbidden(VcdlError):
@@ -48,7 +55,7 @@ class WebService:
     secure_cookies: bool = False
     """Whether browsers reach the service by TLS alone."""
     failed: RequestRate = field(default_factory=lambda: RequestRate(*FAILED_LOGINS))
-    """Failed logins by address."""
+    """Failed logins by address, and by address and token."""
     fleets: Sequence[Path] = ()
     """The files of fleets that are shown."""
     base: str = ""
@@ -62,6 +69,8 @@ class WebService:
     metrics: Metrics = field(init=False)
     chunks: ChunkStore = field(init=False)
     submissions: Submissions = field(init=False)
+    line: SubmissionLine = field(default_factory=SubmissionLine)
+    _resuming: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(_RESUMES_AT_ONCE))
     commands: CommandRunner = field(init=False)
     budgets: Budgets = field(init=False)
 
@@ -79,12 +88,22 @@ class WebService:
         """The service over a folder of runs; `options`: further fields. Raises RunFolderError."""
         return cls(JobCatalogue(runs), Accounts(runs), Sessions.of(runs), secrets.token_urlsafe(32), **options)
 
-    def subject_of(self, secret: str) -> str | None:
-        """The subject whose session begins with a code or a token; None: nobody's. Raises RunFolderError."""
-        if is_same(secret, self.code):
-            return OWNER
-        caller = self.accounts.of_token(secret)
-        return None if caller is None else caller.id
+    def of_token(self, token: str, address: str) -> tuple[Caller | None, float]:
+        """Return the caller with a token, or None and the seconds that its address should wait, 0 for one that is new.
+
+        A wrong token is counted for itself, and is not looked up when it comes too often. It is also counted for its
+        address, whose further wrong ones are told to wait; right ones are let in meanwhile, as others may share the
+        address. Nobody guesses 256 bits: what is limited is load. Raises RunFolderError.
+        """
+        pair = f"{address} {hashlib.sha256(token.encode(errors='replace')).hexdigest()}"
+        if (wait_s := self.failed.wait_s(pair)) > 0:
+            return None, wait_s
+        caller = self.accounts.of_token(token)
+        if caller is None:
+            wait_s = self.failed.wait_s(address)
+            self.failed.note(pair)
+            self.failed.note(address)
+        return caller, wait_s
 
     def caller_of_subject(self, subject: str) -> Caller | None:
         """The caller with a session. Raises RunFolderError."""
@@ -94,8 +113,23 @@ class WebService:
         """Whether a caller may still ask for anything. Raises RunFolderError."""
         return self.caller_of_subject(caller.id or OWNER) is not None
 
-    def submit(self, caller: Caller, key: str, job: str, files: list[SentFile]) -> str:
-        """Take a job; returns its name. Raises JobError, DataError, ModelError, RunFolderError."""
+    async def submit(self, caller: Caller, key: str, job: str, files: list[SentFile], wait_s: float) -> str | int:
+        """Take a job when it is its turn; returns its name, or its place in the line after so many seconds.
+
+        Raises JobError, DataError, ModelError, RunFolderError, LineFull.
+        """
+        ticket = self.line.enter(caller.name, key, digest_of(job, files), lambda: self._submit(caller, key, job, files))
+        coming = asyncio.wrap_future(ticket.outcome)
+        await asyncio.wait([coming], timeout=wait_s)
+        if not coming.done():
+            return self.line.place(ticket)
+        outcome = coming.result()
+        if isinstance(outcome, BaseException):
+            self.line.forget(ticket)
+            raise outcome
+        return outcome
+
+    def _submit(self, caller: Caller, key: str, job: str, files: list[SentFile]) -> str:
         try:
             name = self.submissions.submit(caller, key, job, files)
         except VcdlError as error:
@@ -137,7 +171,13 @@ class WebService:
             raise RunFolderError(f"{name} is being run already")
         else:
             _refuse_own_code(folder)
-            _resume_in_a_process(folder)
+            is_sent = self.accounts.submitter(name) is not None
+            if not self._resuming.acquire(blocking=False):
+                raise ServiceBusy("the service resumes other jobs: try again in some seconds")
+            try:
+                _resume_in_a_process(folder, confined_environment() if is_sent else None)
+            finally:
+                self._resuming.release()
         return f"{name} goes on"
 
     def run_command(self, caller: Caller, request: CommandRequest) -> CommandAnswer:
@@ -200,13 +240,13 @@ def _refuse_own_code(folder: RunFolder) -> None:
         )
 
 
-def _resume_in_a_process(folder: RunFolder) -> None:
+def _resume_in_a_process(folder: RunFolder, environment: Mapping[str, str] | None) -> None:
     """`vcdl resume` in a process of its own, which outlives the service; what it prints is in resume.log.
 
     Returns once it runs, so that whoever looks at the state next does not see the pause before. Raises GridError.
     """
     try:
-        process = started(["resume", str(folder.path)], folder.path / "resume.log")
+        process = started(["resume", str(folder.path)], folder.path / "resume.log", environment)
     except OSError as error:
         raise GridError(f"cannot start a process for {folder.path.name}: {error}; {start_cure(error)}") from error
     wait_until(lambda: folder.running_pid is not None or process.poll() is not None, _STARTS_S)

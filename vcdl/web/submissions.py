@@ -7,10 +7,10 @@ starts again.
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,9 @@ import yaml
 from pydantic import BaseModel, Field
 
 from vcdl.errors import JobError, folder_errors
+from vcdl.files.children import Limits, confined_environment, run_child, start_child
 from vcdl.job import SMALL_FLEET, load_job, save_job
+from vcdl.job.model import WEIGHTS_ENDINGS
 from vcdl.report.wording import size
 from vcdl.run.folder import RunFolder
 from vcdl.web.accounts import Accounts
@@ -31,6 +33,7 @@ from vcdl.web.budgets import Budgets
 from vcdl.web.catalogue import project_of
 from vcdl.web.chunks import CHUNK_BYTES, ChunkStore
 from vcdl.web.sessions import Caller, Role, service_folder
+from vcdl.web.submission_line import another_job
 
 _FILE = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}(\.[a-z0-9]{1,10}){1,3}")
 _JOB_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -39,11 +42,16 @@ _REFUSED = (
     *(("grid", "workers"), ("grid", "servers"), ("boinc", "share")),
 )
 """Keys that lead out of a submission (to code, files, another machine), or that the server decides."""
-_FILES = (("model", "keras_json"), ("model", "keras"), ("model", "weights"), ("data", "npz"))
-"""Keys that name a file of the submission."""
+_FILES = {
+    ("model", "keras_json"): (".json",),
+    ("model", "keras"): (".keras",),
+    ("model", "weights"): WEIGHTS_ENDINGS,
+    ("data", "npz"): (".npz",),
+}
+"""Keys that name a file of the submission, and its endings. No other file is written: Python would import some."""
 _MOST_FILES, _MOST_JOB_BYTES = 8, 200_000
-_CHECK_S = 180.0
-_PROCESS, _FAILURE, _LOOKED_AT = "process", "failure.txt", "looked-at-"
+CHECK_S = 180.0
+_LOOKED_AT = "looked-at-"
 _OPEN_JOBS = 10
 """Jobs of a submitter that may be open at a time."""
 _OPEN_BYTES = 50 << 30
@@ -66,9 +74,13 @@ class Submissions:
         self._budgets = budgets
         self._runs = runs
         self._folder = service_folder(runs) / "jobs"
+        self._notes = service_folder(runs) / "notes"
+        """Files of ours about a job: beside the folders of what was sent, so that no submission can bring one."""
         self._accounts = accounts
         self._chunks = chunks
         self._lock = threading.Lock()
+        self._reserved: dict[str, tuple[str, int]] = {}
+        """Name of a job that is written and checked now → its submitter, and the bytes that it takes."""
         self._project = project_of(runs)
 
     def submit(self, caller: Caller, key: str, text: str, files: list[SentFile]) -> str:
@@ -76,34 +88,39 @@ class Submissions:
 
         Raises JobError, DataError, ModelError for a job that is refused, and RunFolderError; nothing is left then.
         """
-        sent = json.dumps([text, [[file.name, file.chunks] for file in files]])
-        digest = hashlib.sha256(sent.encode(errors="replace")).hexdigest()
+        digest = digest_of(text, files)
+        size_bytes = sum(len(file.chunks) for file in files) * CHUNK_BYTES
         with self._lock:
             known = self._accounts.submission(caller.name, key)
             if known is not None:
                 if known[0] != digest:
-                    raise JobError("this Idempotency-Key was used for another job: take a new one")
+                    raise another_job()
                 return known[1]
             self._remove_ended()
-            self._check_quota(caller, files)
-            values = self._with_account(caller, _checked_values(text, {file.name for file in files}))
+            self._check_quota(caller, size_bytes)
+            values = self._with_account(caller, _checked_values(text, files))
             name = self._free_name(str(values.get("name", "")))
-            folder = self._folder / name
-            try:
-                self._write(caller, folder, {**values, "name": name}, files)
-                self._check(folder)
-                usd = self._budgets.planned_usd(caller, folder)
+            self._reserved[name] = caller.name, size_bytes
+        folder = self._folder / name
+        try:  # without the lock: what takes minutes holds nobody up
+            self._write(caller, folder, {**values, "name": name}, files)
+            self._check(folder)
+            usd = self._budgets.planned_usd(caller, folder)
+            with self._lock:  # else it would count twice for a moment
                 self._accounts.submitted(caller.name, key, digest, name, usd)  # from here on it is a job
-            except BaseException:
-                shutil.rmtree(folder, ignore_errors=True)
-                raise
+                del self._reserved[name]
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            with self._lock:
+                self._reserved.pop(name, None)
+            raise
         self._begin(name)
         return name
 
     @contextmanager
     def looked_at(self, caller: Caller, text: str, files: list[SentFile]) -> Iterator[Path]:
         """The folder of a job that is only looked at, until the block ends. Raises as `submit`."""
-        values = _checked_values(text, {file.name for file in files})
+        values = _checked_values(text, files)
         with folder_errors(self._runs), tempfile.TemporaryDirectory(dir=self._folder.parent, prefix=_LOOKED_AT) as path:
             self._write(caller, folder := Path(path) / values["name"], values, files)
             yield folder
@@ -120,26 +137,25 @@ class Submissions:
         self._remove_ended()
         for name in taken:
             folder = self._folder / name
-            if folder.is_dir() and not self._has_begun(name) and not self.failure(name) and not _is_at_work(folder):
+            if folder.is_dir() and not self._has_begun(name) and not self.failure(name) and not self._is_at_work(name):
                 self._begin(name)
 
     def _remove_ended(self) -> None:
         """Remove what was sent with jobs that are over: their runs have the rest. Why one did not begin stays."""
         with suppress(OSError):
             for folder in self._folder.iterdir():
-                if self._is_over(folder.name) and self._accounts.submitter(folder.name) and not _is_at_work(folder):
-                    for path in folder.iterdir():
-                        if path.name != _FAILURE:
-                            path.unlink(missing_ok=True)
-                    with suppress(OSError):
-                        folder.rmdir()
+                name = folder.name
+                if self._is_over(name) and self._accounts.submitter(name) and not self._is_at_work(name):
+                    shutil.rmtree(folder, ignore_errors=True)
+                    for note in (self._log(name), self._process(name)):
+                        note.unlink(missing_ok=True)
 
     def failure(self, name: str) -> str:
         """The reason for which a job did not begin; empty: none."""
         if not _JOB_NAME.fullmatch(name):
             return ""
         with suppress(OSError):
-            return (self._folder / name / _FAILURE).read_text(encoding="utf-8")
+            return self._failure(name).read_text(encoding="utf-8")
         return ""
 
     def is_beginning(self, name: str) -> bool:
@@ -149,16 +165,34 @@ class Submissions:
         folder = self._folder / name
         return (folder / "job.yaml").is_file() and not self._has_begun(name) and not self.failure(name)
 
+    def _failure(self, name: str) -> Path:
+        return self._notes / f"{name}.failure.txt"
+
+    def _log(self, name: str) -> Path:
+        return self._notes / f"{name}.output.log"
+
+    def _process(self, name: str) -> Path:
+        return self._notes / f"{name}.process"
+
+    def _is_at_work(self, name: str) -> bool:
+        """Whether the process that an earlier service began for a submission still runs."""
+        with suppress(OSError, ValueError):
+            number = int(self._process(name).read_text(encoding="ascii"))
+            return name.encode() in Path(f"/proc/{number}/cmdline").read_bytes()
+        return False
+
     def _has_begun(self, name: str) -> bool:
         return RunFolder(self._runs / name).prepared_file.is_file()
 
-    def _check_quota(self, caller: Caller, files: list[SentFile]) -> None:
+    def _check_quota(self, caller: Caller, size_bytes: int) -> None:
+        if caller.role >= Role.OPERATOR:
+            return
         jobs = [name for name in self._accounts.submitted_jobs(caller.name) if not self._is_over(name)]
-        if len(jobs) >= _OPEN_JOBS and caller.role < Role.OPERATOR:
-            raise JobError(f"{caller.name} has {len(jobs)} open jobs, and may have {_OPEN_JOBS}: wait for one to end")
+        coming = [reserved for by, reserved in self._reserved.values() if by == caller.name]
+        if (count := len(jobs) + len(coming)) >= _OPEN_JOBS:
+            raise JobError(f"{caller.name} has {count} open jobs, and may have {_OPEN_JOBS}: wait for one to end")
         held = sum(path.stat().st_size for name in jobs for path in (self._folder / name).glob("*"))
-        held += sum(len(file.chunks) for file in files) * CHUNK_BYTES
-        if held > _OPEN_BYTES and caller.role < Role.OPERATOR:
+        if held + sum(coming) + size_bytes > _OPEN_BYTES:
             raise JobError(f"the open jobs of {caller.name} may hold {size(_OPEN_BYTES)} of data: wait for one to end")
 
     def _with_account(self, caller: Caller, values: dict[str, Any]) -> dict[str, Any]:
@@ -184,7 +218,8 @@ class Submissions:
     def _free_name(self, name: str) -> str:
         """A name that no job has or had."""
         for longer in _names(name):
-            if not (self._runs / longer).exists() and self._accounts.submitter(longer) is None:
+            is_known = longer in self._reserved or self._accounts.submitter(longer) is not None
+            if not is_known and not (self._runs / longer).exists():
                 return longer
         raise JobError(f"no name is left for {name[:63]}: choose another one in the job file")
 
@@ -208,14 +243,26 @@ class Submissions:
         save_job(job, folder / "job.yaml")
 
     def _check(self, folder: Path) -> None:
-        """`vcdl check` in a process of its own. Raises JobError with its words."""
-        command = [sys.executable, "-m", "vcdl", "check", "job.yaml"]
+        """`vcdl check` in a process of its own, which gets no more than its limits. Raises JobError with its words."""
+        limits = Limits.for_foreign_files(CHECK_S)
+        with folder_errors(self._notes):
+            self._notes.mkdir(mode=0o700, exist_ok=True)
         try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_CHECK_S, check=False)
+            done = run_child(
+                *("vcdl", "check", folder / "job.yaml"),
+                timeout_s=CHECK_S,
+                limits=limits,
+                cwd=self._notes,
+                env=confined_environment(),
+            )
         except subprocess.TimeoutExpired:
-            raise JobError(f"the check of the job took more than {_CHECK_S:g} s: make it smaller") from None
+            raise JobError(f"the check of the job took more than {CHECK_S:g} s: make it smaller") from None
+        if done.returncode < 0:
+            raise JobError(
+                f"the check of the job needs more than {size(limits.memory_bytes)} of memory: make it smaller"
+            )
         if done.returncode:
-            raise JobError(_words(done.stderr, folder))
+            raise JobError(_words(done.stderr.decode("utf-8", "replace"), folder))
 
     def _begin(self, name: str) -> None:
         """Begin a job in a process of its own, which outlives the service."""
@@ -230,43 +277,44 @@ class Submissions:
             arguments = ["run", job_file, "--out", str(self._runs / name)]
         else:
             arguments = ["submit", job_file, "--project-dir", str(self._project)]
-        log = folder / "output.log"
-        process = started(arguments, log)
-        (folder / _PROCESS).write_text(str(process.pid), encoding="ascii")
+        log = self._log(name)
+        self._notes.mkdir(mode=0o700, exist_ok=True)
+        process = started(arguments, log, confined_environment())
+        self._process(name).write_text(str(process.pid), encoding="ascii")
         if process.wait() > 0 and not self._has_begun(name):
             self._accounts.costs_nothing(name)
-            (folder / _FAILURE).write_text(_words(log.read_text("utf-8", "replace"), folder), encoding="utf-8")
+            self._failure(name).write_text(_words(log.read_text("utf-8", "replace"), folder), encoding="utf-8")
         with self._lock:
             self._remove_ended()
 
 
-def started(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+def started(arguments: list[str], log: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
     """A command as a process that outlives the service; what it prints is in `log`. Raises OSError."""
     with log.open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", "vcdl", *arguments],
+        return start_child(
+            *("vcdl", *arguments),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            env=environment,
             start_new_session=True,
         )
 
 
-def _is_at_work(folder: Path) -> bool:
-    """Whether the process that an earlier service began for a submission still runs."""
-    with suppress(OSError, ValueError):
-        number = int((folder / _PROCESS).read_text(encoding="ascii"))
-        return folder.name.encode() in Path(f"/proc/{number}/cmdline").read_bytes()
-    return False
+def digest_of(text: str, files: list[SentFile]) -> str:
+    """The SHA-256 of a submission."""
+    sent = json.dumps([text, [[file.name, file.chunks] for file in files]])
+    return hashlib.sha256(sent.encode(errors="replace")).hexdigest()
 
 
-def _checked_values(text: str, files: set[str]) -> dict[str, Any]:
+def _checked_values(text: str, files: list[SentFile]) -> dict[str, Any]:
     """The keys of a job file that leads nowhere but to files that come with it. Raises JobError."""
     if len(text) > _MOST_JOB_BYTES or len(files) > _MOST_FILES:
         raise JobError("the job file is too long, or names too many files")
-    for file in files:
-        if not _FILE.fullmatch(file) or file == "job.yaml":
-            raise JobError(f"{file[:60]!r} is no name for a file of a job")
+    names = [file.name for file in files]
+    for name in names:
+        if not _FILE.fullmatch(name) or names.count(name) > 1:
+            raise JobError(f"{name[:60]!r} is no name for a file of a job")
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -275,13 +323,20 @@ def _checked_values(text: str, files: set[str]) -> dict[str, Any]:
         raise JobError("the job is no object of keys")
     if not isinstance(values.get("name"), str) or not _JOB_NAME.fullmatch(values["name"]):
         raise JobError("name: 1 to 63 of a-z, 0-9, - and _ are a job's name, not beginning with - or _")
+    named: set[str] = set()
     for section, key in (*_REFUSED, *_FILES):
         inner = values.get(section)
         value = inner.get(key) if isinstance(inner, dict) else None
-        if value is not None and (section, key) in _REFUSED:
+        if value is None:
+            continue
+        endings = _FILES.get((section, key))
+        if endings is None:
             raise JobError(f"{section} > {key} leads out of the job, to what is the server's: leave it out")
-        if value is not None and not (isinstance(value, str) and value in files):
-            raise JobError(f"{section} > {key} must name a file that is sent with the job")
+        if not isinstance(value, str) or value not in names or not value.endswith(endings):
+            raise JobError(f"{section} > {key} must name a file that is sent with the job, *{' or *'.join(endings)}")
+        named.add(value)
+    if unnamed := sorted({*names} - named):
+        raise JobError(f"no key of the job names its file {unnamed[0]!r}: leave it out")
     if isinstance(values.get("store"), str):
         raise JobError("store > url leads out of the job, to what is the server's: leave it out")
     return values
@@ -314,4 +369,6 @@ def _words(output: str, folder: Path) -> str:
 
 def _without(folder: Path, words: str) -> str:
     """Words without the server's path."""
-    return words.replace(f"{folder}/", "").replace(str(folder), "")
+    for path in (str(folder), os.path.relpath(folder)):
+        words = words.replace(f"{path}/", "").replace(path, "")
+    return words

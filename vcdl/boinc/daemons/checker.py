@@ -23,6 +23,7 @@ from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.errors import ExitCode, GridError
 from vcdl.errors.backoff import Attempts, Backoff
+from vcdl.files.children import start_child
 
 _IDLE_S = 1.0
 _WAITING = 64
@@ -120,11 +121,8 @@ class Checkers:
 
     def _start(self) -> subprocess.Popen[bytes]:
         number = self._listener.fileno()
-        return subprocess.Popen(
-            [sys.executable, "-m", "vcdl.boinc.daemons.checking_process", str(number), str(self._project.path)],
-            stdin=subprocess.PIPE,
-            pass_fds=(number,),
-        )
+        module = "vcdl.boinc.daemons.checking_process"
+        return start_child(module, str(number), self._project.path, stdin=subprocess.PIPE, pass_fds=(number,))
 
 
 def _validators(project: BoincProject) -> int:

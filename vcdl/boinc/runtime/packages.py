@@ -10,6 +10,7 @@ from pathlib import Path
 
 from vcdl.boinc.runtime.platforms import Platform
 from vcdl.errors import GridError
+from vcdl.files.children import python_command
 from vcdl.files.shipped import shipped
 
 _NOT_ON_CLIENTS = (
@@ -33,7 +34,7 @@ def install(lock: Path, platform: Platform, minor: str, folder: Path) -> dict[st
         excludes.write("\n".join(_NOT_ON_CLIENTS))
         excludes.flush()
         command = [
-            sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-config", "--no-deps", "--require-hashes",
+            *python_command("uv", "pip", "install"), "--quiet", "--no-config", "--no-deps", "--require-hashes",
             "--only-binary=:all:", "--link-mode=copy", f"--python={sys.executable}", f"--python-version={minor}",
             f"--python-platform={platform.wheels}", f"--excludes={excludes.name}", f"--target={folder}",
             f"--requirements={lock}",

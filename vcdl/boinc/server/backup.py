@@ -18,6 +18,7 @@ from vcdl.boinc.server import system
 from vcdl.boinc.server.cut import CUT
 from vcdl.boinc.server.settings import ETC, LETS_ENCRYPT, ServerSettings, is_of_age
 from vcdl.boinc.server.vault import MANIFEST, BackupManifest, Vault, backup_name, to_remove, vault_at
+from vcdl.files.children import python_command
 from vcdl.files.lock import locked
 from vcdl.files.version import __version__
 
@@ -92,7 +93,8 @@ def last_event(journal: Path) -> int:
 
 
 def _cut(settings: ServerSettings, what: str) -> None:
-    system.run(settings.python, "-m", "vcdl.boinc.server.cut", settings.project, what, user=settings.user)
+    command = python_command("vcdl.boinc.server.cut", settings.project, what, python=settings.python)
+    system.run(*command, user=settings.user)
 
 
 def _runs(cut: Path) -> dict[str, int]:

@@ -8,7 +8,6 @@ import re
 import shutil
 import sqlite3
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -27,6 +26,7 @@ from vcdl.boinc.server.settings import ServerSettings, settings_file
 from vcdl.boinc.server.steps import ServerStep
 from vcdl.boinc.server.vault import MANIFEST, BackupManifest, Vault
 from vcdl.errors import ServerError
+from vcdl.files.children import python_command
 from vcdl.stores.settings import PASSWORD_VARIABLE
 
 _ARCHIVES = ("keys", "project", "staged", "runs")
@@ -225,8 +225,9 @@ def _naming_machine(text: str) -> str:
 
 def _reconcile(settings: ServerSettings, fetched: Fetched) -> None:
     ago = datetime.now(UTC) - datetime.fromisoformat(fetched.manifest.made)
-    module = ("-m", "vcdl.boinc.server.reconcile")
-    system.run(settings.python, *module, settings.project, str(round(ago.total_seconds())), user=settings.user)
+    seconds = str(round(ago.total_seconds()))
+    command = python_command("vcdl.boinc.server.reconcile", settings.project, seconds, python=settings.python)
+    system.run(*command, user=settings.user)
 
 
 def _look_at_run(run: Path, last: int) -> str:
@@ -239,9 +240,7 @@ def _look_at_run(run: Path, last: int) -> str:
         raise ServerError(f"{run.name}: its journal cannot be read: {error}") from None
     if (said, events) != ("ok", last):
         raise ServerError(f"{run.name}: its journal is damaged ({said}), or has {events} events in the place of {last}")
-    done = subprocess.run(
-        [sys.executable, "-m", "vcdl", "status", str(run), "--json"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(python_command("vcdl", "status", run, "--json"), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ServerError(f"{run.name} cannot be opened: {' '.join(done.stderr.split())[-300:]}")
     return f"job {run.name}: opens, with {events} events"

@@ -22,6 +22,7 @@ from vcdl.boinc.server.project_steps import close, doctor_step, install_step, re
 from vcdl.boinc.server.settings import ServerSettings, installed
 from vcdl.boinc.server.steps import ServerStep, always, carry_out, file_step
 from vcdl.errors import ServerError
+from vcdl.files.children import python_command
 
 BEFORE = WORK / "before-upgrade"
 """A backup is made there first."""
@@ -98,8 +99,8 @@ def _folder(source: str) -> Path:
 
 def _make(folder: Path, source: str, before: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    system.run(getattr(sys, "_base_executable", sys.executable), "-m", "venv", folder)
-    pip = (folder / "bin/python", "-m", "pip")
+    system.run(*python_command("venv", folder, python=getattr(sys, "_base_executable", None)))
+    pip = python_command("pip", python=folder / "bin/python")
     if shared(before.parent.parent, folder):
         system.run(*pip, "uninstall", "--quiet", "--yes", "vcdl")  # else one of the same number would stay
     system.run(*pip, "install", "--quiet", f"{source}[{','.join(_extras())}]")
@@ -143,7 +144,7 @@ def _check_jobs(new: ServerSettings) -> None:
     for prepared in sorted((new.project / "vcdl/runs").glob("*/prepared.json")):
         run = prepared.parent
         if not (run / "summary.json").exists():
-            system.run(new.python, "-m", "vcdl", "status", run, "--json", user=new.user)
+            system.run(*python_command("vcdl", "status", run, "--json", python=new.python), user=new.user)
 
 
 def _back_up(settings: ServerSettings) -> None:

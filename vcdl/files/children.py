@@ -1,0 +1,110 @@
+"""Start Python processes of ours: the only module that builds such a command (`tests/test_children.py` walks the code).
+
+`python -m` puts the current folder first on the import path, so that a `numpy.py` in it runs as code. The folder may
+hold what a submitter or a volunteer sent. Every child is therefore started with `-P`, which leaves that folder out.
+A child that reads what a submitter sent also gets a confined environment, and `Limits`.
+"""
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_PASSED_ON = re.compile(
+    r"HOME|USER|LOGNAME|PATH|LD_LIBRARY_PATH|VIRTUAL_ENV|LANG|TZ|TERM|COLUMNS|TMPDIR|MYSQL_UNIX_PORT"
+    r"|SSL_CERT_(DIR|FILE)|REQUESTS_CA_BUNDLE|(?i:https?_proxy|no_proxy)"
+    r"|VCDL_(DATA_DIR|JOB_QUOTA_GB|PYTHON|STORE_URL|STORE_PASSWORD)"
+    r"|PYTHON.*|(CUDA|JAX|KERAS|LC|MKL|NVIDIA|OMP|OPENBLAS|TF|XDG|XLA)_.*"
+)
+_NICENESS = 10
+"""Below the service, so that pages are answered while a job is checked on a machine with few cores."""
+_OPEN_FILES = 1024
+"""TensorFlow opens some 60; the usual soft limit of Linux."""
+
+
+def python_command(module: str, *arguments: str | Path, python: str | Path | None = None) -> list[str]:
+    """Return the command that runs a module of ours; `python`: another interpreter than this one."""
+    return [str(python or sys.executable), "-P", "-m", module, *map(str, arguments)]
+
+
+def start_child(module: str, *arguments: str | Path, **options: Any) -> "subprocess.Popen[bytes]":
+    """Start a module as a process, with options of `subprocess.Popen`. Raises OSError."""
+    return subprocess.Popen(python_command(module, *arguments), **options)
+
+
+def confined_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment for a child that works on what a submitter sent: no credentials of clouds or accounts.
+
+    PYTHONPATH stays, as the operator has set it and not the submitter; made absolute, it depends on no folder.
+    """
+    passed_on = {name: value for name, value in environment.items() if _PASSED_ON.fullmatch(name)}
+    if path := passed_on.get("PYTHONPATH"):
+        passed_on["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in path.split(os.pathsep) if part)
+    return {**passed_on, "PYTHONSAFEPATH": "1"}  # for grandchildren, which have no -P
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that a child may take; what it reads may try to take more."""
+
+    memory_bytes: int
+    """Private writable memory. Address space would be no measure: TensorFlow reserves three times what it uses."""
+    cpu_s: int
+    written_bytes: int = 16 << 30
+    """The largest file that it may write: a published data set, which the first check that needs it fetches."""
+
+    @classmethod
+    def for_foreign_files(cls, timeout_s: float) -> "Limits":
+        """Return the most that a child may take that reads a submitter's files, for so many seconds.
+
+        A third of the machine's memory, as several may run beside the service; at least 4 GiB, of which TensorFlow
+        takes 0.35 GiB on 2 cores before it has a model, and more with each core.
+        """
+        whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return cls(max(4 << 30, whole // 3), int(timeout_s) * (os.cpu_count() or 1))
+
+    def impose(self, pid: int) -> None:
+        """Limit a process that has just begun. From outside, as code before `exec` may deadlock where threads run."""
+        for kind, most in (
+            (resource.RLIMIT_DATA, self.memory_bytes),
+            (resource.RLIMIT_CPU, self.cpu_s),
+            (resource.RLIMIT_FSIZE, self.written_bytes),
+            (resource.RLIMIT_NOFILE, _OPEN_FILES),
+            (resource.RLIMIT_CORE, 0),
+        ):
+            _, hard = resource.prlimit(pid, kind)
+            held = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.prlimit(pid, kind, (held, held))
+        os.setpriority(os.PRIO_PROCESS, pid, _NICENESS)
+
+
+def run_child(
+    module: str, *arguments: str | Path, timeout_s: float, limits: Limits | None = None, **options: Any
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run a module to its end, with options of `subprocess.Popen`, and return what it printed.
+
+    With `limits` it has a session of its own, of which nothing outlives it: the limit of Linux on processes counts
+    all of a user's, the trainings that run among them. Raises OSError, subprocess.TimeoutExpired.
+    """
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with start_child(module, *arguments, **pipes, start_new_session=limits is not None, **options) as process:
+        try:
+            if limits is not None:
+                with suppress(ProcessLookupError):  # it has ended already
+                    limits.impose(process.pid)
+            output, errors = process.communicate(timeout=timeout_s)
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            if limits is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)

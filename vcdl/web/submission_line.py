@@ -1,0 +1,100 @@
+"""The line of submissions that wait to be checked: a thread each for a few, and none of those that answer pages.
+
+A submission takes minutes: its files are written, a process checks it, and with fleets another one plans it. Each
+caller has one place in the line, so nobody waits for more than one job of each other. A request waits for a while
+without a thread, and is then told its place; the client asks again with the same Idempotency-Key, and gets the same
+ticket. A line that ends with the service is no loss: the same request begins a new one.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from vcdl.errors import JobError, Unavailable
+
+AT_ONCE = 2
+"""Submissions that are checked at once: with one, a job whose check takes all of its three minutes stops all others."""
+MOST_WAITING = 100
+"""Submissions that wait: at some six seconds each the last one waits for five minutes."""
+RETRY_S = 10
+
+
+class LineFull(Unavailable):
+    """There is no place in the line now."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ticket:
+    """A place in the line."""
+
+    caller: str
+    key: str
+    digest: str
+    work: Callable[[], str]
+    outcome: "Future[str | BaseException]" = field(default_factory=Future)
+    """The job's name, or the error: as a value, since nobody may be left to retrieve an exception."""
+
+
+class SubmissionLine:
+    """Tickets in their order."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[Ticket] = deque()
+        self._last: dict[str, Ticket] = {}
+        """Caller → its last ticket, which may be through."""
+        self._threads = 0
+
+    def enter(self, caller: str, key: str, digest: str, work: Callable[[], str]) -> Ticket:
+        """Return a new ticket, or the one that this key has already.
+
+        Raises JobError for the key of another submission, and LineFull.
+        """
+        with self._lock:
+            last = self._last.get(caller)
+            if last is not None and last.key == key:
+                if last.digest != digest:
+                    raise another_job()
+                return last
+            if last is not None and not last.outcome.done():
+                raise LineFull(f"another job of {caller} is being checked: submit this one when it is through")
+            if len(self._waiting) >= MOST_WAITING:
+                raise LineFull(f"{MOST_WAITING} jobs wait to be checked: submit again in a minute")
+            ticket = Ticket(caller, key, digest, work)
+            self._last[caller] = ticket
+            self._waiting.append(ticket)
+            if self._threads < AT_ONCE:
+                self._threads += 1
+                # A daemon: the end of the service does not wait for a check, and half a submission is none.
+                threading.Thread(target=self._work, name="vcdl-submissions", daemon=True).start()
+        return ticket
+
+    def place(self, ticket: Ticket) -> int:
+        """Return its place among those that wait, 1 for the next one; 0: it is being checked."""
+        with self._lock:
+            return self._waiting.index(ticket) + 1 if ticket in self._waiting else 0
+
+    def forget(self, ticket: Ticket) -> None:
+        """Forget a ticket whose error was told: the same submission may be right the next time."""
+        with self._lock:
+            if self._last.get(ticket.caller) is ticket:
+                del self._last[ticket.caller]
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._threads -= 1
+                    return
+                ticket = self._waiting.popleft()
+            try:
+                ticket.outcome.set_result(ticket.work())
+            except BaseException as error:  # whoever asked is told, a bug included
+                ticket.outcome.set_result(error)
+
+
+def another_job() -> JobError:
+    """Return the error of a key that comes again with another job."""
+    return JobError("this Idempotency-Key was used for another job: take a new one")
