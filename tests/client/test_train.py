@@ -6,7 +6,7 @@ import functools
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ from vcdl.client.train import DivergedError, Outcome, TrainingTerms, train_worku
 from vcdl.client.trainer import Trainer, TrainerCache
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Vector, read_weights, write_weights
-from vcdl.wire.workunit import Named
+from vcdl.wire.workunit import Named, Training
 
 pytestmark = [pytest.mark.process, pytest.mark.keras]
 
@@ -331,3 +331,20 @@ def test_a_checkpoint_of_other_weights_is_not_gone_on_from(
     (folder / "newest.h5").write_bytes(b"damaged")
     train_workunit(folder, ScriptedSupervisor(), trainers)
     assert (read_update(folder)[0] == undisturbed).all()
+
+
+@pytest.mark.parametrize("name", sorted(Training.__dataclass_fields__))
+def test_a_trainer_serves_another_subtask_only_where_what_is_compiled_in_is_the_same(name: str) -> None:
+    """A setting that a list forgot trained silently as in the job before: it makes another trainer unless named."""
+    made: list[Training] = []
+
+    class Counting(TrainerCache):
+        def make(self, model_json: str, training: Training, frozen: Vector | None = None) -> Trainer:
+            made.append(training)
+            return cast(Trainer, object())
+
+    cache, training = Counting(), WORKUNIT.training
+    cache.get("{}", training)
+    cache.get("{}", replace(training, **{name: Named("another")}))
+    is_kept = name in {"learning_rate", "batch_size", "local_epochs", "metrics", "normalisation", "target_s"}
+    assert len(made) == (1 if is_kept else 2)

@@ -144,6 +144,12 @@ class Trainer:
         _assign(self._seeds, state.seeds)
 
 
+_NOT_COMPILED_IN = frozenset({"learning_rate", "batch_size", "local_epochs", "metrics", "normalisation", "target_s"})
+"""Settings of a training that each subtask brings to a trainer that is there already. One that is new and not named
+here makes another trainer: a needless start at worst, where a list of the others would train with the last job's.
+"""
+
+
 class TrainerCache:
     """Keeps the trainer of the newest job: a worker trains many workunits of one job, and a model may be large."""
 
@@ -159,13 +165,8 @@ class TrainerCache:
         read_frozen: Callable[[], Vector] = lambda: np.zeros(0, np.float32),
     ) -> Trainer:
         """The trainer for model, settings and frozen weights. Raises what Trainer and `read_frozen` raise."""
-        settings = [
-            asdict(training.optimizer),
-            asdict(training.loss),
-            [asdict(output) for output in training.outputs],
-            training.share_optimizer_state,
-            None if frozen is None else frozen.sha256,
-        ]  # the rest is not compiled in
+        settings = {name: value for name, value in asdict(training).items() if name not in _NOT_COMPILED_IN}
+        settings["frozen"] = None if frozen is None else frozen.sha256
         key = hashlib.sha256(json.dumps([model_json, settings], sort_keys=True).encode()).hexdigest()
         if self._trainer is None or key != self._key:
             self.clear()

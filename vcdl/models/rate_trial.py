@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vcdl.data.samples import Samples, read_samples
-from vcdl.job.lr_schedule import MOST_BOOST
+from vcdl.job.lr_schedule import MOST_BOOST, USUAL_BOOST
 from vcdl.models.footprint import Footprint
 from vcdl.wire.workunit import Normalisation
 
@@ -61,9 +61,10 @@ def found_boost(
     seed: int,
     lengths: Sequence[int],
 ) -> float:
-    """The factor of the peak rate that brings the loss down most in the first steps, from `begin`, weights with
-    moments, shape (n,); 1 where none does. Most batches are new: no other data are needed. Raises DataError,
-    FileUnavailable.
+    """Return the factor of the peak rate that brings the loss down most in the first steps.
+
+    They begin with `begin`, weights with moments, shape (n,). USUAL_BOOST where no factor does, 1 where all diverge.
+    Most batches are new: no other data are needed. Raises DataError, FileUnavailable.
     """
     judged = _JUDGED * training.batches_a_step
     for length in lengths:
@@ -86,7 +87,9 @@ def found_boost(
         best = int(np.argmin(np.nan_to_num(last, nan=math.inf, posinf=math.inf)))
         if last[best] <= enough * first[0]:
             return _FACTORS[best]
-    return 1.0
+        if not math.isfinite(last[best]):
+            return _FACTORS[0]
+    return USUAL_BOOST  # a loss that has not moved yet names no factor, and least of all the lowest (decision 019)
 
 
 def _some_of(shards: Sequence[Path], normalisation: Normalisation, most: int) -> Samples:

@@ -88,7 +88,7 @@ COMMANDS: Mapping[str, CommandRule] = {
     "plan": CommandRule(
         options=_JSON | {"--deadline", "--budget-usd", "--accuracy", "--set", "--fleet"}, writes=True, takes_new=True
     ),
-    "compare": CommandRule(options=_JSON | {"--csv"}, jobs=None),
+    "compare": CommandRule(options=_JSON, jobs=None),
     "plot": CommandRule(options=frozenset({"--title"}), jobs=None, writes=True),
     "export": CommandRule(options=frozenset({"--best"}), writes=True),
     "set": CommandRule(Role.SUBMITTER),
