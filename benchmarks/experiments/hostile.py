@@ -40,10 +40,12 @@ ATTACKS = {
     "renamed_labels": ("label_flip, renamed_every: 3",),
     "sleeper_flip": ("sign_flip, from_part: 0.6",),
     "sleeper_labels": ("label_flip, from_part: 0.6",),
-    "late_sleeper_labels": ("label_flip, from_part: 0.9",),
+    "late_sleeper_labels": ("label_flip, from_part: 0.8",),
     "third_attempts": ("scaled", "sign_flip, scale: 3, from_attempt: 2"),
 }
-"""Each as entries of `hostile`, with their scales unless those are the usual ones; clients take them in turns."""
+"""Each as entries of `hostile`, with their scales unless those are the usual ones; clients take them in turns. Ten of
+ninety subtasks are out at a time, so `late_sleeper_labels`, from four fifths on, has the last tenth.
+"""
 _CLIENTS = (2, 7, 4, 9)
 HOSTS, SPEEDS = (1, 2, 3, 4), (1, 2, 6, 12, 30, 50)
 _TELLING = {

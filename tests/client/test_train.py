@@ -345,6 +345,7 @@ def test_a_trainer_serves_another_subtask_only_where_what_is_compiled_in_is_the_
 
     cache, training = Counting(), WORKUNIT.training
     cache.get("{}", training)
-    cache.get("{}", replace(training, **{name: Named("another")}))
+    another: dict[str, Any] = {name: Named("another")}
+    cache.get("{}", replace(training, **another))
     is_kept = name in {"learning_rate", "batch_size", "local_epochs", "metrics", "normalisation", "target_s"}
     assert len(made) == (1 if is_kept else 2)

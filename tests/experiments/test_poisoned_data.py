@@ -32,8 +32,9 @@ def poisoned(shards: list[Path], attack: Attack, scale: float = 1.0) -> tuple[np
     return read_split(path)
 
 
-def test_labels_are_turned_round_among_all_classes_of_the_job(shards: list[Path]) -> None:
-    x, y = poisoned(shards, "label_flip")
+@pytest.mark.parametrize("attack", ["label_flip", "other_backend"])
+def test_labels_are_turned_round_among_all_classes_of_the_job(shards: list[Path], attack: Attack) -> None:
+    x, y = poisoned(shards, attack)
     assert x.tolist() == IMAGES.tolist()
     assert y.tolist() == (7 - LABELS).tolist()
     assert y.dtype == LABELS.dtype

@@ -67,9 +67,9 @@ def test_commands_are_the_same_at_a_service(
                 code = exit_code_of(words)
             return code, *capsys.readouterr()
 
-        for words in (("status", "one"), ("compare", "one", "two"), ("profile", "paused")):
-            assert said_there(*words)[0] == 0
-            assert said(*words) == said_there(*words)
+        for asked in (("status", "one"), ("compare", "one", "two"), ("profile", "paused")):
+            assert said_there(*asked)[0] == 0
+            assert said(*asked) == said_there(*asked)
         new = str(tmp_path / "job.yaml")
         for words in ((new, "one", "--set", "stop.epochs=9"), (new, "one", "--deadline", "1s")):
             assert said("plan", *words)[:2] == said_there("plan", *words)[:2]
