@@ -11,7 +11,7 @@ from vcdl.planner.spot_market import OutcomeRange
 from vcdl.planner.throughput import HostType, Servers, Subtask, throughput
 
 SLOT = HostType("slot", 1, fixed_s=1.0, sample_s=0.01)
-WORK = Work(subtasks=1000, subtask=Subtask(100), shards=10, start_s=4.0, end_s=1.0)
+WORK = Work(subtasks=1000, subtask=Subtask(100), shards=100, start_s=4.0, end_s=1.0)
 SERVER = Servers()
 
 
@@ -42,6 +42,16 @@ def test_time_has_start_and_tail() -> None:
     assert undisturbed_s(WORK, [HostType("none", 0, 1.0, 0.01)], SERVER) == math.inf
 
 
+def test_slots_beyond_the_shards_train_nothing() -> None:
+    """320 slots on 20 shards were forecast at a ninth of the time that they took."""
+    work = replace(WORK, shards=20)
+    few, as_many, twice, all_idle = (undisturbed_s(work, [many(slots)], SERVER) for slots in (5, 20, 40, 320))
+    assert few == pytest.approx(5.0 + 400.0, rel=0.01), "slots are full"
+    assert as_many > 1.05 * (5.0 + 100.0), "each epoch waits for its slowest subtask"
+    assert twice > 1.1 * (5.0 + 50.0)
+    assert all_idle == pytest.approx(twice, rel=0.1)
+
+
 def test_a_short_run_waits_for_its_evaluator_and_a_long_one_does_not() -> None:
     work = replace(WORK, evaluator_s=300.0)
     assert undisturbed_s(work, [many(1000)], SERVER) == pytest.approx(301.0)
@@ -59,7 +69,7 @@ def test_the_range_is_as_wide_as_the_speed_moves() -> None:
 def test_money_is_hours_times_price_and_spot_is_cheaper_but_slower() -> None:
     listed = Choice("listed", (many(10),), on_demand_usd_per_h=10.0)
     spot = Choice("spot", (many(10),), on_demand_usd_per_h=10.0, spot_usd_per_h=3.0)
-    work = Work(subtasks=100_000, subtask=Subtask(100), shards=10)
+    work = Work(subtasks=100_000, subtask=Subtask(100), shards=1000)
     paid, cheap = (forecast(work, one, SERVER, deadline_s=12 * 3600.0) for one in (listed, spot))
     assert paid.usd.median == pytest.approx(10.0 * 20_000 / 3600, rel=0.02)
     assert cheap.usd.median < paid.usd.median
