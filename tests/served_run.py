@@ -22,7 +22,7 @@ from vcdl.run.run import Run
 from vcdl.run.store_claim import asked_settings, store_address
 from vcdl.stores import WeightStore
 from vcdl.wire.weights import Layout, Variable, Vector, read_weights, write_weights
-from vcdl.wire.workunit import Normalisation, Workunit
+from vcdl.wire.workunit import Normalisation, Workunit, WorkunitName
 
 SHARDS = 50
 ALPHA = 0.9
@@ -118,6 +118,10 @@ class ServedRun:
         )
         write_weights(self.folder.uploads / f"{unit.name}.h5", weights, header.to_json())
         return unit.name
+
+    def workunit(self, number: int) -> str:
+        """The name of the first attempt at the subtask `number`."""
+        return str(WorkunitName(self.run.name, number // SHARDS + 1, number % SHARDS, 0, 0))
 
     def waiting(self) -> int:
         """Uploads that nobody has folded in yet."""

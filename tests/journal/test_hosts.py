@@ -155,7 +155,7 @@ def test_a_first_host_may_bring_its_part_and_half_as_much_until_one_was_trained_
             brought += 1
         fleet.bring(HONEST[number % 8])
         assert fleet.history.has_room(HONEST[number % 8])
-        assert brought <= max(3, 2 + 1.5 * fleet.history.updates / 9)
+        assert brought <= max(5, 2 + 1.5 * fleet.history.updates / 9)
     assert brought > 0.9 * 1.5 * fleet.history.updates / 9
 
 
@@ -189,17 +189,17 @@ def test_a_host_is_convicted_once_the_server_has_agreed_with_another(fleet: Flee
     assert fleet.history.is_out("liar"), "for good"
 
 
-def test_a_host_whose_uploads_cannot_be_compared_counts_little_while_most_can_be(fleet: Fleet) -> None:
+def test_of_a_host_whose_uploads_cannot_be_compared_none_counts_while_most_can_be(fleet: Fleet) -> None:
     """Liars that named another backend were never found in a model with dropout, and counted in full."""
     fleet.work(3, "liar")
     incomparable = UploadVerified(w(1, 0), "liar", 1, 0.0, agrees=True, train_s=0.0, is_comparable=False)
     fleet.follow(incomparable)
-    assert fleet.history.weight("liar") == 0.05
+    assert not fleet.history.has_room("liar")
     assert not fleet.history.must_be_verified("liar")
     assert fleet.history.verified == 0
     for host in HONEST[:4]:
         fleet.follow(structs.replace(incomparable, host=host))
-    assert fleet.history.weight("liar") > 0.05, "the server is the odd one"
+    assert fleet.history.has_room("liar"), "the server is the odd one"
 
 
 def test_a_host_may_bring_a_part_for_each_whole_subtask(fleet: Fleet) -> None:

@@ -397,6 +397,15 @@ def test_of_a_subtask_of_which_a_part_was_trained_the_rest_is_trained_before_the
     assert actions(ROLLING, [*events, applied(4, 3, 0, 10_000, 3)], 1) == [Stop(StopReason.EPOCHS)]
 
 
+def test_what_is_made_again_after_the_last_epoch_has_the_rate_of_the_end() -> None:
+    plan = replace(ROLLING, shards=4, epochs=2, rate=LrSchedule("linear", 0.0, 0.1))
+    lie = HostConvicted("liar", w(2, 0, 0, 4), (), tuple(w(2, shard, 0, 4) for shard in range(3)))
+    events = [*an_epoch(1, shards=4), *an_epoch(2, shards=4), lie]
+    context = CreationContext(1, 1, 8, 3)
+    assert coordinator_after(plan, events).rate(2, 0, context) == pytest.approx(plan.rate.at(7, 8))
+    assert coordinator_after(plan, events[:-4]).rate(2, 0, context) > plan.rate.at(7, 8)
+
+
 def test_a_job_whose_uploads_are_verified_ends_once_its_last_ones_were_looked_at() -> None:
     plan = replace(ROLLING, is_for_strangers=True, verifies=True)
     events = [*an_epoch(1), *an_epoch(2), *an_epoch(3)]

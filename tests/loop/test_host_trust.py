@@ -140,6 +140,24 @@ def test_parts_count_only_from_hosts_that_bring_whole_subtasks_and_their_rest_is
     assert isinstance(world.bring("h0", part=0.5), UpdateApplied)
 
 
+def test_what_is_made_again_counts_by_how_many_are_out_with_it(world: World) -> None:
+    """Alone at a job's end, one shard of a few classes would take the place of what all have learned."""
+    world.make_known(rounds=2)
+    alone = world.run.bring(40, noise(40, WEIGHTS), attempt=10_000)
+    world.journal.append(WorkunitSent(alone, "h0", 10))
+    world.server.run_once()
+    event = world.journal.read()[-1].event
+    assert isinstance(event, UpdateApplied)
+    assert event.trust == pytest.approx(1 / 5)
+    among = world.run.bring(41, noise(41, WEIGHTS), attempt=10_000)
+    world.journal.append(*(WorkunitSent(world.run.workunit(number), f"h{number % 5}", 10) for number in range(42, 46)))
+    world.journal.append(WorkunitSent(among, "h0", 10))
+    world.server.run_once()
+    event = world.journal.read()[-1].event
+    assert isinstance(event, UpdateApplied)
+    assert event.trust == pytest.approx(0.999)
+
+
 def test_of_own_machines_every_part_counts_and_its_rest_is_made_again(tmp_path: Path) -> None:
     world = World(tmp_path, "own")
     events = [world.bring("spot", part=part) for part in (0.5, 0.1, 1.0)]

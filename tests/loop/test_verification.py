@@ -106,6 +106,7 @@ class World:
                 applied(header.workunit, self.version, self.version - 1, header.samples),
                 fraction=header.fraction,
                 host=host,
+                backend=header.backend,
             ),
         )
         return header.workunit
@@ -263,7 +264,7 @@ def test_another_backend_is_compared_only_where_the_model_draws_no_random_number
     verification = world.evaluator._verification
     assert verification is not None
     verification._draws = True
-    other = world.apply(update, header)
+    other = world.apply(update, replace(header, backend="another"))
     world.settle()
     assert not world.verified()[other].is_comparable
     assert world.hosts["a"].is_incomparable

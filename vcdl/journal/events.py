@@ -166,6 +166,7 @@ class UpdateApplied(Event, frozen=True, tag="update_applied"):
     """Seconds of its stages as the client tells (vcdl.wire.workunit.STAGES); empty: not told, or not possible."""
     waited_s: float | None = None
     """Seconds from its coming to a server's turn: for validation, for a server, for those folded with it."""
+    backend: str = ""
     is_part: bool = False
     """The client trained a part of the subtask, and not because its time was up: the subtask is made again."""
     fold_s: float | None = None

@@ -145,7 +145,7 @@ class Assimilator:
             uploaded=named,
             name=replace(name, base_version=header.base_version),
             header=header,
-            trust=1.0 if is_own else self._hosts.trust(named.host, is_part=is_part),
+            trust=1.0 if is_own else self._hosts.trust(named.host, is_part=is_part, is_again=name.turn > 0),
             unfit=None if is_own else self._hosts.refused(named.host, is_part=is_part),
             is_part=is_part,
             is_doubted=is_own,  # nobody's measures speak against what the server trained itself
@@ -315,6 +315,7 @@ def _applied(item: _Waiting, record: Applied) -> UpdateApplied:
         host=item.uploaded.host,
         trust=record.trust,
         rate=item.rate,
+        backend=header.backend,
         is_part=item.is_part,
         cosine=None if item.streamed is None else item.streamed.cosine,
         reference_cosine=None if item.streamed is None else item.streamed.reference_cosine,

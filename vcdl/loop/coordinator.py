@@ -214,11 +214,13 @@ class Coordinator:
         It depends on the subtask's place in the order of creation, and on how many clients were at work and workunits
         open when this one was created. A subtask that is tried again has the place of the newest subtask. A step as
         long as it was once due would undo what has been learned since. Subtasks that are to be made again, as their
-        updates were lies, are taken off: the job is so far from its end.
+        updates were lies, are taken off: the job is so far from its end. Not once all epochs are closed: so few are out
+        then that each counts for much, and would undo what the last steps have settled.
         """
         plan = self._plan
         place = (epoch - 1) * plan.shards + _order(plan.seed, epoch, plan.shards).places[shard]
-        place = max(0, max(place, context.made - 1) - context.again)
+        again = context.again if len(self.history.closed) < plan.epochs else 0
+        place = max(0, max(place, context.made - 1) - again)
         factor = plan.scaling.at(context.active_clients, context.open)
         return plan.rate.at(place, plan.epochs * plan.shards) * factor
 

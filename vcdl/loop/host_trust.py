@@ -42,13 +42,18 @@ class HostTrust:
         """An upload with its host, where only the journal knows it."""
         return upload if upload.host else replace(upload, host=self.hosts.state.sender(upload.workunit))
 
-    def trust(self, host: str, *, is_part: bool = False) -> float:
+    def trust(self, host: str, *, is_part: bool = False, is_again: bool = False) -> float:
         """Return the weight of an upload, from 0 to 1; 0 of a host that is out, whose uploads are refused.
 
-        A part of a subtask is no measure for others: its step is short, and theirs would look strange beside it.
+        A part of a subtask is no measure for others: its step is short, and theirs would look strange beside it. What
+        is made again at a job's end counts less where few workunits are out: with nothing else brought meanwhile, a
+        rule would take the weights of one shard for those of all (3 points of 100 on shards of uneven classes).
         """
-        weight = self.hosts.state.weight(host) if self.judges else 1.0
-        return min(weight, NO_MEASURE) if is_part and self.judges else weight
+        if not self.judges:
+            return 1.0
+        hosts = self.hosts.state
+        weight = hosts.weight(host) * (hosts.busy_part if is_again else 1.0)
+        return min(weight, NO_MEASURE) if is_part or is_again else weight
 
     def may_be_doubted(self, host: str, attempt: int) -> bool:
         """Whether an upload that looks strange counts for little instead of being refused: of a host that has proved
@@ -69,7 +74,9 @@ class HostTrust:
             if is_part and self.judges and not history.may_bring_part(host):
                 return Refused(Refusal.UNFINISHED, f"{host} must bring a whole subtask before each part of one")
             if self.limits_unknown and not history.has_room(host):
-                return Refused(Refusal.NO_ROOM, f"{host} has brought its part, and none was trained again here yet")
+                return Refused(
+                    Refusal.NO_ROOM, f"{host} has brought its part, and none was, or can be, trained again here"
+                )
             return None
         record = history.hosts[host]
         if record.convicted:

@@ -129,8 +129,8 @@ class Verification:
         self._trials = Trials(run, history, retraining)
         self._has_tried = False
         """Whether a subtask was tried since an upload was drawn."""
-        self._incomparable: list[UploadVerified] = []
-        """Events to tell, of uploads of another backend."""
+        self._incomparable: dict[str, UploadVerified] = {}
+        """Host → the event to tell of its upload by another backend."""
         self._closing: tuple[int, float] | None = None
         """Uploads that were trained again, and the seconds of it, when all epochs were closed."""
         self._ended = -1
@@ -154,6 +154,7 @@ class Verification:
         match event := recorded.event:
             case UpdateApplied():
                 if host := event.host or self._hosts.sender(event.workunit):
+                    self._compare_backends(event, host)
                     self._waiting[event.workunit] = structs.replace(event, host=host)
                     if len(self._waiting) > _BACKLOG:
                         del self._waiting[next(iter(self._waiting))]
@@ -174,6 +175,13 @@ class Verification:
         self._trials.follow(event)
         self._kept_hosts.follow(recorded)
 
+    def _compare_backends(self, event: UpdateApplied, host: str) -> None:
+        """Note a host whose uploads cannot be compared, from its first one on: it may upload anything."""
+        if self._draws and event.backend not in ("", self._backend) and not self._hosts.is_incomparable(host):
+            _log.info("%s: %s of %s draws other random numbers", self._run.name, event.backend, host)
+            of = event.workunit, host, event.version
+            self._incomparable[host] = UploadVerified(*of, 0.0, agrees=True, train_s=0.0, is_comparable=False)
+
     def _measured(self, event: VersionEvaluated) -> None:
         """Note a measure of the job: where it falls, somebody may have turned to lies."""
         self._monitor = self._monitor or Monitor.of_first(event)
@@ -186,6 +194,9 @@ class Verification:
         """Train on for a while, and tell what that shows. Raises Unavailable, JournalError."""
         if convicted := self._hosts.to_convict:
             return list(convicted)
+        if self._incomparable:
+            told, self._incomparable = self._incomparable, {}
+            return list(told.values())
         if self._check is None and self._has_tried and not self._trials.is_busy:
             self._check = self._drawn()  # in turn: garbage under new names would keep lies from being found
         if self._check is None:
@@ -195,9 +206,6 @@ class Verification:
                 return [] if tried is None else [tried]
         self._has_tried = False
         self._check = check = self._check or self._drawn()
-        if self._incomparable:
-            told, self._incomparable = self._incomparable, []
-            return [*told]
         if check is None:
             return self._end_of_verification()
         try:
@@ -258,9 +266,7 @@ class Verification:
             except Unavailable:
                 raise
             except (Refused, WeightsFileError, WorkunitError, RunFolderError):
-                del self._waiting[update.workunit]  # its files are gone
-            if self._incomparable:
-                return None
+                del self._waiting[update.workunit]  # its files are gone, or it cannot be compared
         return None
 
     def _next(self) -> UpdateApplied | None:
@@ -289,20 +295,14 @@ class Verification:
         newest = [one for one in urgent if one.host == most][-1 if self._is_closing else -_NEWEST :]
         return max(newest, key=lambda one: rank(self._run.draw_secret, "verify", one.workunit))
 
-    def _check_of(self, update: UpdateApplied) -> _Check | None:
-        """Return what is to be trained for an upload; None for one that cannot be compared.
-
-        Raises WeightsFileError, WorkunitError, RunFolderError, Refused.
-        """
+    def _check_of(self, update: UpdateApplied) -> _Check:
+        """Raises WeightsFileError, WorkunitError, RunFolderError, Refused."""
         folder = self._run.folder
         if not folder.snapshot(update.base_version).exists():
             raise WeightsFileError(f"version {update.base_version} is not kept any more")
         header = UpdateHeader.from_json(self._up.read_header(folder.kept_upload(update.version, update.workunit)))
         if self._draws and header.backend != self._backend:
-            _log.info("%s: %s of %s draws other random numbers", self._run.name, header.backend, update.host)
-            of = update.workunit, update.host, update.version
-            self._incomparable.append(UploadVerified(*of, 0.0, agrees=True, train_s=0.0, is_comparable=False))
-            return None
+            raise WorkunitError(f"{header.backend} draws other random numbers than {self._backend}")
         created = self._journal.find(WorkunitCreated.key_of(update.workunit))
         if created and isinstance(created.event, WorkunitCreated):
             rate, begins = created.event.rate, created.event.begins
