@@ -179,9 +179,14 @@ class HostHistory:
         return record is not None and 2 * record.parts < record.applied
 
     def held_s(self, workunit: str, host: str, now_s: float) -> float | None:
-        """Return for how long a host has had a workunit, or None where the journal does not say."""
+        """Return for how long a host has had a workunit, or None for one that it got in an earlier session.
+
+        A host may be back before the journal says that it got the workunit: then it has had no time.
+        """
         sent_s = self._senders.get(workunit, {}).get(host)
-        return None if sent_s is None else now_s - sent_s
+        if sent_s is None:
+            return None if self._earlier.get(workunit) == host else 0.0
+        return now_s - sent_s
 
     @property
     def _there(self) -> set[str]:
