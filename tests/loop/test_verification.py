@@ -26,6 +26,7 @@ from vcdl.journal.events import (
     VerificationEnded,
     VersionEvaluated,
     WorkunitCreated,
+    WorkunitFailed,
     WorkunitSent,
 )
 from vcdl.journal.host_record import HostRecord
@@ -37,7 +38,7 @@ from vcdl.loop.retraining import Retraining
 from vcdl.loop.staging import staged
 from vcdl.run.run import Run
 from vcdl.wire.weights import read_weights
-from vcdl.wire.workunit import UpdateHeader, WorkunitName
+from vcdl.wire.workunit import UpdateHeader, WorkunitName, attempt_after
 
 pytestmark = pytest.mark.keras
 
@@ -460,3 +461,33 @@ def test_what_a_host_brings_meanwhile_ends_the_servers_own_attempt(world: World,
     world.journal.append(structs.replace(applied(failing, 1, 0, 10), host="honest"))
     world.settle()
     assert tried(world) == []
+
+
+@pytest.mark.parametrize("failures", [1_000, 12_345])
+def test_however_often_hosts_fail_the_servers_own_attempt_is_of_the_same_subtask(world: World, failures: int) -> None:
+    """A host may fail many times a second; attempts that ran into the next turn held a job up for good."""
+    attempt = 0
+    for _ in range(failures):
+        attempt = attempt_after(attempt)
+    workunit = world.trained.workunit(0, attempt=attempt)
+    world.journal.append(WorkunitCreated(workunit, 1, 0.5))
+    world.journal.append(*[UpdateRefused(f"{workunit}{number}", "unreadable", "", 1) for number in range(9)])
+    world.settle()
+    (event,) = tried(world)
+    own, failed = WorkunitName.parse(event.workunit), WorkunitName.parse(workunit)
+    assert (own.subtask, failed.subtask, failed.attempt_in_turn) == ("e0001_s000", "e0001_s000", failures)
+    assert own.is_own
+    assert not failed.is_own
+
+
+def test_while_an_update_of_the_servers_own_waits_hosts_that_fail_on_bring_no_second_one(
+    world: World, failing: str
+) -> None:
+    world.settle()
+    (event,) = tried(world)
+    world.journal.append(*[UpdateRefused(f"{failing}{number}", "unreadable", "", 1) for number in range(9)])
+    world.journal.append(WorkunitFailed(failing, "it gave up"))
+    world.settle()
+    created = [row.event.workunit for row in world.journal.read() if isinstance(row.event, WorkunitCreated)]
+    assert created[-1] == event.workunit
+    world.trained.run.folder.own_upload(event.workunit).unlink()
