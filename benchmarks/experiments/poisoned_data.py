@@ -54,7 +54,7 @@ class PoisonedData:
 
     def _poisoned(self, hostile: Hostile, x: Array, y: Array) -> tuple[Array, Array]:
         match hostile.attack:
-            case "label_flip":
+            case "label_flip" | "other_backend":
                 return x, self._flipped(y)
             case "targeted":
                 return x, each(lambda name, part: retargeted(part, self._classes[name]), y)
