@@ -10,7 +10,15 @@ import pytest
 
 from tests.job_events import OWN
 from tests.served_run import ServedRun, noise
-from vcdl.journal.events import Event, HostConvicted, UpdateApplied, UpdateRefused, UploadVerified, WorkunitSent
+from vcdl.journal.events import (
+    Event,
+    HostConvicted,
+    UpdateApplied,
+    UpdateRefused,
+    UploadVerified,
+    WorkunitCreated,
+    WorkunitSent,
+)
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.kept_state import KeptState
 from vcdl.local.upload_folder import UploadFolder
@@ -287,3 +295,20 @@ def test_a_server_bounds_refuses_and_doubts_and_a_second_fold_comes_to_the_same_
         if isinstance(recorded.event, UpdateApplied):
             fold_again(run, recorded.event, again)
     assert again.tobytes() == store.read_whole()[1].tobytes()
+
+
+def test_an_upload_waits_until_the_journal_says_whose_it_is(world: World) -> None:
+    """A pilot that says nothing before its update is there was nobody to servers in other processes: its uploads
+    counted fully, without limit, and none was trained again.
+    """
+    world.make_known(rounds=3)
+    workunit = world.run.bring(40, noise(40, WEIGHTS))
+    world.journal.append(WorkunitCreated(workunit))
+    before = world.journal.last_id()
+    assert world.server.run_once() == 0
+    assert world.journal.last_id() == before
+    world.journal.append(WorkunitSent(workunit, "silent", 10))
+    assert world.server.run_once() == 1
+    event = world.journal.read()[-1].event
+    assert isinstance(event, UpdateApplied)
+    assert event.host == "silent"

@@ -42,6 +42,10 @@ class HostTrust:
         """An upload with its host, where only the journal knows it."""
         return upload if upload.host else replace(upload, host=self.hosts.state.sender(upload.workunit))
 
+    def knows_host(self, upload: Uploaded) -> bool:
+        """Whether the host of an upload is known, or makes no difference."""
+        return not self.judges or bool(self.named(upload).host)
+
     def trust(self, host: str, *, is_part: bool = False) -> float:
         """Return the weight of an upload, from 0 to 1; 0 of a host that is out, whose uploads are refused.
 
