@@ -92,7 +92,14 @@ class World:
         return update, UpdateHeader.from_json(up_encoding(run.transport, run.layout).read_header(update))
 
     def apply(
-        self, update: Path, header: UpdateHeader, host: str = "a", *, rate: float = 0.5, kept: bool = True
+        self,
+        update: Path,
+        header: UpdateHeader,
+        host: str = "a",
+        *,
+        rate: float = 0.5,
+        kept: bool = True,
+        trust: float = 1.0,
     ) -> str:
         """An upload was applied; returns its workunit."""
         self.version += 1
@@ -107,6 +114,7 @@ class World:
                 applied(header.workunit, self.version, self.version - 1, header.samples),
                 fraction=header.fraction,
                 host=host,
+                trust=trust,
             ),
         )
         return header.workunit
@@ -312,6 +320,26 @@ def test_what_looks_strange_comes_before_all_others_the_newest_first(world: Worl
         for n in (0, 1)
     ]
     assert drawn(world, uploads="", before=[*AGREED, *strange]) == world.trained.workunit(1)
+
+
+def test_what_looks_strange_comes_in_turn_with_others_spends_no_budget_and_speaks_for_nothing_else(
+    world: World, tmp_path: Path
+) -> None:
+    """A host may look strange as often as it likes, and agree: a variable that hardly moves is within rounding. Nothing
+    else was trained again then, and all that it had brought was believed.
+    """
+    world.journal.append(*AGREED)
+    update, header = world.honest(0, tmp_path)
+    usual = world.apply(*world.honest(2, tmp_path), "s")
+    other = world.apply(*world.honest(3, tmp_path), "new")
+    strange = world.apply(update, header, "s", trust=0.02)
+    world.evaluator.run_once()
+    assert list(world.verified()) == [*(event.workunit for event in AGREED), strange]
+    assert world.hosts["s"].vouched == 0
+    assert usual in [one.workunit for one in world.hosts["s"].on_its_word]
+    world.apply(*world.honest(4, tmp_path), "s", trust=0.02)
+    world.evaluator.run_once()
+    assert other in world.verified()
 
 
 def test_what_agrees_with_others_counts_less(world: World) -> None:

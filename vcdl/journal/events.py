@@ -218,6 +218,8 @@ class UploadVerified(Event, frozen=True, tag="upload_verified"):
     """Seconds that the server trained."""
     is_comparable: bool = True
     """False: the model draws random numbers, and the client's backend draws others than the server's."""
+    was_strange: bool = False
+    """Whether it was trained again for how it looks: its host chose that, so it speaks for no other upload."""
 
 
 class VerificationEnded(Event, frozen=True, tag="verification_ended"):

@@ -356,13 +356,15 @@ class HostHistory:
             return
         self.verified += 1
         self.verified_s += event.train_s
-        self.verified_drawn += not self.must_be_verified(event.host)
+        self.verified_drawn += not (event.was_strange or self.must_be_verified(event.host))
         if not event.agrees:
             self.disputed.setdefault(event.host, event.workunit)
             return
         self.closest = min(self.closest, event.apart)
         host.verified += 1
-        host.vouched = max(host.vouched, event.up_to)
         host.strikes = 0.0
+        if event.was_strange:
+            return
+        host.vouched = max(host.vouched, event.up_to)
         while host.on_its_word and host.on_its_word[0].version <= event.up_to:
             host.on_its_word.popleft()
