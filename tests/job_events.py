@@ -13,6 +13,9 @@ from vcdl.journal.events import (
 )
 from vcdl.wire.workunit import WorkunitName, subtask_name
 
+OWN = 1_000_000_000
+"""Added to the number of an attempt of the server's own."""
+
 
 def w(epoch: int = 1, shard: int = 0, attempt: int = 0, base: int = 0) -> str:
     return f"j_{subtask_name(epoch, shard)}_a{attempt}_v{base:06d}"

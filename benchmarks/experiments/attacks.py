@@ -79,7 +79,7 @@ class HostileClients:
     def upload(self, hostile: Hostile, name: WorkunitName, base: Vector, trained: Vector) -> Vector:
         """The upload of a hostile client that trained from `base` to `trained`; all have shape (n,)."""
         match hostile.attack:
-            case "part_trained" | "little_trained":
+            case "part_trained" | "little_trained" | "hurried":
                 return trained
             case "free_rider":
                 return base.copy()
@@ -114,12 +114,29 @@ class HostileClients:
         step[largest] = -_against([own[largest]], far)
         return step
 
+    def _tolerated(self, scale: float, own: Vector, steps: Sequence[Vector]) -> Vector:
+        """Its step, but for the smallest variables, backwards as far as re-execution takes it for rounding."""
+        step, mean = own.copy(), _mean(steps)
+        left = (scale * _length(own)) ** 2
+        usual = [_usual([one[place] for one in steps]) for place in self._variables]
+        for number in np.argsort(usual):
+            place = self._variables[number]
+            wished = _against([mean[place]], 1.45 * usual[number])
+            moved = wished - own[place]
+            apart = float(np.sum(np.square(moved, dtype=np.float64)))
+            part = min(1.0, max(0.0, left / apart) ** 0.5) if apart > 0 else 0.0
+            step[place] += np.float32(part) * moved
+            left -= part**2 * apart
+        return step
+
     def _step(self, hostile: Hostile, name: WorkunitName, own: Vector) -> Vector:
         """The step of an attack that moves the trained weights; `own`: the client's step after training."""
         scale, last = np.float32(hostile.scale), self._last or [own]
         match hostile.attack:
             case "sign_flip":
                 return -scale * own
+            case "tolerated":
+                return self._tolerated(hostile.scale, own, last)
             case "decoy":
                 return self._decoy(hostile.scale, own, last)
             case "scaled" | "label_flip" | "targeted" | "backdoor" | "other_backend":

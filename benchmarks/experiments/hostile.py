@@ -41,6 +41,14 @@ ATTACKS = {
     "sleeper_flip": ("sign_flip, from_part: 0.6",),
     "sleeper_labels": ("label_flip, from_part: 0.6",),
     "late_sleeper_labels": ("label_flip, from_part: 0.8",),
+    "named_backend": ("other_backend, names: 3",),
+    "named_labels": ("label_flip, names: 3",),
+    "many_named_labels": ("label_flip, names: 10",),
+    "hurried": ("hurried, tasks: 8",),
+    "hurried_1": ("hurried",),
+    "tolerated": ("tolerated",),
+    "mixed_labels": ("label_flip, honest_every: 3",),
+    "mixed_flip": ("sign_flip, scale: 3, honest_every: 3",),
     "third_attempts": ("scaled", "sign_flip, scale: 3, from_attempt: 2"),
 }
 """Each as entries of `hostile`, with their scales unless those are the usual ones; clients take them in turns. Ten of

@@ -36,6 +36,8 @@ Attack = Literal[
     "part_trained",
     "little_trained",
     "other_backend",
+    "tolerated",
+    "hurried",
     "none",
 ]
 
@@ -51,6 +53,8 @@ SCALES: Mapping[Any, float] = MappingProxyType(
         "decoy": 1.45,
         "part_trained": 0.05,
         "little_trained": 0.03,
+        "tolerated": 0.09,
+        "hurried": 0.005,
     }
 )
 """The scale of each attack that names none; 1 for the others."""
@@ -83,6 +87,12 @@ class Hostile(Section):
     """Its speed, in what it would be without this key."""
     renamed_every: _Count | None = None
     """Subtasks after which it has a new host name; None: it keeps its name."""
+    names: _Count | None = None
+    """Names that it uses in turns; None: one."""
+    tasks: _Count = 1
+    """Tasks that it has at a time, each for a little more than half of `target_s`, where it is `hurried`."""
+    honest_every: _Count | None = None
+    """Of so many of its subtasks one is honest; None: none."""
 
     def attacks(self, name: WorkunitName, done: float) -> bool:
         """Whether it attacks a workunit when this part of the job's subtasks is done."""

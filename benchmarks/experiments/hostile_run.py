@@ -30,6 +30,8 @@ class HostileHosts(Clients):
         self.fleet: HostileFleet = fleet
         for hostile in fleet.hostile:
             self.speeds[hostile.client] *= hostile.speed
+        self._names = {hostile.client: hostile.names for hostile in fleet.hostile}
+        self._hurried = {hostile.client: hostile for hostile in fleet.hostile if hostile.attack == "hurried"}
         self._renamed_every = {hostile.client: hostile.renamed_every for hostile in fleet.hostile}
         self._taken = [0] * fleet.clients
         """Subtasks that each client has taken."""
@@ -37,6 +39,8 @@ class HostileHosts(Clients):
     def host(self, client: int) -> str:
         every = self._renamed_every.get(client)
         name = super().host(client)
+        if (names := self._names.get(client)) is not None:
+            return f"{name}-{self._taken[client] % names}"
         return name if every is None else f"{name}-{self._taken[client] // every}"
 
     def outcome(
@@ -51,6 +55,11 @@ class HostileHosts(Clients):
     ) -> SubtaskOutcome:
         planned = super().outcome(client, name, now_s, losses, bytes_down=bytes_down, target_s=target_s)
         self._taken[client] += 1
+        hostile = self._hurried.get(client)
+        if hostile is not None and target_s is not None:
+            held_s = 0.55 * target_s
+            free_s = now_s + held_s / hostile.tasks
+            return replace(planned, slot_free_s=free_s, heard_of_s=now_s + held_s, trained_s=now_s + held_s, lost=None)
         return planned
 
 
@@ -63,6 +72,7 @@ class HostileWork(TrainedWork):
         self._poisoned_data = data
         self._subtasks = subtasks
         self._applied = 0
+        self._seen: dict[int, dict[str, int]] = {}
         self._hostile = {hostile.client: hostile for hostile in clients.fleet.hostile}
         self._hostile_clients = HostileClients(clients.fleet, self._up.layout)
 
@@ -74,14 +84,21 @@ class HostileWork(TrainedWork):
         hostile = self._attacker(client, staged.workunit.name)
         if hostile is not None:
             staged = replace(staged, shard=self._poisoned_data.shard(hostile, staged.shard))
-            if hostile.attack == "little_trained":
+            if hostile.attack in ("little_trained", "hurried"):
                 staged = replace(staged, samples=max(1, int(hostile.scale * self._all_samples(staged))))
         super()._order(staged, client, due_s)
 
     def _attacker(self, client: int, workunit: str) -> Hostile | None:
         """The attack of a client on a workunit; None: it is honest."""
         hostile, done = self._hostile.get(client), self._applied / self._subtasks
+        if hostile is not None and hostile.honest_every and self._is_honest(hostile, workunit):
+            return None
         return hostile if hostile is not None and hostile.attacks(WorkunitName.parse(workunit), done) else None
+
+    def _is_honest(self, hostile: Hostile, workunit: str) -> bool:
+        """One of so many is, the first one of all."""
+        seen = self._seen.setdefault(hostile.client, {})
+        return seen.setdefault(workunit, len(seen)) % (hostile.honest_every or 1) == 0
 
     def _as_uploaded(self, trained: Uploaded, staged: Staged, client: int, train_s: float) -> Uploaded:
         """From a hostile client other weights, or no weights at all."""

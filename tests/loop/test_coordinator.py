@@ -12,7 +12,7 @@ from msgspec import structs
 
 from tests.disturbed_job import PLANS, DisturbedJob, state
 from tests.examples import examples
-from tests.job_events import an_epoch, applied, cancelled, created, evaluated, failed, refused, w, wanted
+from tests.job_events import OWN, an_epoch, applied, cancelled, created, evaluated, failed, refused, w, wanted
 from tests.plans import a_plan
 from tests.recorded_run import numbered
 from vcdl.job.lr_schedule import LONG_STEPS, STEADY, LrScaling, LrSchedule
@@ -372,18 +372,30 @@ def test_where_the_server_trains_again_only_its_own_failure_ends_a_job() -> None
     """A host has a history after one honest upload, so those of a few cannot end a job either."""
     in_vain: dict[str, Any] = {"known": "abcdefgh", "verifies": True}
     assert of_strangers(*"abcdefgh" * 5, **in_vain) == []
-    assert of_strangers(*"abc", **in_vain, then=[SubtaskTried(w(1, 0, 9003), "", 1.0)]) == []
-    failure = SubtaskTried(w(1, 0, 9003), "the shard is damaged", 1.0)
-    assert of_strangers(*"abc", **in_vain, then=[failure]) == [Stop(StopReason.SUBTASK_FAILED)]
-    late = of_strangers(*"abc", **in_vain, then=[applied(9, 1, 0, 3), failure])
+    own = created(1, 0, OWN + 3)
+    assert of_strangers(*"abc", **in_vain, then=[own, SubtaskTried(w(1, 0, OWN + 3), "", 1.0)]) == []
+    failure = SubtaskTried(w(1, 0, OWN + 3), "the shard is damaged", 1.0)
+    assert of_strangers(*"abc", **in_vain, then=[own, failure]) == [Stop(StopReason.SUBTASK_FAILED)]
+    late = of_strangers(*"abc", **in_vain, then=[own, applied(9, 1, 0, 3), failure])
     assert not any(isinstance(action, Stop) for action in late), "a host was sooner"
 
 
+def test_the_servers_own_failure_at_an_attempt_that_a_rollback_ended_ends_no_job() -> None:
+    """The weights that it starts from may be removed while it reads them: that says nothing of shard and model."""
+    liar = structs.replace(applied(1, 1, 1), host="liar")
+    back = RolledBack(2, 0, (1,), 1, 0.0, 0.0, host="liar", again=())
+    attempts = [created(1, 1), liar, created(1, 0, 0, 1), created(1, 0, OWN, 1), back]
+    failure = SubtaskTried(w(1, 0, OWN, 1), "the weights of version 1 are gone", 1.0)
+    plan = replace(ROLLING, shards=99, is_for_strangers=True, verifies=True)
+    assert actions(plan, [*attempts, failure], 1) == actions(plan, attempts, 1)
+    assert Create(1, 0, 1, None) in actions(plan, attempts, 1)
+
+
 def test_an_attempt_of_the_servers_own_takes_no_number_from_those_of_hosts() -> None:
-    events = [created(1, 0), failed(1, 0), created(1, 0, 1), created(1, 0, 9001)]
+    events = [created(1, 0), failed(1, 0), created(1, 0, 1), created(1, 0, OWN + 1)]
     assert actions(ROLLING, [*events, failed(1, 0, 1)], 2) == [Create(1, 0, 2, None)]
-    assert actions(ROLLING, [*events, refused(1, 0, 9001)], 1) == []
-    assert actions(ROLLING, [*events, applied(1, 1, 0, 9001), EpochClosed(1, 1), wanted(1, 1)], 1) == [
+    assert actions(ROLLING, [*events, refused(1, 0, OWN + 1)], 1) == []
+    assert actions(ROLLING, [*events, applied(1, 1, 0, OWN + 1), EpochClosed(1, 1), wanted(1, 1)], 1) == [
         Create(2, 0, 0, None)
     ]
 

@@ -8,13 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.job_events import OWN
 from tests.served_run import ServedRun, noise
-from vcdl.journal.events import Event, HostConvicted, UpdateApplied, UpdateRefused, UploadVerified, WorkunitSent
+from vcdl.journal.events import (
+    Event,
+    HostConvicted,
+    UpdateApplied,
+    UpdateRefused,
+    UploadVerified,
+    WorkunitCreated,
+    WorkunitSent,
+)
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.kept_state import KeptState
 from vcdl.local.upload_folder import UploadFolder
+from vcdl.loop.grid import Uploaded
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.recovery import fold_again
+from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 from vcdl.stores import WeightStore
 from vcdl.wire.weights import write_weights
@@ -57,6 +68,17 @@ class World:
             UploadVerified(" ", host, 0, 1.0, False, 1.0),
             HostConvicted(host, "its workunit", ()),
         )
+
+
+class Told(UploadFolder):
+    """Uploads of which the grid knows the host, as a pool's and BOINC's does."""
+
+    def __init__(self, folder: RunFolder, host: str) -> None:
+        super().__init__(folder)
+        self._host = host
+
+    def claim(self) -> list[Uploaded]:
+        return [replace(upload, host=self._host) for upload in super().claim()]
 
 
 @pytest.fixture
@@ -165,16 +187,18 @@ def test_of_own_machines_every_part_counts_and_its_rest_is_made_again(tmp_path: 
     assert [event.trust for event in events if isinstance(event, UpdateApplied)] == [1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize(("held_s", "is_part"), [(1.0, True), (6.0, False)])
+@pytest.mark.parametrize(("held_s", "is_part"), [(1.0, True), (6.0, False), (None, True)])
 def test_where_subtasks_end_by_time_a_part_counts_once_its_host_has_had_that_time(
-    world: World, held_s: float, is_part: bool
+    world: World, held_s: float | None, is_part: bool
 ) -> None:
+    """A host that is back before the journal says that it was sent anything has had no time at all."""
     world.make_known(rounds=1)
     by_time = world.run.job.training.model_copy(update={"target_s": 10.0})
     run = Run(world.run.folder, world.run.job.model_copy(update={"training": by_time}), world.run.prepared)
-    server = ParameterServer.of(run, world.journal, UploadFolder(run.folder))
     workunit = world.run.bring(40, noise(40, WEIGHTS), part=0.2)
-    world.journal.append_at([(time.time() - held_s, WorkunitSent(workunit, "h0", 10))])
+    server = ParameterServer.of(run, world.journal, Told(run.folder, "h0"))
+    if held_s is not None:
+        world.journal.append_at([(time.time() - held_s, WorkunitSent(workunit, "h0", 10))])
     server.run_once()
     event = world.journal.read()[-1].event
     assert isinstance(event, UpdateApplied)
@@ -183,7 +207,7 @@ def test_where_subtasks_end_by_time_a_part_counts_once_its_host_has_had_that_tim
 
 def test_what_the_server_trained_itself_counts_fully_beside_a_hosts_attempt_and_once(world: World) -> None:
     world.make_known(rounds=1)
-    workunit = world.run.bring(49, noise(49, WEIGHTS), attempt=9_003)
+    workunit = world.run.bring(49, noise(49, WEIGHTS), attempt=OWN + 3)
     folder = world.run.folder
     folder.own_uploads.mkdir()
     own = folder.own_upload(workunit)
@@ -289,3 +313,20 @@ def test_a_server_bounds_refuses_and_doubts_and_a_second_fold_comes_to_the_same_
         if isinstance(recorded.event, UpdateApplied):
             fold_again(run, recorded.event, again)
     assert again.tobytes() == store.read_whole()[1].tobytes()
+
+
+def test_an_upload_waits_until_the_journal_says_whose_it_is(world: World) -> None:
+    """A pilot that says nothing before its update is there was nobody to servers in other processes: its uploads
+    counted fully, without limit, and none was trained again.
+    """
+    world.make_known(rounds=3)
+    workunit = world.run.bring(40, noise(40, WEIGHTS))
+    world.journal.append(WorkunitCreated(workunit))
+    before = world.journal.last_id()
+    assert world.server.run_once() == 0
+    assert world.journal.last_id() == before
+    world.journal.append(WorkunitSent(workunit, "silent", 10))
+    assert world.server.run_once() == 1
+    event = world.journal.read()[-1].event
+    assert isinstance(event, UpdateApplied)
+    assert event.host == "silent"

@@ -26,6 +26,7 @@ from vcdl.journal.events import (
     VerificationEnded,
     VersionEvaluated,
     WorkunitCreated,
+    WorkunitFailed,
     WorkunitSent,
 )
 from vcdl.journal.host_record import HostRecord
@@ -37,7 +38,7 @@ from vcdl.loop.retraining import Retraining
 from vcdl.loop.staging import staged
 from vcdl.run.run import Run
 from vcdl.wire.weights import read_weights
-from vcdl.wire.workunit import UpdateHeader, WorkunitName
+from vcdl.wire.workunit import UpdateHeader, WorkunitName, attempt_after
 
 pytestmark = pytest.mark.keras
 
@@ -91,7 +92,14 @@ class World:
         return update, UpdateHeader.from_json(up_encoding(run.transport, run.layout).read_header(update))
 
     def apply(
-        self, update: Path, header: UpdateHeader, host: str = "a", *, rate: float = 0.5, kept: bool = True
+        self,
+        update: Path,
+        header: UpdateHeader,
+        host: str = "a",
+        *,
+        rate: float = 0.5,
+        kept: bool = True,
+        trust: float = 1.0,
     ) -> str:
         """An upload was applied; returns its workunit."""
         self.version += 1
@@ -107,6 +115,7 @@ class World:
                 fraction=header.fraction,
                 host=host,
                 backend=header.backend,
+                trust=trust,
             ),
         )
         return header.workunit
@@ -314,6 +323,26 @@ def test_what_looks_strange_comes_before_all_others_the_newest_first(world: Worl
     assert drawn(world, uploads="", before=[*AGREED, *strange]) == world.trained.workunit(1)
 
 
+def test_what_looks_strange_comes_in_turn_with_others_spends_no_budget_and_speaks_for_nothing_else(
+    world: World, tmp_path: Path
+) -> None:
+    """A host may look strange as often as it likes, and agree: a variable that hardly moves is within rounding. Nothing
+    else was trained again then, and all that it had brought was believed.
+    """
+    world.journal.append(*AGREED)
+    update, header = world.honest(0, tmp_path)
+    usual = world.apply(*world.honest(2, tmp_path), "s")
+    other = world.apply(*world.honest(3, tmp_path), "new")
+    strange = world.apply(update, header, "s", trust=0.02)
+    world.evaluator.run_once()
+    assert list(world.verified()) == [*(event.workunit for event in AGREED), strange]
+    assert world.hosts["s"].vouched == 0
+    assert usual in [one.workunit for one in world.hosts["s"].on_its_word]
+    world.apply(*world.honest(4, tmp_path), "s", trust=0.02)
+    world.evaluator.run_once()
+    assert other in world.verified()
+
+
 def test_what_agrees_with_others_counts_less(world: World) -> None:
     agrees = {world.trained.workunit(number): 0.9 for number in range(4)}
     assert drawn(world, uploads="ffffs", cosines=agrees, before=AGREED) == world.trained.workunit(4)
@@ -461,3 +490,33 @@ def test_what_a_host_brings_meanwhile_ends_the_servers_own_attempt(world: World,
     world.journal.append(structs.replace(applied(failing, 1, 0, 10), host="honest"))
     world.settle()
     assert tried(world) == []
+
+
+@pytest.mark.parametrize("failures", [1_000, 12_345])
+def test_however_often_hosts_fail_the_servers_own_attempt_is_of_the_same_subtask(world: World, failures: int) -> None:
+    """A host may fail many times a second; attempts that ran into the next turn held a job up for good."""
+    attempt = 0
+    for _ in range(failures):
+        attempt = attempt_after(attempt)
+    workunit = world.trained.workunit(0, attempt=attempt)
+    world.journal.append(WorkunitCreated(workunit, 1, 0.5))
+    world.journal.append(*[UpdateRefused(f"{workunit}{number}", "unreadable", "", 1) for number in range(9)])
+    world.settle()
+    (event,) = tried(world)
+    own, failed = WorkunitName.parse(event.workunit), WorkunitName.parse(workunit)
+    assert (own.subtask, failed.subtask, failed.attempt_in_turn) == ("e0001_s000", "e0001_s000", failures)
+    assert own.is_own
+    assert not failed.is_own
+
+
+def test_while_an_update_of_the_servers_own_waits_hosts_that_fail_on_bring_no_second_one(
+    world: World, failing: str
+) -> None:
+    world.settle()
+    (event,) = tried(world)
+    world.journal.append(*[UpdateRefused(f"{failing}{number}", "unreadable", "", 1) for number in range(9)])
+    world.journal.append(WorkunitFailed(failing, "it gave up"))
+    world.settle()
+    created = [row.event.workunit for row in world.journal.read() if isinstance(row.event, WorkunitCreated)]
+    assert created[-1] == event.workunit
+    world.trained.run.folder.own_upload(event.workunit).unlink()

@@ -208,7 +208,6 @@ class UploadVerified(Event, frozen=True, tag="upload_verified"):
     keyed_by: ClassVar = "verified", "workunit"
     workunit: str
     host: str
-    """The host that brought it."""
     up_to: Int
     """The newest version when it was drawn: a good upload speaks for all that its host had brought by then."""
     apart: float
@@ -216,9 +215,10 @@ class UploadVerified(Event, frozen=True, tag="upload_verified"):
     agrees: bool
     """Whether two honest computers may differ so much."""
     train_s: float
-    """Seconds that the server trained."""
     is_comparable: bool = True
     """False: the model draws random numbers, and the client's backend draws others than the server's."""
+    was_strange: bool = False
+    """Whether it was trained again for how it looks: its host chose that, so it speaks for no other upload."""
 
 
 class VerificationEnded(Event, frozen=True, tag="verification_ended"):

@@ -185,9 +185,14 @@ class HostHistory:
         return record is not None and 2 * record.parts < record.applied
 
     def held_s(self, workunit: str, host: str, now_s: float) -> float | None:
-        """Return for how long a host has had a workunit, or None where the journal does not say."""
+        """Return for how long a host has had a workunit, or None for one that it got in an earlier session.
+
+        A host may be back before the journal says that it got the workunit: then it has had no time.
+        """
         sent_s = self._senders.get(workunit, {}).get(host)
-        return None if sent_s is None else now_s - sent_s
+        if sent_s is None:
+            return None if self._earlier.get(workunit) == host else 0.0
+        return now_s - sent_s
 
     @property
     def busy_part(self) -> float:
@@ -365,13 +370,15 @@ class HostHistory:
             return
         self.verified += 1
         self.verified_s += event.train_s
-        self.verified_drawn += not self.must_be_verified(event.host)
+        self.verified_drawn += not (event.was_strange or self.must_be_verified(event.host))
         if not event.agrees:
             self.disputed.setdefault(event.host, event.workunit)
             return
         self.closest = min(self.closest, event.apart)
         host.verified += 1
-        host.vouched = max(host.vouched, event.up_to)
         host.strikes = 0.0
+        if event.was_strange:
+            return
+        host.vouched = max(host.vouched, event.up_to)
         while host.on_its_word and host.on_its_word[0].version <= event.up_to:
             host.on_its_word.popleft()

@@ -5,6 +5,7 @@ to be claimed again. The store then knows that it has the subtask, whatever the 
 journal row is written from the store's record.
 """
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,8 @@ _DOUBTED = 0.02
 _HELD = 0.5
 """Part of a subtask's time for which a host must have had it. Less than all of it, as the grid tells some seconds late
 when it was sent; a host that lies about its time then has twice an equal part at most."""
+_TOLD_WITHIN_S = 60.0
+"""Time after an upload's coming in which the run says which host got its workunit: once in each of its steps."""
 _FOLDED_AT_ONCE = 8
 """Uploads folded between one read and one write of the shared weights."""
 
@@ -116,14 +119,22 @@ class Assimilator:
         outcomes = [*self._results.claim(), *self._own_uploads()]
         if outcomes:
             self._hosts.catch_up()
-        for lost in [outcome for outcome in outcomes if isinstance(outcome, GaveUp)]:
+        given_up = [outcome for outcome in outcomes if isinstance(outcome, GaveUp)]
+        for lost in given_up:
             cancelled, failed = WorkunitCancelled(lost.workunit), WorkunitFailed(lost.workunit, lost.reason)
             self._conclude(lost.workunit, cancelled if lost.cancelled else failed)
-        uploads = [outcome for outcome in outcomes if isinstance(outcome, Uploaded)]
+        uploads = [one for one in outcomes if isinstance(one, Uploaded) and not self._is_early(one)]
         for begin in range(0, len(uploads), _FOLDED_AT_ONCE):
             batch = uploads[begin : begin + _FOLDED_AT_ONCE]
             self._fold([waiting for upload in batch if (waiting := self._looked_at(upload)) is not None])
-        return len(outcomes)
+        return len(given_up) + len(uploads)
+
+    def _is_early(self, upload: Uploaded) -> bool:
+        """Return whether the journal has still to say whose a stranger's upload is: nobody's would be believed."""
+        came_s = upload.received_s
+        if came_s is None or self._hosts.knows_host(upload) or time.time() - came_s >= _TOLD_WITHIN_S:
+            return False
+        return self._journal.find(WorkunitCreated.key_of(upload.workunit)) is not None
 
     def _own_uploads(self) -> Iterable[Uploaded]:
         """Updates that the server trained itself. Two servers may take the same one: its subtask counts once."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from vcdl.errors.refusal import Refusal, Refused
-from vcdl.journal.hosts import NO_MEASURE, HostHistory
+from vcdl.journal.hosts import LEAST_WEIGHT, NO_MEASURE, HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import KeptState
 from vcdl.loop.grid import Uploaded
@@ -42,6 +42,10 @@ class HostTrust:
         """An upload with its host, where only the journal knows it."""
         return upload if upload.host else replace(upload, host=self.hosts.state.sender(upload.workunit))
 
+    def knows_host(self, upload: Uploaded) -> bool:
+        """Whether the host of an upload is known, or makes no difference."""
+        return not self.judges or bool(self.named(upload).host)
+
     def trust(self, host: str, *, is_part: bool = False, is_again: bool = False) -> float:
         """Return the weight of an upload, from 0 to 1; 0 of a host that is out, whose uploads are refused.
 
@@ -52,7 +56,9 @@ class HostTrust:
         if not self.judges:
             return 1.0
         hosts = self.hosts.state
-        weight = hosts.weight(host) * (hosts.busy_part if is_again else 1.0)
+        weight = hosts.weight(host)
+        if is_again and weight:
+            weight = max(LEAST_WEIGHT, weight * hosts.busy_part)
         return min(weight, NO_MEASURE) if is_part or is_again else weight
 
     def may_be_doubted(self, host: str, attempt: int) -> bool:

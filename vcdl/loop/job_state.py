@@ -33,7 +33,7 @@ from vcdl.journal.events import (
 from vcdl.journal.history import JobHistory
 from vcdl.loop.collapse import CollapseWatch
 from vcdl.loop.plan import Plan, is_validated
-from vcdl.wire.workunit import WorkunitName
+from vcdl.wire.workunit import WorkunitName, attempt_after
 
 
 @dataclass(frozen=True)
@@ -113,14 +113,14 @@ class Tries:
         if sum(map(counts, tries)) >= allowed or (again >= _AGAIN * allowed and are_all(tries)):
             self.exhausted = True
         else:
-            self.waiting[subtask] = name.attempt + 1
+            self.waiting[subtask] = attempt_after(name.attempt)
 
     def reopen(self, history: JobHistory) -> None:
         """Give every begun and unapplied subtask a fresh number of tries."""
         self.exhausted = False
         self.failed.clear()
         self.waiting = {
-            subtask: attempt + 1
+            subtask: attempt_after(attempt)
             for subtask, attempt in sorted(self.last.items())
             if subtask in self.again or not history.is_applied(*subtask)
         }
@@ -181,7 +181,7 @@ class JobState:
                     self.convicted[event.host] = (*self.convicted.get(event.host, ()), *event.versions)
                 for workunit in event.again:
                     self.tries.make_again(WorkunitName.parse(workunit))
-            case SubtaskTried() if event.error and not self._is_done(WorkunitName.parse(event.workunit)):
+            case SubtaskTried() if event.error and event.workunit in history.open:  # else nobody waits for it any more
                 self.tries.exhausted = True
             case VerificationEnded():
                 self.verified = event.version

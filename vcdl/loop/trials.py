@@ -76,8 +76,8 @@ class Trials:
         if not any(times >= allowed for times in self._failures.values()):
             return None
         for workunit, created in self._history.created.items():
-            if self._failures[_subtask(workunit)] >= allowed:
-                name = WorkunitName.parse(workunit)
+            name = WorkunitName.parse(workunit)  # one of its own may be here still, and waits to be folded in
+            if not name.is_own and self._failures[name.epoch, name.shard] >= allowed:
                 del self._failures[name.epoch, name.shard]
                 return structs.replace(created, workunit=str(replace(name, attempt=name.own_attempt)))
         return None

@@ -127,6 +127,8 @@ class Verification:
         """The best score so far, whether the last one is far below it, and how often that came about."""
         self._check: _Check | None = None
         self._trials = Trials(run, history, retraining)
+        self._was_strange = False
+        """Whether the last upload that was trained again looked strange."""
         self._has_tried = False
         """Whether a subtask was tried since an upload was drawn."""
         self._incomparable: dict[str, UploadVerified] = {}
@@ -158,6 +160,8 @@ class Verification:
                     self._waiting[event.workunit] = structs.replace(event, host=host)
                     if len(self._waiting) > _BACKLOG:
                         del self._waiting[next(iter(self._waiting))]
+            case UploadVerified(was_strange=True):
+                self._waiting.pop(event.workunit, None)
             case UploadVerified():
                 done = [one for one in self._waiting.values() if one.host == event.host and one.version <= event.up_to]
                 for one in done:
@@ -231,6 +235,7 @@ class Verification:
         return self._check is not None or self._trials.is_busy
 
     def _end(self, check: _Check) -> None:
+        self._was_strange = check.update.trust < LEAST_WEIGHT
         self._waiting.pop(check.update.workunit, None)
         self._retraining.clear()
         self._check = None
@@ -273,10 +278,16 @@ class Verification:
         """The next upload to draw: of the host that brought most on its word alone; what agrees with others counts
         less.
         """
+        waiting = [one for one in self._waiting.values() if one.host not in self._hosts.disputed]
+        strange = [one for one in waiting if one.trust < LEAST_WEIGHT]
+        usual = self._next_usual([one for one in waiting if one.trust >= LEAST_WEIGHT])
+        # In turn: a host that looks strange, and within rounding, would keep the lies of others from being found.
+        is_turn = usual is None or not self._was_strange
+        return strange[-1] if strange and is_turn else usual
+
+    def _next_usual(self, waiting: list[UpdateApplied]) -> UpdateApplied | None:
+        """The next one of those that look like others."""
         hosts = self._hosts
-        waiting = [one for one in self._waiting.values() if one.host not in hosts.disputed]
-        if strange := [one for one in waiting if one.trust < LEAST_WEIGHT]:
-            return strange[-1]
         urgent = [one for one in waiting if hosts.must_be_verified(one.host)]
         if urgent and math.isinf(hosts.closest):
             # Nobody is convicted before one agrees; the first uploads may all be lies, and agree with each other.
@@ -332,7 +343,8 @@ class Verification:
             scatter = disagreement(scattered, ours, base, self._up).most
         agrees = apart.most <= max(TOLERANCE, _SCATTER * scatter)
         most = apart.most if apart.most < _FARTHEST else _FARTHEST
-        return UploadVerified(update.workunit, update.host, check.up_to, most, agrees, check.train_s)
+        of = update.workunit, update.host, check.up_to
+        return UploadVerified(*of, most, agrees, check.train_s, was_strange=update.trust < LEAST_WEIGHT)
 
     def _trained(self, slot: str, check: _Check, what: Staged) -> Path | None:
         begun_s = time.monotonic()

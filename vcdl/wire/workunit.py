@@ -29,8 +29,10 @@ _DEEPEST = 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TURN = 10_000
 """More attempts than a subtask ever has; those of the next turn are numbered from here."""
-_OWN = 9_000
-"""Attempts of a turn from here on are the server's own."""
+_OWN = 1_000_000_000
+"""Added to the number of an attempt of the server's own, so that no number of failures of hosts leads to one."""
+_MORE = 10 * _OWN
+"""Added for each ten thousand attempts within a turn, as hosts may fail many times a second."""
 NAME_FORM = r"([a-z0-9][a-z0-9_-]*)_e([0-9]{4,18})_s([0-9]{3,18})_a([0-9]{1,18})_v([0-9]{6,18})"
 """The form of a workunit's name, in which no name leads out of a folder."""
 _NAME = re.compile(NAME_FORM)
@@ -264,6 +266,11 @@ def subtask_name(epoch: int, shard: int, turn: int = 0) -> str:
     return f"e{epoch:04d}_s{shard:03d}" + (f"_t{turn}" if turn else "")
 
 
+def attempt_after(attempt: int) -> int:
+    """Return the number of the attempt after this one, in the same turn."""
+    return attempt + 1 if (attempt + 1) % _TURN else attempt + 1 - _TURN + _MORE
+
+
 @dataclass(frozen=True)
 class WorkunitName:
     """The parts of a workunit's name."""
@@ -272,7 +279,7 @@ class WorkunitName:
     epoch: int
     shard: int
     attempt: int
-    """The number of the attempt, from 0; each turn begins with the next ten thousand."""
+    """The number of the attempt, from 0; each turn begins with the next ten thousand, and more lie far above them."""
     base_version: int
 
     def __str__(self) -> str:
@@ -286,17 +293,17 @@ class WorkunitName:
     @property
     def turn(self) -> int:
         """The number of times that an update of the shard in this epoch was taken back before."""
-        return self.attempt // _TURN
+        return self.attempt % _OWN // _TURN
 
     @property
     def attempt_in_turn(self) -> int:
         """The attempt at this subtask, from 0."""
-        return self.attempt % _TURN
+        return self.attempt % _TURN + self.attempt // _MORE * _TURN
 
     @property
     def is_own(self) -> bool:
         """Whether the server trains it itself, and no host ever gets it (vcdl.loop.trials)."""
-        return self.attempt_in_turn >= _OWN
+        return self.attempt % _MORE >= _OWN
 
     @property
     def own_attempt(self) -> int:
