@@ -92,7 +92,7 @@ class Hostile(Section):
     tasks: _Count = 1
     """Tasks that it has at a time, each for a little more than half of `target_s`, where it is `hurried`."""
     honest_every: _Count | None = None
-    """Of so many of its subtasks one is honest; None: none."""
+    """The number of its subtasks of which one is honest; None: none is."""
 
     def attacks(self, name: WorkunitName, done: float) -> bool:
         """Whether it attacks a workunit when this part of the job's subtasks is done."""
