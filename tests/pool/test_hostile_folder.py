@@ -13,7 +13,7 @@ import pytest
 from tests.pool.light_pilots import SIZE, TIMEOUT_S, Pool
 from tests.served_run import ServedRun
 from vcdl.errors import GridUnavailable
-from vcdl.journal.events import WorkunitFailed
+from vcdl.journal.events import WorkunitFailed, WorkunitSent
 from vcdl.pool.desks import Assignment, Driver, Message, PoolFolder
 from vcdl.pool.pilot import Pilot
 
@@ -112,6 +112,19 @@ def test_messages_that_are_no_files_hold_nobody_up(pool: Pool, folder: PoolFolde
     folder.rung()
     folder.ring(Message("b", 1))
     assert [message.pilot for message in folder.rung()] == ["b"]
+
+
+@pytest.mark.parametrize("bytes_down", [2**63, 2**62, 10**30])
+def test_a_pilots_numbers_cannot_make_the_journal_unreadable(pool: Pool, folder: PoolFolder, bytes_down: int) -> None:
+    """One message was enough: the run could not be taken up again. Nor could its state be kept, with a larger sum."""
+    folder.desk("liar").make()
+    for beat in range(5):
+        workunit = folder.desk("liar").tasks()[0] if beat > 1 else ""
+        folder.ring(Message("liar", beat, workunit, bytes_down=bytes_down if workunit else 0))
+        pool.clock.now_s += 1
+        pool.loop.step()
+    pool.loop.generator.keep_state(at_once=True)
+    assert not [row for row in pool.loop.journal.read() if isinstance(row.event, WorkunitSent)]
 
 
 # -- what the run's own user must not do for a pilot

@@ -100,8 +100,10 @@ class Message(msgspec.Struct, frozen=True):
     fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     is_fetching: bool = False
     """Whether it still fetches that task's files."""
-    bytes_down: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Bytes that it copied for that task."""
+    bytes_down: Annotated[int, msgspec.Meta(ge=0, le=8 * _MOST_FILE_BYTES)] = 0
+    """Bytes that it copied for that task. A journal with a number beyond 64 bits could not be read again, and the sum
+    of all is to be kept as well.
+    """
     is_leaving: bool = False
 
 
