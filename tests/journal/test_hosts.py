@@ -189,17 +189,23 @@ def test_a_host_is_convicted_once_the_server_has_agreed_with_another(fleet: Flee
     assert fleet.history.is_out("liar"), "for good"
 
 
-def test_of_a_host_whose_uploads_cannot_be_compared_none_counts_while_most_can_be(fleet: Fleet) -> None:
+def test_of_a_host_whose_uploads_cannot_be_compared_none_counts_once_two_others_are_proven(fleet: Fleet) -> None:
     """Liars that named another backend were never found in a model with dropout, and counted in full."""
-    fleet.work(3, "liar")
-    incomparable = UploadVerified(w(1, 0), "liar", 1, 0.0, agrees=True, train_s=0.0, is_comparable=False)
-    fleet.follow(incomparable)
-    assert not fleet.history.has_room("liar")
-    assert not fleet.history.must_be_verified("liar")
+    liars = [f"liar{number}" for number in range(20)]
+    fleet.work(1, *liars)
+    for liar in liars:
+        fleet.follow(UploadVerified(w(1, 0), liar, 1, 0.0, agrees=True, train_s=0.0, is_comparable=False))
     assert fleet.history.verified == 0
-    for host in HONEST[:4]:
-        fleet.follow(structs.replace(incomparable, host=host))
-    assert fleet.history.has_room("liar"), "the server is the odd one"
+    assert not any(map(fleet.history.must_be_verified, liars))
+    fleet.verify("h0")
+    assert all(map(fleet.history.has_room, liars)), "h0 may be the only one like the server"
+    fleet.verify("h1")
+    assert not any(map(fleet.history.has_room, liars)), "however many names there are"
+    taken_back = fleet.history.to_convict
+    assert {event.host for event in taken_back} == {*liars}
+    assert not any(event.for_good for event in taken_back)
+    fleet.follow(*taken_back)
+    assert fleet.history.to_convict == []
 
 
 def test_a_host_may_bring_a_part_for_each_whole_subtask(fleet: Fleet) -> None:

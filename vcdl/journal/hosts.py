@@ -44,6 +44,11 @@ times as fast as others had one of ninety refused in every third job; a liar's a
 """
 _FIRST_UPLOADS, _FASTER = 3, 1.5
 """Uploads that a host may bring before one was trained again; later so many times an equal part of all."""
+_NOT_YET = 1.25
+"""Hosts with work, in those that have brought some, that count at most: names that only hold work would leave nobody
+an equal part."""
+_ENOUGH_PROVEN = 2
+"""Proven hosts from which on others must be comparable as well: one may be the only one of its kind."""
 _LATELY = 100
 """The last uploads; a host has its share of them, and their hosts are those at work."""
 _SHARE = 0.2
@@ -173,7 +178,10 @@ class HostHistory:
             return True
         if not record.is_known:
             return len(self._of(host)) < max(_FIRST_UPLOADS, _NEWCOMERS * len(self._lately))
-        return record.applied < max(_BEFORE_A_CHECK, 1 + _FASTER * self.updates / len(self._there | {host}))
+        there = self._there | {host}
+        bring = sum(self.hosts[one].applied > 0 for one in there)
+        hosts = min(len(there), max(1.0, _NOT_YET * bring))
+        return record.applied < max(_BEFORE_A_CHECK, 1 + _FASTER * self.updates / hosts)
 
     def may_bring_part(self, host: str) -> bool:
         """Return whether a part of a subtask counts for this host: no more often than a whole one.
@@ -239,10 +247,19 @@ class HostHistory:
 
     @property
     def to_convict(self) -> list[HostConvicted]:
-        """The hosts that lied. Nobody is convicted before the server agreed with a host: it may itself be wrong."""
-        if not any(record.verified for record in self.hosts.values()):
+        """The hosts that lied, and those that may have: nobody can compare what they brought, and it is taken back.
+
+        Nobody is convicted before the server agreed with a host: it may itself be wrong.
+        """
+        if not self._proven:
             return []
-        return [self._conviction(self.hosts[host], workunit) for host, workunit in self.disputed.items()]
+        found = [self._conviction(self.hosts[host], workunit) for host, workunit in self.disputed.items()]
+        odd = [one for one in self.hosts.values() if one.on_its_word and self._may_be_anything(one.name)]
+        return found + [self._conviction(one, one.on_its_word[-1].workunit) for one in odd]
+
+    @property
+    def _proven(self) -> int:
+        return sum(record.verified > 0 for record in self.hosts.values())
 
     def _conviction(self, host: HostRecord, workunit: str) -> HostConvicted:
         versions = tuple(one.version for one in host.on_its_word if one.weight >= _TAKEN_BACK)
@@ -338,12 +355,13 @@ class HostHistory:
             self._quarantine(host)
 
     def _may_be_anything(self, host: str) -> bool:
-        """Return whether nobody can compare what a host brings, while most hosts' uploads can be compared.
+        """Return whether nobody can compare what a host brings, while others' uploads were compared and found good.
 
-        Where most cannot, the server's backend is the odd one, and a job that believed nobody would stand still.
+        Those who cannot be compared do not vote: names are free, and three hosts with three names each outnumbered
+        seven honest ones, for 70 points of accuracy. Where all hosts have another backend than the server, nobody is
+        proven, and all count.
         """
-        there = self._there
-        return self.is_incomparable(host) and 2 * sum(map(self.is_incomparable, there)) <= len(there)
+        return self.is_incomparable(host) and self._proven >= _ENOUGH_PROVEN
 
     def _strike(self, host: HostRecord, strikes: float) -> None:
         host.strikes += strikes
