@@ -45,8 +45,7 @@ times as fast as others had one of ninety refused in every third job; a liar's a
 _FIRST_UPLOADS, _FASTER = 3, 1.5
 """Uploads that a host may bring before one was trained again; later so many times an equal part of all."""
 _NOT_YET = 1.25
-"""Hosts with work, in those that have brought some, that count at most: names that only hold work would leave nobody
-an equal part."""
+"""Hosts with work that count, in those that have brought some: names that only hold work would leave nobody a part."""
 _ENOUGH_PROVEN = 2
 """Proven hosts from which on others must be comparable as well: one may be the only one of its kind."""
 _LATELY = 100
@@ -168,9 +167,7 @@ class HostHistory:
         return min(1.0 if is_measure else NO_MEASURE, max(LEAST_WEIGHT, share * _LATELY - on_its_word))
 
     def has_room(self, host: str) -> bool:
-        """Return whether a host may bring an upload now: no more than its part until the server has trained one again,
-        and none where that is not possible.
-        """
+        """Return whether a host may bring an upload now: only its part until one is proven, none if that cannot be."""
         if self._may_be_anything(host):
             return False
         record = self.hosts.get(host)
@@ -259,7 +256,7 @@ class HostHistory:
 
     @property
     def _proven(self) -> int:
-        return sum(record.verified > 0 for record in self.hosts.values())
+        return sum(map(self.is_proven, self.hosts))
 
     def _conviction(self, host: HostRecord, workunit: str) -> HostConvicted:
         versions = tuple(one.version for one in host.on_its_word if one.weight >= _TAKEN_BACK)
