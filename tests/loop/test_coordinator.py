@@ -391,6 +391,15 @@ def test_the_servers_own_failure_at_an_attempt_that_a_rollback_ended_ends_no_job
     assert Create(1, 0, 1, None) in actions(plan, attempts, 1)
 
 
+def test_a_job_that_the_server_alone_trains_ends() -> None:
+    """All hosts fail at all of it: a broken app version would hide behind a slow job."""
+    plan = replace(ROLLING, shards=9, is_for_strangers=True, verifies=True)
+    own: list[Event] = [applied(version, 1, version, 1_000_000_000) for version in range(1, plan.tries + 1)]
+    assert actions(plan, own) == [Stop(StopReason.SUBTASK_FAILED)]
+    by_a_host: list[Event] = [*own[:-1], applied(plan.tries, 1, 8), structs.replace(own[-1], version=plan.tries + 1)]
+    assert not any(isinstance(action, Stop) for action in actions(plan, by_a_host))
+
+
 def test_an_attempt_of_the_servers_own_takes_no_number_from_those_of_hosts() -> None:
     events = [created(1, 0), failed(1, 0), created(1, 0, 1), created(1, 0, OWN + 1)]
     assert actions(ROLLING, [*events, failed(1, 0, 1)], 2) == [Create(1, 0, 2, None)]

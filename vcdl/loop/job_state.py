@@ -65,6 +65,8 @@ class Tries:
     """Subtask → its failed tries: those of each host, or of each workunit where hosts are not told apart."""
     again: dict[tuple[int, int], int] = field(default_factory=dict)
     """Subtask that was applied and is made again, as its update was a lie or a part → the turn."""
+    own_in_a_row: int = 0
+    """Updates that the server trained itself since a host brought one."""
     exhausted: bool = False
     """Whether a subtask was tried in vain as often as allowed."""
 
@@ -117,7 +119,7 @@ class Tries:
 
     def reopen(self, history: JobHistory) -> None:
         """Give every begun and unapplied subtask a fresh number of tries."""
-        self.exhausted = False
+        self.exhausted, self.own_in_a_row = False, 0
         self.failed.clear()
         self.waiting = {
             subtask: attempt_after(attempt)
@@ -225,6 +227,9 @@ class JobState:
         self.tries.applied(name)
         if event.is_part:
             self.tries.make_again(name)
+        self.tries.own_in_a_row = self.tries.own_in_a_row + 1 if name.is_own else 0
+        if self.tries.own_in_a_row >= self.plan.tries:  # no host brings anything: the operator should know
+            self.tries.exhausted = True
         if self.plan.is_for_strangers:
             self.known.add(self._who(event.workunit, event.host))
         if event.version >= self.rewritten and is_validated(self.plan.validate_every, event.version):
