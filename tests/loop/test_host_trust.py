@@ -205,6 +205,17 @@ def test_where_subtasks_end_by_time_a_part_counts_once_its_host_has_had_that_tim
     assert event.is_part is is_part
 
 
+def test_on_own_machines_a_subtask_that_ends_by_time_is_whole(tmp_path: Path) -> None:
+    """No journal is followed for them: each subtask was made again without end."""
+    world = World(tmp_path, "own")
+    by_time = world.run.job.training.model_copy(update={"target_s": 10.0})
+    run = Run(world.run.folder, world.run.job.model_copy(update={"training": by_time}), world.run.prepared)
+    world.server = ParameterServer.of(run, world.journal, UploadFolder(run.folder))
+    event = world.bring("h0", part=0.2)
+    assert isinstance(event, UpdateApplied)
+    assert not event.is_part
+
+
 def test_what_the_server_trained_itself_counts_fully_beside_a_hosts_attempt_and_once(world: World) -> None:
     world.make_known(rounds=1)
     workunit = world.run.bring(49, noise(49, WEIGHTS), attempt=OWN + 3)

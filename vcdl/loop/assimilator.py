@@ -175,8 +175,7 @@ class Assimilator:
         if self._settings.counted(header.fraction) >= 1.0:
             return False
         target_s = self._run.job.training.target_s
-        held_s = self._hosts.hosts.state.held_s(upload.workunit, upload.host, self._journal.now_s())
-        return target_s is None or (held_s is not None and held_s < _HELD * target_s)
+        return target_s is None or self._hosts.held_s(upload, self._journal.now_s()) < _HELD * target_s
 
     def _rate(self, created: Recorded | None) -> float:
         """The factor of the peak learning rate that a workunit was made with."""

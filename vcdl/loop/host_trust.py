@@ -1,5 +1,6 @@
 """The trust in an upload, by its host's history (vcdl.journal.hosts): how far it counts."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -41,6 +42,13 @@ class HostTrust:
     def named(self, upload: Uploaded) -> Uploaded:
         """An upload with its host, where only the journal knows it."""
         return upload if upload.host else replace(upload, host=self.hosts.state.sender(upload.workunit))
+
+    def held_s(self, upload: Uploaded, now_s: float) -> float:
+        """Return for how long the host of an upload has had its workunit; infinite where all are believed, or where it
+        got the workunit in an earlier session.
+        """
+        held_s = self.hosts.state.held_s(upload.workunit, upload.host, now_s) if self.judges else None
+        return math.inf if held_s is None else held_s
 
     def knows_host(self, upload: Uploaded) -> bool:
         """Whether the host of an upload is known, or makes no difference."""
