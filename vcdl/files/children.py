@@ -1,4 +1,4 @@
-"""Start Python processes of ours: the only module that builds such a command (`tests/test_children.py` walks the code).
+"""Start Python processes of ours: the only module that builds such a command (tests/files/test_children.py holds it).
 
 `python -m` puts the current folder first on the import path, so that a `numpy.py` in it runs as code. The folder may
 hold what a submitter or a volunteer sent. Every child is therefore started with `-P`, which leaves that folder out.
