@@ -42,7 +42,8 @@ _DOUBTED = 0.02
 """The factor on what a doubted upload counts; so it counts less than any other."""
 _HELD = 0.5
 """Part of a subtask's time for which a host must have had it. Less than all of it, as the grid tells some seconds late
-when it was sent; a host that lies about its time then has twice an equal part at most."""
+when it was sent. A host that lies about its time has twice an equal part with one task at a time; with several it has
+more, which is not found (SECURITY.md)."""
 _TOLD_WITHIN_S = 60.0
 """Time after an upload's coming in which the run says which host got its workunit: once in each of its steps."""
 _FOLDED_AT_ONCE = 8

@@ -9,8 +9,8 @@ that it cannot foretell, and in turn with it the one whose step went least along
 speaks for all that its host had brought when it was drawn.
 
 The evaluator's process does it while nothing waits to be evaluated. An upload, or weights that it started from, that
-are gone are not trained again. Neither is one of another backend, where the model draws random numbers: its host counts
-little from then on.
+are gone are not trained again. Neither is one of another backend, where the model draws random numbers: its host is
+refused, and what it brought taken back, once two others are proven.
 
 Before a job ends, its last uploads are drawn from as well, within a bound: a liar may have waited for them. Subtasks at
 which hosts keep failing are trained here in turn with drawn uploads (vcdl.loop.trials).
