@@ -24,8 +24,6 @@ from vcdl.pool.desks import PoolFolder
 from vcdl.pool.grid import LEASE_S
 
 EPOCHS, KILLS = 1, 40
-_ACTS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.listdir", "os.rmdir", "os.link", "os.utime"})
-
 _HELD = re.compile(r"^/proc/self/fd/\d+")
 
 
@@ -36,6 +34,8 @@ class Killed(BaseException):
 class Fate:
     """What happens at one of the next acts in the shared folder; one hook of Python's, as none can be removed."""
 
+    ACTS = frozenset({"open", "os.rename", "os.remove", "os.mkdir", "os.listdir", "os.rmdir", "os.link", "os.utime"})
+    """In the class, since the module's names are gone when an interpreter that ends still calls its hooks."""
     acts_left = -1
     folder = ""
     error: BaseException | None = None
@@ -43,7 +43,7 @@ class Fate:
     """The acts so far, where they are counted."""
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event not in _ACTS or (self.seen is None and self.acts_left < 0):
+        if event not in self.ACTS or (self.seen is None and self.acts_left < 0):
             return
         place = _HELD.sub(lambda found: os.readlink(found[0]), str(arguments[0]))
         if not place.startswith(self.folder):

@@ -103,13 +103,16 @@ def test_the_list_takes_up_a_new_job_and_fits_a_narrow_screen(
 
 
 def test_a_page_is_whole_without_any_script(run: RunFolder, service: Served, browser: "Browser") -> None:
+    from playwright.sync_api import expect
+
     go_on(run, WHOLE[12:], finished=True)
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(service.login)
     page.get_by_role("link", name="demo").click()
     for heading in ("Course", "Subtasks by host", "Figures", "What happened"):
-        assert page.get_by_role("heading", name=heading).is_visible()
+        expect(page.get_by_role("heading", name=heading)).to_be_visible()  # a click waits for no whole page
+    page.wait_for_load_state()
     assert page.get_by_role("img").count() >= 4
     assert all(page.get_by_role("img").nth(place).get_attribute("aria-label") for place in range(4))
     context.close()
@@ -137,12 +140,14 @@ def test_the_course_can_be_zoomed_under_the_policy_of_its_page(
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         page.mouse.wheel(0, -500)
         assert wait_until(lambda: page.evaluate(f"(([start, end]) => end - start)({shown})") < last - first - 0.05, 60)
-        assert page.get_by_role("group", name="the course of demo").is_visible()
+        expect(page.get_by_role("group", name="the course of demo")).to_be_visible()
 
 
 def test_a_run_with_web_opens_its_page_and_ends_its_service(
     tmp_path: Path, browser: "Browser", monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from playwright.sync_api import expect
+
     run, opened = make_run(tmp_path / "runs" / "demo"), tmp_path / "opened"
     starter = tmp_path / "browser"
     starter.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
@@ -153,7 +158,7 @@ def test_a_run_with_web_opens_its_page_and_ends_its_service(
         page = browser.new_page()
         page.goto(opened.read_text().strip())
         page.wait_for_url("**/jobs/demo")
-        assert page.locator("h1").inner_text() == "demo"
+        expect(page.locator("h1")).to_have_text("demo")
         address = page.url
     with pytest.raises(Exception, match="ERR_CONNECTION_REFUSED"):
         page.goto(address)
