@@ -46,6 +46,7 @@ ATTACKS = {
     "many_named_labels": ("label_flip, names: 10",),
     "hurried": ("hurried, tasks: 8",),
     "hurried_1": ("hurried",),
+    "named_hurried": ("hurried, tasks: 8, names: 3",),
     "tolerated": ("tolerated",),
     "mixed_labels": ("label_flip, honest_every: 3",),
     "mixed_flip": ("sign_flip, scale: 3, honest_every: 3",),

@@ -55,6 +55,11 @@ class World:
         self.server.run_once()
         return self.journal.read()[-1].event
 
+    def by_time(self) -> Run:
+        """The run with subtasks that end after ten seconds."""
+        training = self.run.job.training.model_copy(update={"target_s": 10.0})
+        return Run(self.run.folder, self.run.job.model_copy(update={"training": training}), self.run.prepared)
+
     def make_known(self, rounds: int = 5) -> None:
         """Five honest hosts bring uploads."""
         for _ in range(rounds):
@@ -193,9 +198,8 @@ def test_where_subtasks_end_by_time_a_part_counts_once_its_host_has_had_that_tim
 ) -> None:
     """A host that is back before the journal says that it was sent anything has had no time at all."""
     world.make_known(rounds=1)
-    by_time = world.run.job.training.model_copy(update={"target_s": 10.0})
-    run = Run(world.run.folder, world.run.job.model_copy(update={"training": by_time}), world.run.prepared)
-    workunit = world.run.bring(40, noise(40, WEIGHTS), part=0.2)
+    workunit = world.run.bring(40, noise(40, WEIGHTS), part=0.3)
+    run = world.by_time()
     server = ParameterServer.of(run, world.journal, Told(run.folder, "h0"))
     if held_s is not None:
         world.journal.append_at([(time.time() - held_s, WorkunitSent(workunit, "h0", 10))])
@@ -205,12 +209,28 @@ def test_where_subtasks_end_by_time_a_part_counts_once_its_host_has_had_that_tim
     assert event.is_part is is_part
 
 
+def test_where_subtasks_end_by_time_next_to_nothing_completes_none_and_counts_once_in_that_time(world: World) -> None:
+    """Three hosts of ten that had eight tasks at a time, and trained a batch of each, cost 14 points of 100."""
+    world.make_known(rounds=1)
+    workunits = [world.run.bring(number, noise(number, WEIGHTS), part=0.02) for number in range(40, 43)]
+    workunits += [world.run.bring(number, noise(number, WEIGHTS), part=0.3) for number in range(43, 46)]
+    world.journal.append_at([(time.time() - 6.0, WorkunitSent(workunit, "thief", 10)) for workunit in workunits])
+    world.server = ParameterServer.of(world.by_time(), world.journal, UploadFolder(world.run.folder))
+    world.server.run_once()
+    events = [row.event for row in world.journal.read()]
+    applied = {event.workunit: event.is_part for event in events if isinstance(event, UpdateApplied)}
+    refused = {event.workunit: event.refusal for event in events if isinstance(event, UpdateRefused)}
+    assert [applied.get(workunit, refused.get(workunit)) for workunit in workunits] == [
+        True,
+        *("unfinished", "unfinished"),
+        *(False, False, False),
+    ]
+
+
 def test_on_own_machines_a_subtask_that_ends_by_time_is_whole(tmp_path: Path) -> None:
     """No journal is followed for them: each subtask was made again without end."""
     world = World(tmp_path, "own")
-    by_time = world.run.job.training.model_copy(update={"target_s": 10.0})
-    run = Run(world.run.folder, world.run.job.model_copy(update={"training": by_time}), world.run.prepared)
-    world.server = ParameterServer.of(run, world.journal, UploadFolder(run.folder))
+    world.server = ParameterServer.of(world.by_time(), world.journal, UploadFolder(world.run.folder))
     event = world.bring("h0", part=0.2)
     assert isinstance(event, UpdateApplied)
     assert not event.is_part

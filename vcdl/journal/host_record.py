@@ -1,10 +1,16 @@
 """The record of one host of a job; vcdl.journal.hosts follows the journal and fills it in."""
 
+import math
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import accumulate
+from typing import Self
 
 import msgspec
+
+from vcdl.journal.events import UpdateApplied
 
 KNOWN_AFTER = 5
 """Applied uploads after which a host is no longer new, also where none of them was trained again."""
@@ -32,6 +38,25 @@ class Brought(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The trust in its host; only one that counted fully was a measure for others."""
     is_part: bool = False
     """Whether its subtask is made again for the rest."""
+    samples: int = 0
+    fraction: float = 1.0
+    """The part of its subtask that was trained."""
+
+    @classmethod
+    def of(cls, event: UpdateApplied, host: str) -> Self:
+        """The upload of a row, by the host that brought it."""
+        return cls(host, event.workunit, event.version, event.trust, event.is_part, event.samples, event.fraction)
+
+
+def usual_fraction(uploads: Iterable[Brought]) -> float:
+    """The median fraction of uploads, each with the weight of its samples; 0: there is none.
+
+    By samples and not by uploads or hosts: whoever trains next to nothing has no say, under however many names.
+    """
+    lately = sorted((one.fraction, one.samples) for one in uploads)
+    half = sum(samples for _, samples in lately) / 2
+    so_far = accumulate(samples for _, samples in lately)
+    return next((fraction for (fraction, _), samples in zip(lately, so_far, strict=True) if samples > half), 0.0)
 
 
 @dataclass
@@ -52,6 +77,8 @@ class HostRecord:
     """Seconds from sent to applied, a moving average."""
     parts: int = 0
     """Applied uploads that were a part of their subtask."""
+    part_at_s: float = -math.inf
+    """Unix time of the last one."""
     samples: int = 0
     """Samples that it trained for applied uploads."""
     staleness: int = 0
@@ -81,3 +108,17 @@ class HostRecord:
     def is_known(self) -> bool:
         """Whether it counts by itself, and not among the newcomers."""
         return not self.joined_late or self.verified > 0 or self.applied >= KNOWN_AFTER
+
+    def is_out(self, updates: int) -> bool:
+        """Whether its uploads are refused after so many updates of the job."""
+        return bool(self.convicted) or updates < self.quarantined_until
+
+    def state(self, updates: int) -> HostState:
+        """The trust in it after so many updates of the job, in a word."""
+        if self.convicted:
+            return HostState.CONVICTED
+        if self.is_out(updates):
+            return HostState.QUARANTINED
+        if self.strikes >= 1:
+            return HostState.DOUBTFUL
+        return HostState.TRUSTED if self.verified or self.applied >= KNOWN_AFTER else HostState.NEW

@@ -30,7 +30,7 @@ from vcdl.journal.events import (
     WorkunitFailed,
     WorkunitSent,
 )
-from vcdl.journal.host_record import KEPT_OF_ONE, KNOWN_AFTER, Brought, HostRecord, HostState
+from vcdl.journal.host_record import KEPT_OF_ONE, KNOWN_AFTER, Brought, HostRecord, HostState, usual_fraction
 
 _SMOOTHING = 0.2
 """Share of the newest upload in a moving average: an average over some ten."""
@@ -154,7 +154,7 @@ class HostHistory:
     def is_out(self, host: str) -> bool:
         """Whether uploads of a host are refused now."""
         record = self.hosts.get(host)
-        return record is not None and (bool(record.convicted) or self.updates < record.quarantined_until)
+        return record is not None and record.is_out(self.updates)
 
     def weight(self, host: str) -> float:
         """The weight of an upload of this host, from 0 to 1. One that counts fully is also a measure for others."""
@@ -200,15 +200,23 @@ class HostHistory:
         return now_s - sent_s
 
     @property
+    def usual_fraction(self) -> float:
+        """The part of a subtask that an upload had lately."""
+        return usual_fraction(self._lately)
+
+    @property
     def busy_part(self) -> float:
         """Return how many workunits are out, as a part of the hosts that were at work lately; 1 at most."""
-        at_work = len({one.host for one in self._lately})
-        return min(1.0, len(self._senders) / at_work) if at_work else 1.0
+        return min(1.0, len(self._senders) / len(self._at_work)) if self._lately else 1.0
+
+    @property
+    def _at_work(self) -> set[str]:
+        return {one.host for one in self._lately}
 
     @property
     def _there(self) -> set[str]:
         """The hosts that bring uploads, or have work."""
-        return {one.host for one in self._lately}.union(*self._senders.values())
+        return self._at_work.union(*self._senders.values())
 
     def is_proven(self, host: str) -> bool:
         """Whether the server has trained an upload of a host again and found it good."""
@@ -266,8 +274,7 @@ class HostHistory:
     @property
     def _share(self) -> float:
         """One host's share of the last uploads."""
-        at_work = len({one.host for one in self._lately})
-        return min(1.0, max(_SHARE, _OF_FEW / max(1, at_work)))
+        return min(1.0, max(_SHARE, _OF_FEW / max(1, len(self._at_work))))
 
     def _of(self, host: str) -> list[Brought]:
         """The last uploads of a host; of a newcomer, those of all newcomers."""
@@ -289,14 +296,7 @@ class HostHistory:
 
     def state(self, host: str) -> HostState:
         """The trust in a host, in a word."""
-        record = self.hosts[host]
-        if record.convicted:
-            return HostState.CONVICTED
-        if self.is_out(host):
-            return HostState.QUARANTINED
-        if record.strikes >= 1:
-            return HostState.DOUBTFUL
-        return HostState.TRUSTED if record.verified or record.applied >= KNOWN_AFTER else HostState.NEW
+        return self.hosts[host].state(self.updates)
 
     # -- following
 
@@ -313,12 +313,13 @@ class HostHistory:
             return
         host = self._host(name)
         host.applied += 1
-        host.parts += event.is_part
+        if event.is_part:
+            host.parts, host.part_at_s = host.parts + 1, time_s
         host.samples += event.samples
         host.staleness += event.staleness
         host.heard_of_s = time_s
         host.strikes *= _FORGIVEN
-        brought = Brought(name, event.workunit, event.version, event.trust, event.is_part)
+        brought = Brought.of(event, name)
         host.on_its_word.append(brought)
         self._lately.append(brought)
         sample_s = event.train_s / event.samples if event.train_s is not None and event.samples > 0 else 0.0

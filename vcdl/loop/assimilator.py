@@ -6,7 +6,7 @@ journal row is written from the store's record.
 """
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,8 +42,11 @@ _DOUBTED = 0.02
 """The factor on what a doubted upload counts; so it counts less than any other."""
 _HELD = 0.5
 """Part of a subtask's time for which a host must have had it. Less than all of it, as the grid tells some seconds late
-when it was sent. A host that lies about its time has twice an equal part with one task at a time; with several it has
-more, which is not found (SECURITY.md)."""
+when it was sent."""
+_NEXT_TO_NOTHING = 0.25
+"""Part of the usual fraction from which on an upload that ends by time completes its subtask. Otherwise a host that has
+eight tasks at a time and trains one batch of each completes most subtasks of a job (10 points of 100). A half would
+have every second subtask of hosts whose speeds differ by 16 made again."""
 _TOLD_WITHIN_S = 60.0
 """Time after an upload's coming in which the run says which host got its workunit: once in each of its steps."""
 _FOLDED_AT_ONCE = 8
@@ -80,7 +83,7 @@ class _Waiting:
     ended_s: float = 0.0
     """The time at which that ended."""
     is_part: bool = False
-    """Whether its client trained a part of the subtask, and had time for the rest."""
+    """Whether its client trained a part of the subtask, and the rest is made again."""
     is_doubted: bool = False
     """Whether it was found strange, and counts for little instead of being refused again."""
     streamed: StreamedUpload | None = field(default=None, repr=False)
@@ -125,10 +128,24 @@ class Assimilator:
             cancelled, failed = WorkunitCancelled(lost.workunit), WorkunitFailed(lost.workunit, lost.reason)
             self._conclude(lost.workunit, cancelled if lost.cancelled else failed)
         uploads = [one for one in outcomes if isinstance(one, Uploaded) and not self._is_early(one)]
-        for begin in range(0, len(uploads), _FOLDED_AT_ONCE):
-            batch = uploads[begin : begin + _FOLDED_AT_ONCE]
+        for batch in self._batches(uploads):
             self._fold([waiting for upload in batch if (waiting := self._looked_at(upload)) is not None])
         return len(given_up) + len(uploads)
+
+    def _batches(self, uploads: Sequence[Uploaded]) -> Iterator[Sequence[Uploaded]]:
+        """Uploads that are looked at and folded in at once; of strangers one of each host, as what one may bring
+        depends on what it has brought.
+        """
+        while uploads:
+            batch: dict[str, Uploaded] = {}
+            later = []
+            for upload in uploads:
+                key = self._hosts.named(upload).host if self._hosts.judges else upload.workunit
+                if len(batch) == _FOLDED_AT_ONCE or batch.setdefault(key, upload) is not upload:
+                    later.append(upload)
+            yield list(batch.values())
+            self._hosts.catch_up()
+            uploads = later
 
     def _is_early(self, upload: Uploaded) -> bool:
         """Return whether the journal has still to say whose a stranger's upload is: nobody's would be believed."""
@@ -152,13 +169,14 @@ class Assimilator:
             return None
         name, named = WorkunitName.parse(upload.workunit), self._hosts.named(upload)
         created = self._journal.find(WorkunitCreated.key_of(upload.workunit))
-        is_part, is_own = self._is_part(named, header), upload.path.parent == self._run.folder.own_uploads
+        is_own = upload.path.parent == self._run.folder.own_uploads
+        is_part, is_unfinished = self._part(named, header)
         return _Waiting(
             uploaded=named,
             name=replace(name, base_version=header.base_version),
             header=header,
             trust=1.0 if is_own else self._hosts.trust(named.host, is_part=is_part, is_again=name.turn > 0),
-            unfit=None if is_own else self._hosts.refused(named.host, is_part=is_part),
+            unfit=None if is_own else self._hosts.refused(named.host, is_unfinished=is_unfinished),
             is_part=is_part,
             is_doubted=is_own,  # nobody's measures speak against what the server trained itself
             believed=self._believed(header, named.host, created),
@@ -171,12 +189,20 @@ class Assimilator:
         times_s = believed_times_s(header.times_s, train_s, age_s)
         return _Believed(train_s, times_s, self._claims.loss(header.loss))
 
-    def _is_part(self, upload: Uploaded, header: UpdateHeader) -> bool:
-        """Return whether an upload leaves a part of its subtask untrained without its time being up."""
-        if self._settings.counted(header.fraction) >= 1.0:
-            return False
-        target_s = self._run.job.training.target_s
-        return target_s is None or self._hosts.held_s(upload, self._journal.now_s()) < _HELD * target_s
+    def _part(self, upload: Uploaded, header: UpdateHeader) -> tuple[bool, bool]:
+        """Return whether an upload leaves a part of its subtask to be made again, and whether it came before its time:
+        before that of its workunit, or sooner after the host's last part than one workunit after the other would.
+        """
+        target_s, counted = self._run.job.training.target_s, self._settings.counted(header.fraction)
+        if counted >= 1.0:
+            return False, False
+        if target_s is None:
+            return True, True
+        held_s, since_part_s = self._hosts.had_time_s(upload, self._journal.now_s())
+        if held_s < _HELD * target_s:
+            return True, True
+        is_part = counted < _NEXT_TO_NOTHING * self._settings.counted(self._hosts.usual_fraction)
+        return is_part, is_part and since_part_s < _HELD * target_s
 
     def _rate(self, created: Recorded | None) -> float:
         """The factor of the peak learning rate that a workunit was made with."""

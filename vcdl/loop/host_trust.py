@@ -43,12 +43,21 @@ class HostTrust:
         """An upload with its host, where only the journal knows it."""
         return upload if upload.host else replace(upload, host=self.hosts.state.sender(upload.workunit))
 
-    def held_s(self, upload: Uploaded, now_s: float) -> float:
-        """Return for how long the host of an upload has had its workunit; infinite where all are believed, or where it
-        got the workunit in an earlier session.
+    def had_time_s(self, upload: Uploaded, now_s: float) -> tuple[float, float]:
+        """Return for how long the host of an upload has had its workunit, and how long ago it brought a part of one.
+
+        Both are infinite where all are believed, and what an earlier session would have to tell.
         """
-        held_s = self.hosts.state.held_s(upload.workunit, upload.host, now_s) if self.judges else None
-        return math.inf if held_s is None else held_s
+        if not self.judges:
+            return math.inf, math.inf
+        held_s = self.hosts.state.held_s(upload.workunit, upload.host, now_s)
+        record = self.hosts.state.hosts.get(upload.host)
+        return math.inf if held_s is None else held_s, now_s - (record.part_at_s if record else -math.inf)
+
+    @property
+    def usual_fraction(self) -> float:
+        """The part of a subtask that uploads of this job have; 0 where all are believed."""
+        return self.hosts.state.usual_fraction if self.judges else 0.0
 
     def knows_host(self, upload: Uploaded) -> bool:
         """Whether the host of an upload is known, or makes no difference."""
@@ -81,11 +90,11 @@ class HostTrust:
         """Seconds that so many samples used to take a host; None: unknown."""
         return self.hosts.state.usual_train_s(host, samples)
 
-    def refused(self, host: str, *, is_part: bool = False) -> Refused | None:
+    def refused(self, host: str, *, is_unfinished: bool = False) -> Refused | None:
         """Return why an upload of a host does not count now; None: it does."""
         history = self.hosts.state
         if not history.is_out(host):
-            if is_part and self.judges and not history.may_bring_part(host):
+            if is_unfinished and self.judges and not history.may_bring_part(host):
                 return Refused(Refusal.UNFINISHED, f"{host} must bring a whole subtask before each part of one")
             if self.limits_unknown and not history.has_room(host):
                 return Refused(
