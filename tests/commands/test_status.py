@@ -46,6 +46,7 @@ def test_a_finished_run_shows_its_results(here: Path, capsys: pytest.CaptureFixt
         "running for  55 s\n"
         "validation   accuracy 0.7900, loss 0.3 (50 samples)\n"
         "test         accuracy 0.7700, loss 0.3 (50 samples)\n"
+        "rate         0.0017 at most\n"
     )
 
 

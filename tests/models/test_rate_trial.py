@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vcdl.job import Job, save_job
-from vcdl.job.lr_schedule import USUAL_BOOST
+from vcdl.job.lr_schedule import USUAL_BOOST, RateTrial
 from vcdl.journal.observer import RunObserver
 from vcdl.models.footprint import Footprint
 from vcdl.models.rate_trial import found_boost, trial_lengths
@@ -44,6 +44,7 @@ def test_a_small_job_finds_the_same_higher_rate_each_time(tmp_path: Path) -> Non
     first, second = prepared(tmp_path / "a", job()), prepared(tmp_path / "b", job())
     boost = first.prepared.short_job_boost
     assert boost > USUAL_BOOST
+    assert first.prepared.rate_trial is RateTrial.CHOSE
     assert first.rate_scaling.at(1, 1) == boost, "a short job takes all of it"
     assert second.prepared.short_job_boost == boost
 
@@ -54,6 +55,26 @@ def test_a_rate_at_which_everything_diverges_is_not_raised(tmp_path: Path) -> No
     assert run.prepared.short_job_boost == 1.0
 
 
+@pytest.mark.parametrize(("lengths", "factor"), [([60], USUAL_BOOST), ([60, 120, 240, 480], 1.0)])
+def test_after_the_longest_trial_without_anything_learnt_the_lowest_rate_is_taken(
+    tmp_path: Path, lengths: list[int], factor: float
+) -> None:
+    """On noisy stripes three times as much ended at a constant answer, and one without a long trial needs more."""
+    run = prepared(tmp_path / "run", job())
+    begin = read_weights(run.folder.snapshot(0), run.layout.size)[0]
+
+    class Plateau:
+        def begin(self, begin: Any, seed: int, rate: float, steps: int) -> None: ...
+
+        def steps(self, x: Any, y: Any, order: Any, batch_size: int, weights: Any = None) -> Any:
+            return np.linspace(
+                2.0, 1.0, len(order) // batch_size
+            )  # so far labels of each batch exchanged bring it, too
+
+    found = found_boost(Plateau(), job().training, begin, run.shard_files, run.prepared.normalisation, 3, lengths)  # type: ignore[arg-type]
+    assert found == (factor, RateTrial.UNDECIDED)
+
+
 @pytest.mark.keras
 def test_where_no_rate_learns_anything_chance_does_not_choose_one(tmp_path: Path) -> None:
     run = prepared(tmp_path / "run", job(learning_rate={"peak": 1e-9, "short_job_boost": "auto"}))
@@ -62,7 +83,7 @@ def test_where_no_rate_learns_anything_chance_does_not_choose_one(tmp_path: Path
 
 @pytest.mark.keras
 def test_a_trial_that_has_hardly_begun_is_not_believed(tmp_path: Path) -> None:
-    """On this parity no rate has halved its loss after 60 steps, and after 120 another one is ahead."""
+    """On this parity no rate has halved its loss after 60 steps; after 480 the better ones have."""
     from vcdl.client.trainer import Trainer
 
     rng = np.random.default_rng(3)
@@ -83,12 +104,26 @@ def test_a_trial_that_has_hardly_begun_is_not_believed(tmp_path: Path) -> None:
 
     shards, begin = run.shard_files, read_weights(run.folder.snapshot(0), run.layout.size)[0]
 
-    def found(*lengths: int) -> float:
+    def found(*lengths: int) -> tuple[float, RateTrial]:
         trainer = Trainer(run.folder.model_file.read_text(), run.training)
         return found_boost(trainer, tried.training, begin, shards, run.prepared.normalisation, 3, lengths)
 
-    assert found(60) != found(120), "else this problem shows nothing"
-    assert found(60, 120) == found(120)
+    assert found(60) == (USUAL_BOOST, RateTrial.UNDECIDED), "else this problem shows nothing"
+    assert found(60, 480) == found(480)
+    assert found(480)[1] is RateTrial.CHOSE
+
+
+@pytest.mark.keras
+def test_to_learn_how_common_the_classes_are_is_not_to_learn(tmp_path: Path) -> None:
+    """Of hands of cards a trial learned no more in its steps, and named a rate by chance, often the lowest of all."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(1600, 6)).astype(np.float32)
+    rare = (rng.random(1600) < 0.02).astype(np.int64)
+    np.savez(tmp_path / "rare.npz", x_train=x[:1200], y_train=rare[:1200], x_test=x[1200:], y_test=rare[1200:])
+    data = {"npz": tmp_path / "rare.npz", "shards": 5, "validation": 100}
+    run = prepared(tmp_path / "run", Job.model_validate({**job().model_dump(exclude_unset=True), "data": data}))
+    assert run.prepared.rate_trial is RateTrial.UNDECIDED
+    assert run.prepared.short_job_boost == USUAL_BOOST
 
 
 @pytest.mark.parametrize("rate", [0.003, {"peak": 0.003}, {"peak": 0.003, "short_job_boost": 5.0}])
@@ -128,15 +163,19 @@ def test_one_order_of_the_samples_decides_nothing(tmp_path: Path) -> None:
         """A trainer whose losses fall to 0.5, by the usual rate to 0.4 — and by four times that once to 0.3."""
 
         orders = 0
+        labels: Any = None
 
         def begin(self, begin: Any, seed: int, rate: float, steps: int) -> None:
             self.factor = rate / tried.training.peak_rate
             self.orders += 1
 
         def steps(self, x: Any, y: Any, order: Any, batch_size: int, weights: Any = None) -> Any:
+            self.labels = y if self.labels is None else self.labels
+            if y is not self.labels:  # those of each batch exchanged
+                return np.full(len(order) // batch_size, 2.0)
             last = 0.4 if self.factor == 1 else 0.3 if self.factor == 4 and self.orders % 3 == 0 else 0.5
             return np.linspace(2.0, last, len(order) // batch_size)
 
     tried: Any = job()
     found = found_boost(Lucky(), tried.training, begin, run.shard_files, run.prepared.normalisation, 3, [60])  # type: ignore[arg-type]
-    assert found == 1.0
+    assert found == (1.0, RateTrial.CHOSE)

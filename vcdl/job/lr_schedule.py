@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
 from vcdl.rules.ramp import between
@@ -41,6 +42,16 @@ MOST_BOOST = 16.0
 """The highest factor that a trial tries: at twice as much some jobs collapse (docs/decisions/101)."""
 _DAMPING = 0.15
 """The default a of `forecast`, with which the weights are a mean of about 1 + a·(slots − 1) uploads."""
+
+
+class RateTrial(StrEnum):
+    """The outcome of trying learning rates before a job."""
+
+    NONE = "none"
+    """The job names its rate, or is too small or its steps too heavy for a trial."""
+    CHOSE = "chose"
+    UNDECIDED = "undecided"
+    """No rate had learnt anything yet."""
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,8 @@ class Totals:
     """Counts and sums over a job's events; `follow` each event in the order of the journal, then read."""
 
     created: int = 0
+    rate_highest: float = 0.0
+    """The highest learning rate of a workunit, as a factor of the job's peak."""
     applied: int = 0
     failed: int = 0
     refused: int = 0
@@ -63,6 +65,7 @@ class Totals:
         match event:
             case WorkunitCreated():
                 self.created += 1
+                self.rate_highest = max(event.rate, self.rate_highest)
             case WorkunitSent():
                 self.bytes_down += event.bytes_down
             case UpdateApplied():

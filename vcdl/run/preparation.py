@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcdl.errors import RunFolderError, folder_error
 from vcdl.job import Job
-from vcdl.job.lr_schedule import USUAL_BOOST
+from vcdl.job.lr_schedule import USUAL_BOOST, RateTrial
 from vcdl.journal.journal import Journal
 from vcdl.journal.observer import RunObserver
 from vcdl.models.footprint import footprint_of
@@ -64,11 +64,11 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
         folder.model_file.write_text(model.json)
         frozen = write_frozen(folder.frozen_file, model.frozen) if model.frozen.size else None
         shard_samples, footprint = tuple(shard.samples for shard in shards), footprint_of(trainer.model)
-        boost = USUAL_BOOST
+        boost, trial = USUAL_BOOST, RateTrial.NONE
         if lengths := trial_lengths(job.training, shard_samples, job.stop.epochs, footprint):
             observer.phase("trying learning rates")
             files = [shard.path for shard in shards]
-            boost = found_boost(trainer, job.training, vector, files, normalisation, job.seed, lengths)
+            boost, trial = found_boost(trainer, job.training, vector, files, normalisation, job.seed, lengths)
         own_lengths: tuple[float, ...] = ()
         if job.is_for_strangers:
             observer.phase("measuring a step of training")
@@ -89,6 +89,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
             footprint=footprint,
             own_step=own_lengths,
             short_job_boost=boost,
+            rate_trial=trial,
             frozen=frozen,
             store=store_address(settings, folder),
             classes=dataset.classes.names if dataset.classes else (),

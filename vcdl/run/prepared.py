@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from vcdl.errors import RunFolderError, unreadable
 from vcdl.files.atomic import atomic_write
 from vcdl.files.version import __version__
-from vcdl.job.lr_schedule import USUAL_BOOST
+from vcdl.job.lr_schedule import USUAL_BOOST, RateTrial
 from vcdl.models.footprint import Footprint
 from vcdl.run.folder import RunFolder
 from vcdl.wire.weights import Layout
@@ -52,6 +52,7 @@ class Prepared:
     """The file of the weights that no training changes; None: there are none."""
     short_job_boost: float = USUAL_BOOST
     """The factor by which the rate may be raised if the job is short, where the job leaves it to a trial."""
+    rate_trial: RateTrial = RateTrial.NONE
     statistics_samples: int = 0
     """Samples from which the server computes the statistics of batch normalisation itself (vcdl.run.own_training);
     0: there are none, or an earlier version prepared the run, and they are averages of the clients'.

@@ -1,11 +1,13 @@
 """The standing of runs, as `vcdl status`, `vcdl jobs` and the pages show it: one with all figures, many in rows."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from vcdl.errors import printable
+from vcdl.errors import FileUnavailable, RunFolderError, printable
 from vcdl.job import Job
+from vcdl.job.lr_schedule import RateTrial
 from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Clock
 from vcdl.planner.time_left import money_to_end
@@ -23,9 +25,15 @@ from vcdl.report.summary import summary_of
 from vcdl.report.wording import aligned, duration
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
+from vcdl.run.prepared import Prepared
 from vcdl.run.reading import NOBODY_WORKS, RunState, clock_of, read_hosts, read_report, state_of
 
 _OPEN = (RunState.RUNNING, RunState.WAITING)
+_TRIALS = {
+    RateTrial.NONE: "",
+    RateTrial.CHOSE: ", chosen by a trial",
+    RateTrial.UNDECIDED: "; a trial learned nothing at any rate",
+}
 _COURSE = 60
 """Epochs of a course: what a small picture has room for."""
 
@@ -82,11 +90,24 @@ class Standing:
     def figures(self) -> dict[str, str]:
         """Labels and words."""
         figures = status_figures(self.goal, self.report, self.now_s)
+        if rate := self._rate:
+            figures["rate"] = rate
         if self.changes:
             figures["changed"] = self.changes
         if self.state in NOBODY_WORKS:
             figures["time left"] = "not known while nobody works on it"
         return figures
+
+    @property
+    def _rate(self) -> str:
+        """The learning rate in words; empty before the first workunit."""
+        highest = self.report.totals.rate_highest
+        if not highest:
+            return ""
+        words = f"{highest * self.job.training.peak_rate:.3g} at most"
+        with suppress(RunFolderError, FileUnavailable):  # a copied run may be without
+            words += _TRIALS[Prepared.read(self.folder).rate_trial]
+        return words
 
     def fields(self, **beside: Any) -> dict[str, Any]:
         """The keys of `vcdl status --json`, with what only a caller knows."""
