@@ -167,6 +167,13 @@ def test_samples_of_no_numbers_are_refused(tmp_path: Path, changed: dict[str, An
             read()
 
 
+def test_an_autoencoders_samples_without_number_take_no_memory(tmp_path: Path) -> None:
+    """A header may name 10^18 samples of nothing."""
+    many = np.broadcast_to(np.float32(0), (10**12, 0))
+    with pytest.raises(DataError, match="x_val"):
+        load_dataset(settings(tmp_path, {"x_train": arrays()["x_train"], "x_val": many}, task="autoencoder"), seed=1)
+
+
 def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:
     data = settings(tmp_path, {"x_train": np.array([{"a": 1}] * 4, object), "y_train": np.zeros(4)})
     with pytest.raises(DataError, match="x_train holds Python objects"):

@@ -60,6 +60,7 @@ WHOLE = Prepared(
         ("initial_norm", -1.0),
         ("store_key", None),
         ("footprint", {"flops_per_sample": 1.0, "bytes_per_sample": float("inf"), "parameters": 3}),
+        ("footprint", {"flops_per_sample": 1.0, "bytes_per_sample": 2.0, "parameters": 10**400}),
         ("own_step", [float("nan")]),
         ("statistics_samples", -1),
         ("store", ["store/"]),

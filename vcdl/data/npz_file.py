@@ -186,7 +186,7 @@ def _part(file: NpzFile, part: str, settings: "DataSettings", path: Path) -> Par
     if settings.task != "autoencoder":
         return _checked(file, part, x, settings, path)
     with _naming(path):
-        checked_part(part, x, np.zeros(x.shape[:1]), settings.task)
+        checked_part(part, x, np.broadcast_to(0.0, x.shape[:1]), settings.task)
     _refuse_several(x, path)
     return Part(x, x)
 

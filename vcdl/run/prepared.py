@@ -21,6 +21,8 @@ from vcdl.wire.weights import Layout
 from vcdl.wire.workunit import Frozen, Normalisation
 
 _FORMAT = 2
+_TOO_MUCH = 1e300
+"""Above all that can be computed with, as the product of two facts is."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,9 @@ class Prepared:
     def _check(self) -> None:
         """Raises ValueError for facts that no preparation finds."""
         scale, offset = self.normalisation.scale, self.normalisation.offset
-        sizes = (self.initial_norm, self.footprint.flops_per_sample, self.footprint.bytes_per_sample, *self.own_step)
-        if not all(map(math.isfinite, (*scale, *offset, *sizes))) or min(sizes) < 0:
-            raise ValueError("a number that is negative or not finite")
+        sizes = (self.initial_norm, *vars(self.footprint).values(), *self.own_step)
+        if not all(map(math.isfinite, (*scale, *offset))) or not all(0 <= size < _TOO_MUCH for size in sizes):
+            raise ValueError("a number that is negative, or not finite")
         if not 1 <= self.short_job_boost < math.inf:
             raise ValueError("a rate that is lowered, or raised without bound")
         if self.statistics_samples < 0:
