@@ -4,7 +4,8 @@ import pytest
 
 from tests.boinc.grid.world import World
 from tests.boinc.standin.states import Outcome, Server
-from vcdl.boinc.grid.host_care import BANNED
+from vcdl.boinc.grid.host_care import BANNED, HostCare
+from vcdl.boinc.grid.rest import Rest, Rests
 from vcdl.boinc.grid.second_copies import SecondCopies
 
 pytestmark = pytest.mark.boinc
@@ -98,6 +99,30 @@ def test_offers_of_a_job_that_ended_are_withdrawn(world: World, out: str) -> Non
     assert assigned(world) == [(QUICK, out)]
     SecondCopies(world.database, "mnist").clear()
     assert assigned(world) == []
+
+
+def rests(world: World, host: int) -> None:
+    world.standin.insert("app_version", appid=world.app_id)
+    rest = Rest(time.time() + 600, "its last tasks failed")
+    HostCare(world.project, world.database).hold(Rests({host: rest}), time.time())
+
+
+def test_a_host_that_rests_is_not_asked(world: World, out: str) -> None:
+    rests(world, QUICK)
+    world.update("host", world.host(SLOW), rpc_time=0)
+    look(world)
+    assert assigned(world) == []
+
+
+def test_a_host_that_rests_is_not_waited_for(world: World) -> None:
+    """A workunit that only such hosts had not had waited until the job ended."""
+    (name,) = world.created()
+    world.fail(name)
+    for result in world.rows("SELECT id FROM result"):
+        world.update("result", result["id"], create_time=int(time.time()) - 31, received_time=int(time.time()) - 31)
+    rests(world, world.host(SLOW))
+    look(world)
+    assert world.row(name)["error_mask"] != 0
 
 
 def test_a_workunit_that_every_host_has_had_is_given_up(world: World) -> None:

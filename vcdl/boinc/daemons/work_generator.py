@@ -9,7 +9,7 @@ from dataclasses import replace
 from vcdl.boinc.daemons.daemon import run_daemon
 from vcdl.boinc.daemons.open_jobs import OpenJobs, open_runs
 from vcdl.boinc.grid.create_work import WorkSettings
-from vcdl.boinc.grid.credit import MEASURED, Credit, HostTraining
+from vcdl.boinc.grid.credit import Credit
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.grid import BoincGrid, clear_job
 from vcdl.boinc.grid.host_care import HostCare
@@ -31,7 +31,6 @@ from vcdl.journal.events import (
     SettingsChanged,
     StopDecided,
     StoreRestored,
-    UpdateApplied,
     WorkunitCreated,
 )
 from vcdl.journal.kept_state import kept_history
@@ -70,12 +69,8 @@ class Generation:
         self._grid = BoincGrid(project, database, work_settings(run, _runtime_bytes(project)), sent_until_s)
         plan = replace(Plan.of(run), publishing=self._publishing(run))
         self._loop = Loop.of(run, self._grid, plan=plan, observer=_Log(run.name))
-        self._credit = Credit(
-            database,
-            run.name,
-            run.prepared.footprint.flops_per_sample,
-            [samples * run.job.training.local_epochs for samples in run.prepared.shard_samples],
-        )
+        of_sample = run.prepared.footprint.flops_per_sample * run.job.training.local_epochs
+        self._credit = Credit(database, run.name, [of_sample * samples for samples in run.prepared.shard_samples])
         self._lock: RunLock | None = None
         self._is_cleared = False
 
@@ -89,7 +84,7 @@ class Generation:
             return self._pause()
         self._begin()
         new = self._loop.step()
-        self._credit.follow(self._trainings)
+        self._credit.follow()
         self._clear()
         return bool(new)
 
@@ -130,15 +125,6 @@ class Generation:
         if self._loop.coordinator.stopped is not None and not self._is_cleared:
             self._grid.clear(forget_on_clients=False)
             self._is_cleared = True
-
-    def _trainings(self) -> list[HostTraining]:
-        """The last trainings that were applied and whose time was believed."""
-        events = [row.event for row in self._loop.journal.newest(UpdateApplied.kind, MEASURED)]
-        return [
-            HostTraining(event.host, event.train_s, event.samples)
-            for event in events
-            if isinstance(event, UpdateApplied) and event.train_s is not None
-        ]
 
     def _release(self) -> None:
         if self._lock is not None:

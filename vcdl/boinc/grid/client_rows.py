@@ -5,11 +5,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.host_care import hosts_at_work
 from vcdl.boinc.grid.supply import Demand
 from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, OVER, SUCCESS, of_job
 
-_ACTIVE_S = 900
-"""Seconds without contact after which a host counts as inactive."""
 _RECENT = 50
 """Number of last results whose times are averaged."""
 _HELD = 100
@@ -74,21 +73,19 @@ class ClientRows:
     def demand(self) -> Demand:
         """The demand of the clients, over all jobs."""
         whose, account = ("", ()) if self._account is None else (" AND userid = %s", (self._account,))
-        active = self._database.execute(
-            f"SELECT COUNT(*) FROM host WHERE rpc_time > %s{whose}", int(time.time()) - _ACTIVE_S, *account
-        )
         running = self._database.execute(
-            f"SELECT COUNT(*), COUNT(DISTINCT hostid) FROM result WHERE appid = %s AND server_state = %s{whose}",
+            f"SELECT hostid, COUNT(*) FROM result WHERE appid = %s AND server_state = %s{whose} GROUP BY hostid",
             self._database.app_id, IN_PROGRESS, *account,
         )  # fmt: skip
+        idle = hosts_at_work(self._database, self._account) - {int(host) for host, _ in running}
         recent = self._database.execute(
             "SELECT AVG(took) FROM (SELECT received_time - sent_time AS took FROM result"
             f" WHERE appid = %s AND server_state = %s AND outcome = %s{whose} ORDER BY id DESC LIMIT %s) AS recent",
             self._database.app_id, OVER, SUCCESS, *account, _RECENT,
         )  # fmt: skip
-        tasks, busy = running[0]
-        idle = max(0, int(active[0][0]) - int(busy))
-        return Demand(int(tasks), idle, None if recent[0][0] is None else float(recent[0][0]))
+        return Demand(
+            sum(int(tasks) for _, tasks in running), len(idle), None if recent[0][0] is None else float(recent[0][0])
+        )
 
     def sticky_hosts(self, job: str) -> set[tuple[int, str]]:
         """Hosts that were sent workunits of the job, each with a workunit's name."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vcdl.boinc.grid.credit import CREDIT_PER_OPERATION
+from vcdl.boinc.grid.credit import credit_of
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import APP, BoincProject
 from vcdl.boinc.grid.workunit_rows import UNSENT
@@ -77,7 +77,7 @@ def create_work(
         "--rsc_fpops_est", f"{settings.flops:.0f}", "--rsc_fpops_bound", f"{settings.flops * _FLOPS_BOUND:.0f}",
         "--rsc_memory_bound", f"{settings.memory_bytes:.0f}", "--rsc_disk_bound", f"{settings.disk_bytes:.0f}",
         "--delay_bound", f"{deadline_s:.0f}", "--priority", str(priority),
-        "--credit", f"{settings.flops * CREDIT_PER_OPERATION:.9f}", "--stdin",
+        "--credit", f"{credit_of(settings.flops):.9f}", "--stdin",
         *(() if settings.account is None else ("--target_user", str(settings.account))),
     ]  # fmt: skip
     lines = "".join(map(_line, creations))

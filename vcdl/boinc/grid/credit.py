@@ -1,71 +1,50 @@
-"""Credit by what a subtask costs: its samples, by arithmetic or measured time, whichever is more. BOINC's own follows
-time, mostly Python's start: 0.019 or 1.5 for one effort. So workunits carry it (`--credit_from_wu`).
+"""Credit by what a subtask costs: the same for equal work, from the first result on. BOINC's own follows time, mostly
+Python's start: 0.019 or 1.5 for one effort. So workunits carry it (`--credit_from_wu`).
 """
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Sequence
 
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.results import host_name
 from vcdl.boinc.grid.workunit_rows import INIT, of_job
 from vcdl.wire.workunit import WorkunitName
 
-CREDIT_PER_OPERATION = 200 / 86400e9
+_PER_OPERATION = 200 / 86400e9
 """BOINC's measure: a day of a computer with 10^9 operations a second is worth 200."""
-MEASURED = 50
-"""Number of last updates that say what a sample costs."""
-_NEEDED = 3
-"""Updates below which the cost of a sample is unknown."""
+_BESIDE_TRAINING = 4e9
+"""Operations that a subtask is worth beside its training, for reading, starting and writing: a second of a core. With
+the arithmetic alone a small model's subtask is worth a thousandth of the time that it takes. By the hosts' times, as it
+was, the first results of a job were worth a thousandth of the later ones.
+"""
 _EVERY_S = 10.0
 _DRIFT = 0.02
-"""Share by which an open workunit's credit may differ from today's."""
+"""Share by which an open workunit's credit may differ from what it should be."""
 
 
-@dataclass(frozen=True)
-class HostTraining:
-    """A training as its host reports it."""
-
-    host: str
-    train_s: float
-    samples: int
-
-
-def operations_of_sample(arithmetic: float, trainings: Iterable[HostTraining], speeds: Mapping[str, float]) -> float:
-    """The cost of a sample in operations; `arithmetic`: of the layers, `speeds`: by BOINC's benchmark of each host."""
-    told: dict[str, list[float]] = defaultdict(list)
-    for one in trainings:
-        if one.samples > 0 and speeds.get(one.host, 0.0) > 0:
-            told[one.host].append(one.train_s / one.samples * speeds[one.host])
-    if sum(map(len, told.values())) < _NEEDED:
-        return arithmetic
-    return max(arithmetic, median(median(costs) for costs in told.values()))
+def credit_of(operations: float) -> float:
+    """Return the credit of a subtask whose training takes so many operations."""
+    return _PER_OPERATION * (_BESIDE_TRAINING + operations)
 
 
 class Credit:
-    """Sets the credit of one job's workunits; all calls may raise GridUnavailable or GridError."""
+    """Sets the credit of one job's workunits by their shards; all calls may raise GridUnavailable or GridError."""
 
-    def __init__(self, database: BoincDatabase, job: str, arithmetic: float, samples: Sequence[int]) -> None:
-        """`arithmetic`: operations of a sample. `samples`: of a subtask, by shard."""
+    def __init__(self, database: BoincDatabase, job: str, operations: Sequence[float]) -> None:
+        """`operations`: of a subtask's training, by shard."""
         self._database = database
         self._job = job
-        self._samples = samples
-        self._arithmetic = arithmetic
-        self.of_sample = arithmetic * CREDIT_PER_OPERATION
-        """The credit of a sample."""
+        self._credit = list(map(credit_of, operations))
         self._due_s = 0.0
 
-    def follow(self, trainings: Callable[[], Sequence[HostTraining]]) -> None:
-        """Follow the last trainings, and give the open workunits their credit, each some seconds."""
+    def follow(self) -> None:
+        """Give the open workunits their credit, each some seconds: they are made with that of the largest shard."""
         if time.monotonic() < self._due_s:
             return
         self._due_s = time.monotonic() + _EVERY_S
-        self.of_sample = CREDIT_PER_OPERATION * operations_of_sample(self._arithmetic, trainings(), self._speeds())
         changed: dict[float, list[int]] = defaultdict(list)
         for number, name, credit in self._open():
-            wanted = self.of_sample * self._samples[WorkunitName.parse(name).shard]
+            wanted = self._credit[WorkunitName.parse(name).shard]
             if abs(credit - wanted) > _DRIFT * wanted:
                 changed[wanted].append(number)
         for credit, ids in changed.items():
@@ -81,6 +60,3 @@ class Credit:
             f" WHERE w.appid = %s AND w.assimilate_state = %s AND w.canonical_resultid = 0 AND {match}",
             self._database.app_id, INIT, *arguments,
         )  # fmt: skip
-
-    def _speeds(self) -> dict[str, float]:
-        return {host_name(host): speed for host, speed in self._database.execute("SELECT id, p_fpops FROM host")}

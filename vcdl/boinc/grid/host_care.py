@@ -34,6 +34,8 @@ _LOOKED_AT = 20_000
 """Results, the newest ones, among which failures are searched for."""
 _THERE_S = 180
 """Seconds since its last request for which a host counts as there: each asks twice a minute."""
+_ACTIVE_S = 900
+"""Seconds without contact after which a host is not waited for."""
 _UNDECIDED = 0, 4
 """result.validate_state: not checked yet, or differing from another host's result, so that a third must decide."""
 USED_UP = 1_000_000
@@ -211,6 +213,20 @@ def ban(database: BoincDatabase, hosts: Collection[int], *, banned: bool = True)
 def banned_hosts(database: BoincDatabase) -> frozenset[int]:
     """The hosts that BOINC's scheduler turns away. Raises GridError."""
     return frozenset(int(row[0]) for row in database.execute("SELECT id FROM host WHERE max_results_day = %s", BANNED))
+
+
+def hosts_at_work(database: BoincDatabase, account: int | None = None) -> frozenset[int]:
+    """Return the hosts that may get work now: heard of lately, neither banned nor resting. Raises GridError.
+
+    `account`: the only one whose hosts may have it.
+    """
+    rows = database.execute(
+        "SELECT id FROM host WHERE rpc_time > %s AND %s IN (0, userid) AND max_results_day <> %s AND NOT EXISTS"
+        " (SELECT 1 FROM host_app_version h JOIN app_version v ON v.id = h.app_version_id"
+        " WHERE v.appid = %s AND h.host_id = host.id AND h.n_jobs_today >= %s)",
+        int(time.time()) - _ACTIVE_S, account or 0, BANNED, database.app_id, USED_UP,
+    )  # fmt: skip
+    return frozenset(int(row[0]) for row in rows)
 
 
 def _end(outcome: int, status: int, checked: int, *, in_time: bool) -> End | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import mean
 
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.host_care import BANNED, banned_hosts
+from vcdl.boinc.grid.host_care import banned_hosts, hosts_at_work
 from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, INIT, INVALID, NOT_SENT, OVER, SUCCESS, of_job
 from vcdl.loop.lateness import Lateness, Out, faster_hosts
 
@@ -21,8 +21,6 @@ _EVERY_S = 5.0
 """Seconds between two looks: a scheduler's request takes as long to come."""
 _MEASURED = 200
 """Number of last results that say how long a subtask takes."""
-_ACTIVE_S = 900
-"""Seconds without contact after which a host is not asked."""
 _NOBODY_S = 30
 """Seconds after which a workunit that no host may have is given up."""
 _HOST = 1
@@ -92,7 +90,7 @@ class SecondCopies:
         workunits = self._open()
         if not workunits:
             return
-        usual_s = self._usual_s(turnarounds, now)
+        usual_s = self._usual_s(turnarounds)
         self._give_up(workunits, usual_s.keys(), now)
         if self.lateness is not None:
             self._ask(workunits, usual_s, self.lateness, now, queue_empty=queue_empty)
@@ -134,16 +132,13 @@ class SecondCopies:
             found.setdefault(number, _Workunit(number, name, most)).add(*map(int, result))
         return [workunit for workunit in found.values() if workunit.hosts]
 
-    def _usual_s(self, turnarounds: Iterable[tuple[int, float]], now: int) -> dict[int, float | None]:
+    def _usual_s(self, turnarounds: Iterable[tuple[int, float]]) -> dict[int, float | None]:
         """The usual turnaround of each host at work; None: not known."""
-        rows = self._database.execute(
-            "SELECT id, max_results_day FROM host WHERE rpc_time > %s AND %s IN (0, userid)",
-            now - _ACTIVE_S, self._account or 0,
-        )  # fmt: skip
         took_s: dict[int, list[float]] = defaultdict(list)
         for host, seconds in turnarounds:
             took_s[host].append(seconds)
-        return {int(host): mean(took_s[host]) if host in took_s else None for host, most in rows if most != BANNED}
+        at_work = hosts_at_work(self._database, self._account)
+        return {host: mean(took_s[host]) if host in took_s else None for host in at_work}
 
     # -- changing
 
