@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import webbrowser
@@ -63,6 +64,8 @@ def serve(order: ServiceOrder) -> ExitCode:
     from vcdl.web.service import WebService
     from vcdl.web.sessions import service_folder
 
+    if order.tokens_only:  # a daemon: BOINC's bin/stop ends those of a project by SIGHUP, which bin/start had ignored
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     fleets = [file.resolve() for file in order.fleets]
     service = WebService.over(
         order.runs, secure_cookies=order.behind_tls, fleets=fleets, base=order.base, is_public=order.is_public

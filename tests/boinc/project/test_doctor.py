@@ -272,6 +272,20 @@ def test_a_python_without_our_libraries_is_seen(made: MadeProject, tmp_path: Pat
     assert "cannot be run" in failure(made, runtime.python).what
 
 
+def test_a_machine_that_is_too_busy_to_tell_is_not_told_to_install_anything(
+    made: MadeProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nsleep 60\n")
+    python.chmod(0o755)
+    (made.path / "vcdl").mkdir()
+    (made.path / "vcdl" / "environment").write_text(f"VCDL_PYTHON={python}\n")
+    monkeypatch.setattr(runtime, "_IMPORT_S", 0.1)
+    (seen,) = found(made, runtime.python)
+    assert "took more than" in seen.what
+    assert "install" not in f"{seen.cure}"
+
+
 def test_a_store_that_is_away_is_seen_and_its_password_is_not_shown(made: MadeProject) -> None:
     assert is_well(made, runtime.weight_store)
     (made.path / "vcdl").mkdir()

@@ -345,6 +345,7 @@ def test_trained_models_stay_unless_they_are_to_go(made: MadeProject) -> None:
     run = made.project.run_folder("mnist").path
     run.mkdir(parents=True)
     (run / "job.yaml").write_text("name: mnist\n")
+    run.with_name(".service").mkdir()  # that of `vcdl serve`, which is no job
     assert "kept vcdl/runs with 1 jobs: they are yours to delete (--delete-runs)" in uninstall(made)
     assert (run / "job.yaml").exists()
     made.install()

@@ -169,7 +169,7 @@ def plan_removal(
             for name, now in contents.items()
         ),
     )
-    runs = len(list(project.runs_folder.iterdir())) if project.runs_folder.is_dir() else 0
+    runs = len([each for each in project.runs_folder.glob("[!.]*") if each.is_dir()])  # .service is no job
     return Removal(
         project=project,
         restored=tuple(each for each in restored if each.now != each.before),

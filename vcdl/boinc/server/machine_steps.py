@@ -28,7 +28,7 @@ def machine_steps(settings: ServerSettings, *, with_web: bool) -> Iterator[Serve
     """The machine's part of an installation."""
     wanted = texts.packages(settings, with_web=with_web)
     yield ServerStep(
-        f"packages: {' '.join(each.split('|')[0] for each in wanted)}",
+        f"packages: {' '.join(each.replace('|', ' or ') for each in wanted)}",
         lambda: not system.packages_missing(wanted),
         lambda: _install_packages(wanted),
     )
