@@ -105,7 +105,7 @@ def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]
                 continue
             folder = project.run_folder(name)
             try:
-                folder.path.mkdir()
+                folder.path.mkdir(mode=0o700)  # a submitter's data are nobody else's on this machine
             except FileExistsError:
                 continue
             return job.model_copy(update={"name": name}), folder

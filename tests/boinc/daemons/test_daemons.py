@@ -63,6 +63,7 @@ def test_a_submitted_job_is_trained_to_its_end_and_leaves_results_and_an_empty_d
     assert subtasks == sorted({*subtasks})
     assert len([s for s in subtasks if "_e0001_" in s]) == 3
     assert server.folder.keras_file.is_file()
+    assert server.folder.path.stat().st_mode & 0o077 == 0, "a submitter's data are nobody else's"
     with (
         closing(AssimilatorDaemon(server.project)) as assimilator,
         closing(WorkGenerators(server.project)) as generators,
