@@ -236,14 +236,21 @@ def folder_errors(path: Path) -> Iterator[None]:
         raise folder_error(path, error) from error
 
 
+_LONGEST_FAULT = 500
+
+
 def first_fault(error: ValueError) -> str:
-    """The words of an error; of one of pydantic's, its first problem: `memory_gb: Input should be …`."""
+    """Return the words of an error; of one of pydantic's, its first problem: `memory_gb: Input should be …`.
+
+    They may quote a file of anybody's: they are one line, and no longer than a person reads.
+    """
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):
-        return str(error)
+        return printable(str(error))[:_LONGEST_FAULT]
     first = error.errors()[0]
-    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, "))))
+    words = filter(None, (".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")))
+    return printable(": ".join(words))[:_LONGEST_FAULT]
 
 
 def unreadable(path: Path, error: OSError) -> FileUnavailable:

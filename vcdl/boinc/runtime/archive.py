@@ -24,7 +24,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from vcdl.boinc.runtime.platforms import Platform, platform_named
 from vcdl.client.runtime import MANIFEST, PACKAGES
-from vcdl.errors import GridError, first_fault
+from vcdl.errors import GridError, first_fault, printable
 
 PYTHON = "python.tar.gz"
 _FORMAT = 1
@@ -80,7 +80,8 @@ class ArchiveManifest:
         except OSError as error:
             raise GridError(f"{path} cannot be read: {error.strerror}") from None
         except (tarfile.TarError, ValueError, KeyError) as error:
-            raise GridError(f"{path} is no runtime ({error}): make one with vcdl client runtime") from None
+            said = printable(str(error))[:200]
+            raise GridError(f"{path} is no runtime ({said}): make one with vcdl client runtime") from None
 
     @property
     def unpacked_bytes(self) -> int:
