@@ -115,7 +115,7 @@ def test_a_trial_that_has_hardly_begun_is_not_believed(tmp_path: Path) -> None:
 
 @pytest.mark.keras
 def test_to_learn_how_common_the_classes_are_is_not_to_learn(tmp_path: Path) -> None:
-    """Of hands of cards a trial learned no more in its steps, and named a rate by chance, often the lowest of all."""
+    """A trial on hands of cards learned no more in its steps, and named a rate by chance, often the lowest of all."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(1600, 6)).astype(np.float32)
     rare = (rng.random(1600) < 0.02).astype(np.int64)

@@ -17,6 +17,7 @@ _EXAMPLES = """\b
 Examples:
   vcdl server install --boinc /opt/boinc --host train.example.org --email ada@example.org --tls letsencrypt
   vcdl server install --redis --dry-run
+  vcdl server adopt ~boincadm/projects/mine --boinc /opt/boinc --email ada@example.org
   vcdl server backup --to /srv/backup
   vcdl server restore --from s3://my-bucket/train --boinc /opt/boinc
   vcdl server restore --from /srv/backup --rehearse
@@ -104,6 +105,21 @@ def install_command(name: str, dry_run: bool, wishes: ServerWishes) -> ExitCode:
                 f"vcdl token add NAME --role submitter --project-dir {settings.project}"
             )
     return ExitCode.OK
+
+
+@command.command("adopt")
+@click.argument("project_dir", metavar="PROJECT", type=PATH)
+@click.option("--boinc", metavar="TREE", type=PATH, required=True, help="A built tree of BOINC's server.")
+@click.option("--email", metavar="E", required=True, help="E-mail address of the operator.")
+@click.option("--tls", metavar="HOW", default="", help="letsencrypt, or CERTIFICATE,KEY of a project with https.")
+@click.option("--backup-for", metavar="KEY", default="", help="Encrypt backups for this key of age or gpg, or KEY,KEY.")
+def adopt_command(project_dir: Path, boinc: Path, email: str, tls: str, backup_for: str) -> ExitCode:
+    """Make a project known that was made by hand, so that it can be backed up and restored; nothing in it changes."""
+    from vcdl.boinc.server.adopting import adopt, adopted
+    from vcdl.boinc.server.system import check_root
+
+    check_root()
+    return say([adopt(adopted(project_dir, email, boinc.resolve(), tls, backup_for))])
 
 
 @command.command("backup")

@@ -138,7 +138,10 @@ def installed(name: str | None = None) -> ServerSettings:
     """The settings of a project of this machine, of the only one without a name. Raises ServerError."""
     names = [name] if name else sorted(path.stem for path in ETC.glob("*.json"))
     if not names:
-        raise ServerError(f"no server is installed here (there is nothing in {ETC}): `vcdl server install` makes one")
+        raise ServerError(
+            f"no server is installed here (there is nothing in {ETC}): `vcdl server install` makes one, "
+            "and `vcdl server adopt` takes one that was made by hand"
+        )
     if len(names) > 1:
         raise ServerError(f"several projects are here ({', '.join(names)}): say which with --name")
     text = files.read(settings_file(names[0]))

@@ -1,0 +1,52 @@
+"""The settings of a project that `vcdl server install` did not make, so that it can be backed up and restored."""
+
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from vcdl.boinc.grid.project_folder import BoincProject
+from vcdl.boinc.project import files
+from vcdl.boinc.server.settings import ServerSettings, settings_file
+from vcdl.errors import ServerError
+
+
+def adopted(project_dir: Path, email: str, boinc: Path, tls: str, backup_for: str = "") -> ServerSettings:
+    """Return the settings of a project by its own config.xml. Raises ServerError, GridError.
+
+    `tls`: `CERTIFICATE,KEY` of a project that is reached by https, or `letsencrypt`; both are in no file of BOINC.
+    """
+    project = BoincProject.at(project_dir)
+    url = urlsplit(project.master_url)
+    if url.scheme == "https" and not tls:
+        raise ServerError(f"{project.master_url} is reached by TLS: say how with --tls letsencrypt or CERTIFICATE,KEY")
+    settings = ServerSettings(
+        name=project.path.name,
+        host=url.hostname or "",
+        email=email,
+        boinc=boinc,
+        tls=tls if url.scheme == "https" else "",
+        user=project.path.owner(),
+        backup_for=backup_for,
+        python=Path(sys.executable),
+    )
+    settings.check()
+    for what, there, wanted in (
+        ("its folder", project.path, settings.project),
+        ("its address", project.master_url.rstrip("/"), settings.url.rstrip("/")),
+        ("its database", f"{project.db_name} at {project.db_host}", f"{settings.name} at localhost"),
+    ):
+        if there != wanted:
+            raise ServerError(
+                f"{what} is {there}, and a restore would make {wanted}: such a project cannot be adopted. "
+                "Back up its folder, keys and database by means of your own"
+            )
+    return settings
+
+
+def adopt(settings: ServerSettings) -> str:
+    """Write a project's settings down; returns what was done. Raises ServerError where there are some."""
+    path = settings_file(settings.name)
+    if files.read(path) is not None:
+        raise ServerError(f"{path} is there: the project is known, and `vcdl server backup` works")
+    files.write(path, settings.to_json())
+    return f"{settings.project} is known by {path}: `vcdl server backup --to PLACE` backs it up"
