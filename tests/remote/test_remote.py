@@ -1,7 +1,9 @@
 """What a client keeps, sends and says."""
 
 import json
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -64,3 +66,27 @@ def test_a_service_that_is_away_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("time.sleep", lambda _s: None)
     with pytest.raises(GridUnavailable, match=r"lab .* does not answer"):
         ServiceClient(ServiceConnection("lab", "http://127.0.0.1:9", "vcdl_1")).version()
+
+
+@pytest.mark.server
+def test_a_client_waits_as_long_as_a_busy_service_asks_within_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    asked = iter(["7", "86400", "Wed, 21 Oct 2026 07:28:00 GMT", ""])
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            wait = next(asked, None)
+            self.send_response(200 if wait is None else 429)
+            if wait:
+                self.send_header("Retry-After", wait)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None: ...
+
+    monkeypatch.setattr("time.sleep", waited.append)
+    with HTTPServer(("127.0.0.1", 0), Busy) as server:
+        Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+        ServiceClient(ServiceConnection("lab", f"http://127.0.0.1:{server.server_port}", "vcdl_1")).ask("GET", "/jobs")
+        server.shutdown()
+    assert waited == [7.0, 30.0, 3.0, 4.0]

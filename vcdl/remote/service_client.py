@@ -37,6 +37,8 @@ _TIMEOUT_S = 200.0
 """Time-out of a request, longer than the service runs a command."""
 _NO_SERVICE = "answers something else than a service of VCDL: look at its URL"
 _TRIES, _WAIT_S = 6, 1.0
+_LONGEST_WAIT_S = 30.0
+"""The longest wait before a next try, whatever a service asks for."""
 _KINDS: dict[int, type[VcdlError]] = {
     ExitCode.BAD_JOB: JobError,
     ExitCode.BAD_DATA: DataError,
@@ -47,6 +49,15 @@ _KINDS: dict[int, type[VcdlError]] = {
 
 class ServiceRefuses(GridError):
     """The token does not open what was asked for, or it is not there."""
+
+
+class ServiceIsBusy(GridUnavailable):
+    """The service, or a web server in front of it, does not serve the request now."""
+
+    def __init__(self, words: str, wait_s: float) -> None:
+        """`wait_s`: the time that it asks for; 0: none."""
+        super().__init__(words)
+        self.wait_s = wait_s
 
 
 Progress = Callable[[int, int], None]
@@ -224,10 +235,11 @@ class ServiceClient:
                 with self._opened(method, path, body, headers) as answer:
                     text = answer.read()
                 return _Answer(json.loads(text) if text else {})
-            except GridUnavailable:
+            except GridUnavailable as error:
                 if tried == self._tries or (method == "POST" and path not in ("/chunks", "/jobs")):
                     raise
-                time.sleep(_WAIT_S * tried)
+                asked_s = error.wait_s if isinstance(error, ServiceIsBusy) else 0.0
+                time.sleep(max(_WAIT_S * tried, min(_LONGEST_WAIT_S, asked_s)))
             except (ValueError, TypeError, RecursionError) as error:
                 raise GridError(f"{self.name} {_NO_SERVICE}") from error
         raise AssertionError  # the last try returns or raises
@@ -254,7 +266,8 @@ class ServiceClient:
         except (ValueError, KeyError, TypeError, RecursionError, OSError):  # a web server in front of it says so
             words, kind = f"{self.name} answers {error.code}: look at its URL", GridError
         if error.code in (429, 502, 503, 504):
-            return GridUnavailable(words)
+            wait = error.headers.get("Retry-After", "")
+            return ServiceIsBusy(words, float(wait) if wait.isascii() and wait.isdigit() else 0.0)
         if error.code in (401, 403, 404):
             return ServiceRefuses(words)
         return kind(words)
