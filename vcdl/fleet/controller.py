@@ -13,11 +13,12 @@ from vcdl.fleet.alerts import causes_of
 from vcdl.fleet.deadline import Units, follow_deadline
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Instance, InstanceType, Pool
+from vcdl.fleet.life_signs import Hosts, LifeSigns
 from vcdl.fleet.money import Money
 from vcdl.fleet.prices import PriceSource
 from vcdl.fleet.project import Queue, wanted_units
 from vcdl.fleet.provider import LaunchResult, Provider
-from vcdl.fleet.reconciler import MOST_FAILURES, Actions, LaunchOrder, Observation, capacity, leases_to_write, reconcile
+from vcdl.fleet.reconciler import Actions, LaunchOrder, Observation, capacity, leases_to_write, reconcile
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import Cooldown, FleetGoal, FleetState, RecentLaunch
@@ -25,8 +26,6 @@ from vcdl.report.alerts import AlertChannel
 from vcdl.report.wording import duration
 
 _CLOCKS_AGREE_S = 30.0
-_LEFT = "drained: the machine is powered off"
-"""The last words of an agent that had no reason to give up."""
 _COOLDOWN_S = {
     ProblemKind.QUOTA: 600.0,
     ProblemKind.NOT_AUTHORISED: 300.0,
@@ -85,8 +84,16 @@ class Controller:
         clock: Callable[[], float] = time.time,
         queue: Callable[[], Queue] | None = None,
         price_source: Callable[[], PriceSource] | None = None,
+        hosts: Hosts | None = None,
     ) -> None:
-        """`user_data`: called for a launch. `queue`: for `follow: queue`. `price_source`: where prices are fetched."""
+        """Put the parts of a fleet together.
+
+        Args:
+            user_data: Called for a launch.
+            queue: For `follow: queue`.
+            price_source: Where prices are fetched.
+            hosts: The project's hosts, where its folder is on this machine.
+        """
         self._settings = settings
         self._provider = provider
         self._folder = folder
@@ -94,8 +101,7 @@ class Controller:
         self._user_data = user_data
         self._clock = clock
         self._queue = queue
-        self._said: dict[str, str] = {}
-        """The last words of instances that gave up."""
+        self._signs = LifeSigns(provider, settings.idle_shutdown_s, hosts)
         self._channel = AlertChannel(f"fleet {settings.name}: ", settings.alerts.command)
         self._alerts: tuple[str, ...] = ()
         """Alerts that were sent while the state could not be read."""
@@ -141,7 +147,7 @@ class Controller:
                 with _collecting(errors):
                     self._provider.terminate(actions.terminate)
                     terminated = [i for i in observed.instances if i.id in actions.terminate]
-                    self._money.record_terminated(terminated, now_s)
+                    self._money.record_terminated(terminated, now_s, observed.signs.silent)
             if actions.drain:
                 with _collecting(errors):
                     self._provider.lease(actions.drain, now_s)
@@ -238,6 +244,7 @@ class Controller:
             )
         warnings += [self._money.stale_why] if self._money.stale_why else []
         warnings += (f"{region} is away: {why}" for region, why in self._provider.away.items())
+        signs = self._signs.look(instances, state.heard, now_s)
         spot = capacity([i for i in instances if not i.pool.on_demand], sizes.unit)
         is_short = spot < wanted - sizes.on_demand.units(wanted)
         progress = state.progress if wanted and state.target is None else None
@@ -256,6 +263,7 @@ class Controller:
             recent_launches=recent,
             short_since_s=(state.short_since_s or now_s) if is_short else None,
             progress=progress,
+            heard=signs.heard,
         )
         return Observation(
             now_s=now_s,
@@ -268,7 +276,8 @@ class Controller:
             usd_per_h=usd_per_h,
             prices_as_of=min((price.as_of for price in prices.values() if price), default=None),
             unpriced=frozenset(i.id for i, price in prices.items() if price is None),
-            warnings=(*warnings, *queue_warnings),
+            signs=signs,
+            warnings=(*warnings, *signs.warnings, *queue_warnings),
         )
 
     def _wanted(self, state: FleetState, now_s: float) -> tuple[int, Queue | None, tuple[str, ...]]:
@@ -292,8 +301,8 @@ class Controller:
         on_demand = self._settings.capacity.on_demand.is_used or state.progress is not None
         may_launch = is_short or on_demand or state.short_since_s is not None
         types, warnings = self._types(on_demand) if may_launch else ({}, [])
-        failures = self._failures(observed.now_s) if is_short else []
-        crash_loop = self._crash_loop(failures) if len(failures) >= MOST_FAILURES else ""
+        failures = self._signs.in_a_row(self._money.failures(observed.now_s, state.heard) if is_short else [])
+        crash_loop = self._signs.crash_loop(failures)
         actions = reconcile(self._settings, observed, types, len(failures))
         why = (crash_loop,) if crash_loop else ()
         return replace(actions, warnings=(*warnings, *actions.warnings, *why), crash_loop=crash_loop)
@@ -315,24 +324,6 @@ class Controller:
                 warnings.append(f"{above} of {len(types)} pools cost more than {what}, or are unpriced")
             types = cheap
         return types, warnings
-
-    def _failures(self, now_s: float) -> list[str]:
-        """The last instances in a row that gave up, newest first; one that left on the cloud's advice ends the row."""
-        failures = self._money.failures(now_s)
-        if len(failures) >= MOST_FAILURES:
-            for number, id in enumerate(failures[:MOST_FAILURES]):
-                if id not in self._said:
-                    self._said[id] = self._provider.last_words(id, 20, "vcdl")
-                if _LEFT in self._said[id]:
-                    return failures[:number]
-        return failures
-
-    def _crash_loop(self, failures: Sequence[str]) -> str:
-        """Why only one instance at a time is launched, with what the last one that failed said."""
-        return (
-            f"the last {len(failures)} instances powered themselves off without ever having had a subtask, so one at a "
-            f"time is tried; {failures[0]}: {self._said[failures[0]]}"
-        )
 
     def _launch(self, order: LaunchOrder, observed: Observation, state: FleetState) -> LaunchResult:
         types = self._provider.pools()

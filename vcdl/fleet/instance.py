@@ -31,6 +31,8 @@ class Ending(StrEnum):
     OURS = "ours"
     GAVE_UP = "gave_up"
     """The machine powered itself off although its lease was not over: it had no work."""
+    SILENT = "silent"
+    """We ended it, as nobody had ever heard of its agent."""
     UNKNOWN = "unknown"
     """Not known to the cloud any more."""
 

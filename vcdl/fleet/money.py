@@ -65,9 +65,13 @@ class Money:
         if instances:
             self.ledger.record_launched(instances, now_s)
 
-    def record_terminated(self, instances: Iterable[Instance], now_s: float) -> None:
+    def record_terminated(self, instances: Iterable[Instance], now_s: float, silent: Collection[str] = ()) -> None:
         """Record instances that we have just terminated: GCP will not tell when and by whom."""
-        ended = [replace(i, state=InstanceState.STOPPING, ended_s=now_s, ending=Ending.OURS) for i in instances]
+        gone = dict.fromkeys(silent, Ending.SILENT)
+        ended = [
+            replace(i, state=InstanceState.STOPPING, ended_s=now_s, ending=gone.get(i.id, Ending.OURS))
+            for i in instances
+        ]
         self.record_launched(ended, now_s)
 
     def last_live(self, regions: Collection[str]) -> list[Instance]:
@@ -78,9 +82,9 @@ class Money:
             if row.region in regions
         ]
 
-    def failures(self, now_s: float) -> list[str]:
-        """The last instances in a row that gave up without having worked, newest first."""
-        return self.ledger.history().failures(now_s, 2.0 * self._settings.idle_shutdown_s)
+    def failures(self, now_s: float, heard: Collection[str]) -> list[str]:
+        """The last instances in a row that ended without having worked, newest first."""
+        return self.ledger.history().failures(now_s, 2.0 * self._settings.idle_shutdown_s, heard)
 
     def spent_usd(self, now_s: float) -> float:
         """The cost of all instances so far; for those that vanished unseen, the upper bound."""

@@ -18,26 +18,24 @@ On demand: the first of `wanted` units, as the settings say. Others stand in aft
 or when spot alone would miss the deadline. Preemptible ones are asked for all the while, and when they come, those on
 demand are the surplus that goes first. With a deadline they also go once the work is ahead of it.
 
-Crash loop: after MOST_FAILURES instances in a row that powered themselves off without ever having worked, one instance
-at a time is launched, until one works.
+Crash loop: after MOST_FAILURES instances in a row that powered themselves off without ever having worked, or of which
+nobody ever heard, one instance at a time is launched, until one works.
 """
 
 import math
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
+from vcdl.fleet.life_signs import MOST_FAILURES, Signs
 from vcdl.fleet.settings import FleetSettings, Unit
 from vcdl.fleet.state import FleetState
 
 _TOKENS = uuid.UUID("0b5ee4d6-4ad0-49a4-8a4e-3b0f5b7e1c11")
 _TOKEN_S = 30
 """Identical orders within this time share a token: the cloud performs them once. At most the shortest cooldown."""
-
-
-MOST_FAILURES = 5
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,7 @@ class Observation:
     """The day of the oldest price of a live instance; None: there is none."""
     unpriced: frozenset[str] = frozenset()
     """Live instances whose cost nobody knows."""
+    signs: Signs = field(default_factory=Signs)
     warnings: tuple[str, ...] = ()
 
 
@@ -124,8 +123,11 @@ def reconcile(
     unneeded = [i for i in spare if i.pool.on_demand and i.is_capacity] if progress and not stands_in else []
     surplus = [*(unneeded or _surplus(spare, unit, -missing)), *(i for i in instances if i.id in unknown)]
     overdue = [i.id for i in instances if i.is_live and now_s - _leaves_s(settings, i) >= settings.drain_s]
-    terminate = (*overdue, *stopped, *(i.id for i in surplus if i.state is InstanceState.PENDING))
-    drain = tuple(i.id for i in surplus if i.state is InstanceState.RUNNING and i.draining_s is None)
+    pending = [i.id for i in surplus if i.state is InstanceState.PENDING]
+    # The next pass replaces silent ones: it knows them as failures.
+    terminate = tuple(dict.fromkeys((*overdue, *observed.signs.silent, *stopped, *pending)))
+    drains = [i.id for i in surplus if i.state is InstanceState.RUNNING and i.draining_s is None]
+    drain = tuple(id for id in drains if id not in terminate)
     firm_missing = firm_wanted - capacity(firm, unit)
     spot = [i for i in spare if not i.pool.on_demand]
     spot_missing = wanted - max(firm_wanted, capacity(firm, unit)) - capacity(spot, unit)

@@ -12,6 +12,7 @@ from botocore.stub import Stubber
 
 from tests.fleet.aws.moto_cloud import MotoCloud
 from tests.fleet.aws.stubbed import provider_on
+from vcdl.errors import FleetError
 from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.instance import Ending, Instance, InstanceState
 
@@ -57,7 +58,8 @@ def test_the_console_output_is_text(provider_of: Providers) -> None:
     provider = provider_of()
     (made,) = launched(provider, 8)
     assert "Linux" in provider.console(made.id)
-    assert provider.console(NOBODY) == ""
+    with pytest.raises(FleetError, match="NotFound"):
+        provider.console(NOBODY)
 
 
 LAUNCHED = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)

@@ -9,7 +9,7 @@ from vcdl.fleet.aws.catalogue import Catalogue
 from vcdl.fleet.aws.region import NOT_FOUND, Answer, AwsRegion, batches, filter_by, fleet_filter, tags_of
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, MARKET_TAG, lease_of
-from vcdl.fleet.refusal import CloudRefusal
+from vcdl.fleet.refusal import CloudRefusal, ProblemKind
 from vcdl.fleet.settings import FleetSettings
 
 _STATES = {
@@ -64,7 +64,9 @@ class AwsPlace:
         """The end of an instance's console output. Raises CloudRefusal."""
         try:  # a machine that has ended may have none but the kept one
             answer = self.region.call("get_console_output", InstanceId=id, Latest=True)
-        except CloudRefusal:
+        except CloudRefusal as refused:
+            if refused.kind is not ProblemKind.BAD_REQUEST:
+                raise  # the kept one of a live machine is of its launch, before the agent
             answer = self.region.call("get_console_output", InstanceId=id)
         return str(answer.get("Output", ""))  # boto3 has decoded it already
 

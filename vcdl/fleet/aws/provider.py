@@ -110,7 +110,10 @@ class AwsProvider(Provider):
         self._each(ids, lambda place, here: place.lease(here, until_s))
 
     def console(self, id: str) -> str:
-        answers, _ = self._ask(self._used, lambda place: place.console(id))
+        places = [place for place in self._used if id in place.live] or self._used
+        answers, refusals = self._ask(places, lambda place: place.console(id))
+        if not answers:  # not an empty one: of that machine nothing is known
+            raise_first(refusals)
         return next((text for text in answers.values() if text), "")
 
     def terminate(self, ids: Sequence[str]) -> None:
