@@ -2,7 +2,6 @@
 did. The folder is written before anything is launched: a full disk shows before it costs.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -141,6 +140,8 @@ class Controller:
             actions, now_s = self._decide(observed), observed.now_s
             recent = tuple(it for it in observed.state.recent_launches if it.instance.id not in actions.terminate)
             state = replace(observed.state, last_pass_s=now_s, recent_launches=recent)
+            if actions.budget_ends:
+                state = replace(state, goal=FleetGoal.DRAINED, budget_spent=True)
             self._folder.write(state)
             errors: list[VcdlError] = []
             if actions.terminate:
@@ -304,7 +305,16 @@ class Controller:
         failures = self._signs.in_a_row(self._money.failures(observed.now_s, state.heard) if is_short else [])
         crash_loop = self._signs.crash_loop(failures)
         actions = reconcile(self._settings, observed, types, len(failures))
-        why = (crash_loop,) if crash_loop else ()
+        why = [crash_loop] if crash_loop else []
+        if (order := actions.launch) is not None:
+            sized = self._money.sized(order, types, observed.spent_usd, observed.instances)
+            if (units := sized.units if sized else 0) < order.units:
+                least = duration(self._settings.draining_s)
+                why.append(
+                    f"the budget pays for {units} of {order.units} units: at list prices, {least} of work at least"
+                )
+            ends = sized is None and observed.spent_usd > 0 and not any(i.is_live for i in observed.instances)
+            actions = replace(actions, launch=sized, budget_ends=ends)
         return replace(actions, warnings=(*warnings, *actions.warnings, *why), crash_loop=crash_loop)
 
     def _types(self, on_demand: bool) -> tuple[Mapping[Pool, InstanceType], list[str]]:
@@ -328,11 +338,8 @@ class Controller:
     def _launch(self, order: LaunchOrder, observed: Observation, state: FleetState) -> LaunchResult:
         types = self._provider.pools()
         prices = {pool: self._money.unit_usd_per_h(pool, types[pool.as_spot]) for pool in order.pools}
-        listed = [self._money.unit_usd_per_h(pool, types[pool.as_spot], at_list=True) for pool in order.pools]
-        dearest = max((price for price in listed if price < math.inf), default=0.0)
-        paid_for_s = self._money.paid_for_s(observed.spent_usd, observed.instances, order.units * dearest)
         # By the token's clock, so that a repeated launch is the same.
-        until_s = observed.now_s + min(self._settings.lease_s, max(0.0, paid_for_s))
+        until_s = observed.now_s + min(self._settings.lease_s, order.paid_for_s)
         regions = self._settings.regions
         by_price = sorted(order.pools, key=lambda pool: (prices[pool], regions.index(pool.region), pool))
         launched = self._provider.launch(by_price, order.units, order.token, self._user_data(), until_s)

@@ -11,6 +11,7 @@ from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, P
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.ledger_rows import PricedRow
 from vcdl.fleet.prices import PriceSource, PriceTable, price_of, refresh_prices, refreshed_file
+from vcdl.fleet.reconciler import LaunchOrder
 from vcdl.fleet.settings import GRACE_S, FleetSettings
 
 _REFRESH_S = 900.0
@@ -104,16 +105,42 @@ class Money:
         price = price_of(pool, self._prices, self._settings, self._clock())
         return price and replace(price, since_s=self._fetched_s[0])
 
-    def paid_for_s(self, spent_usd: float, instances: Iterable[Instance], more_usd_per_h: float = 0.0) -> float:
+    def paid_for_s(self, spent_usd: float, instances: Iterable[Instance]) -> float:
         """Seconds that the budget pays for before they drain, at list prices, to which spot prices may rise."""
-        budget_usd, usd_per_h = self._settings.budget_usd, self.usd_per_h(instances, at_list=True) + more_usd_per_h
+        budget_usd, usd_per_h = self._settings.budget_usd, self.usd_per_h(instances, at_list=True)
         if budget_usd is None or (usd_per_h == 0 and spent_usd < budget_usd):
             return math.inf
-        return (budget_usd - spent_usd) / usd_per_h * 3600 - self._draining_s if usd_per_h else 0.0
+        return (budget_usd - spent_usd) / usd_per_h * 3600 - self._settings.draining_s if usd_per_h else 0.0
+
+    def sized(
+        self, order: LaunchOrder, types: Mapping[Pool, InstanceType], spent_usd: float, live: Sequence[Instance]
+    ) -> LaunchOrder | None:
+        """Return the part of a launch for which the budget pays; None: it pays for no machine.
+
+        At list prices all machines must be able to work for at least as long as they take to drain: less would pay for
+        boots alone.
+        """
+        if (budget_usd := self._settings.budget_usd) is None:
+            return order
+        draining_h, live_usd_per_h = self._settings.draining_s / 3600, self.usd_per_h(live, at_list=True)
+        most_usd_per_h = (budget_usd - spent_usd) / (2.0 * draining_h) - live_usd_per_h
+        sizes = {pool: types[pool].units(self._settings.capacity.unit) for pool in order.pools}
+        usd = {pool: size * self.unit_usd_per_h(pool, types[pool], at_list=True) for pool, size in sizes.items()}
+        pools = tuple(pool for pool in order.pools if usd[pool] <= most_usd_per_h)
+        if not pools:
+            return None
+        # The cloud stops at the first machine that reaches the units: it may be the dearest of them.
+        step, last_usd_per_h = math.gcd(*(sizes[pool] for pool in pools)), max(usd[pool] for pool in pools)
+        step_usd_per_h = max(usd[pool] / sizes[pool] for pool in pools) * step
+        steps = min(math.ceil(order.units / step), 1 + int((most_usd_per_h - last_usd_per_h) / step_usd_per_h))
+        usd_per_h = live_usd_per_h + (steps - 1) * step_usd_per_h + last_usd_per_h
+        paid_for_s = ((budget_usd - spent_usd) / usd_per_h - draining_h) * 3600
+        units, reserve_usd = min(order.units, steps * step), usd_per_h * draining_h
+        return replace(order, units=units, pools=pools, paid_for_s=paid_for_s, reserve_usd=reserve_usd)
 
     def spent_words(self, spent_usd: float, instances: Iterable[Instance]) -> str:
         """Words for the moment when the budget pays for no more than the draining."""
-        draining_usd = self.usd_per_h(instances, at_list=True) * self._draining_s / 3600
+        draining_usd = self.usd_per_h(instances, at_list=True) * self._settings.draining_s / 3600
         spent = f"{spent_usd:.2f} $ so far, at most {draining_usd:.2f} $ to drain"
         return f"the budget of {self._settings.budget_usd:g} $ is spent ({spent}): the fleet goes down"
 
@@ -122,11 +149,6 @@ class Money:
         what = "its cost is not counted" if self._settings.budget_usd is None else "with a budget it is not used"
         how = f"`vcdl fleet prices --refresh`, or a row in {refreshed_file()}"
         return [f"no price of {pool} is known: {what} ({how})" for pool in sorted(set(pools))]
-
-    @property
-    def _draining_s(self) -> float:
-        """The drain time, and four passes: a lease must outlast two, and the last ones see the ends of both times."""
-        return self._settings.drain_s + 4.0 * self._settings.reconcile_every_s
 
     def _rate_usd_per_h(self, pool: Pool, at_list: bool) -> float | None:
         """The cost of an hour of a pool's instance; None: unknown."""

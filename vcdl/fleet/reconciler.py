@@ -71,6 +71,10 @@ class LaunchOrder:
     units: int
     pools: tuple[Pool, ...]
     token: str
+    paid_for_s: float = math.inf
+    """Seconds that the budget pays for, at list prices, before all that lives then drains."""
+    reserve_usd: float = 0.0
+    """The part of the budget that is kept for this draining."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,8 @@ class Actions:
     drain: tuple[str, ...] = ()
     launch: LaunchOrder | None = None
     warnings: tuple[str, ...] = ()
+    budget_ends: bool = False
+    """Whether nothing lives, and the rest of the budget pays for no machine."""
     crash_loop: str = ""
     """Why one instance at a time is launched, which is a warning, too; empty: any number."""
 
