@@ -91,7 +91,7 @@ class Fleet:
         from vcdl.fleet.controller import Controller
 
         folder = self.settings.capacity.project_dir  # with `follow: queue` only
-        project = None if folder is None else ProjectDatabase(folder)
+        project = None if folder is None else ProjectDatabase(folder, self.settings.capacity.unit)
         parts = self.settings, self.provider, self.folder, self.user_data
         asked = (None, None) if project is None else (project.queue, project.hosts)
         return Controller(*parts, queue=asked[0], price_source=self.price_source, hosts=asked[1])

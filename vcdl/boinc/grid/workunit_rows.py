@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TypeVar
 
 from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.project_folder import GPU_CLASS
 from vcdl.boinc.grid.supply import Stock
 
 _T = TypeVar("_T")
@@ -85,6 +86,17 @@ class WorkunitRows:
         )  # fmt: skip
         total, unsent = (int(value) for value in rows[0])
         return Stock(unsent, total - unsent)
+
+    def on_gpus(self) -> int:
+        """Count the workunits that run on a GPU, by the plan class of the app version."""
+        match, arguments = of_job(self._job)
+        rows = self._database.execute(
+            "SELECT COUNT(DISTINCT w.id) FROM workunit w JOIN result r ON r.workunitid = w.id"
+            " JOIN app_version v ON v.id = r.app_version_id"
+            f" WHERE w.appid = %s AND r.server_state = %s AND v.plan_class = %s AND {match}",
+            self._database.app_id, IN_PROGRESS, GPU_CLASS, *arguments,
+        )  # fmt: skip
+        return int(rows[0][0])
 
     def cancel(self, names: Collection[str], arrived: Arrived) -> None:
         """Cancel workunits as cancel_jobs: running ones abort at the next report. `arrived`: is an upload here?"""
