@@ -126,7 +126,7 @@ class FakeCloud(Provider):
             made.append(
                 Instance(
                     id=f"i-{next(self._numbers):04d}", pool=pool, vcpus=kind.vcpus, gpus=kind.gpus,
-                    state=InstanceState.PENDING, launched_s=self.clock.now_s, until_s=until_s,
+                    state=InstanceState.PENDING, launched_s=self.clock.now_s, until_s=until_s, keeper=self.keeper,
                 ),
             )  # fmt: skip
             units -= kind.units(self.settings.capacity.unit)
@@ -152,7 +152,7 @@ class FakeCloud(Provider):
     def lease(self, ids: Sequence[str], until_s: float) -> None:
         self._answer()
         for name in self._reached(ids):
-            self._change(name, until_s=until_s)
+            self._change(name, until_s=until_s, keeper=self.keeper)
 
     def console(self, id: str) -> str:
         if self.console_error is not None:

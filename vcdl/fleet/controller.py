@@ -133,6 +133,7 @@ class Controller:
     def reconcile_once(self) -> Pass:
         """Make one pass. Whatever it raises, the next pass starts from what it finds then."""
         with self._folder.one_pass():
+            self._provider.keeper = self._folder.keeper(new=True)
             self._money.refresh(self._provider.pools)
             found, state = self._find(self._folder.read())
             self._money.ledger.record_found(found, self.now_s())  # before the cost is looked at
@@ -153,7 +154,7 @@ class Controller:
                 with _collecting(errors):
                     self._provider.lease(actions.drain, now_s)
             paid_for_s = self._money.paid_for_s(observed.spent_usd, observed.instances)
-            if state.goal is FleetGoal.UP:
+            if state.goal is FleetGoal.UP and not actions.other_keeper:
                 kept = [i for i in observed.instances if i.id not in (*actions.drain, *actions.terminate)]
                 for until_s, ids in leases_to_write(self._settings, kept, now_s, paid_for_s).items():
                     with _collecting(errors):
@@ -298,6 +299,8 @@ class Controller:
             return last, None, (f"the queue cannot be read, so the target stays {last}: {error}",)
 
     def _decide(self, observed: Observation) -> Actions:
+        if other := self._other_keeper(observed.instances):
+            return Actions(warnings=(other,), other_keeper=other)
         is_short, state = observed.wanted > observed.have, observed.state
         on_demand = self._settings.capacity.on_demand.is_used or state.progress is not None
         may_launch = is_short or on_demand or state.short_since_s is not None
@@ -316,6 +319,18 @@ class Controller:
             ends = sized is None and observed.spent_usd > 0 and not any(i.is_live for i in observed.instances)
             actions = replace(actions, launch=sized, budget_ends=ends)
         return replace(actions, warnings=(*warnings, *actions.warnings, *why), crash_loop=crash_loop)
+
+    def _other_keeper(self, instances: Sequence[Instance]) -> str:
+        """Why another keeper has the fleet: it has the oldest lease that is not over, by which all keepers agree."""
+        kept = sorted((i.launched_s, i.id, i.keeper) for i in instances if i.is_capacity and i.keeper and i.until_s)
+        if not kept or kept[0][2] == self._folder.keeper():
+            return ""
+        last_s = max(i.until_s or 0.0 for i in instances if i.is_capacity)
+        again = time.strftime("%H:%M:%S", time.localtime(last_s))
+        return (
+            f"another keeper, {kept[0][2]}, has this fleet, with leases until {again}: this one does nothing before; "
+            "end the other one, or give this fleet another name"
+        )
 
     def _types(self, on_demand: bool) -> tuple[Mapping[Pool, InstanceType], list[str]]:
         """The type of each pool that may be launched from, and a reason for each pool that is left out."""

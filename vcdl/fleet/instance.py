@@ -102,6 +102,8 @@ class Instance:
     """None while it is live."""
     until_s: float | None = None
     """Unix time at which its lease ends (vcdl/fleet/reconciler.py); None: unknown."""
+    keeper: str = ""
+    """The keeper that wrote the lease; empty: an older version of vcdl, or nobody."""
     draining_s: float | None = None
     """Unix time since which it takes no more work, as its lease is over; None: it works."""
     is_assumed: bool = False

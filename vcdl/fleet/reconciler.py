@@ -85,6 +85,8 @@ class Actions:
     drain: tuple[str, ...] = ()
     launch: LaunchOrder | None = None
     warnings: tuple[str, ...] = ()
+    other_keeper: str = ""
+    """Why nothing is done: another keeper has the fleet; empty: none has."""
     budget_ends: bool = False
     """Whether nothing lives, and the rest of the budget pays for no machine."""
     crash_loop: str = ""

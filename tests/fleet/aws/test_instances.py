@@ -74,8 +74,12 @@ def test_a_lease_is_a_tag_that_the_instance_can_read_and_that_is_renewed(
     cloud: MotoCloud, provider_of: Providers
 ) -> None:
     provider = provider_of()
+    provider.keeper = "mill-1"
     first, second = launched(provider)
+    assert by_id(provider)[first.id].keeper == "mill-1"
+    provider.keeper = "mill-2"
     provider.lease([first.id, NOBODY], 1_000_000.9)
+    assert [by_id(provider)[one.id].keeper for one in (first, second)] == ["mill-2", "mill-1"]
     provider_of().lease([first.id, second.id], 2_000_000.0)
     found = by_id(provider)
     assert (found[first.id].until_s, found[second.id].until_s) == (2_000_000.0, 2_000_000.0)

@@ -8,7 +8,7 @@ from typing import Any
 from vcdl.fleet.aws.catalogue import Catalogue
 from vcdl.fleet.aws.region import NOT_FOUND, Answer, AwsRegion, batches, filter_by, fleet_filter, tags_of
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
-from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, MARKET_TAG, asked, lease_of, raise_first
+from vcdl.fleet.provider import KEEPER_TAG, LAUNCH_TAG, LEASE_TAG, MARKET_TAG, asked, lease_of, raise_first
 from vcdl.fleet.refusal import CloudRefusal, ProblemKind, unless
 from vcdl.fleet.settings import FleetSettings
 
@@ -55,10 +55,10 @@ class AwsPlace:
         """The instances of a launch, gone or not. Raises CloudRefusal."""
         return self._read(self._described(fleet_filter(self._fleet), filter_by(f"tag:{LAUNCH_TAG}", token)))
 
-    def lease(self, ids: Iterable[str], until_s: float) -> None:
+    def lease(self, ids: Iterable[str], marks: Mapping[str, str]) -> None:
         """Write the lease on instances; a missing one is no error. Raises CloudRefusal."""
-        mark = [{"Key": LEASE_TAG, "Value": str(int(until_s))}]
-        self._on_all_or_each(ids, lambda some: self.region.call("create_tags", Resources=some, Tags=mark))
+        tags = [{"Key": name, "Value": value} for name, value in marks.items()]
+        self._on_all_or_each(ids, lambda some: self.region.call("create_tags", Resources=some, Tags=tags))
 
     def console(self, id: str) -> str:
         """The end of an instance's console output. Raises CloudRefusal."""
@@ -100,13 +100,14 @@ class AwsPlace:
 
     def _instance(self, item: Answer, kind: InstanceType) -> Instance:
         state = _STATES[item["State"]["Name"]]
-        until_s = lease_of(tags_of(item).get(LEASE_TAG))
+        tags = tags_of(item)
+        until_s = lease_of(tags.get(LEASE_TAG))
         ended_s = _ended_s(item) or self._ended_s.get(item["InstanceId"])
         zone = item.get("Placement", {}).get("AvailabilityZone", "")
         place = self.region.name, zone, item.get("SubnetId", "")
         return Instance(
             id=item["InstanceId"],
-            pool=Pool("aws", kind.name, *place, on_demand=MARKET_TAG in tags_of(item)),
+            pool=Pool("aws", kind.name, *place, on_demand=MARKET_TAG in tags),
             vcpus=kind.working_vcpus,
             gpus=kind.gpus,
             state=state,
@@ -114,6 +115,7 @@ class AwsPlace:
             ended_s=None if state.is_live else ended_s,
             ending=None if state.is_live else _ending(item, until_s, ended_s),
             until_s=until_s,
+            keeper=tags.get(KEEPER_TAG, ""),
         )
 
     def _ask_when_preempted(self, items: Iterable[Answer]) -> None:

@@ -97,7 +97,7 @@ class AwsProvider(Provider):
             if missing <= 0:
                 break
             here = {pool: kind for pool, kind in chosen.items() if pool.region == place.region.name}
-            what = image, here, missing, token, user_data, until_s
+            what = image, here, missing, token, user_data, self.marks(until_s)
             launched = RegionalLaunch(place.region, self.settings, *what).run()
             place.live |= {instance.id for instance in launched.instances}
             instances += launched.instances
@@ -107,7 +107,8 @@ class AwsProvider(Provider):
         return LaunchResult(tuple(instances), tuple(problems))
 
     def lease(self, ids: Sequence[str], until_s: float) -> None:
-        self._each(ids, lambda place, here: place.lease(here, until_s))
+        marks = self.marks(until_s)
+        self._each(ids, lambda place, here: place.lease(here, marks))
 
     def console(self, id: str) -> str:
         places = [place for place in self._used if id in place.live] or self._used
