@@ -171,7 +171,7 @@ def test_plan_and_up_say_which_part_of_the_budget_is_kept(fleet: FakeFleet, caps
     assert vcdl_fleet("plan", "--offline", "--set", "budget_usd=3") == ExitCode.OK
     assert "3) 1.35 $ are kept to drain for 17 min 00 s; the rest lasts for 20 min" in capsys.readouterr().out
     assert vcdl_fleet("up", "--dry-run", "--set", "budget_usd=3") == ExitCode.OK
-    up = "of budget_usd (3) 0.48 $ are kept to drain for 17 min 00 s, so it pays for at least 1 h 28 min of work"
+    up = "of budget_usd (3) 0.48 $ are kept to drain for 17 min 00 s; the rest lasts for 1 h 28 min at list prices"
     assert up in capsys.readouterr().out
     assert vcdl_fleet("up", "--set", "budget_usd=0.1") == ExitCode.FLEET
     assert "the budget pays for 0 of 40 units" in capsys.readouterr().out

@@ -23,8 +23,7 @@ def causes_of(
             causes[f"budget {share:.0%}"] = f"{observed.spent_usd:.2f} of {budget_usd:g} $ are spent"
     if actions.crash_loop:
         causes["crash loop"] = actions.crash_loop
-    if observed.signs.silent:
-        causes["silent"] = observed.signs.warnings[0]
+    causes |= dict.fromkeys(["silent"] if observed.silent else [], next(iter(observed.silent.values()), ""))
     short_s = 0.0 if state.short_since_s is None else now_s - state.short_since_s
     if short_s >= settings.cooldown_s and not launched.instances:
         missing = f"{observed.wanted - observed.have} of {observed.wanted} {settings.capacity.unit}"

@@ -149,7 +149,7 @@ class Controller:
                 with _collecting(errors):
                     self._provider.terminate(actions.terminate)
                     terminated = [i for i in observed.instances if i.id in actions.terminate]
-                    self._money.record_terminated(terminated, now_s, observed.signs.silent)
+                    self._money.record_terminated(terminated, now_s, observed.silent)
             if actions.drain:
                 with _collecting(errors):
                     self._provider.lease(actions.drain, now_s)
@@ -246,7 +246,7 @@ class Controller:
             )
         warnings += [self._money.stale_why] if self._money.stale_why else []
         warnings += (f"{region} is away: {why}" for region, why in self._provider.away.items())
-        signs = self._signs.look(instances, state.heard, now_s)
+        heard, silent, unsure = self._signs.look(instances, state.heard, now_s)
         spot = capacity([i for i in instances if not i.pool.on_demand], sizes.unit)
         is_short = spot < wanted - sizes.on_demand.units(wanted)
         progress = state.progress if wanted and state.target is None else None
@@ -265,7 +265,7 @@ class Controller:
             recent_launches=recent,
             short_since_s=(state.short_since_s or now_s) if is_short else None,
             progress=progress,
-            heard=signs.heard,
+            heard=heard,
         )
         return Observation(
             now_s=now_s,
@@ -278,8 +278,8 @@ class Controller:
             usd_per_h=usd_per_h,
             prices_as_of=min((price.as_of for price in prices.values() if price), default=None),
             unpriced=frozenset(i.id for i, price in prices.items() if price is None),
-            signs=signs,
-            warnings=(*warnings, *signs.warnings, *queue_warnings),
+            silent=silent,
+            warnings=(*warnings, *dict.fromkeys(silent.values()), *unsure, *queue_warnings),
         )
 
     def _wanted(self, state: FleetState, now_s: float) -> tuple[int, Queue | None, tuple[str, ...]]:
@@ -305,17 +305,14 @@ class Controller:
         on_demand = self._settings.capacity.on_demand.is_used or state.progress is not None
         may_launch = is_short or on_demand or state.short_since_s is not None
         types, warnings = self._types(on_demand) if may_launch else ({}, [])
-        failures = self._signs.in_a_row(self._money.failures(observed.now_s, state.heard) if is_short else [])
-        crash_loop = self._signs.crash_loop(failures)
-        actions = reconcile(self._settings, observed, types, len(failures))
+        failures = self._money.failures(observed.now_s, state.heard) if is_short else []
+        failed, crash_loop = self._signs.crash_loop(failures)
+        actions = reconcile(self._settings, observed, types, failed + len(observed.silent))
         why = [crash_loop] if crash_loop else []
         if (order := actions.launch) is not None:
             sized = self._money.sized(order, types, observed.spent_usd, observed.instances)
             if (units := sized.units if sized else 0) < order.units:
-                least = duration(self._settings.draining_s)
-                why.append(
-                    f"the budget pays for {units} of {order.units} units: at list prices, {least} of work at least"
-                )
+                why.append(f"the budget pays for {units} of {order.units} units, at list prices and with time to work")
             ends = sized is None and observed.spent_usd > 0 and not any(i.is_live for i in observed.instances)
             actions = replace(actions, launch=sized, budget_ends=ends)
         return replace(actions, warnings=(*warnings, *actions.warnings, *why), crash_loop=crash_loop)
@@ -325,12 +322,8 @@ class Controller:
         kept = sorted((i.launched_s, i.id, i.keeper) for i in instances if i.is_capacity and i.keeper and i.until_s)
         if not kept or kept[0][2] == self._folder.keeper():
             return ""
-        last_s = max(i.until_s or 0.0 for i in instances if i.is_capacity)
-        again = time.strftime("%H:%M:%S", time.localtime(last_s))
-        return (
-            f"another keeper, {kept[0][2]}, has this fleet, with leases until {again}: this one does nothing before; "
-            "end the other one, or give this fleet another name"
-        )
+        why = f"another keeper, {kept[0][2]}, has this fleet: nothing is done until its leases are over"
+        return f"{why}; end the other one, or give this fleet another name"
 
     def _types(self, on_demand: bool) -> tuple[Mapping[Pool, InstanceType], list[str]]:
         """The type of each pool that may be launched from, and a reason for each pool that is left out."""
@@ -359,7 +352,7 @@ class Controller:
         by_price = sorted(order.pools, key=lambda pool: (prices[pool], regions.index(pool.region), pool))
         launched = self._provider.launch(by_price, order.units, order.token, self._user_data(), until_s)
         now_s = self.now_s()
-        self._money.record_launched(launched.instances, now_s)
+        self._money.ledger.record_launched(launched.instances, now_s)
         refused = {it.pool: it for it in launched.problems}
         cooldowns = (
             *(it for it in state.cooldowns if it.pool not in refused),

@@ -8,7 +8,6 @@ run.lock      held by `vcdl fleet run` as long as it runs; contains its process 
 """
 
 import os
-import re
 import secrets
 import socket
 from collections.abc import Iterator
@@ -53,9 +52,8 @@ class FleetFolder:
         """
         with self._mapped():
             if new and not self.keeper_file.exists():
-                machine = re.sub(r"[^a-z0-9]+", "-", socket.gethostname().lower())[:32]
                 with atomic_write(self.keeper_file) as temporary:
-                    temporary.write_text(f"{machine}-{secrets.token_hex(4)}", encoding="ascii")
+                    temporary.write_text(f"{socket.gethostname()[:32]}-{secrets.token_hex(4)}", encoding="ascii")
             return self.keeper_file.read_text(encoding="ascii") if self.keeper_file.exists() else ""
 
     def read(self) -> FleetState:

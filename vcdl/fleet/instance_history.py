@@ -1,6 +1,5 @@
 """The lives of a fleet's instances, computed from its ledger."""
 
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from vcdl.fleet.billing import Charge, bill
@@ -87,7 +86,7 @@ class FleetHistory:
         """The instances that were launched and neither ended nor were missed by an answer of the cloud, by id."""
         return [self.launched[id] for id in sorted(self._open - self._missed_s.keys())]
 
-    def failures(self, now_s: float, useful_s: float, heard: Collection[str]) -> list[str]:
+    def failures(self, now_s: float, useful_s: float, heard: tuple[str, ...]) -> list[str]:
         """The last instances in a row that failed, newest first; none while one of `heard` lives for `useful_s`."""
         if any(now_s - row.launched_s >= useful_s and row.id in heard for row in self.not_missed()):
             return []

@@ -8,8 +8,7 @@ counts for the crash loop. A console that cannot be read proves nothing.
 
 import random
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from vcdl.errors import GridError
 from vcdl.fleet.instance import Instance
@@ -31,16 +30,6 @@ _LEFT = "drained: the machine is powered off"
 """The last words of an agent that had no reason to give up."""
 
 
-@dataclass(frozen=True)
-class Signs:
-    """The live machines that were heard of at a pass, and those that were not."""
-
-    heard: tuple[str, ...] = ()
-    silent: tuple[str, ...] = ()
-    """Those that are terminated: the first of the warnings says so, and shows a console."""
-    warnings: tuple[str, ...] = ()
-
-
 class LifeSigns:
     """The signs of life of a fleet's machines."""
 
@@ -49,11 +38,20 @@ class LifeSigns:
         self._said: dict[str, str] = {}
         """The last words of instances that failed."""
 
-    def look(self, instances: Sequence[Instance], heard: Collection[str], now_s: float) -> Signs:
-        """Read the consoles of some machines that were not heard of in time. `heard`: those that once were."""
+    def look(
+        self, instances: Sequence[Instance], heard: Collection[str], now_s: float
+    ) -> tuple[tuple[str, ...], Mapping[str, str], list[str]]:
+        """Read the consoles of some machines that were not heard of in time.
+
+        Args:
+            heard: The machines that were heard of before.
+
+        Returns:
+            The live machines that were heard of; those that are to be terminated, with the words for it, which show a
+            console; and why nothing is known of others.
+        """
         known = {i.id for i in instances if i.is_live and i.id in heard}
-        asked_of = [i for i in instances if i.is_capacity and not i.is_assumed and i.id not in known]
-        late = [i.id for i in asked_of if now_s - i.launched_s >= self._idle_s]
+        late = [i.id for i in instances if i.is_capacity and i.id not in known and now_s - i.launched_s >= self._idle_s]
         said, refusals = asked(random.sample(late, min(_AT_ONCE, len(late))), self._provider.console)
         silent = {id for id, text in said.items() if not _AGENT.search(text)}
         known |= said.keys() - silent
@@ -62,27 +60,25 @@ class LifeSigns:
             known |= set(instances_of_hosts(self._hosts(), silent).values()) if silent else set()
         except GridError as error:
             silent, unsure = set(), [f"nobody knows whether the project has heard of {', '.join(silent)}: {error}"]
-        if ended := tuple(sorted(silent - known)):
-            why = f"no agent was heard of in {duration(self._idle_s)}, so they are terminated: {', '.join(ended)}"
-            cure = "check the image (cloud-init, a serial console) and the way out of its network"
-            unsure.insert(0, f"{why}; {self._provider.last_words(ended[0], 3)}; {cure}")
-        return Signs(tuple(sorted(known)), ended, tuple(unsure))
+        words, ended = "", sorted(silent - known)
+        if ended:
+            why = f"no agent was heard of in {duration(self._idle_s)}: check the image and the way out of its network"
+            words = f"{', '.join(ended)} terminated, as {why}; {self._provider.last_words(ended[0], 3)}"
+        return tuple(sorted(known)), dict.fromkeys(ended, words), unsure
 
-    def in_a_row(self, failures: Sequence[str]) -> Sequence[str]:
-        """The last failures in a row, newest first; a machine that left on the cloud's advice ends the row."""
-        if len(failures) >= MOST_FAILURES:
-            for number, id in enumerate(failures[:MOST_FAILURES]):
-                if id not in self._said:
-                    self._said[id] = self._provider.last_words(id, 20, "vcdl")
-                if _LEFT in self._said[id]:
-                    return failures[:number]
-        return failures
+    def crash_loop(self, failures: Sequence[str]) -> tuple[int, str]:
+        """Return how many of the last failures in a row, newest first, count, and why one is launched at a time.
 
-    def crash_loop(self, failures: Sequence[str]) -> str:
-        """Why only one instance at a time is launched, with what the last one that failed said; empty: any number."""
+        A machine that left on the cloud's advice ends the row. No words: any number is launched.
+        """
         if len(failures) < MOST_FAILURES:
-            return ""
-        return (
+            return len(failures), ""
+        for number, id in enumerate(failures[:MOST_FAILURES]):
+            if id not in self._said:
+                self._said[id] = self._provider.last_words(id, 20, "vcdl")
+            if _LEFT in self._said[id]:
+                return number, ""
+        return len(failures), (
             f"the last {len(failures)} instances ended without ever having had a subtask, so one at a time is tried; "
             f"{failures[0]}: {self._said[failures[0]]}"
         )

@@ -61,19 +61,11 @@ class Money:
             self.stale_why = f"the prices could not be fetched, so older ones or list prices count: {error}"
             self._refresh_s = self._clock() + _REFRESH_AGAIN_S
 
-    def record_launched(self, instances: Sequence[Instance], now_s: float) -> None:
-        """Record what a launch has returned."""
-        if instances:
-            self.ledger.record_launched(instances, now_s)
-
     def record_terminated(self, instances: Iterable[Instance], now_s: float, silent: Collection[str] = ()) -> None:
         """Record instances that we have just terminated: GCP will not tell when and by whom."""
-        gone = dict.fromkeys(silent, Ending.SILENT)
-        ended = [
-            replace(i, state=InstanceState.STOPPING, ended_s=now_s, ending=gone.get(i.id, Ending.OURS))
-            for i in instances
-        ]
-        self.record_launched(ended, now_s)
+        off, by = InstanceState.STOPPING, dict.fromkeys(silent, Ending.SILENT)
+        ended = [replace(i, state=off, ended_s=now_s, ending=by.get(i.id, Ending.OURS)) for i in instances]
+        self.ledger.record_launched(ended, now_s)
 
     def last_live(self, regions: Collection[str]) -> list[Instance]:
         """The instances of these regions that most likely live, as nobody has seen them end."""
@@ -83,7 +75,7 @@ class Money:
             if row.region in regions
         ]
 
-    def failures(self, now_s: float, heard: Collection[str]) -> list[str]:
+    def failures(self, now_s: float, heard: tuple[str, ...]) -> list[str]:
         """The last instances in a row that ended without having worked, newest first."""
         return self.ledger.history().failures(now_s, 2.0 * self._settings.idle_shutdown_s, heard)
 

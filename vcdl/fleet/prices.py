@@ -24,7 +24,7 @@ from vcdl.report.wording import plural
 LOWEST_USD_PER_H = Decimal("0.0005")
 """Half the spot price of the smallest instance of any cloud: a lower price is a mistake, or a simulator's."""
 
-HIGHEST_USD_PER_H = Decimal(10_000)
+_HIGHEST = Decimal(10_000)
 """Ten times the dearest machine of any cloud, a rack of 72 GPUs."""
 _LEAST_OF_SHIPPED = Decimal("0.5")
 """The least part of the shipped list price that a fetched one may be: AWS's largest cut, of P5 in June 2025, was 45 %.
@@ -60,9 +60,8 @@ class PriceRow:
 
     def __post_init__(self) -> None:
         for price in (self.on_demand_usd_per_h, self.spot_usd_per_h):
-            if price is not None and not (price.is_finite() and LOWEST_USD_PER_H <= price <= HIGHEST_USD_PER_H):
-                limits = f"expected {LOWEST_USD_PER_H} to {HIGHEST_USD_PER_H}"
-                raise ValueError(f"a price of {price} $/h is no price: {limits}")
+            if price is not None and not (price.is_finite() and LOWEST_USD_PER_H <= price <= _HIGHEST):
+                raise ValueError(f"a price of {price} $/h is no price: expected {LOWEST_USD_PER_H} to {_HIGHEST}")
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -96,20 +95,16 @@ class PriceTable:
         """The shipped table with the rows of this user's refreshed one, if any. Raises FleetError."""
         shipped, path = cls.shipped(), refreshed_file()
         refreshed = cls.read(path).by_key if path.exists() else {}
-        for row in refreshed.values():
-            try:
-                shipped.check(row)
-            except ValueError as error:
-                place = f"{row.type} in {row.zone or row.region}"
-                raise FleetError(f"{path}, {place}: {error}; correct the row or delete it") from None
+        if why := next(filter(None, map(shipped.fault, refreshed.values())), ""):
+            raise FleetError(f"{path}: {why}; correct the row or delete it")
         return cls({**shipped.by_key, **refreshed})
 
-    def check(self, row: PriceRow) -> None:
-        """Raise ValueError for a list price that is far below the one in this table."""
+    def fault(self, row: PriceRow) -> str:
+        """Why a list price cannot be true beside this table's; empty: it may be."""
         known = self.find(row.type, row.region, row.zone)
-        if known is not None and row.on_demand_usd_per_h < _LEAST_OF_SHIPPED * known.on_demand_usd_per_h:
-            listed = f"a list price of {row.on_demand_usd_per_h} $/h"
-            raise ValueError(f"{listed} is less than half of {known.on_demand_usd_per_h}, which comes with vcdl")
+        if known is None or (listed := row.on_demand_usd_per_h) >= _LEAST_OF_SHIPPED * known.on_demand_usd_per_h:
+            return ""
+        return f"{row.type} at {listed} $/h is less than half of {known.on_demand_usd_per_h}, the shipped list price"
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -214,7 +209,8 @@ def refresh_prices(
             what = source.cloud, kind.name, kind.vcpus, Decimal(str(kind.memory_gb)), gpus, region, quote.zone
             try:
                 row = PriceRow(*what, quote.on_demand_usd_per_h, quote.spot_usd_per_h, now, source.name)
-                shipped.check(row)
+                if why := shipped.fault(row):
+                    raise ValueError(why)
             except ValueError as error:
                 refused.append(f"{quote.type} in {quote.zone or region}: {error}")
             else:

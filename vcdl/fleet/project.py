@@ -101,14 +101,12 @@ class ProjectDatabase:
 
         project, database = self._opened
         open_jobs = {folder: left for folder in open_runs(project) if (left := _remaining(folder))[0]}
-        rows = [WorkunitRows(database, folder.path.name) for folder in open_jobs]
-        stocks = [job.stock() for job in rows]
-        running = sum(stock.running for stock in stocks)
-        on_gpus = 0 if self._unit == "instance" else sum(job.on_gpus() for job in rows)
+        stocks = [WorkunitRows(database, folder.path.name).stock() for folder in open_jobs]
+        running, on_gpus = sum(stock.running for stock in stocks), sum(stock.on_gpus for stock in stocks)
         return Queue(
             jobs=len(open_jobs),
             unsent=sum(stock.unsent for stock in stocks),
-            running=on_gpus if self._unit == "gpu" else running - on_gpus,
+            running={"gpu": on_gpus, "vcpu": running - on_gpus, "instance": running}[self._unit],
             remaining=sum(subtasks for subtasks, _ in open_jobs.values()),
             task_s=ClientRows(database).demand().task_s,
             left_s=all_left(list(open_jobs.values())),

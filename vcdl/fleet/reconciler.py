@@ -29,7 +29,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
-from vcdl.fleet.life_signs import MOST_FAILURES, Signs
+from vcdl.fleet.life_signs import MOST_FAILURES
 from vcdl.fleet.settings import FleetSettings, Unit
 from vcdl.fleet.state import FleetState
 
@@ -60,7 +60,8 @@ class Observation:
     """The day of the oldest price of a live instance; None: there is none."""
     unpriced: frozenset[str] = frozenset()
     """Live instances whose cost nobody knows."""
-    signs: Signs = field(default_factory=Signs)
+    silent: Mapping[str, str] = field(default_factory=dict)
+    """Instances that are terminated, as nobody has heard of them, with the words for it."""
     warnings: tuple[str, ...] = ()
 
 
@@ -119,7 +120,7 @@ def reconcile(
         if observed.state.budget_spent and observed.spent_usd >= settings.budget_usd:
             return Actions(terminate=(*(i.id for i in instances if i.is_live and not i.is_assumed), *stopped))
         unknown = observed.unpriced
-    working = [i for i in instances if i.id not in unknown]
+    working = [i for i in instances if i.id not in unknown and i.id not in observed.silent]
     progress = observed.state.progress
     firm_wanted = wanted if progress and progress.is_last_moment else settings.capacity.on_demand.units(wanted)
     firm = _first(working, unit, firm_wanted)
@@ -130,12 +131,10 @@ def reconcile(
     stands_in = waited or (progress is not None and progress.stands_in)
     unneeded = [i for i in spare if i.pool.on_demand and i.is_capacity] if progress and not stands_in else []
     surplus = [*(unneeded or _surplus(spare, unit, -missing)), *(i for i in instances if i.id in unknown)]
-    overdue = [i.id for i in instances if i.is_live and now_s - _leaves_s(settings, i) >= settings.drain_s]
-    pending = [i.id for i in surplus if i.state is InstanceState.PENDING]
-    # The next pass replaces silent ones: it knows them as failures.
-    terminate = tuple(dict.fromkeys((*overdue, *observed.signs.silent, *stopped, *pending)))
-    drains = [i.id for i in surplus if i.state is InstanceState.RUNNING and i.draining_s is None]
-    drain = tuple(id for id in drains if id not in terminate)
+    over = [i.id for i in instances if i.is_live and now_s - _leaves_s(settings, i) >= settings.drain_s]
+    overdue = (*over, *(id for id in observed.silent if id not in over))
+    terminate = (*overdue, *stopped, *(i.id for i in surplus if i.state is InstanceState.PENDING))
+    drain = tuple(i.id for i in surplus if i.state is InstanceState.RUNNING and i.draining_s is None)
     firm_missing = firm_wanted - capacity(firm, unit)
     spot = [i for i in spare if not i.pool.on_demand]
     spot_missing = wanted - max(firm_wanted, capacity(firm, unit)) - capacity(spot, unit)

@@ -46,10 +46,7 @@ def preview(settings: FleetSettings, planned: Pass) -> list[str]:
         market = "instances" if actions.launch.pools[0].on_demand else "preemptible instances"
         lines.append(f"launch {wanted} of {market}: {pools(actions.launch.pools)}")
         if settings.budget_usd is not None:
-            lines.append(
-                f"{_reserve(settings, actions.launch.reserve_usd)}, so it pays for at least "
-                f"{duration(actions.launch.paid_for_s)} of work"
-            )
+            lines.append(_budget(settings, actions.launch.reserve_usd, actions.launch.paid_for_s, "at list prices"))
     if actions.is_empty:
         lines.append(f"nothing to do: {summary(settings, planned.observed)}")
     return lines
@@ -151,7 +148,7 @@ def plan(settings: FleetSettings, offered: FleetChoices, wanted: int) -> list[st
         cheapest = offered.spot[0]
         reserve_usd = cheapest.on_demand_usd_per_h * settings.draining_s / 3600
         lasts_s = max(0.0, settings.budget_usd - reserve_usd) / (cheapest.usd_per_h or 1.0) * 3600
-        lines.append(f"{_reserve(settings, reserve_usd)}; the rest lasts for {duration(lasts_s)} of the cheapest")
+        lines.append(_budget(settings, reserve_usd, lasts_s, "of the cheapest"))
     return lines
 
 
@@ -167,8 +164,9 @@ def prices(pools: Iterable[Pool], table: PriceTable) -> list[str]:
     return lines or ["no price of the fleet's types is known there: `vcdl fleet prices --refresh`"]
 
 
-def _reserve(settings: FleetSettings, usd: float) -> str:
-    return f"of budget_usd ({settings.budget_usd:g}) {usd:.2f} $ are kept to drain for {duration(settings.draining_s)}"
+def _budget(settings: FleetSettings, reserve_usd: float, lasts_s: float, what: str) -> str:
+    kept = f"of budget_usd ({settings.budget_usd:g}) {reserve_usd:.2f} $ are kept to drain"
+    return f"{kept} for {duration(settings.draining_s)}; the rest lasts for {duration(lasts_s)} {what}"
 
 
 def _instance(instance: Instance, now_s: float) -> str:

@@ -9,7 +9,7 @@ from vcdl.fleet.aws.catalogue import Catalogue
 from vcdl.fleet.aws.region import NOT_FOUND, Answer, AwsRegion, batches, filter_by, fleet_filter, tags_of
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.provider import KEEPER_TAG, LAUNCH_TAG, LEASE_TAG, MARKET_TAG, asked, lease_of, raise_first
-from vcdl.fleet.refusal import CloudRefusal, ProblemKind, unless
+from vcdl.fleet.refusal import CloudRefusal, ProblemKind
 from vcdl.fleet.settings import FleetSettings
 
 _STATES = {
@@ -76,18 +76,13 @@ class AwsPlace:
 
     def _on_all_or_each(self, ids: Iterable[str], call: Callable[[list[str]], object]) -> None:
         """Call with many ids; one by one if AWS refuses all, as it does for one that is missing, protected or full."""
-
-        def of_one(id: str) -> None:
-            with unless(*NOT_FOUND):
-                call([id])
-
         refusals: dict[str, CloudRefusal] = {}
         for some in batches(ids):
             try:
                 call(some)
             except CloudRefusal:
-                refusals |= asked(some, of_one)[1]
-        raise_first(refusals)
+                refusals |= asked(some, lambda id: call([id]))[1]
+        raise_first({id: it for id, it in refusals.items() if it.code not in NOT_FOUND})
 
     def _described(self, *filters: Mapping[str, Any]) -> list[Answer]:
         return list(self.region.all_of("describe_instances", "Reservations[].Instances[]", Filters=filters))

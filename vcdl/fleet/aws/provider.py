@@ -111,8 +111,7 @@ class AwsProvider(Provider):
         self._each(ids, lambda place, here: place.lease(here, marks))
 
     def console(self, id: str) -> str:
-        places = [place for place in self._used if id in place.live] or self._used
-        answers, refusals = self._ask(places, lambda place: place.console(id))
+        answers, refusals = self._ask(self._used, lambda place: place.console(id))
         if not answers:  # not an empty one: of that machine nothing is known
             raise_first(refusals)
         return next((text for text in answers.values() if text), "")
