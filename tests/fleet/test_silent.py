@@ -40,12 +40,19 @@ def test_machines_that_nobody_hears_of_are_ended_told_and_no_longer_launched_by_
     assert "Debian GNU/Linux 12" in told.read_text(), "what the console says"
 
 
-def test_a_fleet_is_whole_again_once_a_machine_has_been_heard_of(fleet: tuple[FakeFleet, Path]) -> None:
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[   14.1] vcdl-agent[412]: 2026-11-28 09:00:00 on aws, for https://boinc.example.org/mine/\n",
+        "[   98.2] setup.sh[398]: vcdl-setup: done\n",
+    ],
+)
+def test_a_fleet_is_whole_again_once_a_machine_has_been_heard_of(fleet: tuple[FakeFleet, Path], said: str) -> None:
     made, _ = fleet
     day = Day(made)
     day.live(2)
     assert len(made.cloud.live) == 1, "the probe"
-    made.cloud.said = "[   14.1] vcdl-agent[412]: 2026-11-28 09:00:00 on aws, for https://boinc.example.org/mine/\n"
+    made.cloud.said = said
     day.live(2)
     assert len(made.cloud.live) == 10
 

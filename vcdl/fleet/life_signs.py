@@ -18,9 +18,10 @@ from vcdl.report.wording import duration
 
 Hosts = Callable[[], Iterable[tuple[str, str]]]
 """The project's hosts, each with the name of its machine."""
-_AGENT = re.compile(r"\bvcdl-agent(\[\d+\])?: ")
-"""The beginning of the agent's lines, as systemd writes them to a console. Not `vcdl`: Compute Engine's machines have
-it in their names, which the login prompt shows.
+_AGENT = re.compile(r"\bvcdl-(agent|setup)(\[\d+\])?: ")
+"""The beginning of the lines of agent and set-up, as systemd writes them to a console. The set-up's, too: AWS shows the
+last 64 KB, and apt may have pushed the agent's first lines out. Not `vcdl`: Compute Engine's machines have it in their
+names, which the login prompt shows.
 """
 MOST_FAILURES = 5
 """Machines in a row that fail before one at a time is launched."""
