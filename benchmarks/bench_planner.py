@@ -3,6 +3,7 @@
 simulated: 20 random fleets in virtual time. crowded: 60 with up to 16 slots a shard.
 local: `vcdl run` here, 4 models × 2 sizes × 1 and 2 workers.
 policies: what four policies pay over traces of spot capacity, `--traces FOLDER`.
+ranges: the share of unseen starts whose cost is in the 80 % range, for fleets that need all of their machines.
 """
 
 import argparse
@@ -20,8 +21,8 @@ from benchmarks.deadline_policies import POLICIES, least_cost
 from vcdl.job import Job, load_job
 from vcdl.journal.observer import RunObserver
 from vcdl.local.run import run_locally
-from vcdl.planner.deadline import DeadlineTask, follow
-from vcdl.planner.forecast import Work, undisturbed_s
+from vcdl.planner.deadline import RESTART_S, DeadlineTask, follow, uniform_progress
+from vcdl.planner.forecast import Choice, Work, forecast, undisturbed_s
 from vcdl.planner.throughput import HostType, Servers, Subtask
 from vcdl.profile.measure import measured_here
 from vcdl.profile.measured_hosts import mean_subtask, measured_servers, measured_types, planned_work
@@ -152,15 +153,45 @@ def policies(folder: Path) -> None:
             print(f"| {hours} h in {room * hours:g} h | {name} | {kept:.1%} | {paid / best:.3f} | {paid / bound:.3f} |")
 
 
+def ranges(folder: Path) -> None:
+    """A line for each work, deadline and number of machines, each machine in a zone of its own of the same months."""
+    months: dict[str, list[tuple[float, list[bool]]]] = {}
+    for file in sorted(folder.glob("*.json")):
+        raw = json.loads(file.read_text())
+        trace = float(raw["metadata"]["gap_seconds"]), [count > 0 for count in raw["data"]]
+        months.setdefault(file.name.split("_")[2], []).append(trace)
+    for hours, room in ((2, 1.5), (8, 1.5), (24, 1.5), (48, 1.25)):
+        for machines in (1, 2, 4):
+            dice, work_s = random.Random(7), hours * 3600.0
+            work = Work(machines * 1000, Subtask(1.0), machines * 1000)
+            hosts = (HostType("machine", machines, fixed_s=work_s / 1000, sample_s=0.0),)
+            choice = Choice("", hosts, on_demand_usd_per_h=1.0, spot_usd_per_h=0.3)
+            usd = forecast(work, choice, Servers(), room * work_s).usd
+            inside, starts = 0, 600
+            for _ in range(starts):
+                zones = dice.sample(months[dice.choice(sorted(months))], machines)
+                step_s = zones[0][0]
+                steps = int((1.0 + room) * work_s / step_s) + 3
+                first = dice.randrange(len(zones[0][1]) - steps)
+                there = [
+                    all(states) for states in zip(*(zone[first : first + steps] for _, zone in zones), strict=True)
+                ]
+                task = DeadlineTask(work_s, room * work_s, RESTART_S, step_s)
+                inside += usd.low <= follow(uniform_progress, there, task, 0.3).cost <= usd.high
+            shown = f"{usd.low:.1f} to {usd.high:.1f}"
+            print(f"| {hours} h in {room * hours:g} h | {machines} | {shown} | {inside / starts:.1%} |", flush=True)
+
+
 def main() -> None:
     """Print a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["simulated", "crowded", "local", "policies"])
+    parser.add_argument("what", choices=["simulated", "crowded", "local", "policies", "ranges"])
     parser.add_argument("--traces", type=Path, default=Path("../shared/traces/spot"))
     parser.add_argument("--epochs", type=int, default=12)
     options = parser.parse_args()
-    if options.what == "policies":
-        policies(options.traces)
+    of_traces = {"policies": policies, "ranges": ranges}
+    if options.what in of_traces:
+        of_traces[options.what](options.traces)
         return
     errors, rows = [], {"simulated": simulated(20), "crowded": crowded(60), "local": local(options.epochs)}
     for name, predicted_s, real_s in rows[options.what]:

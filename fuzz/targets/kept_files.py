@@ -261,7 +261,7 @@ class FleetLedgers(JsonTarget):
         path = self.folder / "ledger.jsonl"
         path.write_bytes(b"".join(self.seeds()) + data.strip() + b"\n")
         ledger = Ledger(path)
-        ledger.history().failures(400.0, 60.0)
+        ledger.history().failures(400.0, 60.0, ("i-1",))
         cost = cost_of(ledger, 3600.0)
         hold(cost.spot_usd.is_finite() and cost.on_demand_usd.is_finite(), "a cost that is no number")
         hold(cost.live >= 0 and "\n".join(cost.lines()) != "", "nothing to show")

@@ -27,7 +27,7 @@ _OPTIONS = {
     "skip_cpu_benchmarks": 1, "no_info_fetch": 1, "report_results_immediately": 1, "max_file_xfers": 8,
     "max_file_xfers_per_project": 8,
 }  # fmt: skip
-_ARGUMENTS = (
+ARGUMENTS = (
     "--gui_rpc_unix_domain", "--allow_multiple_clients", "--insecure", "--no_gpus", "--no_priority_change",
     # ⚠ A task that fails, or a request that does, keeps the client from the project for a minute and more.
     "--sched_retry_delay_min", "1", "--sched_retry_delay_max", "2", "--pers_retry_delay_min", "1",
@@ -57,6 +57,8 @@ class Task:
 
 class BoincClient:
     """A client attached to one project; `cpus` tasks run at a time, with `environment` besides the test's own."""
+
+    arguments: tuple[str, ...] = ARGUMENTS
 
     def __init__(
         self, folder: Path, url: str, account_key: str, cpus: int = 1, environment: Mapping[str, str] | None = None
@@ -92,7 +94,7 @@ class BoincClient:
         assert self._process is None, "the client is running"
         self._log = (self.folder / "client.log").open("ab")
         self._process = subprocess.Popen(
-            ["boinc", "--dir", str(self.folder), *_ARGUMENTS, *self._attach], stdin=subprocess.DEVNULL,
+            ["boinc", "--dir", str(self.folder), *self.arguments, *self._attach], stdin=subprocess.DEVNULL,
             stdout=self._log, stderr=self._log, env=self._environment, start_new_session=True,
         )  # fmt: skip
         self._attach = []

@@ -12,7 +12,7 @@ from tests.fleet.fleet_files import AWS, fleet_file
 from vcdl.cli import exit_code_of, vcdl
 from vcdl.errors import ExitCode, FleetError, FleetUnavailable
 from vcdl.fleet.controller import Controller
-from vcdl.fleet.prices import refreshed_file
+from vcdl.fleet.prices import PriceTable, refreshed_file
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import FleetGoal
@@ -27,7 +27,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeFleet:
     monkeypatch.setattr("vcdl.fleet.open.weak_key", lambda url, key: key)
     monkeypatch.setattr("vcdl.fleet.open.open_provider", lambda settings: made.cloud)
     monkeypatch.setattr("time.time", made.cloud.clock)
-    monkeypatch.setattr(Controller.__init__, "__defaults__", (made.cloud.clock, None, None))
+    monkeypatch.setattr(Controller.__init__, "__defaults__", (made.cloud.clock, None, None, None))
     monkeypatch.setattr("vcdl.fleet.open.open_price_source", lambda *_: made.cloud)
     return made
 
@@ -158,6 +158,23 @@ def test_cost_of_an_hour_and_also_when_the_cloud_is_away(fleet: FakeFleet, capsy
     shown = capsys.readouterr()
     assert "so far   $0.54, $1.70 on demand, 69 % saved" in shown.out
     assert "the cloud could not be asked" in shown.err
+
+
+def test_refreshed_prices_are_dated_by_the_clock_by_which_passes_tell_their_age(fleet: FakeFleet) -> None:
+    fleet.cloud.clock_offset_s = 7200.0
+    assert vcdl_fleet("prices", "--refresh") == ExitCode.OK
+    (row,) = PriceTable.read(refreshed_file()).by_key.values()
+    assert row.as_of.timestamp() == fleet.cloud.clock.now_s + 7200.0
+
+
+def test_plan_and_up_say_which_part_of_the_budget_is_kept(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:
+    assert vcdl_fleet("plan", "--offline", "--set", "budget_usd=3") == ExitCode.OK
+    assert "3) 1.35 $ are kept to drain for 17 min 00 s; the rest lasts for 20 min" in capsys.readouterr().out
+    assert vcdl_fleet("up", "--dry-run", "--set", "budget_usd=3") == ExitCode.OK
+    up = "of budget_usd (3) 0.48 $ are kept to drain for 17 min 00 s; the rest lasts for 1 h 28 min at list prices"
+    assert up in capsys.readouterr().out
+    assert vcdl_fleet("up", "--set", "budget_usd=0.1") == ExitCode.FLEET
+    assert "the budget pays for 0 of 40 units" in capsys.readouterr().out
 
 
 def test_the_prices_in_use(fleet: FakeFleet, capsys: pytest.CaptureFixture[str]) -> None:

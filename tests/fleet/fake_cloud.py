@@ -65,8 +65,10 @@ class FakeCloud(Provider):
     tokens: dict[str, LaunchResult] = field(default_factory=dict)
     hides_s: float = 0.0
     """Time for which a new instance is not shown: AWS's eventual consistency."""
-    said: str = "[  9.1] cloud-init\nvcdl-setup: no route to host\n"
+    said: str = "[  9.1] cloud-init\nvcdl-agent[4]: on aws\nvcdl-setup: no route to host\n"
     """The instances' consoles."""
+    console_error: FleetError | None = None
+    """The error that reading a console raises."""
     given: list[str] = field(default_factory=list)
     """The user data of each launch."""
     _numbers: "count[int]" = field(default_factory=count)
@@ -124,7 +126,7 @@ class FakeCloud(Provider):
             made.append(
                 Instance(
                     id=f"i-{next(self._numbers):04d}", pool=pool, vcpus=kind.vcpus, gpus=kind.gpus,
-                    state=InstanceState.PENDING, launched_s=self.clock.now_s, until_s=until_s,
+                    state=InstanceState.PENDING, launched_s=self.clock.now_s, until_s=until_s, keeper=self.keeper,
                 ),
             )  # fmt: skip
             units -= kind.units(self.settings.capacity.unit)
@@ -150,9 +152,11 @@ class FakeCloud(Provider):
     def lease(self, ids: Sequence[str], until_s: float) -> None:
         self._answer()
         for name in self._reached(ids):
-            self._change(name, until_s=until_s)
+            self._change(name, until_s=until_s, keeper=self.keeper)
 
     def console(self, id: str) -> str:
+        if self.console_error is not None:
+            raise self.console_error
         return self.said
 
     def terminate(self, ids: Sequence[str]) -> None:

@@ -186,7 +186,7 @@ def test_the_end_of_an_instance_that_was_never_launched_is_passed_over(ledger: L
     with (tmp_path / "fleet" / "ledger.jsonl").open("a") as file:
         file.write('{"kind":"ended","id":"i-stranger","ended_s":1,"ending":"gave_up"}\n')
     history = Ledger(tmp_path / "fleet" / "ledger.jsonl", price_of).history()
-    assert history.failures(START_S + 10, 60.0) == []
+    assert history.failures(START_S + 10, 60.0, ()) == []
     assert len(history.until(START_S + 10)) == 1
 
 

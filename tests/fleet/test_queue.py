@@ -75,6 +75,21 @@ def test_the_queue_of_a_project_counts_the_open_jobs(world: World) -> None:
 
 
 @pytest.mark.boinc
+def test_a_fleet_follows_the_subtasks_that_its_machines_are_for(world: World) -> None:
+    open_job(world)
+    on_gpu, on_cpu, returned, _ = world.submitted(4)
+    execute = world.database.execute
+    columns = "id, create_time, appid, version_num, platformid, plan_class"
+    execute(f"INSERT INTO app_version ({columns}) VALUES (77, 0, 1, 9, 1, 'vcdl_cuda')")
+    for name in (on_gpu, on_cpu, returned):
+        world.send(name)
+    world.report(returned)
+    execute("UPDATE result SET app_version_id = 77 WHERE name LIKE %s", f"{on_gpu}%")
+    running = {unit: ProjectDatabase(world.project.path, unit).queue().running for unit in ("gpu", "vcpu", "instance")}
+    assert running == {"gpu": 1, "vcpu": 2, "instance": 3}
+
+
+@pytest.mark.boinc
 def test_a_job_that_is_paused_or_finished_is_not_open(world: World) -> None:
     open_job(world)
     open_job(world, "second")

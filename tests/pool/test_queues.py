@@ -3,12 +3,14 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from vcdl.errors import GridError, GridUnavailable, RunFolderError
+from vcdl.pool.desks import Driver, PoolFolder
 from vcdl.pool.queues import HTCONDOR, QUEUES, SCRIPTS, SLURM, queue_name, script
 
 RUN = Path("/shared/runs/it's mine")
@@ -94,3 +96,48 @@ def test_a_runs_pilots_have_a_name_that_no_other_runs_have() -> None:
     assert len(names) == 3
     assert all(name.replace("-", "").isalnum() for name in names)
     assert set(SCRIPTS) == {"slurm", "htcondor", "pbs", "kubernetes"}
+
+
+_STARTED = """
+import os, signal, sys
+from vcdl.cli import exit_code_of
+from vcdl.pool.desks import PoolFolder
+PoolFolder.read_driver = lambda self: os.kill(os.getpid(), signal.{signal})
+sys.exit(int(exit_code_of(["worker", sys.argv[1]])))
+"""
+"""A pilot that gets a signal while it starts."""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("signal", ["SIGTERM", "SIGUSR1", "SIGINT"])
+def test_a_pilot_that_is_told_to_go_while_it_starts_is_queued_again(signal: str, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", _STARTED.format(signal=signal), str(tmp_path)], capture_output=True)
+    assert done.returncode == 130, done.stderr
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("code", "is_queued"), [(130, True), (143, True), (0, False), (1, False)])
+def test_slurm_takes_a_pilot_back_that_was_told_to_go(code: int, is_queued: bool, tmp_path: Path) -> None:
+    """143: the notice came before Python could take it."""
+    (tmp_path / "srun").write_text(f"#!/bin/sh\nexit {code}\n")
+    (tmp_path / "scontrol").write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/asked\n')
+    for name in ("srun", "scontrol"):
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "pilot.sh").write_text(script("slurm", RUN))
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "77"}
+    done = subprocess.run(["bash", str(tmp_path / "pilot.sh")], env=environment)
+    assert (tmp_path / "asked").exists() is is_queued
+    assert done.returncode == 0
+
+
+@pytest.mark.process
+def test_a_scratch_that_cannot_be_made_is_refused_with_its_own_option(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "pool").mkdir()
+    PoolFolder.of(tmp_path).write_driver(Driver("x", "here", 1, 1, "running", 60.0, 1.0))
+    command = [sys.executable, "-m", "vcdl", "worker", str(tmp_path), "--scratch", str(tmp_path / "file" / "scratch")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    said = done.stderr
+    assert done.returncode == 6
+    assert "take away what lies in its place, or give another --scratch" in said
+    assert "--out" not in said

@@ -90,6 +90,7 @@ def prices_command(file: Path, overrides: tuple[str, ...], refresh: bool, dry_ru
         if dry_run:
             asked = f"{', '.join(name for name, _ in types)} in {', '.join(regions)}"
             return say([f"ask {source.name} for {asked}; write {refreshed_file()}"])
-        say(refresh_prices(source, [kind for _, kind in types], regions, refreshed_file(), datetime.now(UTC)))
+        now = datetime.fromtimestamp(fleet.controller.now_s(), UTC)  # by which passes tell how old a price is
+        say(refresh_prices(source, [kind for _, kind in types], regions, refreshed_file(), now))
     prices = PriceTable.current()
     return say(show.prices(pools_of_table(fleet.settings, prices), prices))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vcdl.commands._options import FOLDER, PATH, packed, seconds
-from vcdl.errors import ExitCode, GridError, VcdlError, folder_errors
+from vcdl.errors import ExitCode, GridError, RunFolderError, VcdlError, file_cure
 
 if TYPE_CHECKING:
     from vcdl.pool.pilot import Pilot
@@ -51,6 +51,8 @@ class PilotOrder:
 
 def worker(order: PilotOrder) -> ExitCode:
     """Train subtasks of a run until it is over (OK), the time is up, or a signal comes. Raises VcdlError."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.default_int_handler)  # nothing is to be handed in yet: exit code 130, as later
     from vcdl.pool.desks import KEY_HEADER, PoolFolder, mark_of
     from vcdl.pool.pilot import Pilot, SharedPool
     from vcdl.pool.pilot_worker import PilotWorker
@@ -124,8 +126,11 @@ def _name(before: str, behind: str) -> str:
 def _scratch(given: Path | None) -> Iterator[Path]:
     """The pilot's folder on this machine; one that was not given is removed at the end."""
     if given is not None:
-        with folder_errors(given):
+        try:
             given.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            cure = f"{file_cure(error)}, or give another --scratch"
+            raise RunFolderError(f"{given}: {error.strerror or error}; {cure}") from error
         yield given.resolve()
         return
     with tempfile.TemporaryDirectory(prefix="vcdl-pilot-", ignore_cleanup_errors=True) as own:

@@ -16,11 +16,14 @@ def causes_of(
 ) -> Mapping[str, str]:
     """The messages of a pass, by the name of their alert."""
     state, now_s, budget_usd, causes = observed.state, observed.now_s, settings.budget_usd, {}
+    if actions.other_keeper:
+        return {"keeper": actions.other_keeper}
     for share in _BUDGET_SHARES:
         if budget_usd is not None and (observed.spent_usd >= share * budget_usd or state.budget_spent):
             causes[f"budget {share:.0%}"] = f"{observed.spent_usd:.2f} of {budget_usd:g} $ are spent"
     if actions.crash_loop:
         causes["crash loop"] = actions.crash_loop
+    causes |= dict.fromkeys(["silent"] if observed.silent else [], next(iter(observed.silent.values()), ""))
     short_s = 0.0 if state.short_since_s is None else now_s - state.short_since_s
     if short_s >= settings.cooldown_s and not launched.instances:
         missing = f"{observed.wanted - observed.have} of {observed.wanted} {settings.capacity.unit}"

@@ -77,7 +77,7 @@ def fleet_choices(
     units_of = {pool: size for pool, kind in types.items() if (size := kind.units(capacity.unit))}
     if not units_of:
         raise FleetError(f"none of the allowed types has a {capacity.unit}: change instances or capacity > unit")
-    priced = {pool: price for pool in units_of if (price := price_of(pool, prices, settings, 0.0)) is not None}
+    priced = {pool: price for pool in units_of if (price := price_of(pool, prices, settings, None)) is not None}
     dear: set[Pool] = set()
     for units in sorted(set(sizes) or {max(1, round(capacity.limit * share)) for share in _SHARES}):
         for pool, price in priced.items():

@@ -2,7 +2,6 @@
 did. The folder is written before anything is launched: a full disk shows before it costs.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,11 +12,12 @@ from vcdl.fleet.alerts import causes_of
 from vcdl.fleet.deadline import Units, follow_deadline
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Instance, InstanceType, Pool
+from vcdl.fleet.life_signs import Hosts, LifeSigns
 from vcdl.fleet.money import Money
 from vcdl.fleet.prices import PriceSource
 from vcdl.fleet.project import Queue, wanted_units
 from vcdl.fleet.provider import LaunchResult, Provider
-from vcdl.fleet.reconciler import MOST_FAILURES, Actions, LaunchOrder, Observation, capacity, leases_to_write, reconcile
+from vcdl.fleet.reconciler import Actions, LaunchOrder, Observation, capacity, leases_to_write, reconcile
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import Cooldown, FleetGoal, FleetState, RecentLaunch
@@ -25,8 +25,6 @@ from vcdl.report.alerts import AlertChannel
 from vcdl.report.wording import duration
 
 _CLOCKS_AGREE_S = 30.0
-_LEFT = "drained: the machine is powered off"
-"""The last words of an agent that had no reason to give up."""
 _COOLDOWN_S = {
     ProblemKind.QUOTA: 600.0,
     ProblemKind.NOT_AUTHORISED: 300.0,
@@ -85,8 +83,16 @@ class Controller:
         clock: Callable[[], float] = time.time,
         queue: Callable[[], Queue] | None = None,
         price_source: Callable[[], PriceSource] | None = None,
+        hosts: Hosts | None = None,
     ) -> None:
-        """`user_data`: called for a launch. `queue`: for `follow: queue`. `price_source`: where prices are fetched."""
+        """Put the parts of a fleet together.
+
+        Args:
+            user_data: Called for a launch.
+            queue: For `follow: queue`.
+            price_source: Where prices are fetched.
+            hosts: The project's hosts, where its folder is on this machine.
+        """
         self._settings = settings
         self._provider = provider
         self._folder = folder
@@ -94,8 +100,7 @@ class Controller:
         self._user_data = user_data
         self._clock = clock
         self._queue = queue
-        self._said: dict[str, str] = {}
-        """The last words of instances that gave up."""
+        self._signs = LifeSigns(provider, settings.idle_shutdown_s, hosts)
         self._channel = AlertChannel(f"fleet {settings.name}: ", settings.alerts.command)
         self._alerts: tuple[str, ...] = ()
         """Alerts that were sent while the state could not be read."""
@@ -128,6 +133,7 @@ class Controller:
     def reconcile_once(self) -> Pass:
         """Make one pass. Whatever it raises, the next pass starts from what it finds then."""
         with self._folder.one_pass():
+            self._provider.keeper = self._folder.keeper(new=True)
             self._money.refresh(self._provider.pools)
             found, state = self._find(self._folder.read())
             self._money.ledger.record_found(found, self.now_s())  # before the cost is looked at
@@ -135,18 +141,20 @@ class Controller:
             actions, now_s = self._decide(observed), observed.now_s
             recent = tuple(it for it in observed.state.recent_launches if it.instance.id not in actions.terminate)
             state = replace(observed.state, last_pass_s=now_s, recent_launches=recent)
+            if actions.budget_ends:
+                state = replace(state, goal=FleetGoal.DRAINED, budget_spent=True)
             self._folder.write(state)
             errors: list[VcdlError] = []
             if actions.terminate:
                 with _collecting(errors):
                     self._provider.terminate(actions.terminate)
                     terminated = [i for i in observed.instances if i.id in actions.terminate]
-                    self._money.record_terminated(terminated, now_s)
+                    self._money.record_terminated(terminated, now_s, observed.silent)
             if actions.drain:
                 with _collecting(errors):
                     self._provider.lease(actions.drain, now_s)
             paid_for_s = self._money.paid_for_s(observed.spent_usd, observed.instances)
-            if state.goal is FleetGoal.UP:
+            if state.goal is FleetGoal.UP and not actions.other_keeper:
                 kept = [i for i in observed.instances if i.id not in (*actions.drain, *actions.terminate)]
                 for until_s, ids in leases_to_write(self._settings, kept, now_s, paid_for_s).items():
                     with _collecting(errors):
@@ -238,6 +246,7 @@ class Controller:
             )
         warnings += [self._money.stale_why] if self._money.stale_why else []
         warnings += (f"{region} is away: {why}" for region, why in self._provider.away.items())
+        heard, silent, unsure = self._signs.look(instances, state.heard, now_s)
         spot = capacity([i for i in instances if not i.pool.on_demand], sizes.unit)
         is_short = spot < wanted - sizes.on_demand.units(wanted)
         progress = state.progress if wanted and state.target is None else None
@@ -256,6 +265,7 @@ class Controller:
             recent_launches=recent,
             short_since_s=(state.short_since_s or now_s) if is_short else None,
             progress=progress,
+            heard=heard,
         )
         return Observation(
             now_s=now_s,
@@ -268,7 +278,8 @@ class Controller:
             usd_per_h=usd_per_h,
             prices_as_of=min((price.as_of for price in prices.values() if price), default=None),
             unpriced=frozenset(i.id for i, price in prices.items() if price is None),
-            warnings=(*warnings, *queue_warnings),
+            silent=silent,
+            warnings=(*warnings, *dict.fromkeys(silent.values()), *unsure, *queue_warnings),
         )
 
     def _wanted(self, state: FleetState, now_s: float) -> tuple[int, Queue | None, tuple[str, ...]]:
@@ -288,15 +299,31 @@ class Controller:
             return last, None, (f"the queue cannot be read, so the target stays {last}: {error}",)
 
     def _decide(self, observed: Observation) -> Actions:
+        if other := self._other_keeper(observed.instances):
+            return Actions(warnings=(other,), other_keeper=other)
         is_short, state = observed.wanted > observed.have, observed.state
         on_demand = self._settings.capacity.on_demand.is_used or state.progress is not None
         may_launch = is_short or on_demand or state.short_since_s is not None
         types, warnings = self._types(on_demand) if may_launch else ({}, [])
-        failures = self._failures(observed.now_s) if is_short else []
-        crash_loop = self._crash_loop(failures) if len(failures) >= MOST_FAILURES else ""
-        actions = reconcile(self._settings, observed, types, len(failures))
-        why = (crash_loop,) if crash_loop else ()
+        failures = self._money.failures(observed.now_s, state.heard) if is_short else []
+        failed, crash_loop = self._signs.crash_loop(failures)
+        actions = reconcile(self._settings, observed, types, failed + len(observed.silent))
+        why = [crash_loop] if crash_loop else []
+        if (order := actions.launch) is not None:
+            sized = self._money.sized(order, types, observed.spent_usd, observed.instances)
+            if (units := sized.units if sized else 0) < order.units:
+                why.append(f"the budget pays for {units} of {order.units} units, at list prices and with time to work")
+            ends = sized is None and observed.spent_usd > 0 and not any(i.is_live for i in observed.instances)
+            actions = replace(actions, launch=sized, budget_ends=ends)
         return replace(actions, warnings=(*warnings, *actions.warnings, *why), crash_loop=crash_loop)
+
+    def _other_keeper(self, instances: Sequence[Instance]) -> str:
+        """Why another keeper has the fleet: it has the oldest lease that is not over, by which all keepers agree."""
+        kept = sorted((i.launched_s, i.id, i.keeper) for i in instances if i.is_capacity and i.keeper and i.until_s)
+        if not kept or kept[0][2] == self._folder.keeper():
+            return ""
+        why = f"another keeper, {kept[0][2]}, has this fleet: nothing is done until its leases are over"
+        return f"{why}; end the other one, or give this fleet another name"
 
     def _types(self, on_demand: bool) -> tuple[Mapping[Pool, InstanceType], list[str]]:
         """The type of each pool that may be launched from, and a reason for each pool that is left out."""
@@ -316,37 +343,16 @@ class Controller:
             types = cheap
         return types, warnings
 
-    def _failures(self, now_s: float) -> list[str]:
-        """The last instances in a row that gave up, newest first; one that left on the cloud's advice ends the row."""
-        failures = self._money.failures(now_s)
-        if len(failures) >= MOST_FAILURES:
-            for number, id in enumerate(failures[:MOST_FAILURES]):
-                if id not in self._said:
-                    self._said[id] = self._provider.last_words(id, 20, "vcdl")
-                if _LEFT in self._said[id]:
-                    return failures[:number]
-        return failures
-
-    def _crash_loop(self, failures: Sequence[str]) -> str:
-        """Why only one instance at a time is launched, with what the last one that failed said."""
-        return (
-            f"the last {len(failures)} instances powered themselves off without ever having had a subtask, so one at a "
-            f"time is tried; {failures[0]}: {self._said[failures[0]]}"
-        )
-
     def _launch(self, order: LaunchOrder, observed: Observation, state: FleetState) -> LaunchResult:
         types = self._provider.pools()
         prices = {pool: self._money.unit_usd_per_h(pool, types[pool.as_spot]) for pool in order.pools}
-        listed = [self._money.unit_usd_per_h(pool, types[pool.as_spot], at_list=True) for pool in order.pools]
-        dearest = max((price for price in listed if price < math.inf), default=0.0)
-        paid_for_s = self._money.paid_for_s(observed.spent_usd, observed.instances, order.units * dearest)
         # By the token's clock, so that a repeated launch is the same.
-        until_s = observed.now_s + min(self._settings.lease_s, max(0.0, paid_for_s))
+        until_s = observed.now_s + min(self._settings.lease_s, order.paid_for_s)
         regions = self._settings.regions
         by_price = sorted(order.pools, key=lambda pool: (prices[pool], regions.index(pool.region), pool))
         launched = self._provider.launch(by_price, order.units, order.token, self._user_data(), until_s)
         now_s = self.now_s()
-        self._money.record_launched(launched.instances, now_s)
+        self._money.ledger.record_launched(launched.instances, now_s)
         refused = {it.pool: it for it in launched.problems}
         cooldowns = (
             *(it for it in state.cooldowns if it.pool not in refused),

@@ -2,11 +2,14 @@
 
 state.json    the goal, the target, cooldowns, recent launches (vcdl.fleet.state)
 ledger.jsonl  which instance lived from when to when, at which price (vcdl.fleet.ledger)
+keeper        the name of the keeper of this folder, which its instances carry
 pass.lock     held for one pass or change
 run.lock      held by `vcdl fleet run` as long as it runs; contains its process id
 """
 
 import os
+import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +42,19 @@ class FleetFolder:
 
     ledger_file = Below("ledger.jsonl")
     state_file = Below("state.json")
+    keeper_file = Below("keeper")
+
+    def keeper(self, new: bool = False) -> str:
+        """Return the name of this folder's keeper; empty while it has none. `new`: give it one then.
+
+        It is kept apart from the state, which may be lost, and is not the machine's alone: a container has another
+        name each time.
+        """
+        with self._mapped():
+            if new and not self.keeper_file.exists():
+                with atomic_write(self.keeper_file) as temporary:
+                    temporary.write_text(f"{socket.gethostname()[:32]}-{secrets.token_hex(4)}", encoding="ascii")
+            return self.keeper_file.read_text(encoding="ascii") if self.keeper_file.exists() else ""
 
     def read(self) -> FleetState:
         """The state, or a new one without a file. Raises FleetError for a damaged file."""

@@ -31,6 +31,8 @@ class Ending(StrEnum):
     OURS = "ours"
     GAVE_UP = "gave_up"
     """The machine powered itself off although its lease was not over: it had no work."""
+    SILENT = "silent"
+    """We ended it, as nobody had ever heard of its agent."""
     UNKNOWN = "unknown"
     """Not known to the cloud any more."""
 
@@ -100,6 +102,8 @@ class Instance:
     """None while it is live."""
     until_s: float | None = None
     """Unix time at which its lease ends (vcdl/fleet/reconciler.py); None: unknown."""
+    keeper: str = ""
+    """The keeper that wrote the lease; empty: an older version of vcdl, or nobody."""
     draining_s: float | None = None
     """Unix time since which it takes no more work, as its lease is over; None: it works."""
     is_assumed: bool = False

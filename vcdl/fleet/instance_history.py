@@ -86,15 +86,15 @@ class FleetHistory:
         """The instances that were launched and neither ended nor were missed by an answer of the cloud, by id."""
         return [self.launched[id] for id in sorted(self._open - self._missed_s.keys())]
 
-    def failures(self, now_s: float, useful_s: float) -> list[str]:
-        """The last instances in a row that gave up before `useful_s`, newest first; none while one lives longer."""
-        if any(now_s - row.launched_s >= useful_s for row in self.not_missed()):
+    def failures(self, now_s: float, useful_s: float, heard: tuple[str, ...]) -> list[str]:
+        """The last instances in a row that failed, newest first; none while one of `heard` lives for `useful_s`."""
+        if any(now_s - row.launched_s >= useful_s and row.id in heard for row in self.not_missed()):
             return []
         failed = []
         for row in sorted(self.ended.values(), key=lambda row: row.ended_s, reverse=True):
-            if row.ended_s - self.launched[row.id].launched_s >= useful_s:
+            if row.ending is not Ending.SILENT and row.ended_s - self.launched[row.id].launched_s >= useful_s:
                 break
-            if row.ending is Ending.GAVE_UP:
+            if row.ending in (Ending.GAVE_UP, Ending.SILENT):
                 failed.append(row.id)
         return failed
 

@@ -96,7 +96,10 @@ class Ledger:
     def _append(self, file: FileIO, rows: Sequence[LedgerRow]) -> None:
         if not rows:
             return
-        lines = memoryview(b"".join(map(encode, rows)))
+        try:
+            lines = memoryview(b"".join(map(encode, rows)))
+        except ValueError as error:
+            raise FleetError(f"{self.path} takes no row that it could not give back ({first_fault(error)})") from error
         file.truncate(self._read_bytes)  # an unfinished line of a killed writer
         try:
             while lines:

@@ -95,8 +95,12 @@ LedgerRow = LaunchedRow | PricedRow | LeasedRow | SeenRow | EndedRow
 
 
 def encode(row: LedgerRow) -> bytes:
-    """A line with its line break. Prices are text, so that no digit is lost."""
-    return _format().dump_json(row) + b"\n"
+    """A line with its line break. Prices are text, so that no digit is lost. Raises ValueError for one that `decode`
+    would refuse: it would stop every later pass.
+    """
+    line = _format().dump_json(row)
+    decode(line)
+    return line + b"\n"
 
 
 def decode(line: bytes) -> LedgerRow:

@@ -11,6 +11,7 @@ from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, P
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.ledger_rows import PricedRow
 from vcdl.fleet.prices import PriceSource, PriceTable, price_of, refresh_prices, refreshed_file
+from vcdl.fleet.reconciler import LaunchOrder
 from vcdl.fleet.settings import GRACE_S, FleetSettings
 
 _REFRESH_S = 900.0
@@ -60,15 +61,11 @@ class Money:
             self.stale_why = f"the prices could not be fetched, so older ones or list prices count: {error}"
             self._refresh_s = self._clock() + _REFRESH_AGAIN_S
 
-    def record_launched(self, instances: Sequence[Instance], now_s: float) -> None:
-        """Record what a launch has returned."""
-        if instances:
-            self.ledger.record_launched(instances, now_s)
-
-    def record_terminated(self, instances: Iterable[Instance], now_s: float) -> None:
+    def record_terminated(self, instances: Iterable[Instance], now_s: float, silent: Collection[str] = ()) -> None:
         """Record instances that we have just terminated: GCP will not tell when and by whom."""
-        ended = [replace(i, state=InstanceState.STOPPING, ended_s=now_s, ending=Ending.OURS) for i in instances]
-        self.record_launched(ended, now_s)
+        off, by = InstanceState.STOPPING, dict.fromkeys(silent, Ending.SILENT)
+        ended = [replace(i, state=off, ended_s=now_s, ending=by.get(i.id, Ending.OURS)) for i in instances]
+        self.ledger.record_launched(ended, now_s)
 
     def last_live(self, regions: Collection[str]) -> list[Instance]:
         """The instances of these regions that most likely live, as nobody has seen them end."""
@@ -78,9 +75,9 @@ class Money:
             if row.region in regions
         ]
 
-    def failures(self, now_s: float) -> list[str]:
-        """The last instances in a row that gave up without having worked, newest first."""
-        return self.ledger.history().failures(now_s, 2.0 * self._settings.idle_shutdown_s)
+    def failures(self, now_s: float, heard: tuple[str, ...]) -> list[str]:
+        """The last instances in a row that ended without having worked, newest first."""
+        return self.ledger.history().failures(now_s, 2.0 * self._settings.idle_shutdown_s, heard)
 
     def spent_usd(self, now_s: float) -> float:
         """The cost of all instances so far; for those that vanished unseen, the upper bound."""
@@ -100,16 +97,42 @@ class Money:
         price = price_of(pool, self._prices, self._settings, self._clock())
         return price and replace(price, since_s=self._fetched_s[0])
 
-    def paid_for_s(self, spent_usd: float, instances: Iterable[Instance], more_usd_per_h: float = 0.0) -> float:
+    def paid_for_s(self, spent_usd: float, instances: Iterable[Instance]) -> float:
         """Seconds that the budget pays for before they drain, at list prices, to which spot prices may rise."""
-        budget_usd, usd_per_h = self._settings.budget_usd, self.usd_per_h(instances, at_list=True) + more_usd_per_h
+        budget_usd, usd_per_h = self._settings.budget_usd, self.usd_per_h(instances, at_list=True)
         if budget_usd is None or (usd_per_h == 0 and spent_usd < budget_usd):
             return math.inf
-        return (budget_usd - spent_usd) / usd_per_h * 3600 - self._draining_s if usd_per_h else 0.0
+        return (budget_usd - spent_usd) / usd_per_h * 3600 - self._settings.draining_s if usd_per_h else 0.0
+
+    def sized(
+        self, order: LaunchOrder, types: Mapping[Pool, InstanceType], spent_usd: float, live: Sequence[Instance]
+    ) -> LaunchOrder | None:
+        """Return the part of a launch for which the budget pays; None: it pays for no machine.
+
+        At list prices all machines must be able to work for at least as long as they take to drain: less would pay for
+        boots alone.
+        """
+        if (budget_usd := self._settings.budget_usd) is None:
+            return order
+        draining_h, live_usd_per_h = self._settings.draining_s / 3600, self.usd_per_h(live, at_list=True)
+        most_usd_per_h = (budget_usd - spent_usd) / (2.0 * draining_h) - live_usd_per_h
+        sizes = {pool: types[pool].units(self._settings.capacity.unit) for pool in order.pools}
+        usd = {pool: size * self.unit_usd_per_h(pool, types[pool], at_list=True) for pool, size in sizes.items()}
+        pools = tuple(pool for pool in order.pools if usd[pool] <= most_usd_per_h)
+        if not pools:
+            return None
+        # The cloud stops at the first machine that reaches the units: it may be the dearest of them.
+        step, last_usd_per_h = math.gcd(*(sizes[pool] for pool in pools)), max(usd[pool] for pool in pools)
+        step_usd_per_h = max(usd[pool] / sizes[pool] for pool in pools) * step
+        steps = min(math.ceil(order.units / step), 1 + int((most_usd_per_h - last_usd_per_h) / step_usd_per_h))
+        usd_per_h = live_usd_per_h + (steps - 1) * step_usd_per_h + last_usd_per_h
+        paid_for_s = ((budget_usd - spent_usd) / usd_per_h - draining_h) * 3600
+        units, reserve_usd = min(order.units, steps * step), usd_per_h * draining_h
+        return replace(order, units=units, pools=pools, paid_for_s=paid_for_s, reserve_usd=reserve_usd)
 
     def spent_words(self, spent_usd: float, instances: Iterable[Instance]) -> str:
         """Words for the moment when the budget pays for no more than the draining."""
-        draining_usd = self.usd_per_h(instances, at_list=True) * self._draining_s / 3600
+        draining_usd = self.usd_per_h(instances, at_list=True) * self._settings.draining_s / 3600
         spent = f"{spent_usd:.2f} $ so far, at most {draining_usd:.2f} $ to drain"
         return f"the budget of {self._settings.budget_usd:g} $ is spent ({spent}): the fleet goes down"
 
@@ -118,11 +141,6 @@ class Money:
         what = "its cost is not counted" if self._settings.budget_usd is None else "with a budget it is not used"
         how = f"`vcdl fleet prices --refresh`, or a row in {refreshed_file()}"
         return [f"no price of {pool} is known: {what} ({how})" for pool in sorted(set(pools))]
-
-    @property
-    def _draining_s(self) -> float:
-        """The drain time, and four passes: a lease must outlast two, and the last ones see the ends of both times."""
-        return self._settings.drain_s + 4.0 * self._settings.reconcile_every_s
 
     def _rate_usd_per_h(self, pool: Pool, at_list: bool) -> float | None:
         """The cost of an hour of a pool's instance; None: unknown."""

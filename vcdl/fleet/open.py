@@ -91,9 +91,10 @@ class Fleet:
         from vcdl.fleet.controller import Controller
 
         folder = self.settings.capacity.project_dir  # with `follow: queue` only
-        queue = None if folder is None else ProjectDatabase(folder).queue
+        project = None if folder is None else ProjectDatabase(folder, self.settings.capacity.unit)
         parts = self.settings, self.provider, self.folder, self.user_data
-        return Controller(*parts, queue=queue, price_source=self.price_source)
+        asked = (None, None) if project is None else (project.queue, project.hosts)
+        return Controller(*parts, queue=asked[0], price_source=self.price_source, hosts=asked[1])
 
     def price_source(self) -> PriceSource:
         """Raises FleetError."""

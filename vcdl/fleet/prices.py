@@ -24,8 +24,15 @@ from vcdl.report.wording import plural
 LOWEST_USD_PER_H = Decimal("0.0005")
 """Half the spot price of the smallest instance of any cloud: a lower price is a mistake, or a simulator's."""
 
+_HIGHEST = Decimal(10_000)
+"""Ten times the dearest machine of any cloud, a rack of 72 GPUs."""
+_LEAST_OF_SHIPPED = Decimal("0.5")
+"""The least part of the shipped list price that a fetched one may be: AWS's largest cut, of P5 in June 2025, was 45 %.
+A list price that is far too low lets a fleet spend a multiple of its budget; one that is too high only ends it early.
+"""
+
 FRESH_S = 3600.0
-"""An older spot price counts as the list price."""
+"""A spot price that is older, or dated later, counts as the list price."""
 _SHIPPED = Path(__file__).with_name("prices.csv")
 _Word = Annotated[str, Field(min_length=1)]
 
@@ -53,8 +60,8 @@ class PriceRow:
 
     def __post_init__(self) -> None:
         for price in (self.on_demand_usd_per_h, self.spot_usd_per_h):
-            if price is not None and (not price.is_finite() or price < LOWEST_USD_PER_H):
-                raise ValueError(f"a price of {price} $/h is no price: expected at least {LOWEST_USD_PER_H}")
+            if price is not None and not (price.is_finite() and LOWEST_USD_PER_H <= price <= _HIGHEST):
+                raise ValueError(f"a price of {price} $/h is no price: expected {LOWEST_USD_PER_H} to {_HIGHEST}")
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -86,8 +93,18 @@ class PriceTable:
     @classmethod
     def current(cls) -> Self:
         """The shipped table with the rows of this user's refreshed one, if any. Raises FleetError."""
-        path = refreshed_file()
-        return cls({**cls.shipped().by_key, **(cls.read(path).by_key if path.exists() else {})})
+        shipped, path = cls.shipped(), refreshed_file()
+        refreshed = cls.read(path).by_key if path.exists() else {}
+        if why := next(filter(None, map(shipped.fault, refreshed.values())), ""):
+            raise FleetError(f"{path}: {why}; correct the row or delete it")
+        return cls({**shipped.by_key, **refreshed})
+
+    def fault(self, row: PriceRow) -> str:
+        """Why a list price cannot be true beside this table's; empty: it may be."""
+        known = self.find(row.type, row.region, row.zone)
+        if known is None or (listed := row.on_demand_usd_per_h) >= _LEAST_OF_SHIPPED * known.on_demand_usd_per_h:
+            return ""
+        return f"{row.type} at {listed} $/h is less than half of {known.on_demand_usd_per_h}, the shipped list price"
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -125,13 +142,13 @@ class PriceTable:
         return _dearest(zones) if zones else None
 
 
-def price_of(pool: Pool, table: PriceTable, settings: FleetSettings, now_s: float) -> PricedRow | None:
-    """The price of a fleet's instances, since any time; None: the table has none."""
+def price_of(pool: Pool, table: PriceTable, settings: FleetSettings, now_s: float | None) -> PricedRow | None:
+    """The price of a fleet's instances, since any time; None: the table has none. `now_s`: None: of whatever age."""
     place = pool.type, pool.region, pool.zone
     if (row := table.find(*place)) is None:
         return None
     extras = extras_per_h(settings.cloud, settings.disk_gb, settings.public_address)
-    is_fresh = now_s - row.as_of.timestamp() <= FRESH_S
+    is_fresh = now_s is None or abs(now_s - row.as_of.timestamp()) <= FRESH_S
     rates = row.on_demand_usd_per_h, row.at_most_usd_per_h if is_fresh else row.on_demand_usd_per_h, extras
     return PricedRow(*place, 0.0, *rates, row.as_of.date().isoformat(), row.source)
 
@@ -184,6 +201,7 @@ def refresh_prices(
     kinds = {kind.name: kind for kind in types}
     rows: dict[tuple[str, str], list[PriceRow]] = defaultdict(list)
     refused: list[str] = []
+    shipped = PriceTable.shipped()
     for region in regions:
         for quote in source.quotes(types, region):
             kind = kinds[quote.type]
@@ -191,6 +209,8 @@ def refresh_prices(
             what = source.cloud, kind.name, kind.vcpus, Decimal(str(kind.memory_gb)), gpus, region, quote.zone
             try:
                 row = PriceRow(*what, quote.on_demand_usd_per_h, quote.spot_usd_per_h, now, source.name)
+                if why := shipped.fault(row):
+                    raise ValueError(why)
             except ValueError as error:
                 refused.append(f"{quote.type} in {quote.zone or region}: {error}")
             else:

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from vcdl.errors import FleetError
 from vcdl.errors.backoff import within
-from vcdl.fleet.settings import CapacitySettings
+from vcdl.fleet.settings import CapacitySettings, Unit
 from vcdl.planner.time_left import all_left
 
 if TYPE_CHECKING:
@@ -89,8 +89,9 @@ def wanted_units(queue: Queue, capacity: CapacitySettings, now_s: float) -> int:
 class ProjectDatabase:
     """The BOINC project in a folder, opened at the first call. Calls raise GridError, GridUnavailable."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, unit: Unit = "instance") -> None:
+        """`unit`: what the fleet consists of: subtasks on other machines than its own kind are not its queue."""
+        self._folder, self._unit = folder, unit
 
     def queue(self) -> Queue:
         """The queue now. Raises JournalError, too."""
@@ -101,10 +102,11 @@ class ProjectDatabase:
         project, database = self._opened
         open_jobs = {folder: left for folder in open_runs(project) if (left := _remaining(folder))[0]}
         stocks = [WorkunitRows(database, folder.path.name).stock() for folder in open_jobs]
+        running, on_gpus = sum(stock.running for stock in stocks), sum(stock.on_gpus for stock in stocks)
         return Queue(
             jobs=len(open_jobs),
             unsent=sum(stock.unsent for stock in stocks),
-            running=sum(stock.running for stock in stocks),
+            running={"gpu": on_gpus, "vcpu": running - on_gpus, "instance": running}[self._unit],
             remaining=sum(subtasks for subtasks, _ in open_jobs.values()),
             task_s=ClientRows(database).demand().task_s,
             left_s=all_left(list(open_jobs.values())),

@@ -21,6 +21,8 @@ FLEET_TAG = "vcdl-fleet"
 """Its value is the fleet's name; on GCP it is a label."""
 LEASE_TAG = "vcdl-until"
 """The lease (vcdl/fleet/reconciler.py): the Unix time, in whole seconds, until which an instance may work."""
+KEEPER_TAG = "vcdl-keeper"
+"""The name of the keeper that wrote the lease (vcdl/fleet/folder.py)."""
 MARKET_TAG = "vcdl-on-demand"
 """On instances that are not preemptible."""
 LAUNCH_TAG = "vcdl-launch"
@@ -102,6 +104,8 @@ class Provider(ABC):
     """
 
     settings: FleetSettings
+    keeper = ""
+    """The value of KEEPER_TAG that launches and leases write; empty: none."""
     metadata_service: ClassVar[Literal["aws", "gcp"]]
     """The form of the metadata service on its machines, where their agent reads notices and the lease."""
     pace = SweepPace()
@@ -116,6 +120,11 @@ class Provider(ABC):
     @abstractmethod
     def of_fleet(cls, settings: FleetSettings) -> Self:
         """The provider of a fleet, which asks its cloud nothing yet. Raises FleetError without its client library."""
+
+    def marks(self, until_s: float | None) -> dict[str, str]:
+        """The tags of a lease with its keeper, without those that are not known."""
+        found = {LEASE_TAG: "" if until_s is None else str(int(until_s)), KEEPER_TAG: self.keeper}
+        return {name: value for name, value in found.items() if value}
 
     @cached_property
     def _known_pools(self) -> dict[str, Mapping[Pool, InstanceType]]:
@@ -157,7 +166,7 @@ class Provider(ABC):
 
     @abstractmethod
     def lease(self, ids: Sequence[str], until_s: float) -> None:
-        """Write LEASE_TAG into the instances' own metadata; a missing instance is no error."""
+        """Write the `marks` into the instances' own metadata; a missing instance is no error."""
 
     @abstractmethod
     def console(self, id: str) -> str:

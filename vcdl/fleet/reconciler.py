@@ -18,26 +18,24 @@ On demand: the first of `wanted` units, as the settings say. Others stand in aft
 or when spot alone would miss the deadline. Preemptible ones are asked for all the while, and when they come, those on
 demand are the surplus that goes first. With a deadline they also go once the work is ahead of it.
 
-Crash loop: after MOST_FAILURES instances in a row that powered themselves off without ever having worked, one instance
-at a time is launched, until one works.
+Crash loop: after MOST_FAILURES instances in a row that powered themselves off without ever having worked, or of which
+nobody ever heard, one instance at a time is launched, until one works.
 """
 
 import math
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
+from vcdl.fleet.life_signs import MOST_FAILURES
 from vcdl.fleet.settings import FleetSettings, Unit
 from vcdl.fleet.state import FleetState
 
 _TOKENS = uuid.UUID("0b5ee4d6-4ad0-49a4-8a4e-3b0f5b7e1c11")
 _TOKEN_S = 30
 """Identical orders within this time share a token: the cloud performs them once. At most the shortest cooldown."""
-
-
-MOST_FAILURES = 5
 
 
 @dataclass(frozen=True)
@@ -62,6 +60,8 @@ class Observation:
     """The day of the oldest price of a live instance; None: there is none."""
     unpriced: frozenset[str] = frozenset()
     """Live instances whose cost nobody knows."""
+    silent: Mapping[str, str] = field(default_factory=dict)
+    """Instances that are terminated, as nobody has heard of them, with the words for it."""
     warnings: tuple[str, ...] = ()
 
 
@@ -72,6 +72,10 @@ class LaunchOrder:
     units: int
     pools: tuple[Pool, ...]
     token: str
+    paid_for_s: float = math.inf
+    """Seconds that the budget pays for, at list prices, before all that lives then drains."""
+    reserve_usd: float = 0.0
+    """The part of the budget that is kept for this draining."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,10 @@ class Actions:
     drain: tuple[str, ...] = ()
     launch: LaunchOrder | None = None
     warnings: tuple[str, ...] = ()
+    other_keeper: str = ""
+    """Why nothing is done: another keeper has the fleet; empty: none has."""
+    budget_ends: bool = False
+    """Whether nothing lives, and the rest of the budget pays for no machine."""
     crash_loop: str = ""
     """Why one instance at a time is launched, which is a warning, too; empty: any number."""
 
@@ -112,7 +120,7 @@ def reconcile(
         if observed.state.budget_spent and observed.spent_usd >= settings.budget_usd:
             return Actions(terminate=(*(i.id for i in instances if i.is_live and not i.is_assumed), *stopped))
         unknown = observed.unpriced
-    working = [i for i in instances if i.id not in unknown]
+    working = [i for i in instances if i.id not in unknown and i.id not in observed.silent]
     progress = observed.state.progress
     firm_wanted = wanted if progress and progress.is_last_moment else settings.capacity.on_demand.units(wanted)
     firm = _first(working, unit, firm_wanted)
@@ -123,7 +131,8 @@ def reconcile(
     stands_in = waited or (progress is not None and progress.stands_in)
     unneeded = [i for i in spare if i.pool.on_demand and i.is_capacity] if progress and not stands_in else []
     surplus = [*(unneeded or _surplus(spare, unit, -missing)), *(i for i in instances if i.id in unknown)]
-    overdue = [i.id for i in instances if i.is_live and now_s - _leaves_s(settings, i) >= settings.drain_s]
+    over = [i.id for i in instances if i.is_live and now_s - _leaves_s(settings, i) >= settings.drain_s]
+    overdue = (*over, *(id for id in observed.silent if id not in over))
     terminate = (*overdue, *stopped, *(i.id for i in surplus if i.state is InstanceState.PENDING))
     drain = tuple(i.id for i in surplus if i.state is InstanceState.RUNNING and i.draining_s is None)
     firm_missing = firm_wanted - capacity(firm, unit)

@@ -341,6 +341,11 @@ class FleetSettings(Section):
         return self
 
     @property
+    def draining_s(self) -> float:
+        """The drain time, and four passes: a lease must outlast two, and the last ones see the ends of both times."""
+        return self.drain_s + 4.0 * self.reconcile_every_s
+
+    @property
     def regions(self) -> tuple[str, ...]:
         """The regions of the places, in the file's order."""
         return tuple(dict.fromkeys(place.region for place in self.places))

@@ -45,6 +45,8 @@ def preview(settings: FleetSettings, planned: Pass) -> list[str]:
         wanted = units(actions.launch.units, settings.capacity.unit)
         market = "instances" if actions.launch.pools[0].on_demand else "preemptible instances"
         lines.append(f"launch {wanted} of {market}: {pools(actions.launch.pools)}")
+        if settings.budget_usd is not None:
+            lines.append(_budget(settings, actions.launch.reserve_usd, actions.launch.paid_for_s, "at list prices"))
     if actions.is_empty:
         lines.append(f"nothing to do: {summary(settings, planned.observed)}")
     return lines
@@ -143,8 +145,10 @@ def plan(settings: FleetSettings, offered: FleetChoices, wanted: int) -> list[st
         lines.append(f"and {len(distinct) - _MAX_OFFERS} more expensive ones")
     lines += ["", *(f"not known: {note}" for note in offered.notes(settings))]
     if settings.budget_usd is not None and offered.spot:
-        lasts_s = settings.budget_usd / (offered.spot[0].usd_per_h or 1.0) * 3600
-        lines.append(f"budget_usd ({settings.budget_usd:g}) lasts for {duration(lasts_s)} of the cheapest")
+        cheapest = offered.spot[0]
+        reserve_usd = cheapest.on_demand_usd_per_h * settings.draining_s / 3600
+        lasts_s = max(0.0, settings.budget_usd - reserve_usd) / (cheapest.usd_per_h or 1.0) * 3600
+        lines.append(_budget(settings, reserve_usd, lasts_s, "of the cheapest"))
     return lines
 
 
@@ -158,6 +162,11 @@ def prices(pools: Iterable[Pool], table: PriceTable) -> list[str]:
         if row is not None
     ]
     return lines or ["no price of the fleet's types is known there: `vcdl fleet prices --refresh`"]
+
+
+def _budget(settings: FleetSettings, reserve_usd: float, lasts_s: float, what: str) -> str:
+    kept = f"of budget_usd ({settings.budget_usd:g}) {reserve_usd:.2f} $ are kept to drain"
+    return f"{kept} for {duration(settings.draining_s)}; the rest lasts for {duration(lasts_s)} {what}"
 
 
 def _instance(instance: Instance, now_s: float) -> str:

@@ -62,6 +62,8 @@ class FleetState:
     """Since when no preemptible instance could be had; None: none is missing."""
     progress: Progress | None = None
     """Towards the deadline; None: there is none before us."""
+    heard: tuple[str, ...] = ()
+    """Live instances that were heard of (vcdl.fleet.life_signs)."""
     alerts: tuple[str, ...] = ()
     """Alerts that were sent and whose cause lasts."""
 

@@ -14,6 +14,10 @@ from vcdl.planner.throughput import HostType, Servers, Subtask, Throughput, thro
 RUNS = 200
 _STEPS = 400
 """Steps of a simulated market, by which a policy decides."""
+_STEP_S = 900.0
+"""Longest step: a fleet acts within a minute, and half of the spells are shorter than three of these. Half as long, a
+forecast of a week would take twice its second, for the same range.
+"""
 _LONGEST = 20.0
 """Longest wait for spot capacity without a deadline, in multiples of the work."""
 _EPOCHS_DEALT = 12
@@ -155,10 +159,11 @@ def _on_spot(choice: Choice, work_s: float, deadline_s: float | None, rng: np.ra
     # A job that is late is done on demand, after its deadline.
     watched_s = until_s if deadline_s is None else deadline_s + work_s + 2.0 * choice.restart_s
     # Without a deadline what matters happens early; steps stay as short.
-    step_s = max(30.0, (work_s * 3.0 if deadline_s is None else max(deadline_s, work_s)) / _STEPS)
+    step_s = min(_STEP_S, max(30.0, (work_s * 3.0 if deadline_s is None else max(deadline_s, work_s)) / _STEPS))
     spot, listed = choice.spot_usd_per_h or 0.0, choice.on_demand_usd_per_h
     policy = spot_only if deadline_s is None else uniform_progress
-    is_there = SpotMarket().sample(step_s, math.ceil(watched_s / step_s) + 2, rng)
+    steps, machines = math.ceil(watched_s / step_s) + 2, sum(host.count for host in choice.hosts)
+    is_there = SpotMarket().sample(step_s, steps, rng, machines)
     task = DeadlineTask(work_s, until_s, choice.restart_s, step_s)
     outcome = follow(policy, is_there, task, spot / listed if listed else 1.0)
     usd = outcome.cost * (listed or spot)

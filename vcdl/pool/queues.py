@@ -114,7 +114,8 @@ _SLURM = """\
 #SBATCH --signal=TERM@{notice_s}
 
 srun --ntasks=1 {vcdl} worker {quoted_run} --scratch "${{SLURM_TMPDIR:-${{TMPDIR:-/tmp}}}}/vcdl-$SLURM_JOB_ID"
-[ $? -ne 130 ] || scontrol requeue "$SLURM_JOB_ID"  # it was told to go, and the job is not over
+# It was told to go, and the job is not over; 143: before it could listen.
+case $? in 130|143) scontrol requeue "$SLURM_JOB_ID" ;; esac
 """
 _PBS = """\
 #!/bin/bash

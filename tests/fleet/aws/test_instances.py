@@ -12,6 +12,7 @@ from botocore.stub import Stubber
 
 from tests.fleet.aws.moto_cloud import MotoCloud
 from tests.fleet.aws.stubbed import provider_on
+from vcdl.errors import FleetError
 from vcdl.fleet.aws.provider import AwsProvider
 from vcdl.fleet.instance import Ending, Instance, InstanceState
 
@@ -40,12 +41,45 @@ def test_a_vanished_instance_does_not_keep_the_others_from_being_terminated(
     assert by_id(provider)[second.id].state is InstanceState.GONE
 
 
+def test_a_protected_instance_does_not_keep_the_others_from_being_terminated(
+    cloud: MotoCloud, provider_of: Providers
+) -> None:
+    provider = provider_of()
+    others = launched(provider, 24)
+    protected = others.pop(1)
+    cloud.client().modify_instance_attribute(InstanceId=protected.id, DisableApiTermination={"Value": True})
+    with pytest.raises(FleetError, match="OperationNotPermitted"):
+        provider.terminate([others[0].id, protected.id, others[1].id])
+    found = by_id(provider)
+    assert [found[one.id].is_live for one in (*others, protected)] == [False, False, True]
+
+
+def test_an_instance_that_takes_no_more_tags_does_not_keep_the_others_from_their_lease(
+    cloud: MotoCloud, provider_of: Providers
+) -> None:
+    provider = provider_of()
+    others = launched(provider, 24)
+    full = others.pop(1)
+    (wanted,) = [{"Name": "resource-id", "Values": [full.id]}]
+    has = [tag for tag in cloud.client().describe_tags(Filters=[wanted])["Tags"] if not tag["Key"].startswith("aws:")]
+    tags = [{"Key": f"key-{number}", "Value": ""} for number in range(50 - len(has))]
+    cloud.client().create_tags(Resources=[full.id], Tags=tags)
+    with pytest.raises(FleetError, match="TagLimitExceeded"):
+        provider.lease([others[0].id, full.id, others[1].id], 1_000_000.0)
+    found = by_id(provider)
+    assert [found[one.id].until_s for one in others] == [1_000_000.0] * 2
+
+
 def test_a_lease_is_a_tag_that_the_instance_can_read_and_that_is_renewed(
     cloud: MotoCloud, provider_of: Providers
 ) -> None:
     provider = provider_of()
+    provider.keeper = "mill-1"
     first, second = launched(provider)
+    assert by_id(provider)[first.id].keeper == "mill-1"
+    provider.keeper = "mill-2"
     provider.lease([first.id, NOBODY], 1_000_000.9)
+    assert [by_id(provider)[one.id].keeper for one in (first, second)] == ["mill-2", "mill-1"]
     provider_of().lease([first.id, second.id], 2_000_000.0)
     found = by_id(provider)
     assert (found[first.id].until_s, found[second.id].until_s) == (2_000_000.0, 2_000_000.0)
@@ -57,7 +91,8 @@ def test_the_console_output_is_text(provider_of: Providers) -> None:
     provider = provider_of()
     (made,) = launched(provider, 8)
     assert "Linux" in provider.console(made.id)
-    assert provider.console(NOBODY) == ""
+    with pytest.raises(FleetError, match="NotFound"):
+        provider.console(NOBODY)
 
 
 LAUNCHED = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)

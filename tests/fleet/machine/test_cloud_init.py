@@ -183,6 +183,8 @@ def test_gpus_are_used_when_the_fleet_has_them(overrides: tuple[str, ...], gpus:
     text = user_data(settings_of(tmp_path, *overrides), KEY)
     assert ("no_gpus" not in options(text, "cc_config.xml")) == gpus
     assert ("nvidia-cudnn" in written(text)["/etc/vcdl/requirements.txt"][1]) == gpus
+    (account,) = [content for path, (_, content) in written(text).items() if "/account_" in path]
+    assert ("<no_cpu>1</no_cpu>" in account.replace("\n", "")) == gpus, "or CPU tasks take a dear machine"
 
 
 @pytest.mark.parametrize("unit", ["vcpu", "gpu"])

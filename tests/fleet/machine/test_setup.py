@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.boinc.boinc_client import BoincClient
+from tests.boinc.boinc_client import ARGUMENTS, BoincClient
 from tests.boinc.standin import Database, StandinProject, StandinServer
 from tests.fleet.fleet_files import settings_of
 from tests.fleet.machine.test_cloud_init import written
@@ -111,6 +111,47 @@ def test_the_client_gets_its_settings_and_is_attached_once_however_often_the_mac
         assert accounts == [f"account_{urlsplit(project.url).netloc.replace(':', '_')}.xml"]
 
 
+_SIMULATED = "<coproc><type>NVIDIA</type><count>1</count></coproc></options>"
+"""A GPU in BOINC's cc_config.xml, which the client then takes as one that it has found."""
+
+
+def test_a_gpu_machine_without_a_gpu_fails_its_set_up_and_one_with_a_gpu_takes_no_cpu_tasks(
+    project: StandinProject, tmp_path: Path
+) -> None:
+    bare = Bare(tmp_path / "machine")
+    bare.image_with_a_runtime()
+    settings = settings_of(tmp_path, f"project.url={project.url}", "capacity.unit=gpu", "image=ami-1")
+    bare.write(user_data(settings, project.account_key))
+    with ExitStack() as stack:
+        server = stack.enter_context(StandinServer(project))
+        client = stack.enter_context(UnattachedClient(tmp_path / "client"))
+        stack.enter_context(restarted_on_demand(bare, client))
+        boinccmd = f'exec "{shutil.which("boinccmd")}" --unix_domain "$@"'
+        bare.program("boinccmd", boinccmd)
+        bare.program("nvidia-smi", "echo no devices were found; exit 6")
+        done = bare.set_up()
+        assert done.returncode != 0
+        assert "vcdl-setup: the BOINC client sees no GPU; nvidia-smi: no devices were found" in done.stdout
+        restarts = bare.asked.count("systemctl restart boinc-client.service")
+        assert restarts == 2, "the driver may come later, and the client looks for GPUs when it starts"
+
+        config = bare.folder / "etc" / "cc_config.xml"
+        config.write_text(config.read_text().replace("</options>", _SIMULATED))
+        done = bare.set_up()
+        assert done.returncode == 0, done.stdout + done.stderr
+        client.wait_until(lambda: server.requests, "it asks the project for work")
+        said = subprocess.run(
+            ["boinccmd", "--unix_domain", "--get_messages"], cwd=client.folder, capture_output=True, text=True
+        ).stdout
+        assert "Not using CPU: project preferences" in said
+        client.wait_until(lambda: "<coproc_cuda>" in server.requests[-1], "it shows its GPU")
+        first = len(server.requests)  # a client's first request asks for everything
+        client.command("--project", project.url, "update")
+        client.wait_until(lambda: len(server.requests) > first, "it asks again")
+        assert "<cpu_req_secs>0.000000</cpu_req_secs>" in server.requests[-1]
+        assert "<coproc_cuda>" in server.requests[-1]
+
+
 def test_without_a_package_server_the_set_up_fails_and_the_next_try_starts_the_runtime_over(tmp_path: Path) -> None:
     needs("boinc")
     bare = Bare(tmp_path / "machine")
@@ -204,6 +245,9 @@ def restarted_on_demand(bare: Bare, client: "UnattachedClient") -> Iterator[None
 
 class UnattachedClient(BoincClient):
     """A client as the package starts it: without a project."""
+
+    arguments = tuple(one for one in ARGUMENTS if one != "--no_gpus")
+    """As its configuration says."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "", "")

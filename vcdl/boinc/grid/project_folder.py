@@ -18,6 +18,8 @@ from vcdl.run.folder import RunFolder
 
 APP = "vcdl"
 """Name of our app in every project."""
+GPU_CLASS = "vcdl_cuda"
+"""The plan class of app versions for a GPU."""
 
 
 @dataclass(frozen=True)

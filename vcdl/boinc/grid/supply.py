@@ -30,6 +30,8 @@ class Stock:
     unsent: int
     running: int
     """Sent, or returned and not assimilated."""
+    on_gpus: int = 0
+    """Running workunits that a GPU trains now."""
 
 
 @dataclass(frozen=True)

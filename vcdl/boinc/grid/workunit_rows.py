@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TypeVar
 
 from vcdl.boinc.grid.database import BoincDatabase
+from vcdl.boinc.grid.project_folder import GPU_CLASS
 from vcdl.boinc.grid.supply import Stock
 
 _T = TypeVar("_T")
@@ -75,16 +76,20 @@ class WorkunitRows:
         return [name for _, name in self._unfinished()]
 
     def stock(self) -> Stock:
-        """Count the unsent workunits (also without results yet), and those that run or wait to be assimilated."""
+        """Count the unsent workunits (also without results yet), those that run or wait to be assimilated, and those of
+        them that run on a GPU, by the plan class of the app version.
+        """
         match, arguments = of_job(self._job)
         rows = self._database.execute(
             "SELECT COUNT(*), COALESCE(SUM(w.assimilate_state = %s AND w.error_mask = 0 AND NOT EXISTS"
-            " (SELECT 1 FROM result r WHERE r.workunitid = w.id AND (r.server_state = %s OR r.outcome = %s))), 0)"
+            " (SELECT 1 FROM result r WHERE r.workunitid = w.id AND (r.server_state = %s OR r.outcome = %s))), 0),"
+            " COALESCE(SUM(EXISTS (SELECT 1 FROM result r JOIN app_version v ON v.id = r.app_version_id"
+            " WHERE r.workunitid = w.id AND r.server_state = %s AND v.plan_class = %s)), 0)"
             f" FROM workunit w WHERE w.appid = %s AND w.assimilate_state IN %s AND {match}",
-            INIT, IN_PROGRESS, SUCCESS, self._database.app_id, (INIT, READY), *arguments,
+            INIT, IN_PROGRESS, SUCCESS, IN_PROGRESS, GPU_CLASS, self._database.app_id, (INIT, READY), *arguments,
         )  # fmt: skip
-        total, unsent = (int(value) for value in rows[0])
-        return Stock(unsent, total - unsent)
+        total, unsent, on_gpus = (int(value) for value in rows[0])
+        return Stock(unsent, total - unsent, on_gpus)
 
     def cancel(self, names: Collection[str], arrived: Arrived) -> None:
         """Cancel workunits as cancel_jobs: running ones abort at the next report. `arrived`: is an upload here?"""

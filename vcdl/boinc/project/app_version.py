@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcdl.boinc.grid.boinc_key import BoincKey
-from vcdl.boinc.grid.project_folder import APP
+from vcdl.boinc.grid.project_folder import APP, GPU_CLASS
 from vcdl.boinc.project import files
 from vcdl.boinc.project.edited_files import MT_CLASS
 from vcdl.boinc.project.tools import run_tool
@@ -17,7 +17,6 @@ from vcdl.boinc.runtime.platforms import LINUX, PLATFORMS, Platform
 from vcdl.errors import GridError
 from vcdl.files.shipped import shipped
 
-GPU_CLASS = "vcdl_cuda"
 RUNTIME_PREFIX = "vcdl_runtime_"
 _FIRST_NUMBER = 100
 _FILE_PREFIX = "vcdl_client_"

@@ -8,8 +8,8 @@ from typing import Any
 from vcdl.fleet.aws.catalogue import Catalogue
 from vcdl.fleet.aws.region import NOT_FOUND, Answer, AwsRegion, batches, filter_by, fleet_filter, tags_of
 from vcdl.fleet.instance import Ending, Instance, InstanceState, InstanceType, Pool
-from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, MARKET_TAG, lease_of
-from vcdl.fleet.refusal import CloudRefusal
+from vcdl.fleet.provider import KEEPER_TAG, LAUNCH_TAG, LEASE_TAG, MARKET_TAG, asked, lease_of, raise_first
+from vcdl.fleet.refusal import CloudRefusal, ProblemKind
 from vcdl.fleet.settings import FleetSettings
 
 _STATES = {
@@ -55,16 +55,18 @@ class AwsPlace:
         """The instances of a launch, gone or not. Raises CloudRefusal."""
         return self._read(self._described(fleet_filter(self._fleet), filter_by(f"tag:{LAUNCH_TAG}", token)))
 
-    def lease(self, ids: Iterable[str], until_s: float) -> None:
+    def lease(self, ids: Iterable[str], marks: Mapping[str, str]) -> None:
         """Write the lease on instances; a missing one is no error. Raises CloudRefusal."""
-        mark = [{"Key": LEASE_TAG, "Value": str(int(until_s))}]
-        self._on_all_or_each(ids, lambda some: self.region.call("create_tags", Resources=some, Tags=mark))
+        tags = [{"Key": name, "Value": value} for name, value in marks.items()]
+        self._on_all_or_each(ids, lambda some: self.region.call("create_tags", Resources=some, Tags=tags))
 
     def console(self, id: str) -> str:
         """The end of an instance's console output. Raises CloudRefusal."""
         try:  # a machine that has ended may have none but the kept one
             answer = self.region.call("get_console_output", InstanceId=id, Latest=True)
-        except CloudRefusal:
+        except CloudRefusal as refused:
+            if refused.kind is not ProblemKind.BAD_REQUEST:
+                raise  # the kept one of a live machine is of its launch, before the agent
             answer = self.region.call("get_console_output", InstanceId=id)
         return str(answer.get("Output", ""))  # boto3 has decoded it already
 
@@ -73,16 +75,14 @@ class AwsPlace:
         self._on_all_or_each(ids, lambda some: self.region.call("terminate_instances", InstanceIds=some))
 
     def _on_all_or_each(self, ids: Iterable[str], call: Callable[[list[str]], object]) -> None:
-        """Call with many ids, or one by one if AWS refuses them all for a missing one."""
+        """Call with many ids; one by one if AWS refuses all, as it does for one that is missing, protected or full."""
+        refusals: dict[str, CloudRefusal] = {}
         for some in batches(ids):
             try:
                 call(some)
-            except CloudRefusal as refused:
-                if refused.code not in NOT_FOUND:
-                    raise
-                if len(some) > 1:
-                    for id in some:
-                        self._on_all_or_each([id], call)
+            except CloudRefusal:
+                refusals |= asked(some, lambda id: call([id]))[1]
+        raise_first({id: it for id, it in refusals.items() if it.code not in NOT_FOUND})
 
     def _described(self, *filters: Mapping[str, Any]) -> list[Answer]:
         return list(self.region.all_of("describe_instances", "Reservations[].Instances[]", Filters=filters))
@@ -95,13 +95,14 @@ class AwsPlace:
 
     def _instance(self, item: Answer, kind: InstanceType) -> Instance:
         state = _STATES[item["State"]["Name"]]
-        until_s = lease_of(tags_of(item).get(LEASE_TAG))
+        tags = tags_of(item)
+        until_s = lease_of(tags.get(LEASE_TAG))
         ended_s = _ended_s(item) or self._ended_s.get(item["InstanceId"])
         zone = item.get("Placement", {}).get("AvailabilityZone", "")
         place = self.region.name, zone, item.get("SubnetId", "")
         return Instance(
             id=item["InstanceId"],
-            pool=Pool("aws", kind.name, *place, on_demand=MARKET_TAG in tags_of(item)),
+            pool=Pool("aws", kind.name, *place, on_demand=MARKET_TAG in tags),
             vcpus=kind.working_vcpus,
             gpus=kind.gpus,
             state=state,
@@ -109,6 +110,7 @@ class AwsPlace:
             ended_s=None if state.is_live else ended_s,
             ending=None if state.is_live else _ending(item, until_s, ended_s),
             until_s=until_s,
+            keeper=tags.get(KEEPER_TAG, ""),
         )
 
     def _ask_when_preempted(self, items: Iterable[Answer]) -> None:

@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
@@ -17,7 +17,7 @@ from vcdl.fleet.aws.catalogue import Image
 from vcdl.fleet.aws.region import ALREADY_EXISTS, Answer, AwsRegion, kind_of, tag_specifications
 from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
 from vcdl.fleet.machine.cloud_init import compressed
-from vcdl.fleet.provider import LAUNCH_TAG, LEASE_TAG, MARKET_TAG, LaunchResult, ProviderProblem
+from vcdl.fleet.provider import LAUNCH_TAG, MARKET_TAG, LaunchResult, ProviderProblem
 from vcdl.fleet.refusal import CloudRefusal, ProblemKind, one_line, unless
 from vcdl.fleet.settings import FleetSettings
 
@@ -43,8 +43,8 @@ class RegionalLaunch:
     units: int
     token: str
     user_data: str
-    until_s: float | None = None
-    """The lease of the instances."""
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """The tags of the instances' lease."""
 
     def run(self) -> LaunchResult:
         """Launch; AWS's refusals are among the problems."""
@@ -88,8 +88,7 @@ class RegionalLaunch:
             if of_kind := [pool for pool in self.pools if bool(_T_TYPE.match(pool.type)) is credits]:
                 overrides = [self._override(pool) for pool in of_kind]
                 configs.append({"LaunchTemplateSpecification": self._template(credits), "Overrides": overrides})
-        lease = {} if self.until_s is None else {LEASE_TAG: str(int(self.until_s))}
-        tags = {LAUNCH_TAG: self.token, **lease, **({MARKET_TAG: "yes"} if self._on_demand else {})}
+        tags = {LAUNCH_TAG: self.token, **self.marks, **({MARKET_TAG: "yes"} if self._on_demand else {})}
         return {
             "Type": "instant",
             # AWS launches once for a token; it refuses one that comes back with other arguments, which is as good.

@@ -97,7 +97,7 @@ class AwsProvider(Provider):
             if missing <= 0:
                 break
             here = {pool: kind for pool, kind in chosen.items() if pool.region == place.region.name}
-            what = image, here, missing, token, user_data, until_s
+            what = image, here, missing, token, user_data, self.marks(until_s)
             launched = RegionalLaunch(place.region, self.settings, *what).run()
             place.live |= {instance.id for instance in launched.instances}
             instances += launched.instances
@@ -107,10 +107,13 @@ class AwsProvider(Provider):
         return LaunchResult(tuple(instances), tuple(problems))
 
     def lease(self, ids: Sequence[str], until_s: float) -> None:
-        self._each(ids, lambda place, here: place.lease(here, until_s))
+        marks = self.marks(until_s)
+        self._each(ids, lambda place, here: place.lease(here, marks))
 
     def console(self, id: str) -> str:
-        answers, _ = self._ask(self._used, lambda place: place.console(id))
+        answers, refusals = self._ask(self._used, lambda place: place.console(id))
+        if not answers:  # not an empty one: of that machine nothing is known
+            raise_first(refusals)
         return next((text for text in answers.values() if text), "")
 
     def terminate(self, ids: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from vcdl.errors import FleetError
 from vcdl.fleet.gcp.catalogue import MachineCatalogue, type_of
 from vcdl.fleet.gcp.connection import Connection
 from vcdl.fleet.instance import Ending, Instance, InstanceState, Pool
-from vcdl.fleet.provider import LEASE_TAG, lease_of
+from vcdl.fleet.provider import KEEPER_TAG, LEASE_TAG, lease_of
 
 _STATES = {
     "PROVISIONING": InstanceState.PENDING,
@@ -86,7 +86,8 @@ class GcpInstances:
             )
         state = _STATES.get(machine.status, InstanceState.STOPPING)
         has_stop = state is InstanceState.STOPPED and machine.last_stop_timestamp
-        until_s = lease_of(next((item.value for item in machine.metadata.items if item.key == LEASE_TAG), None))
+        marks = {item.key: item.value for item in machine.metadata.items}
+        until_s = lease_of(marks.get(LEASE_TAG))
         ended_s = unix_time(machine.last_stop_timestamp) if has_stop else None
         on_demand = machine.scheduling.provisioning_model == "STANDARD"
         gave_up = ended_s is not None and until_s is not None and ended_s < until_s
@@ -100,6 +101,7 @@ class GcpInstances:
             ended_s=ended_s,
             ending=None if state.is_live else Ending.GAVE_UP if gave_up else Ending.UNKNOWN,
             until_s=until_s,
+            keeper=marks.get(KEEPER_TAG, ""),
         )
 
 

@@ -12,7 +12,7 @@ from vcdl.fleet.gcp.connection import Connection, errors_of
 from vcdl.fleet.gcp.instances import GcpInstances
 from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.machine.cloud_init import compressed
-from vcdl.fleet.provider import FLEET_TAG, LAUNCH_TAG, LEASE_TAG, LaunchResult, ProviderProblem, missing_units
+from vcdl.fleet.provider import FLEET_TAG, LAUNCH_TAG, LaunchResult, ProviderProblem, missing_units
 from vcdl.fleet.refusal import CloudRefusal, ProblemKind
 from vcdl.fleet.settings import FleetSettings, Unit
 
@@ -69,12 +69,11 @@ def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit
     return tuple(sorted(found, key=lambda group: (regions.index(group.region), -len(group.pools))))
 
 
-def metadata_items(user_data: str, until_s: float | None = None) -> list[dict[str, str]]:
+def metadata_items(user_data: str, marks: Mapping[str, str] | None = None) -> list[dict[str, str]]:
     """User data as cloud-init reads it, as AWS gets it, in base64; the lease; no SSH keys of the project."""
     text = base64.b64encode(compressed(user_data)).decode("ascii")
-    lease = [] if until_s is None else [{"key": LEASE_TAG, "value": str(int(until_s))}]
-    items = {"user-data": text, "user-data-encoding": "base64", "block-project-ssh-keys": "TRUE"}
-    return [*({"key": key, "value": value} for key, value in items.items()), *lease]
+    items = {"user-data": text, "user-data-encoding": "base64", "block-project-ssh-keys": "TRUE", **(marks or {})}
+    return [{"key": key, "value": value} for key, value in items.items()]
 
 
 @dataclass(frozen=True)

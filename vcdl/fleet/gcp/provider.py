@@ -14,7 +14,6 @@ from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.prices import PriceTable
 from vcdl.fleet.provider import (
     FLEET_TAG,
-    LEASE_TAG,
     LaunchResult,
     Leftover,
     Provider,
@@ -82,13 +81,14 @@ class GcpProvider(Provider):
     def launch(
         self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
     ) -> LaunchResult:
-        items = metadata_items(user_data, until_s)
+        items = metadata_items(user_data, self.marks(until_s))
         launch = BulkLaunch(self._connection, self._catalogue, self._instances, self.settings, token, items)
         return launch.run(pools, self.pools(), units)
 
     def lease(self, ids: Sequence[str], until_s: float) -> None:
-        """Write an item into each machine's metadata."""
-        raise_first(asked(ids, lambda id: self._mark(id, str(int(until_s))))[1])
+        """Write items into each machine's metadata."""
+        marks = self.marks(until_s)
+        raise_first(asked(ids, lambda id: self._mark(id, marks))[1])
 
     def console(self, id: str) -> str:
         return str(self._connection.call("instances.get_serial_port_output", **_named(id)).contents)
@@ -143,15 +143,15 @@ class GcpProvider(Provider):
         with unless(NOT_FOUND):
             self._connection.call("instances.delete_unary", **_named(id))
 
-    def _mark(self, id: str, mark: str) -> None:
+    def _mark(self, id: str, marks: Mapping[str, str]) -> None:
         """Read all of the metadata and write it back; Compute Engine refuses if somebody else wrote it in between."""
         with unless(NOT_FOUND):
             for left in reversed(range(_WRITE_ATTEMPTS)):
                 with unless(*((CONFLICT,) if left else ())):
                     metadata = self._connection.call("instances.get", **_named(id)).metadata
-                    items = [{"key": it.key, "value": it.value} for it in metadata.items if it.key != LEASE_TAG]
-                    items.append({"key": LEASE_TAG, "value": mark})
-                    written = {"fingerprint": metadata.fingerprint, "items": items}
+                    items = {**{it.key: it.value for it in metadata.items}, **marks}
+                    listed = [{"key": key, "value": value} for key, value in items.items()]
+                    written = {"fingerprint": metadata.fingerprint, "items": listed}
                     self._connection.call("instances.set_metadata_unary", **_named(id), metadata_resource=written)
                     return
 

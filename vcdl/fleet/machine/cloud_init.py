@@ -84,7 +84,7 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
             _written(f"{_ETC}/requirements.txt", shipped(f"requirements-{'gpu' if gpus else 'cpu'}.txt")),
             *(
                 _written(f"{_ETC}/{name}", f"{content}\n", _PRIVATE if name.startswith("account_") else _PLAIN)
-                for name, content in client_files(settings.project.url, account_key, gpus).items()
+                for name, content in client_files(settings.project.url, account_key, gpus, not gpus).items()
             ),
         ],
         "bootcmd": at_each_boot,
@@ -96,13 +96,18 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
     return text
 
 
-def client_files(url: str, account_key: str, gpus: bool) -> dict[str, str]:
-    """The files of a BOINC client for one project, by name; it reads the account's at its start."""
+def client_files(url: str, account_key: str, gpus: bool, cpus: bool = True) -> dict[str, str]:
+    """The files of a BOINC client for one project, by name; it reads the account's at its start.
+
+    Without `cpus` it takes no CPU tasks, unless the account has project preferences, which replace these.
+    """
     options = {**_OPTIONS, **({} if gpus else {"no_gpus": 1})}
+    account = {"master_url": escape(url), "authenticator": account_key}
+    only_gpus = {} if cpus else {"project_preferences": {"no_cpu": 1}}
     return {
         "cc_config.xml": _xml({"cc_config": {"options": options}}),
         "global_prefs_override.xml": _xml({"global_preferences": _PREFERENCES}),
-        _account_file(url): _xml({"account": {"master_url": escape(url), "authenticator": account_key}}),
+        _account_file(url): _xml({"account": {**account, **only_gpus}}),
     }
 
 

@@ -35,4 +35,9 @@ if ! can_train "$runtime/bin/python"; then
 fi
 
 . "${0%/*}/attach.sh"
+if ! grep -q no_gpus "$etc/cc_config.xml" && ! boinccmd --get_messages | grep -Eq 'NVIDIA (GPU [0-9]|\(GPU\))'; then
+    say "the BOINC client sees no GPU; nvidia-smi: $(nvidia-smi -L 2>&1)"
+    systemctl restart boinc-client.service # it looks for GPUs when it starts; the driver may come later, and its devices now
+    exit 1
+fi
 say "done"

@@ -1,0 +1,85 @@
+"""Signs of life of a fleet's machines: their consoles, and the hosts that the project knows.
+
+The cloud shows a machine as running although its image has no cloud-init, its boot hangs or its network leads nowhere.
+Then no agent ever starts, so nothing powers the machine off, and it would be paid for until `max_life_h`. A machine
+that neither a console nor the project has heard of within `idle_shutdown_s` is silent: a pass terminates it, and it
+counts for the crash loop. A console that cannot be read proves nothing.
+"""
+
+import random
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from vcdl.errors import GridError
+from vcdl.fleet.instance import Instance
+from vcdl.fleet.project import instances_of_hosts
+from vcdl.fleet.provider import Provider, asked
+from vcdl.report.wording import duration
+
+Hosts = Callable[[], Iterable[tuple[str, str]]]
+"""The project's hosts, each with the name of its machine."""
+_AGENT = re.compile(r"\bvcdl-(agent|setup)(\[\d+\])?: ")
+"""The beginning of the lines of agent and set-up, as systemd writes them to a console. The set-up's, too: AWS shows the
+last 64 KB, and apt may have pushed the agent's first lines out. Not `vcdl`: Compute Engine's machines have it in their
+names, which the login prompt shows.
+"""
+MOST_FAILURES = 5
+"""Machines in a row that fail before one at a time is launched."""
+_AT_ONCE = 10
+"""Consoles read in a pass: more would be throttled when a large fleet reaches this age."""
+_LEFT = "drained: the machine is powered off"
+"""The last words of an agent that had no reason to give up."""
+
+
+class LifeSigns:
+    """The signs of life of a fleet's machines."""
+
+    def __init__(self, provider: Provider, idle_s: float, hosts: Hosts | None) -> None:
+        self._provider, self._idle_s, self._hosts = provider, idle_s, hosts or (lambda: ())
+        self._said: dict[str, str] = {}
+        """The last words of instances that failed."""
+
+    def look(
+        self, instances: Sequence[Instance], heard: Collection[str], now_s: float
+    ) -> tuple[tuple[str, ...], Mapping[str, str], list[str]]:
+        """Read the consoles of some machines that were not heard of in time.
+
+        Args:
+            heard: The machines that were heard of before.
+
+        Returns:
+            The live machines that were heard of; those that are to be terminated, with the words for it, which show a
+            console; and why nothing is known of others.
+        """
+        known = {i.id for i in instances if i.is_live and i.id in heard}
+        late = [i.id for i in instances if i.is_capacity and i.id not in known and now_s - i.launched_s >= self._idle_s]
+        said, refusals = asked(random.sample(late, min(_AT_ONCE, len(late))), self._provider.console)
+        silent = {id for id, text in said.items() if not _AGENT.search(text)}
+        known |= said.keys() - silent
+        unsure = [f"nobody knows whether an agent runs on {id}: {why}" for id, why in refusals.items()][:1]
+        try:
+            known |= set(instances_of_hosts(self._hosts(), silent).values()) if silent else set()
+        except GridError as error:
+            silent, unsure = set(), [f"nobody knows whether the project has heard of {', '.join(silent)}: {error}"]
+        words, ended = "", sorted(silent - known)
+        if ended:
+            why = f"no agent was heard of in {duration(self._idle_s)}: check the image and the way out of its network"
+            words = f"{', '.join(ended)} terminated, as {why}; {self._provider.last_words(ended[0], 3)}"
+        return tuple(sorted(known)), dict.fromkeys(ended, words), unsure
+
+    def crash_loop(self, failures: Sequence[str]) -> tuple[int, str]:
+        """Return how many of the last failures in a row, newest first, count, and why one is launched at a time.
+
+        A machine that left on the cloud's advice ends the row. No words: any number is launched.
+        """
+        if len(failures) < MOST_FAILURES:
+            return len(failures), ""
+        for number, id in enumerate(failures[:MOST_FAILURES]):
+            if id not in self._said:
+                self._said[id] = self._provider.last_words(id, 20, "vcdl")
+            if _LEFT in self._said[id]:
+                return number, ""
+        return len(failures), (
+            f"the last {len(failures)} instances ended without ever having had a subtask, so one at a time is tried; "
+            f"{failures[0]}: {self._said[failures[0]]}"
+        )
