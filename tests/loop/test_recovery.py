@@ -45,7 +45,7 @@ def test_the_snapshot_and_the_kept_uploads_make_the_same_weights_to_the_last_bit
     server = served(run)
     assert server.restore() == 3
     version, weights = server.store.read()
-    assert (version, weights.tobytes()) == (3, run.replayed().tobytes())
+    assert (version, weights.tobytes()) == (4, run.replayed().tobytes())
     assert server.catch_up() == 0, "there is nothing left to do"
 
 
@@ -80,12 +80,12 @@ def test_the_weights_of_a_job_that_is_over_are_dropped_unless_it_may_be_tried_ag
 ) -> None:
     server = served(run)
     server.restore()
-    drop_weights(server.store, run.run.snapshots(server.store), StopDecided(reason, 3))
-    assert server.store.version() == 3, "its last version is not on disk yet"
+    drop_weights(server.store, run.run.snapshots(server.store), StopDecided(reason, 4))
+    assert server.store.version() == 4, "its last version is not on disk yet"
     run.run.snapshots(server.store).keep_newest(durable=True)
-    drop_weights(server.store, run.run.snapshots(server.store), StopDecided(reason, 3))
+    drop_weights(server.store, run.run.snapshots(server.store), StopDecided(reason, 4))
     if reason == StopReason.SUBTASK_FAILED:
-        assert server.store.version() == 3
+        assert server.store.version() == 4
     else:
         assert not redis_client(redis_url).keys(f"vcdl:{{{run.prepared.store_key}}}*")
         with pytest.raises(StoreLost):
@@ -96,9 +96,10 @@ def test_a_snapshot_with_an_update_that_has_no_row_is_passed_over(run: ServedRun
     """Its server was killed before it wrote the row: it will be brought again, and must not count twice."""
     server = served(run)
     server.restore()
-    run.run.snapshots(server.store).keep(4, noise(99, WEIGHTS))
+    run.run.snapshots(server.store).keep(5, noise(99, WEIGHTS))
     server.store.drop()
     assert server.restore() == 3
+    assert server.store.version() == 6, "clients may have begun with it"
     assert server.store.read()[1].tobytes() == run.replayed().tobytes()
 
 
@@ -119,7 +120,7 @@ def test_what_an_eventual_store_had_overwritten_at_the_end_of_the_epoch_stays_co
     run.run.snapshots(server.store).keep_newest()
     server.store.drop()
     assert served(run).restore() == 2, "from the epoch's end, not from the newest snapshot"
-    assert server.store.version() == 4
+    assert server.store.version() == 5
     assert server.store.lost_updates() == 1
     assert server.store.read()[1].tobytes() == run.replayed().tobytes()
 
@@ -128,7 +129,7 @@ def test_when_another_server_has_restored_there_is_nothing_to_do(run: ServedRun)
     first, second = served(run), served(run)
     assert first.restore() == 3
     assert second.restore() == 0
-    assert second.store.version() == 3
+    assert second.store.version() == 4
 
 
 def test_nobody_restores_while_a_fold_has_no_row_yet(run: ServedRun) -> None:
@@ -140,11 +141,11 @@ def test_nobody_restores_while_a_fold_has_no_row_yet(run: ServedRun) -> None:
         restored.join(0.3)
         assert restored.is_alive()
     restored.join(10)
-    assert served(run).store.version() == 3
+    assert served(run).store.version() == 4
 
 
 def test_what_is_folded_again_are_the_bytes_that_were_folded_in(run: ServedRun, redis_url: str) -> None:
-    """The journal loses its last row and the store all: version 3 is another one, and so is its upload."""
+    """The journal loses its last row and the store all: the subtask's kept upload is another one's."""
     server = served(run)
     server.restore()
     forget_updates(run, after_version=2)
@@ -164,14 +165,14 @@ def test_weights_of_a_version_that_is_forgotten_are_not_handed_out_under_its_num
     server = served(run)
     server.restore()
     snapshots = run.run.snapshots(server.store)
-    assert snapshots.keep_newest() == 3
+    assert snapshots.keep_newest() == 4
     forget_updates(run, after_version=2)
     redis_client(redis_url).flushall()
     run.bring(2, noise(33, WEIGHTS))
     server.restore()
     server.run_once()
-    assert snapshots.keep_newest() == 3
-    kept, _ = read_weights(run.folder.snapshot(3), WEIGHTS)
+    assert snapshots.keep_newest() == 6
+    kept, _ = read_weights(run.folder.snapshot(6), WEIGHTS)
     assert kept.tobytes() == server.store.read()[1].tobytes()
 
 
@@ -225,7 +226,7 @@ def test_a_damaged_upload_is_made_up_for_by_a_later_version_whose_rows_are_all_t
     """A snapshot that clients begin with is a base, though it ends no epoch."""
     server = served(run)
     server.restore()
-    assert run.run.snapshots(server.store).keep_newest() == 3
+    assert run.run.snapshots(server.store).keep_newest() == 4
     (kept,) = run.folder.kept_uploads.glob("v000002_*.h5")
     zeroed(kept)
     made = server.store.read()[1]
@@ -238,10 +239,10 @@ def test_updates_that_may_count_twice_are_counted(run: ServedRun) -> None:
     """Nothing else is left than a snapshot with an update that has no row."""
     server = served(run)
     server.restore()
-    run.run.snapshots(server.store).keep(4, noise(99, WEIGHTS))
+    run.run.snapshots(server.store).keep(5, noise(99, WEIGHTS))
     server.store.drop()
     for kept in run.folder.kept_uploads.iterdir():
         kept.unlink()
     server.restore()
     (restored,) = [row.event for row in run.run.journal().newest(StoreRestored.kind, 1)]
-    assert restored == StoreRestored(version=4, folded_again=0, twice=1)
+    assert restored == StoreRestored(version=6, folded_again=0, twice=1, lost=0)

@@ -19,7 +19,6 @@ from vcdl.journal.events import (
     RunFinished,
     RunPaused,
     StopDecided,
-    StoreRestored,
     WeightsPublished,
     WorkunitCancelled,
     WorkunitCreated,
@@ -162,8 +161,6 @@ class WorkGenerator:
             self._unswept += 1
             if isinstance(recorded.event, RunPaused):
                 self._is_handed_over = False  # what was out was taken back
-            elif isinstance(recorded.event, StoreRestored):
-                self._is_handed_over = False  # a workunit may start from weights that are forgotten
             elif isinstance(recorded.event, RolledBack):
                 self._may_be_behind = True
             self.keep_state()

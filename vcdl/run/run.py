@@ -1,6 +1,6 @@
 """A run: a prepared job in its folder, and every part that follows from the two."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from vcdl.errors import RunFolderError, WeightsFileError
 from vcdl.job import Job
 from vcdl.job.lr_schedule import LrScaling
 from vcdl.job.schema import EVERY_EPOCH
-from vcdl.journal.events import RolledBack
+from vcdl.journal.events import RolledBack, StoreRestored
 from vcdl.journal.journal import Journal
 from vcdl.rules.base import Rule
 from vcdl.rules.bounds import Bounds
@@ -23,7 +23,7 @@ from vcdl.run.kind import RunKind
 from vcdl.run.prepared import Prepared
 from vcdl.run.store_claim import OWN_FOLDER, asked_settings, claimed_key, held_to
 from vcdl.stores import Boundary, WeightStore
-from vcdl.stores.base import Expected
+from vcdl.stores.base import RESTORED, Expected
 from vcdl.stores.open import load_client_libraries, open_store
 from vcdl.stores.settings import StoreSettings
 from vcdl.wire.frozen import read_frozen
@@ -184,13 +184,15 @@ class Run:
 
 
 def expected_of(journal: Journal) -> Expected:
-    """The newest update that the journal knows, which the store must have. Raises JournalError."""
-    rollbacks = [row.event.version for row in journal.keyed(RolledBack.kind) if isinstance(row.event, RolledBack)]
+    """The newest record that the journal knows of, which the store must have. Raises JournalError."""
+    rolled, restored = (max(_versions(journal, kind), default=0) for kind in (RolledBack, StoreRestored))
     update = journal.newest_update()
-    if update is None:
-        return Expected(version=max(rollbacks, default=0))
-    return Expected(
-        version=max([update.version, *rollbacks]),
-        subtask=WorkunitName.parse(update.workunit).subtask,
-        update_version=update.version,
-    )
+    if update is None or update.version < restored:
+        return Expected(max(rolled, restored), RESTORED if restored else "", restored)
+    return Expected(max(update.version, rolled), WorkunitName.parse(update.workunit).subtask, update.version)
+
+
+def _versions(journal: Journal, kind: type[RolledBack] | type[StoreRestored]) -> Iterator[int]:
+    for row in journal.keyed(kind.kind):
+        if isinstance(row.event, kind):
+            yield row.event.version

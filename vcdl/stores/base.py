@@ -37,6 +37,15 @@ class Applied:
     """The factor on the upload's fraction, by what is known of its host."""
 
 
+RESTORED = "restored"
+"""In place of a subtask in the record that a restored store begins with: one that came back from before lacks it."""
+
+
+def restored_record(version: int) -> Applied:
+    """The record of restored weights, which have this version."""
+    return Applied(RESTORED, RESTORED, version, 0, 0.0)
+
+
 class Unfit(Exception):
     """Uploads were refused while they were folded in. Nothing was changed: fold again without them."""
 
@@ -73,17 +82,17 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Expected:
-    """The journal's newest update, which a store must have: one without it came back older, or with other updates.
+    """The journal's newest record, which a store must have: one without it came back older, or with other updates.
 
-    A version is a number that may be given twice; the subtask that made it is not.
+    A store that comes back older may give a version's number again; the subtask that made it comes once.
     """
 
     version: int = 0
     """The newest version."""
     subtask: str = ""
-    """The subtask of the newest update; "": none was applied."""
-    update_version: int = 0
-    """The version that this update made."""
+    """The subtask of the newest update, or RESTORED where the store was restored since; "": neither is there."""
+    record_version: int = 0
+    """The version of its record."""
 
 
 def _nothing() -> Expected:
@@ -213,8 +222,8 @@ def check_expected(
         raise StoreLost(f"{where} is at version {version} and the journal at {expected.version}: {cure}")
     if expected.subtask:
         record = find([expected.subtask]).get(expected.subtask)
-        if record is None or record.version != expected.update_version:
-            raise StoreLost(f"{where} has another version {expected.update_version} than the journal: {cure}")
+        if record is None or record.version != expected.record_version:
+            raise StoreLost(f"{where} has another version {expected.record_version} than the journal: {cure}")
 
 
 @dataclass(frozen=True)
