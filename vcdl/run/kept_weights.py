@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcdl.codecs.choose import down_encoding
-from vcdl.errors import folder_errors
+from vcdl.errors import WeightsFileError, folder_errors
 from vcdl.files.atomic import atomic_write
 from vcdl.journal.events import WeightsPublished
 from vcdl.journal.journal import Journal
 from vcdl.run.folder import RunFolder
 from vcdl.stores import WeightStore
+from vcdl.wire.checksum import checksum_in
 from vcdl.wire.params import ParamsHeader, write_params
-from vcdl.wire.weights import Layout, Vector, read_weights
+from vcdl.wire.weights import Layout, Vector, read_header, read_weights
 from vcdl.wire.workunit import PLAIN, Transport
 
 _NAME = re.compile(r"(?:params|state)_v(\d{6,})\.h5")
@@ -118,18 +119,35 @@ class Downloads:
 
 
 @dataclass(frozen=True)
-class PublishedWeights:
-    """The published versions of one run."""
+class Bases:
+    """The weights of one run that an upload may have started from."""
 
     journal: Journal
     folder: RunFolder
+    size: int
+    """Numbers in the weights."""
     must_be_kept: bool = True
 
-    def __contains__(self, version: object) -> bool:
-        """Whether an upload that started from a version can be taken. Raises JournalError."""
-        if not isinstance(version, int) or (self.must_be_kept and not self.folder.snapshot(version).exists()):
+    def __call__(self, version: int, given: int, checksum: str) -> bool:
+        """Whether they are of the workunit's version, `given`, or a newer published one, and the same as here.
+
+        A run that was put back from a copy makes other weights under the numbers of those that it lost. An upload of
+        an older client has no `checksum`, and is taken by its number. Raises JournalError, FileUnavailable.
+        """
+        kept = self._kept_checksum(version)
+        if version != given and (
+            version < given
+            or (kept is None and self.must_be_kept)
+            or self.journal.find(WeightsPublished.key_of(version)) is None
+        ):
             return False
-        return self.journal.find(WeightsPublished.key_of(version)) is not None
+        return not checksum or not kept or kept == checksum
+
+    def _kept_checksum(self, version: int) -> str | None:
+        try:
+            return checksum_in(read_header(self.folder.snapshot(version), self.size))
+        except WeightsFileError:
+            return None
 
 
 def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from vcdl.checks import UploadCheck
+from vcdl.checks.upload import as_given
 from vcdl.errors import RunFolderError, WeightsFileError
 from vcdl.job import Job
 from vcdl.job.lr_schedule import LrScaling
@@ -18,7 +19,7 @@ from vcdl.rules.bounds import Bounds
 from vcdl.rules.state import RuleState
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import open_frozen
-from vcdl.run.kept_weights import Downloads, PublishedWeights, Snapshots
+from vcdl.run.kept_weights import Bases, Downloads, Snapshots
 from vcdl.run.kind import RunKind
 from vcdl.run.prepared import Prepared
 from vcdl.run.store_claim import OWN_FOLDER, asked_settings, claimed_key, held_to
@@ -172,9 +173,7 @@ class Run:
             local_epochs=self.job.training.local_epochs,
             initial_norm=self.prepared.initial_norm,
             transport=self.transport,
-            published=frozenset()
-            if journal is None
-            else PublishedWeights(journal, self.folder, must_be_kept=not is_over),
+            is_base=as_given if journal is None else Bases(journal, self.folder, self.layout.size, not is_over),
         )
 
     def boundary(self, snapshots: Snapshots) -> Boundary | None:
