@@ -222,6 +222,24 @@ def test_a_newer_snapshot_saves_folding_unless_it_is_damaged(run: ServedRun, dam
     assert server.store.read()[1].tobytes() == run.replayed().tobytes()
 
 
+def test_a_bit_of_a_folders_log_is_no_end_of_the_run(tmp_path: Path) -> None:
+    """As when somebody removes the store and resumes."""
+    run = ServedRun.new(tmp_path / "run", noise(0, WEIGHTS), "")
+    for number in range(4):
+        run.bring(number, noise(number + 1, WEIGHTS))
+        served(run).run_once()
+    (log,) = run.folder.store.rglob("commits.log")
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    log.write_bytes(content)
+    run.bring(4, noise(5, WEIGHTS))
+    server = served(run)
+    assert server.catch_up() == 4
+    server.run_once()
+    assert server.store.version() == 6
+    assert run.store.read()[1].tobytes() == run.replayed().tobytes()
+
+
 def test_a_damaged_upload_is_made_up_for_by_a_later_version_whose_rows_are_all_there(run: ServedRun) -> None:
     """A snapshot that clients begin with is a base, though it ends no epoch."""
     server = served(run)

@@ -155,7 +155,7 @@ class Run:
 
     def snapshots(self, store: WeightStore) -> Snapshots:
         """The weights by version on disk, of a store of this run."""
-        return Snapshots(self.folder, store, self.name, self.layout.fingerprint)
+        return Snapshots(self.folder, store, self.name, self.layout)
 
     def downloads(self) -> Downloads:
         """The weights by version as clients get them."""

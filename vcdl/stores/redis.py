@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from vcdl.errors import StoreError, StoreUnavailable
+from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.errors.backoff import wait_until
 from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores.base import Applied, Conflict
@@ -353,7 +353,10 @@ def _head_of(values: Sequence[bytes | None]) -> Head | None:
             raise ValueError("a number is too small")
         return Head(era.decode(), generation.decode(), version, kept, size, chunk_bytes)
     except ValueError as error:
-        raise _damaged("the head of the weights", error) from error
+        raise StoreError(
+            f"the head of the weights in Redis is damaged ({_words(error)}): put a backup of it back, or delete the "
+            "run's keys, and the next server restores the weights from a snapshot"
+        ) from error
 
 
 def _field(subtask: str) -> str:
@@ -369,19 +372,14 @@ def _encode(record: Applied) -> str:
 
 
 def _decode(subtask: str, record: bytes) -> Applied:
-    """Raises StoreError for a damaged record."""
+    """Raises StoreLost for a damaged record."""
     try:
         version, staleness, weight, trust, workunit = record.decode().split(" ", 4)
         applied = Applied(subtask, workunit, int(version), int(staleness), float(weight), float(trust))
         if not (math.isfinite(applied.weight) and math.isfinite(applied.trust)):
             raise ValueError("a number is not finite")
     except ValueError as error:
-        raise _damaged(f"the record of {subtask}", error) from error
+        raise StoreLost(
+            f"the record of {subtask} in Redis is damaged ({_words(error)}): the weights must be made again"
+        ) from error
     return applied
-
-
-def _damaged(what: str, error: Exception) -> StoreError:
-    return StoreError(
-        f"{what} in Redis is damaged ({_words(error)}): put a backup of it back, or delete the run's keys, "
-        "and the next server restores the weights from a snapshot"
-    )
