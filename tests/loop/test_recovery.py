@@ -19,6 +19,7 @@ from vcdl.loop.grid import Outcome, Results
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.recovery import drop_weights
 from vcdl.run.folder import RestoreLock
+from vcdl.stores.redis import RedisStore
 from vcdl.wire.weights import read_weights
 
 pytestmark = pytest.mark.server
@@ -101,6 +102,26 @@ def test_a_snapshot_with_an_update_that_has_no_row_is_passed_over(run: ServedRun
     assert server.restore() == 3
     assert server.store.version() == 6, "clients may have begun with it"
     assert server.store.read()[1].tobytes() == run.replayed().tobytes()
+
+
+def test_killed_between_the_event_and_the_weights_the_next_server_makes_that_version(
+    run: ServedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RedisStore, "restore", killed)
+        with pytest.raises(KeyboardInterrupt):
+            served(run).restore()
+    server = served(run)
+    assert server.restore() == 3
+    run.bring(3, noise(4, WEIGHTS))
+    server.run_once()
+    assert server.store.version() == 5
+    assert server.store.read()[1].tobytes() == run.replayed().tobytes()
+    events = [row.event for row in run.run.journal().stream(kinds=[StoreRestored])]
+    assert events == [StoreRestored(4, 3, lost=0)]
 
 
 def test_what_an_eventual_store_had_overwritten_at_the_end_of_the_epoch_stays_counted(
