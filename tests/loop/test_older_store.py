@@ -19,10 +19,13 @@ from tests.store_backups import Backups, FolderBackups, OverwritingBackups
 from tests.store_servers import on_server
 from vcdl.errors import StoreLost
 from vcdl.journal.events import EpochClosed
+from vcdl.journal.lineage import Lineage
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.recovery import restore_store
+from vcdl.loop.refold import prove
 from vcdl.run.folder import RestoreLock
+from vcdl.run.reading import events_of
 
 pytestmark = pytest.mark.server
 
@@ -150,11 +153,14 @@ PUT_BACK_WITHOUT_ROWS = [
     ("fold", 1, 1), ("put back", 1, 0),
 ]  # fmt: skip
 """A store of before comes back behind a restored one: its update without a row has the number of the restored."""
+SEEN_BEFORE = [("die", 0, 3), ("snapshot", 0, 0), ("put back", 1, 0), ("fold", 1, 1)]
+"""The journal knows nothing of the versions that the store lost, but a snapshot of one is there."""
 
 
 @given(steps=STEPS, servers=st.integers(2, MOST_SERVERS))
 @example(steps=LOST_TWICE, servers=2)
 @example(steps=PUT_BACK_WITHOUT_ROWS, servers=2)
+@example(steps=SEEN_BEFORE, servers=2)
 @examples(25)
 def test_whatever_store_comes_back_the_weights_are_the_journals_replay(
     backups: Backups, tmp_path: Path, steps: Sequence[tuple[str, int, int]], servers: int
@@ -195,6 +201,8 @@ def test_whatever_store_comes_back_the_weights_are_the_journals_replay(
     assert run.waiting() == 0
     assert len(applied(run.folder.path)) == brought
     assert run.store.read()[1].tobytes() == run.replayed().tobytes()
+    proof = prove(run.run, Lineage.of(events_of(run.folder, *Lineage.KINDS)))
+    assert (proof.folded, proof.updates, proof.differing, proof.damaged) == (brought, brought, [], [])
     for server in running.running.values():
         server.close()
     run.store.drop()

@@ -41,11 +41,11 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
     clients may have begun with it. So the restored weights get a number above all.
     """
     lineage = Lineage.of(row.event for row in journal.stream(kinds=Lineage.KINDS))
-    if whole_unless_behind(store, lineage.version) is not None:
+    version = unused_version(run.folder, lineage)
+    if whole_unless_behind(store, version - 1 if run.folder.kept_uploads.is_dir() else lineage.version) is not None:
         return 0
     begin, whole = _made_again(run, lineage)
     later, lost = lineage.after(begin), lineage.bases[lineage.base_of(begin)]
-    version = unused_version(run.folder, lineage)
     if lineage.ends_with_recovery and version == lineage.version + 1:
         version = lineage.version  # its process was killed, and nothing else came from it
         # What a rollback made is kept before anybody can change it, as at a boundary.

@@ -147,6 +147,8 @@ class Run:
         store = open_store(settings, key, self.layout.size, self.state)
         if journal is not None:
             store.expected = partial(expected_of, journal)
+            if self.folder.kept_uploads.is_dir() and not store.overwrites:
+                store.is_taken = lambda version: self.folder.snapshot(version).exists()
         return store
 
     def journal(self, clock: Callable[[], float] | None = None) -> Journal:

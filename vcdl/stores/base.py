@@ -99,6 +99,10 @@ def _nothing() -> Expected:
     return Expected()
 
 
+def _never(_: int) -> bool:
+    return False
+
+
 class Conflict(Exception):
     """Another server committed between this transaction's read and its write. Nothing was changed: start over."""
 
@@ -140,6 +144,8 @@ class WeightStore(ABC):
     """Whether an update may be overwritten by a server that had read before it: eventual stores only."""
     expected: Callable[[], Expected] = staticmethod(_nothing)
     """The update that the store must have; asked before each look at it, which raises StoreLost if it is missing."""
+    is_taken: Callable[[int], bool] = staticmethod(_never)
+    """Whether a version that is still to be made was seen before: then the store came back older."""
 
     @abstractmethod
     def create(self, vector: Vector) -> None:
@@ -205,12 +211,46 @@ class WeightStore(ABC):
         for _ in range(_TRIES):
             try:
                 with self._transaction() as transaction:
-                    return _fold(transaction, folds, boundary, self.state)
+                    return self._fold(transaction, folds, boundary)
             except Conflict:
                 continue
         raise StoreUnavailable(
             f"other parameter servers changed the weights {_TRIES} times in a row: run fewer of them"
         )
+
+    def _fold(self, transaction: Transaction, folds: Sequence[Fold], boundary: Boundary | None) -> list[Applied]:
+        version = transaction.version
+        known = dict(transaction.find([fold.subtask for fold in folds]))
+        results: list[str] = []
+        fresh: list[_Fresh] = []
+        is_fresh = any(fold.subtask not in known for fold in folds)
+        # The server that made this version may have been killed before it kept it.
+        if is_fresh and boundary is not None and version % boundary.every == 0 and not boundary.kept(version):
+            boundary.keep(version, transaction.weights())
+        with ExitStack() as opened:
+            for fold in folds:
+                results.append(fold.subtask)
+                if fold.subtask in known:
+                    continue
+                staleness = version - fold.base_version
+                change = opened.enter_context(closing(fold.begin(staleness)))
+                version += 1
+                if self.is_taken(version):
+                    raise StoreLost(f"version {version} of the weights was there before: they must be made again")
+                fresh.append(_Fresh(change, Applied(fold.subtask, fold.workunit, version, staleness, 0.0, fold.trust)))
+                known[fold.subtask] = fresh[-1].record
+                if boundary is not None and version % boundary.every == 0:
+                    break
+            if fresh:
+                known |= {record.subtask: record for record in _apply(transaction.working, fresh, self.state)}
+        if fresh:
+            made = transaction.commit(version, [known[item.record.subtask] for item in fresh])
+            for item in fresh:
+                record = known[item.record.subtask]
+                known[record.subtask] = replace(record, version=record.version + made - version)
+            if boundary is not None and made % boundary.every == 0:
+                boundary.keep(made, transaction.weights())
+        return [known[subtask] for subtask in results]
 
 
 def check_expected(
@@ -232,41 +272,6 @@ class _Fresh:
 
     change: Change
     record: Applied
-
-
-def _fold(
-    transaction: Transaction, folds: Sequence[Fold], boundary: Boundary | None, state: RuleState
-) -> list[Applied]:
-    version = transaction.version
-    known = dict(transaction.find([fold.subtask for fold in folds]))
-    results: list[str] = []
-    fresh: list[_Fresh] = []
-    is_fresh = any(fold.subtask not in known for fold in folds)
-    # The server that made this version may have been killed before it kept it.
-    if is_fresh and boundary is not None and version % boundary.every == 0 and not boundary.kept(version):
-        boundary.keep(version, transaction.weights())
-    with ExitStack() as opened:
-        for fold in folds:
-            results.append(fold.subtask)
-            if fold.subtask in known:
-                continue
-            staleness = version - fold.base_version
-            change = opened.enter_context(closing(fold.begin(staleness)))
-            version += 1
-            fresh.append(_Fresh(change, Applied(fold.subtask, fold.workunit, version, staleness, 0.0, fold.trust)))
-            known[fold.subtask] = fresh[-1].record
-            if boundary is not None and version % boundary.every == 0:
-                break
-        if fresh:
-            known |= {record.subtask: record for record in _apply(transaction.working, fresh, state)}
-    if fresh:
-        made = transaction.commit(version, [known[item.record.subtask] for item in fresh])
-        for item in fresh:
-            record = known[item.record.subtask]
-            known[record.subtask] = replace(record, version=record.version + made - version)
-        if boundary is not None and made % boundary.every == 0:
-            boundary.keep(made, transaction.weights())
-    return [known[subtask] for subtask in results]
 
 
 def _apply(working: WorkingVector, fresh: Sequence[_Fresh], state: RuleState) -> list[Applied]:
