@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.vcdl_process import applied
 from tests.served_run import ServedRun, noise
 from tests.stores.conftest import redis_client
 from vcdl.errors import StoreError, StoreLost
@@ -225,7 +226,7 @@ def test_an_upload_that_is_needed_and_gone_or_damaged_is_named(
 ) -> None:
     (kept,) = run.folder.kept_uploads.glob("v000002_*.h5")
     damage(kept)
-    with pytest.raises(StoreError, match=f"version 2 cannot be made again from .*{words}"):
+    with pytest.raises(StoreError, match=f"version 2 needs an upload in .*{words}"):
         served(run).restore()
 
 
@@ -243,22 +244,64 @@ def test_a_newer_snapshot_saves_folding_unless_it_is_damaged(run: ServedRun, dam
     assert server.store.read()[1].tobytes() == run.replayed().tobytes()
 
 
-def test_a_bit_of_a_folders_log_is_no_end_of_the_run(tmp_path: Path) -> None:
-    """As when somebody removes the store and resumes."""
+@pytest.mark.parametrize("commit", range(1, 5))
+@pytest.mark.parametrize("keeps_uploads", [True, False])
+def test_a_bit_of_a_folders_log_is_no_end_of_the_run(tmp_path: Path, keeps_uploads: bool, commit: int) -> None:
+    """Where no upload is kept, the store has all that there is of the weights, and the journal the records."""
+    run = ServedRun.new(tmp_path / "run", noise(0, WEIGHTS), "")
+    if not keeps_uploads:
+        run.folder.kept_uploads.rmdir()
+    uploads = [noise(number + 1, WEIGHTS) for number in range(6)]
+    for number in range(5):
+        run.bring(number, uploads[number])
+        served(run).run_once()
+    made = run.store.read()[1]
+    (log,) = run.folder.store.rglob("commits.log")
+    lines = log.read_bytes().splitlines(keepends=True)
+    lines[commit] = lines[commit].replace(b'"version": ', b'"wersion": ')
+    log.write_bytes(b"".join(lines))
+    server = served(run)
+    server.catch_up()
+    assert (server.store.version(), server.store.read()[1].tobytes()) == (5, made.tobytes())
+    for number in range(6):
+        run.bring(number, uploads[number], attempt=1)
+    server.run_once()
+    assert server.store.version() == 6, "all but one have their record again"
+    assert len(applied(run.folder.path)) == 6
+
+
+@pytest.mark.parametrize("damaged", [2, 4])
+def test_a_log_with_an_update_that_has_no_row_keeps_it_unless_its_own_record_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: int
+) -> None:
+    """The server that made version 4 was killed before the row; its upload comes again, and counts once."""
     run = ServedRun.new(tmp_path / "run", noise(0, WEIGHTS), "")
     for number in range(4):
         run.bring(number, noise(number + 1, WEIGHTS))
-        served(run).run_once()
-    (log,) = run.folder.store.rglob("commits.log")
-    content = bytearray(log.read_bytes())
-    content[len(content) // 2] ^= 1
-    log.write_bytes(content)
+        if number < 3:
+            served(run).run_once()
+    with monkeypatch.context() as patch:
+        patch.setattr("vcdl.loop.assimilator.keep_upload", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            served(run).run_once()
+    (upload,) = run.folder.uploads.iterdir()
+    brought = upload.read_bytes()
+    upload.unlink()  # with the lock of the killed server, which lives in this process
     run.bring(4, noise(5, WEIGHTS))
+    served(run).run_once()
+    upload.write_bytes(brought)
+    log = next(run.folder.store.rglob("commits.log"))
+    lines = log.read_bytes().splitlines(keepends=True)
+    lines[damaged] = lines[damaged].replace(b'"version": ', b'"wersion": ')
+    log.write_bytes(b"".join(lines))
     server = served(run)
-    assert server.catch_up() == 4
+    server.catch_up()
+    is_kept = damaged != 4
+    assert server.store.version() == (5 if is_kept else 6)
     server.run_once()
-    assert server.store.version() == 6
-    assert run.store.read()[1].tobytes() == run.replayed().tobytes()
+    assert server.store.version() == (5 if is_kept else 7)
+    assert server.store.read()[1].tobytes() == run.replayed().tobytes()
+    assert len(applied(run.folder.path)) == 5
 
 
 def test_a_damaged_upload_is_made_up_for_by_a_later_version_whose_rows_are_all_there(run: ServedRun) -> None:

@@ -42,7 +42,8 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
     """
     lineage = Lineage.of(row.event for row in journal.stream(kinds=Lineage.KINDS))
     version = unused_version(run.folder, lineage)
-    if whole_unless_behind(store, version - 1 if run.folder.kept_uploads.is_dir() else lineage.version) is not None:
+    least = version - 1 if run.folder.kept_uploads.is_dir() else lineage.version
+    if whole_unless_behind(store, least) is not None or _has_its_records_again(store, lineage, least):
         return 0
     begin, whole = _made_again(run, lineage)
     later, lost = lineage.after(begin), lineage.bases[lineage.base_of(begin)]
@@ -77,6 +78,19 @@ def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided)
             store.drop()
 
 
+def _has_its_records_again(store: WeightStore, lineage: Lineage, least: int) -> bool:
+    """Put back the records of a store that has lost nothing else, where all of them are known; whether it did."""
+    left = store.remains()
+    if left is None or left[0] < least:
+        return False
+    version, whole, records = left
+    known = {record.subtask: record for record in (*map(_record, lineage.recorded), *records)}
+    base = lineage.base_of(version)
+    if not set(range(base + 1, version + 1)) <= {record.version for record in known.values()}:
+        return False
+    return store.restore(version, whole, [*known.values()], lineage.bases[base])
+
+
 def _made_again(run: Run, lineage: Lineage) -> tuple[int, Vector]:
     """The snapshot to begin with, and the store's whole vector with the later updates folded in."""
     damage = ""
@@ -89,7 +103,10 @@ def _made_again(run: Run, lineage: Lineage) -> tuple[int, Vector]:
             damage = damage or str(error)
             continue
         return version, whole
-    raise StoreError(damage or f"the store has lost its weights and no snapshot is left: {_begin_again(run.folder)}")
+    raise StoreError(
+        f"the store has lost its weights, and they cannot be made again ({damage or 'no snapshot is left'}): "
+        f"{_begin_again(run.folder)}"
+    )
 
 
 def _candidates(folder: RunFolder, lineage: Lineage) -> list[int]:
@@ -148,10 +165,7 @@ def fold_again(run: Run, update: UpdateApplied, whole: Vector) -> None:
         if wrong is None and upload.checksum != update.checksum:
             wrong = f"{path.name} is damaged: its weights are not those that were folded in"
         if wrong is not None:
-            raise StoreError(
-                f"the store has lost its weights, and version {update.version} cannot be made again from "
-                f"{folder.kept_uploads} ({wrong}): {_begin_again(folder)}"
-            )
+            raise StoreError(f"version {update.version} needs an upload in {folder.kept_uploads}: {wrong}")
 
 
 def _begin_again(folder: RunFolder) -> str:

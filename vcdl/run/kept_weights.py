@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,10 +57,9 @@ class Snapshots:
             found = _identity(path)
         except OSError:
             return False
-        if self._whole.get(version) != found:
-            if not is_whole(path, self.layout.size):
-                return False
-            self._whole[version] = found
+        if self._whole.get(version) != found and not is_whole(path, self.layout.size):
+            return False
+        self._whole[version] = found
         return True
 
     def keep_newest(self, *, durable: bool = False) -> int:
@@ -175,20 +175,14 @@ class Bases:
         A run that was put back from a copy makes other weights under the numbers of those that it lost. An upload of
         an older client has no `checksum`, and is taken by its number. Raises JournalError, FileUnavailable.
         """
-        kept = self._kept_checksum(version)
-        if version != given and (
-            version < given
-            or (kept is None and self.must_be_kept)
-            or self.journal.find(WeightsPublished.key_of(version)) is None
-        ):
-            return False
+        kept = None
+        with suppress(WeightsFileError):
+            kept = checksum_in(read_header(self.folder.snapshot(version), self.size))
+        if version != given:
+            is_kept = kept is not None or not self.must_be_kept
+            if version < given or not is_kept or self.journal.find(WeightsPublished.key_of(version)) is None:
+                return False
         return not checksum or not kept or kept == checksum
-
-    def _kept_checksum(self, version: int) -> str | None:
-        try:
-            return checksum_in(read_header(self.folder.snapshot(version), self.size))
-        except WeightsFileError:
-            return None
 
 
 def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> None:

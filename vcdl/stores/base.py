@@ -167,6 +167,12 @@ class WeightStore(ABC):
     def read_whole(self) -> tuple[int, Vector]:
         """The newest version and a copy of the store's whole vector (vcdl.rules.state)."""
 
+    def remains(self) -> tuple[int, Vector, Sequence[Applied]] | None:
+        """The newest version of a store that has lost records alone, its whole vector and the records that are left.
+        None: it has lost more, has not what is expected, or cannot tell.
+        """
+        return None
+
     @abstractmethod
     def records(self, after_version: int) -> list[Applied]:
         """The records of the updates that made later versions than this one, in any order."""

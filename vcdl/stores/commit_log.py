@@ -32,8 +32,10 @@ _RECENT = 500
 class CommitLog:
     """The commits that were in the file at the last look. All methods raise OSError."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, skips_damage: bool = False) -> None:
+        """`skips_damage`: read on behind a damaged line, whose records are lost."""
         self._path = path
+        self._skips_damage = skips_damage
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -73,6 +75,9 @@ class CommitLog:
         newest: deque[bytes] = deque(maxlen=_RECENT)
         for line in log:
             body = _valid_body(line)
+            if body is None and self._skips_damage:
+                self._end += len(line)
+                continue
             if body is None:
                 # A killed writer leaves half a line, and only at the end.
                 if log.readline() and self._end:
@@ -138,8 +143,8 @@ class CommitLog:
         with self._path.open("rb") as log:
             for line in iter(log.readline, b""):
                 body = _valid_body(line)
-                if body is None:  # half a line, which `catch_up` has seen
-                    break
+                if body is None:  # half a line, or damage, which `catch_up` has seen
+                    continue
                 if body.endswith(_RESTORED):
                     records.clear()
                 if int(_VERSION.findall(body)[0]) > after_version:

@@ -12,7 +12,7 @@ ends. A slot that was damaged since its commit is found by whoever reads it, and
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -76,6 +76,15 @@ class FileStore(WeightStore):
     def read_whole(self) -> tuple[int, Vector]:
         with self._transaction() as transaction:
             return transaction.version, transaction.read(self.size)
+
+    def remains(self) -> tuple[int, Vector, Sequence[Applied]] | None:
+        log, expected = CommitLog(self._log_file, skips_damage=True), self.expected()
+        with suppress(StoreError), self._locked(), self.naming("read"):
+            log.catch_up()
+            check_expected(expected, log.version, log.find, f"the weight store in {self._folder}")
+            with self._slots.opened() as slots:
+                return log.version, _FileTransaction(self, log, slots).read(self.size), log.records(-1)
+        return None
 
     def records(self, after_version: int) -> list[Applied]:
         with self._checked() as log, self.naming("read"):
