@@ -71,7 +71,8 @@ def _lines(folder: RunFolder, proof: "Proof", score: "ExportedScore | None") -> 
     begin = f", from {_named(proof.begun)} on" if proof.begun else ""
     yield f"updates    {proof.folded} of {proof.updates} folded again from kept uploads{begin}"
     compared = len(proof.equal) + len(proof.differing) + len(proof.damaged)
-    yield f"snapshots  {len(proof.equal)} of {compared} equal to them, to the last bit"
+    if compared:
+        yield f"snapshots  {len(proof.equal)} of {compared} equal to them, to the last bit"
     if proof.unproven:
         why = f" ({proof.why})" if proof.why else ""
         yield f"not proven {_named(proof.unproven)}{why}"

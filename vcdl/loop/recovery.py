@@ -7,6 +7,7 @@ lost, and the weights are the same to the last bit. What an eventual store had o
 in them again. They are put there in one step: nobody ever folds into weights that are half restored.
 """
 
+from collections.abc import Collection
 from contextlib import closing, suppress
 
 from vcdl.errors import StoreError, StoreLost, WeightsFileError
@@ -43,7 +44,13 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
     lineage = Lineage.of(row.event for row in journal.stream(kinds=Lineage.KINDS))
     version = unused_version(run.folder, lineage)
     least = version - 1 if run.folder.kept_uploads.is_dir() else lineage.version
-    if whole_unless_behind(store, least) is not None or _has_its_records_again(store, lineage, least):
+    records = [_record(update) for update in lineage.recorded]
+
+    def are_all(newest: int, known: Collection[Applied]) -> bool:
+        later = range(lineage.base_of(newest) + 1, newest + 1)
+        return newest >= least and {*later} <= {record.version for record in known}
+
+    if whole_unless_behind(store, least) is not None or store.regain(records, are_all):
         return 0
     begin, whole = _made_again(run, lineage)
     later, lost = lineage.after(begin), lineage.bases[lineage.base_of(begin)]
@@ -52,7 +59,6 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
         # What a rollback made is kept before anybody can change it, as at a boundary.
         run.snapshots(store).keep_whole(version, whole)
     journal.append(StoreRestored(version, len(later), lineage.without_row(begin), lost))
-    records = [_record(update) for update in lineage.recorded]
     store.restore(version, whole, [*records, restored_record(version)], lost)
     return len(later)
 
@@ -76,19 +82,6 @@ def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided)
     if stopped.reason != StopReason.SUBTASK_FAILED and snapshots.has(stopped.version):
         with suppress(StoreError):  # of a server that is away now: that costs it room, and nobody a result
             store.drop()
-
-
-def _has_its_records_again(store: WeightStore, lineage: Lineage, least: int) -> bool:
-    """Put back the records of a store that has lost nothing else, where all of them are known; whether it did."""
-    left = store.remains()
-    if left is None or left[0] < least:
-        return False
-    version, whole, records = left
-    known = {record.subtask: record for record in (*map(_record, lineage.recorded), *records)}
-    base = lineage.base_of(version)
-    if not set(range(base + 1, version + 1)) <= {record.version for record in known.values()}:
-        return False
-    return store.restore(version, whole, [*known.values()], lineage.bases[base])
 
 
 def _made_again(run: Run, lineage: Lineage) -> tuple[int, Vector]:
@@ -129,6 +122,8 @@ def whole_of(version: int, run: Run) -> Vector:
     whole = state.begun(read_weights(folder.snapshot(version), layout.size)[0])
     beside = state.beside(whole)
     if version > 0 and beside.size:
+        if not folder.state_snapshot(version).exists():
+            raise WeightsFileError(f"of version {version} is not kept what the rule has beside the weights")
         read_weights(folder.state_snapshot(version), beside.size, beside)
     return whole
 

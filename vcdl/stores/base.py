@@ -4,7 +4,7 @@ A backend supplies the transaction. What happens inside a transaction is written
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 
@@ -167,11 +167,12 @@ class WeightStore(ABC):
     def read_whole(self) -> tuple[int, Vector]:
         """The newest version and a copy of the store's whole vector (vcdl.rules.state)."""
 
-    def remains(self) -> tuple[int, Vector, Sequence[Applied]] | None:
-        """The newest version of a store that has lost records alone, its whole vector and the records that are left.
-        None: it has lost more, has not what is expected, or cannot tell.
+    def regain(self, records: Sequence[Applied], are_all: Callable[[int, Collection[Applied]], bool]) -> bool:
+        """Put back what a store has lost, if it is records alone; whether it did. Else restore it.
+
+        `records`: those that are known elsewhere. `are_all`: whether a version needs no others than these.
         """
-        return None
+        return False
 
     @abstractmethod
     def records(self, after_version: int) -> list[Applied]:

@@ -53,10 +53,12 @@ class CommitLog:
         self._last = (0, b"")
         """Offset and checksum of the last commit: the file is another one when it has another checksum there."""
 
-    def make(self, checksums: tuple[str, str], version: int = 0, applied: Sequence[Applied] = ()) -> None:
-        """Make the file anew, with a version in slot 0 and its records."""
+    def make(
+        self, checksums: tuple[str, str], version: int = 0, applied: Sequence[Applied] = (), slot: int = 0
+    ) -> None:
+        """Make the file anew, of one commit."""
         with atomic_write(self._path) as temporary:
-            temporary.write_bytes(_line(version, 0, checksums, applied))
+            temporary.write_bytes(_line(version, slot, checksums, applied))
         self._begin_anew()
 
     def catch_up(self) -> None:

@@ -11,7 +11,7 @@ ends. A slot that was damaged since its commit is found by whoever reads it, and
 """
 
 import errno
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -77,14 +77,18 @@ class FileStore(WeightStore):
         with self._transaction() as transaction:
             return transaction.version, transaction.read(self.size)
 
-    def remains(self) -> tuple[int, Vector, Sequence[Applied]] | None:
+    def regain(self, records: Sequence[Applied], are_all: Callable[[int, Collection[Applied]], bool]) -> bool:
         log, expected = CommitLog(self._log_file, skips_damage=True), self.expected()
-        with suppress(StoreError), self._locked(), self.naming("read"):
+        with suppress(StoreError), self._locked(), self.naming("mend"):
             log.catch_up()
             check_expected(expected, log.version, log.find, f"the weight store in {self._folder}")
             with self._slots.opened() as slots:
-                return log.version, _FileTransaction(self, log, slots).read(self.size), log.records(-1)
-        return None
+                _FileTransaction(self, log, slots).read(self.size)
+            known = {record.subtask: record for record in (*records, *log.records(-1))}.values()
+            if are_all(log.version, known):
+                log.make(log.checksums, log.version, [*known], log.slot)
+                return True
+        return False
 
     def records(self, after_version: int) -> list[Applied]:
         with self._checked() as log, self.naming("read"):
