@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcdl.errors import RunFolderError
-from vcdl.journal.events import VALIDATION, EvaluationWanted, RolledBack, UpdateApplied, VersionEvaluated
+from vcdl.journal.events import VALIDATION, EvaluationWanted, UpdateApplied, VersionEvaluated
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import kept_history
 from vcdl.journal.lineage import Lineage
 from vcdl.journal.monitor import Monitor
 from vcdl.loop.evaluator import Evaluator
-from vcdl.loop.recovery import fold_again
+from vcdl.loop.refold import Proof, Refolding
 from vcdl.report.measures import Report
 from vcdl.run.reading import is_finished
 from vcdl.run.run import Run
@@ -79,7 +79,7 @@ def _replayed(run: Run, journal: Journal, report: Report, lineage: Lineage) -> R
     wanted += [EvaluationWanted(last, 0, split) for split in evaluator.final_splits]
     compared: list[Compared] = []
     weights = np.empty(0, np.float32)
-    for version, weights in _versions(run, lineage):
+    for version, weights in _versions(run, lineage, {one.version for one in wanted}):
         for evaluation in (one for one in wanted if one.version == version):
             own = measured.get((version, evaluation.split))
             if own is not None:
@@ -95,26 +95,15 @@ def _replayed(run: Run, journal: Journal, report: Report, lineage: Lineage) -> R
     )
 
 
-def _versions(run: Run, lineage: Lineage) -> Iterator[tuple[int, Vector]]:
-    """Each version with its weights of shape (n,), which change in place. Where the run went back from a collapse, so
-    does the replay.
-    """
-    state = run.state
-    whole = state.begun(read_weights(run.folder.snapshot(0), run.layout.size)[0])
-    vector = state.weights(whole)
-    good = {rolled.to: whole.copy() for rolled in lineage.rollbacks}
-    yield 0, vector
-    steps: list[UpdateApplied | RolledBack] = [*lineage.recorded, *lineage.rollbacks]
-    for step in sorted(steps, key=lambda step: step.version):
-        if isinstance(step, UpdateApplied):
-            fold_again(run, step, whole)
-        else:
-            whole[:] = good[step.to]
-            for update in lineage.refolded(step):
-                fold_again(run, update, whole)
-        if step.version in good:
-            good[step.version] = whole.copy()
-        yield step.version, vector
+def _versions(run: Run, lineage: Lineage, also: set[int]) -> Iterator[tuple[int, Vector]]:
+    """Each version with its weights of shape (n,), which change in place. `also`: numbers of no update."""
+    refolding = Refolding(run, lineage, proof := Proof())
+    refolding.may_begin_at(0)
+    for version in sorted({0, *also, *refolding.steps}):
+        whole = refolding.come_to(version)
+        if whole is None:
+            raise RunFolderError(f"{run.folder.path} cannot be folded again: {proof.why}")
+        yield version, run.state.weights(whole)
 
 
 def _compared(monitor: Monitor, run: VersionEvaluated, replayed: VersionEvaluated, epoch: int) -> Compared:

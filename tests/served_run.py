@@ -105,16 +105,22 @@ class ServedRun:
         attempt: int = 0,
         began_with: int | None = None,
         part: float = 1.0,
+        checksum: str = "",
     ) -> str:
         """The upload of the subtask `number`, or a part of it; returns its workunit.
 
-        `began_with`: newer weights than the base's.
+        `began_with`: newer weights than the base's. `checksum`: that of the weights it began with.
         """
         epoch, shard = number // SHARDS + 1, number % SHARDS
         unit = Workunit(self.run.name, epoch, shard, attempt, base_version, seed=1, training=self.run.training)
         base = base_version if began_with is None else began_with
         header = header_of(
-            unit.name, self.prepared.layout.fingerprint, base_version=base, samples=int(100 * part), fraction=part
+            unit.name,
+            self.prepared.layout.fingerprint,
+            base_version=base,
+            samples=int(100 * part),
+            fraction=part,
+            base_checksum=checksum,
         )
         write_weights(self.folder.uploads / f"{unit.name}.h5", weights, header.to_json())
         return unit.name

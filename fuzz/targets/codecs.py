@@ -110,5 +110,5 @@ class Params(Target):
     def take(self, data: bytes) -> None:
         unit = self._units[data[0] % len(self._units) if data else 0]
         (self.folder / "params.h5").write_bytes(data[1:])
-        vector = read_params(self.folder / PARAMS_FILE, unit, _LAYOUT, unit.base_version)
+        vector, _ = read_params(self.folder / PARAMS_FILE, unit, _LAYOUT, unit.base_version)
         hold(vector.shape == (_LAYOUT.size,) and bool(np.isfinite(vector).all()), "weights that are not finite")

@@ -34,6 +34,7 @@ from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.supervisor import Request
 from vcdl.client.train import DivergedError, Outcome, TrainingTerms, train_workunit
 from vcdl.client.trainer import Trainer, TrainerCache
+from vcdl.wire.checksum import checksum_of
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Vector, read_weights, write_weights
 from vcdl.wire.workunit import Named, Training
@@ -302,7 +303,7 @@ def test_a_full_disk_costs_the_checkpoint_but_not_the_work(
 def came_newer(folder: Path) -> tuple[Vector, str]:
     """Newer weights, as vcdl.client.newest has fetched them; returns them with their header."""
     weights, header = read_weights(folder / "params.h5", SIZE)
-    told = replace(ParamsHeader.from_json(header), version=NEWER).to_json()
+    told = replace(ParamsHeader.from_json(header), version=NEWER, checksum=checksum_of(weights + 0.25)).to_json()
     write_weights(folder / "newest.h5", weights + 0.25, told)
     (folder / "newest_version").write_text(str(NEWER))
     return weights + 0.25, told
@@ -316,6 +317,7 @@ def test_the_upload_names_the_newer_weights_that_it_was_begun_with_and_so_does_t
     assert train_workunit(folder, ScriptedSupervisor(), trainers) is Outcome.DONE
     trained, upload = read_update(folder)
     assert (upload.workunit, upload.base_version) == (WORKUNIT.name, NEWER)
+    assert upload.base_checksum == checksum_of(newer[0])
 
     sent = write_workunit(tmp_path / "sent", replace(WORKUNIT, base_version=NEWER))
     write_weights(sent / "params.h5", *newer)

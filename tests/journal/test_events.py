@@ -76,7 +76,7 @@ ONE_OF_EACH: list[tuple[Event, str | None]] = [
     (EpochClosed(3, 150), "epoch:3"),
     (RolledBack(161, 140, (141, 143), 155, 0.1, 0.9), "rolled_back:155"),
     (RolledBack(161, 140, (141, 143), 155, 0.0, 0.0, "host-7"), "rolled_back:155:host-7"),
-    (StoreRestored(161, 12), None),
+    (StoreRestored(161, 12, lost=3), "store_restored:161"),
     (RowsRewritten(161, 36), None),
     (FilesChecked("4f7b", 12, "params_v000012.h5"), None),
     (StopDecided("epochs", 1000), None),

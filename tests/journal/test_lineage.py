@@ -23,7 +23,7 @@ def versions(updates: list[UpdateApplied]) -> list[int]:
 def test_without_rollbacks_every_update_counts_in_the_order_of_its_version() -> None:
     line = Lineage.of([applied(2, 1, 1), applied(1, 1, 0)])
     assert (line.version, versions(line.after(0)), versions(line.after(1))) == (2, [1, 2], [2])
-    assert not line.ends_with_rollback
+    assert not line.ends_with_recovery
     assert Lineage.of([]).version == 0
 
 
@@ -45,7 +45,7 @@ def test_a_rollback_behind_another_one_undoes_it() -> None:
     again = Lineage.of([*line.recorded, *line.rollbacks, rolled_back(9, 1, (2, 4, 7, 8))])
     assert [version for version in range(10) if again.leads_on(version)] == [0, 1, 9]
     assert versions(again.after(1)) == []
-    assert again.ends_with_rollback
+    assert again.ends_with_recovery
 
 
 def test_a_version_with_an_update_that_has_no_row_is_no_base_until_a_rollback() -> None:
@@ -66,5 +66,15 @@ def test_a_row_that_comes_late_does_not_change_what_an_earlier_snapshot_had() ->
 
 
 def test_a_restored_store_has_all_that_the_journal_has() -> None:
+    line = Lineage.of(
+        [applied(1, 1, 1), applied(3, 1, 3), StoreRestored(5, 2, lost=1), applied(6, 1, 6), EpochClosed(1, 6, 1)]
+    )
+    assert line.bases == {0: 0, 5: 1, 6: 1}
+    assert versions(line.after(1)) == [3, 6]
+    assert (line.without_row(4), line.without_row(5)) == (2, 0)
+    assert Lineage.of([applied(1, 1, 1), StoreRestored(5, 1, lost=0)]).ends_with_recovery
+
+
+def test_where_an_older_journal_gave_a_number_twice_it_is_no_base() -> None:
     line = Lineage.of([applied(1, 1, 1), applied(3, 1, 3), StoreRestored(3, 2), applied(4, 1, 4), EpochClosed(1, 4)])
     assert line.bases == {0: 0, 4: 0}

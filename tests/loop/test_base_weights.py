@@ -113,7 +113,7 @@ def test_weights_are_restored_to_the_last_bit(path: Path, redis_url: str, update
     redis_client(redis_url).flushall()
     assert life.served().restore() == 3
     version, weights = life.server.store.read()
-    assert version == SHARDS + 5
+    assert version == SHARDS + 6
     np.testing.assert_array_equal(weights, life.made[-1])
     np.testing.assert_array_equal(life.server.store.read_whole()[1], life.whole)
 
@@ -142,8 +142,8 @@ def test_killed_between_state_and_weights_the_next_one_keeps_both(
     assert life.folder.state_snapshot(SHARDS + 5).exists()
     redis_client(redis_url).flushall()
     assert life.served().restore() == 3
-    assert life.loop.snapshots.keep_newest(durable=True) == SHARDS + 5
-    life.loop.journal.append(EpochClosed(2, SHARDS + 5))
+    assert life.loop.snapshots.keep_newest(durable=True) == SHARDS + 6
+    life.loop.journal.append(EpochClosed(2, SHARDS + 6))
     redis_client(redis_url).flushall()
     assert life.served().restore() == 0
     np.testing.assert_array_equal(life.server.store.read_whole()[1], life.whole)

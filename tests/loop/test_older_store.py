@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.end_to_end.vcdl_process import applied
@@ -19,10 +19,13 @@ from tests.store_backups import Backups, FolderBackups, OverwritingBackups
 from tests.store_servers import on_server
 from vcdl.errors import StoreLost
 from vcdl.journal.events import EpochClosed
+from vcdl.journal.lineage import Lineage
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.recovery import restore_store
+from vcdl.loop.refold import prove
 from vcdl.run.folder import RestoreLock
+from vcdl.run.reading import events_of
 
 pytestmark = pytest.mark.server
 
@@ -41,6 +44,11 @@ def backups(request: pytest.FixtureRequest) -> Iterator[Backups]:
 
 class Claims(UploadFolder):
     """The claims of a server that may die within this process."""
+
+    may_claim = True
+
+    def _lock(self, path: Path) -> bool:
+        return self.may_claim and super()._lock(path)
 
     def end(self) -> None:
         for lock in self._claimed.values():
@@ -88,6 +96,29 @@ class Servers:
                 restore_store(self.run.run, store, journal)
         raise AssertionError("the store is lost again and again")
 
+    def snapshot(self) -> None:
+        """Keep the newest version for new workunits, as the work generator does."""
+        store = self.run.run.store(self.run.run.journal())
+        for _ in range(5):
+            try:
+                self.run.run.snapshots(store).keep_newest()
+                return
+            except StoreLost:
+                restore_store(self.run.run, store, self.run.run.journal())
+        raise AssertionError("the store is lost again and again")
+
+    def claim(self, number: int) -> None:
+        """Claim what waits now, and nothing else from now on."""
+        if number not in self.running:
+            self.start(number)
+        self.claims[number].claim()
+        self.claims[number].may_claim = False
+
+    def fold_claimed(self, number: int) -> None:
+        """Fold what was claimed, and may claim again."""
+        self.fold(number)
+        self.claims[number].may_claim = True
+
     def die(self, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Fold what waits, and be killed before the journal has a row of it."""
         with monkeypatch.context() as patched, suppress(Killed):
@@ -104,16 +135,32 @@ def _kill(*_: object, **__: object) -> None:
 STEPS = st.lists(
     st.one_of(
         st.tuples(
-            st.sampled_from(["fold", "fold", "die", "start"]), st.integers(0, MOST_SERVERS - 1), st.integers(1, 3)
+            st.sampled_from(["fold", "fold", "die", "die overtaken", "start"]),
+            st.integers(0, MOST_SERVERS - 1),
+            st.integers(1, 3),
         ),
-        st.tuples(st.sampled_from(["back up", "put back", "keep"]), st.integers(0, 2), st.just(0)),
+        st.tuples(st.sampled_from(["back up", "put back", "keep", "snapshot"]), st.integers(0, 2), st.just(0)),
     ),
     min_size=4,
     max_size=20,
 )
 
 
+LOST_TWICE = [("die overtaken", 0, 2), ("snapshot", 0, 0), ("put back", 0, 0), ("fold", 0, 1), ("put back", 0, 0)]
+"""The snapshot has two updates without a row under the number of one that has a row."""
+PUT_BACK_WITHOUT_ROWS = [
+    ("fold", 0, 3), ("die", 0, 1), ("back up", 0, 0), ("put back", 1, 0), ("snapshot", 0, 0), ("put back", 0, 0),
+    ("fold", 1, 1), ("put back", 1, 0),
+]  # fmt: skip
+"""A store of before comes back behind a restored one: its update without a row has the number of the restored."""
+SEEN_BEFORE = [("die", 0, 3), ("snapshot", 0, 0), ("put back", 1, 0), ("fold", 1, 1)]
+"""The journal knows nothing of the versions that the store lost, but a snapshot of one is there."""
+
+
 @given(steps=STEPS, servers=st.integers(2, MOST_SERVERS))
+@example(steps=LOST_TWICE, servers=2)
+@example(steps=PUT_BACK_WITHOUT_ROWS, servers=2)
+@example(steps=SEEN_BEFORE, servers=2)
 @examples(25)
 def test_whatever_store_comes_back_the_weights_are_the_journals_replay(
     backups: Backups, tmp_path: Path, steps: Sequence[tuple[str, int, int]], servers: int
@@ -133,20 +180,29 @@ def test_whatever_store_comes_back_the_weights_are_the_journals_replay(
                     running.start(which % servers)
                 case "keep":
                     running.keep(epochs := epochs + 1)
+                case "snapshot":
+                    running.snapshot()
                 case _:
-                    for _ in range(uploads):
+                    other = (which + 1) % servers
+                    for last in reversed(range(uploads + (what == "die overtaken"))):
                         run.bring(brought, noise(brought + 1, WEIGHTS))
                         brought += 1
-                    if what == "die":
-                        running.die(which % servers, monkeypatch)
-                    else:
+                        if what == "die overtaken" and last == uploads:
+                            running.claim(other)
+                    if what == "fold":
                         running.fold(which % servers)
+                    else:
+                        running.die(which % servers, monkeypatch)
+                    if what == "die overtaken":
+                        running.fold_claimed(other)
         for number in range(servers):
             running.fold(number)
         running.keep(epochs + 1)
     assert run.waiting() == 0
     assert len(applied(run.folder.path)) == brought
     assert run.store.read()[1].tobytes() == run.replayed().tobytes()
+    proof = prove(run.run, Lineage.of(events_of(run.folder, *Lineage.KINDS)))
+    assert (proof.folded, proof.updates, proof.differing, proof.damaged) == (brought, brought, [], [])
     for server in running.running.values():
         server.close()
     run.store.drop()

@@ -57,9 +57,9 @@ def test_the_lost_rows_are_written_again_and_the_store_can_be_restored(run: Serv
     made = store.read()[1].tobytes()
     store.drop()
     assert restore_store(run.run, store, journal) == 0
-    assert (store.version(), store.read()[1].tobytes()) == (5, made)
+    assert (store.version(), store.read()[1].tobytes()) == (6, made)
     fold(run, 4, first=2, base_version=5)
-    assert store.version() == 6, "the subtasks of the lost rows are brought again, and counted before"
+    assert store.version() == 7, "the subtasks of the lost rows are brought again, and counted before"
     assert rewrite_rows(run.run, store, journal) == 0, "there is nothing left to do"
 
 
@@ -72,7 +72,7 @@ def test_the_version_of_the_rewritten_rows_is_a_base(run: ServedRun) -> None:
     made = store.read()[1].tobytes()
     store.drop()
     assert restore_store(run.run, store, journal) == 2, "those since then"
-    assert (store.version(), store.read()[1].tobytes()) == (7, made)
+    assert (store.version(), store.read()[1].tobytes()) == (8, made)
 
 
 def test_a_server_that_was_killed_before_its_row_is_no_lost_row(backups: Backups, tmp_path: Path) -> None:

@@ -238,7 +238,7 @@ def test_a_server_folds_on_from_it_and_a_store_that_forgets_gets_the_same_bits_a
     server.store.restore(0, run.initial, [])
     assert server.restore() == 5
     again = server.store.read()
-    assert (again[0], again[1].tobytes()) == (version, weights.tobytes())
+    assert (again[0], again[1].tobytes()) == (version + 1, weights.tobytes())
 
 
 def test_nobody_folds_into_a_store_that_has_not_followed(run: ServedRun) -> None:

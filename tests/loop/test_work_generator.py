@@ -132,7 +132,9 @@ def test_a_job_whose_snapshots_were_deleted_goes_on_from_its_newest_weights(tmp_
     assert begun
     shutil.rmtree(server.disk.folder.snapshots)
     if not rolling:
-        with pytest.raises(RunFolderError, match=r"version 0 were deleted from .*: put a copy back.*vcdl export"):
+        with pytest.raises(
+            RunFolderError, match=r"version 0 are damaged, or were deleted from .*: put a copy back.*vcdl export"
+        ):
             server.run_once()
         return
     server.run_once()
@@ -140,6 +142,45 @@ def test_a_job_whose_snapshots_were_deleted_goes_on_from_its_newest_weights(tmp_
     assert {WorkunitName.parse(workunit).base_version for workunit in server.grid.running} == {1}
     play(server, random.Random(1))
     server.close()
+
+
+def damage(path: Path) -> None:
+    """Change one bit of the weights."""
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 4
+    path.write_bytes(content)
+
+
+def test_no_client_gets_weights_that_the_disk_has_damaged(tmp_path: Path) -> None:
+    """The newest are made again from the store; what began with others is made again from those. Nothing is a try."""
+    disk = Disk.new(tmp_path, replace(PLAN, validate_every=EVERY_EPOCH))
+    server = Server(disk)
+    server.start()
+    server.run_once()
+    server.grid.bring(server.grid.running[0])
+    server.run_once()
+    begun = [workunit for workunit in server.grid.running if WorkunitName.parse(workunit).base_version == 0]
+    assert begun
+    server.close()
+    for version in (0, 1):
+        damage(disk.folder.snapshot(version))
+    again = Server(disk)
+    again.start()
+    again.run_once()
+    assert {event.workunit for event in events(again) if isinstance(event, WorkunitCancelled)} == set(begun)
+    assert {WorkunitName.parse(workunit).base_version for workunit in again.grid.running} == {1}
+    weights, _ = read_weights(disk.folder.snapshot(1), SIZE)
+    assert weights.tobytes() == again.store.read()[1].tobytes()
+    play(again, random.Random(1))
+    again.close()
+
+
+def test_a_damaged_version_that_is_to_be_measured_is_no_other_version(server: Server) -> None:
+    vector = server.store.read()[1]
+    server.snapshots.keep(7, vector)
+    damage(server.disk.folder.snapshot(7))
+    assert not server.snapshots.ensure(7)
+    assert not server.snapshots.has(7)
 
 
 def test_a_deleted_snapshot_that_was_to_be_measured_ends_the_run_with_a_word(server: Server) -> None:
@@ -151,7 +192,7 @@ def test_a_deleted_snapshot_that_was_to_be_measured_ends_the_run_with_a_word(ser
     wanted = [event.version for event in events(server) if isinstance(event, EvaluationWanted)]
     assert wanted == [2, 3]
     shutil.rmtree(server.disk.folder.snapshots)
-    with pytest.raises(RunFolderError, match=r"version 2 were deleted from .*snapshots"):
+    with pytest.raises(RunFolderError, match=r"version 2 are damaged, or were deleted from .*snapshots"):
         server.run_once()
     assert server.disk.folder.snapshot(3).exists(), "the newest are made again, for `vcdl export`"
 

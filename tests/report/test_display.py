@@ -74,12 +74,12 @@ def test_a_rollback_is_a_line_and_stays_in_the_figures() -> None:
     [
         (
             StoreRestored(7, 2),
-            "the store had lost its weights, or came back older: version 7 is made again, "
+            "the store had lost its weights, or came back older: it is made again as version 7, "
             "with 2 updates folded in again",
         ),
         (
             StoreRestored(7, 0, twice=1),
-            "the store had lost its weights, or came back older: version 7 is made again, "
+            "the store had lost its weights, or came back older: it is made again as version 7, "
             "with 0 updates folded in again; "
             "1 update of which no row was left may count twice",
         ),

@@ -146,7 +146,7 @@ def test_best_is_the_version_at_the_end_of_the_best_epoch(
         export(finished.path, tmp_path / "best.keras", best=True)
     finally:
         newer.unlink()
-    assert capsys.readouterr().out.endswith("best.keras, the weights after 4 updates\n")
+    assert capsys.readouterr().out.endswith("best.keras, version 4 of the weights\n")
     expected = predictions_of_the_run(finished, keep(finished, 4), DATA.x_val)  # epoch 2 is the best, and ended with it
     np.testing.assert_allclose(predictions_of_the_file(tmp_path / "best.keras", DATA.x_val), expected, atol=1e-6)
 

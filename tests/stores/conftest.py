@@ -48,16 +48,24 @@ class Service:
         store.create(weights(0))
         return store
 
-    def damage(self, job: str, number: int = 0, *, gone: bool = False) -> None:
-        """Shorten a chunk, or remove it."""
+    def chunk(self, job: str, number: int) -> bytes:
+        """The bytes that are kept of a chunk."""
         if self.name == "redis":
-            (chunk,) = redis_client(self.url).scan_iter(f"vcdl:{{{job}}}:*:{number}")
-            if gone:
-                redis_client(self.url).delete(chunk)
+            (key,) = redis_client(self.url).scan_iter(f"vcdl:{{{job}}}:*:{number}")
+            data: bytes = redis_client(self.url).get(key)
+            return data
+        return bytes(sql(self.url, f"SELECT data FROM vcdl_chunk WHERE job = '{job}' AND number = {number}")[0][0])
+
+    def put_chunk(self, job: str, number: int, data: bytes | None) -> None:
+        """Put something else in a chunk's place, or remove it."""
+        if self.name == "redis":
+            (key,) = redis_client(self.url).scan_iter(f"vcdl:{{{job}}}:*:{number}")
+            if data is None:
+                redis_client(self.url).delete(key)
             else:
-                redis_client(self.url).set(chunk, b"short")
+                redis_client(self.url).set(key, data)
         else:
-            change = "DELETE FROM vcdl_chunk" if gone else "UPDATE vcdl_chunk SET data = 'short'"
+            change = "DELETE FROM vcdl_chunk" if data is None else f"UPDATE vcdl_chunk SET data = x'{data.hex()}'"
             sql(self.url, f"{change} WHERE job = '{job}' AND number = {number}")
 
     def forget(self) -> None:

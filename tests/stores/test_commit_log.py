@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vcdl.errors import StoreError
+from vcdl.errors import StoreLost
 from vcdl.stores import Applied
 from vcdl.stores import commit_log as module
 from vcdl.stores.commit_log import CommitLog
@@ -65,7 +65,7 @@ def test_a_record_that_cannot_be_read_any_more_is_no_new_subtask(path: Path) -> 
     text = bytearray(path.read_bytes())
     text[text.index(b"e0001_s003") + 3] ^= 1
     path.write_bytes(text)
-    with pytest.raises(StoreError, match="damaged"):
+    with pytest.raises(StoreLost, match="damaged"):
         log.find([record(3).subtask])
 
 

@@ -18,6 +18,7 @@ from tests.leftovers import ended_pid, temporary_of
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.rules.state import RuleState
 from vcdl.stores import Applied, FileStore, Fold
+from vcdl.stores.commit_log import CommitLog
 from vcdl.stores.slots import WeightSlots
 from vcdl.testing.folds import changing, subtask
 from vcdl.wire.checksum import checksum_of
@@ -186,15 +187,39 @@ def test_a_store_whose_making_was_killed_is_made_again(tmp_path: Path, left: str
 
 def test_a_damaged_line_with_others_behind_it_is_no_kill_but_a_broken_disk(tmp_path: Path) -> None:
     store = new_store(tmp_path, 4)
-    for number in range(3):
-        store.fold([fold(number)])
+    records = [store.fold([fold(number)])[0] for number in range(3)]
     lines = log_of(tmp_path).splitlines(keepends=True)
     lines[2] = lines[2].replace(b'"version": 2', b'"version": 7')
     (tmp_path / "commits.log").write_bytes(b"".join(lines))
     before = log_of(tmp_path)
-    with pytest.raises(StoreError, match="after version 1 is unreadable"):
-        FileStore(tmp_path, 4).fold([fold(3)])
+    again = FileStore(tmp_path, 4)
+    with pytest.raises(StoreLost, match="after version 1 is unreadable"):
+        again.fold([fold(3)])
     assert log_of(tmp_path) == before, "nothing is cut off"
+    assert again.restore(3, replayed(3, 4), records)
+    for one in (again, store, FileStore(tmp_path, 4)):
+        assert one.read()[1].tobytes() == replayed(3, 4).tobytes()
+        assert one.fold([fold(1)]) == [records[1]]
+    assert store.fold([fold(3)])[0].version == 4
+
+
+@pytest.mark.process
+def test_killed_while_a_damaged_store_is_made_again_there_is_none(tmp_path: Path) -> None:
+    """A half-made one would have weights that nobody has put there."""
+    new_store(tmp_path, 4).fold([fold(0)])
+    (tmp_path / "commits.log").write_bytes(b"damaged\n" + log_of(tmp_path))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(CommitLog, "make", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            FileStore(tmp_path, 4).restore(7, replayed(3, 4), [])
+    with pytest.raises(StoreLost):
+        FileStore(tmp_path, 4).version()
+    assert FileStore(tmp_path, 4).restore(7, replayed(3, 4), [])
+    assert FileStore(tmp_path, 4).version() == 7
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 # -- the disk

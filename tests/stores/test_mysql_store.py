@@ -138,7 +138,7 @@ def served(run: ServedRun) -> ParameterServer:
     return ParameterServer.of(run.run, run.run.journal(), UploadFolder(run.folder))
 
 
-def assert_goes_on(run: ServedRun, server: ParameterServer, version: int = 3) -> None:
+def assert_goes_on(run: ServedRun, server: ParameterServer, version: int = 4) -> None:
     """The weights are made again, and what waited is folded in once."""
     for _ in range(3):
         try:
@@ -178,7 +178,7 @@ def test_an_older_dump_that_is_loaded_while_a_server_runs_is_a_backup_that_was_p
     assert run.store.version() == 3
     subprocess.run(["mariadb", *arguments], input=dump, check=True)
     run.bring(3, weights(4))
-    assert_goes_on(run, running, version=4)
+    assert_goes_on(run, running, version=5)
 
 
 def test_a_table_that_is_made_anew_under_a_reader_is_read_again(server: PrivateServer, run: ServedRun) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vcdl.errors import StoreError
+from vcdl.errors import StoreError, StoreLost
 from vcdl.stores.base import Applied
 from vcdl.stores.redis import _decode, _encode, _head_of
 
@@ -17,7 +17,7 @@ def test_a_record_is_read_as_it_was_written() -> None:
     "record", [b"", b"7", b"7 3 0.25 0.5", b"x 3 0.25 0.5 w", b"7 3 nan 0.5 w", b"7 3 0.25 inf w", b"7 3 0.2 0.5 \xff"]
 )
 def test_a_damaged_record_is_refused(record: bytes) -> None:
-    with pytest.raises(StoreError, match="the record of e0001_s002 in Redis is damaged"):
+    with pytest.raises(StoreLost, match="the record of e0001_s002 in Redis is damaged"):
         _decode(RECORD.subtask, record)
 
 

@@ -12,6 +12,7 @@ from benchmarks.private_servers import PrivateServer
 from tests.stores.conftest import Service, retried
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.stores.base import Conflict
+from vcdl.stores.chunks import chunks
 from vcdl.testing.folds import changing, fold, interrupted, replayed, weights
 from vcdl.wire.weights import Vector
 
@@ -41,11 +42,27 @@ def test_jobs_that_are_put_there_at_the_same_time_are_all_there(service: Service
             store.drop()
 
 
-@pytest.mark.parametrize("gone", [True, False])
-def test_a_chunk_that_is_gone_or_damaged_is_a_loss_and_restored(service: Service, job: str, gone: bool) -> None:
-    """An eviction, or a hand: the head is there and says a version."""
-    records = service.created(job, chunk_bytes=400).fold([fold(1), fold(2)])
-    service.damage(job, 3, gone=gone)
+DAMAGE: dict[str, Callable[[bytes, bytes, bytes], bytes | None]] = {
+    "gone": lambda chunk, old, other: None,
+    "short": lambda chunk, old, other: b"short",
+    "a bit": lambda chunk, old, other: bytes([chunk[0] ^ 1]) + chunk[1:],
+    "a bit of the seal": lambda chunk, old, other: chunk[:-1] + bytes([chunk[-1] ^ 1]),
+    "the one of before": lambda chunk, old, other: old,
+    "another one": lambda chunk, old, other: other,
+}
+"""From the chunk, what it was a version before, and another one of its version."""
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_chunk_that_is_gone_or_damaged_is_a_loss_and_restored(
+    service: Service, job: str, damage: Callable[[bytes, bytes, bytes], bytes | None]
+) -> None:
+    """An eviction, a hand, or a memory that forgets: the head is there and says a version."""
+    store = service.created(job, chunk_bytes=400)
+    records = store.fold([fold(1)])
+    old = service.chunk(job, 3)
+    records += store.fold([fold(2)])
+    service.put_chunk(job, 3, damage(service.chunk(job, 3), old, service.chunk(job, 2)))
     store = service.open(job)
     for call in (store.read, store.read_whole, lambda: store.fold([fold(3)])):
         with pytest.raises(StoreLost, match=r"chunk 3 of job .* is gone or damaged: restore the newest snapshot"):
@@ -53,6 +70,18 @@ def test_a_chunk_that_is_gone_or_damaged_is_a_loss_and_restored(service: Service
     assert store.restore(2, replayed(1, 2), records)
     assert service.open(job).fold([fold(1), fold(3)])[0] == records[0]
     assert store.read()[1].tobytes() == replayed(1, 2, 3).tobytes()
+
+
+def test_chunks_of_an_earlier_version_of_vcdl_have_no_seal_and_are_read(service: Service, job: str) -> None:
+    store = service.created(job, chunk_bytes=400)
+    sizes = [len(chunk) for chunk in chunks(weights(0), 400)]
+    for number, size_bytes in enumerate(sizes):
+        service.put_chunk(job, number, service.chunk(job, number)[:size_bytes])
+    assert service.open(job).read()[1].tobytes() == weights(0).tobytes()
+    store.close()
+    assert service.open(job).fold([fold(1)])
+    assert service.open(job).read()[1].tobytes() == replayed(1).tobytes()
+    assert len(service.chunk(job, 0)) > sizes[0]
 
 
 def test_a_store_that_others_change_all_the_time_is_waited_for(service: Service, job: str) -> None:

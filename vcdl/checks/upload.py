@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Container
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,11 @@ _NORMS_KEPT = 50
 _ROUNDING = 1e-9
 
 
+def as_given(version: int, given: int, _: str) -> bool:
+    """Whether a version is the workunit's own."""
+    return version == given
+
+
 @dataclass
 class UploadCheck:
     """Decides about the uploads of one job."""
@@ -40,8 +45,8 @@ class UploadCheck:
     initial_norm: float
     """‖W‖₂ of version 0: the measure until uploads have been accepted."""
     transport: Transport = PLAIN
-    published: Container[int] = frozenset()
-    """The versions that a client may have started from in place of its workunit's, if they are newer."""
+    is_base: Callable[[int, int, str], bool] = as_given
+    """(version, the workunit's version, checksum) → whether a client may have started from these weights."""
     steps: StepCheck = field(default_factory=StepCheck)
     """The check of strangers' steps."""
     _norms: deque[float] = field(default_factory=lambda: deque(maxlen=_NORMS_KEPT))
@@ -115,8 +120,9 @@ class UploadCheck:
         if header.workunit != workunit:
             raise Refused(Refusal.WRONG_WORKUNIT, f"made for {header.workunit!r}, uploaded for {workunit!r}")
         base, given = header.base_version, name.base_version
-        if base != given and not (base > given and base in self.published):
-            raise Refused(Refusal.WRONG_BASE, f"starts from version {base}, not {given}, and {base} is not offered")
+        if not self.is_base(base, given, header.base_checksum):
+            why = f"not {given}, and {base} is not offered" if base != given else "of which there are other weights now"
+            raise Refused(Refusal.WRONG_BASE, f"starts from version {base}, {why}")
         if header.layout != self.layout.fingerprint:
             raise Refused(Refusal.WRONG_LAYOUT, f"layout {header.layout!r}, the model has {self.layout.fingerprint!r}")
         if header.codec != self.up.label:

@@ -49,8 +49,8 @@ def read_model_json(folder: Path) -> str:
     return _text(folder / MODEL_FILE)
 
 
-def read_params(path: Path, workunit: Workunit, layout: Layout, version: int) -> Vector:
-    """The initial weights: a version of the workunit's job. Raises WeightsFileError, WorkunitError."""
+def read_params(path: Path, workunit: Workunit, layout: Layout, version: int) -> tuple[Vector, str]:
+    """The initial weights, a version of the workunit's job, and their checksum. Raises WeightsFileError."""
     vector, text = down_encoding(workunit.transport, layout).read(path)
     header = ParamsHeader.from_json(text)
     expected = ParamsHeader(workunit.job, version, layout.fingerprint)
@@ -58,7 +58,7 @@ def read_params(path: Path, workunit: Workunit, layout: Layout, version: int) ->
         raise WeightsFileError(f"{path.name} is {header}, the workunit needs {expected}: {_AGAIN}")
     if not np.isfinite(vector).all():
         raise WeightsFileError(f"{path.name} holds weights that are not finite: nothing can be trained from them")
-    return vector
+    return vector, header.checksum
 
 
 def read_shard(

@@ -39,10 +39,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Start:
-    """The weights that a training begins from, shape (n,), and their version."""
+    """The weights that a training begins from, shape (n,), and what they are: a version, and its checksum."""
 
     version: int
     weights: Vector
+    checksum: str
 
 
 @dataclass(frozen=True)
@@ -104,13 +105,13 @@ def begin(folder: Path, workunit: Workunit, layout: Layout) -> Start:
     """The weights to begin from: the newest that were fetched, or the workunit's. Raises as `read_params`."""
     try:
         version = int((folder / VERSION_FILE).read_text())
-        return Start(version, read_params(folder / NEWEST_FILE, workunit, layout, version))
+        return Start(version, *read_params(folder / NEWEST_FILE, workunit, layout, version))
     except FileNotFoundError:
         pass
     except (OSError, ValueError, WeightsFileError) as error:
         _log.warning("the newest weights cannot be used (%s): training starts from those that came", error)
         (folder / VERSION_FILE).unlink(missing_ok=True)
-    return Start(workunit.base_version, read_params(folder / PARAMS_FILE, workunit, layout, workunit.base_version))
+    return Start(workunit.base_version, *read_params(folder / PARAMS_FILE, workunit, layout, workunit.base_version))
 
 
 def _fetched(url: str, most_bytes: int) -> bytes:

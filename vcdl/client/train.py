@@ -14,7 +14,7 @@ import numpy as np
 from vcdl.client.batches import Batches, pace_of
 from vcdl.client.checkpoint import Checkpoint, Position, remove_checkpoint
 from vcdl.client.inputs import Shard, ShardReader, read_model_json, read_shard, read_workunit
-from vcdl.client.newest import NewestWeights, begin
+from vcdl.client.newest import NewestWeights, Start, begin
 from vcdl.client.process_age import process_age
 from vcdl.client.residual import HostMemory, write_upload
 from vcdl.client.stage_clock import NETWORK, TRAIN, StageClock
@@ -24,7 +24,6 @@ from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors import FileUnavailable, VcdlError, WeightsFileError, WorkunitError
 from vcdl.wire.frozen import read_frozen
-from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import FROZEN_FILE, OUTPUT_FILE, Training, UpdateHeader, Workunit
 
 CHECKPOINT_EVERY_S = 60.0
@@ -88,17 +87,17 @@ def train_workunit(
             folder=folder,
             supervisor=supervisor,
             workunit=workunit,
-            base_version=start.version,
+            start=start,
             trainer=trainer,
             shard=shard,
             terms=terms,
             clock=clock,
         )
-        subtask.begin(start.weights)
+        subtask.begin()
         subtask.resume()
         if subtask.train() is Outcome.QUIT:
             return Outcome.QUIT
-        subtask.write_update(up, start.weights, terms.host or HostMemory(folder.absolute().parent))
+        subtask.write_update(up, terms.host or HostMemory(folder.absolute().parent))
     remove_checkpoint(folder)
     return Outcome.DONE
 
@@ -125,8 +124,8 @@ class _Subtask:
     folder: Path
     supervisor: Supervisor
     workunit: Workunit
-    base_version: int
-    """The version that the training really starts from."""
+    start: Start
+    """The weights that the training really starts from."""
     trainer: Trainer
     shard: Shard
     terms: TrainingTerms
@@ -134,7 +133,7 @@ class _Subtask:
 
     def __post_init__(self) -> None:
         workunit, training, size = self.workunit, self.workunit.training, len(self.shard)
-        self._begun = replace(workunit, base_version=self.base_version)
+        self._begun = replace(workunit, base_version=self.start.version)
         seed, begins = (workunit.seed, 0) if workunit.begins is None else (workunit.shard, workunit.begins)
         self._batches = Batches(seed, size, training.batch_size, training.local_epochs, begins)
         wanted, total = self.terms.samples, self._batches.total
@@ -145,10 +144,10 @@ class _Subtask:
         self._saved: Position | None = None
         """The position of the newest checkpoint."""
 
-    def begin(self, base: Vector) -> None:
-        """Begin with these weights, shape (n,)."""
+    def begin(self) -> None:
+        """Begin with the initial weights."""
         workunit = self.workunit
-        self.trainer.begin(base, workunit.seed, workunit.training.learning_rate, self._batches.steps)
+        self.trainer.begin(self.start.weights, workunit.seed, workunit.training.learning_rate, self._batches.steps)
 
     def resume(self) -> None:
         """Continue from the folder's checkpoint, if it has one that fits."""
@@ -193,8 +192,8 @@ class _Subtask:
             self.clock.lap(TRAIN)
         return Outcome.DONE
 
-    def write_update(self, up: Encoding, base: Vector, host: HostMemory) -> None:
-        """Write update.h5; `base`: the initial weights, shape (n,). Raises DivergedError and OSError."""
+    def write_update(self, up: Encoding, host: HostMemory) -> None:
+        """Write update.h5. Raises DivergedError and OSError."""
         _log.info("last batch trained after %s", process_age())
         weights = self.trainer.finish()
         if not np.isfinite(weights).all():
@@ -204,7 +203,8 @@ class _Subtask:
         header = UpdateHeader(
             job=self.workunit.job,
             workunit=self.workunit.name,
-            base_version=self._begun.base_version,
+            base_version=self.start.version,
+            base_checksum=self.start.checksum,
             layout=self.trainer.layout.fingerprint,
             samples=position.samples,
             fraction=self._fraction,
@@ -214,7 +214,8 @@ class _Subtask:
             backend=self.trainer.backend,
             times_s=self.clock.times_s,
         )
-        write_upload(up, self.folder / OUTPUT_FILE, weights, base, header, self.workunit.transport, host)
+        path, base = self.folder / OUTPUT_FILE, self.start.weights
+        write_upload(up, path, weights, base, header, self.workunit.transport, host)
 
     @property
     def _time_is_up(self) -> bool:

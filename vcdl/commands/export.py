@@ -21,7 +21,6 @@ set, say images of 0 to 255. keras.models.load_model needs nothing of vcdl."""
 
 def export(path: Path, output: Path, best: bool = False) -> ExitCode:
     """Write the newest weights, or those of the best epoch's end, as a Keras model. Raises VcdlError."""
-    from vcdl.report.wording import plural
     from vcdl.run.finding import shown
     from vcdl.run.results import export_model, newest_version
 
@@ -29,7 +28,7 @@ def export(path: Path, output: Path, best: bool = False) -> ExitCode:
     if not folder.prepared_file.is_file():
         raise RunFolderError(f"{path} has no model yet: wait until its first subtasks run")
     version = export_model(folder, output, _best_version if best else newest_version)
-    click.echo(f"model {shown(output)}, the weights after {plural(version, 'update')}")
+    click.echo(f"model {shown(output)}, version {version} of the weights")
     return ExitCode.OK
 
 

@@ -191,9 +191,7 @@ class UpdateRefused(Event, frozen=True, tag="update_refused"):
 
 
 class UpdateSuperseded(Event, frozen=True, tag="update_superseded"):
-    """An upload came too late and was dropped. Another attempt at the same subtask had been applied, or the job
-    had gone back from the weights that it started from.
-    """
+    """An upload came too late: another attempt counts already, or the job went back from what it started from."""
 
     keyed_by: ClassVar = "superseded", "workunit"
     workunit: str
@@ -302,9 +300,7 @@ class EpochClosed(Event, frozen=True, tag="epoch_closed"):
 
 class RolledBack(Event, frozen=True, tag="rolled_back"):
     """The weights had collapsed, or a host is convicted: `version` is the good version `to` with the later updates but
-    the dropped ones.
-
-    The store follows: who finds it behind `version` makes that version, always the same one (vcdl.loop.recovery).
+    the dropped ones. Who finds the store behind it makes it, always the same one (vcdl.loop.recovery).
     """
 
     version: Int
@@ -349,13 +345,16 @@ class StopDecided(Event, frozen=True, tag="stop_decided"):
 
 
 class StoreRestored(Event, frozen=True, tag="store_restored"):
-    """The store had lost its weights: `version` was put there, with every update up to it that has a row."""
+    """The store had lost its weights: `version`, above all before it, has each update with a row. Written first."""
 
+    keyed_by: ClassVar = "store_restored", "version"
     version: Int
     folded_again: Int
     """Updates that were folded in again, after the snapshot that it began with."""
     twice: Int = 0
     """Updates in that snapshot of which there is no row: they may be brought again, and then count twice."""
+    lost: Int | None = None
+    """As in EpochClosed; None: in older journals, where `version` was the newest update's once more."""
 
 
 class RowsRewritten(Event, frozen=True, tag="rows_rewritten"):

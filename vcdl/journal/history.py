@@ -27,6 +27,7 @@ from vcdl.journal.events import (
     RunReopened,
     RunStarted,
     StopDecided,
+    StoreRestored,
     SubtaskTried,
     UpdateApplied,
     UpdateRefused,
@@ -93,7 +94,7 @@ class JobHistory:
     """The state of a job as its journal tells it; `follow` each event in the order of the journal, then read."""
 
     version: int = 0
-    """The newest version of the weights that an update, or a rollback, has made."""
+    """The newest version of the weights that an update, a rollback or a restored store has made."""
     made: int = 0
     """Subtasks for which a workunit was created, each counted once."""
     again: int = 0
@@ -196,6 +197,8 @@ class JobHistory:
                 self.paused = event
             case RolledBack():
                 self._roll_back(event)
+            case StoreRestored():
+                self.version = max(self.version, event.version)
             case HostConvicted():
                 self.again += len(event.again)
             case StopDecided():
@@ -210,8 +213,6 @@ class JobHistory:
                 self.stop, self.finished = None, False
         self.totals.follow(recorded.event, self.wall_s_at(time_s))
         self._last_s = time_s
-
-    # -- read
 
     def published_since(self, time_s: float) -> set[int]:
         """The published versions that were the newest at a Unix time or later."""

@@ -19,10 +19,12 @@ class Lineage:
     """Every update that was ever applied."""
     rollbacks: list[RolledBack] = field(default_factory=list)
     bases: dict[int, int] = field(default_factory=lambda: {0: 0})
-    """The versions from which others can be made, each with the number of its updates that are missing in it."""
-    _complete: set[int] = field(default_factory=lambda: {0})
-    """Versions whose updates all have a row."""
+    """The complete versions, each with the number of its updates that are missing in it: an event says of each that it
+    was kept, when all its updates had a row. Others are made from these.
+    """
     _left_out: set[int] = field(default_factory=set)
+    _made: int = 0
+    """The newest version that recovery made: a rollback's, or that of a restored store."""
     _counted_from: int = 0
     """A version that is known to be complete."""
     _counted: int = 0
@@ -45,32 +47,32 @@ class Lineage:
             case RolledBack():
                 self.rollbacks.append(event)
                 self._left_out.update(event.dropped)
+                self._make(event.version, self.bases.get(event.to, 0))
+            case StoreRestored(lost=None):
                 self._counted_from, self._counted = event.version, 0
-                self.bases[event.version] = self.bases.get(event.to, 0)
-                self._complete.add(event.version)
             case StoreRestored():
-                self._counted_from, self._counted = event.version, 0
-                self._complete.add(event.version)
+                self._make(event.version, event.lost or 0)
             case EpochClosed() | StopDecided() if self._counted_from + self._counted == event.version:
                 self.bases[event.version] = event.lost
-                self._complete.add(event.version)
             case RowsRewritten() if self._counted_from + self._counted + event.rows == event.version:
                 self.bases[event.version] = event.lost  # its rows follow in the same transaction
-                self._complete.add(event.version)
             case _:
                 pass
+
+    def _make(self, version: int, lost: int) -> None:
+        self._made = self._counted_from = version
+        self._counted = 0
+        self.bases[version] = lost
 
     @property
     def version(self) -> int:
         """The newest version."""
-        return max(
-            self.recorded[-1].version if self.recorded else 0, self.rollbacks[-1].version if self.rollbacks else 0
-        )
+        return max(self.recorded[-1].version if self.recorded else 0, self._made)
 
     @property
-    def ends_with_rollback(self) -> bool:
-        """Whether a rollback made the newest version."""
-        return bool(self.rollbacks) and self.rollbacks[-1].version == self.version
+    def ends_with_recovery(self) -> bool:
+        """Whether recovery made the newest version, or is still to make it."""
+        return self._made > 0 and self._made == self.version
 
     def after(self, version: int) -> list[UpdateApplied]:
         """The updates of the newest version that `version` does not have, in the order in which they are folded in.
@@ -91,8 +93,8 @@ class Lineage:
 
     def without_row(self, version: int) -> int:
         """Updates in a snapshot of a version of which there is no row: they will be brought again."""
-        complete = max(other for other in self._complete if other <= version)
-        return version - complete - len(self._rows(complete, version))
+        base = self.base_of(version)
+        return max(0, version - base - len(self._rows(base, version)))
 
     def leads_on(self, version: int) -> bool:
         """Whether the newest version comes from this one: no rollback went back behind it."""

@@ -14,7 +14,7 @@ from functools import partial
 from msgspec import structs
 
 from vcdl.checks.claims import LOSSES_KEPT, ClaimCheck, believed_times_s, believed_train_s
-from vcdl.errors.refusal import Blame, Refused
+from vcdl.errors.refusal import Blame, Refusal, Refused
 from vcdl.journal.events import (
     Event,
     Recorded,
@@ -284,6 +284,9 @@ class Assimilator:
         name, header = item.name, item.header
         if item.unfit is not None and not item.is_doubted:
             return RefusedChange(item.unfit)
+        if staleness < 0:
+            why = f"starts from version {name.base_version}, to which the weights came before they were put back"
+            return RefusedChange(Refused(Refusal.WRONG_BASE, why))
         facts = UploadFacts(
             epoch=name.epoch,
             staleness=staleness,

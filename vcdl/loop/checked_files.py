@@ -6,15 +6,15 @@ import numpy as np
 
 from vcdl.checks.upload_reader import opened_upload
 from vcdl.codecs.choose import up_encoding
-from vcdl.errors import WeightsFileError, folder_errors
+from vcdl.errors import folder_errors
 from vcdl.errors.refusal import Refused
 from vcdl.journal.events import FilesChecked, UpdateApplied
 from vcdl.journal.journal import Journal
+from vcdl.run.kept_weights import is_whole
 from vcdl.run.run import Run
 from vcdl.stores import WeightStore
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.wire.checksum import Checksum
-from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import WorkunitName
 
 
@@ -44,15 +44,7 @@ def _snapshots(run: Run) -> dict[Path, bool]:
     versions, beside = folder.snapshot_versions(), run.state.size(size) - size
     sizes = {folder.snapshot(version): size for version in versions}
     sizes |= {path: beside for version in versions if (path := folder.state_snapshot(version)).exists()}
-    return {path: _is_whole(path, numbers) for path, numbers in sizes.items()}
-
-
-def _is_whole(path: Path, size: int) -> bool:
-    try:
-        read_weights(path, size)
-    except WeightsFileError:
-        return False
-    return True
+    return {path: is_whole(path, numbers) for path, numbers in sizes.items()}
 
 
 def _kept_uploads(run: Run, journal: Journal) -> dict[Path, bool]:

@@ -7,9 +7,10 @@ lost, and the weights are the same to the last bit. What an eventual store had o
 in them again. They are put there in one step: nobody ever folds into weights that are half restored.
 """
 
+from collections.abc import Collection
 from contextlib import closing, suppress
 
-from vcdl.errors import StoreError, StoreLost, WeightsFileError, folder_errors
+from vcdl.errors import StoreError, StoreLost, WeightsFileError
 from vcdl.journal.events import StopDecided, StopReason, StoreRestored, UpdateApplied
 from vcdl.journal.journal import Journal
 from vcdl.journal.lineage import Lineage
@@ -18,6 +19,7 @@ from vcdl.run.folder import RestoreLock, RunFolder
 from vcdl.run.kept_weights import Snapshots
 from vcdl.run.run import Run
 from vcdl.stores import Applied, WeightStore
+from vcdl.stores.base import restored_record
 from vcdl.stores.change import InMemory, fold_changes
 from vcdl.wire.weights import Vector, read_weights
 from vcdl.wire.workunit import WorkunitName
@@ -34,32 +36,36 @@ def restore_store(run: Run, store: WeightStore, journal: Journal) -> int:
 
 
 def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
-    """`restore_store` for a caller that holds the RestoreLock."""
+    """`restore_store` for a caller that holds the RestoreLock.
+
+    No number is given twice: under one above the newest version a snapshot may have updates that have no row, and
+    clients may have begun with it. So the restored weights get a number above all.
+    """
     lineage = Lineage.of(row.event for row in journal.stream(kinds=Lineage.KINDS))
-    if whole_unless_behind(store, lineage.version) is not None:
-        return 0
-    begin, whole = _made_again(run, lineage, overwrites=store.overwrites)
-    later = lineage.after(begin)
-    newest = max(begin, lineage.version)
-    forget_later(run.folder, newest)
-    if lineage.ends_with_rollback:  # before anybody can change it, as at a boundary
-        run.snapshots(store).keep_whole(newest, whole)
+    version = unused_version(run.folder, lineage)
+    least = version - 1 if run.folder.kept_uploads.is_dir() else lineage.version
     records = [_record(update) for update in lineage.recorded]
-    store.restore(newest, whole, records, lineage.bases[lineage.base_of(begin)])
-    journal.append(StoreRestored(newest, len(later), lineage.without_row(begin)))
+
+    def are_all(newest: int, known: Collection[Applied]) -> bool:
+        later = range(lineage.base_of(newest) + 1, newest + 1)
+        return newest >= least and {*later} <= {record.version for record in known}
+
+    if whole_unless_behind(store, least) is not None or store.regain(records, are_all):
+        return 0
+    begin, whole = _made_again(run, lineage)
+    later, lost = lineage.after(begin), lineage.bases[lineage.base_of(begin)]
+    if lineage.ends_with_recovery and version == lineage.version + 1:
+        version = lineage.version  # its process was killed, and nothing else came from it
+        # What a rollback made is kept before anybody can change it, as at a boundary.
+        run.snapshots(store).keep_whole(version, whole)
+    journal.append(StoreRestored(version, len(later), lineage.without_row(begin), lost))
+    store.restore(version, whole, [*records, restored_record(version)], lost)
     return len(later)
 
 
-def forget_later(folder: RunFolder, version: int) -> None:
-    """Remove weights and uploads of versions after a store's newest: others get the numbers. Raises RunFolderError."""
-    with folder_errors(folder.path):
-        for later in folder.snapshot_versions():
-            if later > version:
-                for path in (folder.snapshot(later), folder.state_snapshot(later), folder.download(later)):
-                    path.unlink(missing_ok=True)
-        for path, made in folder.versions_of_kept_uploads():
-            if made > version:
-                path.unlink(missing_ok=True)
+def unused_version(folder: RunFolder, lineage: Lineage) -> int:
+    """A number above those of all versions that the journal or a file tells of. Raises RunFolderError."""
+    return max([lineage.version, *folder.snapshot_versions()]) + 1
 
 
 def whole_unless_behind(store: WeightStore, version: int = 0) -> Vector | None:
@@ -78,10 +84,10 @@ def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided)
             store.drop()
 
 
-def _made_again(run: Run, lineage: Lineage, *, overwrites: bool) -> tuple[int, Vector]:
+def _made_again(run: Run, lineage: Lineage) -> tuple[int, Vector]:
     """The snapshot to begin with, and the store's whole vector with the later updates folded in."""
     damage = ""
-    for version in _bases(run.folder, lineage, overwrites=overwrites):
+    for version in _candidates(run.folder, lineage):
         try:
             whole = whole_of(version, run)
             for update in lineage.after(version):
@@ -90,23 +96,24 @@ def _made_again(run: Run, lineage: Lineage, *, overwrites: bool) -> tuple[int, V
             damage = damage or str(error)
             continue
         return version, whole
-    raise StoreError(damage or f"the store has lost its weights and no snapshot is left: {_begin_again(run.folder)}")
+    raise StoreError(
+        f"the store has lost its weights, and they cannot be made again ({damage or 'no snapshot is left'}): "
+        f"{_begin_again(run.folder)}"
+    )
 
 
-def _bases(folder: RunFolder, lineage: Lineage, *, overwrites: bool) -> list[int]:
+def _candidates(folder: RunFolder, lineage: Lineage) -> list[int]:
     """The snapshots from which the journal leads on, the best first.
 
-    Exact are versions whose updates all have a row, and whose later uploads are kept. The others are a last
-    resort: an update without a row will be brought again, and counts twice.
+    The lineage's bases, if the later uploads are kept. The others are a last resort: an update without a row will be
+    brought again, and counts twice.
     """
-    versions = [version for version in folder.snapshot_versions() if lineage.leads_on(version)]
-    exact = {
-        version
-        for version in versions
-        if (version in lineage.bases or not (overwrites or lineage.without_row(version)))
-        and _is_enough(version, folder, lineage)
-    }
-    return sorted(versions, key=lambda version: (version in exact, version), reverse=True)
+
+    def rank(version: int) -> tuple[bool, int, int]:
+        is_exact = version in lineage.bases and _is_enough(version, folder, lineage)
+        return is_exact, -lineage.without_row(version), version
+
+    return sorted(filter(lineage.leads_on, folder.snapshot_versions()), key=rank, reverse=True)
 
 
 def whole_of(version: int, run: Run) -> Vector:
@@ -115,6 +122,8 @@ def whole_of(version: int, run: Run) -> Vector:
     whole = state.begun(read_weights(folder.snapshot(version), layout.size)[0])
     beside = state.beside(whole)
     if version > 0 and beside.size:
+        if not folder.state_snapshot(version).exists():
+            raise WeightsFileError(f"of version {version} is not kept what the rule has beside the weights")
         read_weights(folder.state_snapshot(version), beside.size, beside)
     return whole
 
@@ -151,10 +160,7 @@ def fold_again(run: Run, update: UpdateApplied, whole: Vector) -> None:
         if wrong is None and upload.checksum != update.checksum:
             wrong = f"{path.name} is damaged: its weights are not those that were folded in"
         if wrong is not None:
-            raise StoreError(
-                f"the store has lost its weights, and version {update.version} cannot be made again from "
-                f"{folder.kept_uploads} ({wrong}): {_begin_again(folder)}"
-            )
+            raise StoreError(f"version {update.version} needs an upload in {folder.kept_uploads}: {wrong}")
 
 
 def _begin_again(folder: RunFolder) -> str:

@@ -10,6 +10,7 @@ from vcdl.journal.journal import Journal
 from vcdl.run.folder import RestoreLock
 from vcdl.run.run import Run, expected_of
 from vcdl.stores import Applied, WeightStore
+from vcdl.stores.base import RESTORED
 from vcdl.wire.workunit import WorkunitName
 
 
@@ -23,7 +24,11 @@ def rewrite_rows(run: Run, store: WeightStore, journal: Journal) -> int:
         known = expected_of(journal).version
         if store.version() <= known:
             return 0
-        records = [one for one in store.records(known) if journal.find(UpdateApplied.key_of(one.subtask)) is None]
+        records = [
+            one
+            for one in store.records(known)
+            if one.subtask != RESTORED and journal.find(UpdateApplied.key_of(one.subtask)) is None
+        ]
         if all(journal.find(WorkunitCreated.key_of(one.workunit)) is not None for one in records):
             return 0
         version = run.snapshots(store).keep_newest(durable=True)

@@ -15,7 +15,7 @@ from vcdl.journal.kept_state import kept_hosts
 from vcdl.journal.lineage import Lineage
 from vcdl.loop.collapse import Collapse
 from vcdl.loop.coordinator import TakeBack
-from vcdl.loop.recovery import fold_again, make_newest, whole_of
+from vcdl.loop.recovery import fold_again, make_newest, unused_version, whole_of
 from vcdl.run.kept_weights import Snapshots
 from vcdl.run.run import Run
 
@@ -24,11 +24,11 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
     """Go back from a collapse; the caller holds the RestoreLock. Raises WeightsFileError when the good version is
     damaged, and what `make_newest` raises: then the event may be there already.
     """
-    lineage, newest = _lineage(journal), _newest(snapshots)
+    lineage = _lineage(journal)
     later = lineage.after(collapse.to)
     bad = later if collapse.is_again else without_trust(later, kept_hosts(journal).now())
     event = RolledBack(
-        version=max(lineage.version, newest) + 1,
+        version=_kept_newest(run, snapshots, lineage) + 1,
         to=collapse.to,
         dropped=tuple(update.version for update in _dropped(run, collapse.to, later, bad)),
         collapsed=collapse.version,
@@ -40,8 +40,8 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
 
 def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack) -> RolledBack:
     """Take a convicted host's uploads back, likewise; what others made of them is dropped, and made again."""
-    lineage, newest = _lineage(journal), _newest(snapshots)
-    later, newest = lineage.after(action.to), max(lineage.version, newest)
+    lineage = _lineage(journal)
+    later, newest = lineage.after(action.to), _kept_newest(run, snapshots, lineage)
     dropped = _dropped(run, action.to, later, _with_what_follows(later, action.versions))
     convicted = [row.event for row in journal.stream(kinds=(HostConvicted,))]
     lies = {name for event in convicted if isinstance(event, HostConvicted) for name in event.again}
@@ -91,11 +91,11 @@ def _lineage(journal: Journal) -> Lineage:
     return Lineage.of(row.event for row in journal.stream(kinds=Lineage.KINDS))
 
 
-def _newest(snapshots: Snapshots) -> int:
-    """The newest version, kept: it may have to be measured, and is gone in a moment. 0: the store has lost it."""
+def _kept_newest(run: Run, snapshots: Snapshots, lineage: Lineage) -> int:
+    """The newest version of store and journal, kept: it may have to be measured, and is gone in a moment."""
     with suppress(StoreLost):
-        return snapshots.keep_newest()
-    return 0
+        snapshots.keep_newest()
+    return unused_version(run.folder, lineage) - 1
 
 
 def _done(event: RolledBack, run: Run, snapshots: Snapshots, journal: Journal) -> RolledBack:

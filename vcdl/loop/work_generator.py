@@ -19,7 +19,6 @@ from vcdl.journal.events import (
     RunFinished,
     RunPaused,
     StopDecided,
-    StoreRestored,
     WeightsPublished,
     WorkunitCancelled,
     WorkunitCreated,
@@ -162,8 +161,6 @@ class WorkGenerator:
             self._unswept += 1
             if isinstance(recorded.event, RunPaused):
                 self._is_handed_over = False  # what was out was taken back
-            elif isinstance(recorded.event, StoreRestored):
-                self._is_handed_over = False  # a workunit may start from weights that are forgotten
             elif isinstance(recorded.event, RolledBack):
                 self._may_be_behind = True
             self.keep_state()
@@ -176,7 +173,7 @@ class WorkGenerator:
         return self._coordinator.versions_to_fold_again_with if self._run.folder.kept_uploads.is_dir() else set()
 
     def _mend_snapshots(self) -> None:
-        """Make again, or do without, the weights that somebody deleted.
+        """Make again, or do without, the weights that somebody deleted or a disk has damaged.
 
         A subtask that started from them is made again from the newest weights, where `rolling`. Raises RunFolderError
         when something else needs them.
@@ -222,7 +219,8 @@ class WorkGenerator:
                 case EvaluateNewest():
                     self._journal.append(EvaluationWanted(self._snapshots.keep_newest(), 0, VALIDATION))
                 case Evaluate(version, epoch, split):
-                    self._snapshots.ensure(version)
+                    if not self._snapshots.ensure(version):
+                        raise RunFolderError(_words_of_missing([version], self._run.folder))
                     self._journal.append(EvaluationWanted(version, epoch, split))
                 case Publish():
                     self._publish()
@@ -289,7 +287,7 @@ class WorkGenerator:
 def _words_of_missing(versions: Sequence[int], folder: RunFolder) -> str:
     which = ", ".join(map(str, versions))
     return (
-        f"the weights of {'version' if len(versions) == 1 else 'versions'} {which} were deleted from "
+        f"the weights of {'version' if len(versions) == 1 else 'versions'} {which} are damaged, or were deleted from "
         f"{folder.snapshots}, and the run needs them, to measure them or to train from them: put a copy back, and "
         f"`vcdl resume` goes on. Without one, `vcdl export {folder.path} -o model.keras` writes the newest, and "
         f"`vcdl run {folder.job_file} --out DIR` begins the job again"

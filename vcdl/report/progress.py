@@ -258,7 +258,7 @@ def mended_words(event: StoreRestored | RowsRewritten | FilesChecked) -> str:
         return f"checked after a reboot: the store and {plural(event.files, 'file')} of weights; {found}"
     twice = f"; {plural(event.twice, 'update')} of which no row was left may count twice" if event.twice else ""
     return (
-        f"the store had lost its weights, or came back older: version {event.version} is made again, with "
+        f"the store had lost its weights, or came back older: it is made again as version {event.version}, with "
         f"{plural(event.folded_again, 'update')} folded in again{twice}"
     )
 

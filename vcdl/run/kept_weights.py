@@ -9,18 +9,23 @@ import os
 import re
 import shutil
 from collections.abc import Collection
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from vcdl.codecs.choose import down_encoding
-from vcdl.errors import folder_errors
+from vcdl.errors import WeightsFileError, folder_errors
 from vcdl.files.atomic import atomic_write
 from vcdl.journal.events import WeightsPublished
 from vcdl.journal.journal import Journal
 from vcdl.run.folder import RunFolder
 from vcdl.stores import WeightStore
+from vcdl.stores.change import FOLD_BLOCK
+from vcdl.wire.checksum import checksum_in
 from vcdl.wire.params import ParamsHeader, write_params
-from vcdl.wire.weights import Layout, Vector, read_weights
+from vcdl.wire.weights import Layout, Vector, opened_weights, read_header, read_weights
 from vcdl.wire.workunit import PLAIN, Transport
 
 _NAME = re.compile(r"(?:params|state)_v(\d{6,})\.h5")
@@ -33,16 +38,29 @@ class Snapshots:
     folder: RunFolder
     store: WeightStore
     job: str
-    layout: str
-    """Fingerprint of the model's layout."""
+    layout: Layout
+    _whole: dict[int, tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
+    """Version → its file, by inode and time, once it was written or found whole here."""
 
     def keep(self, version: int, vector: Vector, *, durable: bool = False) -> None:
         """Write a version, of shape (n,); `durable` waits until the disk has it. Raises RunFolderError."""
         self._write(self.folder.snapshot(version), version, vector, durable=durable)
+        self._whole[version] = _identity(self.folder.snapshot(version))
 
     def has(self, version: int) -> bool:
-        """Whether a version is kept."""
-        return self.folder.snapshot(version).exists()
+        """Whether a version is kept, and whole: each file is read once, before anybody gets it.
+
+        Raises FileUnavailable.
+        """
+        path = self.folder.snapshot(version)
+        try:
+            found = _identity(path)
+        except OSError:
+            return False
+        if self._whole.get(version) != found and not is_whole(path, self.layout.size):
+            return False
+        self._whole[version] = found
+        return True
 
     def keep_newest(self, *, durable: bool = False) -> int:
         """Keep the newest version and return it; `durable`: to restore from. Raises RunFolderError, StoreError."""
@@ -68,16 +86,21 @@ class Snapshots:
             self._write(self.folder.state_snapshot(version), version, state.beside(whole), durable=True)
         self.keep(version, state.weights(whole), durable=True)
 
-    def ensure(self, version: int) -> None:
-        """Write the missing snapshot of the newest version: its server died between commit and snapshot.
+    def ensure(self, version: int) -> bool:
+        """Write the missing snapshot of the newest version: its server died between commit and snapshot. False: it is
+        the one of an older version, which was deleted or damaged; every fold keeps its predecessor first.
 
-        Only the newest can be missing: every fold keeps its predecessor first. Raises RunFolderError, StoreError.
+        Raises RunFolderError, StoreError.
         """
         if not self.has(version):
-            self.keep(version, self.store.read()[1])
+            newest, vector = self.store.read()
+            if newest != version:
+                return False
+            self.keep(version, vector)
+        return True
 
     def _write(self, path: Path, version: int, vector: Vector, *, durable: bool) -> None:
-        header = ParamsHeader(self.job, version, self.layout)
+        header = ParamsHeader(self.job, version, self.layout.fingerprint)
         with folder_errors(self.folder.snapshots):
             write_params(path, vector, header, durable=durable)
 
@@ -87,6 +110,25 @@ class Snapshots:
             match = _NAME.fullmatch(name)
             if match is not None and int(match[1]) not in versions:
                 (self.folder.snapshots / name).unlink(missing_ok=True)
+                self._whole.pop(int(match[1]), None)
+
+
+def is_whole(path: Path, size: int) -> bool:
+    """Whether a file has `size` weights, those that its checksum was made of. Raises FileUnavailable."""
+    room = np.empty(min(FOLD_BLOCK, size), np.float32)
+    try:
+        with opened_weights(path, size) as file:
+            for begin in range(0, size, FOLD_BLOCK):
+                file.read(begin, room[: size - begin])
+    except WeightsFileError:
+        return False
+    return True
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Raises OSError."""
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns
 
 
 @dataclass(frozen=True)
@@ -118,18 +160,29 @@ class Downloads:
 
 
 @dataclass(frozen=True)
-class PublishedWeights:
-    """The published versions of one run."""
+class Bases:
+    """The weights of one run that an upload may have started from."""
 
     journal: Journal
     folder: RunFolder
+    size: int
+    """Numbers in the weights."""
     must_be_kept: bool = True
 
-    def __contains__(self, version: object) -> bool:
-        """Whether an upload that started from a version can be taken. Raises JournalError."""
-        if not isinstance(version, int) or (self.must_be_kept and not self.folder.snapshot(version).exists()):
-            return False
-        return self.journal.find(WeightsPublished.key_of(version)) is not None
+    def __call__(self, version: int, given: int, checksum: str) -> bool:
+        """Whether they are of the workunit's version, `given`, or a newer published one, and the same as here.
+
+        A run that was put back from a copy makes other weights under the numbers of those that it lost. An upload of
+        an older client has no `checksum`, and is taken by its number. Raises JournalError, FileUnavailable.
+        """
+        kept = None
+        with suppress(WeightsFileError):
+            kept = checksum_in(read_header(self.folder.snapshot(version), self.size))
+        if version != given:
+            is_kept = kept is not None or not self.must_be_kept
+            if version < given or not is_kept or self.journal.find(WeightsPublished.key_of(version)) is None:
+                return False
+        return not checksum or not kept or kept == checksum
 
 
 def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> None:

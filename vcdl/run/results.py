@@ -154,8 +154,13 @@ def _write_model(run: Run, model: Any, output: Path) -> None:
     _write_classes(run.prepared.classes or dict(run.prepared.classes_by_output), classes_file(output))
 
 
-def exported_score(folder: RunFolder, report: Report) -> ExportedScore | None:
+def exported_score(folder: RunFolder, report: Report, *, on_all: bool = False) -> ExportedScore | None:
     """Score a run's `model.keras` beside its evaluator.
+
+    Args:
+        folder: A run that was measured.
+        report: Its figures.
+        on_all: Score all samples, so that the evaluator's score is the one in the journal.
 
     Returns:
         Both losses; None while the last weights are not measured.
@@ -168,7 +173,7 @@ def exported_score(folder: RunFolder, report: Report) -> ExportedScore | None:
         return None
     run = Run.open(folder)
     run.permit_code()
-    samples = min(measured.samples, _MOST_SAMPLES)
+    samples = measured.samples if on_all else min(measured.samples, _MOST_SAMPLES)
     some = read_samples(folder.validation_file, run.prepared.normalisation).taken(slice(samples))
     evaluated = measured.loss
     if samples < measured.samples:

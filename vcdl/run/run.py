@@ -1,29 +1,30 @@
 """A run: a prepared job in its folder, and every part that follows from the two."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
 from vcdl.checks import UploadCheck
+from vcdl.checks.upload import as_given
 from vcdl.errors import RunFolderError, WeightsFileError
 from vcdl.job import Job
 from vcdl.job.lr_schedule import LrScaling
 from vcdl.job.schema import EVERY_EPOCH
-from vcdl.journal.events import RolledBack
+from vcdl.journal.events import RolledBack, StoreRestored
 from vcdl.journal.journal import Journal
 from vcdl.rules.base import Rule
 from vcdl.rules.bounds import Bounds
 from vcdl.rules.state import RuleState
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import open_frozen
-from vcdl.run.kept_weights import Downloads, PublishedWeights, Snapshots
+from vcdl.run.kept_weights import Bases, Downloads, Snapshots
 from vcdl.run.kind import RunKind
 from vcdl.run.prepared import Prepared
 from vcdl.run.store_claim import OWN_FOLDER, asked_settings, claimed_key, held_to
 from vcdl.stores import Boundary, WeightStore
-from vcdl.stores.base import Expected
+from vcdl.stores.base import RESTORED, Expected
 from vcdl.stores.open import load_client_libraries, open_store
 from vcdl.stores.settings import StoreSettings
 from vcdl.wire.frozen import read_frozen
@@ -146,6 +147,8 @@ class Run:
         store = open_store(settings, key, self.layout.size, self.state)
         if journal is not None:
             store.expected = partial(expected_of, journal)
+            if self.folder.kept_uploads.is_dir() and not store.overwrites:
+                store.is_taken = lambda version: self.folder.snapshot(version).exists()
         return store
 
     def journal(self, clock: Callable[[], float] | None = None) -> Journal:
@@ -154,7 +157,7 @@ class Run:
 
     def snapshots(self, store: WeightStore) -> Snapshots:
         """The weights by version on disk, of a store of this run."""
-        return Snapshots(self.folder, store, self.name, self.layout.fingerprint)
+        return Snapshots(self.folder, store, self.name, self.layout)
 
     def downloads(self) -> Downloads:
         """The weights by version as clients get them."""
@@ -172,9 +175,7 @@ class Run:
             local_epochs=self.job.training.local_epochs,
             initial_norm=self.prepared.initial_norm,
             transport=self.transport,
-            published=frozenset()
-            if journal is None
-            else PublishedWeights(journal, self.folder, must_be_kept=not is_over),
+            is_base=as_given if journal is None else Bases(journal, self.folder, self.layout.size, not is_over),
         )
 
     def boundary(self, snapshots: Snapshots) -> Boundary | None:
@@ -184,13 +185,15 @@ class Run:
 
 
 def expected_of(journal: Journal) -> Expected:
-    """The newest update that the journal knows, which the store must have. Raises JournalError."""
-    rollbacks = [row.event.version for row in journal.keyed(RolledBack.kind) if isinstance(row.event, RolledBack)]
+    """The newest record that the journal knows of, which the store must have. Raises JournalError."""
+    rolled, restored = (max(_versions(journal, kind), default=0) for kind in (RolledBack, StoreRestored))
     update = journal.newest_update()
-    if update is None:
-        return Expected(version=max(rollbacks, default=0))
-    return Expected(
-        version=max([update.version, *rollbacks]),
-        subtask=WorkunitName.parse(update.workunit).subtask,
-        update_version=update.version,
-    )
+    if update is None or update.version < restored:
+        return Expected(max(rolled, restored), RESTORED if restored else "", restored)
+    return Expected(max(update.version, rolled), WorkunitName.parse(update.workunit).subtask, update.version)
+
+
+def _versions(journal: Journal, kind: type[RolledBack] | type[StoreRestored]) -> Iterator[int]:
+    for row in journal.keyed(kind.kind):
+        if isinstance(row.event, kind):
+            yield row.event.version

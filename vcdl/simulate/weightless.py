@@ -208,7 +208,7 @@ class WeightlessRun(Run):
         return self._no_weights
 
     def snapshots(self, store: WeightStore) -> Snapshots:
-        return NoSnapshots(self.folder, store, self.name, self.layout.fingerprint)
+        return NoSnapshots(self.folder, store, self.name, self.layout)
 
     def upload_check(self, journal: Journal | None = None, *, is_over: bool = False) -> UploadCheck:
         check = super().upload_check()

@@ -4,7 +4,7 @@ A backend supplies the transaction. What happens inside a transaction is written
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 
@@ -35,6 +35,15 @@ class Applied:
     weight: float
     trust: float = 1.0
     """The factor on the upload's fraction, by what is known of its host."""
+
+
+RESTORED = "restored"
+"""In place of a subtask in the record that a restored store begins with: one that came back from before lacks it."""
+
+
+def restored_record(version: int) -> Applied:
+    """The record of restored weights, which have this version."""
+    return Applied(RESTORED, RESTORED, version, 0, 0.0)
 
 
 class Unfit(Exception):
@@ -73,21 +82,25 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Expected:
-    """The journal's newest update, which a store must have: one without it came back older, or with other updates.
+    """The journal's newest record, which a store must have: one without it came back older, or with other updates.
 
-    A version is a number that may be given twice; the subtask that made it is not.
+    A store that comes back older may give a version's number again; the subtask that made it comes once.
     """
 
     version: int = 0
     """The newest version."""
     subtask: str = ""
-    """The subtask of the newest update; "": none was applied."""
-    update_version: int = 0
-    """The version that this update made."""
+    """The subtask of the newest update, or RESTORED where the store was restored since; "": neither is there."""
+    record_version: int = 0
+    """The version of its record."""
 
 
 def _nothing() -> Expected:
     return Expected()
+
+
+def _never(_: int) -> bool:
+    return False
 
 
 class Conflict(Exception):
@@ -131,6 +144,8 @@ class WeightStore(ABC):
     """Whether an update may be overwritten by a server that had read before it: eventual stores only."""
     expected: Callable[[], Expected] = staticmethod(_nothing)
     """The update that the store must have; asked before each look at it, which raises StoreLost if it is missing."""
+    is_taken: Callable[[int], bool] = staticmethod(_never)
+    """Whether a version that is still to be made was seen before: then the store came back older."""
 
     @abstractmethod
     def create(self, vector: Vector) -> None:
@@ -151,6 +166,13 @@ class WeightStore(ABC):
     @abstractmethod
     def read_whole(self) -> tuple[int, Vector]:
         """The newest version and a copy of the store's whole vector (vcdl.rules.state)."""
+
+    def regain(self, records: Sequence[Applied], are_all: Callable[[int, Collection[Applied]], bool]) -> bool:
+        """Put back what a store has lost, if it is records alone; whether it did. Else restore it.
+
+        `records`: those that are known elsewhere. `are_all`: whether a version needs no others than these.
+        """
+        return False
 
     @abstractmethod
     def records(self, after_version: int) -> list[Applied]:
@@ -196,12 +218,46 @@ class WeightStore(ABC):
         for _ in range(_TRIES):
             try:
                 with self._transaction() as transaction:
-                    return _fold(transaction, folds, boundary, self.state)
+                    return self._fold(transaction, folds, boundary)
             except Conflict:
                 continue
         raise StoreUnavailable(
             f"other parameter servers changed the weights {_TRIES} times in a row: run fewer of them"
         )
+
+    def _fold(self, transaction: Transaction, folds: Sequence[Fold], boundary: Boundary | None) -> list[Applied]:
+        version = transaction.version
+        known = dict(transaction.find([fold.subtask for fold in folds]))
+        results: list[str] = []
+        fresh: list[_Fresh] = []
+        is_fresh = any(fold.subtask not in known for fold in folds)
+        # The server that made this version may have been killed before it kept it.
+        if is_fresh and boundary is not None and version % boundary.every == 0 and not boundary.kept(version):
+            boundary.keep(version, transaction.weights())
+        with ExitStack() as opened:
+            for fold in folds:
+                results.append(fold.subtask)
+                if fold.subtask in known:
+                    continue
+                staleness = version - fold.base_version
+                change = opened.enter_context(closing(fold.begin(staleness)))
+                version += 1
+                if self.is_taken(version):
+                    raise StoreLost(f"version {version} of the weights was there before: they must be made again")
+                fresh.append(_Fresh(change, Applied(fold.subtask, fold.workunit, version, staleness, 0.0, fold.trust)))
+                known[fold.subtask] = fresh[-1].record
+                if boundary is not None and version % boundary.every == 0:
+                    break
+            if fresh:
+                known |= {record.subtask: record for record in _apply(transaction.working, fresh, self.state)}
+        if fresh:
+            made = transaction.commit(version, [known[item.record.subtask] for item in fresh])
+            for item in fresh:
+                record = known[item.record.subtask]
+                known[record.subtask] = replace(record, version=record.version + made - version)
+            if boundary is not None and made % boundary.every == 0:
+                boundary.keep(made, transaction.weights())
+        return [known[subtask] for subtask in results]
 
 
 def check_expected(
@@ -213,8 +269,8 @@ def check_expected(
         raise StoreLost(f"{where} is at version {version} and the journal at {expected.version}: {cure}")
     if expected.subtask:
         record = find([expected.subtask]).get(expected.subtask)
-        if record is None or record.version != expected.update_version:
-            raise StoreLost(f"{where} has another version {expected.update_version} than the journal: {cure}")
+        if record is None or record.version != expected.record_version:
+            raise StoreLost(f"{where} has another version {expected.record_version} than the journal: {cure}")
 
 
 @dataclass(frozen=True)
@@ -223,41 +279,6 @@ class _Fresh:
 
     change: Change
     record: Applied
-
-
-def _fold(
-    transaction: Transaction, folds: Sequence[Fold], boundary: Boundary | None, state: RuleState
-) -> list[Applied]:
-    version = transaction.version
-    known = dict(transaction.find([fold.subtask for fold in folds]))
-    results: list[str] = []
-    fresh: list[_Fresh] = []
-    is_fresh = any(fold.subtask not in known for fold in folds)
-    # The server that made this version may have been killed before it kept it.
-    if is_fresh and boundary is not None and version % boundary.every == 0 and not boundary.kept(version):
-        boundary.keep(version, transaction.weights())
-    with ExitStack() as opened:
-        for fold in folds:
-            results.append(fold.subtask)
-            if fold.subtask in known:
-                continue
-            staleness = version - fold.base_version
-            change = opened.enter_context(closing(fold.begin(staleness)))
-            version += 1
-            fresh.append(_Fresh(change, Applied(fold.subtask, fold.workunit, version, staleness, 0.0, fold.trust)))
-            known[fold.subtask] = fresh[-1].record
-            if boundary is not None and version % boundary.every == 0:
-                break
-        if fresh:
-            known |= {record.subtask: record for record in _apply(transaction.working, fresh, state)}
-    if fresh:
-        made = transaction.commit(version, [known[item.record.subtask] for item in fresh])
-        for item in fresh:
-            record = known[item.record.subtask]
-            known[record.subtask] = replace(record, version=record.version + made - version)
-        if boundary is not None and made % boundary.every == 0:
-            boundary.keep(made, transaction.weights())
-    return [known[subtask] for subtask in results]
 
 
 def _apply(working: WorkingVector, fresh: Sequence[_Fresh], state: RuleState) -> list[Applied]:

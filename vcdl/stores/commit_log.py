@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
-from vcdl.errors import StoreError
+from vcdl.errors import StoreLost
 from vcdl.files.atomic import atomic_write
 from vcdl.stores.base import Applied
 from vcdl.stores.record_index import RecordIndex
@@ -32,8 +32,10 @@ _RECENT = 500
 class CommitLog:
     """The commits that were in the file at the last look. All methods raise OSError."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, skips_damage: bool = False) -> None:
+        """`skips_damage`: read on behind a damaged line, whose records are lost."""
         self._path = path
+        self._skips_damage = skips_damage
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -51,13 +53,16 @@ class CommitLog:
         self._last = (0, b"")
         """Offset and checksum of the last commit: the file is another one when it has another checksum there."""
 
-    def make(self, checksums: tuple[str, str]) -> None:
-        """Make the file, with version 0 in slot 0."""
+    def make(
+        self, checksums: tuple[str, str], version: int = 0, applied: Sequence[Applied] = (), slot: int = 0
+    ) -> None:
+        """Make the file anew, of one commit."""
         with atomic_write(self._path) as temporary:
-            temporary.write_bytes(_line(0, 0, checksums, ()))
+            temporary.write_bytes(_line(version, slot, checksums, applied))
+        self._begin_anew()
 
     def catch_up(self) -> None:
-        """Take in the commits that this or another process has appended since the last look. Raises StoreError for a
+        """Take in the commits that this or another process has appended since the last look. Raises StoreLost for a
         damaged log."""
         with self._path.open("rb") as log:
             if not self._is_the_same(log):
@@ -65,19 +70,21 @@ class CommitLog:
             log.seek(self._end)
             self._follow(log)
         if self.version < 0:
-            raise StoreError(
-                f"the weight store {self._path.parent.name} has no valid commit: start the job again in another folder"
-            )
+            raise StoreLost(f"the weight store in {self._path.parent} has no valid commit, and must be made again")
 
     def _follow(self, log: BinaryIO) -> None:
         """Take in the lines from here on: where the records are, and of the newest also what they are."""
         newest: deque[bytes] = deque(maxlen=_RECENT)
         for line in log:
             body = _valid_body(line)
+            if body is None and self._skips_damage:
+                self._end += len(line)
+                continue
             if body is None:
                 # A killed writer leaves half a line, and only at the end.
                 if log.readline() and self._end:
                     last = json.loads(newest[-1])["version"] if newest else self.version
+                    self._begin_anew()
                     raise self._damaged(f"the commit after version {last}")
                 break
             if body.endswith(_RESTORED):
@@ -138,18 +145,18 @@ class CommitLog:
         with self._path.open("rb") as log:
             for line in iter(log.readline, b""):
                 body = _valid_body(line)
-                if body is None:  # half a line, which `catch_up` has seen
-                    break
+                if body is None:  # half a line, or damage, which `catch_up` has seen
+                    continue
                 if body.endswith(_RESTORED):
                     records.clear()
                 if int(_VERSION.findall(body)[0]) > after_version:
                     records += [Applied(**fields) for fields in json.loads(body)["applied"]]
         return [record for record in records if record.version > after_version]
 
-    def _damaged(self, where: str) -> StoreError:
-        return StoreError(
+    def _damaged(self, where: str) -> StoreLost:
+        return StoreLost(
             f"the weight store in {self._path.parent} is damaged: {where} is unreadable and others follow it; "
-            "check the disk, then start the job again in another folder"
+            "it must be made again: check the disk"
         )
 
     def _is_the_same(self, log: BinaryIO) -> bool:

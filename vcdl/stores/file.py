@@ -2,7 +2,7 @@
 
     weights.bin   two vectors of float32 (vcdl.rules.state); the newest version is in the slot that the log names
     commits.log   a line a commit: CRC-32, a space, JSON {version, slot, checksums: [of W, of the rest], applied};
-                  the first line is version 0; `restored: true` in one whose records replace all older ones
+                  the first line is a whole version; `restored: true` in one whose records replace all older ones
     lock          an exclusive lock (flock) that every transaction and every reader holds
 
 A transaction reads the newest slot, writes the other one, then appends one line, and that line is the commit. Killed
@@ -11,8 +11,8 @@ ends. A slot that was damaged since its commit is found by whoever reads it, and
 """
 
 import errno
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -77,6 +77,19 @@ class FileStore(WeightStore):
         with self._transaction() as transaction:
             return transaction.version, transaction.read(self.size)
 
+    def regain(self, records: Sequence[Applied], are_all: Callable[[int, Collection[Applied]], bool]) -> bool:
+        log, expected = CommitLog(self._log_file, skips_damage=True), self.expected()
+        with suppress(StoreError), self._locked(), self.naming("mend"):
+            log.catch_up()
+            check_expected(expected, log.version, log.find, f"the weight store in {self._folder}")
+            with self._slots.opened() as slots:
+                _FileTransaction(self, log, slots).read(self.size)
+            known = {record.subtask: record for record in (*records, *log.records(-1))}.values()
+            if are_all(log.version, known):
+                log.make(log.checksums, log.version, [*known], log.slot)
+                return True
+        return False
+
     def records(self, after_version: int) -> list[Applied]:
         with self._checked() as log, self.naming("read"):
             return log.records(after_version)
@@ -86,16 +99,18 @@ class FileStore(WeightStore):
             raise StoreError(f"{vector.size} numbers for a store of {self.size}: this is a bug in vcdl")
         with self.naming("make"):
             self._folder.mkdir(parents=True, exist_ok=True)
+        vector = np.ascontiguousarray(vector, np.float32)
         with self._locked(), self.naming("write to"):
-            if not (self._log_file.exists() and self._weights_file.exists()):  # somebody deleted them
-                zeros = np.zeros(self.size, np.float32)
-                self._slots.make(zeros)
-                self._log.make(self.checksums(zeros))
-            self._log.catch_up()
-            with self._slots.opened() as slots:
-                target, vector = 1 - self._log.slot, np.ascontiguousarray(vector, np.float32)
-                slots.write(target, 0, vector)
-                self._log.append(version, target, self.checksums(vector), applied, restored=True)
+            try:
+                self._log.catch_up()
+                with self._slots.opened() as slots:
+                    target = 1 - self._log.slot
+                    slots.write(target, 0, vector)
+                    self._log.append(version, target, self.checksums(vector), applied, restored=True)
+            except (FileNotFoundError, StoreLost):  # somebody deleted them, or the log is damaged
+                self._log_file.unlink(missing_ok=True)  # first: without it there is no store, whatever a kill leaves
+                self._slots.make(vector)
+                self._log.make(self.checksums(vector), version, applied)
         return True
 
     def checksums(self, vector: Vector) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores.base import Applied, Conflict
-from vcdl.stores.chunks import CHUNK_BYTES, chunks
+from vcdl.stores.chunks import CHUNK_BYTES, chunks, opened, sealed
 from vcdl.stores.server_store import Head, ServerStore
 from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings, Tls
 from vcdl.wire.weights import Vector
@@ -36,7 +36,7 @@ _TABLES = (
         size BIGINT NOT NULL,
         chunk_bytes INT NOT NULL
     ) ENGINE=InnoDB CHARACTER SET ascii COLLATE ascii_bin""",
-    # The weights: chunk `number`, from 0, little-endian float32.
+    # The weights: chunk `number`, from 0, and its seal (chunks.py).
     """CREATE TABLE IF NOT EXISTS vcdl_chunk (
         job VARCHAR(128) NOT NULL,
         number INT NOT NULL,
@@ -131,9 +131,10 @@ class MysqlStore(ServerStore):
     def _load(self, head: Head, out: Vector) -> None:
         for number, chunk in enumerate(chunks(out, head.chunk_bytes)):
             rows = self._execute("SELECT data FROM vcdl_chunk WHERE job = %s AND number = %s", self._job, number)
-            if len(rows) != 1 or len(rows[0][0]) != len(chunk):
+            data = opened(rows[0][0] if rows else None, len(chunk), head.generation, number)
+            if data is None:
                 raise self._lost_chunk(number)
-            chunk[:] = rows[0][0]
+            chunk[:] = data
 
     def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
         if not subtasks:
@@ -182,7 +183,7 @@ class MysqlStore(ServerStore):
                 self._job, record.subtask, record.workunit, moved, record.staleness, record.weight, record.trust,
             )  # fmt: skip
         for number, chunk in enumerate(chunks(vector, new.chunk_bytes)):
-            self._execute(statement, bytes(chunk), self._job, number)
+            self._execute(statement, sealed(chunk, new.generation, number), self._job, number)
         self._execute(
             "REPLACE INTO vcdl_head (job, era, generation, version, kept, size, chunk_bytes) "
             "VALUES (%s, %s, %s, %s, %s, %s, %s)",

@@ -4,7 +4,7 @@ The keys (the braces keep a job's keys on one node of a cluster):
 
     vcdl:{JOB}:head           hash: era, generation, version, kept, size (weights), chunk_bytes, chunks (their number);
                               applied:SUBTASK → "VERSION STALENESS WEIGHT TRUST WORKUNIT", once it is folded in
-    vcdl:{JOB}:GENERATION:I   string: chunk I, from 0, of the weights of that generation, little-endian float32
+    vcdl:{JOB}:GENERATION:I   string: chunk I, from 0, of the weights of that generation, and its seal (chunks.py)
     vcdl:{JOB}:turn           string: the server that folds now; it expires, so that a dead server loses its turn
 
 A write puts new chunks beside the old ones, with an expiry. Then one script compares the head, records the subtasks,
@@ -19,11 +19,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from vcdl.errors import StoreError, StoreUnavailable
+from vcdl.errors import StoreError, StoreLost, StoreUnavailable
 from vcdl.errors.backoff import wait_until
 from vcdl.rules.state import STATELESS, RuleState
 from vcdl.stores.base import Applied, Conflict
-from vcdl.stores.chunks import CHUNK_BYTES, chunk_count, chunks
+from vcdl.stores.chunks import CHUNK_BYTES, chunk_count, chunks, opened, sealed
 from vcdl.stores.server_store import Head, ServerStore, fresh_name
 from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings, Tls
 from vcdl.wire.weights import Vector
@@ -184,8 +184,9 @@ class RedisStore(ServerStore):
     def _load(self, head: Head, out: Vector) -> None:
         for number, chunk in enumerate(chunks(out, head.chunk_bytes)):
             with self._translated():
-                data: bytes | None = self._redis.get(self._chunk_key(head.generation, number))
-            if data is None or len(data) != len(chunk):
+                kept: bytes | None = self._redis.get(self._chunk_key(head.generation, number))
+            data = opened(kept, len(chunk), head.generation, number)
+            if data is None:
                 now = self._head()
                 if now is not None and now.generation == head.generation:
                     raise self._lost_chunk(number)
@@ -234,7 +235,8 @@ class RedisStore(ServerStore):
         try:
             with self._translated(), self._redis.pipeline(transaction=False) as pipeline:
                 for number, chunk in enumerate(chunks(vector, head.chunk_bytes)):
-                    pipeline.set(self._chunk_key(head.generation, number), chunk, ex=_UNCOMMITTED_S)
+                    kept = sealed(chunk, head.generation, number)
+                    pipeline.set(self._chunk_key(head.generation, number), kept, ex=_UNCOMMITTED_S)
                 pipeline.execute()
         except _Silent:
             raise  # the chunks that are there expire
@@ -351,7 +353,10 @@ def _head_of(values: Sequence[bytes | None]) -> Head | None:
             raise ValueError("a number is too small")
         return Head(era.decode(), generation.decode(), version, kept, size, chunk_bytes)
     except ValueError as error:
-        raise _damaged("the head of the weights", error) from error
+        raise StoreError(
+            f"the head of the weights in Redis is damaged ({_words(error)}): put a backup of it back, or delete the "
+            "run's keys, and the next server restores the weights from a snapshot"
+        ) from error
 
 
 def _field(subtask: str) -> str:
@@ -367,19 +372,14 @@ def _encode(record: Applied) -> str:
 
 
 def _decode(subtask: str, record: bytes) -> Applied:
-    """Raises StoreError for a damaged record."""
+    """Raises StoreLost for a damaged record."""
     try:
         version, staleness, weight, trust, workunit = record.decode().split(" ", 4)
         applied = Applied(subtask, workunit, int(version), int(staleness), float(weight), float(trust))
         if not (math.isfinite(applied.weight) and math.isfinite(applied.trust)):
             raise ValueError("a number is not finite")
     except ValueError as error:
-        raise _damaged(f"the record of {subtask}", error) from error
+        raise StoreLost(
+            f"the record of {subtask} in Redis is damaged ({_words(error)}): the weights must be made again"
+        ) from error
     return applied
-
-
-def _damaged(what: str, error: Exception) -> StoreError:
-    return StoreError(
-        f"{what} in Redis is damaged ({_words(error)}): put a backup of it back, or delete the run's keys, "
-        "and the next server restores the weights from a snapshot"
-    )

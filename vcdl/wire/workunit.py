@@ -238,6 +238,8 @@ class UpdateHeader:
     """Keras' backend, which draws random numbers."""
     times_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds of each of STAGES, over all restarts; a stage of none is left out. `first` is a part of `train_s`."""
+    base_checksum: str = ""
+    """The checksum in the header of the weights that it began with; "": of an older client."""
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
@@ -245,7 +247,7 @@ class UpdateHeader:
     @classmethod
     def from_json(cls, content: str) -> Self:
         """Decode an update's header. Raises WorkunitError."""
-        raw = read_object(content, "update header", {"format", *cls.__dataclass_fields__})
+        raw = read_object(content, "update header", {"format", *cls.__dataclass_fields__}, {"base_checksum": ""})
         return cls(
             job=text(raw, "job"),
             workunit=text(raw, "workunit"),
@@ -258,6 +260,7 @@ class UpdateHeader:
             codec=text(raw, "codec"),
             backend=text(raw, "backend"),
             times_s=_times(raw, "times_s"),
+            base_checksum="" if raw["base_checksum"] == "" else text(raw, "base_checksum"),
         )
 
 

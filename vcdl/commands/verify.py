@@ -1,0 +1,110 @@
+"""`vcdl verify`: how far a run's weights follow from its uploads, and whether its model is the one it measured."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vcdl.commands._options import PATH, in_project, json_option, project_option, say, say_json
+from vcdl.errors import ExitCode, ModelError, RunFolderError
+from vcdl.run.folder import RunFolder
+
+if TYPE_CHECKING:
+    from vcdl.loop.refold import Proof
+    from vcdl.run.results import ExportedScore
+
+_EXAMPLES = """\b
+Examples:
+  vcdl verify runs/digits
+  vcdl verify runs/digits --json | jq .differing
+
+A run that is to be proven from its first update to its last keeps its uploads:
+vcdl run job.yaml --set retention.uploads=all. Nothing is trained, and nothing in
+the run's folder is changed."""
+
+_MOST_NAMED = 8
+"""Versions that are named in a line, so that it stays one."""
+
+
+def verify(path: Path, as_json: bool = False) -> ExitCode:
+    """Fold a run's kept uploads again, compare its snapshots and score its model; finished or not.
+
+    Raises:
+        RunFolderError: A snapshot is damaged, or differs from what its uploads make.
+        ModelError: The exported model is not the one that was measured.
+        VcdlError: The run cannot be read.
+    """
+    from vcdl.journal.lineage import Lineage
+    from vcdl.loop.refold import prove
+    from vcdl.run.reading import events_of, is_finished, read_report
+    from vcdl.run.results import exported_score
+    from vcdl.run.run import Run
+
+    folder = RunFolder.existing(path)
+    proof = prove(Run.open(folder), Lineage.of(events_of(folder, *Lineage.KINDS)))
+    has_left = is_finished(folder) and folder.keras_file.is_file()
+    score = exported_score(folder, read_report(folder), on_all=True) if has_left else None
+    if as_json:
+        exported = None if score is None else {**_finite(asdict(score)), "agrees": score.agrees}
+        say_json({"run": folder.path.name, **asdict(proof), "exported": exported})
+    else:
+        say(_lines(folder, proof, score))
+    if wrong := sorted({*proof.damaged, *proof.differing}):
+        raise RunFolderError(
+            f"not what the run's uploads make, in {folder.snapshots}: {_named(wrong)}; put a copy back, or train again "
+            "(`vcdl resume` makes the newest version of an open run again)"
+        )
+    if score is not None and not score.agrees:
+        raise ModelError(f"{folder.keras_file} is not the model that the run has measured: {_cause(folder)}")
+    return ExitCode.OK
+
+
+def _finite(values: dict[str, float]) -> dict[str, float | None]:
+    """The values for JSON, which has no NaN."""
+    return {key: value if math.isfinite(value) else None for key, value in values.items()}
+
+
+def _lines(folder: RunFolder, proof: "Proof", score: "ExportedScore | None") -> Iterator[str]:
+    begin = f", from {_named(proof.begun)} on" if proof.begun else ""
+    yield f"updates    {proof.folded} of {proof.updates} folded again from kept uploads{begin}"
+    compared = len(proof.equal) + len(proof.differing) + len(proof.damaged)
+    if compared:
+        yield f"snapshots  {len(proof.equal)} of {compared} equal to them, to the last bit"
+    if proof.unproven:
+        why = f" ({proof.why})" if proof.why else ""
+        yield f"not proven {_named(proof.unproven)}{why}"
+    if score is None:
+        yield f"model      {folder.keras_file.name} has not left the run yet, or its last weights are not measured"
+    else:
+        yield (
+            f"model      loss {score.exported:.6g} by plain Keras, {score.evaluated:.6g} by the run, on "
+            f"{score.samples} validation samples"
+        )
+
+
+def _named(versions: Sequence[int]) -> str:
+    """`version 3`, or `versions 3, 4 and 12 more`."""
+    more = len(versions) - _MOST_NAMED
+    names = ", ".join(map(str, versions[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+    return f"version {names}" if len(versions) == 1 else f"versions {names}"
+
+
+def _cause(folder: RunFolder) -> str:
+    if '"class_name": "Normalization"' in folder.read_model_json():
+        return (
+            "it has a Normalization layer, and runs of VCDL before December 2026 trained and measured such a model on "
+            "numbers that were not normalised: train it again"
+        )
+    return "report this with the job file, and do not use it"
+
+
+@click.command("verify", epilog=_EXAMPLES)
+@click.argument("path", metavar="RUN", type=PATH)
+@project_option
+@json_option
+def command(path: Path, project_dir: Path | None, as_json: bool) -> ExitCode:
+    """Say how far a run can be proven from its uploads."""
+    return verify(in_project(path, project_dir) or path, as_json)

@@ -1,0 +1,120 @@
+"""A run's weights folded again from its kept uploads, and its snapshots held to them.
+
+The journal says what each version was made of. Where a run has kept its uploads, all versions follow from the first
+one; where it keeps them for its store alone, those since the last complete version whose snapshot is there. A version
+from which an upload is missing proves nothing, and the next complete snapshot begins again.
+"""
+
+from dataclasses import dataclass, field
+
+from vcdl.errors import StoreError, WeightsFileError
+from vcdl.journal.events import RolledBack, UpdateApplied
+from vcdl.journal.lineage import Lineage
+from vcdl.loop.recovery import fold_again, whole_of
+from vcdl.run.run import Run
+from vcdl.stores.settings import Consistency
+from vcdl.wire.weights import Vector, read_weights
+
+
+@dataclass
+class Proof:
+    """How far a run's weights follow from its uploads. Versions are in order."""
+
+    updates: int = 0
+    """Updates that the journal tells of."""
+    folded: int = 0
+    """Updates that were folded again, into weights that are known."""
+    begun: list[int] = field(default_factory=list)
+    """Complete versions whose snapshot was begun with, as it is."""
+    equal: list[int] = field(default_factory=list)
+    """Versions whose snapshot is equal to what was folded, to the last bit."""
+    differing: list[int] = field(default_factory=list)
+    damaged: list[int] = field(default_factory=list)
+    """Versions whose snapshot cannot be read, or is not what was written."""
+    unproven: list[int] = field(default_factory=list)
+    """Versions with a snapshot to which nothing leads that is kept."""
+    why: str = ""
+    """The first thing that was missing."""
+
+
+def prove(run: Run, lineage: Lineage) -> Proof:
+    """Fold a run again as far as its files go, and compare each snapshot. Raises FileUnavailable, RunFolderError."""
+    proof = Proof(len(lineage.recorded))
+    left = set(run.folder.snapshot_versions())
+    is_lossy = run.job.store.consistency == Consistency.EVENTUAL.value
+    refolding = Refolding(run, lineage, proof)
+    for version in [] if is_lossy else sorted(left | refolding.steps.keys()):
+        whole = refolding.come_to(version)
+        if version in left:
+            if refolding.may_begin_at(version):
+                proof.begun.append(version)
+            else:
+                _compare(run, version, None if lineage.without_row(version) else whole, proof)
+    if is_lossy:
+        proof.unproven, proof.why = sorted(left), "an eventual store overwrites updates, and the journal has them all"
+    return proof
+
+
+def _compare(run: Run, version: int, whole: Vector | None, proof: Proof) -> None:
+    try:
+        kept, _ = read_weights(run.folder.snapshot(version), run.layout.size)
+    except WeightsFileError:
+        if run.folder.snapshot(version).exists():  # else a run that is under way has discarded it
+            proof.damaged.append(version)
+        return
+    found = proof.unproven
+    if whole is not None:
+        found = proof.equal if run.state.weights(whole).tobytes() == kept.tobytes() else proof.differing
+    found.append(version)
+
+
+class Refolding:
+    """The versions of a run, made one after the other; where the job went back from a collapse, so does this."""
+
+    def __init__(self, run: Run, lineage: Lineage, proof: Proof) -> None:
+        self._run, self._lineage, self._proof = run, lineage, proof
+        steps: list[UpdateApplied | RolledBack] = [*lineage.recorded, *lineage.rollbacks]
+        self.steps = {step.version: step for step in steps}
+        self._whole: Vector | None = None
+        self._good: dict[int, Vector] = {}
+        """The versions that the job goes back to."""
+
+    def come_to(self, version: int) -> Vector | None:
+        """The store's whole vector as of a version, changed in place; None: something that it needs is gone."""
+        step = self.steps.get(version)
+        if isinstance(step, RolledBack):
+            good = self._good.get(step.to)
+            self._whole = None if good is None else good.copy()
+            self._fold(self._lineage.refolded(step))
+        elif step is not None:
+            self._fold([step])
+            self._proof.folded += self._whole is not None
+        self._note_good(version)
+        return self._whole
+
+    def may_begin_at(self, version: int) -> bool:
+        """Begin with the snapshot of a version, if it is complete and nothing is known so far; whether it did."""
+        if self._whole is not None or version not in self._lineage.bases:
+            return False
+        try:
+            self._whole = whole_of(version, self._run)
+        except WeightsFileError as error:
+            self._proof.why = self._proof.why or str(error)
+        self._note_good(version)
+        return self._whole is not None
+
+    def _note_good(self, version: int) -> None:
+        if self._whole is not None and any(rolled.to == version for rolled in self._lineage.rollbacks):
+            self._good[version] = self._whole.copy()
+
+    def _fold(self, updates: list[UpdateApplied]) -> None:
+        if self._whole is None:
+            return
+        try:
+            for update in updates:
+                fold_again(self._run, update, self._whole)
+        except StoreError:
+            kept = self._run.folder.kept_upload(update.version, update.workunit)
+            what = "is damaged, or its base is gone" if kept.exists() else "is not kept"
+            self._proof.why = self._proof.why or f"the upload of version {update.version} {what}"
+            self._whole = None
