@@ -214,7 +214,7 @@ class _Subtask:
             backend=self.trainer.backend,
             times_s=self.clock.times_s,
         )
-        write_upload(up, self.folder / OUTPUT_FILE, weights, base, header, self.workunit.transport, host)
+        write_upload(up, self.folder / OUTPUT_FILE, weights, base, header, self.workunit, host)
 
     @property
     def _time_is_up(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, Self, cast, get_args
+from zlib import crc32
 
 from vcdl.errors import WorkunitError
 from vcdl.wire.fields import FORMAT, checked_fields, count, finite, flag, number, numbers, read_object, text
@@ -26,6 +27,9 @@ the device.
 """
 _DEEPEST = 20
 """Levels of lists and objects in the arguments of a part: more than Keras has."""
+TOLD_EPOCHS = 4
+"""Epochs of whose uploads a workunit tells, with its own. `rolling` begins at most one epoch ahead of a straggler, so
+even the next subtask but one of the slowest host finds its last upload among them."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TURN = 10_000
 """More attempts than a subtask ever has; those of the next turn are numbered from here."""
@@ -146,6 +150,19 @@ class Workunit:
     """The address of the signed statement of the job's newest weights (vcdl.wire.newest); None: start from the base."""
     begins: int | None = None
     """The place in the endless order of its shard (vcdl.client.batches) at which it begins; None: it has its own."""
+    taken: str | None = None
+    """The mark (`upload_mark`) of the upload that counts of each subtask of the last TOLD_EPOCHS epochs, 0 while there
+    is none, as hex digits; None where hosts keep nothing of their uploads."""
+
+    def took(self, subtask: "WorkunitName", mark: int) -> bool | None:
+        """Return whether an earlier upload counts, by its mark; None while no upload of its subtask does."""
+        if subtask.epoch > self.epoch:
+            return None
+        marks = bytes.fromhex(self.taken or "")
+        place = (subtask.epoch - self.epoch + TOLD_EPOCHS - 1) * (len(marks) // TOLD_EPOCHS) + subtask.shard
+        if not 0 <= place < len(marks):
+            return False
+        return marks[place] == mark if marks[place] else None
 
     @property
     def name(self) -> str:
@@ -163,8 +180,8 @@ class Workunit:
     @cached_property  # asked for by those who write it and by those who count its bytes
     def _json(self) -> str:
         raw = {"format": FORMAT, **asdict(self)}
-        for part, key in ((raw, "begins"), (raw["training"], "target_s")):
-            if part[key] is None:  # clients before November 2026 know neither
+        for part, key in ((raw, "begins"), (raw, "taken"), (raw["training"], "target_s")):
+            if part[key] is None:  # older clients, of November 2026, do not know them
                 del part[key]
         raw["transport"] = {key: it for key, it in raw["transport"].items() if it != _NEWER_TRANSPORT.get(key, ())}
         return json.dumps(raw, sort_keys=True) + "\n"
@@ -172,7 +189,8 @@ class Workunit:
     @classmethod
     def from_json(cls, content: str) -> Self:
         """Decode workunit.json. Raises WorkunitError."""
-        raw = read_object(content, "workunit.json", {"format", *cls.__dataclass_fields__}, {"begins": None})
+        keys, newer = {"format", *cls.__dataclass_fields__}, {"begins": None, "taken": None}
+        raw = read_object(content, "workunit.json", keys, newer)
         training = checked_fields(
             raw.pop("training"), "training", set(Training.__dataclass_fields__), {"target_s": None}
         )
@@ -210,6 +228,7 @@ class Workunit:
                 frozen=_frozen(raw["frozen"]),
                 newest=None if raw["newest"] is None else text(raw, "newest"),
                 begins=None if raw["begins"] is None else count(raw, "begins"),
+                taken=None if raw["taken"] is None else bytes.fromhex(raw["taken"]).hex(),
             )
         except (TypeError, ValueError) as error:
             raise WorkunitError(f"workunit.json: {error}") from error
@@ -259,6 +278,11 @@ class UpdateHeader:
             backend=text(raw, "backend"),
             times_s=_times(raw, "times_s"),
         )
+
+
+def upload_mark(workunit: str, train_s: float | None) -> int:
+    """Return a number from 1 to 255 that tells an upload from others of its subtask: no two train for as long."""
+    return crc32(f"{workunit} {train_s!r}".encode()) % 255 + 1
 
 
 def subtask_name(epoch: int, shard: int, turn: int = 0) -> str:
