@@ -32,6 +32,7 @@ from vcdl.journal.events import (
     WorkunitSent,
 )
 from vcdl.journal.journal import Journal
+from vcdl.loop.plan import Publishing
 from vcdl.rules.base import Rule
 from vcdl.rules.trimmed_mean import TrimmedMean
 from vcdl.wire.params import ParamsHeader
@@ -121,6 +122,12 @@ def test_snapshots_that_nothing_refers_to_are_removed(server: Server) -> None:
     assert len(kept) <= 3
 
 
+def test_offered_weights_stay_until_newer_ones_are_offered(tmp_path: Path) -> None:
+    """Also encoded ones, which no workunit starts from: pilots and simulated clients read the file itself."""
+    plan = replace(PLAN, publishing=Publishing(every_s=3.0, keeps_s=1e9))
+    play(Server(Disk.new(tmp_path, plan, transport=Transport(down=Named("float16")))), random.Random(2))
+
+
 @pytest.mark.parametrize("rolling", [True, False])
 def test_a_job_whose_snapshots_were_deleted_goes_on_from_its_newest_weights(tmp_path: Path, rolling: bool) -> None:
     server = Server(Disk.new(tmp_path, replace(PLAN, rolling=rolling, validate_every=EVERY_EPOCH)))
@@ -178,6 +185,8 @@ def play(server: Server, dice: random.Random, rounds: int = 400) -> None:
         if server.coordinator.finished:
             return
         server.evaluate()
+        offered = server.grid.offered
+        assert offered is None or not server.coordinator.open or offered.exists(), "a client may begin with it"
         for workunit in server.grid.running:
             luck = dice.randrange(8)
             assert server.grid.submitted[workunit].params.exists(), "a client can download what it needs"
