@@ -16,7 +16,7 @@ from vcdl.codecs.encoding import Encoding
 from vcdl.data.npz_file import read_split, write_split
 from vcdl.wire.checksum import checksum_of
 from vcdl.wire.params import ParamsHeader, write_params
-from vcdl.wire.weights import Layout, Variable, read_weights
+from vcdl.wire.weights import Layout, Variable, Vector, read_weights
 from vcdl.wire.workunit import Frozen, Named, Normalisation, Output, Training, Transport, UpdateHeader, Workunit
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -24,8 +24,8 @@ LAYOUT = Layout(
     (Variable("dense/kernel", (3, 4), 0), Variable("norm/moving_mean", (4,), 12), Variable("dense/bias", (4,), 16))
 ).with_moments([("0_iteration", ()), ("1_velocity", (16,))])
 SIZE = LAYOUT.size
-BASE = (np.arange(SIZE, dtype=np.float32) - 7) / 8
-TRAINED = np.abs(BASE * np.float32(1.25) + np.float32(0.0625))
+BASE: Vector = np.asarray((np.arange(SIZE) - 7) / 8, np.float32)
+TRAINED: Vector = np.abs(BASE * np.float32(1.25) + np.float32(0.0625))
 UPLOADS = {
     "update.h5": Transport(),
     "update_int8.h5": Transport(up=Named("int8", {"levels": 31})),
@@ -56,10 +56,9 @@ def encoding(name: str) -> Encoding:
 
 
 def header(name: str) -> UpdateHeader:
-    facts = {"samples": 96, "fraction": 0.75, "train_s": 12.25, "loss": 0.5, "backend": "jax"}
-    workunit = WORKUNITS["workunit.json"].name
-    return UpdateHeader("demo", workunit, 143, LAYOUT.fingerprint, **facts, codec=encoding(name).label,
-                        times_s={"start": 1.5, "write": 0.25})  # type: ignore[arg-type]  # fmt: skip
+    workunit, label = WORKUNITS["workunit.json"].name, encoding(name).label
+    times_s = {"start": 1.5, "write": 0.25}
+    return UpdateHeader("demo", workunit, 143, LAYOUT.fingerprint, 96, 0.75, 12.25, 0.5, label, "jax", times_s)
 
 
 def write(folder: Path) -> None:
