@@ -37,7 +37,7 @@ from vcdl.rules.base import Rule
 from vcdl.rules.trimmed_mean import TrimmedMean
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import read_weights
-from vcdl.wire.workunit import PLAIN, Named, Transport, WorkunitName, subtask_name
+from vcdl.wire.workunit import PLAIN, Named, Transport, WorkunitName, subtask_name, upload_mark
 
 PLAN = a_plan(validate_every=2, has_test=True, epochs=2)
 
@@ -110,6 +110,26 @@ def test_what_is_handed_over_again_has_the_rate_that_the_journal_tells(tmp_path:
     assert {event.workunit: event.rate for event in events(again) if isinstance(event, WorkunitCreated)} == {
         name: pytest.approx(staged.workunit.training.learning_rate / 0.1) for name, staged in before.items()
     }
+    again.close()
+
+
+def test_where_hosts_remember_a_workunit_tells_which_uploads_count(tmp_path: Path) -> None:
+    server = Server(Disk.new(tmp_path, replace(PLAN, hosts_remember=True)))
+    server.start()
+    server.grid.wanted = 1
+    server.run_once()
+    (first,) = server.grid.running
+    server.grid.bring(first, train_s=1.5)
+    server.run_once()
+    (second,) = server.grid.running
+    told, name, mark = server.grid.submitted[second].workunit, WorkunitName.parse(first), upload_mark(first, 1.5)
+    assert (told.took(name, mark), told.took(name, mark + 1)) == (True, False)
+    assert told.took(WorkunitName.parse(second), mark) is None, "nobody has brought it"
+    server.disk.grid.forget()
+    again = Server(server.disk)
+    again.start()
+    again.generator.run_once(0.0)
+    assert again.grid.submitted[second].workunit == told, "also when it is handed over again"
     again.close()
 
 
