@@ -14,8 +14,9 @@ from vcdl.codecs.choose import up_encoding
 from vcdl.journal.events import HostConvicted, Recorded, UpdateApplied
 from vcdl.loop.collapse import CollapseWatch
 from vcdl.loop.job_state import Following, JobState
+from vcdl.wire.taken import TOLD_EPOCHS
 from vcdl.wire.weights import Vector
-from vcdl.wire.workunit import TOLD_EPOCHS, Named, Training, Transport, UpdateHeader, Workunit
+from vcdl.wire.workunit import Named, Training, Transport, UpdateHeader, Workunit
 
 TRANSPORT = Transport(up=Named("top_k", {"share": 0.05}), compress=True, feedback=True)
 UP = up_encoding(TRANSPORT, WITH_MOMENTS)

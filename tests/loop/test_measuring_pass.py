@@ -23,8 +23,9 @@ from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores import FileStore, Fold, Unfit
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.wire.hdf5_form import ENCODED
+from vcdl.wire.taken import upload_mark
 from vcdl.wire.weights import Layout, Variable, Vector, write_dataset, write_weights
-from vcdl.wire.workunit import PLAIN, Named, Training, Transport, UpdateHeader, Workunit, upload_mark
+from vcdl.wire.workunit import PLAIN, Named, Training, Transport, UpdateHeader, Workunit
 
 SIZE = FOLD_BLOCK + 7
 LAYOUT = Layout((Variable("dense/kernel", (FOLD_BLOCK,), 0), Variable("norm/moving_variance", (7,), FOLD_BLOCK)))

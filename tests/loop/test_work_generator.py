@@ -36,8 +36,9 @@ from vcdl.loop.plan import Publishing
 from vcdl.rules.base import Rule
 from vcdl.rules.trimmed_mean import TrimmedMean
 from vcdl.wire.params import ParamsHeader
+from vcdl.wire.taken import is_taken, upload_mark
 from vcdl.wire.weights import read_weights
-from vcdl.wire.workunit import PLAIN, Named, Transport, WorkunitName, subtask_name, upload_mark
+from vcdl.wire.workunit import PLAIN, Named, Transport, WorkunitName, subtask_name
 
 PLAN = a_plan(validate_every=2, has_test=True, epochs=2)
 
@@ -123,8 +124,8 @@ def test_where_hosts_remember_a_workunit_tells_which_uploads_count(tmp_path: Pat
     server.run_once()
     (second,) = server.grid.running
     told, name, mark = server.grid.submitted[second].workunit, WorkunitName.parse(first), upload_mark(first, 1.5)
-    assert (told.took(name, mark), told.took(name, mark + 1)) == (True, False)
-    assert told.took(WorkunitName.parse(second), mark) is None, "nobody has brought it"
+    assert (is_taken(name, mark, told), is_taken(name, mark + 1, told)) == (True, False)
+    assert is_taken(WorkunitName.parse(second), mark, told) is None, "nobody has brought it"
     server.disk.grid.forget()
     again = Server(server.disk)
     again.start()

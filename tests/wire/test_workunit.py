@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from vcdl.errors import WorkunitError
 from vcdl.wire.fields import FORMAT
+from vcdl.wire.taken import is_taken
 from vcdl.wire.workunit import (
     Named,
     Normalisation,
@@ -66,9 +67,9 @@ def test_a_workunit_survives_its_json() -> None:
 def test_a_workunit_says_which_uploads_count(epoch: int, shard: int, mark: int, took: bool | None) -> None:
     marks = bytes([5, 0, 0, *[6] * 3, *[7] * 3, 8, 9, 0])
     workunit = replace(WORKUNIT, epoch=3, taken=marks.hex())
-    assert workunit.took(WorkunitName("digits", epoch, shard, 0, 0), mark) is took
-    assert replace(workunit, epoch=5).took(WorkunitName("digits", 1, 0, 0, 0), 5) is False, "too long ago"
-    assert replace(workunit, taken=None).took(WorkunitName("digits", epoch, 0, 0, 0), 5) in (None, False)
+    assert is_taken(WorkunitName("digits", epoch, shard, 0, 0), mark, workunit) is took
+    assert is_taken(WorkunitName("digits", 1, 0, 0, 0), 5, replace(workunit, epoch=5)) is False, "too long ago"
+    assert is_taken(WorkunitName("digits", epoch, 0, 0, 0), 5, replace(workunit, taken=None)) in (None, False)
 
 
 @pytest.mark.parametrize("taken", ["0g", "0", 5, ["00"], True])

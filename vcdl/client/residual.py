@@ -27,8 +27,9 @@ import numpy as np
 from vcdl.client.init_data import INIT_DATA_FILE
 from vcdl.codecs.encoding import Encoding
 from vcdl.files.atomic import atomic_write
+from vcdl.wire.taken import is_taken, upload_mark
 from vcdl.wire.weights import Vector
-from vcdl.wire.workunit import UpdateHeader, Workunit, WorkunitName, upload_mark
+from vcdl.wire.workunit import UpdateHeader, Workunit, WorkunitName
 
 _DECAY = np.float32(0.95)
 _PREFIX = "vcdl_residual_"
@@ -103,7 +104,7 @@ def _taken(folder: Path, prefix: str, workunit: Workunit, size: int) -> Vector:
         mine = path.with_suffix(f".{os.getpid()}.taken")
         with suppress(OSError, ValueError, EOFError):
             epoch, shard, mark = map(int, path.stem.removeprefix(prefix).split("_"))
-            counts = workunit.took(WorkunitName(workunit.job, epoch, shard, 0, 0), mark)
+            counts = is_taken(WorkunitName(workunit.job, epoch, shard, 0, 0), mark, workunit)
             if counts is None:
                 continue
             path.replace(mine)

@@ -33,7 +33,8 @@ from vcdl.journal.events import (
 from vcdl.journal.history import JobHistory
 from vcdl.loop.collapse import CollapseWatch
 from vcdl.loop.plan import Plan, is_validated
-from vcdl.wire.workunit import TOLD_EPOCHS, WorkunitName, attempt_after, upload_mark
+from vcdl.wire.taken import TOLD_EPOCHS, upload_mark
+from vcdl.wire.workunit import WorkunitName, attempt_after
 
 
 @dataclass(frozen=True)

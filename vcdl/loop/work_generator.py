@@ -205,9 +205,8 @@ class WorkGenerator:
         missing = {workunit: n for workunit, n in open_here if not (n.is_own or self._grid.has(workunit))}
         self._grid.submit(
             [
-                staged(self._run, name, one.rate, one.begins, state.taken_for(name.epoch))
+                staged(self._run, name, created[workunit].rate, created[workunit].begins, state.taken_for(name.epoch))
                 for workunit, name in missing.items()
-                for one in (created[workunit],)
             ]
         )
 

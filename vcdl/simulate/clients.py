@@ -95,8 +95,8 @@ class Clients:
         if is_dropped:
             return replace(planned, heard_of_s=report_s, lost=f"the upload of {host} was lost")
         if arrives_s > timeout_s:
-            reason = f"no result of {host} after {fleet.result_timeout_s:g} s"
-            return replace(planned, heard_of_s=timeout_s, lost=reason)
+            lost = f"no result of {host} after {fleet.result_timeout_s:g} s"
+            return replace(planned, heard_of_s=timeout_s, lost=lost)
         return planned
 
     def _train(self, client: int, begin_s: float, left_s: float, timeout_s: float) -> tuple[float, bool]:

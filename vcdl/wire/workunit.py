@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, Self, cast, get_args
-from zlib import crc32
 
 from vcdl.errors import WorkunitError
 from vcdl.wire.fields import FORMAT, checked_fields, count, finite, flag, number, numbers, read_object, text
@@ -27,9 +26,6 @@ the device.
 """
 _DEEPEST = 20
 """Levels of lists and objects in the arguments of a part: more than Keras has."""
-TOLD_EPOCHS = 4
-"""Epochs of whose uploads a workunit tells, with its own. `rolling` begins at most one epoch ahead of a straggler, so
-even the next subtask but one of the slowest host finds its last upload among them."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TURN = 10_000
 """More attempts than a subtask ever has; those of the next turn are numbered from here."""
@@ -151,18 +147,7 @@ class Workunit:
     begins: int | None = None
     """The place in the endless order of its shard (vcdl.client.batches) at which it begins; None: it has its own."""
     taken: str | None = None
-    """The mark (`upload_mark`) of the upload that counts of each subtask of the last TOLD_EPOCHS epochs, 0 while there
-    is none, as hex digits; None where hosts keep nothing of their uploads."""
-
-    def took(self, subtask: "WorkunitName", mark: int) -> bool | None:
-        """Return whether an earlier upload counts, by its mark; None while no upload of its subtask does."""
-        if subtask.epoch > self.epoch:
-            return None
-        marks = bytes.fromhex(self.taken or "")
-        place = (subtask.epoch - self.epoch + TOLD_EPOCHS - 1) * (len(marks) // TOLD_EPOCHS) + subtask.shard
-        if not 0 <= place < len(marks):
-            return False
-        return marks[place] == mark if marks[place] else None
+    """Which uploads count (vcdl.wire.taken), as hex digits; None where hosts keep nothing of their uploads."""
 
     @property
     def name(self) -> str:
@@ -278,11 +263,6 @@ class UpdateHeader:
             backend=text(raw, "backend"),
             times_s=_times(raw, "times_s"),
         )
-
-
-def upload_mark(workunit: str, train_s: float | None) -> int:
-    """Return a number from 1 to 255 that tells an upload from others of its subtask: no two train for as long."""
-    return crc32(f"{workunit} {train_s!r}".encode()) % 255 + 1
 
 
 def subtask_name(epoch: int, shard: int, turn: int = 0) -> str:
