@@ -23,6 +23,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from vcdl.journal.events import UpdateApplied, VersionEvaluated
 from vcdl.journal.journal import Journal
@@ -113,15 +114,21 @@ def refusal(checkout: Path, folder: Path, keras: Cost) -> dict[str, float]:
     }
 
 
-def cost(arguments: Sequence[str], checkout: Path, folder: Path | None = None, status: int = 0) -> Cost:
-    """What a Python with these arguments takes, with the package of a checkout."""
+def cost(
+    arguments: Sequence[str],
+    checkout: Path,
+    folder: Path | None = None,
+    status: int = 0,
+    output: IO[str] | None = None,
+) -> Cost:
+    """What a Python with these arguments takes, with the package of a checkout; `output`: where it prints to."""
     environment = {**os.environ, "PYTHONPATH": str(checkout), "TF_CPP_MIN_LOG_LEVEL": "3"}
     before, begun_s, begun = _processor_s(), time.time(), time.monotonic()
     process = subprocess.Popen(
         [sys.executable, *arguments],
         cwd=folder or checkout,
         env=environment,
-        stdout=subprocess.DEVNULL,
+        stdout=output or subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     peaks = [0]

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from vcdl.client.compile import compile_model
 from vcdl.client.model import load_model
-from vcdl.data import load_dataset, normalisation_of
+from vcdl.data import load_dataset
 from vcdl.data.rows import in_memory
 from vcdl.job import load_job
-from vcdl.models.build import build_model
+from vcdl.models.fitted import fitted
 from vcdl.wire.normalise import normalise
 from vcdl.wire.weights import assign, assign_frozen
 
@@ -29,12 +29,12 @@ def main() -> None:
     imported_s = time.perf_counter() - begin_s
     keras.utils.set_random_seed(job.seed)
     dataset = load_dataset(job.data, job.seed)
-    norm = normalisation_of(dataset.x_train, job.data)
-    built = build_model(job.model, dataset.input_shape, dataset.outputs, job.data.task, job.seed)
-    model = load_model(built.json)
-    assign(model, built.weights)
-    assign_frozen(model, built.frozen)
-    compile_model(model, job.training_on(norm))
+    fit = fitted(job, dataset)
+    norm = fit.normalisation
+    model = load_model(fit.model.json)
+    assign(model, fit.model.weights)
+    assign_frozen(model, fit.model.frozen)
+    compile_model(model, fit.training)
     samples = len(dataset.x_val) if job.validate_.samples == "all" else job.validate_.samples
     validation = normalise(in_memory(dataset.x_val), norm), dataset.y_val
     fit_begin_s = time.perf_counter()

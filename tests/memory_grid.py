@@ -74,6 +74,8 @@ class MemoryGrid(Grid, Results):
     ever_submitted: list[str] = field(default_factory=list)
     brought: dict[str, Vector] = field(default_factory=dict)
     """What clients brought that trained otherwise than `trained` says."""
+    offered: Path | None = None
+    """The newest weights that clients may begin with."""
 
     def submit(self, staged: Sequence[Staged]) -> None:
         self.fuse.burn()
@@ -108,6 +110,9 @@ class MemoryGrid(Grid, Results):
 
     def open_wanted(self) -> int:
         return self.wanted
+
+    def publish(self, version: int, params: Path) -> None:
+        self.offered = params
 
     # -- what clients do
 

@@ -12,7 +12,17 @@ EXPERIMENT = Experiment(
     ),
     variants=tuple(
         Variant(f"P{servers}C{clients}T{slots}", PAPER, (f"servers={servers}", f"clients={clients}", f"slots={slots}"))
-        for servers, clients, slots in ((1, 3, 2), (1, 3, 4), (1, 3, 8), (3, 3, 2), (3, 3, 4), (3, 3, 8), (5, 5, 2))
+        for servers, clients, slots in (
+            (1, 3, 2),
+            (1, 3, 4),
+            (1, 3, 8),
+            (3, 3, 2),
+            (3, 3, 4),
+            (3, 3, 8),
+            (5, 5, 2),
+            (5, 5, 4),
+            (5, 5, 8),
+        )
     ),
     fleet=("update_s=10", "core_sharing=0.2"),
 )

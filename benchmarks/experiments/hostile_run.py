@@ -124,7 +124,7 @@ class HostileWork(TrainedWork):
 
     def _weights(self, staged: Staged, upload: Path) -> tuple[Vector, Vector]:
         """The weights that a client started from, and those that it trained."""
-        base, _ = self._down.read(staged.params)
+        base, _ = self._down.read(staged.start)
         weights, _ = self._up.read(upload)
         self._up.add_base(base, weights)
         return base, weights

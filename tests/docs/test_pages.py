@@ -45,17 +45,17 @@ def test_the_readme_names_what_the_makefile_has() -> None:
 
 
 def test_figures_of_the_readme_are_those_of_the_reports() -> None:
-    """Each row of *Measured* repeats figures of the report that it links."""
+    """Each row of *Measured* repeats figures of the reports that it links."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     section = text.split("## Measured")[1].split("\n## ")[0]
-    rows = re.findall(r"^\|(.+)\[\w+\]\((docs/experiments/[\w-]+\.md)\) \|$", section, re.MULTILINE)
+    rows = [row for row in section.splitlines() if "docs/experiments/" in row]
     assert len(rows) == 3
-    for row, report in rows:
-        percent = [
-            float(number) for number in re.findall(r"\d+\.\d\d(?= %)", (ROOT / report).read_text(encoding="utf-8"))
-        ]
+    for row in rows:
+        reports = re.findall(r"\((docs/experiments/[\w-]+\.md)\)", row)
+        text = " ".join((ROOT / report).read_text(encoding="utf-8") for report in reports)
+        percent = [float(number) for number in re.findall(r"\d+\.\d\d(?= %)", text)]
         for shown in re.findall(r"(\d+\.\d) %", row):
-            assert any(round(number, 1) == float(shown) for number in percent), (shown, report)
+            assert any(round(number, 1) == float(shown) for number in percent), (shown, reports)
 
 
 def test_the_picture_asks_no_other_host() -> None:

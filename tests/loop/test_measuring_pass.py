@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,9 @@ from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores import FileStore, Fold, Unfit
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.wire.hdf5_form import ENCODED
+from vcdl.wire.taken import upload_mark
 from vcdl.wire.weights import Layout, Variable, Vector, write_dataset, write_weights
-from vcdl.wire.workunit import PLAIN, Named, Transport, UpdateHeader
+from vcdl.wire.workunit import PLAIN, Named, Training, Transport, UpdateHeader, Workunit
 
 SIZE = FOLD_BLOCK + 7
 LAYOUT = Layout((Variable("dense/kernel", (FOLD_BLOCK,), 0), Variable("norm/moving_variance", (7,), FOLD_BLOCK)))
@@ -190,12 +192,14 @@ def test_uploads_with_feedback_are_bounded_like_plain_ones(
     host = HostMemory(tmp_path / "host")
     host.folder.mkdir()
     header = UpdateHeader("j", "j_e0001_s000_a0_v000000", 0, LAYOUT.fingerprint, 10, 1.0, 60.0, 0.5, codec=up.label)
+    workunit = Workunit("j", 1, 0, 0, 0, 7, Training(Named("sgd"), 0.1, 8, 1, Named("mse")), transport)
+    workunit = replace(workunit, taken=bytes([0, 0, 0, upload_mark(workunit.name, header.train_s)]).hex())
     for turn in range(3):  # each time a host that lies sends what it kept back before, too
         lie = step(1, length)
         lie[5] += number
         update = encoded.folder / "update.h5"
         with np.errstate(over="ignore", invalid="ignore"):
-            write_upload(up, update, encoded.base + lie, encoded.base, header, transport, host)
+            write_upload(up, update, encoded.base + lie, encoded.base, header, workunit, host)
         sent = up.read(update)[0]
         outcomes = [outcome(encoded.fold_file), outcome(lambda sent=sent: plain.fold(sent))]  # type: ignore[misc]
         assert outcomes[0] == outcomes[1]

@@ -32,9 +32,11 @@ from vcdl.journal.events import (
     WorkunitSent,
 )
 from vcdl.journal.journal import Journal
+from vcdl.loop.plan import Publishing
 from vcdl.rules.base import Rule
 from vcdl.rules.trimmed_mean import TrimmedMean
 from vcdl.wire.params import ParamsHeader
+from vcdl.wire.taken import is_taken, upload_mark
 from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import PLAIN, Named, Transport, WorkunitName, subtask_name
 
@@ -112,6 +114,26 @@ def test_what_is_handed_over_again_has_the_rate_that_the_journal_tells(tmp_path:
     again.close()
 
 
+def test_where_hosts_remember_a_workunit_tells_which_uploads_count(tmp_path: Path) -> None:
+    server = Server(Disk.new(tmp_path, replace(PLAN, hosts_remember=True)))
+    server.start()
+    server.grid.wanted = 1
+    server.run_once()
+    (first,) = server.grid.running
+    server.grid.bring(first, train_s=1.5)
+    server.run_once()
+    (second,) = server.grid.running
+    told, name, mark = server.grid.submitted[second].workunit, WorkunitName.parse(first), upload_mark(first, 1.5)
+    assert (is_taken(name, mark, told), is_taken(name, mark + 1, told)) == (True, False)
+    assert is_taken(WorkunitName.parse(second), mark, told) is None, "nobody has brought it"
+    server.disk.grid.forget()
+    again = Server(server.disk)
+    again.start()
+    again.generator.run_once(0.0)
+    assert again.grid.submitted[second].workunit == told, "also when it is handed over again"
+    again.close()
+
+
 def test_snapshots_that_nothing_refers_to_are_removed(server: Server) -> None:
     play(server, random.Random(1))
     kept = {int(path.stem[-6:]) for path in server.disk.folder.snapshots.glob("params_v*.h5")}
@@ -119,6 +141,12 @@ def test_snapshots_that_nothing_refers_to_are_removed(server: Server) -> None:
     (stop,) = [event for event in events(server) if isinstance(event, StopDecided)]
     assert stop.version in kept
     assert len(kept) <= 3
+
+
+def test_offered_weights_stay_until_newer_ones_are_offered(tmp_path: Path) -> None:
+    """Also encoded ones, which no workunit starts from: pilots and simulated clients read the file itself."""
+    plan = replace(PLAN, publishing=Publishing(every_s=3.0, keeps_s=1e9))
+    play(Server(Disk.new(tmp_path, plan, transport=Transport(down=Named("float16")))), random.Random(2))
 
 
 @pytest.mark.parametrize("rolling", [True, False])
@@ -219,6 +247,8 @@ def play(server: Server, dice: random.Random, rounds: int = 400) -> None:
         if server.coordinator.finished:
             return
         server.evaluate()
+        offered = server.grid.offered
+        assert offered is None or not server.coordinator.open or offered.exists(), "a client may begin with it"
         for workunit in server.grid.running:
             luck = dice.randrange(8)
             assert server.grid.submitted[workunit].params.exists(), "a client can download what it needs"

@@ -19,5 +19,7 @@ def test_it_holds_what_it_says_and_narrows_with_what_is_known() -> None:
 
 def test_it_is_unknown_before_three_and_narrow_for_a_steady_run() -> None:
     assert time_left(10, [1.0, 2.0]) is None
+    assert time_left(10, [1.0, 2.0, 3.0]) is not None
+    assert time_left(10, [5.0, 5.0, 5.0]) is None, "all at one moment: nothing says how long the next takes"
     low, high = time_left(10, [float(second) for second in range(30)]) or (0.0, 0.0)
     assert 9.0 < low < 10.0 < high < 11.0

@@ -18,6 +18,7 @@ from vcdl.simulate.client_work import TrainedWork
 from vcdl.simulate.clients import Clients
 from vcdl.simulate.virtual_grid import LOSSES, VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
+from vcdl.wire.taken import upload_mark
 from vcdl.wire.weights import Layout, Variable, Vector, read_weights, write_weights
 from vcdl.wire.workunit import PLAIN, Named, Training, Transport, UpdateHeader, Workunit, WorkunitName
 
@@ -39,6 +40,8 @@ class StandIn:
     def __init__(self, uploads: Path) -> None:
         self.uploads = uploads
         self.begun: list[str] = []
+        self.versions: list[tuple[str, int | None]] = []
+        """Each training that was ordered, with the newer version that its client begins with."""
         self.shards: list[Path] = []
         self.trained: dict[int, Vector] = {}
         """The weights after training by shard, if they are not TRAINED."""
@@ -49,6 +52,7 @@ class StandIn:
 
     def begin(self, staged: Staged, due_s: float) -> None:
         self.begun.append(staged.workunit.name)
+        self.versions.append((staged.workunit.name, staged.newest and staged.newest[0]))
         self.shards.append(staged.shard)
 
     def look(self) -> None: ...
@@ -72,6 +76,8 @@ class StandIn:
 class World:
     """A grid and all that belongs to it."""
 
+    transport = PLAIN
+
     def __init__(self, folder: Path, fleet: ClientFleet) -> None:
         self.folder, self.fleet = folder, fleet
         for name in ("model.json", "shard"):
@@ -90,8 +96,7 @@ class World:
     def submit(self, *shards: int) -> list[str]:
         folder = self.folder
         workunits = [
-            Workunit(job="j", epoch=1, shard=shard, attempt=0, base_version=0, seed=7, training=TRAINING)
-            for shard in shards
+            Workunit("j", 1, shard, 0, 0, 7, TRAINING, self.transport, taken="00" * 4 * 40) for shard in shards
         ]
         self.grid.submit([Staged(w, folder / "model.json", folder / "params.h5", folder / "shard") for w in workunits])
         return [workunit.name for workunit in workunits]
@@ -104,6 +109,18 @@ class World:
                 came.append((self.time.now_s(), outcome))
                 self.grid.done(outcome.workunit)
         return came
+
+
+class Remembering(World):
+    """One whose clients remember what their uploads left out."""
+
+    def __init__(self, folder: Path, fleet: ClientFleet, transport: Transport) -> None:
+        self.transport = transport
+        super().__init__(folder, fleet)
+
+    def work(self, clients: Clients) -> TrainedWork:
+        encodings = PLAIN_ENCODING, up_encoding(self.transport, LAYOUT)
+        return TrainedWork(clients, self.training, encodings, self.folder / "memories")
 
 
 NewWorld = Callable[[ClientFleet], World]
@@ -131,14 +148,16 @@ def test_a_client_remembers_what_its_upload_left_out(tmp_path: Path) -> None:
     up = up_encoding(transport, LAYOUT)
     training, memories = StandIn(tmp_path), tmp_path / "memories"
     work = TrainedWork(Clients(fleet), training, (PLAIN_ENCODING, up), memories)
-    sent = []
+    sent, marks = [], [0] * 12
     for shard in range(3):
-        workunit = Workunit("j", 1, shard, 0, 0, 7, TRAINING, transport)
+        taken = bytes(marks).hex()
+        workunit = Workunit("j", 1, shard, 0, 0, 7, TRAINING, transport, taken=taken)
         staged = Staged(workunit, tmp_path / "model.json", tmp_path / "params.h5", tmp_path / "shard")
         work.begin(staged, 1, 0.0)
         outcome = work.upload(staged, 1, 60.0)
         assert isinstance(outcome, Uploaded)
         sent.append(up.read(outcome.path)[0])
+        marks[9 + shard] = upload_mark(workunit.name, 60.0)
     assert [np.count_nonzero(change) for change in sent] == [100, 100, 100]
     assert np.count_nonzero(sum(sent)) == 300, "each sends what those before it left out"
     assert [path.name for path in memories.iterdir()] == ["client-01"]
@@ -201,6 +220,55 @@ def test_a_lost_workunit_comes_from_another_client_before_it_is_given_up(world: 
     assert came.keys() == set(names)
     assert {tries[name] for name in names if came[name] is GaveUp} == {LOSSES}
     assert {tries[name] for name in names if came[name] is Uploaded} == {1, 2, 3}
+
+
+def test_a_subtask_that_was_lost_begins_again_with_the_newest_weights(world: NewWorld, tmp_path: Path) -> None:
+    w = world(ClientFleet(clients=2, slots=1, lost=0.5, loss_report_s=0.0))
+    names = w.submit(*range(20))
+    w.grid.publish(7, tmp_path / "newest.h5")
+    write_weights(tmp_path / "newest.h5", BASE, "{}")
+    w.until_all_is_done()
+    sent = [one.workunit for one in w.grid.sent()]
+    came = dict(w.training.versions)
+    assert {came[name] for name in names[:2] if sent.count(name) == 1} <= {None}, "begun before it was published"
+    again = [version for name, version in w.training.versions if sent.count(name) > 1]
+    assert again
+    assert set(again) == {7}
+    assert w.training.versions[-1][1] == 7, "also one that waited"
+
+
+def test_a_second_copy_begins_with_newer_weights_than_the_first(world: NewWorld, tmp_path: Path) -> None:
+    """So the second client trains something else, and it counts when it comes first."""
+    w = world(ClientFleet(clients=2, slots=1, jitter=0.0, speed_ratio=9.0, second_copies=True))
+    write_weights(tmp_path / "newest.h5", BASE, "{}")
+    w.submit(*range(22))
+    came: list[Outcome] = []
+    while w.time.advance(math.inf):
+        for outcome in w.grid.claim():
+            came.append(outcome)
+            w.grid.done(outcome.workunit)
+            w.grid.publish(len(came), tmp_path / "newest.h5")
+        w.grid.replicate_late(queue_empty=True)
+    assert [type(outcome) for outcome in came] == [Uploaded] * 22
+    trained: dict[str, list[int]] = {}
+    for name, version in w.training.versions:
+        trained.setdefault(name, []).append(version or 0)
+    overtaken = [versions for versions in trained.values() if len(versions) > 1]
+    assert overtaken
+    assert all(first < second for first, second in overtaken)
+
+
+def test_a_lost_upload_is_trained_for_real_where_its_client_remembers(tmp_path: Path) -> None:
+    fleet = ClientFleet(clients=2, slots=1, lost_uploads=0.5, loss_report_s=0.0)
+    transport = Transport(up=Named("top_k", {"share": 0.1}), feedback=True)
+    w = Remembering(tmp_path, fleet, transport)
+    names = w.submit(*range(20))
+    came = w.until_all_is_done()
+    sent = Counter(one.workunit for one in w.grid.sent())
+    lost = sum(sent.values()) - sum(isinstance(outcome, Uploaded) for _, outcome in came)
+    assert lost > 5
+    assert len(w.training.begun) == sum(sent.values())
+    assert len(list((tmp_path / "memories").glob("*/vcdl_residual_*"))) > len(names), "those of lost ones, too"
 
 
 def test_a_workunit_is_given_up_after_as_many_losses_as_boinc_allows() -> None:

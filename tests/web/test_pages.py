@@ -15,7 +15,7 @@ from vcdl.job import save_job
 from vcdl.journal.events import UpdateRefused, WorkunitFailed, WorkunitSent
 from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunLock
-from vcdl.run.kind import BOINC
+from vcdl.run.kind import BOINC, SIMULATED
 from vcdl.run.reading import RunFollower, read_report
 from vcdl.run.standing import JobRow
 from vcdl.web.catalogue import PAGE, JobCatalogue
@@ -124,6 +124,21 @@ def test_a_job_that_nobody_works_on_says_since_when_and_what_to_do_first(tmp_pat
         assert "1 of 2 epochs done; time left: not known while nobody works on it" in page
         assert re.search(r"<span>last event at [-\d :]+, \d+ h \d+ min ago</span>", page)
         assert "Not shown while the job has the trouble above." in page
+
+
+def test_stop_and_resume_are_offered_where_they_do_something(tmp_path: Path) -> None:
+    """A simulated run begins anew and is never resumed."""
+    killed = make_run(tmp_path / "killed", recorded(FIRST_SESSION[:-1]), finished=False)
+    make_run(tmp_path / "over")
+    make_run(tmp_path / "simulated", recorded(FIRST_SESSION[:-1]), finished=False, host=SIMULATED)
+    offered = {name: _buttons(tmp_path, name) for name in ("killed", "over", "simulated")}
+    assert offered == {"killed": {"Resume"}, "over": set(), "simulated": set()}
+    with RunLock(killed):
+        assert _buttons(tmp_path, "killed") == {"Stop"}
+
+
+def _buttons(runs: Path, name: str) -> set[str]:
+    return set(re.findall(r">(Stop|Resume)</button>", asking(runs).get(f"/jobs/{name}").text))
 
 
 def test_a_job_that_is_run_but_stands_still_says_so(tmp_path: Path) -> None:

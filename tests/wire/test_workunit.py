@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from vcdl.errors import WorkunitError
 from vcdl.wire.fields import FORMAT
+from vcdl.wire.taken import is_taken
 from vcdl.wire.workunit import (
     Named,
     Normalisation,
@@ -52,8 +53,30 @@ def test_a_workunit_survives_its_json() -> None:
     assert Workunit.from_json(several.to_json()) == several
     timed = replace(WORKUNIT, training=replace(TRAINING, target_s=90.0), begins=64)
     assert Workunit.from_json(timed.to_json()) == timed
+    telling = replace(WORKUNIT, taken="00ff17" * 4)
+    assert Workunit.from_json(telling.to_json()) == telling
+    assert "taken" not in json.loads(WORKUNIT.to_json()), "older clients refuse keys that they do not know"
     bare = replace(WORKUNIT, training=Training(Named("sgd"), 0.1, 1, 1, Named("mse")))
     assert Workunit.from_json(bare.to_json()) == bare
+
+
+@pytest.mark.parametrize(
+    ("epoch", "shard", "mark", "took"),
+    [(3, 1, 9, True), (3, 1, 8, False), (3, 2, 9, None), (4, 0, 9, None), (0, 0, 5, True), (0, 1, 9, None)],
+)
+def test_a_workunit_says_which_uploads_count(epoch: int, shard: int, mark: int, took: bool | None) -> None:
+    marks = bytes([5, 0, 0, *[6] * 3, *[7] * 3, 8, 9, 0])
+    workunit = replace(WORKUNIT, epoch=3, taken=marks.hex())
+    assert is_taken(WorkunitName("digits", epoch, shard, 0, 0), mark, workunit) is took
+    assert is_taken(WorkunitName("digits", 1, 0, 0, 0), 5, replace(workunit, epoch=5)) is False, "too long ago"
+    assert is_taken(WorkunitName("digits", epoch, 0, 0, 0), 5, replace(workunit, taken=None)) in (None, False)
+
+
+@pytest.mark.parametrize("taken", ["0g", "0", 5, ["00"], True])
+def test_marks_that_are_none_are_refused(taken: object) -> None:
+    raw = {**json.loads(WORKUNIT.to_json()), "taken": taken}
+    with pytest.raises(WorkunitError):
+        Workunit.from_json(json.dumps(raw))
 
 
 @pytest.mark.parametrize("frozen", [{"size": 0, "sha256": "0" * 64}, {"size": 7, "sha256": "../x"}, {"size": 7}, 5])

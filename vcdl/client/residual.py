@@ -1,10 +1,16 @@
-"""The residual that a host keeps of a job between its subtasks: the part of its updates that no upload has carried.
+"""Keep the residual of each upload, the part of a change that its codec left out, for later uploads of the job.
 
-    sent = codec(C − B + decay·r),   r ← C − B + decay·r − sent
+    sent = codec(C − B + decay·Σr),   a new r = C − B + decay·Σr − sent
 
-Error feedback (Stich et al. 2018, arXiv 1809.07599), with the decay of SparseLoCo (arXiv 2508.15706): a rest that
-grows old speaks of weights that are gone. A task takes the file away before it sends, and leaves a new one behind. So
-of two tasks at a time one sends the rest and the other none, and a kill in between loses it: nothing is sent twice.
+Error feedback (Stich et al. 2018, arXiv 1809.07599), with the decay of SparseLoCo (arXiv 2508.15706): a residual that
+grows old describes weights that are gone.
+
+An upload may be lost, refused or overtaken by another host's. Its subtask is then trained again, here or elsewhere, so
+its residual must never be sent: that change would count twice. A client does not learn what became of an upload (BOINC
+reports a late or refused result like any other), but each workunit says which uploads count (`Workunit.taken`). So
+a residual is a file of its own, named after its upload. Before it sends, a task claims those whose upload counts, by
+renaming them; it deletes those whose subtask counts by another upload, and leaves those whose subtask is still open. A
+kill between claiming and sending loses what was claimed: nothing is sent twice.
 """
 
 import hashlib
@@ -21,8 +27,9 @@ import numpy as np
 from vcdl.client.init_data import INIT_DATA_FILE
 from vcdl.codecs.encoding import Encoding
 from vcdl.files.atomic import atomic_write
+from vcdl.wire.taken import is_taken, upload_mark
 from vcdl.wire.weights import Vector
-from vcdl.wire.workunit import Transport, UpdateHeader
+from vcdl.wire.workunit import UpdateHeader, Workunit, WorkunitName
 
 _DECAY = np.float32(0.95)
 _PREFIX = "vcdl_residual_"
@@ -62,20 +69,21 @@ def write_upload(
     weights: Vector,
     base: Vector,
     header: UpdateHeader,
-    transport: Transport,
+    workunit: Workunit,
     host: HostMemory,
 ) -> None:
     """Write trained weights as job and link allow; `weights` and `base` of shape (n,), finite. Raises OSError."""
+    transport = workunit.transport
     if transport.upload_share is not None and host.upload_bytes_per_s is not None:
         up = up.within(transport.upload_share * header.train_s * host.upload_bytes_per_s)
     if not (transport.feedback and up.is_difference):
         up.write_upload(path, weights, base, header.to_json())
         return
-    size = up.model_size
-    kept = host.folder / _name(header.job, up)
-    step = weights[:size] - base[:size] + _taken(kept, size) * _DECAY
+    size, prefix = up.model_size, _prefix(header.job, up)
+    step = weights[:size] - base[:size] + _taken(host.folder, prefix, workunit, size) * _DECAY
     up.write(path, np.concatenate([step, weights[size:]]), header.to_json())
     sent, _ = up.read(path)
+    kept = host.folder / f"{prefix}{workunit.epoch}_{workunit.shard}_{upload_mark(workunit.name, header.train_s)}.npy"
     try:
         with atomic_write(kept) as temporary, temporary.open("wb") as file:
             np.save(file, step - sent[:size], allow_pickle=False)
@@ -84,25 +92,28 @@ def write_upload(
         _log.warning("what the upload leaves out could not be kept (%s): it is lost", error)
 
 
-def _name(job: str, up: Encoding) -> str:
-    """The file's name: another model under the job's name has another one."""
-    return _PREFIX + hashlib.sha256(f"{job} {up.layout.fingerprint}".encode()).hexdigest()[:16] + ".npy"
+def _prefix(job: str, up: Encoding) -> str:
+    """Return the beginning of a job's files; another model under the job's name has another one."""
+    return _PREFIX + hashlib.sha256(f"{job} {up.layout.fingerprint}".encode()).hexdigest()[:16] + "_"
 
 
-def _taken(path: Path, size: int) -> Vector:
-    """The rest of the updates before, shape (n,); zeros where there is none that fits."""
-    mine = path.with_suffix(f".{os.getpid()}.taken")
-    try:
-        path.replace(mine)
-        rest: Vector = np.load(mine, allow_pickle=False)
-        if rest.shape == (size,) and rest.dtype == np.float32 and np.isfinite(rest).all():
-            return rest
-    except (OSError, ValueError, EOFError):
-        pass
-    finally:
+def _taken(folder: Path, prefix: str, workunit: Workunit, size: int) -> Vector:
+    """Claim the residuals whose uploads count, and return their sum, shape (size,)."""
+    total = np.zeros(size, np.float32)
+    for path in sorted(folder.glob(f"{prefix}*.npy")):
+        mine = path.with_suffix(f".{os.getpid()}.taken")
+        with suppress(OSError, ValueError, EOFError):
+            epoch, shard, mark = map(int, path.stem.removeprefix(prefix).split("_"))
+            counts = is_taken(WorkunitName(workunit.job, epoch, shard, 0, 0), mark, workunit)
+            if counts is None:
+                continue
+            path.replace(mine)
+            rest = np.load(mine, allow_pickle=False)
+            if counts and rest.shape == (size,) and rest.dtype == np.float32 and np.isfinite(rest).all():
+                total += rest
         with suppress(OSError):
             mine.unlink()
-    return np.zeros(size, np.float32)
+    return total
 
 
 def _remove_old(folder: Path) -> None:

@@ -215,7 +215,7 @@ class _Subtask:
             times_s=self.clock.times_s,
         )
         path, base = self.folder / OUTPUT_FILE, self.start.weights
-        write_upload(up, path, weights, base, header, self.workunit.transport, host)
+        write_upload(up, path, weights, base, header, self.workunit, host)
 
     @property
     def _time_is_up(self) -> bool:

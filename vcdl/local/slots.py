@@ -10,7 +10,7 @@ from vcdl.errors import folder_errors
 from vcdl.files.atomic import atomic_write, temporary_name
 from vcdl.loop.grid import Staged, Uploaded
 from vcdl.run.folder import RunFolder
-from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE
+from vcdl.wire.workunit import OUTPUT_FILE
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class SlotFolders:
             slot.mkdir(exist_ok=True)
             for name, source in staged.inputs.items():
                 _link(source, slot / name)
-            (slot / DESCRIPTION_FILE).write_text(staged.workunit.to_json())
+            for name, text in staged.texts.items():
+                (slot / name).write_text(text)
         return slot
 
     def check_room(self, staged: Staged) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from vcdl.journal.events import WorkunitSent
 from vcdl.journal.observer import RunningTask
-from vcdl.wire.workunit import FROZEN_FILE, INPUT_FILES, Workunit
+from vcdl.wire.newest import NEWEST_FILE, VERSION_FILE
+from vcdl.wire.workunit import DESCRIPTION_FILE, FROZEN_FILE, INPUT_FILES, Workunit
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,26 @@ class Staged:
     """The weights that no training changes, where there are any."""
     samples: int | None = None
     """Train so many samples, however long they take; None: as the workunit says."""
+    newest: tuple[int, Path] | None = None
+    """The newer version that a simulated client begins with, and its weights; None: it begins with `params`."""
 
     @property
     def inputs(self) -> Mapping[str, Path]:
-        """The files beside workunit.json, by their logical names."""
+        """The files beside those of `texts`, by their logical names."""
         files = dict(zip(INPUT_FILES[1:], (self.model, self.params, self.shard), strict=True))
-        return files if self.frozen is None else {**files, FROZEN_FILE: self.frozen}
+        more = {FROZEN_FILE: self.frozen, NEWEST_FILE: self.newest and self.newest[1]}
+        return {**files, **{name: path for name, path in more.items() if path is not None}}
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """The contents of workunit.json, and of the file that a client leaves when it has fetched newer weights."""
+        texts = {DESCRIPTION_FILE: self.workunit.to_json()}
+        return texts if self.newest is None else {**texts, VERSION_FILE: str(self.newest[0])}
+
+    @property
+    def start(self) -> Path:
+        """The weights that the client begins with."""
+        return self.params if self.newest is None else self.newest[1]
 
     @property
     def sticky(self) -> set[Path]:

@@ -33,6 +33,7 @@ from vcdl.journal.events import (
 from vcdl.journal.history import JobHistory
 from vcdl.loop.collapse import CollapseWatch
 from vcdl.loop.plan import Plan, is_validated
+from vcdl.wire.taken import TOLD_EPOCHS, upload_mark
 from vcdl.wire.workunit import WorkunitName, attempt_after
 
 
@@ -46,6 +47,7 @@ class Following:
     rolls_back: bool
     is_for_strangers: bool = False
     verifies: bool = False
+    hosts_remember: bool = False
 
 
 _AGAIN = 3
@@ -150,15 +152,15 @@ class JobState:
     """The version from which updates may be folded again: the last closed epoch's end, or the last good one but one."""
     verified: int = -1
     """The version whose uploads the server has trained again as far as it wants, before the job ends."""
+    taken: dict[int, dict[int, int]] = field(default_factory=dict)
+    """Epoch → shard → the mark of the upload that counts, of the last epochs, where hosts remember what they sent."""
     rewritten: int = 0
     """The version up to which rows were written again: none of these uploads is kept, and no snapshot but this."""
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
         """The state before the first event."""
-        following = Following(
-            plan.tries, plan.validate_every, plan.needs_bases, plan.rolls_back, plan.is_for_strangers, plan.verifies
-        )
+        following = Following(**{name: getattr(plan, name) for name in Following.__dataclass_fields__})
         return cls(following, CollapseWatch(plan.shards, plan.monitor))
 
     def follow(self, recorded: Recorded) -> None:
@@ -182,13 +184,14 @@ class JobState:
                 if self.plan.rolls_back:
                     self.convicted[event.host] = (*self.convicted.get(event.host, ()), *event.versions)
                 for workunit in event.again:
-                    self.tries.make_again(WorkunitName.parse(workunit))
+                    self._make_again(WorkunitName.parse(workunit))
             case SubtaskTried() if event.error and event.workunit in history.open:  # else nobody waits for it any more
                 self.tries.exhausted = True
             case VerificationEnded():
                 self.verified = event.version
             case EpochClosed():
                 self._want_validation(event.version, event.epoch)
+                self.taken.pop(event.epoch - TOLD_EPOCHS + 1, None)
             case EvaluationWanted(version, _, split):
                 if split == VALIDATION:
                     self.due.pop(version, None)
@@ -218,12 +221,21 @@ class JobState:
                 return host, later, max(end for end in (self.covered, *self.watch.to_keep) if end < later[0])
         return None
 
+    def taken_for(self, epoch: int) -> str | None:
+        """Return what a workunit of an epoch tells of earlier uploads (`Workunit.taken`)."""
+        if not self.plan.hosts_remember:
+            return None
+        epochs, shards = range(epoch - TOLD_EPOCHS + 1, epoch + 1), range(self.watch.shards)
+        return bytes(self.taken.get(epoch, {}).get(shard, 0) for epoch in epochs for shard in shards).hex()
+
     # -- called before the history has the event
 
     def _applied(self, event: UpdateApplied) -> None:
         name = self.history.open.get(event.workunit) or WorkunitName.parse(event.workunit)
         if self.plan.needs_bases:
             self.bases[event.version] = event.base_version
+        if self.plan.hosts_remember:
+            self.taken.setdefault(name.epoch, {})[name.shard] = upload_mark(event.workunit, event.train_s)
         self.tries.applied(name)
         if event.is_part:
             self.tries.make_again(name)
@@ -267,10 +279,15 @@ class JobState:
         for workunit in event.overtaken(self.history.open):
             self._came_to_nothing(workunit)
         for workunit in event.again:
-            self.tries.make_again(WorkunitName.parse(workunit))
+            self._make_again(WorkunitName.parse(workunit))
         self.convicted.pop(event.host, None)
         self.covered = min(self.covered, event.to)
         self._want_validation(event.version, 0)
+
+    def _make_again(self, name: WorkunitName) -> None:
+        """Plan a new turn of a subtask whose update no longer counts."""
+        self.taken.get(name.epoch, {}).pop(name.shard, None)
+        self.tries.make_again(name)
 
     def _want_validation(self, version: int, epoch: int) -> None:
         """Announce a validation for the first epoch that wants it."""

@@ -52,6 +52,8 @@ class Plan:
     """Whether failed tries are told apart by their hosts."""
     verifies: bool = False
     """Whether the server trains subtasks again: those of drawn uploads, and those at which hosts keep failing."""
+    hosts_remember: bool = False
+    """Whether hosts keep what their uploads left out, and so must hear which of them count."""
     publishing: Publishing | None = None
     """The schedule by which the newest weights are offered to clients that begin; None: they start from their base."""
 
@@ -78,6 +80,7 @@ class Plan:
             monitor=job.monitor,
             is_for_strangers=job.is_for_strangers,
             verifies=job.verifies,
+            hosts_remember=job.transport.feedback,
             rolls_back=job.rolls_back and run.folder.kept_uploads.is_dir(),
         )
 

@@ -10,7 +10,7 @@ from vcdl.client.train import Outcome, TrainingTerms, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import folder_errors
 from vcdl.loop.grid import Staged
-from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE
+from vcdl.wire.workunit import OUTPUT_FILE
 
 _SLICE_S = 5.0
 """Training before the caller may do something else; a checkpoint is in the slot then."""
@@ -61,6 +61,7 @@ class Retraining:
 def lay_out(slot: Path, staged: Staged) -> None:
     """Make a slot with a subtask's files. Raises OSError."""
     slot.mkdir()
-    (slot / DESCRIPTION_FILE).write_text(staged.workunit.to_json(), encoding="utf-8")
+    for name, text in staged.texts.items():
+        (slot / name).write_text(text, encoding="utf-8")
     for name, source in staged.inputs.items():
         (slot / name).symlink_to(source)

@@ -7,9 +7,9 @@ from vcdl.run.run import Run
 from vcdl.wire.workunit import Workunit, WorkunitName
 
 
-def staged(run: Run, name: WorkunitName, rate: float, begins: int | None = None) -> Staged:
+def staged(run: Run, name: WorkunitName, rate: float, begins: int | None = None, taken: str | None = None) -> Staged:
     """The workunit of a name, with `rate` times the job's peak learning rate. `begins`: samples of its shard that were
-    trained before, where subtasks end by time.
+    trained before, where subtasks end by time. `taken`: see `Workunit.taken`.
 
     Raises RunFolderError and WeightsFileError for the weights that it starts from.
     """
@@ -26,6 +26,7 @@ def staged(run: Run, name: WorkunitName, rate: float, begins: int | None = None)
         transport=run.transport,
         frozen=run.prepared.frozen,
         begins=begins,
+        taken=taken,
     )
     frozen = None if workunit.frozen is None else folder.frozen_file
     params = run.downloads().path(name.base_version)

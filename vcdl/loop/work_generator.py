@@ -151,7 +151,7 @@ class WorkGenerator:
             if not self._run.job.keeps_uploads:
                 self._snapshots.discard_all_but(in_use | self._to_fold_again_with())
             self._snapshots_in_use = in_use
-        self._downloads.discard_all_but(self._coordinator.history.bases)
+        self._downloads.discard_all_but(in_use)  # a pilot may begin with a published version that is nobody's base
         self._unswept = 0
 
     def _follow_new(self) -> None:
@@ -197,12 +197,12 @@ class WorkGenerator:
 
     def _hand_over(self) -> None:
         """Hand over open workunits that the grid does not know: their announcer was killed, or could not go on."""
-        created = self._coordinator.history.created
+        created, state = self._coordinator.history.created, self._coordinator.state
         open_here = self._coordinator.open.items()
         missing = {workunit: n for workunit, n in open_here if not (n.is_own or self._grid.has(workunit))}
         self._grid.submit(
             [
-                staged(self._run, name, created[workunit].rate, created[workunit].begins)
+                staged(self._run, name, created[workunit].rate, created[workunit].begins, state.taken_for(name.epoch))
                 for workunit, name in missing.items()
             ]
         )
@@ -270,7 +270,7 @@ class WorkGenerator:
             name = WorkunitName(self._run.name, create.epoch, create.shard, create.attempt, base_version)
             rate = self._coordinator.rate(create.epoch, create.shard, context)
             begins = self._coordinator.history.trained[create.shard] if ends_by_time else None
-            items.append(staged(self._run, name, rate, begins))
+            items.append(staged(self._run, name, rate, begins, self._coordinator.state.taken_for(create.epoch)))
             events.append(WorkunitCreated(items[-1].workunit.name, context.open, rate, begins))
         self._journal.append(*events)
         self._grid.submit(items)

@@ -55,6 +55,8 @@ class ClientFleet(Section):
     """The fastest link's rate divided by the slowest's. Neighbours differ by equal ratios."""
     lost: _Part = 0.0
     """Probability that a subtask is lost, after an evenly drawn fraction of its training."""
+    lost_uploads: _Part = 0.0
+    """Probability that the upload of a whole training is lost on its way: its client does not know."""
     loss_report_s: _Seconds | None = None
     """Time from a loss until the server hears of it; None: the server waits for the timeout."""
     timeout_s: _AboveZero | None = Field(default=None, validate_default=True)

@@ -20,6 +20,9 @@ from vcdl.wire.workunit import PLAIN, Transport, UpdateHeader
 class ClientWork(Protocol):
     """The work of the clients of a virtual grid. A subtask that was begun is asked for its upload, or cancelled."""
 
+    remembers: bool
+    """Whether clients remember what their uploads left out."""
+
     def begin(self, staged: Staged, client: int, due_s: float, fraction: float = 1.0) -> None:
         """A client begins with a subtask, trains a part of it, and its upload will be due at a virtual second."""
         ...
@@ -56,6 +59,7 @@ class TrainedWork:
         self._training = training
         self._down, self._up = encodings
         self._memories = memories
+        self.remembers = memories is not None
         self._delivered: dict[int, set[Path]] = {}
         self._sizes: dict[Path, int] = {}
         self._samples: dict[Path, int] = {}
@@ -73,11 +77,11 @@ class TrainedWork:
         return self._as_uploaded(outcome, staged, client, train_s) if isinstance(outcome, Uploaded) else outcome
 
     def bytes_down(self, staged: Staged, client: int) -> int:
-        """Weights and description, and of the sticky files those that the client lacks."""
+        """Weights and description, newer weights if it fetches them, and of the sticky files those that it lacks."""
         have = self._delivered.setdefault(client, set())
         new = staged.sticky - have
         have |= new
-        files = staged.params.stat().st_size + sum(self._size(path) for path in new)
+        files = sum(path.stat().st_size for path in {staged.params, staged.start}) + sum(map(self._size, new))
         return files + len(staged.workunit.to_json().encode())
 
     def done(self, workunit: str, version: int | None) -> None:
@@ -112,10 +116,10 @@ class TrainedWork:
         memory.mkdir(parents=True, exist_ok=True)
         exact = up_encoding(_exact_up(transport), self._up.layout)
         weights, header = exact.read(path)
-        base, _ = self._down.read(staged.params)
+        base, _ = self._down.read(staged.start)
         told = replace(UpdateHeader.from_json(header), codec=self._up.label, train_s=train_s)
         host = HostMemory(memory, self._clients.bytes_per_s(client))
-        write_upload(self._up, path, weights, base, told, transport, host)
+        write_upload(self._up, path, weights, base, told, staged.workunit, host)
 
     def _all_samples(self, staged: Staged) -> int:
         """The samples that a client sees when it trains the whole subtask."""

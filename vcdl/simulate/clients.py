@@ -1,7 +1,7 @@
 """The outcome of a subtask on a simulated client, by seed, client and subtask alone, known at its begin."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,7 +25,9 @@ class SubtaskOutcome:
     trained_s: float
     """The moment at which the training ends."""
     lost: str | None
-    """The reason why there will be no upload; None: there will be one."""
+    """The reason why no upload arrives; None: one does."""
+    is_sent: bool = True
+    """Whether its client wrote an upload, which may be lost on its way."""
     fraction: float = 1.0
     """The part of the subtask that is trained in that time."""
 
@@ -76,7 +78,7 @@ class Clients:
         rng = np.random.default_rng([*draw, losses] if losses else draw)
         training, download, upload = (1 + fleet.jitter * (2 * rng.random(3) - 1)).tolist()
         luck, part = rng.random(2).tolist()
-        is_lost = luck < fleet.lost
+        is_lost, is_dropped = luck < fleet.lost, rng.random() < fleet.lost_uploads
         alone_s = fleet.subtask_s * training / self.speeds[client]
         whole_s = alone_s * (1 + fleet.core_sharing * (fleet.slots - 1))
         train_s = whole_s if target_s is None else min(whole_s, target_s)
@@ -84,16 +86,18 @@ class Clients:
         begin_s = now_s + fleet.download_s * download + self.link_s(client, bytes_down)
         end_s, is_preempted = self._train(client, begin_s, train_s * part if is_lost else train_s, timeout_s)
         slot_free_s = min(self.here_from(client, end_s), self.here_from(client, timeout_s))
-        if is_lost or is_preempted:
-            heard_of_s = timeout_s if fleet.loss_report_s is None else min(timeout_s, end_s + fleet.loss_report_s)
-            reason = f"{host} went away" if is_preempted else f"{host} lost it"
-            return SubtaskOutcome(slot_free_s, heard_of_s, train_s, end_s, reason)
         arrives_s = end_s + fleet.upload_s * upload
+        planned = SubtaskOutcome(slot_free_s, arrives_s, train_s, end_s, None, fraction=train_s / whole_s)
+        report_s = timeout_s if fleet.loss_report_s is None else min(timeout_s, end_s + fleet.loss_report_s)
+        if is_lost or is_preempted:
+            reason = f"{host} went away" if is_preempted else f"{host} lost it"
+            return replace(planned, heard_of_s=report_s, lost=reason, is_sent=False)
+        if is_dropped:
+            return replace(planned, heard_of_s=report_s, lost=f"the upload of {host} was lost")
         if arrives_s > timeout_s:
-            return SubtaskOutcome(
-                slot_free_s, timeout_s, train_s, end_s, f"no result of {host} after {fleet.result_timeout_s:g} s"
-            )
-        return SubtaskOutcome(slot_free_s, arrives_s, train_s, end_s, None, train_s / whole_s)
+            lost = f"no result of {host} after {fleet.result_timeout_s:g} s"
+            return replace(planned, heard_of_s=timeout_s, lost=lost)
+        return planned
 
     def _train(self, client: int, begin_s: float, left_s: float, timeout_s: float) -> tuple[float, bool]:
         """When a training of `left_s` ends, if need be after its timeout, and whether by a preemption."""

@@ -68,6 +68,8 @@ class PooledTraining:
         self._grid.start()
 
     def begin(self, staged: Staged, due_s: float) -> None:
+        while any(task.workunit == staged.workunit.name for task in self._grid.running()):
+            self._grid.wait(_WAIT_S)  # it was cancelled, and begins anew: its slot is still in use
         heapq.heappush(self._waiting, (due_s, next(self._numbers), staged))
         self.look()
 

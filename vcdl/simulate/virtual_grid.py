@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from statistics import mean
 
 from vcdl.errors.refusal import Refusal
@@ -60,8 +61,12 @@ class VirtualGrid(Grid, Results):
         self._refusals: Counter[str] = Counter()
         """Host → its refused uploads since the last one that counted."""
         self._rests_until_s: dict[str, float] = {}
-        self._trained: set[str] = set()
-        """Workunits whose training was ordered; a second client brings the same."""
+        self._begun: dict[str, dict[int, Staged]] = {}
+        """Workunit → what each client began with, which may be newer weights than another's."""
+        self._trained: dict[str, int] = {}
+        """Workunit → the client whose training of it was ordered."""
+        self._newest: tuple[int, Path] = (0, Path())
+        """The newest published version, and its weights."""
         self._outcomes: dict[str, Outcome] = {}
         self._sent: list[WorkunitSent] = []
         self.times = SlotTimes()
@@ -98,6 +103,9 @@ class VirtualGrid(Grid, Results):
             self._outcomes.pop(workunit, None)
             self._forget(workunit)
         self._waiting = deque(workunit for workunit in self._waiting if workunit in self._known)
+
+    def publish(self, version: int, params: Path) -> None:
+        self._newest = version, params
 
     def open_wanted(self) -> int:
         """The open workunits, unheard losses too, and one for each free slot whose host does not rest."""
@@ -179,15 +187,17 @@ class VirtualGrid(Grid, Results):
         return {host: mean(took_s[host]) if host in took_s else None for host in hosts}
 
     def _forget(self, workunit: str) -> None:
-        for known in (self._known, self._out, self._had):
+        for known in (self._known, self._out, self._had, self._begun, self._trained):
             known.pop(workunit, None)
-        self._trained.discard(workunit)
         self._on_the_way.pop(workunit, None)
         if workunit in self._copies:
             self._copies.remove(workunit)
 
     def _begin(self, staged: Staged, client: int) -> None:
+        """Let a client begin with a workunit, from the newest published weights, as BOINC's clients and pilots do."""
         workunit = staged.workunit.name
+        if self._newest[0] > staged.workunit.base_version:
+            staged = replace(staged, newest=self._newest)
         name, losses, host = WorkunitName.parse(workunit), self._losses[workunit], self._clients.host(client)
         bytes_down = self._work.bytes_down(staged, client)
         planned = self._clients.outcome(
@@ -195,21 +205,41 @@ class VirtualGrid(Grid, Results):
         )
         self._out.setdefault(workunit, {})[client] = self._time.now_s()
         self._had[workunit] = self._had.get(workunit, frozenset()) | {host}
+        self._begun.setdefault(workunit, {})[client] = staged
         self._sent.append(WorkunitSent(workunit, host, bytes_down))
         self.times.began(self._time.now_s(), planned)
         has_link = self._fleet.link_mb_per_s is not None and planned.lost is None
         if not has_link:
             self._time.at(planned.slot_free_s, partial(self._is_free, client))
         if planned.lost is not None:
+            if planned.is_sent and self._work.remembers:
+                self._time.at(planned.trained_s, partial(self._is_sent_in_vain, workunit, client, planned))
             self._time.at(planned.heard_of_s, partial(self._is_lost, GaveUp(workunit, planned.lost), client))
             return
         if workunit not in self._trained:
-            self._trained.add(workunit)
-            self._work.begin(staged, client, planned.heard_of_s, planned.fraction)
+            self._order(workunit, client, planned)
         if has_link:
             self._time.at(planned.trained_s, partial(self._is_trained, workunit, client, host, planned))
         else:
             self._time.at(planned.heard_of_s, partial(self._has_come, workunit, client, host, planned))
+
+    def _order(self, workunit: str, client: int, planned: SubtaskOutcome) -> None:
+        self._trained[workunit] = client
+        self._work.begin(self._begun[workunit][client], client, planned.heard_of_s, planned.fraction)
+
+    def _uploaded(self, workunit: str, client: int, planned: SubtaskOutcome) -> Outcome:
+        """Return what a client brings; it is trained now if another client's training was ordered."""
+        if self._trained.get(workunit) != client:
+            self._work.cancel([workunit])
+            self._order(workunit, client, planned)
+        return self._work.upload(self._begun[workunit][client], client, planned.train_s)
+
+    def _is_sent_in_vain(self, workunit: str, client: int, planned: SubtaskOutcome) -> None:
+        """Have a client write an upload that is lost on its way: what it remembers afterwards is another matter."""
+        if client in self._begun.get(workunit, {}) and workunit not in self._outcomes | self._on_the_way:
+            self._uploaded(workunit, client, planned)
+            self._work.cancel([workunit])
+            del self._trained[workunit]
 
     def _is_free(self, client: int) -> None:
         self._idle.append(client)
@@ -234,10 +264,9 @@ class VirtualGrid(Grid, Results):
         now_s = self._time.now_s()
         begin_s = max(now_s, self._links_free_s[client])
         self._time.at(max(planned.slot_free_s, begin_s), partial(self._is_free, client))
-        staged = self._known.get(workunit)
-        if staged is None or workunit in self._outcomes or workunit in self._on_the_way:
+        if workunit not in self._known or workunit in self._outcomes or workunit in self._on_the_way:
             return
-        outcome = self._work.upload(staged, client, planned.train_s)
+        outcome = self._uploaded(workunit, client, planned)
         self._on_the_way[workunit] = outcome
         if isinstance(outcome, Uploaded):
             self._links_free_s[client] = begin_s + self._clients.link_s(client, outcome.size_bytes)
@@ -254,12 +283,11 @@ class VirtualGrid(Grid, Results):
         self._time.at(begin_s + self._fleet.update_s, served)
 
     def _is_served(self, workunit: str, client: int, host: str, planned: SubtaskOutcome, came_s: float) -> None:
-        staged = self._known.get(workunit)
-        if staged is None or workunit in self._outcomes:
+        if workunit not in self._known or workunit in self._outcomes:
             return
         took_s = self._time.now_s() - self._out[workunit].pop(client, self._time.now_s())
         self._turnarounds.append((host, took_s))
-        outcome = self._on_the_way.pop(workunit, None) or self._work.upload(staged, client, planned.train_s)
+        outcome = self._on_the_way.pop(workunit, None) or self._uploaded(workunit, client, planned)
         if isinstance(outcome, Uploaded):
             outcome = replace(outcome, host=host, received_s=came_s)
         self._outcomes[workunit] = outcome

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -28,7 +29,7 @@ from vcdl.journal.journal import Journal
 from vcdl.journal.observer import RunObserver, ShieldedObserver
 from vcdl.loop.evaluator import Evaluator
 from vcdl.loop.loop import Loop
-from vcdl.loop.plan import Plan
+from vcdl.loop.plan import Plan, Publishing
 from vcdl.loop.retraining import Retraining
 from vcdl.loop.verification import Verification
 from vcdl.run.folder import RunFolder
@@ -117,7 +118,8 @@ class VirtualRun:
             grid = VirtualGrid(clients, self._time, self._work(run, clients), queue_ahead(run.job))
             evaluating = partial(InstantEvaluator, run, subtask_s=self._fleet.subtask_s, time=self._time)
             self._observer.phase("starting the workers")
-            return drive(run, grid, self._time, evaluating, self._observer, self._training.look)
+            keeps_s = self._fleet.result_timeout_s
+            return drive(run, grid, self._time, evaluating, self._observer, keeps_s, self._training.look)
 
     def _clients(self) -> Clients:
         return Clients(self._fleet)
@@ -144,10 +146,16 @@ def drive(
     time: VirtualTime,
     evaluating: Callable[[Journal], Measures],
     observer: RunObserver,
+    keeps_s: float,
     look: Callable[[], None] = lambda: None,
 ) -> StopReason | None:
-    """Drive the loop to its job's end; None: `vcdl stop` has asked. `look`: after each step. Raises VcdlError."""
-    plan = Plan.of(run)
+    """Drive the loop to its job's end; None: `vcdl stop` has asked. `look`: after each step. Raises VcdlError.
+
+    `keeps_s`: the longest time from a client's begin until its upload.
+    """
+    # Every second, as BOINC's work generator and a pool do.
+    publishing = Publishing(1.0, keeps_s) if run.job.boinc.fresh_weights else None
+    plan = replace(Plan.of(run), publishing=publishing)
     limit_s = plan.wall_time_s or math.inf
     with closing(Loop.of(run, grid, grid, plan=plan, observer=observer, clock=time.now_s)) as loop:
         try:

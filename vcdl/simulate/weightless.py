@@ -36,7 +36,7 @@ from vcdl.stores import Applied, WeightStore
 from vcdl.stores.base import Transaction
 from vcdl.stores.change import InMemory
 from vcdl.wire.weights import Layout, Vector, write_weights
-from vcdl.wire.workunit import Normalisation, UpdateHeader, WorkunitName
+from vcdl.wire.workunit import Normalisation, UpdateHeader
 
 _NOTHING = np.empty(0, np.float32)
 _SAMPLES = 1000
@@ -46,15 +46,18 @@ _SAMPLES = 1000
 class NoWork:
     """Clients that bring an empty upload, all the same file, and the time that they took."""
 
+    remembers = False
+
     def __init__(self, upload: Path) -> None:
         self._upload = upload
         self.train_s: dict[str, float] = {}
         """Training time of the uploads that have come, by workunit."""
-        self.fractions: dict[str, float] = {}
-        """The part of each workunit that its client trains."""
+        self.begun: dict[str, tuple[int, float]] = {}
+        """Workunit → the version that its client began with, and the part that it trains."""
 
     def begin(self, staged: Staged, client: int, due_s: float, fraction: float = 1.0) -> None:
-        self.fractions[staged.workunit.name] = fraction
+        base_version = staged.workunit.base_version if staged.newest is None else staged.newest[0]
+        self.begun[staged.workunit.name] = base_version, fraction
 
     def upload(self, staged: Staged, client: int, train_s: float) -> Outcome:
         self.train_s[staged.workunit.name] = train_s
@@ -65,7 +68,7 @@ class NoWork:
 
     def done(self, workunit: str, version: int | None) -> None:
         self.train_s.pop(workunit, None)
-        self.fractions.pop(workunit, None)
+        self.begun.pop(workunit, None)
 
     def cancel(self, workunits: Collection[str]) -> None:
         for workunit in workunits:
@@ -163,7 +166,7 @@ class NoCheck(UploadCheck):
     def read_header(self, path: Path, workunit: str) -> UpdateHeader:
         if self.work is None:
             raise ValueError("nobody says what the clients have done: this is a bug in vcdl")
-        base_version, fraction = WorkunitName.parse(workunit).base_version, self.work.fractions[workunit]
+        base_version, fraction = self.work.begun[workunit]
         samples, train_s = round(fraction * _SAMPLES), self.work.train_s[workunit]
         return UpdateHeader(self.job, workunit, base_version, "", samples, fraction, train_s, math.nan)
 
@@ -240,7 +243,7 @@ def run_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: RunObse
     time, work = VirtualTime(), NoWork(upload)
     run, grid = WeightlessRun.of(folder, job, work), VirtualGrid(Clients(fleet), time, work, queue_ahead(job))
     Journal.at(folder.journal_file).close()
-    if drive(run, grid, time, Unmeasured, ShieldedObserver(observer)) is None:
+    if drive(run, grid, time, Unmeasured, ShieldedObserver(observer), fleet.result_timeout_s) is None:
         return None
     staleness = (update.staleness for update in events_of(folder, UpdateApplied))
     return TimesReport.of(fleet, read_report(folder), grid.times, staleness)

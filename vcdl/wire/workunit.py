@@ -146,6 +146,8 @@ class Workunit:
     """The address of the signed statement of the job's newest weights (vcdl.wire.newest); None: start from the base."""
     begins: int | None = None
     """The place in the endless order of its shard (vcdl.client.batches) at which it begins; None: it has its own."""
+    taken: str | None = None
+    """Which uploads count (vcdl.wire.taken), as hex digits; None where hosts keep nothing of their uploads."""
 
     @property
     def name(self) -> str:
@@ -163,8 +165,8 @@ class Workunit:
     @cached_property  # asked for by those who write it and by those who count its bytes
     def _json(self) -> str:
         raw = {"format": FORMAT, **asdict(self)}
-        for part, key in ((raw, "begins"), (raw["training"], "target_s")):
-            if part[key] is None:  # clients before November 2026 know neither
+        for part, key in ((raw, "begins"), (raw, "taken"), (raw["training"], "target_s")):
+            if part[key] is None:  # older clients, of November 2026, do not know them
                 del part[key]
         raw["transport"] = {key: it for key, it in raw["transport"].items() if it != _NEWER_TRANSPORT.get(key, ())}
         return json.dumps(raw, sort_keys=True) + "\n"
@@ -172,7 +174,8 @@ class Workunit:
     @classmethod
     def from_json(cls, content: str) -> Self:
         """Decode workunit.json. Raises WorkunitError."""
-        raw = read_object(content, "workunit.json", {"format", *cls.__dataclass_fields__}, {"begins": None})
+        keys, newer = {"format", *cls.__dataclass_fields__}, {"begins": None, "taken": None}
+        raw = read_object(content, "workunit.json", keys, newer)
         training = checked_fields(
             raw.pop("training"), "training", set(Training.__dataclass_fields__), {"target_s": None}
         )
@@ -210,6 +213,7 @@ class Workunit:
                 frozen=_frozen(raw["frozen"]),
                 newest=None if raw["newest"] is None else text(raw, "newest"),
                 begins=None if raw["begins"] is None else count(raw, "begins"),
+                taken=None if raw["taken"] is None else bytes.fromhex(raw["taken"]).hex(),
             )
         except (TypeError, ValueError) as error:
             raise WorkunitError(f"workunit.json: {error}") from error

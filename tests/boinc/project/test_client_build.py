@@ -32,7 +32,7 @@ _MODULES = """
     vcdl.codecs.logarithmic vcdl.codecs.top_k vcdl.codecs.two_bits vcdl.errors vcdl.errors.backoff vcdl.files
     vcdl.files.atomic vcdl.files.lock vcdl.files.version vcdl.wire vcdl.wire.checksum vcdl.wire.fields vcdl.wire.frozen
     vcdl.wire.hdf5_form vcdl.wire.inputs vcdl.wire.jpeg vcdl.wire.newest vcdl.wire.normalise vcdl.wire.npz_form
-    vcdl.wire.params vcdl.wire.weights vcdl.wire.workunit
+    vcdl.wire.params vcdl.wire.taken vcdl.wire.weights vcdl.wire.workunit
 """
 SUBCLASS_OF_KERAS = "vcdl.client.muon"
 MODULES = _MODULES.split()
