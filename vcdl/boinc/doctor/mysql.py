@@ -12,13 +12,13 @@ COLUMNS = {
     "app": "id name deprecated locality_scheduling fraction_done_exact",
     "app_version": "id appid version_num platformid xml_doc deprecated plan_class",
     "assignment": "id create_time target_id target_type multi workunitid resultid",
-    "host": "id userid domain_name rpc_time max_results_day p_fpops",
+    "host": "id userid domain_name rpc_time max_results_day",
     "host_app_version": f"host_id app_version_id max_jobs_per_day n_jobs_today {' '.join(NEW_ROW)}",
     "msg_to_host": "create_time hostid variety handled xml",
     "platform": "id name",
     "result": (
         "id name workunitid appid server_state outcome validate_state exit_status hostid priority "
-        "create_time sent_time received_time report_deadline granted_credit xml_doc_in"
+        "create_time sent_time received_time report_deadline granted_credit xml_doc_in app_version_id"
     ),
     "user": "id authenticator email_addr",
     "workunit": (
