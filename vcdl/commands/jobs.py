@@ -1,6 +1,8 @@
 """`vcdl jobs`: all jobs of a BOINC project, or all runs here."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,16 +20,27 @@ Examples:
 def jobs(project_dir: Path | None = None, as_json: bool = False) -> ExitCode:
     """Print a row for each job. Raises RunFolderError, JobError, JournalError."""
     from vcdl.run.finding import all_runs, no_run
+    from vcdl.run.reading import RunState
     from vcdl.run.standing import job_rows, lines_of, part_of
 
     folders = all_runs(project_dir)
     rows = job_rows(folders)
+    found = _troubles(project_dir) if any(row.state is RunState.RUNNING for row in rows) else []
+    if found:  # the work generator holds the run and waits, as with the database away
+        waits: dict[str, Any] = {"state": RunState.WAITING, "seconds_left": None, "range_left": None}
+        rows = [replace(row, **waits) if row.state is RunState.RUNNING else row for row in rows]
     fields = [row.fields(part_of(row, rows)) for row in rows]
     if as_json:
         return say_json(fields)
     if not rows:
         raise no_run(project_dir)
-    return say(lines_of(fields))
+    return say([*lines_of(fields), *(f"the project waits for: {trouble}" for trouble in found)])
+
+
+def _troubles(project_dir: Path | None) -> list[str]:
+    from vcdl.boinc.project.processes import troubles
+
+    return [] if project_dir is None else troubles(project_dir)
 
 
 @click.command("jobs", epilog=_EXAMPLES)

@@ -11,6 +11,7 @@ from tests.run_folders import make_run
 from vcdl.boinc.grid.disk_room import DiskRoom
 from vcdl.boinc.grid.workunit_rows import CLIENT_ERROR, NO_REPLY
 from vcdl.boinc.project.processes import troubles
+from vcdl.commands.jobs import jobs
 from vcdl.commands.status import status
 from vcdl.errors import ExitCode
 from vcdl.run.folder import RunLock
@@ -32,6 +33,10 @@ def test_a_job_whose_project_lacks_a_daemon_or_the_database_waits(
         status(run.path, as_json=True)
         fields = json.loads(capsys.readouterr().out)
         assert (fields["state"], fields["troubles"]) == ("waiting", [dead])
+        jobs(made.path)
+        _, row, why = capsys.readouterr().out.splitlines()
+        assert row.split()[:2] == ["demo", "waiting"], "also while its work generator holds the run and waits"
+        assert why == f"the project waits for: {dead}"
     made.edit("config.xml", f"<db_name>{made.project.db_name}</db_name>", "<db_name>nowhere</db_name>")
     assert "nowhere" in troubles(made.path)[1]
     made.project.stop_daemons.touch()
