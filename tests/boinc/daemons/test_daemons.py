@@ -22,7 +22,7 @@ from vcdl.checks import UploadCheck
 from vcdl.commands.resume import resume
 from vcdl.commands.submit import submit
 from vcdl.errors import FileUnavailable, GridError, JournalUnavailable
-from vcdl.journal.events import Event, ResultRefused, RunStarted, StopDecided, UpdateApplied
+from vcdl.journal.events import Event, HostConvicted, ResultRefused, RunStarted, StopDecided, UpdateApplied
 from vcdl.journal.journal import Journal
 from vcdl.run.prepared import Prepared
 from vcdl.run.reading import events_of
@@ -269,6 +269,18 @@ def test_the_validator_gives_no_credit_for_garbage_and_deletes_it(server: Server
     refused = server.report.totals.last_setback
     assert isinstance(refused, ResultRefused)
     assert (refused.refusal, refused.host) == ("unreadable", "host-1")
+
+
+def test_a_convicted_host_keeps_no_credit_for_what_is_taken_back(server: Server) -> None:
+    go_on(server, lambda: len(applied(server)) >= 2)
+    lie, kept = applied(server)[:2]
+    server.standin.execute("UPDATE result SET granted_credit = 2 WHERE validate_state = 1")
+    with closing(Journal.at(server.folder.journal_file)) as journal:
+        journal.append(HostConvicted(lie.host, lie.workunit, (lie.version,), (lie.workunit,), for_good=False))
+    server.generate()
+    rows = server.standin.rows("SELECT w.name, r.granted_credit FROM result r JOIN workunit w ON w.id = r.workunitid")
+    credit = {row["name"]: row["granted_credit"] for row in rows}
+    assert (credit[lie.workunit], credit[kept.workunit]) == (0, 2)
 
 
 def test_the_validator_refuses_nobody_for_trouble_of_this_machine(server: Server, tmp_path: Path) -> None:

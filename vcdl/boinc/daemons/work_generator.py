@@ -9,7 +9,7 @@ from dataclasses import replace
 from vcdl.boinc.daemons.daemon import run_daemon
 from vcdl.boinc.daemons.open_jobs import OpenJobs, open_runs
 from vcdl.boinc.grid.create_work import WorkSettings
-from vcdl.boinc.grid.credit import Credit
+from vcdl.boinc.grid.credit import Credit, take_back
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.grid import BoincGrid, clear_job
 from vcdl.boinc.grid.host_care import HostCare
@@ -23,6 +23,7 @@ from vcdl.files.atomic import sweep
 from vcdl.journal.events import (
     EpochClosed,
     FilesChecked,
+    HostConvicted,
     Recorded,
     RolledBack,
     RowsRewritten,
@@ -71,6 +72,9 @@ class Generation:
         self._loop = Loop.of(run, self._grid, plan=plan, observer=_Log(run.name))
         of_sample = run.prepared.footprint.flops_per_sample * run.job.training.local_epochs
         self._credit = Credit(database, run.name, [of_sample * samples for samples in run.prepared.shard_samples])
+        self._database = database
+        self._taken_back = 0
+        """The last conviction of which the credit was taken back."""
         self._lock: RunLock | None = None
         self._is_cleared = False
 
@@ -85,12 +89,22 @@ class Generation:
         self._begin()
         new = self._loop.step()
         self._credit.follow()
+        self._take_credit_back()
         self._clear()
         return bool(new)
 
     def close(self) -> None:
         self._release()
         self._loop.close()
+
+    def _take_credit_back(self) -> None:
+        """Take the credit back for what convicted hosts brought. Begun anew, it finds nothing more to take."""
+        for row in self._loop.journal.keyed(HostConvicted.keyed_by[0]):
+            if row.id > self._taken_back and isinstance(event := row.event, HostConvicted):
+                credit = take_back(self._database, host_number(event.host), {event.workunit, *event.again})
+                if credit:
+                    _log.warning("%s: credit of %.3g taken back, with its uploads", event.host, credit)
+                self._taken_back = row.id
 
     def _publishing(self, run: Run) -> Publishing | None:
         """The publication of new weights, so rare that all versions a client may have begun with take limited room."""

@@ -12,15 +12,17 @@ COLUMNS = {
     "app": "id name deprecated locality_scheduling fraction_done_exact",
     "app_version": "id appid version_num platformid xml_doc deprecated plan_class",
     "assignment": "id create_time target_id target_type multi workunitid resultid",
-    "host": "id userid domain_name rpc_time max_results_day",
+    "host": "id userid domain_name rpc_time max_results_day total_credit expavg_credit",
     "host_app_version": f"host_id app_version_id max_jobs_per_day n_jobs_today {' '.join(NEW_ROW)}",
     "msg_to_host": "create_time hostid variety handled xml",
     "platform": "id name",
     "result": (
         "id name workunitid appid server_state outcome validate_state exit_status hostid priority "
-        "create_time sent_time received_time report_deadline granted_credit xml_doc_in app_version_id"
+        "create_time sent_time received_time report_deadline granted_credit xml_doc_in "
+        "app_version_id userid teamid"
     ),
-    "user": "id authenticator email_addr",
+    "team": "id total_credit expavg_credit",
+    "user": "id authenticator email_addr total_credit expavg_credit",
     "workunit": (
         "id appid name xml_doc assimilate_state canonical_resultid error_mask transition_time "
         "target_nresults min_quorum max_total_results canonical_credit need_validate file_delete_state "

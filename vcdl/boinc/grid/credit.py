@@ -4,7 +4,7 @@ Python's start: 0.019 or 1.5 for one effort. So workunits carry it (`--credit_fr
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.workunit_rows import INIT, of_job
@@ -60,3 +60,28 @@ class Credit:
             f" WHERE w.appid = %s AND w.assimilate_state = %s AND w.canonical_resultid = 0 AND {match}",
             self._database.app_id, INIT, *arguments,
         )  # fmt: skip
+
+
+def take_back(database: BoincDatabase, host: int, workunits: Collection[str]) -> float:
+    """Take the credit for results of a host away, from its account and team as well; returns how much that was.
+
+    Once: a result without credit has none to be taken. What is lately earned falls by as much, as far as it is there.
+    Raises GridUnavailable, GridError.
+    """
+    with database.transaction():
+        rows = database.execute(
+            "SELECT r.id, r.granted_credit, r.userid, r.teamid FROM result r JOIN workunit w ON w.id = r.workunitid"
+            " WHERE r.appid = %s AND r.hostid = %s AND r.granted_credit > 0 AND w.name IN %s FOR UPDATE",
+            database.app_id, host, tuple(workunits) or ("",),
+        )  # fmt: skip
+        database.execute(
+            "UPDATE result SET granted_credit = 0 WHERE id IN %s", tuple(int(row[0]) for row in rows) or (0,)
+        )
+        for _, credit, user, team in rows:
+            for table, number in (("host", host), ("user", user), ("team", team)):
+                database.execute(
+                    f"UPDATE {table} SET total_credit = GREATEST(0, total_credit - %s),"
+                    " expavg_credit = GREATEST(0, expavg_credit - %s) WHERE id = %s",
+                    credit, credit, number,
+                )  # fmt: skip
+    return float(sum(row[1] for row in rows))
