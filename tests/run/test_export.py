@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.places import EXAMPLES
 from tests.recorded_run import WHOLE_RUN
 from tests.run_folders import DEMO, make_run
 from tests.trained_run import TrainedRun
@@ -269,6 +270,15 @@ def test_a_model_of_any_kind_scores_as_it_was_measured(case: str, tmp_path: Path
     score = exported_score(folder, read_report(folder))
     assert score is not None
     assert score.exported == pytest.approx(score.evaluated, rel=1e-4)
+
+
+def test_a_model_with_steps_of_its_own_leaves_its_results(tmp_path: Path) -> None:
+    """Plain Keras has it behind a layer that rescales, whose loss is none of its class: the run failed at its end."""
+    job = load_job(EXAMPLES / "own_code" / "vae.yaml").trusting("own")
+    folder = measured_run(tmp_path / "run", job)
+    leave_results(folder, job.name, RunObserver())
+    assert folder.summary_file.exists()
+    assert exported_score(folder, read_report(folder)) is None
 
 
 def test_a_run_whose_model_is_not_the_one_that_was_measured_does_not_finish(tmp_path: Path) -> None:

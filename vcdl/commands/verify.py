@@ -77,7 +77,8 @@ def _lines(folder: RunFolder, proof: "Proof", score: "ExportedScore | None") -> 
         why = f" ({proof.why})" if proof.why else ""
         yield f"not proven {_named(proof.unproven)}{why}"
     if score is None:
-        yield f"model      {folder.keras_file.name} has not left the run yet, or its last weights are not measured"
+        name = folder.keras_file.name
+        yield f"model      {name} has not left the run yet, its last weights are not measured, or it measures itself"
     else:
         yield (
             f"model      loss {score.exported:.6g} by plain Keras, {score.evaluated:.6g} by the run, on "

@@ -163,11 +163,14 @@ def exported_score(folder: RunFolder, report: Report, *, on_all: bool = False) -
         on_all: Score all samples, so that the evaluator's score is the one in the journal.
 
     Returns:
-        Both losses; None while the last weights are not measured.
+        Both losses; None while the last weights are not measured, and for a model with steps of its own: what these
+        measure is of its class, which plain Keras puts behind a layer that rescales, and may be drawn by chance.
 
     Raises:
         RunFolderError, ModelError, DataError, FileUnavailable: Some file of the run is gone or damaged.
     """
+    from vcdl.client.compile import measures_itself
+
     measured = report.final_validation
     if measured is None:
         return None
@@ -176,8 +179,11 @@ def exported_score(folder: RunFolder, report: Report, *, on_all: bool = False) -
     samples = measured.samples if on_all else min(measured.samples, _MOST_SAMPLES)
     some = read_samples(folder.validation_file, run.prepared.normalisation).taken(slice(samples))
     evaluated = measured.loss
-    if samples < measured.samples:
-        evaluated = _loss(trained_model(run, measured.version), run, some)
+    if samples < measured.samples or run.job.model.code is not None:
+        trained = trained_model(run, measured.version)
+        if measures_itself(trained):
+            return None
+        evaluated = _loss(trained, run, some)
     as_given = np.asarray(map_split(folder.validation_file)[0][:samples])
     exported = load_exported(folder.keras_file, run.job, folder)
     return ExportedScore(_loss(exported, run, some._replace(x=as_given)), evaluated, samples)
