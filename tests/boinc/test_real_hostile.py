@@ -28,6 +28,10 @@ validate: {every: epoch}
 stop: {epochs: 200}
 """
 _SENT = "SELECT COUNT(*) FROM result WHERE hostid = %s"
+_CREDIT = (
+    "SELECT SUM(r.granted_credit) FROM result r JOIN workunit w ON w.id = r.workunitid"
+    " WHERE r.hostid = %s AND w.name = %s"
+)
 
 pytestmark = [*ON_A_PROJECT, pytest.mark.timeout(1800)]
 
@@ -84,7 +88,7 @@ def test_a_host_that_uploads_garbage_is_out_at_once(real: RealProject, tmp_path:
         assert {(one.host, one.refusal) for one in refused} == {(host_name(job.liar_id), "unreadable")}
 
 
-def test_a_sleeper_is_out_for_good_once_it_has_struck(real: RealProject, tmp_path: Path) -> None:
+def test_a_sleeper_is_out_once_it_has_struck_and_its_credit_goes_back(real: RealProject, tmp_path: Path) -> None:
     with attacked(real, tmp_path, "flipped") as job:
         name = host_name(job.liar_id)
 
@@ -94,7 +98,9 @@ def test_a_sleeper_is_out_for_good_once_it_has_struck(real: RealProject, tmp_pat
         job.wait_until(lambda: found_good() and job.applied >= 24, "the server trained one of its uploads again")
         (tmp_path / "hostile" / STRIKE).touch()
         job.wait_until(lambda: [*events_of(job.run, HostConvicted)], "it is convicted")
-        assert {one.host for one in events_of(job.run, HostConvicted)} == {name}
+        (first, *_) = events_of(job.run, HostConvicted)
+        assert (first.host, first.for_good) == (name, False), "one wrong bit in a memory is enough for the first time"
         job.is_out()
         rows = json.loads(real.vcdl("hosts", job.run.path.name, "--json"))
-        assert {row["host"]: row["state"] for row in rows}[name] == "convicted"
+        assert {row["host"]: row["state"] for row in rows}[name] == "quarantined"
+        assert real.rows(_CREDIT, job.liar_id, first.workunit)[0][0] == 0
