@@ -78,6 +78,7 @@ def test_a_confined_child_gets_no_credentials_and_no_relative_path() -> None:
         "PATH": "/bin", "PYTHONPATH": f"{Path.cwd()}/code:/opt/x", "LC_ALL": "C", "VCDL_STORE_URL": "redis://h",
         "KERAS_BACKEND": "jax", "PYTHONSAFEPATH": "1",
     }  # fmt: skip
+    assert "VCDL_STORE_URL" not in confined_environment(given, has_store=False)
 
 
 @pytest.mark.process

@@ -39,12 +39,18 @@ def start_child(module: str, *arguments: str | Path, **options: Any) -> "subproc
     return subprocess.Popen(python_command(module, *arguments), **options)
 
 
-def confined_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def confined_environment(environment: Mapping[str, str] = os.environ, *, has_store: bool = True) -> dict[str, str]:
     """Return the environment for a child that works on what a submitter sent: no credentials of clouds or accounts.
+
+    `has_store`: whether it keeps weights in the store, whose password it then gets.
 
     PYTHONPATH stays, as the operator has set it and not the submitter; made absolute, it depends on no folder.
     """
-    passed_on = {name: value for name, value in environment.items() if _PASSED_ON.fullmatch(name)}
+    passed_on = {
+        name: value
+        for name, value in environment.items()
+        if _PASSED_ON.fullmatch(name) and (has_store or not name.startswith("VCDL_STORE_"))
+    }
     if path := passed_on.get("PYTHONPATH"):
         passed_on["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in path.split(os.pathsep) if part)
     return {**passed_on, "PYTHONSAFEPATH": "1"}  # for grandchildren, which have no -P

@@ -253,7 +253,7 @@ class Submissions:
                 timeout_s=CHECK_S,
                 limits=limits,
                 cwd=self._notes,
-                env=confined_environment(),
+                env=confined_environment(has_store=False),
             )
         except subprocess.TimeoutExpired:
             raise JobError(f"the check of the job took more than {CHECK_S:g} s: make it smaller") from None
