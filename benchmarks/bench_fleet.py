@@ -121,22 +121,23 @@ def too_many(day: Day) -> float | None:
     return 1
 
 
-def too_little(day: Day) -> float | None:
-    """Five machines for 0.10 $; then no keeper, and agents that hang."""
-    day.keeper("budget_usd=0.1")
+def abandoned(day: Day, budget_usd: float, hours: float) -> float:
+    """One pass at list prices, then no keeper, and agents that hang."""
+    day.keeper(f"budget_usd={budget_usd:g}")
     day.usd_per_h, day.drain_s = LIST_USD, 930.0
     day.live(STEP_S / 3600)
-    day.live(4, keepers=0)
-    return 0.1
+    day.live(hours, keepers=0)
+    return budget_usd
+
+
+def too_little(day: Day) -> float | None:
+    """Five machines for 0.10 $; then no keeper, and agents that hang."""
+    return abandoned(day, 0.1, 4)
 
 
 def one_pass(day: Day) -> float | None:
     """One pass with a budget of 3 $, then no keeper; list prices, agents that hang."""
-    day.keeper("budget_usd=3")
-    day.usd_per_h, day.drain_s = LIST_USD, 930.0
-    day.live(STEP_S / 3600)
-    day.live(8, keepers=0)
-    return 3
+    return abandoned(day, 3, 8)
 
 
 def dearer(day: Day) -> float | None:

@@ -149,15 +149,21 @@ def test_offered_weights_stay_until_newer_ones_are_offered(tmp_path: Path) -> No
     play(Server(Disk.new(tmp_path, plan, transport=Transport(down=Named("float16")))), random.Random(2))
 
 
-@pytest.mark.parametrize("rolling", [True, False])
-def test_a_job_whose_snapshots_were_deleted_goes_on_from_its_newest_weights(tmp_path: Path, rolling: bool) -> None:
-    server = Server(Disk.new(tmp_path, replace(PLAN, rolling=rolling, validate_every=EVERY_EPOCH)))
+def begun_with_the_first_version(server: Server) -> list[str]:
+    """A server's workunits that are out with version 0, after one upload has made version 1."""
     server.start()
     server.run_once()
     server.grid.bring(server.grid.running[0])
     server.run_once()
     begun = [workunit for workunit in server.grid.running if WorkunitName.parse(workunit).base_version == 0]
     assert begun
+    return begun
+
+
+@pytest.mark.parametrize("rolling", [True, False])
+def test_a_job_whose_snapshots_were_deleted_goes_on_from_its_newest_weights(tmp_path: Path, rolling: bool) -> None:
+    server = Server(Disk.new(tmp_path, replace(PLAN, rolling=rolling, validate_every=EVERY_EPOCH)))
+    begun = begun_with_the_first_version(server)
     shutil.rmtree(server.disk.folder.snapshots)
     if not rolling:
         with pytest.raises(
@@ -183,12 +189,7 @@ def test_no_client_gets_weights_that_the_disk_has_damaged(tmp_path: Path) -> Non
     """The newest are made again from the store; what began with others is made again from those. Nothing is a try."""
     disk = Disk.new(tmp_path, replace(PLAN, validate_every=EVERY_EPOCH))
     server = Server(disk)
-    server.start()
-    server.run_once()
-    server.grid.bring(server.grid.running[0])
-    server.run_once()
-    begun = [workunit for workunit in server.grid.running if WorkunitName.parse(workunit).base_version == 0]
-    assert begun
+    begun = begun_with_the_first_version(server)
     server.close()
     for version in (0, 1):
         damage(disk.folder.snapshot(version))
