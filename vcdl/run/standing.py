@@ -1,11 +1,10 @@
 """The standing of runs, as `vcdl status`, `vcdl jobs` and the pages show it: one with all figures, many in rows."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from vcdl.errors import FileUnavailable, RunFolderError, printable
+from vcdl.errors import printable
 from vcdl.job import Job
 from vcdl.job.lr_schedule import RateTrial
 from vcdl.journal.hosts import HostHistory
@@ -25,14 +24,12 @@ from vcdl.report.summary import summary_of
 from vcdl.report.wording import aligned, duration
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
-from vcdl.run.prepared import Prepared
 from vcdl.run.reading import NOBODY_WORKS, RunState, clock_of, read_hosts, read_report, state_of
 
 _OPEN = (RunState.RUNNING, RunState.WAITING)
 _TRIALS = {
-    RateTrial.NONE: "",
-    RateTrial.CHOSE: ", chosen by a trial",
-    RateTrial.UNDECIDED: "; a trial learned nothing at any rate",
+    RateTrial.CHOSE.value: ", chosen by a trial",
+    RateTrial.UNDECIDED.value: "; a trial learned nothing at any rate",
 }
 _COURSE = 60
 """Epochs of a course: what a small picture has room for."""
@@ -104,10 +101,8 @@ class Standing:
         highest = self.report.totals.rate_highest
         if not highest:
             return ""
-        words = f"{highest * self.job.training.peak_rate:.3g} at most"
-        with suppress(RunFolderError, FileUnavailable):  # a copied run may be without
-            words += _TRIALS[Prepared.read(self.folder).rate_trial]
-        return words
+        trial = _TRIALS.get(self.report.totals.rate_trial, "")
+        return f"{highest * self.job.training.peak_rate:.3g} at most{trial}"
 
     def fields(self, **beside: Any) -> dict[str, Any]:
         """The keys of `vcdl status --json`, with what only a caller knows."""
