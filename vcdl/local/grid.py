@@ -70,11 +70,7 @@ class LocalGrid(FolderGrid):
     # -- the contract of a grid
 
     def submit(self, staged: Sequence[Staged]) -> None:
-        for item in staged:
-            name = item.workunit.name
-            if name not in self._known:
-                self._known[name] = item
-                self._waiting.append(name)
+        super().submit(staged)
         self._hand_out()
 
     def has(self, workunit: str) -> bool:
