@@ -95,7 +95,7 @@ $(VENV)/installed-dev: requirements-dev.lock pyproject.toml
 	touch $@ $(VENV)/installed
 
 LOCK = $(BIN)/uv pip compile --quiet --upgrade pyproject.toml --universal --no-emit-index-url --no-annotate --no-header \
-	--generate-hashes --extra cpu
+	--generate-hashes --extra cpu --extra digits --extra plot
 
 lock: $(VENV)/installed-dev
 	$(LOCK) --extra server --extra fleet --extra gcp --extra data --extra text --extra web --extra zoom --extra sweep --extra dev --extra docs -o requirements-dev.lock

@@ -66,6 +66,7 @@ def test_resuming_a_finished_run_prints_its_results_and_changes_nothing(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = make_run(here / "a")
+    folder.plot_file.touch()
     before = folder.journal_file.read_bytes(), folder.summary_file.read_bytes()
     assert resume(Path("a")) is ExitCode.OK
     assert capsys.readouterr().out == (
@@ -79,3 +80,6 @@ def test_resuming_a_finished_run_prints_its_results_and_changes_nothing(
     assert resume(Path("a"), as_json=True) is ExitCode.OK
     assert json.loads(capsys.readouterr().out) == json.loads(folder.summary_file.read_text())
     assert (folder.journal_file.read_bytes(), folder.summary_file.read_bytes()) == before
+    folder.plot_file.unlink()
+    assert resume(Path("a")) is ExitCode.OK
+    assert "plot                 not drawn: `pip install 'vcdl[plot]'`, then `vcdl plot a`" in capsys.readouterr().out

@@ -67,6 +67,12 @@ class TestFashionMnist(SourceContract):
     local = DEBIAN
 
 
+def test_without_scikit_learn_the_extra_of_the_digits_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(DataError, match=r"scikit-learn, which `pip install 'vcdl\[digits\]'` brings"):
+        digits.load(None)
+
+
 def test_the_digits_have_a_test_set_that_no_seed_changes() -> None:
     first = load_dataset(DataSettings(dataset="digits"), seed=1)
     second = load_dataset(DataSettings(dataset="digits"), seed=2)

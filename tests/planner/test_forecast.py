@@ -97,7 +97,6 @@ def test_the_cheapest_within_the_time_and_the_fastest_within_the_money() -> None
     assert recommend(every).front == (fast, middle, slow)
 
 
-@pytest.mark.slow
 def test_a_learning_curve_is_drawn_on() -> None:
     curve = LearningCurve.fit([0.95 - 0.3 * epoch**-0.8 for epoch in range(1, 9)])
     assert curve is not None

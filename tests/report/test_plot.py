@@ -1,5 +1,6 @@
 """Curves of runs as pictures; how they look was judged by eye, that they are drawn and readable is tested here."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from vcdl.errors import GridError
 from vcdl.journal.monitor import EpochDetail
 from vcdl.report.plot import Curve, figure_of, plot_curves
 
@@ -71,3 +73,9 @@ def test_the_ending_of_the_name_is_the_format(tmp_path: Path, ending: str, begin
     output = tmp_path / f"curve.{ending}"
     plot_curves([Curve("demo", RISING)], output, "demo")
     assert output.read_bytes().startswith(begin)
+
+
+def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(GridError, match=r"matplotlib is not installed: `pip install 'vcdl\[plot\]'`"):
+        plot_curves([Curve("demo", RISING)], tmp_path / "curves.png", "demo")

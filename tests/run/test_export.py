@@ -1,6 +1,7 @@
 """A run's model as plain Keras reads it, and the results a run leaves; Keras is imported once, for this file."""
 
 import json
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -221,6 +222,18 @@ def test_a_run_leaves_its_results_and_nothing_half_written(left: RunFolder) -> N
     assert left.keras_file.stat().st_size > 1000
     assert len(list(left.tensorboard.glob("events.out.tfevents.*"))) == 1
     assert list(left.path.rglob(".*")) == []
+
+
+def test_without_matplotlib_a_run_ends_and_has_no_pictures(left: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    left.plot_file.unlink()
+    left.confusion_picture.unlink()
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    leave_results(left, DEMO.name, onlooker := Phases())
+    assert onlooker.told == ["writing model.keras"]
+    assert left.summary_file.is_file()
+    assert left.confusion_file.is_file()
+    assert not left.plot_file.exists()
+    assert not left.confusion_picture.exists()
 
 
 def test_the_exported_model_scores_what_the_evaluator_measured(

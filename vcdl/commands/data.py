@@ -40,14 +40,14 @@ def show_data(source: str, label: str | None = None, picture: Path | None = None
 def _draw(x: Any, picture: Path) -> None:
     """Draw samples from all of the source. Raises DataError where they are no pictures, RunFolderError."""
     import numpy as np
-    from matplotlib.figure import Figure
 
     from vcdl.errors import DataError, folder_errors
+    from vcdl.report.plot import new_figure
 
     if len(x.sample_shape) not in (2, 3) or (len(x.sample_shape) == 3 and x.sample_shape[-1] not in (1, 3)):
         raise DataError(f"samples of shape {x.sample_shape} are no pictures: leave out --picture")
     some = x.taken(np.linspace(0, len(x) - 1, min(_PICTURES, len(x))).astype(int))
-    figure = Figure(figsize=(8, 4), layout="tight")
+    figure = new_figure(8, 4, layout="tight")
     for place, sample in enumerate(some):
         axes = figure.add_subplot(4, 8, place + 1)
         axes.imshow(sample.squeeze(), cmap="gray")

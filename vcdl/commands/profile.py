@@ -17,6 +17,7 @@ from vcdl.commands._options import (
     set_option,
 )
 from vcdl.errors import ExitCode, RunFolderError
+from vcdl.files.extras import require
 
 _EXAMPLES = """\b
 Examples:
@@ -81,6 +82,8 @@ def profile_job(
                 self.said = text
                 click.echo(text, err=True)
 
+    if output is not None:
+        require("plot", "matplotlib")  # before minutes of measuring
     job = load_job(job_file, overrides)
     phases = Phases()
     measured = differential_runs(job, phases)

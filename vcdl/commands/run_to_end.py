@@ -56,5 +56,8 @@ def _tell(folder: RunFolder, report: Report) -> None:
     say(outcome_lines(report))
     files = {"model": folder.keras_file, "plot": folder.plot_file, "confusion matrix": folder.confusion_picture}
     for name, path in {**files, "summary": folder.summary_file}.items():
-        if path != folder.confusion_picture or path.is_file():
+        if path == folder.plot_file and not path.is_file():
+            cure = f"`pip install 'vcdl[plot]'`, then `vcdl plot {shown(folder.path)}`"
+            click.echo(f"{name:<20} not drawn: {cure}")
+        elif path != folder.confusion_picture or path.is_file():
             click.echo(f"{name:<20} {shown(path)}")

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
@@ -18,8 +17,9 @@ from urllib.parse import quote
 import click
 
 from vcdl.commands._options import FOLDER, packed, project_dir_option
-from vcdl.errors import ExitCode, GridError, RunFolderError, folder_errors
+from vcdl.errors import ExitCode, RunFolderError, folder_errors
 from vcdl.files.children import start_child
+from vcdl.files.extras import require
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PORT = 8630
@@ -119,9 +119,7 @@ def served_folder(folder: Path | None, project_dir: Path | None) -> Path:
 
 def require_web() -> None:
     """Raise GridError where the packages of the service are not installed."""
-    for name in ("fastapi", "uvicorn", "jinja2", "prometheus_client"):
-        if find_spec(name) is None:
-            raise GridError(f"{name} is not installed: `pip install 'vcdl[web]'` brings it")
+    require("web", "fastapi", "uvicorn", "jinja2", "prometheus_client")
 
 
 @contextmanager

@@ -5,15 +5,15 @@ import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from vcdl.commands._options import job_file_argument, say, set_option
-from vcdl.errors import ExitCode, GridError, JobError, RunFolderError, folder_errors
+from vcdl.errors import ExitCode, JobError, RunFolderError, folder_errors
 from vcdl.files.children import start_child
+from vcdl.files.extras import require
 
 if TYPE_CHECKING:
     import optuna
@@ -78,8 +78,7 @@ class SearchKey:
 
 def sweep(job_file: Path, over: Sequence[str], trials: int, overrides: Sequence[str] = ()) -> ExitCode:
     """Run trials until so many are complete or pruned, and print the best. Raises VcdlError."""
-    if find_spec("optuna") is None:
-        raise GridError("optuna is not installed: `pip install 'vcdl[sweep]'` brings it")
+    require("sweep", "optuna")
     import optuna
 
     from vcdl.files.lock import FileLock

@@ -8,6 +8,10 @@ import numpy.typing as npt
 
 NEEDED = 4
 """Fewest epochs that say anything about further ones."""
+_RATES = (0.05, 5.0)
+"""Bounds of the rate: a slower curve cannot be told from a line here, a faster one has ended after an epoch."""
+_GRID, _ZOOMS = 25, 6
+"""Rates that are tried in each round, and rounds. The last round's grid has steps of 1e-7 of the rate."""
 
 
 @dataclass(frozen=True)
@@ -22,25 +26,20 @@ class LearningCurve:
     @classmethod
     def fit(cls, measured: Sequence[float]) -> "LearningCurve | None":
         """The curve of one value an epoch, the higher the better; None where too few are known or none fits."""
-        from scipy.optimize import curve_fit
-
-        if len(measured) < NEEDED:
+        values = np.asarray(measured, float)
+        if len(values) < NEEDED or not np.isfinite(values).all():
             return None
-        epochs, values = np.arange(1.0, len(measured) + 1.0), np.asarray(measured, float)
-        best = float(values.max())
-
-        def curve(e: npt.NDArray[np.float64], limit: float, gap: float, rate: float) -> npt.NDArray[np.float64]:
-            return np.asarray(limit - gap * e**-rate)
-
-        try:
-            (limit, gap, rate), _ = curve_fit(
-                curve, epochs, values, p0=(best, best - values[0] + 1e-3, 1.0),
-                bounds=([best - 0.5 * abs(best), 0.0, 0.05], [max(1.0, 2 * best), 10 * abs(best) + 1, 5.0]),
-            )  # fmt: skip
-        except (RuntimeError, ValueError):
-            return None
-        error = float(np.std(values - curve(epochs, limit, gap, rate)))
-        return cls(float(limit), float(gap), float(rate), error)
+        low, high = _RATES
+        best = (np.inf, 0.0, 0.0, low)
+        for _ in range(_ZOOMS):  # for a rate the rest is a line, so one number is searched
+            rates = np.geomspace(low, high, _GRID)
+            found = [_line(values, float(rate)) for rate in rates]
+            best = min(found)
+            place = found.index(best)
+            low, high = rates[max(place - 1, 0)], rates[min(place + 1, _GRID - 1)]
+        _, limit, gap, rate = best
+        errors = values - limit + gap * np.arange(1.0, len(values) + 1.0) ** -rate
+        return cls(limit, gap, rate, float(np.std(errors)))
 
     def at(self, epochs: float) -> float:
         """The value after so many epochs."""
@@ -51,3 +50,27 @@ class LearningCurve:
         if value >= self.limit:
             return None
         return float(max(1.0, (self.gap / (self.limit - value)) ** (1.0 / self.rate)))
+
+
+def _line(values: npt.NDArray[np.float64], rate: float) -> tuple[float, float, float, float]:
+    """Fit limit and gap for a given rate, by least squares within their bounds.
+
+    Returns:
+        The sum of squared errors, the limit, the gap and the rate.
+    """
+    best = float(values.max())
+    lowest, highest = best - 0.5 * abs(best), max(1.0, 2 * best)
+    widest = 10 * abs(best) + 1
+    fallen = np.arange(1.0, len(values) + 1.0) ** -rate
+
+    def gap_of(limit: float) -> float:
+        return float(np.clip(fallen @ (limit - values) / (fallen @ fallen), 0.0, widest))
+
+    def limit_of(gap: float) -> float:
+        return float(np.clip((values + gap * fallen).mean(), lowest, highest))
+
+    slope, middle = np.polyfit(fallen, values, 1)
+    choices = [(limit, gap_of(limit)) for limit in (lowest, highest)] + [(limit_of(gap), gap) for gap in (0.0, widest)]
+    if lowest <= middle <= highest and -widest <= slope <= 0:
+        choices.append((float(middle), -float(slope)))  # else the least is on an edge, as the sum is convex
+    return min((float(((values - limit + gap * fallen) ** 2).sum()), limit, gap, rate) for limit, gap in choices)

@@ -8,7 +8,7 @@ from vcdl.errors import printable
 from vcdl.profile.advice import Advice
 from vcdl.profile.measured_hosts import HostClass, host_classes
 from vcdl.profile.stages import MEANINGS, STAGES, RunProfile, StageSums
-from vcdl.report.plot import round_step, save
+from vcdl.report.plot import new_figure, round_step, save
 from vcdl.report.wording import aligned, duration, plural
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ def profile_json(profile: RunProfile, advice: Advice | None) -> dict[str, Any]:
 
 def draw_profile(profile: RunProfile, output: Path, title: str) -> None:
     """Draw a mean subtask's stages by epoch, and by class of hosts if several. Raises RunFolderError."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=_INCHES, layout="constrained")
+    figure = new_figure(*_INCHES)
     classes = host_classes(profile)
     above, *below = figure.subplots(1 + (len(classes) > 1), 1, squeeze=False).flat
     _draw(above, [(str(epoch), profile.by_epoch[epoch]) for epoch in profile.epochs])

@@ -7,7 +7,7 @@ from typing import Any
 
 from vcdl.profile.differential import Measured
 from vcdl.profile.stalls import FETCH, INTERCONNECT, MEANINGS, NETWORK, PREPARE, RUNS, SERVER, Stall, greatest
-from vcdl.report.plot import save
+from vcdl.report.plot import new_figure, save
 from vcdl.report.wording import aligned, plural
 
 _CURES = {
@@ -84,10 +84,9 @@ def stalls_json(measured: Measured, found: Sequence[Stall]) -> dict[str, Any]:
 
 def draw_stalls(measured: Measured, found: Sequence[Stall], output: Path, title: str) -> None:
     """Draw the stalls, a bar each, with a dot for each round. Raises RunFolderError."""
-    from matplotlib.figure import Figure
+    figure = new_figure(*_INCHES)
     from matplotlib.ticker import PercentFormatter
 
-    figure = Figure(figsize=_INCHES, layout="constrained")
     axes = figure.subplots()
     names = [f"{stall.name}: {MEANINGS[stall.name]}" for stall in found]
     axes.barh(names, [stall.share for stall in found], color="tab:blue")

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from vcdl.errors import printable
 from vcdl.files.atomic import whole_file
+from vcdl.report.plot import new_figure
 from vcdl.report.wording import grouped
 
 MOST_CLASSES = 1000
@@ -66,15 +67,13 @@ class ConfusionMatrix:
 
     def draw(self, path: Path, title: str) -> None:
         """Draw it, atomically; the colour of a cell is its share of the row. Raises RunFolderError."""
-        from matplotlib.figure import Figure
-
         size = len(self.names)
         names = [printable(name).replace("$", r"\$")[:_LONGEST_NAME] for name in self.names]
         longest = max(map(len, names))
         side = max(_LEAST_INCHES, size * (_CELL_INCHES if size <= _MOST_NUMBERED else _SMALL_CELL_INCHES))
         margin = _MARGIN_INCHES + longest * _LETTER_INCHES
         whole = margin + side + _MARGIN_INCHES
-        figure = Figure(figsize=(whole, whole))
+        figure = new_figure(whole, whole, layout=None)
         axes = figure.add_axes((margin / whole, margin / whole, side / whole, side / whole))
         shares = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
         axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)

@@ -4,10 +4,10 @@ import hashlib
 import os
 import socket
 from collections.abc import Iterable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from vcdl.errors import GridError, without_passwords
+from vcdl.files.extras import require
 from vcdl.job import Job
 from vcdl.journal.events import Recorded
 from vcdl.report.measures import Report
@@ -30,8 +30,7 @@ def log_run(
 
     `events`: evaluations. Raises GridError.
     """
-    if find_spec("mlflow") is None:
-        raise GridError("mlflow is not installed: `pip install 'vcdl[mlflow]'` brings its client")
+    require("mlflow", "mlflow")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _TRIES)  # before it is imported; its own are minutes
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     from mlflow import MlflowClient

@@ -6,7 +6,7 @@ from typing import Any
 
 from vcdl.planner.forecast import ChoiceForecast, Recommendation
 from vcdl.planner.spot_market import HELD, OutcomeRange
-from vcdl.report.plot import save
+from vcdl.report.plot import new_figure, save
 from vcdl.report.wording import aligned, duration, grouped
 
 
@@ -40,9 +40,7 @@ def plan_lines(
 
 def draw_plan(chosen: Recommendation, forecasts: Sequence[ChoiceForecast], output: Path) -> None:
     """Draw money against time, each choice with its ranges. Raises RunFolderError."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = new_figure(8, 5)
     axes = figure.add_subplot()
     ends = [one for one in forecasts if one.wall_s.high < float("inf")]
     front = [one for one in chosen.front if one in ends]

@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from vcdl.files.atomic import whole_file
+from vcdl.files.extras import is_installed, require
 from vcdl.journal.monitor import EpochDetail
 from vcdl.report.measures import Report
 from vcdl.wire.task import ACCURACY, LOSS
@@ -44,6 +45,11 @@ class Curve:
         return cls(label, tuple(report.epochs), report.monitor.name)
 
 
+def can_draw() -> bool:
+    """Return whether Matplotlib is installed, of which a run needs nothing but its pictures."""
+    return is_installed("matplotlib")
+
+
 def plot_curves(curves: Sequence[Curve], output: Path, title: str, measured: str | None = None) -> None:
     """Draw curves into one picture, in the suffix' format. Raises RunFolderError, ValueError for an unknown one."""
     save(figure_of(curves, title, measured), output)
@@ -55,13 +61,21 @@ def save(figure: "Figure", output: Path) -> None:
         figure.savefig(temporary, dpi=_DOTS_PER_INCH)
 
 
-def figure_of(curves: Sequence[Curve], title: str, measured: str | None = None) -> "Figure":
-    """The picture of curves: the judged measure large, others small. `measured`: the large panel's vertical label."""
+def new_figure(
+    width: float, height: float, layout: "Literal['constrained', 'tight'] | None" = "constrained"
+) -> "Figure":
+    """Return an empty picture of so many inches. Raises GridError where Matplotlib is not installed."""
+    require("plot", "matplotlib")
     from matplotlib.figure import Figure
 
+    return Figure(figsize=(width, height), layout=layout)
+
+
+def figure_of(curves: Sequence[Curve], title: str, measured: str | None = None) -> "Figure":
+    """The picture of curves: the judged measure large, others small. `measured`: the large panel's vertical label."""
     further = _further_measures(curves)
     rows = math.ceil(len(further) / _COLUMNS)
-    figure = Figure(figsize=(_WIDTH_INCHES, _HEIGHT_INCHES + rows * _ROW_INCHES), layout="constrained")
+    figure = new_figure(_WIDTH_INCHES, _HEIGHT_INCHES + rows * _ROW_INCHES)
     grid = figure.add_gridspec(1 + rows, _COLUMNS, height_ratios=[_HEIGHT_INCHES, *([_ROW_INCHES] * rows)])
     unit, unit_s = _time_unit(max((curve.epochs[-1].wall_s for curve in curves if curve.epochs), default=0.0))
     axes = figure.add_subplot(grid[0, :])

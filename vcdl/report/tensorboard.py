@@ -1,5 +1,14 @@
-"""TensorBoard's event file of a run, from its journal. Only `tensorboard`'s record format is used, no TensorFlow."""
+"""TensorBoard's event file of a run, from its journal.
 
+The file is written by hand, so that a run needs no TensorBoard. It is a sequence of records, as TensorFlow's
+`lib/io/record_writer` frames them: the length (8 bytes), its masked CRC-32C (4), the event, the event's masked CRC-32C.
+An event is a protocol buffer, of which four fields are used (`event.proto`, `summary.proto`):
+
+    Event    1 wall_time: double   2 step: varint   3 file_version: string   5 summary: Summary
+    Summary  1 value: Value        Value  1 tag: string   2 simple_value: float
+"""
+
+import struct
 from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import chain
@@ -14,7 +23,7 @@ from vcdl.report.measures import Report
 
 _FILE = "events.out.tfevents.vcdl"
 """The one event file of a run. TensorBoard reads files with `tfevents` in their names."""
-_FILE_VERSION = "brain.Event:2"
+_FILE_VERSION = b"brain.Event:2"
 
 
 class Scalar(NamedTuple):
@@ -30,10 +39,6 @@ class Scalar(NamedTuple):
 
 def write_event_file(folder: Path, report: Report, events: Iterable[Recorded]) -> Path:
     """Write the event file into `folder`; returns its path. `events`: the whole journal's. Raises RunFolderError."""
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
     points = scalars(report, events)
     first = next(points, None)
     begin_s = first.time_s if first is not None else 0.0
@@ -41,12 +46,10 @@ def write_event_file(folder: Path, report: Report, events: Iterable[Recorded]) -
     with folder_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as temporary, temporary.open("wb") as file:
-            writer = RecordWriter(file)
-            writer.write(Event(wall_time=begin_s, file_version=_FILE_VERSION).SerializeToString())
+            file.write(_record(_time(begin_s) + _field(3, _FILE_VERSION)))
             for tag, step, value, time_s in chain([first] if first is not None else [], points):
-                summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
-                writer.write(Event(wall_time=time_s, step=step, summary=summary).SerializeToString())
-            writer.flush()
+                scalar = _field(1, tag.encode()) + b"\x15" + struct.pack("<f", value)
+                file.write(_record(_time(time_s) + b"\x10" + _varint(step) + _field(5, _field(1, scalar))))
     return path
 
 
@@ -76,3 +79,43 @@ def _epochs(report: Report) -> Iterator[Scalar]:
         measured = {f"validation_{name}": value for name, value in detail.measures.items()}
         for name, value in {**judged, **measured, **trained}.items():
             yield Scalar(f"epoch/{name}", detail.epoch, value, closed.time_s)
+
+
+def _record(event: bytes) -> bytes:
+    length = struct.pack("<Q", len(event))
+    return length + _checksum(length) + event + _checksum(event)
+
+
+def _time(time_s: float) -> bytes:
+    return b"\x09" + struct.pack("<d", time_s)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Encode a field of a length of its own: a string or a message."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*encoded, number])
+
+
+def _checksum(data: bytes) -> bytes:
+    """Return the CRC-32C, masked: TensorFlow rotates it and adds a constant, as data may hold checksums themselves."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _CRC32C[crc & 0xFF ^ byte]
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _crc32c_of(byte: int) -> int:
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)  # Castagnoli's polynomial, which zlib does not have
+    return byte
+
+
+_CRC32C = [_crc32c_of(byte) for byte in range(256)]

@@ -28,7 +28,7 @@ from vcdl.models.measuring import BATCH_SIZE, as_compared, outputs_of
 from vcdl.models.meter import meter_of
 from vcdl.report.confusion_matrix import MOST_CLASSES, MOST_DRAWN, ConfusionMatrix
 from vcdl.report.measures import Report
-from vcdl.report.plot import Curve, plot_curves
+from vcdl.report.plot import Curve, can_draw, plot_curves
 from vcdl.report.summary import summary_of, write_summary
 from vcdl.report.tensorboard import write_event_file
 from vcdl.run.folder import RunFolder
@@ -85,8 +85,9 @@ def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
             f"{score.exported:.4g} on {score.samples} validation samples, the run's evaluator {score.evaluated:.4g}. "
             "Do not use it: report this with the job file, and train again with a newer VCDL"
         )
-    observer.phase("drawing curves.png")
-    plot_curves([Curve.of(folder.path.name, report)], folder.plot_file, job)
+    if can_draw():
+        observer.phase("drawing curves.png")
+        plot_curves([Curve.of(folder.path.name, report)], folder.plot_file, job)
     leave_confusion_matrix(run, model)
     with closing(Journal.read_only(folder.journal_file)) as journal:
         write_event_file(folder.tensorboard, report, journal.stream(kinds=(UpdateApplied, VersionEvaluated)))
@@ -111,7 +112,7 @@ def leave_confusion_matrix(run: Run, model: Any) -> None:
     batches = zip(labels, outputs_of(model, x), strict=True)
     matrix = ConfusionMatrix.of(batches, run.prepared.classes, threshold=0.0 if is_logit else 0.5)
     matrix.write(folder.confusion_file)
-    if len(matrix.names) <= MOST_DRAWN:
+    if len(matrix.names) <= MOST_DRAWN and can_draw():
         matrix.draw(folder.confusion_picture, f"{run.name}, {split}")
 
 

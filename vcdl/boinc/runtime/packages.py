@@ -1,6 +1,5 @@
 """The packages of a runtime: what a lock names, installed by uv for the runtime's platform; nothing of them is run."""
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 from vcdl.boinc.runtime.platforms import Platform
 from vcdl.errors import GridError
 from vcdl.files.children import python_command
+from vcdl.files.extras import require
 from vcdl.files.shipped import shipped
 
 _NOT_ON_CLIENTS = (
@@ -28,8 +28,7 @@ def lock_of(backend: str, gpu: bool) -> Path:
 
 def install(lock: Path, platform: Platform, minor: str, folder: Path) -> dict[str, str]:
     """Put the packages of a lock into a folder, hashes checked, and return their versions by name. Raises GridError."""
-    if importlib.util.find_spec("uv") is None:
-        raise GridError("uv fetches the packages of a runtime, and is not installed: pip install 'vcdl[runtime]'")
+    require("runtime", "uv")
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as excludes:
         excludes.write("\n".join(_NOT_ON_CLIENTS))
         excludes.flush()

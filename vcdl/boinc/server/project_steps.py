@@ -4,7 +4,6 @@ import os
 import re
 import secrets
 from collections.abc import Collection, Iterable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 from vcdl.boinc.doctor.asking import NoAnswer, ask
@@ -17,6 +16,7 @@ from vcdl.boinc.server.settings import ETC, LETS_ENCRYPT, NO_TLS, SELF_SIGNED, S
 from vcdl.boinc.server.steps import ServerStep, file_step
 from vcdl.errors import ServerError
 from vcdl.errors.backoff import wait_until
+from vcdl.files.extras import is_installed
 from vcdl.stores.settings import PASSWORD_VARIABLE
 
 _SITES = Path("/etc/apache2/sites-enabled")
@@ -31,7 +31,7 @@ _PASSWORD_TAG = re.compile(r"<db_passwd>[^<]*</db_passwd>|<db_passwd/>")
 
 def has_web() -> bool:
     """Whether this VCDL has the parts of its service."""
-    return find_spec("fastapi") is not None and find_spec("uvicorn") is not None
+    return is_installed("fastapi", "uvicorn")
 
 
 def install_steps(settings: ServerSettings, between: Iterable[ServerStep] = ()) -> Iterator[ServerStep]:
