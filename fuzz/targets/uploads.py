@@ -19,9 +19,10 @@ from vcdl.checks.upload_reader import opened_upload
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors.refusal import Refused
 from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, UploadFacts, UploadFiles
-from vcdl.rules.bounds import Bounds
 from vcdl.rules.forecast import Forecast
 from vcdl.stores.change import InMemory, fold_changes
+from vcdl.trust.bounds import Bounds
+from vcdl.trust.step import StepCheck
 from vcdl.wire.hdf5_form import ENCODED, HEADER_LIMIT_BYTES, WEIGHTS, prefix
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Layout, Variable, Vector, write_weights
@@ -170,7 +171,7 @@ class Uploads(Target):
         whole: Vector = state.begun(self._base.copy())
         facts = UploadFacts(3, 0, header.samples, header.fraction, base_version=142)
         files, settings = UploadFiles(self._file, self._base_file), FoldSettings(LAYOUT, self._rule, bounds, transport)
-        upload = StreamedUpload(files, settings, facts, judge=check_of(transport))
+        upload = StreamedUpload(files, settings, facts, judge=check_of(transport), steps=StepCheck())
         try:
             (weight,) = fold_changes([upload], InMemory(whole, state), state)
             if upload.refused is None:

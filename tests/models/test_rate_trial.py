@@ -9,10 +9,10 @@ import pytest
 from vcdl.job import Job, save_job
 from vcdl.job.lr_schedule import USUAL_BOOST, RateTrial
 from vcdl.journal.observer import RunObserver
+from vcdl.loop.preparation import prepare
 from vcdl.models.footprint import Footprint
 from vcdl.models.rate_trial import found_boost, trial_lengths
 from vcdl.run.folder import RunFolder
-from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 from vcdl.wire.weights import read_weights
 

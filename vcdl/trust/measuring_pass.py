@@ -4,9 +4,9 @@ import hashlib
 
 import numpy as np
 
-from vcdl.loop.reference_file import Reference
 from vcdl.rules.base import Update
-from vcdl.rules.bounds import Bounds, Shortened
+from vcdl.trust.bounds import Bounds, Shortened
+from vcdl.trust.reference_file import Reference
 from vcdl.wire.weights import Vector
 
 

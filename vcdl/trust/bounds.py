@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from vcdl.rules.base import Rule
 from vcdl.rules.state import LENGTHS, RuleState
+from vcdl.run.run import Run
 from vcdl.wire.weights import Layout, Variable, Vector
 
 _Numbers = npt.NDArray[np.float64]
@@ -119,6 +121,12 @@ class Bounds:
     @cached_property
     def _known_runs(self) -> dict[tuple[int, int], tuple[_Run, ...]]:
         return {}
+
+    @classmethod
+    def of(cls, run: Run) -> Self | None:
+        """The bounds on what clients upload; None where they are trusted."""
+        own_step = run.prepared.own_step
+        return cls(run.layout, run.job.trust.clip, own_step) if own_step else None
 
     def state_of(self, rule: Rule) -> RuleState:
         """The state of a bounded rule: its own, and the table."""

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tests.rules.updates import noise
-from vcdl.rules.bounds import Bounds, Shortened, usual_of
 from vcdl.rules.state import LENGTHS
 from vcdl.rules.vc_asgd import VcAsgd
+from vcdl.trust.bounds import Bounds, Shortened, usual_of
 from vcdl.wire.weights import Layout, Variable, Vector
 
 KERNEL, BIAS = slice(0, 600), slice(600, 610)
