@@ -62,7 +62,7 @@ class Steps:
         self.layout = layout
         self.base = np.abs(rng.standard_normal(layout.size, np.float32))
         self.steps = [np.float32(0.01) * np.abs(rng.standard_normal(layout.size, np.float32)) for _ in range(UPLOADS)]
-        own = Bounds(layout, 1.5, ()).lengths_of(self.base + self.steps[0], self.base, 1.0)
+        own = Bounds(layout, 1.5, ()).row_of_step(self.base + self.steps[0], self.base, 1.0)
         self.bounds = Bounds(layout, 1.5, tuple(own.tolist()))
 
 

@@ -85,7 +85,7 @@ class Uploads(Target):
         self._base_file, self._file = folder / "params.h5", folder / "update.h5"
         write_weights(self._base_file, self._base, ParamsHeader("digits", 142, LAYOUT.fingerprint).to_json())
         self._rule = Forecast(staleness_damping=0.25, compensation=0.4, averaging_window=3.0, horizon=1.0)
-        own = Bounds(LAYOUT, 1.5, ()).lengths_of(self._trained - self._base, self._base, 1.0)
+        own = Bounds(LAYOUT, 1.5, ()).row_of_step(self._trained - self._base, self._base, 1.0)
         self._bounds = Bounds(LAYOUT, 1.5, tuple(own.tolist()))
         self._ways = [check_of(transport).up for transport in TRANSPORTS]
         self._parts: dict[bytes, _Parts] = {}

@@ -44,7 +44,7 @@ class Bench:
         self.base, self.reference = noise(0, SIZE), folder / "reference_update.h5"
         self.base[FOLD_BLOCK:] = 1.0  # variances
         self.bounds = Bounds(
-            LAYOUT, CLIP, tuple(Bounds(LAYOUT, CLIP, ()).lengths_of(self.base + step(9), self.base, 1))
+            LAYOUT, CLIP, tuple(Bounds(LAYOUT, CLIP, ()).row_of_step(self.base + step(9), self.base, 1))
         )
         state = self.bounds.state_of(RULE)
         write_weights(folder / "base.h5", self.base, "{}")

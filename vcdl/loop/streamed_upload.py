@@ -43,7 +43,7 @@ from vcdl.rules.statistics import on_statistics
 from vcdl.run.run import Run
 from vcdl.stores import Change
 from vcdl.stores.change import FOLD_BLOCK
-from vcdl.trust.bounds import Bounds, Shortened
+from vcdl.trust.bounds import Bounds, Limits
 from vcdl.trust.measuring_pass import MeasuringPass
 from vcdl.trust.reference_file import KEPT_NUMBERS, Reference, ReferenceFile
 from vcdl.trust.step import Step, StepCheck
@@ -188,7 +188,7 @@ class StreamedUpload(Change):
         """The open upload; None once it cannot be read."""
         self._unfit: Refused | None = None
         self._first_pass: MeasuringPass | None = None
-        self._shortened: Shortened | None = None
+        self._limits: Limits | None = None
         with ExitStack() as opened:
             opened.callback(buffers.release, self._weights, self._base)
             self._open(files, settings, opened)
@@ -245,7 +245,7 @@ class StreamedUpload(Change):
         if self._upload is None or self._first_pass is None:
             return
         facts, state = self._facts, self._state
-        self._shortened = self._first_pass.shortened(
+        self._limits = self._first_pass.limits(
             facts.number, state.table_of(tail), facts.rate * self._fraction**_GROWTH, is_measure=facts.trust == 1.0
         )
         if self._steps is not None:
@@ -287,12 +287,12 @@ class StreamedUpload(Change):
 
     def _strange_among_others(self, steps: StepCheck) -> Refused | None:
         """Why its step is no honest client's."""
-        if self._shortened is None or self._facts.is_doubted:
+        if self._limits is None or self._facts.is_doubted:
             return None
         step = Step(
-            length=self._shortened.length,
-            usual=self._shortened.usual,
-            furthest=self._shortened.furthest,
+            length=self._limits.length,
+            usual=self._limits.usual,
+            furthest=self._limits.furthest,
             cosine=self.cosine,
             reference=self.reference_cosine,
         )
@@ -321,9 +321,9 @@ class StreamedUpload(Change):
 
     def _shorten(self, weights: Vector, base: Vector, begin: int) -> None:
         """Shorten a block, or all of it, as the bounds say."""
-        if self._bounds is not None and self._shortened is not None:
+        if self._bounds is not None and self._limits is not None:
             with np.errstate(over="ignore", invalid="ignore"):
-                self._bounds.shorten(weights, base, begin, self._shortened)
+                self._bounds.hold(weights, base, begin, self._limits)
 
     def _read(self, begin: int, size: int) -> Update | None:
         """A block of `size` weights from number `begin` on; None when it cannot be read."""

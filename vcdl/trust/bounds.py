@@ -4,13 +4,29 @@ Everything that is shared is bounded, variable by variable: trained weights, the
 moments of optimizers. A limit on the whole step alone (Sun et al. 2019, *Can You Really Backdoor Federated Learning?*,
 arXiv 1911.07963) leaves room for a step of the usual length in one small variable, an output's bias say, and for any
 value in what is no weight. docs/decisions/025 has the measurements behind the constants.
+
+For a variable of n numbers, B what the client started from, C what it uploaded:
+
+    1. step         a = C − B. Where no number may be negative (variances, second moments), each number is divided by
+                    its own scale s = max(B, 0) + scale_floor: training divides by their roots, so that the small ones
+                    matter most.
+       scale_floor  a tenth of the mean of max(B, 0) in the block, so that numbers near zero can move at all.
+    2. step_norm    ‖a‖. Of a trained variable, divided by the learning rate of its workunit: late in a job honest
+                    steps are short, and a long one would undo what was learned. Of one that is never negative, the root
+                    of the mean square: a part of s.
+    3. limit        `clip` times the median step_norm of the last 50 uploads.
+    4. bounded      C' = B + κ·(C − B), κ = min(1, limit / step_norm). Of one that is never negative, number by number:
+                    C limited to B ± limit·s, and to 0.
+
+The step_norms of the last uploads are a table that lies behind W in the store (vcdl.rules.state): a row an update, the
+step of all trained weights together in its first column, then a column a variable.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,87 +36,85 @@ from vcdl.rules.state import LENGTHS, RuleState
 from vcdl.run.run import Run
 from vcdl.wire.weights import Layout, Variable, Vector
 
-_Numbers = npt.NDArray[np.float64]
-
 _FLOOR = 0.1
 """The part of a variable's mean by which its smallest numbers are measured, if none may be negative."""
 _TINY = 1e-12
 _PIECE = 1 << 15
+"""Numbers that are computed with at a time: they and what is made of them stay in the processor's cache."""
+
+_Floors = dict[int, np.float32]
+"""Number of a variable → its scale_floor in a block."""
+ScaleFloors = Mapping[int, _Floors]
+"""Begin of a block → the scale_floors in it, of blocks whose base has no negative number where none may be."""
+_NONE_KNOWN: ScaleFloors = {}
 
 
-Floors = Mapping[tuple[int, int], np.float32]
-"""A part of a variable's mean that is added to its numbers, never negative, for their sizes: by the variable's number
-and the block's begin. Only of those whose base is not negative either."""
+_Run = list[tuple[int, int, int]]
+"""Neighbours in a block that are bounded in one way: the number of each variable, its begin and its end."""
 
 
-_NO_FLOORS: Floors = {}
-_Parts = tuple[tuple[int, slice], ...]
-"""Variables, each with its number and place."""
+class _Piece(NamedTuple):
+    """A piece of a block, and the cells in it: the parts of variables that are all bounded in one way."""
+
+    is_nonnegative: bool
+    at: slice
+    """The piece's place in its block."""
+    cells: tuple[tuple[int, slice], ...]
+    """The number of each variable and its place in the piece."""
+
+
+class _Block(NamedTuple):
+    """The variables in a block of the shared weights."""
+
+    nonnegative: tuple[_Run, ...]
+    pieces: tuple[_Piece, ...]
 
 
 @dataclass(frozen=True)
-class Shortened:
-    """The bounds' verdict on one upload."""
+class Limits:
+    """How far one upload may move the shared weights."""
 
+    limit: Vector
+    """The longest step of each variable, shape (v,)."""
     factors: Vector
     """κ of each variable, shape (v,), in [0, 1]: the client's step counts κ times."""
-    limits: Vector
-    """The longest step of each variable, shape (v,)."""
     length: float
-    """‖C − B‖ over the trained weights, at the job's peak learning rate."""
+    """The step_norm of the trained weights together."""
     usual: float
     """The median of the last ones; 0 before there is any."""
     furthest: float
     """The step of the trained variable that moved furthest, in its usual lengths."""
-    floors: Floors = field(default_factory=lambda: _NO_FLOORS)
+    scale_floors: ScaleFloors = field(default_factory=lambda: _NONE_KNOWN)
+    """Those of the measuring, so that they need not be computed again."""
 
 
 @dataclass
-class Sums:
-    """The measures of an upload, block by block."""
+class StepSums:
+    """The sums of an upload's step, to which its blocks add."""
 
-    squares: _Numbers
-    """The squares of each variable's step a = C − B, shape (v,)."""
-    directions: _Numbers
+    squares: npt.NDArray[np.float64]
+    """‖a‖² of each variable, shape (v,)."""
+    directions: npt.NDArray[np.float64]
     """Rows of shape (v,) over the trained variables: ⟨a, b⟩, ⟨b, b⟩, ⟨a, r⟩, ⟨r, r⟩ for the way b = W − B of the shared
     weights and the reference update r.
     """
-    floors: dict[tuple[int, int], np.float32] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Run:
-    """Variables of a block that lie one behind the other and are bounded alike: one call computes for all of them.
-
-    Places below are places in the run.
-    """
-
-    is_nonnegative: bool
-    at: slice
-    """The run's place in its block."""
-    variables: _Parts
-    pieces: tuple[tuple[slice, _Parts], ...]
-    """Stretches that stay in the processor's cache with what is computed from them: the place of each, and of the
-    variables in it, counted from the piece's begin."""
+    scale_floors: dict[int, _Floors] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Shortens the step of each variable to `clip` times its usual length, `C' = B + κ·(C − B)`.
-
-    Variances and second moments, which are never negative, are measured and limited number by number, relative to what
-    they are. Training divides by their roots, so that the small ones matter most.
-
-    The usual length is the median of the last 50 uploads'. A trained variable's length is divided by the rate of its
-    workunit first. Late in a job honest steps are short, and a long one would undo what was learned. The
-    table of lengths lies behind W in the store (vcdl.rules.state): a row an update, the whole step in its first
-    column, then a column a variable.
-    """
+    """Measures the steps of uploads, and limits them."""
 
     layout: Layout
     clip: float
     first_row: tuple[float, ...]
-    """Lengths as of `lengths_of`: those of the server's own step on held-out data, before any client is known."""
+    """The table's row of the server's own step on held-out data, before any client is known."""
+
+    @classmethod
+    def of(cls, run: Run) -> Self | None:
+        """The bounds on what clients upload; None where they are trusted."""
+        own_step = run.prepared.own_step
+        return cls(run.layout, run.job.trust.clip, own_step) if own_step else None
 
     @cached_property
     def _variables(self) -> tuple[Variable, ...]:
@@ -118,83 +132,77 @@ class Bounds:
     def _is_nonnegative(self) -> npt.NDArray[np.bool_]:
         return np.array([variable.is_nonnegative for variable in self._variables], np.bool_)
 
-    @cached_property
-    def _known_runs(self) -> dict[tuple[int, int], tuple[_Run, ...]]:
-        return {}
-
-    @classmethod
-    def of(cls, run: Run) -> Self | None:
-        """The bounds on what clients upload; None where they are trusted."""
-        own_step = run.prepared.own_step
-        return cls(run.layout, run.job.trust.clip, own_step) if own_step else None
-
     def state_of(self, rule: Rule) -> RuleState:
         """The state of a bounded rule: its own, and the table."""
         return replace(rule.state, first_row=self.first_row)
 
-    def lengths_of(self, weights: Vector, base: Vector, rate: float) -> Vector:
-        """The row of a whole step in memory, from `base` to `weights`, both of shape (n,)."""
-        sums = self.sums()
-        self.measure(sums, weights, base, 0)
-        return self.lengths(sums, rate)
+    # -- measuring (1, 2)
 
-    def lengths(self, sums: Sums, rate: float) -> Vector:
-        """A row of the table from the sums of a whole step."""
-        squares = np.where(self._is_trained, sums.squares / rate**2, sums.squares)
-        squares = np.where(self._is_nonnegative, squares / self._counts, squares)
-        lengths = np.sqrt(np.concatenate([[squares[self._is_trained].sum()], squares]))
-        row: Vector = lengths.astype(np.float32)
-        return row
-
-    def sums(self) -> Sums:
+    def sums(self) -> StepSums:
         """The sums that `measure` adds to."""
-        return Sums(np.zeros(len(self._variables)), np.zeros((4, len(self._variables))))
+        return StepSums(np.zeros(len(self._variables)), np.zeros((4, len(self._variables))))
 
     def measure(
         self,
-        sums: Sums,
+        sums: StepSums,
         weights: Vector,
         base: Vector,
         begin: int,
         w: Vector | None = None,
         reference: Vector | None = None,
     ) -> None:
-        """Measure a block of the step from `base` to `weights`, the numbers from `begin` on, and compare it with the
-        way of `w` since `base`, and with the `reference` update; all of shape (m,).
+        """Add a block of an upload's step to its sums.
 
-        Lengths in float64, so that a rounded sum does not depend on a library's order of addition; numbers that are
-        never negative relative to their `base`. Only refusals depend on directions, which are not made again.
+        Lengths are summed in float64, so that a rounded sum does not depend on a library's order of addition. Only
+        refusals depend on directions, which are not made again.
+
+        Args:
+            sums: The sums of this upload.
+            weights: The block of the upload, shape (m,).
+            base: The same block of what its client started from.
+            begin: The number of the block's first weight.
+            w: The same block of the shared weights; None where directions do not matter.
+            reference: The same block of the reference update; None: there is none.
         """
-        for run in self._runs(begin, weights.size):
-            to, from_ = weights[run.at], base[run.at]
-            own, floors = from_, _NO_FLOORS
-            if run.is_nonnegative:
-                own = _own_sizes(from_)
-                floors = _floors(run, own, begin)
-                if own is from_:
-                    sums.floors.update(floors)
-            for at, parts in run.pieces:
-                moved = to[at] - from_[at]
-                if run.is_nonnegative:
-                    moved /= _sizes(own[at], parts, begin, floors)
-                elif w is not None:
-                    self._compare(sums, moved, w[run.at][at] - from_[at], 0, parts)
-                    if reference is not None:
-                        self._compare(sums, moved, reference[run.at][at], 2, parts)
-                exact = moved.astype(np.float64)
-                for number, part in parts:
-                    some = exact[part]
-                    sums.squares[number] += some @ some
+        own, floors = self._scaled_by(base, begin)
+        if own is base:
+            sums.scale_floors[begin] = floors
+        for is_nonnegative, at, cells in self._block(begin, weights.size).pieces:
+            step = weights[at] - base[at]
+            if is_nonnegative:
+                step /= _scales(own[at], cells, floors)
+            elif w is not None:
+                self._compare(sums.directions[:2], step, w[at] - base[at], cells)
+                if reference is not None:
+                    self._compare(sums.directions[2:], step, reference[at], cells)
+            exact = step.astype(np.float64)
+            for number, cell in cells:
+                sums.squares[number] += exact[cell] @ exact[cell]
 
-    def _compare(self, sums: Sums, step: Vector, way: Vector, row: int, parts: _Parts) -> None:
-        """Compare a piece of a step with a direction, in two rows of `sums.directions`."""
-        for number, part in parts:
+    def _compare(
+        self, sums: npt.NDArray[np.float64], step: Vector, way: Vector, cells: tuple[tuple[int, slice], ...]
+    ) -> None:
+        """Add a piece to the products of a step with a direction, and to the direction's squares."""
+        for number, cell in cells:
             if self._is_trained[number]:
-                a, b = step[part], way[part]
-                sums.directions[row, number] += a @ b
-                sums.directions[row + 1, number] += b @ b
+                sums[0, number] += step[cell] @ way[cell]
+                sums[1, number] += way[cell] @ way[cell]
 
-    def cosines(self, sums: Sums, factors: Vector) -> tuple[float | None, float | None]:
+    def step_norms(self, sums: StepSums, rate: float) -> Vector:
+        """The table's row of a whole step, trained at `rate` times the job's peak."""
+        squares = np.where(self._is_trained, sums.squares / rate**2, sums.squares)
+        squares = np.where(self._is_nonnegative, squares / self._counts, squares)
+        norms = np.sqrt(np.concatenate([[squares[self._is_trained].sum()], squares]))
+        row: Vector = norms.astype(np.float32)
+        return row
+
+    def row_of_step(self, weights: Vector, base: Vector, rate: float) -> Vector:
+        """The table's row of a step in memory, from `base` to `weights`, both of shape (n,)."""
+        sums = self.sums()
+        self.measure(sums, weights, base, 0)
+        return self.step_norms(sums, rate)
+
+    def cosines(self, sums: StepSums, factors: Vector) -> tuple[float | None, float | None]:
         """Cosines of the shortened step, `factors` of shape (v,), with the way of the shared weights and with the
         reference update; None without one.
         """
@@ -203,51 +211,59 @@ class Bounds:
         with_way, way, with_reference, reference = sums.directions @ np.stack([kept, np.ones_like(kept)], axis=1)
         return _cosine(with_way[0], length * way[1]), _cosine(with_reference[0], length * reference[1])
 
-    def shortened(
-        self, table: Vector, number: int, row: Vector, floors: Floors | None = None, *, is_measure: bool = True
-    ) -> Shortened:
-        """Compare the row of update `number` with the table, and enter it there, in place. A row that is no measure for
-        others gets what is usual.
+    # -- limiting (3, 4)
 
-        `floors`: those of its measuring, where they are known.
+    def limits(
+        self, table: Vector, number: int, row: Vector, floors: ScaleFloors = _NONE_KNOWN, *, is_measure: bool = True
+    ) -> Limits:
+        """Compare the row of update `number` with the table, and enter it there, in place.
+
+        Args:
+            table: The step_norms of the last updates.
+            number: The number of the update in the job.
+            row: Its step_norms.
+            floors: The scale floors of its measuring, where they are known.
+            is_measure: Whether others are compared with it; else what is usual is entered in its place.
         """
         if is_measure:
             table[number % LENGTHS] = row
         usual = usual_of(table)
         if not is_measure:
             table[number % LENGTHS] = usual
-        limits = usual[1:] * np.float32(self.clip)
+        limit = usual[1:] * np.float32(self.clip)
         with np.errstate(divide="ignore", invalid="ignore"):
-            factors = np.where(row[1:] > limits, limits / row[1:], np.float32(1.0)).astype(np.float32)
+            factors = np.where(row[1:] > limit, limit / row[1:], np.float32(1.0)).astype(np.float32)
             moved = np.where((usual[1:] > 0) & self._is_trained, row[1:] / usual[1:], np.float32(0.0))
-        furthest = float(np.max(moved, initial=0.0))
-        return Shortened(factors, limits, float(row[0]), float(usual[0]), furthest, floors or _NO_FLOORS)
+        return Limits(limit, factors, float(row[0]), float(usual[0]), float(np.max(moved, initial=0.0)), floors)
 
-    def shorten(self, weights: Vector, base: Vector, begin: int, shortened: Shortened) -> None:
-        """Shorten a block of an upload, shape (m,), in place; `base`: the block that its client started from."""
-        for run in self._runs(begin, weights.size):
-            to, from_ = weights[run.at], base[run.at]
-            if run.is_nonnegative:
-                own, floors = from_, shortened.floors
-                if (run.variables[0][0], begin) not in floors:
-                    own = _own_sizes(from_)
-                    floors = _floors(run, own, begin)
-                for at, parts in run.pieces:
-                    longest = _sizes(own[at], parts, begin, floors)
-                    for number, part in parts:
-                        longest[part] *= shortened.limits[number]
-                    _limit(to[at], from_[at], longest)
+    def hold(self, weights: Vector, base: Vector, begin: int, limits: Limits) -> None:
+        """Hold a block of an upload, shape (m,), to its limits, in place; `base`: what its client started from."""
+        known = limits.scale_floors.get(begin)
+        own, floors = self._scaled_by(base, begin) if known is None else (base, known)
+        for is_nonnegative, at, cells in self._block(begin, weights.size).pieces:
+            piece, started_from = weights[at], base[at]
+            if is_nonnegative:
+                longest = _scales(own[at], cells, floors)
+                for number, cell in cells:
+                    longest[cell] *= limits.limit[number]
+                _limit(piece, started_from, longest)
                 continue
-            for number, part in run.variables:
-                if shortened.factors[number] < 1.0:
-                    block = to[part]
-                    block -= from_[part]
-                    block *= shortened.factors[number]
-                    block += from_[part]
+            for number, cell in cells:
+                if limits.factors[number] < 1.0:
+                    part = piece[cell]
+                    part -= started_from[cell]
+                    part *= limits.factors[number]
+                    part += started_from[cell]
 
-    def _runs(self, begin: int, size: int) -> tuple[_Run, ...]:
-        """The runs in a block. Blocks are the same for each upload, so they are looked up once."""
-        known = self._known_runs.get((begin, size))
+    # -- cells
+
+    @cached_property
+    def _known_blocks(self) -> dict[tuple[int, int], _Block]:
+        return {}
+
+    def _block(self, begin: int, size: int) -> _Block:
+        """A block's cells. Blocks are the same for each upload, so they are looked up once."""
+        known = self._known_blocks.get((begin, size))
         if known is None:
             inside = [
                 (number, max(variable.offset - begin, 0), min(variable.offset + variable.size - begin, size))
@@ -255,60 +271,59 @@ class Bounds:
                 if variable.offset < begin + size and variable.offset + variable.size > begin
             ]
             alike = groupby(inside, key=lambda place: self._variables[place[0]].is_nonnegative)
-            known = tuple(_run(is_nonnegative, tuple(places)) for is_nonnegative, places in alike)
-            self._known_runs[begin, size] = known
+            runs = [(is_nonnegative, list(run)) for is_nonnegative, run in alike]
+            pieces = tuple(
+                _Piece(is_nonnegative, slice(start, stop), tuple(_within(run, start, stop)))
+                for is_nonnegative, run in runs
+                for start in range(run[0][1], run[-1][2], _PIECE)
+                for stop in [min(start + _PIECE, run[-1][2])]
+            )
+            known = _Block(tuple(run for is_nonnegative, run in runs if is_nonnegative), pieces)
+            self._known_blocks[begin, size] = known
         return known
+
+    def _scaled_by(self, base: Vector, begin: int) -> tuple[Vector, _Floors]:
+        """Return max(B, 0) for a block, which is nearly always B itself, and the scale_floors in it."""
+        runs = self._block(begin, base.size).nonnegative
+        if any(not base[run[0][1] : run[-1][2]].min() >= 0.0 for run in runs):
+            base = np.maximum(base, np.float32(0.0))
+        floors = {}
+        for run in runs:
+            start = run[0][1]
+            sums = np.add.reduceat(base[start : run[-1][2]], [first - start for _, first, _ in run], dtype=np.float64)
+            for (number, first, behind), total in zip(run, sums, strict=True):
+                floors[number] = np.float32(_FLOOR * float(total) / (behind - first) + _TINY)
+        return base, floors
+
+
+def _within(run: _Run, start: int, stop: int) -> list[tuple[int, slice]]:
+    """The parts of variables that lie between two places of their block."""
+    return [
+        (number, slice(max(first, start) - start, min(behind, stop) - start))
+        for number, first, behind in run
+        if first < stop and behind > start
+    ]
 
 
 def _cosine(product: float, squares: float) -> float | None:
     return float(product / np.sqrt(squares)) if squares > 0 else None
 
 
-def _run(is_nonnegative: bool, places: tuple[tuple[int, int, int], ...]) -> _Run:
-    """A run of variables, each with its number, begin and end in the block."""
-    begin, end = places[0][1], places[-1][2]
-    pieces = []
-    for start in range(begin, end, _PIECE):
-        stop = min(start + _PIECE, end)
-        parts = tuple(
-            (number, slice(max(first, start) - start, min(behind, stop) - start))
-            for number, first, behind in places
-            if first < stop and behind > start
-        )
-        pieces.append((slice(start - begin, stop - begin), parts))
-    variables = tuple((number, slice(first - begin, behind - begin)) for number, first, behind in places)
-    return _Run(is_nonnegative, slice(begin, end), variables, tuple(pieces))
+def _scales(own: Vector, cells: tuple[tuple[int, slice], ...], floors: _Floors) -> Vector:
+    """The scale s of each number of a piece: a new array."""
+    scales = np.empty_like(own)
+    for number, cell in cells:
+        np.add(own[cell], floors[number], out=scales[cell])
+    return scales
 
 
-def _sizes(own: Vector, parts: _Parts, begin: int, floors: Floors) -> Vector:
-    """Scales for the numbers of a piece, which are never negative: a new array."""
-    sizes = np.empty_like(own)
-    for number, part in parts:
-        np.add(own[part], floors[number, begin], out=sizes[part])
-    return sizes
-
-
-def _limit(block: Vector, base: Vector, longest: Vector) -> None:
+def _limit(piece: Vector, base: Vector, longest: Vector) -> None:
     """Limit the steps of numbers that are never negative to the `longest`, in place; these are used up."""
-    np.maximum(block, base - longest, out=block)
+    np.maximum(piece, base - longest, out=piece)
     longest += base
-    np.minimum(block, longest, out=block)
-    if not block.min() >= 0.0:
-        np.maximum(block, np.float32(0.0), out=block)
-
-
-def _own_sizes(base: Vector) -> Vector:
-    """Sizes that numbers, which are never negative, are measured by, but for their variable's floor."""
-    return base if base.min() >= 0.0 else np.maximum(base, np.float32(0.0))  # what is shared is hardly ever negative
-
-
-def _floors(run: _Run, own: Vector, begin: int) -> Floors:
-    """A tenth of the mean of each variable in a run."""
-    sums = np.add.reduceat(own, [part.start for _, part in run.variables], dtype=np.float64)
-    return {
-        (number, begin): np.float32(_FLOOR * float(total) / (part.stop - part.start) + _TINY)
-        for (number, part), total in zip(run.variables, sums, strict=True)
-    }
+    np.minimum(piece, longest, out=piece)
+    if not piece.min() >= 0.0:
+        np.maximum(piece, np.float32(0.0), out=piece)
 
 
 def usual_of(table: Vector) -> Vector:

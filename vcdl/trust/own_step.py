@@ -50,7 +50,7 @@ def own_step(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_o
 
     if weights < initial.size:
         begin[weights:] = trained()[weights:]
-    lengths = Bounds(trainer.layout, job.trust.clip, ()).lengths_of(trained(), begin, rate)
+    lengths = Bounds(trainer.layout, job.trust.clip, ()).row_of_step(trained(), begin, rate)
     if not np.isfinite(lengths).all():
         raise diverged(training)
     return OwnStep(begin, tuple(float(length) for length in lengths))
