@@ -12,11 +12,11 @@ from vcdl.job import Job, save_job
 from vcdl.job.lr_schedule import USUAL_BOOST, RateTrial
 from vcdl.journal.observer import RunObserver
 from vcdl.loop.loop import Loop
+from vcdl.loop.preparation import prepare
 from vcdl.models.footprint import Footprint
 from vcdl.models.rate_trial import found_boost, trial_lengths
 from vcdl.report.summary import summary_of
 from vcdl.run.folder import RunFolder
-from vcdl.run.preparation import prepare
 from vcdl.run.reading import read_report
 from vcdl.run.run import Run
 from vcdl.wire.weights import read_weights

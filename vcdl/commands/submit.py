@@ -45,11 +45,11 @@ def submitted(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
     from vcdl.boinc.grid.environment import use_environment
     from vcdl.boinc.grid.job_bytes import check_room
     from vcdl.boinc.grid.project_folder import BoincProject
+    from vcdl.loop.preparation import prepare
     from vcdl.report.display import display
     from vcdl.report.progress import RunGoal
     from vcdl.run.frozen_job import freeze
     from vcdl.run.kind import BOINC
-    from vcdl.run.preparation import prepare
 
     project = BoincProject.at(project_dir)
     project.check_user()

@@ -203,7 +203,7 @@ class UpdateSuperseded(Event, frozen=True, tag="update_superseded"):
 
 
 class UploadVerified(Event, frozen=True, tag="upload_verified"):
-    """The server trained the subtask of an applied upload again, and compared the two (vcdl.loop.verification)."""
+    """The server trained the subtask of an applied upload again, and compared the two (vcdl.trust.verification)."""
 
     keyed_by: ClassVar = "verified", "workunit"
     workunit: str

@@ -5,9 +5,10 @@ from collections import deque
 from collections.abc import Collection, Sequence
 
 from vcdl.journal.events import WorkunitSent
-from vcdl.loop.grid import DrivenGrid, GaveUp, Outcome, Staged, Uploaded
+from vcdl.loop.grid import DrivenGrid, GaveUp, Outcome
 from vcdl.run.folder import RunFolder
 from vcdl.run.kept_weights import conclude_upload
+from vcdl.run.staging import Staged, Uploaded
 
 
 class FolderGrid(DrivenGrid):

@@ -21,10 +21,12 @@ from vcdl.job import Job
 from vcdl.journal.events import WorkunitSent
 from vcdl.journal.observer import RunningTask
 from vcdl.local.folder_grid import FolderGrid
-from vcdl.loop.grid import GaveUp, Uploaded
+from vcdl.loop.grid import GaveUp
 from vcdl.pool.desks import Assignment, Desk, Driver, Message, PoolFolder, host_of, read_some
 from vcdl.run.folder import RunFolder
-from vcdl.run.reading import read_hosts, read_report
+from vcdl.run.reading import read_report
+from vcdl.run.staging import Uploaded
+from vcdl.trust.kept_hosts import read_hosts
 
 LEASE_S = 60.0
 _BEAT_S = 2.0

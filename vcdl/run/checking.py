@@ -83,7 +83,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.models.model_classes import with_model_classes
     from vcdl.models.rate_trial import trial_lengths
     from vcdl.models.trial import try_job
-    from vcdl.run.preparation import start_of
+    from vcdl.run.results import start_of
 
     dataset = with_model_classes(job, partial(load_dataset, seed=job.seed))
     fit = fitted(job, dataset, start_of(job))

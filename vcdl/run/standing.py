@@ -1,13 +1,12 @@
 """The standing of runs, as `vcdl status`, `vcdl jobs` and the pages show it: one with all figures, many in rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vcdl.errors import printable
 from vcdl.job import Job
 from vcdl.job.lr_schedule import RateTrial
-from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Clock
 from vcdl.planner.time_left import money_to_end
 from vcdl.report.measures import Report
@@ -24,7 +23,7 @@ from vcdl.report.summary import summary_of
 from vcdl.report.wording import aligned, duration
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
-from vcdl.run.reading import NOBODY_WORKS, RunState, clock_of, read_hosts, read_report, state_of
+from vcdl.run.reading import NOBODY_WORKS, RunState, clock_of, read_report, state_of
 
 _OPEN = (RunState.RUNNING, RunState.WAITING)
 _TRIALS = {
@@ -156,8 +155,8 @@ class JobRow:
     """Bytes that it sends back."""
 
     @classmethod
-    def of(cls, standing: Standing, hosts: HostHistory) -> "JobRow":
-        """The row of a run with this standing and these hosts. Raises RunFolderError."""
+    def of(cls, standing: Standing, hosts: int) -> "JobRow":
+        """The row of a run with this standing; `hosts`: those that brought an update. Raises RunFolderError."""
         folder, job, report = standing.folder, standing.job, standing.report
         course = tuple(detail.mean for detail in report.epochs[-_COURSE:])
         mean = course[-1] if course else None
@@ -172,7 +171,7 @@ class JobRow:
             value=measured_words(mean, report.monitor),
             mean=mean,
             share=job.boinc.share if folder.kind.has_daemons else None,
-            hosts=sum(host.applied > 0 for host in hosts.hosts.values()),
+            hosts=hosts,
             seconds_left=standing.seconds_left,
             range_left=standing.range_left,
             course=course,
@@ -204,9 +203,9 @@ class JobRow:
         }
 
 
-def job_rows(folders: Sequence[RunFolder]) -> list[JobRow]:
+def job_rows(folders: Sequence[RunFolder], hosts: Callable[[RunFolder], int]) -> list[JobRow]:
     """A row for each run: the open ones first, each group by name. Raises RunFolderError, JobError, JournalError."""
-    rows = (JobRow.of(Standing.of(folder), read_hosts(folder)) for folder in folders)
+    rows = (JobRow.of(Standing.of(folder), hosts(folder)) for folder in folders)
     return sorted(rows, key=lambda row: (not row.is_open, row.job))
 
 

@@ -12,10 +12,10 @@ from vcdl.boinc.grid.results import BoincResults, conclude_orphans
 from vcdl.errors import ExitCode, StoreLost, VcdlError, folder_errors
 from vcdl.journal.events import UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitFailed
 from vcdl.journal.kept_state import kept_history
-from vcdl.loop.grid import Uploaded
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
+from vcdl.run.staging import Uploaded
 
 _IDLE_S = 0.5
 _AT_MOST = 8

@@ -16,8 +16,9 @@ from vcdl.boinc.grid.project_folder import RESULTS_WAIT, BoincProject, advised
 from vcdl.boinc.grid.workunit_rows import CANCELLED, DONE, READY, VALID, of_job
 from vcdl.errors import GridError
 from vcdl.files.atomic import whole_file
-from vcdl.loop.grid import GaveUp, Outcome, Results, Uploaded
+from vcdl.loop.grid import GaveUp, Outcome, Results
 from vcdl.run.folder import RunFolder
+from vcdl.run.staging import Uploaded
 from vcdl.wire.workunit import OUTPUT_FILE
 
 _CANDIDATES = 256
