@@ -60,6 +60,7 @@ def test_a_rate_at_which_everything_diverges_is_not_raised(tmp_path: Path) -> No
     assert run.prepared.short_job_boost == 1.0
 
 
+@pytest.mark.keras
 @pytest.mark.parametrize(("lengths", "factor"), [([60], USUAL_BOOST), ([60, 120, 240, 480], 1.0)])
 def test_after_the_longest_trial_without_anything_learnt_the_lowest_rate_is_taken(
     tmp_path: Path, lengths: list[int], factor: float
