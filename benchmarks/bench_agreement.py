@@ -2,7 +2,7 @@
 
 Trains some shards of a run's job from the first and from the newest weights that it keeps, each under several numbers
 of threads and with oneDNN on and off, as different computers would, and prints the distances as shares of the step
-(vcdl.checks.agreement).
+(vcdl.trust.agreement).
 """
 
 import argparse
@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcdl.checks.agreement import Disagreement, disagreement
 from vcdl.client.processors import limit_threads
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import RunFolderError
-from vcdl.loop.grid import Staged
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
+from vcdl.run.staging import Staged
+from vcdl.trust.agreement import Disagreement, disagreement
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import read_weights, write_weights
 from vcdl.wire.workunit import DESCRIPTION_FILE, OUTPUT_FILE, Workunit

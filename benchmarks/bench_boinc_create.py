@@ -18,7 +18,7 @@ from vcdl.boinc.grid.create_work import WorkSettings
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.grid import BoincGrid
 from vcdl.boinc.grid.project_folder import BoincProject
-from vcdl.loop.grid import Staged
+from vcdl.run.staging import Staged
 from vcdl.wire.workunit import Named, Training, Workunit
 
 LIMIT_S_PER_WORKUNIT = 60 / 10_000

@@ -27,16 +27,17 @@ from vcdl.journal.events import WorkunitCreated, WorkunitSent
 from vcdl.journal.journal import Journal
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
-from vcdl.loop.reference_file import ReferenceFile
 from vcdl.loop.streamed_upload import BufferPool, FoldSettings, StreamedUpload, UploadFacts, UploadFiles
 from vcdl.models.footprint import Footprint
-from vcdl.rules.bounds import Bounds
 from vcdl.rules.forecast import Forecast
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 from vcdl.run.run import Run
 from vcdl.run.store_claim import asked_settings, store_address
 from vcdl.stores import FileStore, Fold
+from vcdl.trust.bounds import Bounds
+from vcdl.trust.reference_file import ReferenceFile
+from vcdl.trust.step import StepCheck
 from vcdl.wire.weights import Layout, Variable, write_weights
 from vcdl.wire.workunit import Normalisation, UpdateHeader, Workunit
 
@@ -61,7 +62,7 @@ class Steps:
         self.layout = layout
         self.base = np.abs(rng.standard_normal(layout.size, np.float32))
         self.steps = [np.float32(0.01) * np.abs(rng.standard_normal(layout.size, np.float32)) for _ in range(UPLOADS)]
-        own = Bounds(layout, 1.5, ()).lengths_of(self.base + self.steps[0], self.base, 1.0)
+        own = Bounds(layout, 1.5, ()).row_of_step(self.base + self.steps[0], self.base, 1.0)
         self.bounds = Bounds(layout, 1.5, tuple(own.tolist()))
 
 
@@ -76,6 +77,7 @@ class Folding:
         self._buffers = BufferPool()
         self._reference = ReferenceFile(folder / "reference.h5", steps.layout)
         self._check = UploadCheck("bench", steps.layout, (1,), 1, steps.layout.size**0.5)
+        self._steps = StepCheck()
 
     def fold(self, waiting: int, first: int) -> float:
         """Fold waiting uploads in, between one read and one write; returns seconds for each."""
@@ -95,6 +97,7 @@ class Folding:
             FoldSettings(self._layout, RULE, self._bounds),
             UploadFacts(1, min(staleness, 9), 1, 1.0, number - 10),
             judge=self._check,
+            steps=self._steps,
             buffers=self._buffers,
         )
 

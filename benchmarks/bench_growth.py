@@ -42,9 +42,10 @@ from vcdl.journal.events import (
 )
 from vcdl.journal.journal import Journal
 from vcdl.loop.coordinator import CloseEpoch, Coordinator, Create, Evaluate
-from vcdl.loop.grid import Grid, Staged
+from vcdl.loop.grid import Grid
 from vcdl.loop.plan import Plan
 from vcdl.run.folder import RunFolder
+from vcdl.run.staging import Staged
 from vcdl.wire.workunit import WorkunitName
 
 PARTS = ("fold", "round", "status", "resume", "catch_up", "redraw", "refold")
@@ -365,8 +366,8 @@ def _make(arguments: RunFolder) -> None:
 def _prepare(folder: RunFolder, shards: int, count: int) -> None:
     from vcdl.job import Job
     from vcdl.journal.observer import RunObserver
+    from vcdl.loop.preparation import prepare
     from vcdl.run.frozen_job import freeze
-    from vcdl.run.preparation import prepare
 
     folder.create()
     random, size = np.random.default_rng(1), 2 * shards

@@ -1,9 +1,9 @@
-"""Forecasts beside what happened: `python -m benchmarks.bench_planner simulated | crowded | local | policies`.
+"""Forecasts beside what happened: `python -m benchmarks.bench_planner simulated | crowded | local | policies | ranges`.
 
 simulated: 20 random fleets in virtual time. crowded: 60 with up to 16 slots a shard.
 local: `vcdl run` here, 4 models × 2 sizes × 1 and 2 workers.
 policies: what four policies pay over traces of spot capacity, `--traces FOLDER`.
-ranges: the share of unseen starts whose cost is in the 80 % range, for fleets that need all of their machines.
+ranges: the share of unseen starts whose cost is in the 80 % range, `--traces FOLDER`.
 """
 
 import argparse
@@ -174,7 +174,8 @@ def ranges(folder: Path) -> None:
                 steps = int((1.0 + room) * work_s / step_s) + 3
                 first = dice.randrange(len(zones[0][1]) - steps)
                 there = [
-                    all(states) for states in zip(*(zone[first : first + steps] for _, zone in zones), strict=True)
+                    sum(states) / machines
+                    for states in zip(*(zone[first : first + steps] for _, zone in zones), strict=True)
                 ]
                 task = DeadlineTask(work_s, room * work_s, RESTART_S, step_s)
                 inside += usd.low <= follow(uniform_progress, there, task, 0.3).cost <= usd.high

@@ -29,12 +29,13 @@ from vcdl.journal.events import (
     WorkunitSent,
 )
 from vcdl.journal.journal import Journal
-from vcdl.journal.kept_state import kept_history, kept_hosts
+from vcdl.journal.kept_state import kept_history
 from vcdl.report.measures import Report
 from vcdl.report.summary import summary_of, write_summary
 from vcdl.run.folder import RunFolder
 from vcdl.run.kind import LOCAL, RunKind
 from vcdl.run.reading import read_report
+from vcdl.trust.kept_hosts import kept_hosts
 from vcdl.wire.workunit import Named
 
 Timed = tuple[float, Event]

@@ -29,7 +29,6 @@ from vcdl.journal.events import (
     WorkunitSent,
 )
 from vcdl.journal.lineage import Lineage
-from vcdl.loop.collapse import Collapse
 from vcdl.loop.coordinator import (
     Action,
     CloseEpoch,
@@ -44,6 +43,7 @@ from vcdl.loop.coordinator import (
     TakeBack,
 )
 from vcdl.loop.plan import Plan, Publishing
+from vcdl.trust.collapse import Collapse
 from vcdl.wire.workunit import WorkunitName
 
 PLANS = st.builds(

@@ -15,7 +15,8 @@ from vcdl.codecs.encoding import Encoding
 from vcdl.errors import RunFolderFull
 from vcdl.journal.events import Event, RolledBack, WorkunitSent
 from vcdl.journal.journal import Journal
-from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
+from vcdl.loop.grid import GaveUp, Grid, Outcome, Results
+from vcdl.run.staging import Staged, Uploaded
 from vcdl.stores import Applied, Boundary, FileStore, Fold
 from vcdl.wire.weights import Vector, write_weights
 from vcdl.wire.workunit import WorkunitName

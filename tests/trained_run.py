@@ -12,8 +12,8 @@ from vcdl.client.trainer import Trainer
 from vcdl.data.npz_file import read_split
 from vcdl.job import Job, save_job
 from vcdl.journal.observer import RunObserver
+from vcdl.loop.preparation import prepare
 from vcdl.run.folder import RunFolder
-from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 from vcdl.wire.normalise import normalise
 from vcdl.wire.weights import Vector, read_weights, write_weights

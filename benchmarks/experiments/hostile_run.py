@@ -11,9 +11,9 @@ from benchmarks.experiments.hostile_fleet import Hostile, HostileFleet
 from benchmarks.experiments.poisoned_data import FOLDER, PoisonedData
 from vcdl.errors import folder_errors
 from vcdl.journal.observer import RunObserver
-from vcdl.loop.grid import Staged, Uploaded
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
+from vcdl.run.staging import Staged, Uploaded
 from vcdl.simulate.client_work import TrainedWork
 from vcdl.simulate.clients import Clients, SubtaskOutcome
 from vcdl.simulate.training import SubtaskTraining

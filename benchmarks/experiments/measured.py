@@ -8,10 +8,10 @@ from benchmarks.experiments.hostile_run import is_of
 from benchmarks.experiments.planned_run import PlannedRun
 from benchmarks.experiments.targets import Targets, read_targets
 from vcdl.journal.events import FINAL_SPLITS, HostConvicted, Recorded, UpdateApplied, UpdateRefused, VersionEvaluated
-from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.monitor import MIN
 from vcdl.report.measures import Report
+from vcdl.trust.hosts import HostHistory
 
 _TEST = FINAL_SPLITS[1]
 

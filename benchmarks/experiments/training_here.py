@@ -11,10 +11,11 @@ from vcdl.client.resources import error_text
 from vcdl.client.train import TrainingTerms, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import VcdlError, folder_error
-from vcdl.loop.grid import GaveUp, Outcome, Staged, Uploaded
-from vcdl.loop.retraining import Slice, lay_out
+from vcdl.loop.grid import GaveUp, Outcome
 from vcdl.run.folder import RunFolder
 from vcdl.run.kept_weights import conclude_upload
+from vcdl.run.staging import Staged, Uploaded
+from vcdl.trust.retraining import Slice, lay_out
 from vcdl.wire.workunit import OUTPUT_FILE
 
 

@@ -30,13 +30,14 @@ from vcdl.journal.events import (
     WorkunitSent,
 )
 from vcdl.journal.history import JobHistory
-from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
-from vcdl.journal.kept_state import kept_history, kept_hosts
+from vcdl.journal.kept_state import kept_history
 from vcdl.journal.lineage import Lineage
 from vcdl.journal.packing import copy_of
 from vcdl.journal.rows import decode, encode
 from vcdl.report.measures import Report
+from vcdl.trust.hosts import HostHistory
+from vcdl.trust.kept_hosts import kept_hosts
 
 
 def _name(shard: int, base: int) -> str:
@@ -152,7 +153,9 @@ def follow(events: Sequence[Recorded]) -> None:
     for recorded in events:
         hold(decode(recorded.event.kind, encode(recorded.event)) is not None, "no event")
     history, report = JobHistory.of(events), Report.of(events)
-    HostHistory.of(events)
+    hosts = HostHistory()
+    for event in events:
+        hosts.follow(event)
     lineage = Lineage.of(recorded.event for recorded in events)
     hold(history.version >= 0 or not events, "a version below zero")
     lineage.after(0)

@@ -19,9 +19,10 @@ from vcdl.checks.upload_reader import opened_upload
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors.refusal import Refused
 from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, UploadFacts, UploadFiles
-from vcdl.rules.bounds import Bounds
 from vcdl.rules.forecast import Forecast
 from vcdl.stores.change import InMemory, fold_changes
+from vcdl.trust.bounds import Bounds
+from vcdl.trust.step import StepCheck
 from vcdl.wire.hdf5_form import ENCODED, HEADER_LIMIT_BYTES, WEIGHTS, prefix
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Layout, Variable, Vector, write_weights
@@ -84,7 +85,7 @@ class Uploads(Target):
         self._base_file, self._file = folder / "params.h5", folder / "update.h5"
         write_weights(self._base_file, self._base, ParamsHeader("digits", 142, LAYOUT.fingerprint).to_json())
         self._rule = Forecast(staleness_damping=0.25, compensation=0.4, averaging_window=3.0, horizon=1.0)
-        own = Bounds(LAYOUT, 1.5, ()).lengths_of(self._trained - self._base, self._base, 1.0)
+        own = Bounds(LAYOUT, 1.5, ()).row_of_step(self._trained - self._base, self._base, 1.0)
         self._bounds = Bounds(LAYOUT, 1.5, tuple(own.tolist()))
         self._ways = [check_of(transport).up for transport in TRANSPORTS]
         self._parts: dict[bytes, _Parts] = {}
@@ -170,7 +171,7 @@ class Uploads(Target):
         whole: Vector = state.begun(self._base.copy())
         facts = UploadFacts(3, 0, header.samples, header.fraction, base_version=142)
         files, settings = UploadFiles(self._file, self._base_file), FoldSettings(LAYOUT, self._rule, bounds, transport)
-        upload = StreamedUpload(files, settings, facts, judge=check_of(transport))
+        upload = StreamedUpload(files, settings, facts, judge=check_of(transport), steps=StepCheck())
         try:
             (weight,) = fold_changes([upload], InMemory(whole, state), state)
             if upload.refused is None:

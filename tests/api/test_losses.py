@@ -14,10 +14,10 @@ from tests.run.test_tasks import measured, shard_of
 from vcdl.client.trainer import Trainer
 from vcdl.job import load_job
 from vcdl.journal.observer import RunObserver
+from vcdl.loop.preparation import prepare
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
 from vcdl.run.kind import LOCAL
-from vcdl.run.preparation import prepare
 from vcdl.wire.weights import assign, read_weights
 
 pytestmark = pytest.mark.keras

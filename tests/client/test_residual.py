@@ -12,8 +12,8 @@ from tests.full_disk import files_limited_to
 from vcdl.client.residual import HostMemory, write_upload
 from vcdl.codecs.choose import up_encoding
 from vcdl.journal.events import HostConvicted, Recorded, UpdateApplied
-from vcdl.loop.collapse import CollapseWatch
 from vcdl.loop.job_state import Following, JobState
+from vcdl.trust.collapse import CollapseWatch
 from vcdl.wire.taken import TOLD_EPOCHS
 from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import Named, Training, Transport, UpdateHeader, Workunit

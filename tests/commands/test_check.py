@@ -159,6 +159,22 @@ def test_whose_machines_train_is_said_with_the_reason(
     assert f"trust  {words}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("training.learning_rate=0.003", "0.003, as the job file says"),
+        ("stop.epochs=1", "0.0017, raised up to 3 times in a short job; a trial of higher rates does not fit this job"),
+        ("stop.epochs=2", "0.0017, raised up to 16 times in a short job: five rates are tried for 60 steps before"),
+        ("stop.epochs=15", "0.0017, raised up to 16 times in a short job: five rates are tried for 60 to 120 steps"),
+    ],
+)
+def test_the_rate_is_said_with_what_may_still_raise_it(
+    setting: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(DIGITS, ["training.batch_size=32", setting]) is ExitCode.OK
+    assert f"rate   {words}" in capsys.readouterr().out
+
+
 def test_a_store_that_is_open_to_the_network_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with start_redis(tmp_path, "--protected-mode", "no") as redis, TcpProxy(redis.socket) as network:
         check(DIGITS, [f"store=redis://0.0.0.0:{network.port}/0"])  # no loopback address, yet answered here

@@ -14,12 +14,12 @@ from vcdl.client.trainer import Trainer
 from vcdl.errors import VcdlError
 from vcdl.job import load_job
 from vcdl.journal.observer import RunObserver
+from vcdl.loop.preparation import prepare
 from vcdl.run.checking import check_job
 from vcdl.run.driver import discarded_if_refused
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
 from vcdl.run.kind import LOCAL
-from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 from vcdl.wire.weights import read_weights
 

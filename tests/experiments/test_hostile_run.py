@@ -11,7 +11,7 @@ from benchmarks.experiments.hostile_run import HostileHosts, HostileWork, is_of
 from benchmarks.experiments.poisoned_data import PoisonedData
 from tests.simulate.test_virtual_grid import BASE, PLAIN_ENCODING, SIZE, SUBTASKS, TRAINED, World
 from vcdl.data.npz_file import read_split, write_split
-from vcdl.loop.grid import Uploaded
+from vcdl.run.staging import Uploaded
 from vcdl.simulate.client_work import TrainedWork
 from vcdl.simulate.clients import Clients
 from vcdl.wire.weights import Vector, read_weights

@@ -12,8 +12,8 @@ from tests.client.workunit_folder import WORKUNIT, write_workunit
 from vcdl.client.batches import Batches
 from vcdl.client.inputs import read_shard
 from vcdl.client.trainer import Trainer
-from vcdl.loop.grid import Staged, Uploaded
 from vcdl.run.folder import RunFolder
+from vcdl.run.staging import Staged, Uploaded
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.weights import Vector, read_weights, write_weights
 from vcdl.wire.workunit import Workunit

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
@@ -15,7 +16,7 @@ from tests.fleet.fake_cloud import TYPES, FakeCloud
 from tests.fleet.fleet_files import settings_of
 from vcdl.fleet.deadline import Progress
 from vcdl.fleet.instance import Instance, InstanceState, Pool
-from vcdl.fleet.reconciler import Actions, Observation, capacity, leases_to_write, reconcile
+from vcdl.fleet.reconciler import Actions, Observation, capacity, leases_to_write, mix_of, reconcile
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import Cooldown, FleetGoal, FleetState
 from vcdl.planner.deadline import Use
@@ -159,13 +160,43 @@ def order(actions: Actions) -> tuple[int, bool]:
     return actions.launch.units, market
 
 
-def test_the_part_on_demand_comes_first_and_preemptible_instances_are_the_rest() -> None:
-    at_least, share = mixed("capacity.on_demand={min: 10}"), mixed("capacity.on_demand={share: 0.5}")
-    assert order(mixed_actions(at_least, 40)) == (10, True)
-    assert order(mixed_actions(at_least, 40, on_demand("a"), on_demand("b"))) == (24, False)
-    assert order(mixed_actions(share, 40, on_demand("a"))) == (12, True)
-    assert mixed_actions(at_least, 16, on_demand("a"), on_demand("b")).is_empty
-    assert order(mixed_actions(SETTINGS, 40)) == (40, False)
+LAST = Progress(9e9, 0.0, 100, Use.ON_DEMAND, is_last_moment=True)
+FIRM, STAND_IN, SPOT = on_demand("a", 1), on_demand("b", 2), machine("c", launched_s=3)
+AT_LEAST_8 = mixed("capacity.on_demand={min: 8, after_s: 600}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted", "instances", "progress", "short_s", "mix"),
+    [
+        # the part on demand comes first, and preemptible instances are the rest
+        (SETTINGS, 40, [], None, None, ("", 0, 40, 0)),
+        (mixed("capacity.on_demand={min: 10}"), 40, [], None, None, ("", 10, 30, 0)),
+        (mixed("capacity.on_demand={min: 10}"), 40, [FIRM, STAND_IN], None, None, ("", -6, 24, 0)),
+        (mixed("capacity.on_demand={min: 10}"), 16, [FIRM, STAND_IN], None, None, ("", -6, 0, 0)),
+        (mixed("capacity.on_demand={share: 0.5}"), 40, [FIRM], None, None, ("", 12, 20, 0)),
+        # stand-ins go first once preemptible instances are there, which are asked for all the while
+        (AT_LEAST_8, 16, [FIRM, STAND_IN], None, 600, ("", 0, 8, 0)),
+        (AT_LEAST_8, 16, [FIRM, STAND_IN, SPOT], None, None, ("b", 0, 0, 0)),
+        (AT_LEAST_8, 8, [FIRM, SPOT], None, None, ("c", 0, -8, 0)),
+        (AT_LEAST_8, 24, [FIRM], None, 599, ("", 0, 16, 0)),
+        (AT_LEAST_8, 24, [FIRM], None, 600, ("", 0, 16, 16)),
+        # for a deadline all are on demand at the last moment, and go when the work is ahead of it
+        (SETTINGS, 16, [SPOT], LAST, None, ("", 16, -8, 8)),
+        (SETTINGS, 16, [SPOT], replace(LAST, is_last_moment=False), None, ("", 0, 8, 8)),
+        (SETTINGS, 16, [FIRM, SPOT], replace(LAST, use=Use.NOTHING, is_last_moment=False), None, ("a", 0, 8, 0)),
+    ],
+)
+def test_a_mix(
+    settings: FleetSettings,
+    wanted: int,
+    instances: list[Instance],
+    progress: Progress | None,
+    short_s: float | None,
+    mix: tuple[str, int, int, int],
+) -> None:
+    observed = seen(NOW_S, wanted, tuple(instances), short_since_s=None if short_s is None else NOW_S - short_s)
+    found = mix_of(settings, replace(observed, state=replace(observed.state, progress=progress)), instances)
+    assert ("".join(i.id for i in found.surplus), found.firm, found.spot, found.stand_in) == mix
 
 
 def test_on_demand_stands_in_only_after_its_time_without_preemptible_capacity() -> None:
@@ -173,30 +204,6 @@ def test_on_demand_stands_in_only_after_its_time_without_preemptible_capacity() 
     assert mixed_actions(settings, 8, waiting=True, short_since_s=NOW_S - 599).launch is None
     assert order(mixed_actions(settings, 8, waiting=True, short_since_s=NOW_S - 600)) == (8, True)
     assert mixed_actions(SETTINGS, 8, waiting=True, short_since_s=0.0).launch is None, "not without being asked to"
-
-
-def test_stand_ins_go_first_once_preemptible_instances_are_there() -> None:
-    settings = mixed("capacity.on_demand={min: 8, after_s: 600}")
-    firm, stand_in, spot = on_demand("a", 1), on_demand("b", 2), machine("c", launched_s=3)
-    assert order(mixed_actions(settings, 16, firm, stand_in, short_since_s=0.0)) == (8, False), (
-        "asked for all the while"
-    )
-    assert mixed_actions(settings, 16, firm, stand_in, spot).drain == ("b",)
-    assert mixed_actions(settings, 8, firm, spot).drain == ("c",), "the part on demand stays"
-
-
-def test_for_a_deadline_all_are_on_demand_at_the_last_moment_and_go_when_they_are_not_needed() -> None:
-    types = dict.fromkeys((POOL, replace(POOL, on_demand=True)), TYPES["t3.2xlarge"])
-    last = Progress(9e9, 0.0, 100, Use.ON_DEMAND, is_last_moment=True)
-
-    def actions(progress: Progress, *instances: Instance) -> Actions:
-        observed = seen(NOW_S, 16, instances)
-        return reconcile(SETTINGS, replace(observed, state=replace(observed.state, progress=progress)), types)
-
-    assert order(actions(last, machine("a"), machine("b"))) == (16, True)
-    assert order(actions(replace(last, is_last_moment=False), machine("a"))) == (8, False), "spot is asked for first"
-    ahead = replace(last, use=Use.NOTHING, is_last_moment=False)
-    assert actions(ahead, on_demand("a"), machine("b")).drain == ("a",)
 
 
 def test_once_the_budget_is_spent_to_the_end_all_are_terminated() -> None:

@@ -18,12 +18,13 @@ from tests.recorded_run import FIRST_SESSION, WHOLE_RUN
 from vcdl.journal import kept_state
 from vcdl.journal.events import Event, RunPaused, UpdateApplied
 from vcdl.journal.history import JobHistory
-from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
-from vcdl.journal.kept_state import KeptState, kept_history, kept_hosts, shown_hosts
+from vcdl.journal.kept_state import KeptState, kept_history
 from vcdl.journal.packing import pack, unpack
 from vcdl.loop.job_state import JobState
 from vcdl.loop.plan import Plan
+from vcdl.trust.hosts import HostHistory
+from vcdl.trust.kept_hosts import kept_hosts, shown_hosts
 
 
 @given(plan=PLANS, seed=st.integers(0, 10**6), cut=st.floats(0, 1))
@@ -171,7 +172,7 @@ def test_a_state_of_later_events_stays(tmp_path: Path) -> None:
 
 
 def test_a_state_is_kept_when_it_is_far_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_state, "_EVENTS", 4)
+    monkeypatch.setattr(kept_state, "EVENTS", 4)
     with closing(journal_with(tmp_path / "journal.db", created(1, 0), applied(1, 1, 0))) as journal:
         kept = kept_history(journal)
         kept.now()

@@ -20,7 +20,7 @@ KEPT = "journal.history.state"
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A journal of two updates, whose readers keep what they folded from every second event on."""
-    monkeypatch.setattr(kept_state, "_EVENTS", 2)
+    monkeypatch.setattr(kept_state, "EVENTS", 2)
     path = tmp_path / "run" / "journal.db"
     path.parent.mkdir()
     append(path, 1, 2)

@@ -16,8 +16,9 @@ import pytest
 from vcdl.errors import GridError
 from vcdl.journal.events import WorkunitSent
 from vcdl.local.grid import LocalGrid, LocalSettings
-from vcdl.loop.grid import GaveUp, Outcome, Staged, Uploaded
+from vcdl.loop.grid import GaveUp, Outcome
 from vcdl.run.folder import RunFolder
+from vcdl.run.staging import Staged, Uploaded
 from vcdl.wire.workunit import INPUT_FILES, Named, Training, Workunit
 
 pytestmark = pytest.mark.process

@@ -30,9 +30,6 @@ from vcdl.journal.events import (
     WorkunitCancelled,
     WorkunitSent,
 )
-from vcdl.journal.host_record import HostRecord
-from vcdl.journal.hosts import HostHistory
-from vcdl.loop.collapse import Collapse
 from vcdl.loop.coordinator import RollBack, TakeBack
 from vcdl.loop.loop import Loop
 from vcdl.loop.recovery import fold_again
@@ -43,6 +40,9 @@ from vcdl.rules.fedbuff import FedBuff
 from vcdl.rules.trimmed_mean import TrimmedMean
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.run.folder import RestoreLock
+from vcdl.trust.collapse import Collapse
+from vcdl.trust.host_record import HostRecord
+from vcdl.trust.hosts import HostHistory
 from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import WorkunitName
 

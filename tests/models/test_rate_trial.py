@@ -1,18 +1,23 @@
 """How far a short job may raise its rate is tried once, and only where the job leaves it open."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.memory_grid import MemoryGrid
 from vcdl.job import Job, save_job
 from vcdl.job.lr_schedule import USUAL_BOOST, RateTrial
 from vcdl.journal.observer import RunObserver
+from vcdl.loop.loop import Loop
+from vcdl.loop.preparation import prepare
 from vcdl.models.footprint import Footprint
 from vcdl.models.rate_trial import found_boost, trial_lengths
+from vcdl.report.summary import summary_of
 from vcdl.run.folder import RunFolder
-from vcdl.run.preparation import prepare
+from vcdl.run.reading import read_report
 from vcdl.run.run import Run
 from vcdl.wire.weights import read_weights
 
@@ -55,6 +60,7 @@ def test_a_rate_at_which_everything_diverges_is_not_raised(tmp_path: Path) -> No
     assert run.prepared.short_job_boost == 1.0
 
 
+@pytest.mark.keras
 @pytest.mark.parametrize(("lengths", "factor"), [([60], USUAL_BOOST), ([60, 120, 240, 480], 1.0)])
 def test_after_the_longest_trial_without_anything_learnt_the_lowest_rate_is_taken(
     tmp_path: Path, lengths: list[int], factor: float
@@ -124,6 +130,10 @@ def test_to_learn_how_common_the_classes_are_is_not_to_learn(tmp_path: Path) -> 
     run = prepared(tmp_path / "run", Job.model_validate({**job().model_dump(exclude_unset=True), "data": data}))
     assert run.prepared.rate_trial is RateTrial.UNDECIDED
     assert run.prepared.short_job_boost == USUAL_BOOST
+
+    with closing(Loop.of(run, MemoryGrid(tmp_path, run.layout.fingerprint))) as loop:
+        loop.begin_session(resumed=False)
+    assert summary_of("rare", read_report(run.folder))["rate_trial"] == "undecided"
 
 
 @pytest.mark.parametrize("rate", [0.003, {"peak": 0.003}, {"peak": 0.003, "short_job_boost": 5.0}])

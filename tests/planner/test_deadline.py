@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks.deadline_policies import POLICIES, least_cost
 from tests.planner.spot_traces import traces
-from vcdl.planner.deadline import DeadlineTask, follow, uniform_progress
+from vcdl.planner.deadline import DeadlineTask, follow, spot_only, uniform_progress
 
 HOUR_S = 3600.0
 SPOT_PRICE = 0.3
@@ -30,6 +30,22 @@ def test_without_spot_all_is_on_demand_and_with_it_all_is_spot() -> None:
     bright = follow(uniform_progress, [True] * 200, SHORT, SPOT_PRICE)
     assert (bright.on_demand_s, bright.restarts) == (0.0, 1)
     assert bright.cost == pytest.approx(6060.0 / 3600 * SPOT_PRICE)
+
+
+def test_machines_that_spot_capacity_gives_work_while_others_are_missing() -> None:
+    """Half of the fleet for 100 min, then all of it: the job needs no machine on demand, and is paid as spot."""
+    roomy = DeadlineTask(work_s=6000.0, deadline_s=12000.0, restart_s=0.0, step_s=60.0)
+    outcome = follow(spot_only, [0.5] * 100 + [1.0] * 100, roomy, SPOT_PRICE)
+    assert (outcome.wall_s, outcome.on_demand_s) == (6000.0 + 3000.0, 0.0)
+    assert outcome.cost == pytest.approx(6000.0 / 3600 * SPOT_PRICE)
+
+
+def test_on_demand_stands_in_for_the_missing_half_alone() -> None:
+    """Always half of the fleet, and too little time for half: the other half is paid on demand while it is needed."""
+    tight = DeadlineTask(work_s=6000.0, deadline_s=7500.0, restart_s=60.0, step_s=60.0)
+    outcome = follow(uniform_progress, [0.5] * 200, tight, SPOT_PRICE)
+    assert outcome.is_kept
+    assert 0.4 * 6000 < outcome.on_demand_s < 0.75 * 6000
 
 
 @pytest.mark.slow

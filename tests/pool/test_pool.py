@@ -18,7 +18,7 @@ from vcdl.errors import GridError
 from vcdl.journal.events import StopReason, WorkunitFailed, WorkunitSent
 from vcdl.pool.desks import Driver, PoolFolder
 from vcdl.pool.grid import LEASE_S, PoolGrid
-from vcdl.run.reading import read_hosts
+from vcdl.trust.kept_hosts import read_hosts
 from vcdl.wire.workunit import OUTPUT_FILE
 
 EACH_ONCE = [(epoch, shard) for epoch in (1, 2) for shard in range(SHARDS)]

@@ -24,9 +24,9 @@ from vcdl.job import load_job, save_job
 from vcdl.journal.events import EvaluationWanted, RunFinished, VersionEvaluated
 from vcdl.journal.observer import RunObserver
 from vcdl.loop.evaluator import Evaluator
+from vcdl.loop.preparation import prepare
 from vcdl.run import results
 from vcdl.run.folder import RunFolder
-from vcdl.run.preparation import prepare
 from vcdl.run.prepared import Prepared
 from vcdl.run.reading import read_report
 from vcdl.run.results import export_model, exported_score, leave_results

@@ -2,6 +2,7 @@
 
 import os
 import time
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.run_folders import make_run
 from vcdl.errors import JournalError, RunFolderError
 from vcdl.journal.journal import Journal
 from vcdl.report.measures import Report
-from vcdl.run.finding import chosen_run, new_run
+from vcdl.run.finding import chosen_run, new_run, numbered_names
 from vcdl.run.folder import RunLock
 from vcdl.run.reading import RunState, read_report, state_of
 
@@ -88,3 +89,11 @@ def test_a_prepared_run_without_its_journal_has_lost_it_and_one_that_is_being_pr
     folder.prepared_file.touch()
     with pytest.raises(JournalError, match=r"journal\.db is gone"):
         read_report(folder)
+
+
+def test_a_numbered_name_is_no_longer_than_a_job_s_name() -> None:
+    assert list(islice(numbered_names("demo"), 3)) == ["demo", "demo-2", "demo-3"]
+    numbered = list(islice(numbered_names(63 * "a"), 1000))
+    assert numbered[1] == 61 * "a" + "-2"
+    assert len({*numbered}) == 1000
+    assert {len(name) for name in numbered} == {63}

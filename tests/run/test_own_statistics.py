@@ -15,7 +15,7 @@ from vcdl.journal.events import EvaluationWanted
 from vcdl.journal.journal import Journal
 from vcdl.loop.evaluator import Evaluator
 from vcdl.run.folder import RunFolder
-from vcdl.run.own_training import leave_samples
+from vcdl.run.own_statistics import leave_samples
 from vcdl.run.results import export_model, leave_confusion_matrix, trained_model
 from vcdl.run.run import Run
 from vcdl.wire.params import ParamsHeader

@@ -10,11 +10,11 @@ from vcdl.data import load_dataset
 from vcdl.errors import ModelError, RunFolderError
 from vcdl.job import Job, save_job
 from vcdl.journal.observer import RunObserver
+from vcdl.loop.preparation import prepare
 from vcdl.models.fitted import fitted
 from vcdl.models.lora import has_lora
 from vcdl.run.folder import RunFolder
-from vcdl.run.preparation import prepare, start_of
-from vcdl.run.results import export_model
+from vcdl.run.results import export_model, start_of
 from vcdl.run.run import Run
 from vcdl.wire.params import ParamsHeader, write_params
 from vcdl.wire.weights import flatten, read_weights

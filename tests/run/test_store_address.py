@@ -15,8 +15,8 @@ from vcdl.errors import ExitCode, StoreError
 from vcdl.job import Job, save_job
 from vcdl.job.schema import StoreSection
 from vcdl.journal.observer import RunObserver
+from vcdl.loop.preparation import prepare
 from vcdl.run.folder import RunFolder
-from vcdl.run.preparation import prepare
 from vcdl.run.prepared import Prepared
 from vcdl.run.run import Run
 from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE, StoreSettings

@@ -16,10 +16,10 @@ from vcdl.job import Job, load_job
 from vcdl.journal.events import VALIDATION, EvaluationWanted, VersionEvaluated
 from vcdl.journal.observer import RunObserver
 from vcdl.loop.evaluator import Evaluator
+from vcdl.loop.preparation import prepare
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
 from vcdl.run.kind import LOCAL
-from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 from vcdl.wire.weights import Vector, assign, read_weights
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from vcdl.loop.grid import GaveUp, Staged, Uploaded
+from vcdl.loop.grid import GaveUp
 from vcdl.run.folder import RunFolder
+from vcdl.run.staging import Staged, Uploaded
 from vcdl.simulate.training import PooledTraining
 from vcdl.wire.workunit import Named, Training, Workunit
 

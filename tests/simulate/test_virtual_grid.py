@@ -12,7 +12,8 @@ import pytest
 from tests.places import ROOT
 from tests.uploads import header_of
 from vcdl.codecs.choose import up_encoding
-from vcdl.loop.grid import GaveUp, Outcome, Staged, Uploaded
+from vcdl.loop.grid import GaveUp, Outcome
+from vcdl.run.staging import Staged, Uploaded
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.client_work import TrainedWork
 from vcdl.simulate.clients import Clients

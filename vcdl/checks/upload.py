@@ -12,7 +12,6 @@ import numpy as np
 
 from vcdl.checks.claims import LARGEST_LOSS, LONGEST_S
 from vcdl.checks.norm import NormMeter, trained_norm
-from vcdl.checks.step import Step, StepCheck
 from vcdl.checks.upload_reader import opened_upload
 from vcdl.codecs.base import CHUNK
 from vcdl.codecs.choose import up_encoding
@@ -47,8 +46,6 @@ class UploadCheck:
     transport: Transport = PLAIN
     is_base: Callable[[int, int, str], bool] = as_given
     """(version, the workunit's version, checksum) → whether a client may have started from these weights."""
-    steps: StepCheck = field(default_factory=StepCheck)
-    """The check of strangers' steps."""
     _norms: deque[float] = field(default_factory=lambda: deque(maxlen=_NORMS_KEPT))
 
     @property
@@ -91,10 +88,6 @@ class UploadCheck:
                 Refusal.NORM_TOO_LARGE,
                 f"norm {norm:.4g}, updates lately had {usual:.4g}: hostile, or the learning rate is far too high",
             )
-
-    def judge_step(self, step: Step) -> None:
-        """Refuse a step that no honest client makes. Raises Refused."""
-        self.steps.judge(step)
 
     def accept(self, norm: float) -> None:
         """Take the norm of an upload that was applied as a measure for later ones."""

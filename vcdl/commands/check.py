@@ -44,6 +44,7 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
         f"model  {parameters} parameters, takes {takes}, ends in {gives}; its loss fits the labels, and "
         f"{checked.optimizer} trains it"
     )
+    click.echo(f"rate   {_rate_words(checked.peak_rate, checked.rate_trials)}")
     click.echo(f"trust  {_trust_words(checked.trust)}")
     click.echo(f"memory about {size(checked.memory_bytes)} for vcdl run on this machine")
     say(f"pace   {_pace_words(pace)}" for pace in checked.paces)
@@ -70,6 +71,19 @@ def _pace_words(pace: "Pace") -> str:
         f"{words}, {plural(pace.staleness, 'version')} late; small problems lost {usual:.1f} points of accuracy, or of "
         f"explained variance, to serial training, 9 of 10 at most {most:.1f}"
         + (f"; {cures} would cure it" if cures else "")
+    )
+
+
+def _rate_words(peak: float, trials: Sequence[int] | None) -> str:
+    if trials is None:
+        return f"{peak:.3g}, as the job file says"
+    if not trials:
+        return f"{peak:.3g}, raised up to 3 times in a short job; a trial of higher rates does not fit this job"
+    steps = " to ".join(str(length) for length in sorted({trials[0], trials[-1]}))
+    return (
+        f"{peak:.3g}, raised up to 16 times in a short job: five rates are tried for {steps} steps "
+        "before the first subtask, and `vcdl status` says what they gave. If it says that nothing was learned, name "
+        "`training > learning_rate`: such jobs ended up to 10 points lower"
     )
 
 

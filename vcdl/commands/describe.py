@@ -23,7 +23,7 @@ def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = 
     """Print a job's model, shards and files. Raises JobError, DataError, ModelError."""
     from vcdl.job import SMALL_FLEET, load_job
     from vcdl.run.describe import describe_job as description_of
-    from vcdl.run.preparation import start_of
+    from vcdl.run.results import start_of
 
     job = load_job(job_file, overrides, SMALL_FLEET)
     description = description_of(job, start_of(job))

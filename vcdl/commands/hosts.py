@@ -22,9 +22,9 @@ from vcdl.errors import ExitCode, GridError
 
 if TYPE_CHECKING:
     from vcdl.boinc.grid.host_report import HostFacts
-    from vcdl.journal.host_record import HostRecord
-    from vcdl.journal.hosts import HostHistory
     from vcdl.run.folder import RunFolder
+    from vcdl.trust.host_record import HostRecord
+    from vcdl.trust.hosts import HostHistory
 
 _EXAMPLES = """\b
 Examples:
@@ -41,7 +41,8 @@ def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
     from vcdl.report.wording import duration
     from vcdl.run.finding import chosen_run, shown
     from vcdl.run.frozen_job import read_frozen
-    from vcdl.run.reading import clock_of, read_hosts
+    from vcdl.run.reading import clock_of
+    from vcdl.trust.kept_hosts import read_hosts
 
     folder = chosen_run(path)
     job, history = read_frozen(folder), read_hosts(folder)

@@ -22,9 +22,10 @@ def jobs(project_dir: Path | None = None, as_json: bool = False) -> ExitCode:
     from vcdl.run.finding import all_runs, no_run
     from vcdl.run.reading import RunState
     from vcdl.run.standing import job_rows, lines_of, part_of
+    from vcdl.trust.kept_hosts import bringing
 
     folders = all_runs(project_dir)
-    rows = job_rows(folders)
+    rows = job_rows(folders, bringing)
     found = _troubles(project_dir) if any(row.state is RunState.RUNNING for row in rows) else []
     if found:  # the work generator holds the run and waits, as with the database away
         waits: dict[str, Any] = {"state": RunState.WAITING, "seconds_left": None, "range_left": None}

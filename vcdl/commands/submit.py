@@ -2,10 +2,9 @@
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,11 +45,11 @@ def submitted(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
     from vcdl.boinc.grid.environment import use_environment
     from vcdl.boinc.grid.job_bytes import check_room
     from vcdl.boinc.grid.project_folder import BoincProject
+    from vcdl.loop.preparation import prepare
     from vcdl.report.display import display
     from vcdl.report.progress import RunGoal
     from vcdl.run.frozen_job import freeze
     from vcdl.run.kind import BOINC
-    from vcdl.run.preparation import prepare
 
     project = BoincProject.at(project_dir)
     project.check_user()
@@ -93,6 +92,7 @@ def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]
     from vcdl.boinc.grid.database import opened_project
     from vcdl.boinc.grid.workunit_rows import was_submitted
     from vcdl.errors import folder_errors
+    from vcdl.run.finding import numbered_names
 
     if "nodelete" in job.name:
         raise JobError(
@@ -100,7 +100,7 @@ def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]
         )
     with folder_errors(project.runs_folder), opened_project(project.path) as (_, database):
         project.runs_folder.mkdir(parents=True, exist_ok=True)
-        for name in _names(job.name):
+        for name in numbered_names(job.name):
             if was_submitted(database, name):
                 continue
             folder = project.run_folder(name)
@@ -110,15 +110,6 @@ def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]
                 continue
             return job.model_copy(update={"name": name}), folder
     raise GridError(f"no name is left for {job.name}: choose another one in the job file")
-
-
-def _names(name: str) -> Iterator[str]:
-    yield name
-    for number in count(2):
-        longer = f"{name}-{number}"
-        if len(longer) > 63:
-            return
-        yield longer
 
 
 @click.command("submit", epilog=_EXAMPLES)

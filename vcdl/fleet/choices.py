@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -10,8 +10,9 @@ from pathlib import Path
 from vcdl.errors import FleetError
 from vcdl.fleet.billing import working_share
 from vcdl.fleet.instance import InstanceType, Pool
+from vcdl.fleet.ledger_rows import PricedRow
 from vcdl.fleet.prices import PriceTable, price_of
-from vcdl.fleet.settings import FleetSettings
+from vcdl.fleet.settings import CapacitySettings, FleetSettings
 from vcdl.planner.forecast import Choice
 from vcdl.planner.throughput import HostType
 
@@ -67,42 +68,50 @@ def fleet_choices(
 ) -> FleetChoices:
     """The allowed pools with so many units; default: parts of `capacity > max`. Raises FleetError for none."""
     if not types:
-        known = sorted({kind for kind, region, _ in prices.by_key if region in settings.regions})
-        near = [like for kind in settings.instances.types for like in get_close_matches(kind, known)]
-        raise FleetError(
-            "none of the allowed types is known in any of the places: check the spelling of instances and places "
-            f"(near: {', '.join(near or known[:5]) or 'none'}), or fetch the prices with `vcdl fleet prices --refresh`"
-        )
-    capacity, found = settings.capacity, []
+        raise _no_types(settings, prices)
+    capacity = settings.capacity
     units_of = {pool: size for pool, kind in types.items() if (size := kind.units(capacity.unit))}
     if not units_of:
         raise FleetError(f"none of the allowed types has a {capacity.unit}: change instances or capacity > unit")
     priced = {pool: price for pool in units_of if (price := price_of(pool, prices, settings, None)) is not None}
-    dear: set[Pool] = set()
+    limit = settings.unit_limit_usd_per_h or math.inf
+    found, dear = [], set()
     for units in sorted(set(sizes) or {max(1, round(capacity.limit * share)) for share in _SHARES}):
         for pool, price in priced.items():
-            size = units_of[pool]
-            count, firm = math.ceil(units / size), math.ceil(capacity.on_demand.units(units) / size)
-            listed, spot = float(price.usd_per_h(on_demand=True)), float(price.usd_per_h(on_demand=False))
-            slots = max(1.0, size // capacity.units_per_subtask)
-            hosts = (replace(slot, name=pool.type, count=count, slots=slots, at_once=slots),)
-            name = f"{count} × {pool.type} in {pool.zone or pool.region}"
-            restart = Choice(f"{name}, on demand", hosts, listed * count, units=units, on_demand_units=units)
-            mixed = replace(
-                restart,
-                name=f"{name}, spot",
-                spot_usd_per_h=spot * (count - firm) + listed * firm,
-                on_demand_units=capacity.on_demand.units(units),
-            )
-            limit = settings.unit_limit_usd_per_h or math.inf
-            for choice, dearest in ((mixed, listed if firm else spot), (restart, listed)):
-                if dearest / size <= limit:
+            for choice, dearest in _choices_of(pool, price, units_of[pool], units, capacity, slot):
+                if dearest / units_of[pool] <= limit:
                     found.append(choice)
                 else:
-                    dear.add(replace(pool, on_demand=choice is restart))
+                    dear.add(replace(pool, on_demand=choice.spot_usd_per_h is None))
     found.sort(key=lambda one: (one.usd_per_h, one.name))
     as_of = min((price.as_of for price in priced.values()), default="")
     return FleetChoices(tuple(found), frozenset(units_of.keys() - priced.keys()), frozenset(dear), as_of)
+
+
+def _no_types(settings: FleetSettings, prices: PriceTable) -> FleetError:
+    known = sorted({kind for kind, region, _ in prices.by_key if region in settings.regions})
+    near = [like for kind in settings.instances.types for like in get_close_matches(kind, known)]
+    return FleetError(
+        "none of the allowed types is known in any of the places: check the spelling of instances and places "
+        f"(near: {', '.join(near or known[:5]) or 'none'}), or fetch the prices with `vcdl fleet prices --refresh`"
+    )
+
+
+def _choices_of(
+    pool: Pool, price: PricedRow, size: int, units: int, capacity: CapacitySettings, slot: HostType
+) -> Iterator[tuple[Choice, float]]:
+    """Yield so many units of a pool, on spot and on demand, each with the hourly price of its dearest machine."""
+    on_demand_units = capacity.on_demand.units(units)
+    count, firm = math.ceil(units / size), math.ceil(on_demand_units / size)
+    listed, spot = float(price.usd_per_h(on_demand=True)), float(price.usd_per_h(on_demand=False))
+    slots = max(1.0, size // capacity.units_per_subtask)
+    hosts = (replace(slot, name=pool.type, count=count, slots=slots, at_once=slots),)
+    name = f"{count} × {pool.type} in {pool.zone or pool.region}"
+    restart = Choice(f"{name}, on demand", hosts, listed * count, units=units, on_demand_units=units)
+    mixed_usd_per_h = spot * (count - firm) + listed * firm
+    mixed = replace(restart, name=f"{name}, spot", spot_usd_per_h=mixed_usd_per_h, on_demand_units=on_demand_units)
+    yield mixed, listed if firm else spot
+    yield restart, listed
 
 
 def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, InstanceType]:

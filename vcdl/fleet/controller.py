@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from vcdl.errors import GridError, JournalError, VcdlError
 from vcdl.fleet.alerts import causes_of
-from vcdl.fleet.deadline import Units, follow_deadline
+from vcdl.fleet.deadline import Progress, Units, follow_deadline
 from vcdl.fleet.folder import FleetFolder
 from vcdl.fleet.instance import Instance, InstanceType, Pool
 from vcdl.fleet.life_signs import Hosts, LifeSigns
@@ -17,7 +17,7 @@ from vcdl.fleet.money import Money
 from vcdl.fleet.prices import PriceSource
 from vcdl.fleet.project import Queue, wanted_units
 from vcdl.fleet.provider import LaunchResult, Provider
-from vcdl.fleet.reconciler import Actions, LaunchOrder, Observation, capacity, leases_to_write, reconcile
+from vcdl.fleet.reconciler import Actions, LaunchOrder, Observation, capacity, leases_to_write, reconcile, spot_capacity
 from vcdl.fleet.refusal import ProblemKind
 from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import Cooldown, FleetGoal, FleetState, RecentLaunch
@@ -226,38 +226,20 @@ class Controller:
 
     def _observe(self, found: Sequence[Instance], state: FleetState) -> Observation:
         """The fleet of these instances, and the state that follows for it; writes nothing."""
-        now_s, sizes = self.now_s(), self._settings.capacity
-        shown = {instance.id for instance in found}
-        hidden = [it for it in state.recent_launches if it.instance.id not in shown]
-        recent = tuple(it for it in hidden if now_s - it.noted_s < self._provider.shows_within_s)
+        now_s, unit = self.now_s(), self._settings.capacity.unit
+        recent = self._hidden(found, state, now_s)
         instances = (*found, *(replace(it.instance, is_assumed=True) for it in recent))
         spent_usd, usd_per_h = self._money.spent_usd(now_s), self._money.usd_per_h(instances)
-        is_spent = state.goal is not FleetGoal.DOWN and self._money.paid_for_s(spent_usd, instances) <= 0
-        warnings = [self._money.spent_words(spent_usd, instances)] if is_spent else []
-        if is_spent:
+        warnings: list[str] = []
+        if state.goal is not FleetGoal.DOWN and self._money.paid_for_s(spent_usd, instances) <= 0:
+            warnings.append(self._money.spent_words(spent_usd, instances))
             state = replace(state, goal=FleetGoal.DRAINED, budget_spent=True)
         wanted, queue, queue_warnings = self._wanted(state, now_s)
-        prices = {i: self._money.price(i.pool) for i in instances if i.is_live}
-        warnings += self._money.unpriced_words(i.pool for i, price in prices.items() if price is None)
-        if abs(offset_s := self._provider.clock_offset_s) > _CLOCKS_AGREE_S:
-            way = "behind" if offset_s > 0 else "ahead of"
-            warnings.append(
-                f"this machine's clock is {duration(abs(offset_s))} {way} the cloud's, which counts: set it"
-            )
-        warnings += [self._money.stale_why] if self._money.stale_why else []
-        warnings += (f"{region} is away: {why}" for region, why in self._provider.away.items())
+        prices_as_of, unpriced = self._money.priced(i for i in instances if i.is_live)
         heard, silent, unsure = self._signs.look(instances, state.heard, now_s)
-        spot = capacity([i for i in instances if not i.pool.on_demand], sizes.unit)
-        is_short = spot < wanted - sizes.on_demand.units(wanted)
-        progress = state.progress if wanted and state.target is None else None
-        if queue is not None:
-            firm = sizes.on_demand.units(wanted)
-            on_demand = capacity([i for i in instances if i.pool.on_demand], sizes.unit) - firm
-            units, every_s = Units(wanted, spot, on_demand), self._settings.reconcile_every_s
-            progress = follow_deadline(state.progress, queue, sizes, units, now_s, every_s)
-        if progress is not None and progress.stands_in and sizes.deadline is not None:
-            by = f"{sizes.deadline:%Y-%m-%dT%H:%MZ}"
-            warnings.append(f"spot capacity alone would miss the deadline of {by}: machines on demand stand in")
+        spot, have = spot_capacity(instances, unit), capacity(instances, unit)
+        is_short = spot < wanted - self._settings.capacity.on_demand.units(wanted)
+        progress = self._progress(state, queue, Units(wanted, spot, have - spot), now_s)
         state = replace(
             state,
             wanted=wanted,
@@ -267,20 +249,47 @@ class Controller:
             progress=progress,
             heard=heard,
         )
+        warnings += (*self._money.unpriced_words(i.pool for i in unpriced), *self._troubles(progress))
         return Observation(
             now_s=now_s,
             state=state,
             instances=instances,
             wanted=wanted,
-            have=capacity(instances, sizes.unit),
+            have=have,
             left_s=None if queue is None else queue.left_s,
             spent_usd=spent_usd,
             usd_per_h=usd_per_h,
-            prices_as_of=min((price.as_of for price in prices.values() if price), default=None),
-            unpriced=frozenset(i.id for i, price in prices.items() if price is None),
+            prices_as_of=prices_as_of,
+            unpriced=frozenset(i.id for i in unpriced),
             silent=silent,
             warnings=(*warnings, *dict.fromkeys(silent.values()), *unsure, *queue_warnings),
         )
+
+    def _hidden(self, found: Sequence[Instance], state: FleetState, now_s: float) -> tuple[RecentLaunch, ...]:
+        """Return recent launches that the cloud does not show yet."""
+        shown, since_s = {instance.id for instance in found}, now_s - self._provider.shows_within_s
+        return tuple(it for it in state.recent_launches if it.instance.id not in shown and it.noted_s > since_s)
+
+    def _progress(self, state: FleetState, queue: Queue | None, have: Units, now_s: float) -> Progress | None:
+        """Follow the deadline; while the queue cannot be read, what was decided stays."""
+        if queue is None:
+            return state.progress if have.wanted and state.target is None else None
+        sizes = self._settings.capacity
+        units = have._replace(on_demand=have.on_demand - sizes.on_demand.units(have.wanted))
+        return follow_deadline(state.progress, queue, sizes, units, now_s, self._settings.reconcile_every_s)
+
+    def _troubles(self, progress: Progress | None) -> Iterator[str]:
+        """Yield what is wrong with clocks, prices, regions and the deadline."""
+        if abs(offset_s := self._provider.clock_offset_s) > _CLOCKS_AGREE_S:
+            way = "behind" if offset_s > 0 else "ahead of"
+            yield f"this machine's clock is {duration(abs(offset_s))} {way} the cloud's, which counts: set it"
+        if self._money.stale_why:
+            yield self._money.stale_why
+        yield from (f"{region} is away: {why}" for region, why in self._provider.away.items())
+        deadline = self._settings.capacity.deadline
+        if progress is not None and progress.stands_in and deadline is not None:
+            by = f"{deadline:%Y-%m-%dT%H:%MZ}"
+            yield f"spot capacity alone would miss the deadline of {by}: machines on demand stand in"
 
     def _wanted(self, state: FleetState, now_s: float) -> tuple[int, Queue | None, tuple[str, ...]]:
         """Units that are wanted, the queue that they follow, and warnings."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 from vcdl.fleet.billing import HOUR_S, Charge
@@ -30,6 +31,7 @@ from vcdl.report.wording import grouped, plural
 
 Journals = Sequence[Sequence[Recorded]]
 """Journals of the runs that a fleet works for."""
+_NO_HOSTS: Mapping[str, str] = MappingProxyType({})
 _CENT = Decimal("0.01")
 PARTS = ("training", "boot", "idle", "refused", "lost", "unknown")
 """`unknown`: instances whose BOINC host is unknown. `lost`: subtasks that failed, came too late or were preempted."""
@@ -133,36 +135,33 @@ class _Subtask:
     part: str
 
 
-def cost_of(ledger: Ledger, until_s: float, journals: Journals = (), hosts: Mapping[str, str] | None = None) -> Cost:
+def cost_of(ledger: Ledger, until_s: float, journals: Journals = (), hosts: Mapping[str, str] = _NO_HOSTS) -> Cost:
     """The cost of all instances in a ledger until a Unix time; `hosts`: instances by host. Raises FleetError."""
     history = ledger.history()
     instances = history.until(until_s)
-    began_s = min((it.launch.launched_s for it in instances), default=until_s)
-    subtasks, known = _subtasks(journals, hosts or {}), set((hosts or {}).values())
-    applied = (row for journal in journals for row in journal if isinstance(row.event, UpdateApplied))
+    subtasks = _subtasks(journals, hosts)
     preempted = [it for it in instances if it.ending is Ending.PREEMPTED]
     live = [it for it in instances if it.ending is None]
     charge = sum((it.charge() for it in instances), Charge())
     at_most = sum((it.charge_at_most() for it in instances), Charge())
-    lifetimes = [(Fraction(it.lifetime_s) / HOUR_S, it.launch.vcpus) for it in instances]
     return Cost(
         until_s=until_s,
         instances=len(instances),
         live=len(live),
         preempted=len(preempted),
-        instance_h=_decimal(sum((hours for hours, _ in lifetimes), Fraction(0))),
-        vcpu_h=_decimal(sum((hours * vcpus for hours, vcpus in lifetimes), Fraction(0))),
-        spot_usd=_decimal(charge.paid_usd),
-        on_demand_usd=_decimal(charge.on_demand_usd + charge.extras_usd),
-        extras_usd=_decimal(charge.extras_usd),
-        uncertain_usd=_decimal(at_most.paid_usd - charge.paid_usd),
-        wasted_usd=_decimal(sum((_wasted(it, subtasks[it.launch.id], until_s) for it in preempted), Fraction(0))),
-        wasted_is_at_most=any(it.launch.id not in known for it in preempted),
-        subtasks=sum(began_s <= row.time_s <= until_s for row in applied),
+        instance_h=_total(Fraction(it.lifetime_s) / HOUR_S for it in instances),
+        vcpu_h=_total(Fraction(it.lifetime_s) / HOUR_S * it.launch.vcpus for it in instances),
+        spot_usd=_total([charge.paid_usd]),
+        on_demand_usd=_total([charge.on_demand_usd, charge.extras_usd]),
+        extras_usd=_total([charge.extras_usd]),
+        uncertain_usd=_total([at_most.paid_usd, -charge.paid_usd]),
+        wasted_usd=_total(_wasted(it, subtasks[it.launch.id], until_s) for it in preempted),
+        wasted_is_at_most=any(it.launch.id not in hosts.values() for it in preempted),
+        subtasks=_applied(journals, min((it.launch.launched_s for it in instances), default=until_s), until_s),
         spot_usd_per_h=_rate(live, lambda rate: rate.spot_usd_per_h),
         on_demand_usd_per_h=_rate(live, lambda rate: rate.on_demand_usd_per_h),
         unpriced=tuple(sorted({str(it.launch.pool) for it in instances if not it.rates})),
-        oldest_price=min((price.as_of for prices in history.prices.values() for price in prices), default=None),
+        oldest_price=history.prices_as_of,
     )
 
 
@@ -180,7 +179,7 @@ def epoch_costs(ledger: Ledger, journal: Iterable[Recorded], details: Iterable[E
 
 def present_cost(ledger: Ledger, now_s: float) -> tuple[float, float]:
     """Dollars that a fleet has cost so far, and costs an hour now, at its last pass's prices. Raises FleetError."""
-    cost = cost_of(ledger, now_s, [], {})
+    cost = cost_of(ledger, now_s)
     return float(cost.spot_usd), float(cost.spot_usd_per_h)
 
 
@@ -230,6 +229,12 @@ def _subtasks(journals: Journals, hosts: Mapping[str, str]) -> Mapping[str, list
     return found
 
 
+def _applied(journals: Journals, from_s: float, until_s: float) -> int:
+    """Count the updates that were applied between two times."""
+    rows = (row for journal in journals for row in journal if isinstance(row.event, UpdateApplied))
+    return sum(from_s <= row.time_s <= until_s for row in rows)
+
+
 def _shares(instance: InstanceHistory, subtasks: Sequence[_Subtask]) -> Iterable[tuple[str, Fraction]]:
     """The parts of an instance's cost."""
     begin_s, end_s = instance.launch.launched_s, instance.end_s
@@ -261,6 +266,7 @@ def _rate(live: Sequence[InstanceHistory], market: Callable[[PricedRow], Decimal
     return sum((rate.extras_usd_per_h + market(rate) for rate in latest), Decimal(0))
 
 
-def _decimal(amount: Fraction) -> Decimal:
-    """The amount to 28 digits."""
+def _total(amounts: Iterable[Fraction]) -> Decimal:
+    """Return the sum to 28 digits."""
+    amount = sum(amounts, Fraction(0))
     return Decimal(amount.numerator) / Decimal(amount.denominator)

@@ -61,6 +61,11 @@ class FleetHistory:
     _missed_s: dict[str, float] = field(default_factory=dict)
     """First time at which open instances were missed."""
 
+    @property
+    def prices_as_of(self) -> str | None:
+        """The day of the oldest price; None: there is none."""
+        return min((price.as_of for rows in self.prices.values() for price in rows), default=None)
+
     def apply(self, row: LedgerRow) -> None:
         """Take in the next row."""
         match row:

@@ -52,34 +52,39 @@ class Ledger:
             self._append(file, [*rows, seen])
 
     def _news(self, found: Sequence[Instance], now_s: float) -> list[LedgerRow]:
-        rows: list[LedgerRow] = []
+        rows: list[LedgerRow] = [row for instance in found for row in self._life(instance, now_s)]
         leases: dict[float, list[str]] = {}
         for instance in found:
-            pool = instance.pool
-            if instance.id not in self._history.launched:
-                what = pool.cloud, pool.type, pool.region, pool.zone, instance.vcpus, instance.gpus
-                rows.append(LaunchedRow(instance.id, *what, instance.launched_s, pool.on_demand))
             known = self._history.leases.get(instance.id)
             if instance.is_live and instance.until_s and (known is None or known.until_s != instance.until_s):
                 leases.setdefault(instance.until_s, []).append(instance.id)
-            if not instance.is_live:
-                ended_s = now_s if instance.ended_s is None else instance.ended_s
-                end = EndedRow(instance.id, ended_s, instance.ending or Ending.UNKNOWN)
-                if self._history.is_news(end):
-                    rows.append(end)
         rows += (LeasedRow(tuple(ids), until_s, until_s + self._ends_after_s) for until_s, ids in leases.items())
-        for pool in {instance.pool: None for instance in found}:
-            if price := self._price_of(pool):
-                last = self._history.prices.get((price.type, price.region, price.zone), [None])[-1]
-                is_dearer = last is not None and price.spot_usd_per_h > last.spot_usd_per_h
-                # Since when nobody knows; at most since it was last seen to be lower.
-                row = replace(
-                    price, since_s=max(price.since_s, last.since_s) if last and is_dearer and price.since_s else now_s
-                )
-                is_known = last and replace(row, since_s=last.since_s, source=last.source) == last
-                if not is_known and row not in rows:  # two pools may differ in their subnet only
-                    rows.append(row)
-        return rows
+        prices = (self._new_price(pool, now_s) for pool in dict.fromkeys(instance.pool for instance in found))
+        return [*rows, *dict.fromkeys(filter(None, prices))]  # two pools may differ in their subnet only
+
+    def _life(self, instance: Instance, now_s: float) -> Iterator[LedgerRow]:
+        """Yield an instance's launch and its end, where they are new."""
+        if instance.id not in self._history.launched:
+            pool = instance.pool
+            what = pool.cloud, pool.type, pool.region, pool.zone, instance.vcpus, instance.gpus
+            yield LaunchedRow(instance.id, *what, instance.launched_s, pool.on_demand)
+        if not instance.is_live:
+            ended_s = now_s if instance.ended_s is None else instance.ended_s
+            end = EndedRow(instance.id, ended_s, instance.ending or Ending.UNKNOWN)
+            if self._history.is_news(end):
+                yield end
+
+    def _new_price(self, pool: Pool, now_s: float) -> PricedRow | None:
+        """Return the price of a pool, where the last row has another one."""
+        if (price := self._price_of(pool)) is None:
+            return None
+        last = self._history.prices.get((price.type, price.region, price.zone), [None])[-1]
+        if last is None:
+            return replace(price, since_s=now_s)
+        is_dearer = price.spot_usd_per_h > last.spot_usd_per_h
+        # Since when nobody knows; at most since it was last seen to be lower.
+        row = replace(price, since_s=max(price.since_s, last.since_s) if is_dearer and price.since_s else now_s)
+        return None if replace(row, since_s=last.since_s, source=last.source) == last else row
 
     @contextmanager
     def _alone(self) -> Iterator[FileIO]:

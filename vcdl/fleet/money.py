@@ -97,6 +97,12 @@ class Money:
         price = price_of(pool, self._prices, self._settings, self._clock())
         return price and replace(price, since_s=self._fetched_s[0])
 
+    def priced(self, instances: Iterable[Instance]) -> tuple[str | None, list[Instance]]:
+        """Return the day of the oldest of their prices, None without any, and those that have none."""
+        prices = {i: self.price(i.pool) for i in instances}
+        unpriced = [i for i, price in prices.items() if price is None]
+        return min((price.as_of for price in prices.values() if price), default=None), unpriced
+
     def paid_for_s(self, spent_usd: float, instances: Iterable[Instance]) -> float:
         """Seconds that the budget pays for before they drain, at list prices, to which spot prices may rise."""
         budget_usd, usd_per_h = self._settings.budget_usd, self.usd_per_h(instances, at_list=True)

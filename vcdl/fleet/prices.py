@@ -189,6 +189,13 @@ class PriceSource(Protocol):
         """The quotes of each type that has both prices there. Raises FleetError."""
 
 
+def _row_of(source: PriceSource, kind: InstanceType, region: str, quote: Quote, now: datetime) -> PriceRow:
+    """Return a quote as a row. Raises ValueError."""
+    gpus = f"{kind.gpus} GPU" if kind.gpus else ""
+    what = source.cloud, kind.name, kind.vcpus, Decimal(str(kind.memory_gb)), gpus, region, quote.zone
+    return PriceRow(*what, quote.on_demand_usd_per_h, quote.spot_usd_per_h, now, source.name)
+
+
 def refresh_prices(
     source: PriceSource, types: Sequence[InstanceType], regions: Sequence[str], path: Path, now: datetime
 ) -> list[str]:
@@ -204,17 +211,14 @@ def refresh_prices(
     shipped = PriceTable.shipped()
     for region in regions:
         for quote in source.quotes(types, region):
-            kind = kinds[quote.type]
-            gpus = f"{kind.gpus} GPU" if kind.gpus else ""
-            what = source.cloud, kind.name, kind.vcpus, Decimal(str(kind.memory_gb)), gpus, region, quote.zone
             try:
-                row = PriceRow(*what, quote.on_demand_usd_per_h, quote.spot_usd_per_h, now, source.name)
+                row = _row_of(source, kinds[quote.type], region, quote, now)
                 if why := shipped.fault(row):
                     raise ValueError(why)
             except ValueError as error:
                 refused.append(f"{quote.type} in {quote.zone or region}: {error}")
             else:
-                rows[kind.name, region].append(row)
+                rows[quote.type, region].append(row)
     missing = [f"{name} in {region}" for region in regions for name in kinds if (name, region) not in rows]
     if not rows:
         raise FleetError(

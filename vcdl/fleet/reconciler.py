@@ -25,7 +25,7 @@ nobody ever heard, one instance at a time is launched, until one works.
 import math
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vcdl.fleet.instance import Instance, InstanceState, InstanceType, Pool
@@ -104,6 +104,11 @@ def capacity(instances: Iterable[Instance], unit: Unit) -> int:
     return sum(i.units(unit) for i in instances if i.is_capacity)
 
 
+def spot_capacity(instances: Iterable[Instance], unit: Unit) -> int:
+    """Return the units of the preemptible ones among them."""
+    return capacity((i for i in instances if not i.pool.on_demand), unit)
+
+
 def reconcile(
     settings: FleetSettings, observed: Observation, types: Mapping[Pool, InstanceType], failures: int = 0
 ) -> Actions:
@@ -113,44 +118,89 @@ def reconcile(
     unknown cost are drained; once it is spent, all are terminated. `types`: the allowed pools, those on demand, too.
     `failures`: instances in a row that gave up.
     """
-    unit, now_s, wanted, instances = settings.capacity.unit, observed.now_s, observed.wanted, observed.instances
-    stopped = tuple(i.id for i in instances if i.state is InstanceState.STOPPED)
-    unknown: frozenset[str] = frozenset()
-    if settings.budget_usd is not None:
-        if observed.state.budget_spent and observed.spent_usd >= settings.budget_usd:
-            return Actions(terminate=(*(i.id for i in instances if i.is_live and not i.is_assumed), *stopped))
-        unknown = observed.unpriced
-    working = [i for i in instances if i.id not in unknown and i.id not in observed.silent]
-    progress = observed.state.progress
+    stopped = _ids_in(InstanceState.STOPPED, observed.instances)
+    if _is_spent(settings, observed):
+        live = (i.id for i in observed.instances if i.is_live and not i.is_assumed)
+        return Actions(terminate=(*live, *stopped))
+    unknown = [i for i in observed.instances if settings.budget_usd is not None and i.id in observed.unpriced]
+    working = [i for i in observed.instances if i not in unknown and i.id not in observed.silent]
+    mix = mix_of(settings, observed, working)
+    surplus = [*mix.surplus, *unknown]
+    terminate = (*_overdue(settings, observed), *stopped, *_ids_in(InstanceState.PENDING, surplus))
+    drain = _ids_in(InstanceState.RUNNING, (i for i in surplus if i.draining_s is None))
+    is_probing = failures >= MOST_FAILURES
+    if is_probing and any(i.is_live for i in working):
+        return Actions(terminate, drain)  # the probe
+    order, warnings = _first_order(settings, observed, types, mix, 1 if is_probing else observed.wanted)
+    return Actions(terminate, drain, order, warnings)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """The instances that a fleet has too many of, and the units that it lacks."""
+
+    surplus: tuple[Instance, ...]
+    firm: int
+    """Units on demand that the settings always want, or all of them once on demand must do the rest of the work."""
+    spot: int
+    stand_in: int
+    """Units on demand in place of preemptible ones that are not to be had."""
+
+
+def mix_of(settings: FleetSettings, observed: Observation, working: Sequence[Instance]) -> Mix:
+    """Hold the working instances against the wanted mix; nothing is lacking where a number of units is not above 0."""
+    unit, wanted, progress = settings.capacity.unit, observed.wanted, observed.state.progress
     firm_wanted = wanted if progress and progress.is_last_moment else settings.capacity.on_demand.units(wanted)
     firm = _first(working, unit, firm_wanted)
-    missing = wanted - capacity(working, unit)
     spare = [i for i in working if i not in firm]
+    missing, firm_have = wanted - capacity(working, unit), capacity(firm, unit)
+    stands_in = _stands_in(settings, observed)
+    is_ahead = progress is not None and not stands_in
+    unneeded = [i for i in spare if is_ahead and i.pool.on_demand and i.is_capacity]
+    return Mix(
+        surplus=tuple(unneeded or _surplus(spare, unit, -missing)),
+        firm=firm_wanted - firm_have,
+        spot=wanted - max(firm_wanted, firm_have) - spot_capacity(spare, unit),
+        stand_in=missing if stands_in else 0,
+    )
+
+
+def _stands_in(settings: FleetSettings, observed: Observation) -> bool:
+    """Return whether machines on demand stand in: spot was short for long, or would miss the deadline."""
     after_s, since_s = settings.capacity.on_demand.after_s, observed.state.short_since_s
-    waited = after_s is not None and since_s is not None and now_s - since_s >= after_s
-    stands_in = waited or (progress is not None and progress.stands_in)
-    unneeded = [i for i in spare if i.pool.on_demand and i.is_capacity] if progress and not stands_in else []
-    surplus = [*(unneeded or _surplus(spare, unit, -missing)), *(i for i in instances if i.id in unknown)]
-    over = [i.id for i in instances if i.is_live and now_s - _leaves_s(settings, i) >= settings.drain_s]
-    overdue = (*over, *(id for id in observed.silent if id not in over))
-    terminate = (*overdue, *stopped, *(i.id for i in surplus if i.state is InstanceState.PENDING))
-    drain = tuple(i.id for i in surplus if i.state is InstanceState.RUNNING and i.draining_s is None)
-    firm_missing = firm_wanted - capacity(firm, unit)
-    spot = [i for i in spare if not i.pool.on_demand]
-    spot_missing = wanted - max(firm_wanted, capacity(firm, unit)) - capacity(spot, unit)
-    if failures >= MOST_FAILURES:
-        if any(i.is_live for i in working):
-            return Actions(terminate, drain)  # the probe
-        firm_missing, spot_missing, missing = min(firm_missing, 1), min(spot_missing, 1), min(missing, 1)
+    if after_s is not None and since_s is not None and observed.now_s - since_s >= after_s:
+        return True
+    return observed.state.progress is not None and observed.state.progress.stands_in
+
+
+def _is_spent(settings: FleetSettings, observed: Observation) -> bool:
+    budget_usd = settings.budget_usd
+    return budget_usd is not None and observed.state.budget_spent and observed.spent_usd >= budget_usd
+
+
+def _ids_in(state: InstanceState, instances: Iterable[Instance]) -> tuple[str, ...]:
+    return tuple(i.id for i in instances if i.state is state)
+
+
+def _overdue(settings: FleetSettings, observed: Observation) -> tuple[str, ...]:
+    """Return the instances that are terminated whatever they do: draining for too long, or never heard of."""
+    ends_s = observed.now_s - settings.drain_s
+    over = [i.id for i in observed.instances if i.is_live and _leaves_s(settings, i) <= ends_s]
+    return (*over, *(id for id in observed.silent if id not in over))
+
+
+def _first_order(
+    settings: FleetSettings, observed: Observation, types: Mapping[Pool, InstanceType], mix: Mix, most: int
+) -> tuple[LaunchOrder | None, tuple[str, ...]]:
+    """Return the first launch that some pool may serve, of at most so many units, and why those before it may not."""
     warnings: tuple[str, ...] = ()
-    for units, on_demand in ((firm_missing, True), (spot_missing, False), (missing if stands_in else 0, True)):
-        if units > 0:
-            pools, why = _usable(observed, types, unit, on_demand)
+    for missing, on_demand in ((mix.firm, True), (mix.spot, False), (mix.stand_in, True)):
+        if (units := min(missing, most)) > 0:
+            pools, why = _usable(observed, types, settings.capacity.unit, on_demand)
             if pools:
-                order = LaunchOrder(units, pools, _token(settings.name, observed, units, pools))
-                return Actions(terminate, drain, order, warnings)
+                return LaunchOrder(units, pools, _token(settings.name, observed, units, pools)), warnings
             warnings += why
-    return Actions(terminate, drain, warnings=warnings)
+    return None, warnings
 
 
 def _leaves_s(settings: FleetSettings, instance: Instance) -> float:

@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -308,37 +308,42 @@ class FleetSettings(Section):
 
     @model_validator(mode="after")
     def _agree(self) -> "FleetSettings":
-        problems = []
+        places = (problem for number in range(len(self.places)) for problem in self._problems_of_place(number))
+        if problems := [*self._problems_of_clouds(), *self._problems_of_times(), *places]:
+            raise ProblemsError(problems)
+        return self
+
+    def _problems_of_clouds(self) -> Iterator[Problem]:
         if self.cloud == "gcp" and self.gcp_project is None:
-            problems.append(Problem(("gcp_project",), "is missing; add the id of the GCP project"))
+            yield Problem(("gcp_project",), "is missing; add the id of the GCP project")
         if self.cloud != "gcp" and self.gcp_project is not None:
-            problems.append(Problem(("gcp_project",), "is used with `cloud: gcp` only; remove it"))
+            yield Problem(("gcp_project",), "is used with `cloud: gcp` only; remove it")
         if self.capacity.unit == "gpu" and any(self.image_in(region) is None for region in self.regions):
-            problems.append(Problem(("image",), "is missing; `unit: gpu` needs one with NVIDIA's driver"))
+            yield Problem(("image",), "is missing; `unit: gpu` needs one with NVIDIA's driver")
         requirements = self.instances.requirements
         if self.capacity.unit != "gpu" and requirements is not None and requirements.gpus.holds(1):
-            problems.append(Problem(("capacity", "unit"), "expected gpu, as `instances > requirements` allow GPUs"))
-        times = (
+            yield Problem(("capacity", "unit"), "expected gpu, as `instances > requirements` allow GPUs")
+
+    def _problems_of_times(self) -> Iterator[Problem]:
+        for key, seconds, limit, limit_s in (
             ("drain_s", self.drain_s, "lease_s", self.lease_s),
             ("lease_s", self.lease_s, "max_life_h", self.max_life_h * 3600),
             ("reconcile_every_s", self.reconcile_every_s, "a quarter of lease_s", self.lease_s / 4),
-        )
-        for key, seconds, limit, limit_s in times:
+        ):
             if seconds > limit_s:
-                problems.append(Problem((key,), f"expected at most {limit}, {limit_s:g} s, got {seconds}"))
-        for number, place in enumerate(self.places):
-            for key, owner in _KEYS_OF_ONE_CLOUD.items():
-                if getattr(place, key) and self.cloud != owner and self.cloud in _KEYS_OF_ONE_CLOUD.values():
-                    problems.append(Problem(("places", number, key), f"is used with `cloud: {owner}` only; remove it"))
-            if place.region in [one.region for one in self.places[:number]]:
-                problems.append(Problem(("places", number, "region"), f"{place.region} has a place already"))
-            if any(not zone.startswith(f"{place.region}-") for zone in place.zones) and self.cloud == "gcp":
-                problems.append(Problem(("places", number, "zones"), f"expected zones of {place.region}"))
-            if self.cloud == "gcp" and len(place.subnets) > 1:
-                problems.append(Problem(("places", number, "subnets"), "expected one: on GCP a subnet spans a region"))
-        if problems:
-            raise ProblemsError(problems)
-        return self
+                yield Problem((key,), f"expected at most {limit}, {limit_s:g} s, got {seconds}")
+
+    def _problems_of_place(self, number: int) -> Iterator[Problem]:
+        place, is_gcp = self.places[number], self.cloud == "gcp"
+        for key, owner in _KEYS_OF_ONE_CLOUD.items():
+            if getattr(place, key) and self.cloud != owner and self.cloud in _KEYS_OF_ONE_CLOUD.values():
+                yield Problem(("places", number, key), f"is used with `cloud: {owner}` only; remove it")
+        if place.region in [one.region for one in self.places[:number]]:
+            yield Problem(("places", number, "region"), f"{place.region} has a place already")
+        if is_gcp and any(not zone.startswith(f"{place.region}-") for zone in place.zones):
+            yield Problem(("places", number, "zones"), f"expected zones of {place.region}")
+        if is_gcp and len(place.subnets) > 1:
+            yield Problem(("places", number, "subnets"), "expected one: on GCP a subnet spans a region")
 
     @property
     def draining_s(self) -> float:

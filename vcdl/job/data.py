@@ -21,7 +21,7 @@ from vcdl.job.keras_keys import KERAS_KEYS
 from vcdl.job.labels import ClassNames, MaskLabel
 from vcdl.job.outputs import OutputSettings
 from vcdl.job.reader import FROM, Reader
-from vcdl.wire.task import MASKABLE, NAMES_OUTPUTS, Task
+from vcdl.wire.task import MASKABLE, Task
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.reading import Problem, ProblemsError
 from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, exactly_one, list_of_sections
@@ -88,15 +88,6 @@ class DataSettings(Section):
         if task != "classification" and info.data.get("dataset") is not None:
             raise ValueError(f"{info.data['dataset']} has a label for each sample; use classification")
         return task
-
-    @field_validator("classes")
-    @classmethod
-    def _names_outputs(
-        cls, classes: int | tuple[str | int, ...] | None, info: ValidationInfo
-    ) -> int | tuple[str | int, ...] | None:
-        if classes is not None and info.data.get("task", "classification") not in NAMES_OUTPUTS:
-            raise ValueError(f"{info.data['task']} has no classes; remove it")
-        return classes
 
     @field_validator("mask")
     @classmethod

@@ -2,8 +2,9 @@
 
 from typing import Annotated, Any
 
-from pydantic import PlainSerializer, PlainValidator
+from pydantic import AfterValidator, PlainSerializer, PlainValidator, ValidationInfo
 
+from vcdl.wire.task import NAMES_OUTPUTS
 from vcdl.yaml_schema import values as kinds
 
 _MOST_CLASSES = 1_000_000
@@ -43,6 +44,14 @@ def _is_name(name: Any) -> bool:
     return isinstance(name, int) and not isinstance(name, bool) and abs(name) < 2**31
 
 
-ClassNames = Annotated[int | tuple[str | int, ...], PlainValidator(class_names), PlainSerializer(_plain)]
+def _of_the_task(classes: Any, info: ValidationInfo) -> Any:
+    if info.data.get("task", "classification") not in NAMES_OUTPUTS:
+        raise ValueError(f"{info.data['task']} has no classes; remove it")
+    return classes
+
+
+ClassNames = Annotated[
+    int | tuple[str | int, ...], PlainValidator(class_names), AfterValidator(_of_the_task), PlainSerializer(_plain)
+]
 """The classes by name, in the order of the model's outputs; or how many there are."""
 MaskLabel = Annotated[str | int, PlainValidator(mask_label), PlainSerializer(_plain)]

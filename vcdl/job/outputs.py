@@ -2,11 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import ValidationInfo, field_validator
-
 from vcdl.job.labels import ClassNames
 from vcdl.job.named import NAMED, NAMED_AS_YAML
-from vcdl.wire.task import DEFAULTS, NAMES_OUTPUTS
+from vcdl.wire.task import DEFAULTS
 from vcdl.wire.workunit import Named, Output
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.section import Section
@@ -28,13 +26,6 @@ class OutputSettings(Section):
     """None: the usual ones of the task."""
     weight: Annotated[float, kinds.above_zero()] = 1.0
     """The factor of its loss in the sum of all."""
-
-    @field_validator("classes")
-    @classmethod
-    def _names_outputs(cls, classes: ClassNames | None, info: ValidationInfo) -> ClassNames | None:
-        if classes is not None and info.data.get("task", "classification") not in NAMES_OUTPUTS:
-            raise ValueError(f"{info.data['task']} has no classes; remove it")
-        return classes
 
     def to_wire(self) -> Output:
         """The output as clients get it."""

@@ -58,6 +58,8 @@ class RunStarted(Event, frozen=True, tag="run_started"):
     """The measure by which the job is judged; empty: accuracy, or the loss where none is measured."""
     mode: str = ""
     """`max` or `min`: which way it is better."""
+    rate_trial: str = ""
+    """What trying learning rates before the job gave (vcdl.job.lr_schedule.RateTrial)."""
 
 
 class RunPaused(Event, frozen=True, tag="run_paused"):
@@ -201,7 +203,7 @@ class UpdateSuperseded(Event, frozen=True, tag="update_superseded"):
 
 
 class UploadVerified(Event, frozen=True, tag="upload_verified"):
-    """The server trained the subtask of an applied upload again, and compared the two (vcdl.loop.verification)."""
+    """The server trained the subtask of an applied upload again, and compared the two (vcdl.trust.verification)."""
 
     keyed_by: ClassVar = "verified", "workunit"
     workunit: str
@@ -299,9 +301,8 @@ class EpochClosed(Event, frozen=True, tag="epoch_closed"):
 
 
 class RolledBack(Event, frozen=True, tag="rolled_back"):
-    """The weights had collapsed, or a host is convicted: `version` is the good version `to` with the later updates but
-    the dropped ones. Who finds the store behind it makes it, always the same one (vcdl.loop.recovery).
-    """
+    """The weights had collapsed, or a host is convicted: `version` is the good version `to` with the later updates that
+    are not dropped. Whoever finds the store behind it makes it (vcdl.loop.recovery)."""
 
     version: Int
     to: Int
@@ -359,8 +360,7 @@ class StoreRestored(Event, frozen=True, tag="store_restored"):
 
 class RowsRewritten(Event, frozen=True, tag="rows_rewritten"):
     """The store knew of updates that the journal had lost, as when an older copy of it was put back. So many rows of
-    them follow, from the store's records. The snapshot of `version` has all of them.
-    """
+    them follow, from the store's records. The snapshot of `version` has all of them."""
 
     version: Int
     rows: Int

@@ -15,8 +15,6 @@ from typing import Generic, Protocol, Self, TypeVar
 from vcdl.files.version import __version__
 from vcdl.journal.events import Recorded
 from vcdl.journal.history import JobHistory
-from vcdl.journal.host_record import KEPT_OF_ONE
-from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.packing import pack, unpack
 from vcdl.journal.reader_state import keep_beside, kept_beside
@@ -24,7 +22,7 @@ from vcdl.journal.reader_state import keep_beside, kept_beside
 _PACKAGE = Path(__file__).parents[1]
 _FOLDING = ("journal", "wire/workunit.py", "errors/refusal.py")
 """The code that a state of this package follows from."""
-_EVENTS = 10_000
+EVENTS = 10_000
 """Events after which a state is kept again: folding as many takes a tenth of a second."""
 _BYTES_OF_AN_EVENT = 200
 """Bytes that an event takes in the journal, at least: so all kept states together are no longer than it."""
@@ -64,7 +62,7 @@ class KeptState(Generic[F]):
         self._name = name
         self._form = f"{_fingerprint((*_FOLDING, *code))} {hashlib.sha256(settings.encode()).hexdigest()}"
         self._kept_id = 0
-        self._wait = _EVENTS
+        self._wait = EVENTS
 
     def begin(self) -> Self:
         """Begin with the state that is kept, if it fits. Raises JournalError."""
@@ -125,24 +123,6 @@ def kept_history(journal: Journal) -> KeptState[JobHistory]:
     return KeptState(journal, "history", JobHistory()).begin()
 
 
-def kept_hosts(journal: Journal) -> KeptState[HostHistory]:
-    """The history of its hosts, likewise. Raises JournalError."""
-    return KeptState(journal, "hosts", HostHistory()).begin()
-
-
-def shown_hosts(journal: Journal) -> KeptState[HostHistory]:
-    """The history of a job's hosts for who only looks: without the uploads that a conviction would name, most of its
-    memory.
-
-    Raises JournalError.
-    """
-    shown = KeptState(journal, "hosts", HostHistory(), without=KEPT_OF_ONE).begin()
-    if not shown.last_id and journal.last_id() >= _EVENTS:
-        kept_hosts(journal).read()  # folds all of them once
-        shown.begin()
-    return shown
-
-
 def keep_history(journal: Journal, history: JobHistory, last_id: int) -> None:
     """Keep the history of a job that somebody else has folded, up to `last_id`. Raises JournalError."""
     kept = KeptState(journal, "history", history)
@@ -151,7 +131,7 @@ def keep_history(journal: Journal, history: JobHistory, last_id: int) -> None:
 
 
 def _wait(packed: bytes) -> int:
-    return max(_EVENTS, len(packed) // _BYTES_OF_AN_EVENT)
+    return max(EVENTS, len(packed) // _BYTES_OF_AN_EVENT)
 
 
 @cache

@@ -8,6 +8,7 @@ from vcdl.journal.events import (
     EvaluatorDied,
     Event,
     ResultRefused,
+    RunStarted,
     SettingsChanged,
     StopDecided,
     UpdateApplied,
@@ -39,6 +40,8 @@ class Totals:
     created: int = 0
     rate_highest: float = 0.0
     """The highest learning rate of a workunit, as a factor of the job's peak."""
+    rate_trial: str = ""
+    """What trying learning rates before the job gave; empty in an older journal."""
     applied: int = 0
     failed: int = 0
     refused: int = 0
@@ -63,6 +66,8 @@ class Totals:
     def follow(self, event: Event, wall_s: float) -> None:
         """Take in the journal's next event; `wall_s`: the active time at that moment."""
         match event:
+            case RunStarted():
+                self.rate_trial = event.rate_trial
             case WorkunitCreated():
                 self.created += 1
                 self.rate_highest = max(event.rate, self.rate_highest)

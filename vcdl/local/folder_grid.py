@@ -2,12 +2,13 @@
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from vcdl.journal.events import WorkunitSent
-from vcdl.loop.grid import DrivenGrid, GaveUp, Outcome, Staged, Uploaded
+from vcdl.loop.grid import DrivenGrid, GaveUp, Outcome
 from vcdl.run.folder import RunFolder
 from vcdl.run.kept_weights import conclude_upload
+from vcdl.run.staging import Staged, Uploaded
 
 
 class FolderGrid(DrivenGrid):
@@ -26,6 +27,14 @@ class FolderGrid(DrivenGrid):
     @abstractmethod
     def _at_clients(self) -> Collection[str]:
         """The workunits that clients have."""
+
+    def submit(self, staged: Sequence[Staged]) -> None:
+        for item in staged:
+            name = item.workunit.name
+            if name not in self._known:
+                self._waiting.append(name)
+            if self._known.get(name) is None and name not in self._outcomes:
+                self._known[name] = item
 
     def claim(self) -> list[Outcome]:
         self.wait(0)

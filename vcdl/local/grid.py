@@ -19,9 +19,10 @@ from vcdl.journal.observer import RunningTask
 from vcdl.local.folder_grid import FolderGrid
 from vcdl.local.slots import SlotFolders
 from vcdl.local.worker_process import WorkerProcess
-from vcdl.loop.grid import GaveUp, Outcome, Staged
+from vcdl.loop.grid import GaveUp, Outcome
 from vcdl.run.failure import how_it_died
 from vcdl.run.folder import RunFolder
+from vcdl.run.staging import Staged
 from vcdl.wire.workunit import OUTPUT_FILE
 
 _START_ATTEMPTS = 10
@@ -70,11 +71,7 @@ class LocalGrid(FolderGrid):
     # -- the contract of a grid
 
     def submit(self, staged: Sequence[Staged]) -> None:
-        for item in staged:
-            name = item.workunit.name
-            if name not in self._known:
-                self._known[name] = item
-                self._waiting.append(name)
+        super().submit(staged)
         self._hand_out()
 
     def has(self, workunit: str) -> bool:

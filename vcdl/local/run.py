@@ -19,10 +19,10 @@ from vcdl.local.upload_folder import quarantine_orphans
 from vcdl.loop.grid import DrivenGrid
 from vcdl.loop.loop import Loop
 from vcdl.loop.plan import Plan, Publishing
+from vcdl.loop.preparation import prepare
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
 from vcdl.run.kind import RunKind
-from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 
 _WAIT_S = 0.1

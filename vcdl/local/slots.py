@@ -8,8 +8,8 @@ from pathlib import Path
 
 from vcdl.errors import folder_errors
 from vcdl.files.atomic import atomic_write, temporary_name
-from vcdl.loop.grid import Staged, Uploaded
 from vcdl.run.folder import RunFolder
+from vcdl.run.staging import Staged, Uploaded
 from vcdl.wire.workunit import OUTPUT_FILE
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from vcdl.errors import WorkunitError
 from vcdl.files.lock import FileLock
-from vcdl.loop.grid import Results, Uploaded
+from vcdl.loop.grid import Results
 from vcdl.run.folder import RunFolder
 from vcdl.run.kept_weights import conclude_upload
+from vcdl.run.staging import Uploaded
 from vcdl.wire.workunit import WorkunitName
 
 _CLAIMED_AT_ONCE = 8

@@ -27,15 +27,17 @@ from vcdl.journal.events import (
     WorkunitFailed,
 )
 from vcdl.journal.journal import Journal
-from vcdl.loop.grid import GaveUp, Results, Uploaded
-from vcdl.loop.host_trust import HostTrust
-from vcdl.loop.reference_file import ReferenceFile
+from vcdl.loop.grid import GaveUp, Results
 from vcdl.loop.streamed_upload import BufferPool, FoldSettings, StreamedUpload, UploadFacts, UploadFiles
 from vcdl.run.folder import RestoreLock
 from vcdl.run.kept_weights import Snapshots, keep_upload
 from vcdl.run.run import Run
+from vcdl.run.staging import Uploaded
 from vcdl.stores import Applied, Change, Fold, Unfit, WeightStore
 from vcdl.stores.change import RefusedChange
+from vcdl.trust.host_trust import HostTrust
+from vcdl.trust.reference_file import ReferenceFile
+from vcdl.trust.step import StepCheck
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 _DOUBTED = 0.02
@@ -103,6 +105,7 @@ class Assimilator:
 
     def __init__(self, run: Run, journal: Journal, store: WeightStore, snapshots: Snapshots, results: Results) -> None:
         self.check = run.upload_check(journal)
+        self.steps = StepCheck()
         self._run = run
         self._journal = journal
         self._store = store
@@ -206,7 +209,7 @@ class Assimilator:
 
     def _rate(self, created: Recorded | None) -> float:
         """The factor of the peak learning rate that a workunit was made with."""
-        is_bounded = self._run.bounds is not None
+        is_bounded = self._settings.bounds is not None
         return created.event.rate if is_bounded and created and isinstance(created.event, WorkunitCreated) else 1.0
 
     def _fold(self, batch: list[_Waiting]) -> None:
@@ -251,7 +254,7 @@ class Assimilator:
             if item.streamed is not None and record.workunit == item.uploaded.workunit and record.trust == 1.0:
                 self.check.accept(item.streamed.norm)
                 self._claims.accept(item.header.loss)
-                self.check.steps.accept(item.streamed.cosine, item.streamed.reference_cosine)
+                self.steps.accept(item.streamed.cosine, item.streamed.reference_cosine)
             version = record.version if record.workunit == item.uploaded.workunit else None
             if version is not None:  # kept before its row says that it can be folded again
                 is_new = item.streamed is not None
@@ -304,6 +307,7 @@ class Assimilator:
             self._settings,
             facts,
             judge=self.check,
+            steps=self.steps,
             buffers=self._buffers,
             sums=folder.kept_uploads.is_dir(),
         )

@@ -19,9 +19,9 @@ import numpy as np
 
 from vcdl.journal.events import FINAL_SPLITS, VALIDATION, Recorded, StopDecided, StopReason
 from vcdl.journal.history import CreationContext, JobHistory
-from vcdl.loop.collapse import Collapse
 from vcdl.loop.job_state import JobState
 from vcdl.loop.plan import Plan
+from vcdl.trust.collapse import Collapse
 from vcdl.wire.workunit import WorkunitName
 
 

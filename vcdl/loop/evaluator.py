@@ -12,15 +12,16 @@ import numpy as np
 from vcdl.data.samples import read_samples
 from vcdl.journal.events import FINAL_SPLITS, VALIDATION, EvaluationWanted, VersionEvaluated
 from vcdl.journal.journal import Journal
-from vcdl.journal.kept_state import kept_history, kept_hosts
-from vcdl.loop.reference_update import ReferenceUpdate
-from vcdl.loop.retraining import Retraining
-from vcdl.loop.verification import Verification
+from vcdl.journal.kept_state import kept_history
 from vcdl.models.measuring import BATCH_SIZE, as_compared, measuring
 from vcdl.models.meter import meter_of
 from vcdl.run.folder import RunFolder
-from vcdl.run.own_training import OwnStatistics
+from vcdl.run.own_statistics import OwnStatistics
 from vcdl.run.run import Run
+from vcdl.trust.kept_hosts import kept_hosts
+from vcdl.trust.reference_update import ReferenceUpdate
+from vcdl.trust.retraining import Retraining
+from vcdl.trust.verification import Verification
 from vcdl.wire.params import ParamsHeader
 from vcdl.wire.task import LOSS
 from vcdl.wire.weights import Vector, read_weights

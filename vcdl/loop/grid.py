@@ -5,66 +5,13 @@ Delivery is at least once: this process or the next one hands a result out again
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from vcdl.journal.events import WorkunitSent
 from vcdl.journal.observer import RunningTask
-from vcdl.wire.newest import NEWEST_FILE, VERSION_FILE
-from vcdl.wire.workunit import DESCRIPTION_FILE, FROZEN_FILE, INPUT_FILES, Workunit
-
-
-@dataclass(frozen=True)
-class Staged:
-    """A workunit with the files it needs, lying on the server."""
-
-    workunit: Workunit
-    model: Path
-    params: Path
-    shard: Path
-    frozen: Path | None = None
-    """The weights that no training changes, where there are any."""
-    samples: int | None = None
-    """Train so many samples, however long they take; None: as the workunit says."""
-    newest: tuple[int, Path] | None = None
-    """The newer version that a simulated client begins with, and its weights; None: it begins with `params`."""
-
-    @property
-    def inputs(self) -> Mapping[str, Path]:
-        """The files beside those of `texts`, by their logical names."""
-        files = dict(zip(INPUT_FILES[1:], (self.model, self.params, self.shard), strict=True))
-        more = {FROZEN_FILE: self.frozen, NEWEST_FILE: self.newest and self.newest[1]}
-        return {**files, **{name: path for name, path in more.items() if path is not None}}
-
-    @property
-    def texts(self) -> Mapping[str, str]:
-        """The contents of workunit.json, and of the file that a client leaves when it has fetched newer weights."""
-        texts = {DESCRIPTION_FILE: self.workunit.to_json()}
-        return texts if self.newest is None else {**texts, VERSION_FILE: str(self.newest[0])}
-
-    @property
-    def start(self) -> Path:
-        """The weights that the client begins with."""
-        return self.params if self.newest is None else self.newest[1]
-
-    @property
-    def sticky(self) -> set[Path]:
-        """The files that a client keeps for its next subtasks."""
-        return {self.model, self.shard} | ({self.frozen} if self.frozen is not None else set())
-
-
-@dataclass(frozen=True)
-class Uploaded:
-    """A client brought an update; it is not checked yet."""
-
-    workunit: str
-    path: Path
-    size_bytes: int
-    host: str = ""
-    """The host that brought it; empty: the grid does not know, and the journal's last `workunit_sent` tells."""
-    received_s: float | None = field(default=None, compare=False)
-    """Time at which the server had it, by the clock of a grid in virtual time, else Unix time; None: not known."""
+from vcdl.run.staging import Staged, Uploaded
 
 
 @dataclass(frozen=True)

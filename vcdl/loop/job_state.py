@@ -31,8 +31,8 @@ from vcdl.journal.events import (
     WorkunitSent,
 )
 from vcdl.journal.history import JobHistory
-from vcdl.loop.collapse import CollapseWatch
 from vcdl.loop.plan import Plan, is_validated
+from vcdl.trust.collapse import CollapseWatch
 from vcdl.wire.taken import TOLD_EPOCHS, upload_mark
 from vcdl.wire.workunit import WorkunitName, attempt_after
 

@@ -92,8 +92,8 @@ class Loop:
 
     def begin_session(self, *, resumed: bool) -> None:
         """Record that a process drives the run. Raises JournalError."""
-        monitor = self.run.job.monitor
-        self.journal.append(RunStarted(resumed, monitor.name, monitor.mode))
+        monitor, trial = self.run.job.monitor, self.run.prepared.rate_trial
+        self.journal.append(RunStarted(resumed, monitor.name, monitor.mode, trial.value))
         self.follow()
 
     def follow(self) -> Sequence[Recorded]:

@@ -35,7 +35,7 @@ class ParameterServer:
         self.store.check_service()
         if self._run.job.is_for_strangers:
             applied = (row.event for row in self._journal.backwards(UpdateApplied))
-            self.check.steps.recall(
+            self._assimilator.steps.recall(
                 (event.cosine, event.reference_cosine) for event in applied if isinstance(event, UpdateApplied)
             )
         folded, whole = 0, whole_unless_behind(self.store)

@@ -9,15 +9,15 @@ from contextlib import suppress
 
 from vcdl.errors import StoreError, StoreLost
 from vcdl.journal.events import HostConvicted, RolledBack, UpdateApplied
-from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Journal
-from vcdl.journal.kept_state import kept_hosts
 from vcdl.journal.lineage import Lineage
-from vcdl.loop.collapse import Collapse
 from vcdl.loop.coordinator import TakeBack
 from vcdl.loop.recovery import fold_again, make_newest, unused_version, whole_of
 from vcdl.run.kept_weights import Snapshots
 from vcdl.run.run import Run
+from vcdl.trust.collapse import Collapse
+from vcdl.trust.hosts import HostHistory
+from vcdl.trust.kept_hosts import kept_hosts
 
 
 def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collapse) -> RolledBack:

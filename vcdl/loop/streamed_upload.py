@@ -34,18 +34,19 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from vcdl.checks import NormMeter, Step
+from vcdl.checks import NormMeter
 from vcdl.checks.upload_reader import UploadReader, opened_upload
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors.refusal import Refusal, Refused
-from vcdl.loop.measuring_pass import MeasuringPass
-from vcdl.loop.reference_file import KEPT_NUMBERS, Reference, ReferenceFile
 from vcdl.rules.base import Rule, Update
-from vcdl.rules.bounds import Bounds, Shortened
 from vcdl.rules.statistics import on_statistics
 from vcdl.run.run import Run
 from vcdl.stores import Change
 from vcdl.stores.change import FOLD_BLOCK
+from vcdl.trust.bounds import Bounds, Limits
+from vcdl.trust.measuring_pass import MeasuringPass
+from vcdl.trust.reference_file import KEPT_NUMBERS, Reference, ReferenceFile
+from vcdl.trust.step import Step, StepCheck
 from vcdl.wire.checksum import Checksum
 from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import PLAIN, Transport
@@ -63,10 +64,6 @@ class Judge(Protocol):
     """Decides by its measures whether an upload may count."""
 
     def judge(self, norm: float) -> None:
-        """Raises Refused."""
-        ...
-
-    def judge_step(self, step: Step) -> None:
         """Raises Refused."""
         ...
 
@@ -126,7 +123,7 @@ class FoldSettings:
     @classmethod
     def of(cls, run: Run) -> Self:
         training = run.job.training
-        return cls(run.layout, run.rule, run.bounds, run.transport, training.local_epochs // training.passes)
+        return cls(run.layout, run.rule, Bounds.of(run), run.transport, training.local_epochs // training.passes)
 
     def counted(self, fraction: float) -> float:
         """The part of a subtask that a rule counts an upload by: one that ends by time is whole from a pass on."""
@@ -154,10 +151,12 @@ class StreamedUpload(Change):
         facts: UploadFacts,
         *,
         judge: Judge | None,
+        steps: StepCheck | None = None,
         buffers: BufferPool | None = None,
         sums: bool = False,
     ) -> None:
-        """`judge`: None for an upload that counts already. `buffers`: of a server that folds in many. `sums`: whether
+        """`judge`: None for an upload that counts already. `steps`: the check of its step, where there are bounds.
+        `buffers`: of a server that folds in many. `sums`: whether
         its checksum will be asked for.
 
         Raises FileUnavailable when the bounds need a reference update that is not there yet, or when this machine
@@ -179,6 +178,7 @@ class StreamedUpload(Change):
         self._state = rule.state if bounds is None else bounds.state_of(rule)
         self._on_statistics = on_statistics(rule)
         self._judge = judge
+        self._steps = steps
         self._bounds = bounds
         self._meter = NormMeter(layout)
         self._checksum = Checksum() if sums else None
@@ -188,7 +188,7 @@ class StreamedUpload(Change):
         """The open upload; None once it cannot be read."""
         self._unfit: Refused | None = None
         self._first_pass: MeasuringPass | None = None
-        self._shortened: Shortened | None = None
+        self._limits: Limits | None = None
         with ExitStack() as opened:
             opened.callback(buffers.release, self._weights, self._base)
             self._open(files, settings, opened)
@@ -198,7 +198,7 @@ class StreamedUpload(Change):
         bounds, up = settings.bounds, up_encoding(settings.transport, settings.layout)
         if bounds is not None:
             compared: Reference | None = None
-            if self._judge is not None and files.reference is not None:
+            if self._steps is not None and files.reference is not None:
                 compared = files.reference.open(opened)
             self._first_pass = MeasuringPass(bounds, compared, reads_twice=not self._keeps)
         try:
@@ -245,11 +245,11 @@ class StreamedUpload(Change):
         if self._upload is None or self._first_pass is None:
             return
         facts, state = self._facts, self._state
-        self._shortened = self._first_pass.shortened(
+        self._limits = self._first_pass.limits(
             facts.number, state.table_of(tail), facts.rate * self._fraction**_GROWTH, is_measure=facts.trust == 1.0
         )
-        if self._judge is not None:
-            self._unfit = self._strange_among_others(self._judge)
+        if self._steps is not None:
+            self._unfit = self._strange_among_others(self._steps)
 
     def apply(self, w: Vector, begin: int) -> float:
         update = self._read(begin, w.shape[-1])
@@ -285,19 +285,19 @@ class StreamedUpload(Change):
     def close(self) -> None:
         self._opened.close()
 
-    def _strange_among_others(self, judge: Judge) -> Refused | None:
+    def _strange_among_others(self, steps: StepCheck) -> Refused | None:
         """Why its step is no honest client's."""
-        if self._shortened is None or self._facts.is_doubted:
+        if self._limits is None or self._facts.is_doubted:
             return None
         step = Step(
-            length=self._shortened.length,
-            usual=self._shortened.usual,
-            furthest=self._shortened.furthest,
+            length=self._limits.length,
+            usual=self._limits.usual,
+            furthest=self._limits.furthest,
             cosine=self.cosine,
             reference=self.reference_cosine,
         )
         try:
-            judge.judge_step(step)
+            steps.judge(step)
         except Refused as refused:
             return refused
         return None
@@ -321,9 +321,9 @@ class StreamedUpload(Change):
 
     def _shorten(self, weights: Vector, base: Vector, begin: int) -> None:
         """Shorten a block, or all of it, as the bounds say."""
-        if self._bounds is not None and self._shortened is not None:
+        if self._bounds is not None and self._limits is not None:
             with np.errstate(over="ignore", invalid="ignore"):
-                self._bounds.shorten(weights, base, begin, self._shortened)
+                self._bounds.hold(weights, base, begin, self._limits)
 
     def _read(self, begin: int, size: int) -> Update | None:
         """A block of `size` weights from number `begin` on; None when it cannot be read."""

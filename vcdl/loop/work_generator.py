@@ -42,10 +42,10 @@ from vcdl.loop.coordinator import (
 from vcdl.loop.grid import Grid
 from vcdl.loop.recovery import restore_store
 from vcdl.loop.rollback import roll_back, take_back
-from vcdl.loop.staging import staged
 from vcdl.run.folder import RestoreLock, RunFolder
 from vcdl.run.kept_weights import Snapshots, discard_kept_uploads
 from vcdl.run.run import Run
+from vcdl.run.staging import staged
 from vcdl.wire.workunit import WorkunitName
 
 _SWEPT_FOR_AN_EVENT = 16
@@ -64,7 +64,7 @@ class WorkGenerator:
         self._downloads = run.downloads()
         job = coordinator.state
         settings = repr((job.plan, job.watch.shards, job.watch.monitor))
-        self._job = KeptState(journal, "job", job, settings=settings, code=("loop", "checks"))
+        self._job = KeptState(journal, "job", job, settings=settings, code=("loop", "trust"))
         self._has_begun = False
         self._snapshots_in_use: frozenset[int] = frozenset()
         self._unswept = 0

@@ -97,28 +97,40 @@ class DeadlineOutcome:
     restarts: int
 
 
-def follow(policy: Policy, is_there: Sequence[bool], task: DeadlineTask, spot_price: float) -> DeadlineOutcome:
-    """Let a policy run a job over a trace of spot capacity; a machine that restarts is paid for, and works later."""
+def follow(policy: Policy, spot_share: Sequence[float], task: DeadlineTask, spot_price: float) -> DeadlineOutcome:
+    """Let a policy run a job over a trace of spot capacity; a machine that restarts is paid for, and works later.
+
+    As a fleet does (vcdl.fleet.deadline): machines that spot capacity gives always work, on demand stands in for the
+    missing ones, and from the last moment on does everything.
+
+    Args:
+        spot_share: The share of the wanted machines that there is spot capacity for, at each step.
+        spot_price: As a fraction of the price on demand.
+    """
     now, done_s, starting_s = Use.NOTHING, 0.0, 0.0
+    on_spot = on_demand = 0.0
     spot_s = on_demand_s = 0.0
     restarts, step_s, work_s = 0, task.step_s, task.work_s
-    for step, there in enumerate(is_there):
+    for step, share in enumerate(spot_share):
         passed_s = step * step_s
-        if now is Use.SPOT and not there:
+        if now is Use.SPOT and share < 1.0:
             now = Use.NOTHING
-        use = policy(Situation(**vars(task), passed_s=passed_s, done_s=done_s, is_spot_there=there, now=now))
-        if use is not now and use is not Use.NOTHING:
-            restarts, starting_s = restarts + 1, task.restart_s
-        now = use
-        used_s = step_s
-        if use is not Use.NOTHING:
-            works_s = max(0.0, step_s - starting_s)
-            if done_s + works_s >= work_s:
-                used_s = work_s - done_s + min(step_s, starting_s)
-            done_s = min(work_s, done_s + works_s)
-            starting_s = max(0.0, starting_s - step_s)
-            spot_s += used_s if use is Use.SPOT else 0.0
-            on_demand_s += used_s if use is Use.ON_DEMAND else 0.0
+        at = Situation(**vars(task), passed_s=passed_s, done_s=done_s, is_spot_there=share >= 1.0, now=now)
+        now = policy(at)
+        before, old_spot, old_demand = on_spot + on_demand, on_spot, on_demand
+        on_spot = 0.0 if now is Use.ON_DEMAND and (at.is_last_moment or at.is_spot_there) else float(share)
+        on_demand = 1.0 - on_spot if now is Use.ON_DEMAND else 0.0
+        at_work = on_spot + on_demand
+        kept = min(on_spot, old_spot) + min(on_demand, old_demand)
+        starting_s = (starting_s * kept / before if before else 0.0) + task.restart_s * (at_work - kept)
+        restarts += at_work > kept
+        used_s, worked_s = step_s, max(0.0, step_s * at_work - starting_s)
+        if at_work and done_s + worked_s >= work_s:
+            used_s = (work_s - done_s) / at_work + min(step_s, starting_s / at_work)
+        done_s = min(work_s, done_s + worked_s)
+        starting_s = max(0.0, starting_s - step_s * at_work)
+        spot_s += used_s * on_spot
+        on_demand_s += used_s * on_demand
         if done_s >= work_s:
             wall_s = passed_s + used_s
             break

@@ -163,9 +163,9 @@ def _on_spot(choice: Choice, work_s: float, deadline_s: float | None, rng: np.ra
     spot, listed = choice.spot_usd_per_h or 0.0, choice.on_demand_usd_per_h
     policy = spot_only if deadline_s is None else uniform_progress
     steps, machines = math.ceil(watched_s / step_s) + 2, sum(host.count for host in choice.hosts)
-    is_there = SpotMarket().sample(step_s, steps, rng, machines)
+    spot_share = SpotMarket().sample(step_s, steps, rng, machines)
     task = DeadlineTask(work_s, until_s, choice.restart_s, step_s)
-    outcome = follow(policy, is_there, task, spot / listed if listed else 1.0)
+    outcome = follow(policy, spot_share, task, spot / listed if listed else 1.0)
     usd = outcome.cost * (listed or spot)
     return outcome.wall_s, usd
 

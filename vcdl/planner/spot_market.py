@@ -9,6 +9,9 @@ import numpy.typing as npt
 
 HELD = 0.8
 """Share of the outcomes that a range is to hold."""
+_MOST_PARTS = 4
+"""Parts of a fleet's capacity that come and go by themselves: there are traces of four zones at a time to compare with.
+"""
 
 
 @dataclass(frozen=True)
@@ -23,16 +26,13 @@ class SpotMarket:
     spread: tuple[float, float] = (1.26, 1.20)
     """Standard deviation of a spell about the usual one."""
 
-    def sample(self, step_s: float, steps: int, rng: np.random.Generator, machines: float = 1.0) -> list[bool]:
-        """Return whether there is capacity for all machines at each of so many steps, in a zone and week drawn first.
-
-        Several machines are two parts that come and go by themselves: with one part the ranges held 51 to 77 % of the
-        outcomes of fleets that need all of their machines (docs/measured/planner.md), and with a part for each machine
-        a fleet of eight would never be whole.
+    def sample(self, step_s: float, steps: int, rng: np.random.Generator, machines: float = 1.0) -> list[float]:
+        """Return the share of the machines that there is capacity for at each of so many steps, in a zone and week
+        drawn first. Up to four machines come and go by themselves.
         """
         usual = rng.multivariate_normal(self.mean, self.covariance)
-        parts = [self._part(usual, step_s, steps, rng) for _ in range(1 + (machines > 1))]
-        return [all(there) for there in zip(*parts, strict=True)]
+        parts = [self._part(usual, step_s, steps, rng) for _ in range(max(1, min(int(machines), _MOST_PARTS)))]
+        return [sum(there) / len(parts) for there in zip(*parts, strict=True)]
 
     def _part(self, usual: npt.NDArray[np.float64], step_s: float, steps: int, rng: np.random.Generator) -> list[bool]:
         mean_s = [math.exp(log_s + spread**2 / 2) for log_s, spread in zip(usual, self.spread, strict=True)]

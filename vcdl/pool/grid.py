@@ -7,7 +7,7 @@ import socket
 import stat
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,10 +21,12 @@ from vcdl.job import Job
 from vcdl.journal.events import WorkunitSent
 from vcdl.journal.observer import RunningTask
 from vcdl.local.folder_grid import FolderGrid
-from vcdl.loop.grid import GaveUp, Staged, Uploaded
+from vcdl.loop.grid import GaveUp
 from vcdl.pool.desks import Assignment, Desk, Driver, Message, PoolFolder, host_of, read_some
 from vcdl.run.folder import RunFolder
-from vcdl.run.reading import read_hosts, read_report
+from vcdl.run.reading import read_report
+from vcdl.run.staging import Uploaded
+from vcdl.trust.kept_hosts import read_hosts
 
 LEASE_S = 60.0
 _BEAT_S = 2.0
@@ -100,14 +102,6 @@ class PoolGrid(FolderGrid):
             self._beat(at_once=True)
 
     # -- the contract of a grid
-
-    def submit(self, staged: Sequence[Staged]) -> None:
-        for item in staged:
-            name = item.workunit.name
-            if name not in self._known:
-                self._waiting.append(name)
-            if self._known.get(name) is None and name not in self._outcomes:
-                self._known[name] = item
 
     def has(self, workunit: str) -> bool:
         return self._known.get(workunit) is not None or workunit in self._outcomes or self._is_uploaded(workunit)

@@ -20,12 +20,12 @@ from vcdl.local.grid import LocalGrid
 from vcdl.local.run import local_settings
 from vcdl.loop.grid import GaveUp
 from vcdl.loop.loop import Loop
-from vcdl.loop.staging import staged
+from vcdl.loop.preparation import prepare
 from vcdl.profile.stalls import ALONE, COLD, LOOP, RUNS, TOGETHER, WARM
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import freeze
-from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
+from vcdl.run.staging import staged
 from vcdl.wire.workunit import WorkunitName
 
 WORKER = "vcdl.profile.worker"

@@ -45,6 +45,7 @@ def summary_of(job: str, report: Report) -> dict[str, Any]:
         "best_epoch": best.epoch if best else None,
         "epochs_detail": [_epoch(detail) for detail in epochs],
         "rate_highest": report.totals.rate_highest or None,
+        "rate_trial": report.totals.rate_trial or None,
         "wall_s": round(report.wall_s, 3),
         "samples_trained": report.totals.samples_trained,
         "staleness": {"mean": report.staleness_mean, "max": report.totals.staleness_max},

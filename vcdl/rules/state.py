@@ -25,7 +25,7 @@ class RuleState:
     vectors: int = 0
     """k, the number of vectors of shape (n,)."""
     first_row: tuple[float, ...] = ()
-    """The row of c lengths that the table begins with, for bounds (vcdl.rules.bounds); empty: there is no table."""
+    """The row of c lengths that the table begins with, for bounds (vcdl.trust.bounds); empty: there is no table."""
 
     def size(self, weights: int) -> int:
         """Numbers in the store for a model of `weights` weights."""

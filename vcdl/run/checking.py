@@ -47,6 +47,11 @@ class Checked:
     parameters: int
     optimizer: str
     """The optimizer's name, the task's where the job names none."""
+    peak_rate: float
+    """The job's learning rate before it is raised."""
+    rate_trials: tuple[int, ...] | None
+    """Steps of the trials that may choose how far it is raised; empty: the job is too small for one, or its steps too
+    heavy; None: the job file names the rate."""
     kept_bytes: int
     """Upper bound on the uploads and weights that `retention > uploads: all` keeps; 0 without it."""
     rollback_bytes: int
@@ -76,8 +81,9 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.models.fitted import fitted
     from vcdl.models.footprint import footprint_of
     from vcdl.models.model_classes import with_model_classes
+    from vcdl.models.rate_trial import trial_lengths
     from vcdl.models.trial import try_job
-    from vcdl.run.preparation import start_of
+    from vcdl.run.results import start_of
 
     dataset = with_model_classes(job, partial(load_dataset, seed=job.seed))
     fit = fitted(job, dataset, start_of(job))
@@ -86,7 +92,10 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     layout = trainer.layout
     try_job(job, fit, trainer)
     shard_bytes = dataset.sample_bytes * len(dataset.x_train) // job.data.shards
-    training_bytes = footprint_of(trainer.model).memory_bytes(job.training.batch_size, shard_bytes)
+    footprint = footprint_of(trainer.model)
+    training_bytes = footprint.memory_bytes(job.training.batch_size, shard_bytes)
+    shard_samples = [len(dataset.x_train) // job.data.shards] * job.data.shards
+    trials = trial_lengths(job.training, shard_samples, job.stop.epochs, footprint)
     memory_bytes = (job.workers + 1) * training_bytes + _DATA_COPIES * dataset.memory_bytes
     kept_bytes = up_encoding(job.transport.to_wire(), layout).most_bytes + _WEIGHT_BYTES * layout.size
     kinds = [kind for kind in usable_kinds() if kind.runs_code or job.model.code is None]
@@ -105,6 +114,8 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         outputs=dataset.outputs,
         parameters=int(model.count_params()),
         optimizer=job.training.optimizer.name,
+        peak_rate=job.training.peak_rate,
+        rate_trials=trials if job.training.tries_rates else None,
         trust=trust,
         paces=tuple({pace.slots: pace for pace in paces}.values()),
         notes=(

@@ -12,6 +12,8 @@ RUNS = Path("runs")
 """The folder of runs unless --out says otherwise."""
 
 
+_NAME_LENGTH = 63
+"""The most characters of a job's name (vcdl.job.schema)."""
 SUBMITTED = Path("vcdl/runs")
 """The folder of jobs within a BOINC project."""
 _NOTHING_RUN = f"there is no run below {RUNS}/ here: give the run's folder, or begin one with `vcdl run`"
@@ -55,9 +57,15 @@ def distinct_names(folders: Sequence[RunFolder]) -> list[str]:
     ]
 
 
+def numbered_names(name: str) -> Iterator[str]:
+    """Yield a job's name, then NAME-2, NAME-3 and so on, shortened where they would be longer than a job's name."""
+    yield name
+    yield from (f"{name[: _NAME_LENGTH - 1 - len(str(number))]}-{number}" for number in range(2, 10_000))
+
+
 def new_run(name: str) -> RunFolder:
     """A folder for a new run: runs/NAME, or runs/NAME-2, …. Raises RunFolderError when one is not finished."""
-    for path in _default_paths(name):
+    for path in (RUNS / longer for longer in numbered_names(name)):
         if not holds_anything(path):
             return RunFolder(path.resolve())
         folder = RunFolder(path)
@@ -101,11 +109,6 @@ def shown(path: Path) -> Path:
 def resume_hint(folder: RunFolder) -> str:
     """The way to resume a run that is not finished: a sentence without its stop. Raises RunFolderError."""
     return folder.kind.how_to_resume(shown(folder.path))
-
-
-def _default_paths(name: str) -> Iterator[Path]:
-    yield RUNS / name
-    yield from (RUNS / f"{name}-{number}" for number in range(2, 10_000))
 
 
 def _changed_s(folder: RunFolder) -> float:

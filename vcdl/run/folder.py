@@ -115,7 +115,7 @@ class RunFolder:
     validation_file = Below("data", "validation.npz")
     test_file = Below("data", "test.npz")
     statistics_file = Below("data", "statistics.npz")
-    """The samples of vcdl.run.own_training; exists only where the server computes statistics itself."""
+    """The samples of vcdl.run.own_statistics; exists only where the server computes statistics itself."""
     journal_file = Below("journal.db")
     store = Below("store")
     snapshots = Below("snapshots")

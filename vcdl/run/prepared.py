@@ -1,4 +1,4 @@
-"""`prepared.json`: the facts found when a job was prepared (vcdl.run.preparation)."""
+"""`prepared.json`: the facts found when a job was prepared (vcdl.loop.preparation)."""
 
 import itertools
 import json
@@ -43,7 +43,7 @@ class Prepared:
     """
     footprint: Footprint
     own_step: tuple[float, ...]
-    """Lengths of the server's own first step (vcdl.run.own_training), for bounds; empty where clients are trusted."""
+    """Lengths of the server's own first step (vcdl.trust.own_step), for bounds; empty where clients are trusted."""
     store: str
     """The address of that store, without a login (`vcdl.run.store_claim`)."""
     classes: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Prepared:
     """The factor by which the rate may be raised if the job is short, where the job leaves it to a trial."""
     rate_trial: RateTrial = RateTrial.NONE
     statistics_samples: int = 0
-    """Samples from which the server computes the statistics of batch normalisation itself (vcdl.run.own_training);
+    """Samples from which the server computes the statistics of batch normalisation itself (vcdl.run.own_statistics);
     0: there are none, or an earlier version prepared the run, and they are averages of the clients'.
     """
 

@@ -8,9 +8,8 @@ from typing import TypeVar
 
 from vcdl.journal.clock import SteadyClock
 from vcdl.journal.events import Event, WorkunitSent
-from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Clock, Journal
-from vcdl.journal.kept_state import kept_history, kept_hosts
+from vcdl.journal.kept_state import kept_history
 from vcdl.journal.observer import RunningTask, RunObserver
 from vcdl.journal.packing import copy_of
 from vcdl.journal.place import gone
@@ -60,12 +59,6 @@ def read_report(folder: RunFolder) -> Report:
     """The figures of a run, running or not; its journal stays as it is. Raises JournalError."""
     with journal_of(folder) as journal:
         return Report() if journal is None else Report(kept_history(journal).read())
-
-
-def read_hosts(folder: RunFolder) -> HostHistory:
-    """The hosts of a run, running or not; its journal stays as it is. Raises JournalError."""
-    with journal_of(folder) as journal:
-        return HostHistory() if journal is None else kept_hosts(journal).read()
 
 
 def clock_of(folder: RunFolder) -> Clock:

@@ -32,7 +32,7 @@ from vcdl.report.plot import Curve, can_draw, plot_curves
 from vcdl.report.summary import summary_of, write_summary
 from vcdl.report.tensorboard import write_event_file
 from vcdl.run.folder import RunFolder
-from vcdl.run.reading import read_report
+from vcdl.run.reading import is_finished, read_report
 from vcdl.run.run import Run
 from vcdl.wire.task import HAS_CLASSES, LOSS
 from vcdl.wire.weights import Vector, assign, read_weights
@@ -228,12 +228,28 @@ def trained_model(run: Run, version: int) -> Any:
 
 
 def _model_with(run: Run, weights: Vector) -> Any:
-    from vcdl.run.own_training import set_own_statistics
+    from vcdl.run.own_statistics import set_own_statistics
 
     model = run.load_model()
     assign(model, weights[: run.layout.model.size])
     set_own_statistics(run, model)
     return model
+
+
+def start_of(job: Job) -> Any:
+    """The Keras model of the finished run that a job names, with its last weights; None: the job names none.
+
+    Raises RunFolderError, ModelError, WeightsFileError, FileUnavailable.
+    """
+    if job.model.from_run is None:
+        return None
+    run = Run.open(RunFolder.existing(job.model.from_run))
+    if not is_finished(run.folder):
+        raise RunFolderError(
+            f"model > from: {run.folder.path} is not finished: wait for it, or continue with `vcdl resume`"
+        )
+    stop = read_report(run.folder).stop
+    return trained_model(run, newest_version(run.folder) if stop is None else stop.version)
 
 
 def classes_file(model: Path) -> Path:

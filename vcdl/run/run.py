@@ -1,7 +1,7 @@
 """A run: a prepared job in its folder, and every part that follows from the two."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
@@ -15,7 +15,6 @@ from vcdl.job.schema import EVERY_EPOCH
 from vcdl.journal.events import RolledBack, StoreRestored
 from vcdl.journal.journal import Journal
 from vcdl.rules.base import Rule
-from vcdl.rules.bounds import Bounds
 from vcdl.rules.state import RuleState
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import open_frozen
@@ -62,16 +61,9 @@ class Run:
         return self.job.update
 
     @cached_property
-    def bounds(self) -> Bounds | None:
-        """The bounds on what clients upload; None where they are trusted, or the server has not trained itself."""
-        if not self.job.is_for_strangers or not self.prepared.own_step:
-            return None
-        return Bounds(self.prepared.layout, self.job.trust.clip, self.prepared.own_step)
-
-    @cached_property
     def state(self) -> RuleState:
-        """The numbers beside the weights in the store."""
-        return self.rule.state if self.bounds is None else self.bounds.state_of(self.rule)
+        """The numbers beside the weights in the store: the rule's, and the lengths of steps where these are bounded."""
+        return replace(self.rule.state, first_row=self.prepared.own_step)
 
     @property
     def draw_secret(self) -> str:

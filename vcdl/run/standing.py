@@ -1,14 +1,12 @@
 """The standing of runs, as `vcdl status`, `vcdl jobs` and the pages show it: one with all figures, many in rows."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vcdl.errors import FileUnavailable, RunFolderError, printable
+from vcdl.errors import printable
 from vcdl.job import Job
 from vcdl.job.lr_schedule import RateTrial
-from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Clock
 from vcdl.planner.time_left import money_to_end
 from vcdl.report.measures import Report
@@ -25,14 +23,12 @@ from vcdl.report.summary import summary_of
 from vcdl.report.wording import aligned, duration
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
-from vcdl.run.prepared import Prepared
-from vcdl.run.reading import NOBODY_WORKS, RunState, clock_of, read_hosts, read_report, state_of
+from vcdl.run.reading import NOBODY_WORKS, RunState, clock_of, read_report, state_of
 
 _OPEN = (RunState.RUNNING, RunState.WAITING)
 _TRIALS = {
-    RateTrial.NONE: "",
-    RateTrial.CHOSE: ", chosen by a trial",
-    RateTrial.UNDECIDED: "; a trial learned nothing at any rate",
+    RateTrial.CHOSE.value: ", chosen by a trial",
+    RateTrial.UNDECIDED.value: "; a trial learned nothing at any rate",
 }
 _COURSE = 60
 """Epochs of a course: what a small picture has room for."""
@@ -104,10 +100,8 @@ class Standing:
         highest = self.report.totals.rate_highest
         if not highest:
             return ""
-        words = f"{highest * self.job.training.peak_rate:.3g} at most"
-        with suppress(RunFolderError, FileUnavailable):  # a copied run may be without
-            words += _TRIALS[Prepared.read(self.folder).rate_trial]
-        return words
+        trial = _TRIALS.get(self.report.totals.rate_trial, "")
+        return f"{highest * self.job.training.peak_rate:.3g} at most{trial}"
 
     def fields(self, **beside: Any) -> dict[str, Any]:
         """The keys of `vcdl status --json`, with what only a caller knows."""
@@ -161,8 +155,8 @@ class JobRow:
     """Bytes that it sends back."""
 
     @classmethod
-    def of(cls, standing: Standing, hosts: HostHistory) -> "JobRow":
-        """The row of a run with this standing and these hosts. Raises RunFolderError."""
+    def of(cls, standing: Standing, hosts: int) -> "JobRow":
+        """The row of a run with this standing; `hosts`: those that brought an update. Raises RunFolderError."""
         folder, job, report = standing.folder, standing.job, standing.report
         course = tuple(detail.mean for detail in report.epochs[-_COURSE:])
         mean = course[-1] if course else None
@@ -177,7 +171,7 @@ class JobRow:
             value=measured_words(mean, report.monitor),
             mean=mean,
             share=job.boinc.share if folder.kind.has_daemons else None,
-            hosts=sum(host.applied > 0 for host in hosts.hosts.values()),
+            hosts=hosts,
             seconds_left=standing.seconds_left,
             range_left=standing.range_left,
             course=course,
@@ -209,9 +203,9 @@ class JobRow:
         }
 
 
-def job_rows(folders: Sequence[RunFolder]) -> list[JobRow]:
+def job_rows(folders: Sequence[RunFolder], hosts: Callable[[RunFolder], int]) -> list[JobRow]:
     """A row for each run: the open ones first, each group by name. Raises RunFolderError, JobError, JournalError."""
-    rows = (JobRow.of(Standing.of(folder), read_hosts(folder)) for folder in folders)
+    rows = (JobRow.of(Standing.of(folder), hosts(folder)) for folder in folders)
     return sorted(rows, key=lambda row: (not row.is_open, row.job))
 
 

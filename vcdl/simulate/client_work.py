@@ -10,7 +10,8 @@ from vcdl.client.residual import HostMemory, write_upload
 from vcdl.codecs.choose import up_encoding
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors import folder_errors
-from vcdl.loop.grid import Outcome, Staged, Uploaded
+from vcdl.loop.grid import Outcome
+from vcdl.run.staging import Staged, Uploaded
 from vcdl.simulate.clients import Clients
 from vcdl.simulate.training import SubtaskTraining
 from vcdl.wire.npz_form import opened_npz

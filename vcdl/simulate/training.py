@@ -7,8 +7,9 @@ from itertools import count
 from typing import Protocol
 
 from vcdl.local.grid import LocalGrid, LocalSettings
-from vcdl.loop.grid import GaveUp, Outcome, Staged
+from vcdl.loop.grid import GaveUp, Outcome
 from vcdl.run.folder import RunFolder
+from vcdl.run.staging import Staged
 
 _HUNG_S = 6 * 3600.0
 """Real time after which a worker counts as dead."""

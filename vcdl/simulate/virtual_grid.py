@@ -11,8 +11,9 @@ from statistics import mean
 
 from vcdl.errors.refusal import Refusal
 from vcdl.journal.events import Event, HostConvicted, UpdateApplied, UpdateRefused, WorkunitSent
-from vcdl.loop.grid import GaveUp, Grid, Outcome, Results, Staged, Uploaded
+from vcdl.loop.grid import GaveUp, Grid, Outcome, Results
 from vcdl.loop.lateness import Lateness, Out, faster_hosts
+from vcdl.run.staging import Staged, Uploaded
 from vcdl.simulate.client_work import ClientWork
 from vcdl.simulate.clients import Clients, SubtaskOutcome
 from vcdl.simulate.slot_times import SlotTimes

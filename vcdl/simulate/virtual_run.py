@@ -30,10 +30,8 @@ from vcdl.journal.observer import RunObserver, ShieldedObserver
 from vcdl.loop.evaluator import Evaluator
 from vcdl.loop.loop import Loop
 from vcdl.loop.plan import Plan, Publishing
-from vcdl.loop.retraining import Retraining
-from vcdl.loop.verification import Verification
+from vcdl.loop.preparation import prepare
 from vcdl.run.folder import RunFolder
-from vcdl.run.preparation import prepare
 from vcdl.run.run import Run
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.client_work import TrainedWork
@@ -42,6 +40,8 @@ from vcdl.simulate.shard_trainer import ShardTrainers
 from vcdl.simulate.training import SubtaskTraining
 from vcdl.simulate.virtual_grid import VirtualGrid
 from vcdl.simulate.virtual_time import VirtualTime
+from vcdl.trust.retraining import Retraining
+from vcdl.trust.verification import Verification
 
 _CORES = 2
 """Cores of the simulated server."""

@@ -18,13 +18,14 @@ from vcdl.job.update import RULES
 from vcdl.journal.events import EvaluationWanted, Recorded, UpdateApplied, VersionEvaluated
 from vcdl.journal.journal import Journal
 from vcdl.journal.observer import RunObserver, ShieldedObserver
-from vcdl.loop.grid import Outcome, Staged, Uploaded
+from vcdl.loop.grid import Outcome
 from vcdl.models.footprint import Footprint
 from vcdl.run.folder import RunFolder
 from vcdl.run.kept_weights import Snapshots
 from vcdl.run.prepared import Prepared
 from vcdl.run.reading import events_of, read_report
 from vcdl.run.run import Run
+from vcdl.run.staging import Staged, Uploaded
 from vcdl.run.store_claim import OWN_FOLDER
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.clients import Clients

@@ -18,10 +18,19 @@ from vcdl.stores.settings import PASSWORD_VARIABLE, StoreSettings, Tls
 from vcdl.wire.weights import Vector
 
 try:
-    import MySQLdb
     from MySQLdb.constants import CR, ER
 
-    from vcdl.stores.mysql_errors import BUSY, FULL, LOGIN, READ_ONLY, RIGHTS, code_of, is_away, words_of
+    from vcdl.stores.mysql_connection import (
+        BUSY,
+        FULL,
+        LOGIN,
+        READ_ONLY,
+        RIGHTS,
+        MysqlConnection,
+        code_of,
+        is_away,
+        words_of,
+    )
 except ModuleNotFoundError as error:
     raise StoreError("a mysql:// store needs the package mysqlclient: pip install mysqlclient") from error
 
@@ -58,11 +67,6 @@ _TABLES = (
 
 _RECORDS = "SELECT subtask, workunit, version, staleness, weight, trust FROM vcdl_applied WHERE job = %s AND"
 
-_CONNECT_S = 10
-_ANSWER_S = 120
-"""Limit for one statement: longer than the server's wait for a turn (innodb_lock_wait_timeout, 50 s), and than a
-large COMMIT takes."""
-
 _PACKET_BYTES = 2 * CHUNK_BYTES + 4096
 """A statement with one chunk: each byte of it may have to be escaped."""
 
@@ -75,12 +79,13 @@ class MysqlStore(ServerStore):
     ) -> None:
         """`size`: the number of weights n. Nothing is connected yet."""
         super().__init__(settings, job, size, chunk_bytes, state)
-        self._connection: Any = None
+        self._database = MysqlConnection(_login(settings), "REPEATABLE READ", self._translation)
+        """A reader's chunks must be of one generation."""
         self._holds_turn = False
 
     def check_service(self) -> None:
         with self._transaction_of_server():
-            ((packet_bytes,),) = self._execute("SELECT @@max_allowed_packet")
+            ((packet_bytes,),) = self._database.execute("SELECT @@max_allowed_packet")
         if packet_bytes < _PACKET_BYTES:
             raise StoreError(
                 f"{self._settings} takes at most {packet_bytes} bytes at once, and a chunk of weights needs "
@@ -102,15 +107,11 @@ class MysqlStore(ServerStore):
     def _drop(self) -> None:
         with self._turn():
             for table in ("vcdl_head", "vcdl_chunk", "vcdl_applied"):
-                self._execute(f"DELETE FROM {table} WHERE job = %s", self._job)
-            with self._translated():
-                self._connection.commit()
+                self._database.execute(f"DELETE FROM {table} WHERE job = %s", self._job)
+            self._database.commit()
 
     def close(self) -> None:
-        if self._connection is not None:
-            with suppress(MySQLdb.Error):
-                self._connection.close()
-            self._connection = None
+        self._database.close()
 
     def _head(self) -> Head | None:
         with self._snapshot() as head:
@@ -130,7 +131,9 @@ class MysqlStore(ServerStore):
 
     def _load(self, head: Head, out: Vector) -> None:
         for number, chunk in enumerate(chunks(out, head.chunk_bytes)):
-            rows = self._execute("SELECT data FROM vcdl_chunk WHERE job = %s AND number = %s", self._job, number)
+            rows = self._database.execute(
+                "SELECT data FROM vcdl_chunk WHERE job = %s AND number = %s", self._job, number
+            )
             data = opened(rows[0][0] if rows else None, len(chunk), head.generation, number)
             if data is None:
                 raise self._lost_chunk(number)
@@ -139,19 +142,21 @@ class MysqlStore(ServerStore):
     def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
         if not subtasks:
             return {}
-        rows = self._execute(f"{_RECORDS} subtask IN %s", self._job, tuple(subtasks))
+        rows = self._database.execute(f"{_RECORDS} subtask IN %s", self._job, tuple(subtasks))
         return {row[0]: Applied(*row) for row in rows}
 
     def _records(self, after_version: int) -> list[Applied]:
         with self._transaction_of_server():
-            return [Applied(*row) for row in self._execute(f"{_RECORDS} version > %s", self._job, after_version)]
+            return [
+                Applied(*row) for row in self._database.execute(f"{_RECORDS} version > %s", self._job, after_version)
+            ]
 
     def _make_tables(self) -> None:
         with self._transaction_of_server():
             # The user may lack the right to make tables, and they may be there already.
-            if len(self._execute("SHOW TABLES LIKE 'vcdl\\_%'")) < len(_TABLES):
+            if len(self._database.execute("SHOW TABLES LIKE 'vcdl\\_%'")) < len(_TABLES):
                 for table in _TABLES:
-                    self._execute(table)
+                    self._database.execute(table)
 
     def _replace(self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], *, anyway: bool) -> int:
         if self._holds_turn:
@@ -170,32 +175,31 @@ class MysqlStore(ServerStore):
         if anyway and head is not None:
             version = head.version + len(applied)
         if head is None or head.era != new.era:
-            self._execute("DELETE FROM vcdl_chunk WHERE job = %s", self._job)
-            self._execute("DELETE FROM vcdl_applied WHERE job = %s", self._job)
+            self._database.execute("DELETE FROM vcdl_chunk WHERE job = %s", self._job)
+            self._database.execute("DELETE FROM vcdl_applied WHERE job = %s", self._job)
             statement = "INSERT INTO vcdl_chunk (data, job, number) VALUES (%s, %s, %s)"
         else:
             statement = "UPDATE vcdl_chunk SET data = %s WHERE job = %s AND number = %s"
         for record in applied:
             moved = record.version + version - new.version
-            self._execute(
+            self._database.execute(
                 "INSERT INTO vcdl_applied (job, subtask, workunit, version, staleness, weight, trust) "
                 "VALUES (%s, %s, %s, %s, %s, %s, %s)",
                 self._job, record.subtask, record.workunit, moved, record.staleness, record.weight, record.trust,
             )  # fmt: skip
         for number, chunk in enumerate(chunks(vector, new.chunk_bytes)):
-            self._execute(statement, sealed(chunk, new.generation, number), self._job, number)
-        self._execute(
+            self._database.execute(statement, sealed(chunk, new.generation, number), self._job, number)
+        self._database.execute(
             "REPLACE INTO vcdl_head (job, era, generation, version, kept, size, chunk_bytes) "
             "VALUES (%s, %s, %s, %s, %s, %s, %s)",
             self._job, new.era, new.generation, version, new.kept, new.size, new.chunk_bytes,
         )  # fmt: skip
-        with self._translated():
-            self._connection.commit()
+        self._database.commit()
         return version
 
     def _select_head(self, lock: str) -> Head | None:
         try:
-            rows = self._execute(
+            rows = self._database.execute(
                 f"SELECT era, generation, version, kept, size, chunk_bytes FROM vcdl_head WHERE job = %s {lock}",
                 self._job,
             )
@@ -206,36 +210,11 @@ class MysqlStore(ServerStore):
     @contextmanager
     def _transaction_of_server(self) -> Iterator[None]:
         """Begin a transaction; what is not committed when it is left is rolled back."""
-        self._roll_back()
-        with self._translated():
-            if self._connection is None:
-                self._connection = _connect(self._settings)
         try:
-            yield
+            with self._database.transaction():
+                yield
         finally:
             self._holds_turn = False
-            self._roll_back()
-
-    def _roll_back(self) -> None:
-        if self._connection is not None:
-            try:
-                self._connection.rollback()
-            except MySQLdb.Error:  # cut off: the server rolls back by itself, and the next transaction connects again
-                self.close()
-
-    def _execute(self, statement: str, *arguments: object) -> Sequence[Any]:
-        with self._translated(), self._connection.cursor() as cursor:
-            cursor.execute(statement, arguments or None)
-            rows: Sequence[Any] = cursor.fetchall()
-            return rows
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Turn every exception of MySQLdb into a StoreError that says what to do."""
-        try:
-            yield
-        except MySQLdb.Error as error:
-            raise self._translation(error) from None
 
     def _translation(self, error: Exception) -> Exception:
         code, words = code_of(error), words_of(error)
@@ -279,7 +258,7 @@ class _NoTable(StoreLost):
     """A table of VCDL is missing: nothing was ever stored, or a dump is loaded, which drops each before it fills it."""
 
 
-def _connect(settings: StoreSettings) -> Any:
+def _login(settings: StoreSettings) -> dict[str, Any]:
     protection: dict[str, Any] = {"ssl_mode": "PREFERRED"}
     if settings.tls != Tls.OFF:
         protection = {"ssl_mode": "REQUIRED" if settings.tls == Tls.REQUIRE else "VERIFY_IDENTITY"}
@@ -290,20 +269,14 @@ def _connect(settings: StoreSettings) -> Any:
     address: dict[str, Any] = (
         {"unix_socket": settings.socket} if settings.socket else {"host": host, "port": settings.port}
     )
-    connection = MySQLdb.connect(
-        user=settings.user,
-        password=settings.password,
-        database=settings.database,
+    return {
+        "user": settings.user,
+        "password": settings.password,
+        "database": settings.database,
         # A character set of one byte: with another one, client and server scan a BLOB's literal letter by letter,
         # three times as slowly.
-        charset="latin1",
-        binary_prefix=True,
-        connect_timeout=_CONNECT_S,
-        read_timeout=_ANSWER_S,
-        write_timeout=_ANSWER_S,
+        "charset": "latin1",
+        "binary_prefix": True,
         **address,
         **protection,
-    )
-    # Whatever the server's default: a reader's chunks must be of one generation.
-    connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-    return connection
+    }

@@ -13,12 +13,13 @@ from vcdl.job import Job
 from vcdl.journal.events import Recorded, StopReason, UpdateApplied, WorkunitSent
 from vcdl.journal.observer import RunObserver
 from vcdl.local.run import run_over
-from vcdl.loop.grid import DrivenGrid, Outcome, Staged, Uploaded
+from vcdl.loop.grid import DrivenGrid, Outcome
 from vcdl.loop.loop import Loop
+from vcdl.loop.preparation import prepare
 from vcdl.run.driver import begun
 from vcdl.run.folder import RunFolder
-from vcdl.run.preparation import prepare
 from vcdl.run.reading import events_of
+from vcdl.run.staging import Staged, Uploaded
 
 _PATIENCE_S = 120.0
 _JOB = {

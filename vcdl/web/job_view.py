@@ -14,10 +14,8 @@ from vcdl.errors import VcdlError, printable
 from vcdl.job import Job
 from vcdl.journal.clock import SteadyClock
 from vcdl.journal.events import Recorded, ResultRefused, UpdateRefused, WorkunitFailed
-from vcdl.journal.host_record import HostState
-from vcdl.journal.hosts import HostHistory
 from vcdl.journal.journal import Clock
-from vcdl.journal.kept_state import KeptState, kept_history, shown_hosts
+from vcdl.journal.kept_state import KeptState, kept_history
 from vcdl.profile.advice import JobSettings, advise
 from vcdl.profile.kept_profile import kept_profile
 from vcdl.profile.stages import RunProfile
@@ -28,6 +26,9 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
 from vcdl.run.reading import journal_of
 from vcdl.run.standing import JobRow, Standing
+from vcdl.trust.host_record import HostState
+from vcdl.trust.hosts import HostHistory
+from vcdl.trust.kept_hosts import shown_hosts
 
 _WINDOW = 6000
 """Rows of the journal before the newest from which pictures and feed of a job begin."""
@@ -99,7 +100,7 @@ class JobView:
 
     def row(self) -> JobRow:
         """Its row in the list. Raises RunFolderError, JobError, JournalError."""
-        return JobRow.of(self.standing, self.hosts)
+        return JobRow.of(self.standing, self.hosts.bringing)
 
     def rows_after(self, after: int, limit: int) -> list[Recorded]:
         """Rows behind one, in order: from memory where many follow a job, from the journal otherwise.

@@ -27,6 +27,7 @@ from vcdl.files.children import Limits, confined_environment, run_child, start_c
 from vcdl.job import SMALL_FLEET, load_job, save_job
 from vcdl.job.model import WEIGHTS_ENDINGS
 from vcdl.report.wording import size
+from vcdl.run.finding import numbered_names
 from vcdl.run.folder import RunFolder
 from vcdl.web.accounts import Accounts
 from vcdl.web.budgets import Budgets
@@ -217,7 +218,7 @@ class Submissions:
 
     def _free_name(self, name: str) -> str:
         """A name that no job has or had."""
-        for longer in _names(name):
+        for longer in numbered_names(name):
             is_known = longer in self._reserved or self._accounts.submitter(longer) is not None
             if not is_known and not (self._runs / longer).exists():
                 return longer
@@ -354,11 +355,6 @@ def _paths_in(value: Any) -> Iterator[Path]:
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _paths_in(inner)
-
-
-def _names(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name[:58]}-{number}" for number in range(2, 1000))
 
 
 def _words(output: str, folder: Path) -> str:

@@ -309,7 +309,7 @@ class WorkunitName:
 
     @property
     def is_own(self) -> bool:
-        """Whether the server trains it itself, and no host ever gets it (vcdl.loop.trials)."""
+        """Whether the server trains it itself, and no host ever gets it (vcdl.trust.trials)."""
         return self.attempt % _MORE >= _OWN
 
     @property

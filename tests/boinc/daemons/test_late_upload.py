@@ -12,10 +12,11 @@ from tests.boinc.daemons.conftest import Server
 from tests.boinc.standin.transitioner import transition
 from tests.job_events import applied
 from tests.uploads import header_of
+from vcdl.boinc.daemons.assimilator import AssimilatorDaemon
 from vcdl.boinc.daemons.validate import ACCEPTED, REFUSED
 from vcdl.boinc.grid.results import output_file
 from vcdl.codecs.choose import up_encoding
-from vcdl.journal.events import ResultRefused, UpdateSuperseded
+from vcdl.journal.events import ResultRefused, UpdateApplied, UpdateSuperseded
 from vcdl.run.reading import events_of
 from vcdl.run.run import Run
 from vcdl.wire.weights import Vector, read_weights
@@ -88,6 +89,25 @@ def apply_first(pair: Pair) -> None:
         "UPDATE workunit w JOIN result r ON r.workunitid = w.id SET w.canonical_resultid = r.id WHERE r.name = %s",
         f"{pair.workunit}_0",
     )
+
+
+def test_a_second_copy_that_is_checked_before_the_first_is_folded_is_recorded_with_it(pair: Pair) -> None:
+    for number in (0, 1):
+        pair.bring(number, step_of(pair))
+        pair.server.standin.execute(
+            "UPDATE result r JOIN workunit w ON w.id = r.workunitid SET r.server_state = 5, r.outcome = 1,"
+            " w.need_validate = 1, w.transition_time = 0 WHERE r.name = %s",
+            f"{pair.workunit}_{number}",
+        )
+    transition(pair.server.standin)
+    assert list(events_of(pair.server.folder, UpdateSuperseded)) == []
+    with closing(AssimilatorDaemon(pair.server.project)) as assimilator:
+        for _ in range(2):
+            assimilator.run_once()
+    assert [event.workunit for event in events_of(pair.server.folder, UpdateApplied)] == [pair.workunit]
+    (event,) = events_of(pair.server.folder, UpdateSuperseded)
+    assert (event.workunit, event.host) == (pair.workunit, "host-2")
+    assert event.bytes_up == pair.files[1].stat().st_size
 
 
 @pytest.mark.parametrize("server", [ALL], indirect=True)

@@ -15,8 +15,9 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.results import UPLOAD_FAILED, BoincResults, conclude_orphans, output_file
 from vcdl.errors import GridError, GridUnavailable, RunFolderError
-from vcdl.loop.grid import GaveUp, Uploaded
+from vcdl.loop.grid import GaveUp
 from vcdl.run.folder import RunFolder
+from vcdl.run.staging import Uploaded
 
 pytestmark = pytest.mark.boinc
 

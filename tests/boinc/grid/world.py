@@ -17,8 +17,9 @@ from vcdl.boinc.grid.grid import BoincGrid
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.results import BoincResults
 from vcdl.files.shipped import shipped
-from vcdl.loop.grid import GaveUp, Staged, Uploaded
+from vcdl.loop.grid import GaveUp
 from vcdl.run.folder import RunFolder
+from vcdl.run.staging import Staged, Uploaded
 from vcdl.wire.workunit import Named, Training, Workunit
 
 TRAINING = Training(Named("sgd"), 0.1, 8, 1, Named("mean_squared_error"))

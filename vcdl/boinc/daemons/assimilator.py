@@ -10,12 +10,12 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.results import BoincResults, conclude_orphans
 from vcdl.errors import ExitCode, StoreLost, VcdlError, folder_errors
-from vcdl.journal.events import UpdateApplied, UpdateRefused, WorkunitFailed
+from vcdl.journal.events import UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitFailed
 from vcdl.journal.kept_state import kept_history
-from vcdl.loop.grid import Uploaded
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
+from vcdl.run.staging import Uploaded
 
 _IDLE_S = 0.5
 _AT_MOST = 8
@@ -63,7 +63,11 @@ class Assimilation:
     def _fold(self) -> bool:
         # An OSError is this machine's: no result is quarantined for it.
         with folder_errors(self._folder.path), self._results.turn():
-            return self._server.run_once() > 0
+            worked = self._server.run_once() > 0
+            self._journal.append(
+                *(UpdateSuperseded(workunit, size, host) for workunit, host, size in self._results.second_copies())
+            )
+            return worked
 
     def _one_by_one(self) -> bool:
         """A row that fails alone is put into quarantine with its reason, so that it never blocks the queue."""

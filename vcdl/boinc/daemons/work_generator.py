@@ -40,8 +40,9 @@ from vcdl.loop.loop import Loop
 from vcdl.loop.plan import Plan, Publishing
 from vcdl.report.progress import mended_words, rolled_back_words
 from vcdl.run.folder import RunFolder, RunLock
-from vcdl.run.reading import is_finished, read_hosts
+from vcdl.run.reading import is_finished
 from vcdl.run.run import Run
+from vcdl.trust.kept_hosts import read_hosts
 
 _IDLE_S = 1.0
 _SHARD_EXPANDS = 8

@@ -23,7 +23,8 @@ from vcdl.boinc.grid.supply import JobStock, Marks, marks, missing_running, miss
 from vcdl.boinc.grid.workunit_rows import WorkunitRows
 from vcdl.errors import GridError
 from vcdl.journal.events import WorkunitSent
-from vcdl.loop.grid import Grid, Staged
+from vcdl.loop.grid import Grid
+from vcdl.run.staging import Staged
 from vcdl.wire.workunit import WorkunitName
 
 _BATCH = 1000

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import RESULTS_WAIT, BoincProject, advised
-from vcdl.boinc.grid.workunit_rows import CANCELLED, DONE, READY, of_job
+from vcdl.boinc.grid.workunit_rows import CANCELLED, DONE, READY, VALID, of_job
 from vcdl.errors import GridError
 from vcdl.files.atomic import whole_file
-from vcdl.loop.grid import GaveUp, Outcome, Results, Uploaded
+from vcdl.loop.grid import GaveUp, Outcome, Results
 from vcdl.run.folder import RunFolder
+from vcdl.run.staging import Uploaded
 from vcdl.wire.workunit import OUTPUT_FILE
 
 _CANDIDATES = 256
@@ -131,6 +132,24 @@ class BoincResults(Results):
             "UPDATE workunit SET assimilate_state = %s, transition_time = %s WHERE name = %s AND assimilate_state = %s",
             DONE, int(time.time()), workunit, READY,
         )  # fmt: skip
+
+    def second_copies(self) -> Iterator[tuple[str, str, int]]:
+        """Workunit, host and size of the valid uploads of this turn's workunits that are not the canonical ones.
+
+        BOINC credits them and shows them to nobody; one that was checked once its subtask was in the weights is
+        recorded by vcdl_validate already. Raises GridError.
+        """
+        rows = self._database.execute(
+            "SELECT w.name, r.hostid, r.xml_doc_in FROM workunit w JOIN result r ON r.workunitid = w.id"
+            " WHERE w.name IN %s AND w.assimilate_state = %s AND r.validate_state = %s AND r.id <> w.canonical_resultid"
+            " AND w.canonical_resultid <> 0",
+            self.claimed or ("",), DONE, VALID,
+        )  # fmt: skip
+        for workunit, host, description in rows:
+            size_bytes = 0
+            with suppress(GridError, OSError):  # BOINC may have deleted it by now
+                size_bytes = self._project.upload_path(output_file(description)).stat().st_size
+            yield workunit, host_name(host), size_bytes
 
     def _outcome(self, number: int, name: str, error_mask: int, canonical: int) -> Outcome:
         if error_mask:

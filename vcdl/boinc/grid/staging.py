@@ -13,7 +13,7 @@ from vcdl.boinc.grid.project_folder import BoincProject, advised
 from vcdl.errors import WorkunitError
 from vcdl.files.atomic import sweep
 from vcdl.files.shipped import shipped
-from vcdl.loop.grid import Staged
+from vcdl.run.staging import Staged
 from vcdl.wire.workunit import DESCRIPTION_SUFFIX, WorkunitName
 
 TEMPLATE_WITH_FROZEN = "vcdl_in_frozen.xml"

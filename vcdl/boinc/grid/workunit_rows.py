@@ -21,7 +21,7 @@ SUCCESS, COULDNT_SEND, CLIENT_ERROR, NO_REPLY, DIDNT_NEED, VALIDATE_ERROR = rang
 """result.outcome"""
 NOT_SENT, CANCELLED = 1, 16
 """workunit.error_mask"""
-_NOT_VALIDATED, INVALID = 0, 2
+_NOT_VALIDATED, VALID, INVALID = 0, 1, 2
 """result.validate_state"""
 _UNCHECKED_S = 60
 """Seconds after which an upload that could not be looked at is checked again."""

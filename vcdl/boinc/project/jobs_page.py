@@ -11,6 +11,7 @@ from vcdl.boinc.runtime.published import sizes
 from vcdl.errors import VcdlError
 from vcdl.run.finding import all_runs
 from vcdl.run.standing import JobRow, job_rows
+from vcdl.trust.kept_hosts import bringing
 
 _EVERY_S = 30.0
 _log = logging.getLogger("vcdl.loop.work_generator")
@@ -34,7 +35,7 @@ class JobsPage:
         try:
             content = json.dumps(
                 {
-                    "jobs": [_fields(row) for row in job_rows(all_runs(self._project.path))],
+                    "jobs": [_fields(row) for row in job_rows(all_runs(self._project.path), bringing)],
                     "runtimes": [
                         {"system": size.system, "down_mb": _mb(size.fetched_bytes), "disk_mb": _mb(size.disk_bytes)}
                         for size in sizes(self._project.path)

@@ -9,7 +9,7 @@ from msgspec import structs
 from tests.job_events import evaluated
 from vcdl.journal.events import EpochClosed, RolledBack, VersionEvaluated
 from vcdl.journal.monitor import Monitor
-from vcdl.loop.collapse import CollapseWatch
+from vcdl.trust.collapse import CollapseWatch
 
 SHARDS = 10
 GOOD = [0.3, 0.5, 0.7, 0.8, 0.85, 0.88, 0.9, 0.91, 0.9, 0.92]

@@ -13,9 +13,9 @@ from vcdl.job.lr_schedule import LONG_STEPS
 from vcdl.journal.events import WorkunitCreated, WorkunitSent
 from vcdl.journal.history import JobHistory
 from vcdl.journal.observer import RunObserver
-from vcdl.loop.reference_update import ReferenceUpdate
+from vcdl.loop.preparation import prepare
 from vcdl.run.folder import RunFolder
-from vcdl.run.preparation import prepare
+from vcdl.trust.reference_update import ReferenceUpdate
 from vcdl.wire.normalise import normalise
 from vcdl.wire.weights import Vector, read_weights
 

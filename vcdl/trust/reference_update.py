@@ -42,7 +42,7 @@ class ReferenceUpdate:
     @staticmethod
     def is_asked_for(run: Run) -> bool:
         """Whether the run's bounds compare uploads with it."""
-        return run.bounds is not None
+        return bool(run.prepared.own_step)
 
     def leave(self, version: int, vector: Vector) -> None:
         """Write the reference update of a version of the weights, of shape (n,).

@@ -9,7 +9,7 @@ from vcdl.client.supervisor import Request
 from vcdl.client.train import Outcome, TrainingTerms, train_workunit
 from vcdl.client.trainer import TrainerCache
 from vcdl.errors import folder_errors
-from vcdl.loop.grid import Staged
+from vcdl.run.staging import Staged
 from vcdl.wire.workunit import OUTPUT_FILE
 
 _SLICE_S = 5.0

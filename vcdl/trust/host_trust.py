@@ -1,15 +1,16 @@
-"""The trust in an upload, by its host's history (vcdl.journal.hosts): how far it counts."""
+"""The trust in an upload, by its host's history (vcdl.trust.hosts): how far it counts."""
 
 import math
 from dataclasses import dataclass, replace
 from typing import Self
 
 from vcdl.errors.refusal import Refusal, Refused
-from vcdl.journal.hosts import LEAST_WEIGHT, NO_MEASURE, HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import KeptState
-from vcdl.loop.grid import Uploaded
 from vcdl.run.run import Run
+from vcdl.run.staging import Uploaded
+from vcdl.trust.hosts import LEAST_WEIGHT, NO_MEASURE, HostHistory
+from vcdl.trust.kept_hosts import hosts_of
 
 _REFUSED_AT_MOST = 2
 """Attempts at a subtask that are refused for what is in them."""
@@ -28,7 +29,7 @@ class HostTrust:
     @classmethod
     def of(cls, run: Run, journal: Journal) -> Self:
         """The hosts of a run."""
-        return cls(KeptState(journal, "hosts", HostHistory()), run.job.is_for_strangers, run.job.verifies)
+        return cls(hosts_of(journal), run.job.is_for_strangers, run.job.verifies)
 
     def catch_up(self) -> None:
         """Read what is new in the journal. Raises JournalError."""

@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vcdl.checks import Step
-from vcdl.checks.step import StepCheck
 from vcdl.errors.refusal import Refusal, Refused
+from vcdl.trust.step import Step, StepCheck
 
 HONEST = Step(length=1.0, usual=1.0, furthest=2.0, cosine=0.4, reference=0.3)
 

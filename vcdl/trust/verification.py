@@ -1,6 +1,6 @@
 """Secret re-execution: the server trains drawn uploads again, from their own weights, shard and seed, and compares.
 
-Honest clients differ by rounding, some millionths of a step (vcdl.checks.agreement); whatever else a client uploads,
+Honest clients differ by rounding, some millionths of a step (vcdl.trust.agreement); whatever else a client uploads,
 it is not what its subtask gives. So a host that lied is told from one whose data are strange, and only it is punished.
 
 Trained again are uploads that look strange, the first one of each host and the next one of a host that was refused. Of
@@ -13,9 +13,10 @@ are gone are not trained again. Neither is one of another backend, where the mod
 refused, and what it brought taken back, once two others are proven.
 
 Before a job ends, its last uploads are drawn from as well, within a bound: a liar may have waited for them. Subtasks at
-which hosts keep failing are trained here in turn with drawn uploads (vcdl.loop.trials).
+which hosts keep failing are trained here in turn with drawn uploads (vcdl.trust.trials).
 """
 
+import hashlib
 import logging
 import math
 import time
@@ -25,8 +26,6 @@ from pathlib import Path
 
 from msgspec import structs
 
-from vcdl.checks.agreement import TOLERANCE, disagreement
-from vcdl.checks.draw import rank
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import ModelError, RunFolderError, Unavailable, VcdlError, WeightsFileError, WorkunitError
 from vcdl.errors.refusal import Refused
@@ -44,15 +43,15 @@ from vcdl.journal.events import (
     WorkunitCreated,
 )
 from vcdl.journal.history import JobHistory
-from vcdl.journal.hosts import LEAST_WEIGHT, HostHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import KeptState
 from vcdl.journal.monitor import Monitor
-from vcdl.loop.grid import Staged
-from vcdl.loop.retraining import Retraining
-from vcdl.loop.staging import staged
-from vcdl.loop.trials import Trials
 from vcdl.run.run import Run
+from vcdl.run.staging import Staged, staged
+from vcdl.trust.agreement import TOLERANCE, disagreement
+from vcdl.trust.hosts import LEAST_WEIGHT, HostHistory
+from vcdl.trust.retraining import Retraining
+from vcdl.trust.trials import Trials
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 _BACKLOG = 1000
@@ -304,7 +303,7 @@ class Verification:
             brought[one.host] += doubts * one.trust * (1.0 - _agreement(one))
         most = max(brought, key=brought.__getitem__)
         newest = [one for one in urgent if one.host == most][-1 if self._is_closing else -_NEWEST :]
-        return max(newest, key=lambda one: rank(self._run.draw_secret, "verify", one.workunit))
+        return max(newest, key=lambda one: _rank(self._run.draw_secret, "verify", one.workunit))
 
     def _check_of(self, update: UpdateApplied) -> _Check:
         """Raises WeightsFileError, WorkunitError, RunFolderError, Refused."""
@@ -364,3 +363,8 @@ def _at_other_rate(of: Staged) -> Staged:
     training = of.workunit.training
     changed = replace(training, learning_rate=training.learning_rate * _OTHER_RATE)
     return replace(of, workunit=replace(of.workunit, training=changed))
+
+
+def _rank(secret: str, what_for: str, workunit: str) -> bytes:
+    """Return eight bytes to draw a workunit by, which no client can foretell: they depend on a secret of the run."""
+    return hashlib.sha256(f"{secret}\0{what_for}\0{workunit}".encode()).digest()[:8]

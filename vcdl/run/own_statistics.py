@@ -1,16 +1,12 @@
-"""The server's own training: its first step, where clients are strangers, and its statistics.
+"""The server's own statistics of batch normalisation.
 
-The first step is the scale of honest training, known before any client is. The server trains a subtask on its held-out
-data from the initial weights, as a client would, at the highest learning rate that a workunit may get.
-
-Training normalises by the batch, so what clients bring of the statistics of batch normalisation only counts where
-weights are used. There it is put aside: evaluations, scores, spot checks and what leaves the run take the server's own.
-The shared weights keep the clients' averages, which lag behind the weights, and which nobody reads any more.
+Training normalises by the batch, so what clients bring of these statistics only counts where weights are used. There it
+is put aside: evaluations, scores, spot checks and what leaves the run take the server's own. The shared weights keep
+the clients' averages, which lag behind the weights, and which nobody reads any more.
 """
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -20,55 +16,12 @@ from vcdl.data.rows import Array
 from vcdl.data.samples import read_samples
 from vcdl.data.shards import ShardFile
 from vcdl.errors import DataError
-from vcdl.job import Job
 from vcdl.models.batch_statistics import BatchStatistics
-from vcdl.models.trial import diverged
-from vcdl.rules.bounds import Bounds
 from vcdl.run.folder import RunFolder
-from vcdl.wire.weights import Layout, Vector
+from vcdl.wire.weights import Layout
 
 if TYPE_CHECKING:
-    from vcdl.client.trainer import Trainer
-    from vcdl.data.samples import Samples
     from vcdl.run.run import Run
-
-
-@dataclass(frozen=True)
-class OwnStep:
-    """The result of the server's own training."""
-
-    begin: Vector
-    """Version 0, shape (n,): the initial weights with the server's moments; zeros would not tell clients' size."""
-    lengths: tuple[float, ...]
-    """The row of the table of lengths (vcdl.rules.bounds), at the job's peak rate."""
-
-
-def own_step(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: "Samples", rate: float) -> OwnStep:
-    """Train a subtask of so many `samples` twice: for the moments, and then for the lengths.
-
-    `initial`: weights with fresh moments, shape (n,). `held_out`: samples that are taken as often as it takes. `rate`:
-    the highest factor of the peak rate that a workunit may get. Raises JobError where the training diverges.
-    """
-    x, y, sample_weights = held_out.loaded(samples)
-    training, begin = job.training, initial.copy()
-    weights = trainer.layout.model.size
-    rng = np.random.default_rng([job.seed, len(x)])
-    taken = samples * training.local_epochs
-    order = np.concatenate([rng.permutation(len(x)) for _ in range(-(-taken // len(x)))])[:taken]
-    steps = -(-taken // training.batch_size)
-
-    def trained() -> Vector:
-        trainer.begin(begin, job.seed, rate * training.peak_rate, steps)
-        trainer.steps(x, y, order, training.batch_size, sample_weights)
-        return trainer.finish()
-
-    if weights < initial.size:
-        begin[weights:] = trained()[weights:]
-    lengths = Bounds(trainer.layout, job.trust.clip, ()).lengths_of(trained(), begin, rate)
-    if not np.isfinite(lengths).all():
-        raise diverged(training)
-    return OwnStep(begin, tuple(float(length) for length in lengths))
-
 
 _SAMPLES = 1024
 """Samples for the statistics. Other ones moved the accuracy by 0.6 points with 256, 0.3 with 512, 0.1 with 1024."""

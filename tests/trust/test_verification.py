@@ -29,14 +29,13 @@ from vcdl.journal.events import (
     WorkunitFailed,
     WorkunitSent,
 )
-from vcdl.journal.host_record import HostRecord
 from vcdl.journal.journal import Journal
-from vcdl.journal.kept_state import kept_hosts
 from vcdl.loop.evaluator import Evaluator
-from vcdl.loop.grid import Staged
-from vcdl.loop.retraining import Retraining
-from vcdl.loop.staging import staged
 from vcdl.run.run import Run
+from vcdl.run.staging import Staged, staged
+from vcdl.trust.host_record import HostRecord
+from vcdl.trust.kept_hosts import kept_hosts
+from vcdl.trust.retraining import Retraining
 from vcdl.wire.weights import read_weights
 from vcdl.wire.workunit import UpdateHeader, WorkunitName, attempt_after
 

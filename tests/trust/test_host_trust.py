@@ -19,15 +19,16 @@ from vcdl.journal.events import (
     WorkunitCreated,
     WorkunitSent,
 )
-from vcdl.journal.hosts import HostHistory
 from vcdl.journal.kept_state import KeptState
 from vcdl.local.upload_folder import UploadFolder
-from vcdl.loop.grid import Uploaded
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.loop.recovery import fold_again
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
+from vcdl.run.staging import Uploaded
 from vcdl.stores import WeightStore
+from vcdl.trust.hosts import HostHistory
+from vcdl.trust.kept_hosts import hosts_of
 from vcdl.wire.weights import write_weights
 from vcdl.wire.workunit import WorkunitName
 
@@ -114,7 +115,7 @@ def test_what_a_fast_host_brings_on_its_word_counts_little_and_a_second_fold_say
 
 def test_a_server_begins_once_with_the_history_that_another_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.make_known(rounds=1)
-    KeptState(world.journal, "hosts", HostHistory()).begin().keep(at_once=True)
+    hosts_of(world.journal).begin().keep(at_once=True)
     begun, begin = [], KeptState.begin
 
     def counted(state: KeptState[HostHistory]) -> KeptState[HostHistory]:

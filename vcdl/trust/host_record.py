@@ -1,4 +1,4 @@
-"""The record of one host of a job; vcdl.journal.hosts follows the journal and fills it in."""
+"""The record of one host of a job; vcdl.trust.hosts follows the journal and fills it in."""
 
 import math
 from collections import Counter, deque

@@ -6,9 +6,9 @@
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vcdl.errors import RunFolderError, folder_error
+from vcdl.errors import folder_error
 from vcdl.job import Job
 from vcdl.job.lr_schedule import USUAL_BOOST, RateTrial
 from vcdl.journal.journal import Journal
@@ -17,8 +17,7 @@ from vcdl.models.footprint import footprint_of
 from vcdl.run.finding import shown
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
-from vcdl.run.reading import is_finished, read_report
-from vcdl.run.results import newest_version, trained_model
+from vcdl.run.results import start_of
 from vcdl.run.run import Run
 from vcdl.run.store_claim import asked_settings, store_address
 from vcdl.stores.open import check_usable, load_client_libraries
@@ -48,7 +47,8 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
     from vcdl.client.trainer import Trainer
     from vcdl.data import ensure_files, read_samples
     from vcdl.models.rate_trial import found_boost, trial_lengths
-    from vcdl.run.own_training import leave_samples, own_step
+    from vcdl.run.own_statistics import leave_samples
+    from vcdl.trust.own_step import own_step
     from vcdl.wire.frozen import write_frozen
 
     check_usable(asked_settings(job, folder))
@@ -144,19 +144,3 @@ def _told(what: str, observer: RunObserver, check_room: Callable[[float], None])
             told = percent
 
     return progress
-
-
-def start_of(job: Job) -> Any:
-    """The Keras model of the finished run that a job names, with its last weights; None: the job names none.
-
-    Raises RunFolderError, ModelError, WeightsFileError, FileUnavailable.
-    """
-    if job.model.from_run is None:
-        return None
-    run = Run.open(RunFolder.existing(job.model.from_run))
-    if not is_finished(run.folder):
-        raise RunFolderError(
-            f"model > from: {run.folder.path} is not finished: wait for it, or continue with `vcdl resume`"
-        )
-    stop = read_report(run.folder).stop
-    return trained_model(run, newest_version(run.folder) if stop is None else stop.version)

@@ -16,12 +16,13 @@ from vcdl.client.residual import HostMemory, write_upload
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import FileUnavailable
 from vcdl.errors.refusal import Refusal
-from vcdl.loop.reference_file import ReferenceFile
 from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, UploadFacts, UploadFiles
-from vcdl.rules.bounds import Bounds
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores import FileStore, Fold, Unfit
 from vcdl.stores.change import FOLD_BLOCK
+from vcdl.trust.bounds import Bounds
+from vcdl.trust.reference_file import ReferenceFile
+from vcdl.trust.step import StepCheck
 from vcdl.wire.hdf5_form import ENCODED
 from vcdl.wire.taken import upload_mark
 from vcdl.wire.weights import Layout, Variable, Vector, write_dataset, write_weights
@@ -43,7 +44,7 @@ class Bench:
         self.base, self.reference = noise(0, SIZE), folder / "reference_update.h5"
         self.base[FOLD_BLOCK:] = 1.0  # variances
         self.bounds = Bounds(
-            LAYOUT, CLIP, tuple(Bounds(LAYOUT, CLIP, ()).lengths_of(self.base + step(9), self.base, 1))
+            LAYOUT, CLIP, tuple(Bounds(LAYOUT, CLIP, ()).row_of_step(self.base + step(9), self.base, 1))
         )
         state = self.bounds.state_of(RULE)
         write_weights(folder / "base.h5", self.base, "{}")
@@ -69,6 +70,7 @@ class Bench:
             FoldSettings(LAYOUT, RULE, self.bounds, self.transport, self.passes),
             UploadFacts(epoch=1, staleness=staleness, samples=10, fraction=self.fraction),
             judge=UploadCheck("j", LAYOUT, (10,), 1, SIZE**0.5),
+            steps=StepCheck(),
         )
 
 
@@ -103,7 +105,7 @@ def test_without_a_reference_update_it_waits(tmp_path: Path) -> None:
 def test_a_newer_reference_update_takes_the_place_of_the_one_that_was_read(
     tmp_path: Path, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vcdl.loop.reference_file.KEPT_NUMBERS", kept)
+    monkeypatch.setattr("vcdl.trust.reference_file.KEPT_NUMBERS", kept)
     file = ReferenceFile(tmp_path / "reference_update.h5", LAYOUT)
     for seed in (1, 2):
         write_weights(tmp_path / "reference_update.h5", step(seed), "{}")

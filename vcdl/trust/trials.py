@@ -21,9 +21,9 @@ from vcdl.errors import Unavailable, VcdlError, folder_errors
 from vcdl.errors.refusal import Blame, blame_of
 from vcdl.journal.events import Event, SubtaskTried, UpdateApplied, UpdateRefused, WorkunitCreated, WorkunitFailed
 from vcdl.journal.history import JobHistory
-from vcdl.loop.retraining import Retraining
-from vcdl.loop.staging import staged
 from vcdl.run.run import Run
+from vcdl.run.staging import staged
+from vcdl.trust.retraining import Retraining
 from vcdl.wire.workunit import WorkunitName
 
 _log = logging.getLogger(__name__)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tests.rules.updates import noise
-from vcdl.rules.bounds import Bounds, Shortened, usual_of
 from vcdl.rules.state import LENGTHS
 from vcdl.rules.vc_asgd import VcAsgd
+from vcdl.trust.bounds import Bounds, Limits, usual_of
 from vcdl.wire.weights import Layout, Variable, Vector
 
 KERNEL, BIAS = slice(0, 600), slice(600, 610)
@@ -45,7 +45,7 @@ def honest(seed: int, rate: float = 1.0) -> Vector:
     return upload
 
 
-BOUNDS = Bounds(LAYOUT, CLIP, tuple(Bounds(LAYOUT, CLIP, ()).lengths_of(honest(1), base(), 1.0).tolist()))
+BOUNDS = Bounds(LAYOUT, CLIP, tuple(Bounds(LAYOUT, CLIP, ()).row_of_step(honest(1), base(), 1.0).tolist()))
 
 
 def table() -> Vector:
@@ -56,11 +56,11 @@ def table() -> Vector:
 
 def bounded(upload: Vector, rate: float = 1.0, lengths: Vector | None = None, blocks: int = SIZE) -> Vector:
     """The upload within the bounds, as the first one of a job unless a table is given."""
-    row, within = BOUNDS.lengths_of(upload, base(), rate), upload.copy()
-    shortened = BOUNDS.shortened(table() if lengths is None else lengths, 1, row)
+    row, within = BOUNDS.row_of_step(upload, base(), rate), upload.copy()
+    limits = BOUNDS.limits(table() if lengths is None else lengths, 1, row)
     for begin in range(0, SIZE, blocks):
         end = min(SIZE, begin + blocks)
-        BOUNDS.shorten(within[begin:end], base()[begin:end], begin, shortened)
+        BOUNDS.hold(within[begin:end], base()[begin:end], begin, limits)
     return within
 
 
@@ -105,8 +105,8 @@ def test_a_variance_stays_near_what_it_was_number_by_number(part: slice, number:
     upload[part] = number
     within, started = bounded(upload)[part], base()[part]
     assert within.min() >= 0.0
-    row = BOUNDS.lengths_of(upload, base(), 1.0)
-    assert BOUNDS.shortened(table(), 1, row).furthest < 2, "early on, honest ones grow a hundredfold"
+    row = BOUNDS.row_of_step(upload, base(), 1.0)
+    assert BOUNDS.limits(table(), 1, row).furthest < 2, "early on, honest ones grow a hundredfold"
     assert np.all(np.abs(within - started) <= 0.2 * (started + 0.1 * started.mean()))
 
 
@@ -136,30 +136,30 @@ def test_block_by_block_comes_to_the_same() -> None:
     for begin in range(0, SIZE, 7):
         block = slice(begin, begin + 7)
         BOUNDS.measure(sums, upload[block], base()[block], begin)
-    np.testing.assert_allclose(BOUNDS.lengths(sums, 1.0), BOUNDS.lengths_of(upload, base(), 1.0), rtol=1e-5)
+    np.testing.assert_allclose(BOUNDS.step_norms(sums, 1.0), BOUNDS.row_of_step(upload, base(), 1.0), rtol=1e-5)
     np.testing.assert_array_equal(bounded(upload, blocks=7)[: MEAN.stop], bounded(upload)[: MEAN.stop])
 
 
 def test_the_usual_length_follows_the_uploads_and_two_of_ten_hostile_ones_do_not_move_it() -> None:
     lengths = table()
-    shortened = Shortened(np.ones(0, np.float32), np.ones(0, np.float32), 0.0, 0.0, 0.0)
+    limits = Limits(np.ones(0, np.float32), np.ones(0, np.float32), 0.0, 0.0, 0.0)
     for number in range(1, LENGTHS + 1):
         factor = np.float32(1000.0 if number % 5 == 0 else 3.0)
         step = (honest(number) - base()) * factor
-        shortened = BOUNDS.shortened(lengths, number, BOUNDS.lengths_of(base() + step, base(), 1.0))
-    assert shortened.usual == pytest.approx(3 * length(honest(1), slice(0, MEAN.start)), rel=0.1)
+        limits = BOUNDS.limits(lengths, number, BOUNDS.row_of_step(base() + step, base(), 1.0))
+    assert limits.usual == pytest.approx(3 * length(honest(1), slice(0, MEAN.start)), rel=0.1)
 
 
 def test_what_is_no_measure_for_others_is_bounded_by_them_and_moves_nothing_that_is_usual() -> None:
     lengths = table()
     for number in range(1, LENGTHS + 1):
-        row = BOUNDS.lengths_of(honest(number), base(), 1.0)
-        usual = BOUNDS.shortened(lengths, number, row).usual
+        row = BOUNDS.row_of_step(honest(number), base(), 1.0)
+        usual = BOUNDS.limits(lengths, number, row).usual
     for number in range(1, 2 * LENGTHS):
-        row = BOUNDS.lengths_of(base() + 100 * (honest(number) - base()), base(), 1.0)
-        shortened = BOUNDS.shortened(lengths, number, row, is_measure=False)
-        assert shortened.usual == pytest.approx(usual, rel=0.05)
-        assert shortened.factors[0] < 0.05
+        row = BOUNDS.row_of_step(base() + 100 * (honest(number) - base()), base(), 1.0)
+        limits = BOUNDS.limits(lengths, number, row, is_measure=False)
+        assert limits.usual == pytest.approx(usual, rel=0.05)
+        assert limits.factors[0] < 0.05
 
 
 def test_directions_are_those_of_the_shortened_step() -> None:
@@ -167,12 +167,12 @@ def test_directions_are_those_of_the_shortened_step() -> None:
     way = honest(1) - base()
     decoy = -1.4 * way
     decoy[BIAS] = 1000 * way[BIAS]
-    sums, row = BOUNDS.sums(), BOUNDS.lengths_of(base() + decoy, base(), 1.0)
+    sums, row = BOUNDS.sums(), BOUNDS.row_of_step(base() + decoy, base(), 1.0)
     for begin in range(0, SIZE, 7):
         block = slice(begin, begin + 7)
         step = (base() + decoy)[block]
         BOUNDS.measure(sums, step, base()[block], begin, (base() + way)[block], 2 * way[block])
-    factors = BOUNDS.shortened(table(), 1, row).factors
+    factors = BOUNDS.limits(table(), 1, row).factors
     trained = np.concatenate([(decoy * factors[0])[KERNEL], (decoy * factors[1])[BIAS]])
     honest_way = np.concatenate([way[KERNEL], way[BIAS]])
     expected = trained @ honest_way / np.linalg.norm(trained) / np.linalg.norm(honest_way)
@@ -188,12 +188,12 @@ def test_directions_are_those_of_the_shortened_step() -> None:
 def test_what_never_moves_may_not_be_moved() -> None:
     still = honest(1)
     still[BIAS] = base()[BIAS]
-    row = Bounds(LAYOUT, CLIP, ()).lengths_of(still, base(), 1.0)
+    row = Bounds(LAYOUT, CLIP, ()).row_of_step(still, base(), 1.0)
     strict = Bounds(LAYOUT, CLIP, tuple(row.tolist()))
     state = strict.state_of(VcAsgd(alpha=0.5))
     lengths, upload = state.table_of(state.tail_of(state.begun(base()))), honest(2)
     for number in (1, 2):
-        moved = strict.shortened(lengths, number, strict.lengths_of(upload, base(), 1.0))
-    assert moved.limits[1] > 0, "the first clients that move it define how far"
-    only_one = strict.shortened(lengths, 3, strict.lengths_of(base() + 100 * (upload - base()), base(), 1.0))
+        moved = strict.limits(lengths, number, strict.row_of_step(upload, base(), 1.0))
+    assert moved.limit[1] > 0, "the first clients that move it define how far"
+    only_one = strict.limits(lengths, 3, strict.row_of_step(base() + 100 * (upload - base()), base(), 1.0))
     assert only_one.factors[1] < 0.1

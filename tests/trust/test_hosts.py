@@ -17,8 +17,8 @@ from vcdl.journal.events import (
     UploadVerified,
     WorkunitSent,
 )
-from vcdl.journal.host_record import HostState
-from vcdl.journal.hosts import HostHistory
+from vcdl.trust.host_record import HostState
+from vcdl.trust.hosts import HostHistory
 
 HONEST = [f"h{number}" for number in range(8)]
 

@@ -2,16 +2,14 @@
 
 A `HostHistory` follows the journal event by event, as a JobHistory does, and each takes the same time.
 
-A host is believed for what the server has trained again (vcdl.loop.verification). Until then it may bring little more
+A host is believed for what the server has trained again (vcdl.trust.verification). Until then it may bring little more
 than others do, however fast it is, and those that come later have one share together. After it, what it brings on its
 word alone counts no more than a share of the last uploads.
 """
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import exp, inf, log
-from typing import Self
 
 from vcdl.errors.refusal import Blame, blame_of
 from vcdl.journal.events import (
@@ -30,7 +28,7 @@ from vcdl.journal.events import (
     WorkunitFailed,
     WorkunitSent,
 )
-from vcdl.journal.host_record import KEPT_OF_ONE, KNOWN_AFTER, Brought, HostRecord, HostState, usual_fraction
+from vcdl.trust.host_record import KEPT_OF_ONE, KNOWN_AFTER, Brought, HostRecord, HostState, usual_fraction
 
 _SMOOTHING = 0.2
 """Share of the newest upload in a moving average: an average over some ten."""
@@ -93,14 +91,6 @@ class HostHistory:
     closest: float = inf
     """The smallest distance of any upload from the server's own training of it."""
 
-    @classmethod
-    def of(cls, events: Iterable[Recorded]) -> Self:
-        """The history that a journal tells."""
-        history = cls()
-        for recorded in events:
-            history.follow(recorded)
-        return history
-
     def follow(self, recorded: Recorded) -> None:
         """Take in the journal's next event."""
         match event := recorded.event:
@@ -150,6 +140,11 @@ class HostHistory:
     def sender(self, workunit: str) -> str:
         """The host that a workunit was sent to last; empty when that is not known, or the workunit has ended."""
         return next(reversed(self._senders.get(workunit, {})), self._earlier.get(workunit, ""))
+
+    @property
+    def bringing(self) -> int:
+        """The number of hosts that brought an update that counts."""
+        return sum(host.applied > 0 for host in self.hosts.values())
 
     def is_out(self, host: str) -> bool:
         """Whether uploads of a host are refused now."""

@@ -4,9 +4,9 @@ import hashlib
 
 import numpy as np
 
-from vcdl.loop.reference_file import Reference
 from vcdl.rules.base import Update
-from vcdl.rules.bounds import Bounds, Shortened
+from vcdl.trust.bounds import Bounds, Limits
+from vcdl.trust.reference_file import Reference
 from vcdl.wire.weights import Vector
 
 
@@ -44,16 +44,16 @@ class MeasuringPass:
         self._folded.update(update.weights.data)
         self._folded_bytes += update.weights.nbytes
 
-    def shortened(self, number: int, table: Vector, rate: float, *, is_measure: bool) -> Shortened:
+    def limits(self, number: int, table: Vector, rate: float, *, is_measure: bool) -> Limits:
         """The bounds' verdict on update `number`, trained at `rate` times the job's peak.
 
         Its lengths take their row in the `table` (vcdl.rules.state), if it is a measure for others.
         """
-        row = self._bounds.lengths(self._sums, rate)
-        shortened = self._bounds.shortened(table, number, row, self._sums.floors, is_measure=is_measure)
+        row = self._bounds.step_norms(self._sums, rate)
+        limits = self._bounds.limits(table, number, row, self._sums.scale_floors, is_measure=is_measure)
         with np.errstate(over="ignore", invalid="ignore"):
-            self.cosine, self.reference_cosine = self._bounds.cosines(self._sums, shortened.factors)
-        return shortened
+            self.cosine, self.reference_cosine = self._bounds.cosines(self._sums, limits.factors)
+        return limits
 
     @property
     def is_what_was_folded(self) -> bool:

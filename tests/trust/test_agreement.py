@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.codecs.encodings import LARGE, SMALL, WITH_MOMENTS, changes, encoding
-from vcdl.checks.agreement import TOLERANCE, Disagreement, disagreement
+from vcdl.trust.agreement import TOLERANCE, Disagreement, disagreement
 from vcdl.wire.weights import Layout, Vector, write_weights
 from vcdl.wire.workunit import Named
 

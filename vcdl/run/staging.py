@@ -1,0 +1,89 @@
+"""A subtask's files on their way to a client, and back; equal numbers give equal files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from vcdl.run.run import Run
+from vcdl.wire.newest import NEWEST_FILE, VERSION_FILE
+from vcdl.wire.workunit import DESCRIPTION_FILE, FROZEN_FILE, INPUT_FILES, Workunit, WorkunitName
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A workunit with the files it needs, lying on the server."""
+
+    workunit: Workunit
+    model: Path
+    params: Path
+    shard: Path
+    frozen: Path | None = None
+    """The weights that no training changes, where there are any."""
+    samples: int | None = None
+    """Train so many samples, however long they take; None: as the workunit says."""
+    newest: tuple[int, Path] | None = None
+    """The newer version that a simulated client begins with, and its weights; None: it begins with `params`."""
+
+    @property
+    def inputs(self) -> Mapping[str, Path]:
+        """The files beside those of `texts`, by their logical names."""
+        files = dict(zip(INPUT_FILES[1:], (self.model, self.params, self.shard), strict=True))
+        more = {FROZEN_FILE: self.frozen, NEWEST_FILE: self.newest and self.newest[1]}
+        return {**files, **{name: path for name, path in more.items() if path is not None}}
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """The contents of workunit.json, and of the file that a client leaves when it has fetched newer weights."""
+        texts = {DESCRIPTION_FILE: self.workunit.to_json()}
+        return texts if self.newest is None else {**texts, VERSION_FILE: str(self.newest[0])}
+
+    @property
+    def start(self) -> Path:
+        """The weights that the client begins with."""
+        return self.params if self.newest is None else self.newest[1]
+
+    @property
+    def sticky(self) -> set[Path]:
+        """The files that a client keeps for its next subtasks."""
+        return {self.model, self.shard} | ({self.frozen} if self.frozen is not None else set())
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """A client brought an update; it is not checked yet."""
+
+    workunit: str
+    path: Path
+    size_bytes: int
+    host: str = ""
+    """The host that brought it; empty: the grid does not know, and the journal's last `workunit_sent` tells."""
+    received_s: float | None = field(default=None, compare=False)
+    """Time at which the server had it, by the clock of a grid in virtual time, else Unix time; None: not known."""
+
+
+def staged(run: Run, name: WorkunitName, rate: float, begins: int | None = None, taken: str | None = None) -> Staged:
+    """The workunit of a name, with `rate` times the job's peak learning rate. `begins`: samples of its shard that were
+    trained before, where subtasks end by time. `taken`: see `Workunit.taken`.
+
+    Raises RunFolderError and WeightsFileError for the weights that it starts from.
+    """
+    folder = run.folder
+    seed = int(np.random.default_rng([run.job.seed, name.epoch, name.shard, name.attempt]).integers(2**31))
+    workunit = Workunit(
+        job=run.name,
+        epoch=name.epoch,
+        shard=name.shard,
+        attempt=name.attempt,
+        base_version=name.base_version,
+        seed=seed,
+        training=run.training_at(rate),
+        transport=run.transport,
+        frozen=run.prepared.frozen,
+        begins=begins,
+        taken=taken,
+    )
+    frozen = None if workunit.frozen is None else folder.frozen_file
+    params = run.downloads().path(name.base_version)
+    return Staged(workunit, folder.model_file, params, folder.shard(name.shard), frozen)

@@ -1,0 +1,135 @@
+"""One connection to MariaDB or MySQL, made again after a loss, and the errors of both servers by their meaning.
+
+The store of weights and the grid of a BOINC project use it. A thread has its own. It is made on first use and closed
+when the server goes away: the next call makes it again, but never within a transaction, whose first part the server
+has rolled back by then.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import MySQLdb
+from MySQLdb.constants import CR, ER
+
+LOGIN = {ER.ACCESS_DENIED_ERROR, ER.DBACCESS_DENIED_ERROR, 1698}
+RIGHTS = {ER.TABLEACCESS_DENIED_ERROR, ER.COLUMNACCESS_DENIED_ERROR}
+FULL = {3, 20, 28, 1021, 1026, 1030, 1034, ER.RECORD_FILE_FULL}
+"""A full disk: errors of a file (EE_WRITE, EE_DISK_FULL, ENOSPC) or of the engine (ER_DISK_FULL, ER_ERROR_ON_WRITE,
+…)."""
+READ_ONLY = {1290, 1836}
+"""The server takes no writes, for a while or as a replica."""
+BUSY = {ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.CHECKREAD}
+"""Another transaction holds the rows, or has changed them."""
+_AWAY = {
+    CR.CONNECTION_ERROR, CR.CONN_HOST_ERROR, CR.UNKNOWN_HOST, CR.SERVER_GONE_ERROR, CR.SERVER_LOST,
+    CR.SERVER_LOST_EXTENDED, ER.CON_COUNT_ERROR, ER.SERVER_SHUTDOWN, ER.QUERY_INTERRUPTED, 1927, 4031,
+}  # fmt: skip
+"""The server is down, starting, stopping, or out of connections."""
+
+
+_CONNECT_S = 10
+_ANSWER_S = 120
+"""Limit for one statement: longer than the server's wait for a locked row (innodb_lock_wait_timeout, 50 s), and than a
+large COMMIT takes."""
+
+
+class MysqlConnection:
+    """A connection for one thread."""
+
+    def __init__(self, login: Mapping[str, Any], isolation: str, translation: Callable[[Exception], Exception]) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            login: Arguments of `MySQLdb.connect` beside the time-outs.
+            isolation: The isolation level of its transactions, whatever the server's default.
+            translation: Turns an exception of MySQLdb into one of ours, which says what to do.
+        """
+        self._login = login
+        self._isolation = isolation
+        self._translation = translation
+        self._connection: Any = None
+        self._in_transaction = False
+
+    def execute(self, statement: str, *arguments: object) -> Sequence[Any]:
+        """Return a statement's rows, as tuples. A tuple among the arguments becomes a list in parentheses."""
+        with self._translated(), self._connected().cursor() as cursor:
+            cursor.execute(statement, arguments or None)
+            rows: Sequence[Any] = cursor.fetchall()
+            return rows
+
+    def insert(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+        """Insert many rows in one statement."""
+        with self._translated(), self._connected().cursor() as cursor:
+            cursor.executemany(statement, rows)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Begin a transaction. What is not committed when it is left is rolled back."""
+        self._roll_back()  # by this an idle connection that was cut off is noticed, and made again
+        self.execute("START TRANSACTION")
+        self._in_transaction = True
+        try:
+            yield
+        finally:
+            if self._in_transaction:
+                self._in_transaction = False
+                self._roll_back()
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+        self.execute("COMMIT")
+        self._in_transaction = False
+
+    def close(self) -> None:
+        """Close the connection. The next call makes another one."""
+        if self._connection is not None:
+            with suppress(MySQLdb.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _roll_back(self) -> None:
+        if self._connection is not None:
+            try:
+                self._connection.rollback()
+            except MySQLdb.Error:  # cut off: the server rolls back by itself
+                self.close()
+
+    def _connected(self) -> Any:
+        if self._connection is None:
+            if self._in_transaction:
+                raise MySQLdb.OperationalError(CR.SERVER_LOST, "lost within a transaction, which is rolled back")
+            connection = MySQLdb.connect(
+                connect_timeout=_CONNECT_S,
+                read_timeout=_ANSWER_S,
+                write_timeout=_ANSWER_S,
+                autocommit=True,
+                **self._login,
+            )
+            connection.query(f"SET SESSION TRANSACTION ISOLATION LEVEL {self._isolation}")
+            self._connection = connection
+        return self._connection
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except MySQLdb.Error as error:
+            if is_away(error):
+                self.close()
+            raise self._translation(error) from None
+
+
+def code_of(error: Exception) -> int:
+    """The error's number; 0 when it has none."""
+    return error.args[0] if error.args and isinstance(error.args[0], int) else 0
+
+
+def words_of(error: Exception) -> str:
+    """The message of the server or the library, in one short line."""
+    return " ".join(str(part) for part in error.args[1:] or error.args)[:200]
+
+
+def is_away(error: Exception) -> bool:
+    """Whether the connection is lost, or cannot be made for now."""
+    return code_of(error) in _AWAY or isinstance(error, MySQLdb.InterfaceError)

@@ -1,0 +1,342 @@
+"""Bounds on the uploads of strangers: no variable may move further than honest training usually moves it.
+
+Everything that is shared is bounded, variable by variable: trained weights, the statistics of batch normalisation, the
+moments of optimizers. A limit on the whole step alone (Sun et al. 2019, *Can You Really Backdoor Federated Learning?*,
+arXiv 1911.07963) leaves room for a step of the usual length in one small variable, an output's bias say, and for any
+value in what is no weight. docs/decisions/025 has the measurements behind the constants.
+
+For a variable of n numbers, B what the client started from, C what it uploaded:
+
+    1. step         a = C − B. Where no number may be negative (variances, second moments), each number is divided by
+                    its own scale s = max(B, 0) + scale_floor: training divides by their roots, so that the small ones
+                    matter most.
+       scale_floor  a tenth of the mean of max(B, 0) in the block, so that numbers near zero can move at all.
+    2. step_norm    ‖a‖. Of a trained variable, divided by the learning rate of its workunit: late in a job honest
+                    steps are short, and a long one would undo what was learned. Of one that is never negative, the root
+                    of the mean square: a part of s.
+    3. limit        `clip` times the median step_norm of the last 50 uploads.
+    4. bounded      C' = B + κ·(C − B), κ = min(1, limit / step_norm). Of one that is never negative, number by number:
+                    C limited to B ± limit·s, and to 0.
+
+The step_norms of the last uploads are a table that lies behind W in the store (vcdl.rules.state): a row an update, the
+step of all trained weights together in its first column, then a column a variable.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vcdl.rules.base import Rule
+from vcdl.rules.state import LENGTHS, RuleState
+from vcdl.run.run import Run
+from vcdl.wire.weights import Layout, Variable, Vector
+
+_FLOOR = 0.1
+"""The part of a variable's mean by which its smallest numbers are measured, if none may be negative."""
+_TINY = 1e-12
+_PIECE = 1 << 15
+"""Numbers that are computed with at a time: they and what is made of them stay in the processor's cache."""
+
+_Floors = dict[int, np.float32]
+"""Number of a variable → its scale_floor in a block."""
+ScaleFloors = Mapping[int, _Floors]
+"""Begin of a block → the scale_floors in it, of blocks whose base has no negative number where none may be."""
+_NONE_KNOWN: ScaleFloors = {}
+
+
+_Run = list[tuple[int, int, int]]
+"""Neighbours in a block that are bounded in one way: the number of each variable, its begin and its end."""
+
+
+class _Piece(NamedTuple):
+    """A piece of a block, and the cells in it: the parts of variables that are all bounded in one way."""
+
+    is_nonnegative: bool
+    at: slice
+    """The piece's place in its block."""
+    cells: tuple[tuple[int, slice], ...]
+    """The number of each variable and its place in the piece."""
+
+
+class _Block(NamedTuple):
+    """The variables in a block of the shared weights."""
+
+    nonnegative: tuple[_Run, ...]
+    pieces: tuple[_Piece, ...]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far one upload may move the shared weights."""
+
+    limit: Vector
+    """The longest step of each variable, shape (v,)."""
+    factors: Vector
+    """κ of each variable, shape (v,), in [0, 1]: the client's step counts κ times."""
+    length: float
+    """The step_norm of the trained weights together."""
+    usual: float
+    """The median of the last ones; 0 before there is any."""
+    furthest: float
+    """The step of the trained variable that moved furthest, in its usual lengths."""
+    scale_floors: ScaleFloors = field(default_factory=lambda: _NONE_KNOWN)
+    """Those of the measuring, so that they need not be computed again."""
+
+
+@dataclass
+class StepSums:
+    """The sums of an upload's step, to which its blocks add."""
+
+    squares: npt.NDArray[np.float64]
+    """‖a‖² of each variable, shape (v,)."""
+    directions: npt.NDArray[np.float64]
+    """Rows of shape (v,) over the trained variables: ⟨a, b⟩, ⟨b, b⟩, ⟨a, r⟩, ⟨r, r⟩ for the way b = W − B of the shared
+    weights and the reference update r.
+    """
+    scale_floors: dict[int, _Floors] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Measures the steps of uploads, and limits them."""
+
+    layout: Layout
+    clip: float
+    first_row: tuple[float, ...]
+    """The table's row of the server's own step on held-out data, before any client is known."""
+
+    @classmethod
+    def of(cls, run: Run) -> Self | None:
+        """The bounds on what clients upload; None where they are trusted."""
+        own_step = run.prepared.own_step
+        return cls(run.layout, run.job.trust.clip, own_step) if own_step else None
+
+    @cached_property
+    def _variables(self) -> tuple[Variable, ...]:
+        return tuple(variable for variable in self.layout.variables if variable.size)
+
+    @cached_property
+    def _counts(self) -> npt.NDArray[np.int64]:
+        return np.array([variable.size for variable in self._variables], np.int64)
+
+    @cached_property
+    def _is_trained(self) -> npt.NDArray[np.bool_]:
+        return np.array([variable.is_trained for variable in self._variables], np.bool_)
+
+    @cached_property
+    def _is_nonnegative(self) -> npt.NDArray[np.bool_]:
+        return np.array([variable.is_nonnegative for variable in self._variables], np.bool_)
+
+    def state_of(self, rule: Rule) -> RuleState:
+        """The state of a bounded rule: its own, and the table."""
+        return replace(rule.state, first_row=self.first_row)
+
+    # -- measuring (1, 2)
+
+    def sums(self) -> StepSums:
+        """The sums that `measure` adds to."""
+        return StepSums(np.zeros(len(self._variables)), np.zeros((4, len(self._variables))))
+
+    def measure(
+        self,
+        sums: StepSums,
+        weights: Vector,
+        base: Vector,
+        begin: int,
+        w: Vector | None = None,
+        reference: Vector | None = None,
+    ) -> None:
+        """Add a block of an upload's step to its sums.
+
+        Lengths are summed in float64, so that a rounded sum does not depend on a library's order of addition. Only
+        refusals depend on directions, which are not made again.
+
+        Args:
+            sums: The sums of this upload.
+            weights: The block of the upload, shape (m,).
+            base: The same block of what its client started from.
+            begin: The number of the block's first weight.
+            w: The same block of the shared weights; None where directions do not matter.
+            reference: The same block of the reference update; None: there is none.
+        """
+        own, floors = self._scaled_by(base, begin)
+        if own is base:
+            sums.scale_floors[begin] = floors
+        for is_nonnegative, at, cells in self._block(begin, weights.size).pieces:
+            step = weights[at] - base[at]
+            if is_nonnegative:
+                step /= _scales(own[at], cells, floors)
+            elif w is not None:
+                self._compare(sums.directions[:2], step, w[at] - base[at], cells)
+                if reference is not None:
+                    self._compare(sums.directions[2:], step, reference[at], cells)
+            exact = step.astype(np.float64)
+            for number, cell in cells:
+                sums.squares[number] += exact[cell] @ exact[cell]
+
+    def _compare(
+        self, sums: npt.NDArray[np.float64], step: Vector, way: Vector, cells: tuple[tuple[int, slice], ...]
+    ) -> None:
+        """Add a piece to the products of a step with a direction, and to the direction's squares."""
+        for number, cell in cells:
+            if self._is_trained[number]:
+                sums[0, number] += step[cell] @ way[cell]
+                sums[1, number] += way[cell] @ way[cell]
+
+    def step_norms(self, sums: StepSums, rate: float) -> Vector:
+        """The table's row of a whole step, trained at `rate` times the job's peak."""
+        squares = np.where(self._is_trained, sums.squares / rate**2, sums.squares)
+        squares = np.where(self._is_nonnegative, squares / self._counts, squares)
+        norms = np.sqrt(np.concatenate([[squares[self._is_trained].sum()], squares]))
+        row: Vector = norms.astype(np.float32)
+        return row
+
+    def row_of_step(self, weights: Vector, base: Vector, rate: float) -> Vector:
+        """The table's row of a step in memory, from `base` to `weights`, both of shape (n,)."""
+        sums = self.sums()
+        self.measure(sums, weights, base, 0)
+        return self.step_norms(sums, rate)
+
+    def cosines(self, sums: StepSums, factors: Vector) -> tuple[float | None, float | None]:
+        """Cosines of the shortened step, `factors` of shape (v,), with the way of the shared weights and with the
+        reference update; None without one.
+        """
+        kept = np.where(self._is_trained, factors, 0.0)
+        length = float(sums.squares @ kept**2)
+        with_way, way, with_reference, reference = sums.directions @ np.stack([kept, np.ones_like(kept)], axis=1)
+        return _cosine(with_way[0], length * way[1]), _cosine(with_reference[0], length * reference[1])
+
+    # -- limiting (3, 4)
+
+    def limits(
+        self, table: Vector, number: int, row: Vector, floors: ScaleFloors = _NONE_KNOWN, *, is_measure: bool = True
+    ) -> Limits:
+        """Compare the row of update `number` with the table, and enter it there, in place.
+
+        Args:
+            table: The step_norms of the last updates.
+            number: The number of the update in the job.
+            row: Its step_norms.
+            floors: The scale floors of its measuring, where they are known.
+            is_measure: Whether others are compared with it; else what is usual is entered in its place.
+        """
+        if is_measure:
+            table[number % LENGTHS] = row
+        usual = usual_of(table)
+        if not is_measure:
+            table[number % LENGTHS] = usual
+        limit = usual[1:] * np.float32(self.clip)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factors = np.where(row[1:] > limit, limit / row[1:], np.float32(1.0)).astype(np.float32)
+            moved = np.where((usual[1:] > 0) & self._is_trained, row[1:] / usual[1:], np.float32(0.0))
+        return Limits(limit, factors, float(row[0]), float(usual[0]), float(np.max(moved, initial=0.0)), floors)
+
+    def hold(self, weights: Vector, base: Vector, begin: int, limits: Limits) -> None:
+        """Hold a block of an upload, shape (m,), to its limits, in place; `base`: what its client started from."""
+        known = limits.scale_floors.get(begin)
+        own, floors = self._scaled_by(base, begin) if known is None else (base, known)
+        for is_nonnegative, at, cells in self._block(begin, weights.size).pieces:
+            piece, started_from = weights[at], base[at]
+            if is_nonnegative:
+                longest = _scales(own[at], cells, floors)
+                for number, cell in cells:
+                    longest[cell] *= limits.limit[number]
+                _limit(piece, started_from, longest)
+                continue
+            for number, cell in cells:
+                if limits.factors[number] < 1.0:
+                    part = piece[cell]
+                    part -= started_from[cell]
+                    part *= limits.factors[number]
+                    part += started_from[cell]
+
+    # -- cells
+
+    @cached_property
+    def _known_blocks(self) -> dict[tuple[int, int], _Block]:
+        return {}
+
+    def _block(self, begin: int, size: int) -> _Block:
+        """A block's cells. Blocks are the same for each upload, so they are looked up once."""
+        known = self._known_blocks.get((begin, size))
+        if known is None:
+            inside = [
+                (number, max(variable.offset - begin, 0), min(variable.offset + variable.size - begin, size))
+                for number, variable in enumerate(self._variables)
+                if variable.offset < begin + size and variable.offset + variable.size > begin
+            ]
+            alike = groupby(inside, key=lambda place: self._variables[place[0]].is_nonnegative)
+            runs = [(is_nonnegative, list(run)) for is_nonnegative, run in alike]
+            pieces = tuple(
+                _Piece(is_nonnegative, slice(start, stop), tuple(_within(run, start, stop)))
+                for is_nonnegative, run in runs
+                for start in range(run[0][1], run[-1][2], _PIECE)
+                for stop in [min(start + _PIECE, run[-1][2])]
+            )
+            known = _Block(tuple(run for is_nonnegative, run in runs if is_nonnegative), pieces)
+            self._known_blocks[begin, size] = known
+        return known
+
+    def _scaled_by(self, base: Vector, begin: int) -> tuple[Vector, _Floors]:
+        """Return max(B, 0) for a block, which is nearly always B itself, and the scale_floors in it."""
+        runs = self._block(begin, base.size).nonnegative
+        if any(not base[run[0][1] : run[-1][2]].min() >= 0.0 for run in runs):
+            base = np.maximum(base, np.float32(0.0))
+        floors = {}
+        for run in runs:
+            start = run[0][1]
+            sums = np.add.reduceat(base[start : run[-1][2]], [first - start for _, first, _ in run], dtype=np.float64)
+            for (number, first, behind), total in zip(run, sums, strict=True):
+                floors[number] = np.float32(_FLOOR * float(total) / (behind - first) + _TINY)
+        return base, floors
+
+
+def _within(run: _Run, start: int, stop: int) -> list[tuple[int, slice]]:
+    """The parts of variables that lie between two places of their block."""
+    return [
+        (number, slice(max(first, start) - start, min(behind, stop) - start))
+        for number, first, behind in run
+        if first < stop and behind > start
+    ]
+
+
+def _cosine(product: float, squares: float) -> float | None:
+    return float(product / np.sqrt(squares)) if squares > 0 else None
+
+
+def _scales(own: Vector, cells: tuple[tuple[int, slice], ...], floors: _Floors) -> Vector:
+    """The scale s of each number of a piece: a new array."""
+    scales = np.empty_like(own)
+    for number, cell in cells:
+        np.add(own[cell], floors[number], out=scales[cell])
+    return scales
+
+
+def _limit(piece: Vector, base: Vector, longest: Vector) -> None:
+    """Limit the steps of numbers that are never negative to the `longest`, in place; these are used up."""
+    np.maximum(piece, base - longest, out=piece)
+    longest += base
+    np.minimum(piece, longest, out=piece)
+    if not piece.min() >= 0.0:
+        np.maximum(piece, np.float32(0.0), out=piece)
+
+
+def usual_of(table: Vector) -> Vector:
+    """The usual length in each column of a table of lengths, shape (r, c) → (c,): the lower median of those > 0.
+
+    0 where there is none.
+    """
+    rows = table.shape[0]
+    if table.size and table.all():  # as soon as the table is full: no column has a place of its own for the middle
+        full: Vector = np.partition(table, (rows - 1) // 2, axis=0)[(rows - 1) // 2]
+        return full
+    known = np.sort(table, axis=0)
+    count = np.count_nonzero(known, axis=0)
+    middle = rows - count + np.maximum(count - 1, 0) // 2  # the zeros of an empty column are all alike
+    usual: Vector = np.take_along_axis(known, np.minimum(middle, rows - 1)[None], axis=0)[0]
+    return usual

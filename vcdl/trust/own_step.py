@@ -1,0 +1,56 @@
+"""The server's own first step, where clients are strangers: the scale of honest training, known before any client is.
+
+The server trains a subtask on its held-out data from the initial weights, as a client would, at the highest learning
+rate that a workunit may get.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vcdl.job import Job
+from vcdl.models.trial import diverged
+from vcdl.trust.bounds import Bounds
+from vcdl.wire.weights import Vector
+
+if TYPE_CHECKING:
+    from vcdl.client.trainer import Trainer
+    from vcdl.data.samples import Samples
+
+
+@dataclass(frozen=True)
+class OwnStep:
+    """The result of the server's own training."""
+
+    begin: Vector
+    """Version 0, shape (n,): the initial weights with the server's moments; zeros would not tell clients' size."""
+    lengths: tuple[float, ...]
+    """The row of the table of lengths (vcdl.trust.bounds), at the job's peak rate."""
+
+
+def own_step(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: "Samples", rate: float) -> OwnStep:
+    """Train a subtask of so many `samples` twice: for the moments, and then for the lengths.
+
+    `initial`: weights with fresh moments, shape (n,). `held_out`: samples that are taken as often as it takes. `rate`:
+    the highest factor of the peak rate that a workunit may get. Raises JobError where the training diverges.
+    """
+    x, y, sample_weights = held_out.loaded(samples)
+    training, begin = job.training, initial.copy()
+    weights = trainer.layout.model.size
+    rng = np.random.default_rng([job.seed, len(x)])
+    taken = samples * training.local_epochs
+    order = np.concatenate([rng.permutation(len(x)) for _ in range(-(-taken // len(x)))])[:taken]
+    steps = -(-taken // training.batch_size)
+
+    def trained() -> Vector:
+        trainer.begin(begin, job.seed, rate * training.peak_rate, steps)
+        trainer.steps(x, y, order, training.batch_size, sample_weights)
+        return trainer.finish()
+
+    if weights < initial.size:
+        begin[weights:] = trained()[weights:]
+    lengths = Bounds(trainer.layout, job.trust.clip, ()).row_of_step(trained(), begin, rate)
+    if not np.isfinite(lengths).all():
+        raise diverged(training)
+    return OwnStep(begin, tuple(float(length) for length in lengths))
