@@ -5,7 +5,7 @@ be safe: a child has none of the other threads, but their locks.
 What this buys: one epoch of examples/digits.yaml on two idle cores takes 5.1 s of processor time and 5.8 s by the clock
 instead of 12.2 and 12.2 s, as the worker and the evaluator import no Keras (November 2026, TensorFlow 2.21). The fork
 server of `multiprocessing` would import it once more than the run itself, 3 s, before the first child could start. A
-child writes its own command over its parent's, so that `pgrep -f vcdl.client.worker` finds it, as docs/tutorial.md does.
+child writes its own command over its parent's, so that `pgrep -f vcdl.client.worker` finds it (docs/tutorial.md).
 """
 
 import contextlib
