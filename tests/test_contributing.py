@@ -14,17 +14,25 @@ from tests.places import ROOT
 from tests.statements import statements
 from vcdl.cli import COMMANDS
 from vcdl.codecs.choose import _CODECS
+from vcdl.errors.refusal import Refusal
 from vcdl.job.data import SOURCES
+from vcdl.job.training import TrainingSettings
 from vcdl.job.update import RULES
 from vcdl.loop.grid import Grid
 from vcdl.run.kind import RUN_KINDS, RunKind
 from vcdl.stores.settings import STORES
+from vcdl.wire.workunit import Training
 
 DOCUMENT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PARTS: dict[str, Sequence[str]] = {
     "rule": tuple(RULES), "codec": tuple(_CODECS), "store": tuple(sorted({kind.scheme for kind in STORES.values()})),
     "data source": tuple(SOURCES), "command": COMMANDS, "experiment": EXPERIMENTS,
 }  # fmt: skip
+FACTS: dict[str, Sequence[str]] = {
+    "key that clients get": sorted(Training.__dataclass_fields__.keys() & TrainingSettings.model_fields.keys()),
+    "refusal": [refusal.value for refusal in Refusal],
+}
+"""What is no file of its own, but a name in several."""
 EVERY = [(kind, name) for kind, names in PARTS.items() for name in names]
 WITHIN: dict[str, tuple[str, ...]] = {
     "rule": ("vcdl/rules/",),
@@ -88,7 +96,27 @@ def test_nothing_else_imports_it(kind: str, name: str) -> None:
 
 
 def test_every_part_has_a_recipe_and_every_recipe_is_tested() -> None:
-    assert set(re.findall(r"^### Add an? (.+)$", DOCUMENT, re.MULTILINE)) == {*PARTS, "grid"}
+    assert set(re.findall(r"^### Add an? (.+)$", DOCUMENT, re.MULTILINE)) == {*PARTS, *FACTS, "grid"}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in FACTS.items() for name in names])
+def test_each_name_is_in_the_files_of_its_recipe(kind: str, name: str) -> None:
+    *said, tests = [ROOT / file for file in files(kind)]
+    for file in said:
+        assert re.search(rf"\b{name}\b", file.read_text(encoding="utf-8")), f"{file} does not mention {name}"
+    assert tests.is_file()
+
+
+@pytest.mark.parametrize("refusal", Refusal)
+def test_each_refusal_is_given_by_some_check(refusal: Refusal) -> None:
+    """Nothing else tells refusals apart by name but who shows a special cure."""
+    texts = (path.read_text(encoding="utf-8") for path in (ROOT / "vcdl").rglob("*.py") if path.name != "refusal.py")
+    assert any(f"Refused(Refusal.{refusal.name}" in text or f"Refusal.{refusal.name}," in text for text in texts)
+
+
+def test_the_commonest_changes_touch_few_files() -> None:
+    assert len(files("key that clients get")) <= 5
+    assert len(files("refusal")) <= 4
 
 
 def existing(column: str) -> list[str]:

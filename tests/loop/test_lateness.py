@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from vcdl.loop.lateness import Lateness, Out, faster_hosts
+from vcdl.loop.lateness import Lateness, Out, Turnarounds, faster_hosts
 
 USUAL = Lateness(tail_s=40.0, median_s=25.0)
 
@@ -35,6 +35,23 @@ def test_a_stall_of_all_hosts_does_not_double_the_work() -> None:
 
 def test_quick_subtasks_are_not_late_while_a_server_and_a_client_talk() -> None:
     assert Lateness(1.0, 0.5).late([out("a", 19.0)], queue_empty=True) == []
+
+
+def test_a_job_may_call_subtasks_late_later_or_never() -> None:
+    some = [out("a", 59.0), out("b", 81.0), out("c", 1e6)]
+    for late_after, names in ((1.0, ["c", "b", "a"]), (2.0, ["c", "b"]), (math.inf, [])):
+        turnarounds = Turnarounds(late_after, [("host", 40.0)] * 10)
+        assert turnarounds.lateness is not None
+        assert [one.workunit for one in turnarounds.lateness.late(some, queue_empty=True)] == names
+
+
+def test_usual_turnarounds_are_means_by_host_of_the_last_ones() -> None:
+    turnarounds = Turnarounds(known=[("a", 10.0), ("b", 1.0)])
+    turnarounds.add("a", 20.0)
+    assert turnarounds.usual_s(["a", "b", "new"]) == {"a": 15.0, "b": 1.0, "new": None}
+    for _ in range(200):
+        turnarounds.add("b", 3.0)
+    assert turnarounds.usual_s(["a", "b"]) == {"a": None, "b": 3.0}
 
 
 def test_a_deadline_follows_within_the_bounds() -> None:

@@ -75,6 +75,7 @@ class Pool:
     scratch: Path
     epochs: int = 2
     tick_s: float = 1.0
+    late_after: float | None = 1.5
     clock: Clock = field(default_factory=Clock)
     pilots: dict[str, Pilot] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
@@ -90,7 +91,9 @@ class Pool:
     def start(self) -> None:
         """Begin, or go on after the process was killed: nothing of it is left but files."""
         job = self.served.run.job
-        limited = job.model_copy(update={"grid": job.grid.model_copy(update={"timeout_s": TIMEOUT_S, "servers": 1})})
+        grid = job.grid.model_copy(update={"timeout_s": TIMEOUT_S, "servers": 1})
+        pacing = job.pacing.model_copy(update={"late_after": self.late_after})
+        limited = job.model_copy(update={"grid": grid, "pacing": pacing})
         self.grid = PoolGrid(self.served.folder, limited, self.clock)
         self.grid.start()
         plan = replace(Plan.of(self.served.run), epochs=self.epochs, publishing=Publishing(0.0, 1e9))

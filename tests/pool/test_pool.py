@@ -153,7 +153,7 @@ def test_a_workunit_with_which_pilots_vanish_fails_in_words(pool: Pool) -> None:
 
 
 def test_a_task_that_waits_on_a_busy_pilots_desk_goes_to_one_that_is_idle(pool: Pool) -> None:
-    pool.epochs = 1
+    pool.epochs, pool.late_after = 1, None
     pool.start()
     pool.fly("slow", busy=True)
     for _ in range(5):
@@ -166,6 +166,35 @@ def test_a_task_that_waits_on_a_busy_pilots_desk_goes_to_one_that_is_idle(pool: 
     assert [event.host for event in sent].count("slow") == 1
     assert len({event.workunit for event in sent}) == SHARDS
     assert len(applied(pool.served.folder.path)) == SHARDS - 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("late_after", "ends_within_s"), [(1.5, 200.0), (None, None)])
+def test_a_subtask_that_is_late_is_trained_by_an_idle_pilot_as_well(
+    pool: Pool, late_after: float | None, ends_within_s: float | None
+) -> None:
+    """A pilot that is heard of, and is not through with what takes the others some seconds."""
+    pool.epochs, pool.late_after = 1, late_after
+    pool.start()
+    for name in "abc":
+        pool.fly(name)
+    while len(applied(pool.served.folder.path)) < 8:
+        pool.step()
+    slow: Any = pool.pilots["a"].worker
+    slow.busy = True
+    began_s = pool.clock.now_s
+    if ends_within_s is None:
+        for _ in range(400):
+            pool.step()
+        assert pool.loop.ended is None
+        return
+    pool.run()
+    assert pool.clock.now_s - began_s < ends_within_s
+    assert len({update.workunit for update in applied(pool.served.folder.path)}) == SHARDS
+    events = [row.event for row in pool.loop.journal.read()]
+    hosts = Counter(event.workunit for event in events if isinstance(event, WorkunitSent))
+    assert max(hosts.values()) == 2, "two pilots had the late one"
+    assert not any(isinstance(event, WorkunitFailed) for event in events)
 
 
 def test_a_failure_has_the_workers_words(pool: Pool) -> None:

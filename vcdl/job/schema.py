@@ -1,5 +1,6 @@
 """The job file: one schema, and the frozen `Job` (docs/job-file.md). Keras checks names of its own, once loaded."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -51,6 +52,8 @@ class PacingSettings(Section):
     kind: Annotated[PacingKind, kinds.one_of(PacingKind)] = "rolling"
     queue_ahead: Annotated[int | Literal["auto"], kinds.whole(0, None, "auto")] = "auto"
     """Subtasks kept ready beyond those that are being trained."""
+    late_after: Annotated[float, kinds.at_least(1.0)] | None = 1.5
+    """Multiple of a subtask's usual time after which a second host trains it as well; None: none does."""
 
 
 class ValidateSettings(Section):
@@ -222,6 +225,11 @@ class Job(Section):
     def keeps_uploads(self) -> bool:
         """Whether the run keeps every upload, and what is needed to fold it in again."""
         return self.retention.uploads == "all"
+
+    @property
+    def late_after(self) -> float:
+        """`pacing > late_after` as a number; infinite where no second host is wanted."""
+        return math.inf if self.pacing.late_after is None else self.pacing.late_after
 
     @property
     def validate_every(self) -> int:

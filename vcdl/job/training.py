@@ -159,14 +159,5 @@ class TrainingSettings(Section):
 
     def to_wire(self, normalisation: Normalisation, rate: float = 1.0) -> Training:
         """The settings as clients get them, with `rate` times the peak learning rate."""
-        return Training(
-            optimizer=self.optimizer,
-            learning_rate=self.peak_rate * rate,
-            batch_size=self.batch_size,
-            local_epochs=self.local_epochs,
-            loss=self.loss,
-            metrics=self.metrics,
-            normalisation=normalisation,
-            share_optimizer_state=self.share_optimizer_state,
-            target_s=self.target_s,
-        )
+        own = {name: getattr(self, name) for name in Training.__dataclass_fields__ if name in type(self).model_fields}
+        return Training(**{**own, "learning_rate": self.peak_rate * rate, "normalisation": normalisation})

@@ -68,7 +68,7 @@ class TransportSettings(Section):
 
     def to_wire(self) -> Transport:
         """The settings as clients get them."""
-        return Transport(self.down, self.up, self.compress, self.feedback, self.moment_block, self.upload_share)
+        return Transport(**{name: getattr(self, name) for name in Transport.__dataclass_fields__})
 
     @property
     def needs_bases(self) -> bool:

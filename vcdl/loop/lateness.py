@@ -5,19 +5,22 @@ oldest ones go to a second host, which is usually through sooner. The first uplo
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 
 _NEEDED = 8
 """Measured turnarounds below which nothing is known."""
 _TAIL = 0.95
-_LATE = 1.5
+LATE_AFTER = 1.5
 """Multiple of the 95th percentile after which a subtask is late; of the median, once hosts would be idle otherwise."""
 _LEAST_S = 20.0
 """Server and client take as long for a task of no work, now and then."""
 _DEADLINE = 3.0
 """Multiple of the 95th percentile that a host is told as its deadline."""
+MEASURED = 200
+"""Number of last turnarounds that say how long one takes."""
 _SHARE = 0.1
 """Most subtasks that get a second host at a time while others wait for a first one."""
 
@@ -40,18 +43,20 @@ class Lateness:
     tail_s: float
     """The 95th percentile."""
     median_s: float
+    late_after: float = LATE_AFTER
+    """`pacing > late_after`; infinite: nothing is late."""
 
     @classmethod
-    def of(cls, turnarounds_s: Sequence[float]) -> "Lateness | None":
+    def of(cls, turnarounds_s: Sequence[float], late_after: float = LATE_AFTER) -> "Lateness | None":
         """The usual seconds by the job's last turnarounds; None while too few are known."""
         if len(turnarounds_s) < _NEEDED:
             return None
         in_order = sorted(turnarounds_s)
-        return cls(in_order[math.ceil(_TAIL * len(in_order)) - 1], median(in_order))
+        return cls(in_order[math.ceil(_TAIL * len(in_order)) - 1], median(in_order), late_after)
 
     def late_after_s(self, *, queue_empty: bool) -> float:
         """Seconds after which a second host is asked; `queue_empty`: there is nothing else to train."""
-        return max(_LEAST_S, _LATE * (self.median_s if queue_empty else self.tail_s))
+        return max(_LEAST_S, self.late_after * (self.median_s if queue_empty else self.tail_s))
 
     def deadline_s(self, least_s: float, most_s: float) -> float:
         """The deadline of new subtasks, within a job's bounds."""
@@ -62,6 +67,31 @@ class Lateness:
         after_s = self.late_after_s(queue_empty=queue_empty)
         late = sorted((one for one in out if one.age_s > after_s), key=lambda one: (-one.age_s, one.workunit))
         return late if queue_empty else late[: math.ceil(_SHARE * len(out))]
+
+
+class Turnarounds:
+    """The last turnarounds of a job, by host."""
+
+    def __init__(self, late_after: float = LATE_AFTER, known: Iterable[tuple[str, float]] = ()) -> None:
+        """`known`: hosts and seconds, the newest last."""
+        self._late_after = late_after
+        self._last = deque(known, maxlen=MEASURED)
+
+    def add(self, host: str, took_s: float) -> None:
+        """Take in that a host brought an upload after so many seconds."""
+        self._last.append((host, took_s))
+
+    @property
+    def lateness(self) -> Lateness | None:
+        """What follows from them; None while too few are known."""
+        return Lateness.of([took_s for _, took_s in self._last], self._late_after)
+
+    def usual_s(self, hosts: Iterable[str]) -> dict[str, float | None]:
+        """The mean turnaround of each of these hosts; None: not known."""
+        took_s: dict[str, list[float]] = defaultdict(list)
+        for host, seconds in self._last:
+            took_s[host].append(seconds)
+        return {host: mean(took_s[host]) if host in took_s else None for host in hosts}
 
 
 def faster_hosts(one: Out, usual_s: Mapping[str, float | None]) -> list[str]:

@@ -9,7 +9,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,9 @@ from vcdl.journal.events import WorkunitSent
 from vcdl.journal.observer import RunningTask
 from vcdl.local.folder_grid import FolderGrid
 from vcdl.loop.grid import GaveUp
-from vcdl.pool.desks import Assignment, Desk, Driver, Message, PoolFolder, host_of, read_some
+from vcdl.loop.lateness import Out, Turnarounds, faster_hosts
+from vcdl.pool.desks import Assignment, Driver, Message, PoolFolder, host_of, read_some
+from vcdl.pool.known_pilot import KnownPilot
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import read_report
 from vcdl.run.staging import Uploaded
@@ -49,28 +50,6 @@ def _errors_of(pool: PoolFolder) -> Iterator[None]:
         raise GridUnavailable(f"{error.filename or pool.path}: {error.strerror or error}") from error
 
 
-@dataclass
-class _Pilot:
-    name: str
-    desk: Desk
-    host: str
-    """The pilot's host in the journal."""
-    heard_s: float
-    since_s: float
-    """When it began to train what it trains, or was given its first task."""
-    tasks: list[str] = field(default_factory=list)
-    """The workunits that it has, the one that it trains first."""
-    training: str = ""
-    begun: set[str] = field(default_factory=set)
-    """Tasks of which the journal knows that it began them."""
-    fraction: float = 0.0
-
-    @property
-    def has_next(self) -> bool:
-        """Whether a task that it has not begun lies on its desk."""
-        return bool(self.tasks) and self.tasks[-1] != self.training
-
-
 class PoolGrid(FolderGrid):
     """Pilots that come and go by themselves. Used by one thread; `close` tells them that the run rests."""
 
@@ -85,11 +64,12 @@ class PoolGrid(FolderGrid):
             lease_s=LEASE_S, look_s=_SHORTEST_LOOK_S, brings_code=job.model.code is not None,
         )  # fmt: skip
         self._beaten_s = -math.inf
-        self._pilots: dict[str, _Pilot] = {}
+        self._pilots: dict[str, KnownPilot] = {}
         self._vanished: Counter[str] = Counter()
         self._out: frozenset[str] = frozenset()
         """Hosts that are given nothing now."""
         self._judged_s = -math.inf
+        self._turnarounds = Turnarounds(job.late_after)
 
     def start(self) -> None:
         """Take up what lies on desks and in uploads. Raises GridError, also while another machine drives this run."""
@@ -181,8 +161,8 @@ class PoolGrid(FolderGrid):
             if now_s - pilot.heard_s > LEASE_S:
                 self._let_go(pilot, f"it was not heard of for {LEASE_S:g} s")
             elif pilot.tasks and now_s - pilot.since_s > self._job.grid.timeout_s:
-                self._give_up(pilot.tasks[0], f"no result after {self._job.grid.timeout_s:g} s (grid > timeout_s)")
-                self._do_without(pilot, pilot.tasks[0])
+                self._do_without(pilot, late := pilot.tasks[0])
+                self._give_up(late, f"no result after {self._job.grid.timeout_s:g} s (grid > timeout_s)")
         self._judge(now_s)
         self._hand_out()
         self._beat()
@@ -202,20 +182,23 @@ class PoolGrid(FolderGrid):
         if message.is_leaving:
             self._let_go(pilot, None)
 
-    def _note_sent(self, pilot: _Pilot, workunit: str, bytes_down: int) -> None:
+    def _note_sent(self, pilot: KnownPilot, workunit: str, bytes_down: int) -> None:
         if workunit not in pilot.begun:
             pilot.begun.add(workunit)
             self._sent.append(WorkunitSent(workunit, pilot.host, bytes_down))
 
-    def _take_endings(self, pilot: _Pilot) -> None:
+    def _take_endings(self, pilot: KnownPilot) -> None:
         with suppress(FileNotFoundError), pilot.desk.held() as desk:
             for ending in desk.endings():
                 self._take_ending(pilot, ending)
 
-    def _take_ending(self, pilot: _Pilot, ending: Path) -> None:
+    def _take_ending(self, pilot: KnownPilot, ending: Path) -> None:
         workunit = ending.stem
+        had = workunit in pilot.tasks
+        if had:
+            pilot.tasks.remove(workunit)
         # Otherwise it is superseded: another pilot was given it, or nobody wants it any more.
-        if workunit in pilot.tasks and workunit in self._known and workunit not in self._outcomes:
+        if had and workunit in self._known and workunit not in self._outcomes:
             if ending.suffix == ".h5":
                 # It may have trained it between two looks at the bell; then it had the other files already.
                 staged = self._known[workunit]
@@ -226,17 +209,18 @@ class PoolGrid(FolderGrid):
             else:
                 self._hand_out_again(workunit)
         discard(ending)
-        if workunit in pilot.tasks:
-            pilot.tasks.remove(workunit)
         pilot.begun.discard(workunit)
 
-    def _take_upload(self, pilot: _Pilot, update: Path) -> None:
+    def _take_upload(self, pilot: KnownPilot, update: Path) -> None:
         upload = self._folder.uploads / f"{update.stem}.h5"
         self._folder.uploads.mkdir(exist_ok=True)  # somebody may have deleted it
         update.replace(upload)
         found = upload.lstat()  # looked at here, where no pilot can put anything else in its place
         if stat.S_ISREG(found.st_mode):
             self._has_come(Uploaded(update.stem, upload, found.st_size, pilot.host, time.time()))
+            self._turnarounds.add(pilot.name, self._clock() - pilot.since_s)
+            for other in self._pilots_with(update.stem):
+                self._do_without(other, update.stem)
         else:
             discard(upload)
             self._give_up(update.stem, f"the update of {pilot.name} is no regular file")
@@ -244,11 +228,15 @@ class PoolGrid(FolderGrid):
     def _at_clients(self) -> set[str]:
         return {workunit for pilot in self._pilots.values() for workunit in pilot.tasks}
 
+    def _pilots_with(self, workunit: str) -> list[KnownPilot]:
+        return [pilot for pilot in self._pilots.values() if workunit in pilot.tasks]
+
     def _give_up(self, workunit: str, reason: str) -> None:
-        if workunit in self._known and not self._is_uploaded(workunit):
+        """Give a workunit up that a pilot failed with, unless another one has it as well."""
+        if workunit in self._known and not self._is_uploaded(workunit) and not self._pilots_with(workunit):
             self._outcomes[workunit] = GaveUp(workunit, reason)
 
-    def _let_go(self, pilot: _Pilot, why: str | None) -> None:
+    def _let_go(self, pilot: KnownPilot, why: str | None) -> None:
         """Do without a pilot that leaves or, for the reason `why`, has vanished."""
         self._take_endings(pilot)
         del self._pilots[pilot.name]
@@ -262,7 +250,7 @@ class PoolGrid(FolderGrid):
                 self._hand_out_again(workunit)
 
     def _hand_out_again(self, workunit: str) -> None:
-        if workunit not in self._known or workunit in self._outcomes:
+        if workunit not in self._known or workunit in self._outcomes or self._pilots_with(workunit):
             return
         if self._known[workunit] is None:  # of an earlier process: the loop hands it over once more
             del self._known[workunit]
@@ -277,26 +265,48 @@ class PoolGrid(FolderGrid):
         for pilot in sorted(idle, key=lambda pilot: pilot.since_s):  # with few subtasks each has its turn
             if not self._waiting:
                 self._take_from_another()
-            if self._waiting and not self._give(pilot):
-                continue
+            if self._waiting:
+                self._give_next(pilot)
         for pilot in welcome:
             if self._waiting and len(pilot.tasks) == 1 and not pilot.has_next:
-                self._give(pilot)
+                self._give_next(pilot)
+
+    def replicate_late(self, *, queue_empty: bool) -> None:
+        """Give late subtasks to idle pilots as well that are usually through by now. The first upload counts, and the
+        other pilot is told to do without.
+        """
+        idle = [pilot.name for pilot in self._pilots.values() if not pilot.tasks and pilot.host not in self._out]
+        lateness = self._turnarounds.lateness if idle and not self._waiting else None
+        if lateness is None:
+            return
+        now_s = self._clock()
+        out = [
+            Out(pilot.training, now_s - pilot.since_s, frozenset({pilot.name}))
+            for pilot in self._pilots.values()
+            if pilot.training and len(self._pilots_with(pilot.training)) == 1 and pilot.training not in self._outcomes
+        ]
+        for late in lateness.late(out, queue_empty=queue_empty):
+            quick = next(iter(faster_hosts(late, self._turnarounds.usual_s(idle))), None)
+            with _errors_of(self._pool):
+                if quick is not None and self._give(self._pilots[quick], late.workunit):
+                    idle.remove(quick)
 
     def _take_from_another(self) -> None:
         """Take a task back that lies on a desk while its pilot trains another, for one that has nothing to do."""
         for pilot in self._pilots.values():
-            if len(pilot.tasks) > 1 and (back := self._take_back(pilot)) in pilot.tasks:
+            if len(pilot.tasks) > 1 and (back := pilot.take_back()) in pilot.tasks:
                 pilot.tasks.remove(back)
                 self._hand_out_again(back)
                 if self._waiting:
                     return
 
-    def _give(self, pilot: _Pilot) -> bool:
-        workunit = self._waiting[0]
-        staged = self._known[workunit]
-        if staged is None:
+    def _give_next(self, pilot: KnownPilot) -> None:
+        if self._known[self._waiting[0]] is None or self._give(pilot, self._waiting[0]):
             self._waiting.popleft()
+
+    def _give(self, pilot: KnownPilot, workunit: str) -> bool:
+        staged = self._known.get(workunit)
+        if staged is None:
             return False
         files = {name: str(path.relative_to(self._folder.path)) for name, path in staged.inputs.items()}
         try:
@@ -306,13 +316,13 @@ class PoolGrid(FolderGrid):
             return False
         if not pilot.tasks:
             pilot.since_s = self._clock()
-        pilot.tasks.append(self._waiting.popleft())
+        pilot.tasks.append(workunit)
         return True
 
-    def _do_without(self, pilot: _Pilot, workunit: str) -> None:
+    def _do_without(self, pilot: KnownPilot, workunit: str) -> None:
         """Tell a pilot that a task of its is not wanted any more."""
         pilot.tasks.remove(workunit)
-        back = "" if workunit == pilot.training else self._take_back(pilot)
+        back = "" if workunit == pilot.training else pilot.take_back()
         if back in pilot.tasks:  # it has taken the unwanted one up, and has not said so yet
             pilot.tasks.remove(back)
             self._hand_out_again(back)
@@ -320,19 +330,12 @@ class PoolGrid(FolderGrid):
             with suppress(FileNotFoundError), pilot.desk.held() as desk:
                 desk.do_without(workunit)
 
-    @staticmethod
-    def _take_back(pilot: _Pilot) -> str:
-        """Take a pilot's next task back; returns its workunit, empty when there is none or the pilot was faster."""
-        with suppress(FileNotFoundError), pilot.desk.held() as desk:
-            return desk.take_back()
-        return ""
-
     # -- the run's own word
 
-    def _new(self, name: str, now_s: float) -> _Pilot:
+    def _new(self, name: str, now_s: float) -> KnownPilot:
         """A pilot that comes. Strangers are judged by machine, so that none is new again when it starts again."""
         host = host_of(name) if self._job.is_for_strangers else name
-        return _Pilot(name, self._pool.desk(name), host, heard_s=now_s, since_s=now_s)
+        return KnownPilot(name, self._pool.desk(name), host, heard_s=now_s, since_s=now_s)
 
     def _judge(self, now_s: float) -> None:
         """Look which strangers' uploads are refused now: they are given nothing."""

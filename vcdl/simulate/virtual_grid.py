@@ -7,12 +7,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import mean
 
 from vcdl.errors.refusal import Refusal
 from vcdl.journal.events import Event, HostConvicted, UpdateApplied, UpdateRefused, WorkunitSent
 from vcdl.loop.grid import GaveUp, Grid, Outcome, Results
-from vcdl.loop.lateness import Lateness, Out, faster_hosts
+from vcdl.loop.lateness import LATE_AFTER, Out, Turnarounds, faster_hosts
 from vcdl.run.staging import Staged, Uploaded
 from vcdl.simulate.client_work import ClientWork
 from vcdl.simulate.clients import Clients, SubtaskOutcome
@@ -24,15 +23,20 @@ LOSSES = 3
 """Losses after which the grid gives a workunit up, as on a BOINC server (`max_error_results`, and one)."""
 _REST_SUBTASKS = 10
 """A host's first rest, in subtasks; each further one is twice as long."""
-_MEASURED = 200
-"""Number of last subtasks that say how long one takes."""
 
 
 class VirtualGrid(Grid, Results):
     """The simulated clients, and the parameter servers that their uploads wait for."""
 
-    def __init__(self, clients: Clients, time: VirtualTime, work: ClientWork, queue_ahead: int = 0) -> None:
-        """`queue_ahead`: subtasks kept ready beyond those in training."""
+    def __init__(
+        self,
+        clients: Clients,
+        time: VirtualTime,
+        work: ClientWork,
+        queue_ahead: int = 0,
+        late_after: float = LATE_AFTER,
+    ) -> None:
+        """`queue_ahead`: subtasks kept ready beyond those in training; `late_after`: as Lateness has it."""
         self._clients = clients
         self._fleet = fleet = clients.fleet
         self._time = time
@@ -55,8 +59,7 @@ class VirtualGrid(Grid, Results):
         """Workunit → the hosts that ever got it."""
         self._copies: deque[str] = deque()
         """Workunits that a further client is to train."""
-        self._turnarounds: deque[tuple[str, float]] = deque(maxlen=_MEASURED)
-        """Host and seconds of the last subtasks that came."""
+        self._turnarounds = Turnarounds(late_after)
         self._wakes_s = -math.inf
         """The next moment at which the loop is to look again."""
         self._refusals: Counter[str] = Counter()
@@ -114,10 +117,11 @@ class VirtualGrid(Grid, Results):
         return len(self._known) - len(self._waiting) + free + self._queue_ahead
 
     def replicate_late(self, *, queue_empty: bool) -> None:
-        lateness = Lateness.of([took_s for _, took_s in self._turnarounds]) if self._fleet.second_copies else None
+        lateness = self._turnarounds.lateness if self._fleet.second_copies else None
         if lateness is None:
             return
-        now_s, usual_s = self._time.now_s(), self._usual_s()
+        hosts = map(self._clients.host, range(self._fleet.clients))
+        now_s, usual_s = self._time.now_s(), self._turnarounds.usual_s(hosts)
         out = [
             Out(workunit, now_s - max(clients.values()), self._had[workunit])
             for workunit, clients in self._out.items()
@@ -178,14 +182,6 @@ class VirtualGrid(Grid, Results):
         if not self._time.now_s() < self._wakes_s <= time_s:
             self._wakes_s = time_s
             self._time.at(time_s, lambda: None)
-
-    def _usual_s(self) -> dict[str, float | None]:
-        """The usual turnaround of each client; None: not known."""
-        took_s: dict[str, list[float]] = {}
-        for host, seconds in self._turnarounds:
-            took_s.setdefault(host, []).append(seconds)
-        hosts = map(self._clients.host, range(self._fleet.clients))
-        return {host: mean(took_s[host]) if host in took_s else None for host in hosts}
 
     def _forget(self, workunit: str) -> None:
         for known in (self._known, self._out, self._had, self._begun, self._trained):
@@ -287,7 +283,7 @@ class VirtualGrid(Grid, Results):
         if workunit not in self._known or workunit in self._outcomes:
             return
         took_s = self._time.now_s() - self._out[workunit].pop(client, self._time.now_s())
-        self._turnarounds.append((host, took_s))
+        self._turnarounds.add(host, took_s)
         outcome = self._on_the_way.pop(workunit, None) or self._uploaded(workunit, client, planned)
         if isinstance(outcome, Uploaded):
             outcome = replace(outcome, host=host, received_s=came_s)

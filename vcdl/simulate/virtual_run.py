@@ -115,7 +115,7 @@ class VirtualRun:
             self._training.start()  # the workers import Keras while the data is cut
             run = prepare(self._folder, load_frozen_job(self._folder.job_file), self._observer)
             clients = self._clients()
-            grid = VirtualGrid(clients, self._time, self._work(run, clients), queue_ahead(run.job))
+            grid = VirtualGrid(clients, self._time, self._work(run, clients), queue_ahead(run.job), run.job.late_after)
             evaluating = partial(InstantEvaluator, run, subtask_s=self._fleet.subtask_s, time=self._time)
             self._observer.phase("starting the workers")
             keeps_s = self._fleet.result_timeout_s

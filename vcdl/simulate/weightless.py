@@ -242,7 +242,10 @@ def run_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: RunObse
     with folder_errors(folder.path):
         write_weights(upload, _NOTHING, "{}")
     time, work = VirtualTime(), NoWork(upload)
-    run, grid = WeightlessRun.of(folder, job, work), VirtualGrid(Clients(fleet), time, work, queue_ahead(job))
+    run, grid = (
+        WeightlessRun.of(folder, job, work),
+        VirtualGrid(Clients(fleet), time, work, queue_ahead(job), job.late_after),
+    )
     Journal.at(folder.journal_file).close()
     if drive(run, grid, time, Unmeasured, ShieldedObserver(observer), fleet.result_timeout_s) is None:
         return None

@@ -1,21 +1,29 @@
-"""The fields of a JSON object with type and range; what differs raises WorkunitError. Standard library only."""
+"""Strict decoding of a JSON object into a frozen dataclass, by the types of its fields. Standard library only.
+
+Another machine wrote the text: whatever differs from the types raises WorkunitError. `Annotated[X, read]` has a reader
+of its own, which gets what was written and the field's name. A field of `NEWER` is one that older versions neither
+write nor know.
+"""
 
 import json
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, is_dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from vcdl.errors import WorkunitError
 
 FORMAT = 3
 """Format number of workunit.json and of an update's header; a client refuses any other."""
+NEWER = types.MappingProxyType({"newer": True})
+"""Metadata of a field that came after the format: its default is left out when written, and stands for its lack."""
+_T = TypeVar("_T")
 
 
-def read_object(
-    content: str, what: str, keys: set[str], may_lack: Mapping[str, Any] = MappingProxyType({})
-) -> dict[str, Any]:
-    """The fields of a JSON object; `may_lack`: what keys stand for that older versions do not write."""
+def read_object(cls: type[_T], content: str, what: str) -> _T:
+    """Decode the object that a JSON text is, with its format. Raises WorkunitError."""
     try:
         raw = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -23,56 +31,108 @@ def read_object(
     written = raw.get("format", FORMAT) if isinstance(raw, dict) else FORMAT
     if type(written) is not int or written != FORMAT:  # checked first: another format has other keys
         raise WorkunitError(f"{what} is of another format than {FORMAT}: client and server differ in version")
-    raw = checked_fields(raw, what, keys, may_lack)
-    del raw["format"]
+    try:
+        return _decoded(cls, raw, what, {"format"})
+    except (RecursionError, TypeError, ValueError) as error:
+        raise WorkunitError(f"{what}: {error}") from error
+
+
+def to_raw(record: Any) -> dict[str, Any]:
+    """The object's fields for JSON, without those of NEWER that have their default: older versions do not know them."""
+    raw = asdict(record)
+    for each in fields(record):
+        if each.metadata.get("newer") and getattr(record, each.name) == each.default:
+            del raw[each.name]
+        elif is_dataclass(getattr(record, each.name)):
+            raw[each.name] = to_raw(getattr(record, each.name))
     return raw
 
 
-def checked_fields(
-    raw: Any, what: str, keys: set[str], may_lack: Mapping[str, Any] = MappingProxyType({})
-) -> dict[str, Any]:
-    """The fields of an object that has exactly these keys."""
-    raw = {**may_lack, **raw} if isinstance(raw, dict) else raw
-    if not isinstance(raw, dict) or set(raw) != keys:
+def positive(raw: Any, key: str) -> int:
+    """Read a whole number from 1 on."""
+    if _count(raw, key) < 1:
+        raise expected(key, "a whole number ≥ 1", raw)
+    return int(raw)
+
+
+@cache
+def _types(cls: Any) -> Mapping[str, Any]:
+    hints = get_type_hints(cls, include_extras=True)
+    return {each.name: hints[each.name] for each in fields(cls)}
+
+
+def _decoded(cls: type[_T], raw: Any, what: str, beside: set[str]) -> _T:
+    """`beside`: further keys that the object has, which are no fields."""
+    kinds = _types(cls)  # type: ignore[arg-type]
+    newer = {each.name: each.default for each in fields(cls) if each.metadata.get("newer")}  # type: ignore[arg-type]
+    keys = kinds.keys() | beside
+    if not isinstance(raw, dict) or {*newer, *raw} != keys or not keys - newer.keys() <= raw.keys():
         got = sorted(raw) if isinstance(raw, dict) else type(raw).__name__
         raise WorkunitError(f"{what}: expected the keys {sorted(keys)}, got {str(got)[:500]}")
-    return dict(raw)
+    return cls(**{name: _value(kind, raw[name], name) if name in raw else newer[name] for name, kind in kinds.items()})
 
 
-def text(raw: dict[str, Any], key: str) -> str:
-    value = raw[key]
-    if not isinstance(value, str) or not 0 < len(value) <= 300:
-        raise WorkunitError(f"{key}: expected a short text, got {str(value)[:100]!r}")
-    return value
+def _value(kind: Any, raw: Any, key: str) -> Any:
+    """The value of a field of this type; `key` names it in a refusal."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return inner[1](raw, key)
+    if origin in (Union, types.UnionType):  # X | None
+        return None if raw is None else _value(inner[0], raw, key)
+    if origin is tuple:
+        pairs = isinstance(raw, list) and (inner[-1] is ... or len(raw) == len(inner))
+        if not pairs:
+            raise expected(key, "a list" if inner[-1] is ... else f"a list of {len(inner)}", raw)
+        each = inner[:1] * len(raw) if inner[-1] is ... else inner
+        return tuple(_value(one, value, key) for one, value in zip(each, raw, strict=True))
+    if origin is Literal and not (isinstance(raw, str) and raw in inner):
+        raise expected(key, f"one of {', '.join(inner)}", raw)
+    if origin is Mapping:
+        return {name: _value(inner[1], value, key) for name, value in _object(raw, key).items()}
+    if is_dataclass(kind):
+        return _decoded(kind, raw, key, set())  # type: ignore[arg-type]
+    return raw if origin is Literal else _SIMPLE[origin or kind](raw, key)
 
 
-def count(raw: dict[str, Any], key: str, at_least: int = 0) -> int:
-    value = raw[key]
-    if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value < 2**63:
-        raise WorkunitError(f"{key}: expected a whole number ≥ {at_least}, got {str(value)[:100]!r}")
-    return value
+def text(raw: Any, key: str) -> str:
+    """Read a short text that is not empty."""
+    if not isinstance(raw, str) or not 0 < len(raw) <= 300:
+        raise expected(key, "a short text", raw)
+    return raw
 
 
-def flag(raw: dict[str, Any], key: str) -> bool:
-    if not isinstance(raw[key], bool):
-        raise WorkunitError(f"{key}: expected true or false, got {str(raw[key])[:100]!r}")
-    return bool(raw[key])
+def _count(raw: Any, key: str) -> int:
+    if isinstance(raw, bool) or not isinstance(raw, int) or not 0 <= raw < 2**63:
+        raise expected(key, "a whole number ≥ 0", raw)
+    return raw
 
 
-def number(raw: dict[str, Any], key: str) -> float:
-    return finite(raw[key], key)
+def _flag(raw: Any, key: str) -> bool:
+    if not isinstance(raw, bool):
+        raise expected(key, "true or false", raw)
+    return raw
 
 
-def finite(value: Any, key: str) -> float:
+def _number(raw: Any, key: str) -> float:
     try:
-        if not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value):
-            return float(value)
+        if not isinstance(raw, bool) and isinstance(raw, int | float) and math.isfinite(raw):
+            return float(raw)
     except OverflowError:  # a whole number of hundreds of digits
         pass
-    raise WorkunitError(f"{key}: expected a finite number, got {str(value)[:100]!r}")
+    raise expected(key, "a finite number", raw)
 
 
-def numbers(raw: dict[str, Any], key: str) -> tuple[float, ...]:
-    if not isinstance(raw[key], list):
-        raise WorkunitError(f"{key}: expected a list of numbers, got {str(raw[key])[:100]!r}")
-    return tuple(finite(value, key) for value in raw[key])
+def _object(raw: Any, key: str) -> Mapping[str, Any]:
+    if not isinstance(raw, dict):
+        raise expected(key, "an object", raw)
+    return raw
+
+
+def expected(key: str, what: str, got: Any) -> WorkunitError:
+    """The refusal of a value."""
+    return WorkunitError(f"{key}: expected {what}, got {str(got)[:100]!r}")
+
+
+_SIMPLE: Mapping[Any, Callable[[Any, str], Any]] = {
+    str: text, int: _count, bool: _flag, float: _number,
+}  # fmt: skip

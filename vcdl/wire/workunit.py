@@ -5,11 +5,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
-from typing import Any, Literal, Self, cast, get_args
+from typing import Annotated, Any, Literal, Self
 
 from vcdl.errors import WorkunitError
-from vcdl.wire.fields import FORMAT, checked_fields, count, finite, flag, number, numbers, read_object, text
+from vcdl.wire.fields import FORMAT, NEWER, expected, positive, read_object, text, to_raw
 
 INPUT_FILES = ("workunit.json", "model.json", "params.h5", "shard.npz")
 """Logical names of a workunit's inputs, the same on every grid."""
@@ -38,12 +37,40 @@ NAME_FORM = r"([a-z0-9][a-z0-9_-]*)_e([0-9]{4,18})_s([0-9]{3,18})_a([0-9]{1,18})
 _NAME = re.compile(NAME_FORM)
 
 
+def _arguments(raw: Any, key: str) -> Mapping[str, Any]:
+    if not isinstance(raw, dict) or _is_deeper(raw, _DEEPEST):
+        raise expected(key, f"an object of at most {_DEEPEST} levels of lists and objects", raw)
+    return raw
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, list | dict):
+        return False
+    inside = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inside)
+
+
+def _sha256(raw: Any, key: str) -> str:
+    if not isinstance(raw, str) or not _SHA256.fullmatch(raw):
+        raise expected(key, "64 hex digits", raw)
+    return raw
+
+
+def _checksum(raw: Any, key: str) -> str:
+    return "" if raw == "" else text(raw, key)
+
+
+def _hex(raw: Any, key: str) -> str:
+    """Raises TypeError, ValueError for what is no bytes in hex digits."""
+    return bytes.fromhex(raw).hex()
+
+
 @dataclass(frozen=True)
 class Named:
     """An object that Keras knows by name (an optimizer, a loss, a metric) with its arguments."""
 
     name: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Annotated[Mapping[str, Any], _arguments] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,6 +83,10 @@ class Normalisation:
     """Whether x are whole numbers that stay what they are, in int32; scale and offset are not used then."""
     inputs: tuple[tuple[str, "Normalisation"], ...] = ()
     """Each input by its name, of a model with several; nothing else is used then."""
+
+    def __post_init__(self) -> None:
+        if any(of_input.inputs for _, of_input in self.inputs):
+            raise ValueError("the normalisation of an input has inputs of its own")
 
 
 SharedOptimizerState = Literal["auto", "none", "second_moment", "all"]
@@ -79,8 +110,8 @@ class Training:
     optimizer: Named
     learning_rate: float
     """The rate of this training itself: what the job's schedule and scaling make of its peak is in it."""
-    batch_size: int
-    local_epochs: int
+    batch_size: Annotated[int, positive]
+    local_epochs: Annotated[int, positive]
     loss: Named
     metrics: tuple[Named, ...] = ()
     normalisation: Normalisation = Normalisation()
@@ -88,7 +119,7 @@ class Training:
     """The part of the optimizer's state that travels with the weights; auto: the second moment, if it keeps one."""
     outputs: tuple[Output, ...] = ()
     """The outputs of a model with several; `loss` and `metrics` are not used then."""
-    target_s: float | None = None
+    target_s: float | None = field(default=None, metadata=NEWER)
     """Seconds of training after which a subtask ends, with the part that is trained; None: it is trained to its end."""
 
     def without_metrics(self) -> "Training":
@@ -104,16 +135,14 @@ class Transport:
     up: Named = Named("float32")
     compress: bool = False
     """Whether the codecs' output is also compressed, without loss."""
-    feedback: bool = False
+    feedback: bool = field(default=False, metadata=NEWER)
     """Whether a host keeps what its codec left out, and sends it with its next upload of the job."""
-    moment_block: int = 1
+    moment_block: Annotated[int, positive] = field(default=1, metadata=NEWER)
     """Neighbouring second moments that travel as their mean, where a codec rounds."""
-    upload_share: float | None = None
+    upload_share: float | None = field(default=None, metadata=NEWER)
     """The most time of sending, in that of training, to which a codec of variable length keeps; None: its own."""
 
 
-_NEWER_TRANSPORT = MappingProxyType({"feedback": False, "moment_block": 1, "upload_share": None})
-"""The transport of clients from before November 2026."""
 PLAIN = Transport()
 """Every bit, in plain weights files."""
 
@@ -122,9 +151,9 @@ PLAIN = Transport()
 class Frozen:
     """The file of the weights that no training changes."""
 
-    size: int
+    size: Annotated[int, positive]
     """Number of weights."""
-    sha256: str
+    sha256: Annotated[str, _sha256]
     """SHA-256 of the file, in hex digits."""
 
 
@@ -144,9 +173,9 @@ class Workunit:
     """None: training changes all weights, and there is no such file."""
     newest: str | None = None
     """The address of the signed statement of the job's newest weights (vcdl.wire.newest); None: start from the base."""
-    begins: int | None = None
+    begins: int | None = field(default=None, metadata=NEWER)
     """The place in the endless order of its shard (vcdl.client.batches) at which it begins; None: it has its own."""
-    taken: str | None = None
+    taken: Annotated[str, _hex] | None = field(default=None, metadata=NEWER)
     """Which uploads count (vcdl.wire.taken), as hex digits; None where hosts keep nothing of their uploads."""
 
     @property
@@ -164,59 +193,12 @@ class Workunit:
 
     @cached_property  # asked for by those who write it and by those who count its bytes
     def _json(self) -> str:
-        raw = {"format": FORMAT, **asdict(self)}
-        for part, key in ((raw, "begins"), (raw, "taken"), (raw["training"], "target_s")):
-            if part[key] is None:  # older clients, of November 2026, do not know them
-                del part[key]
-        raw["transport"] = {key: it for key, it in raw["transport"].items() if it != _NEWER_TRANSPORT.get(key, ())}
-        return json.dumps(raw, sort_keys=True) + "\n"
+        return json.dumps({"format": FORMAT, **to_raw(self)}, sort_keys=True) + "\n"
 
     @classmethod
     def from_json(cls, content: str) -> Self:
         """Decode workunit.json. Raises WorkunitError."""
-        keys, newer = {"format", *cls.__dataclass_fields__}, {"begins": None, "taken": None}
-        raw = read_object(content, "workunit.json", keys, newer)
-        training = checked_fields(
-            raw.pop("training"), "training", set(Training.__dataclass_fields__), {"target_s": None}
-        )
-        transport = checked_fields(
-            raw.pop("transport"), "transport", set(Transport.__dataclass_fields__), _NEWER_TRANSPORT
-        )
-        try:
-            return cls(
-                job=text(raw, "job"),
-                epoch=count(raw, "epoch"),
-                shard=count(raw, "shard"),
-                attempt=count(raw, "attempt"),
-                base_version=count(raw, "base_version"),
-                seed=count(raw, "seed"),
-                training=Training(
-                    optimizer=_named(training["optimizer"]),
-                    learning_rate=number(training, "learning_rate"),
-                    batch_size=count(training, "batch_size", at_least=1),
-                    local_epochs=count(training, "local_epochs", at_least=1),
-                    loss=_named(training["loss"]),
-                    metrics=tuple(_named(metric) for metric in training["metrics"]),
-                    normalisation=_normalisation(training["normalisation"]),
-                    share_optimizer_state=_shared_state(training["share_optimizer_state"]),
-                    outputs=tuple(_output(output) for output in training["outputs"]),
-                    target_s=None if training["target_s"] is None else number(training, "target_s"),
-                ),
-                transport=Transport(
-                    down=_named(transport["down"]),
-                    up=_named(transport["up"]),
-                    compress=flag(transport, "compress"),
-                    feedback=flag(transport, "feedback"),
-                    moment_block=count(transport, "moment_block", at_least=1),
-                    upload_share=None if transport["upload_share"] is None else number(transport, "upload_share"),
-                ),
-                frozen=_frozen(raw["frozen"]),
-                newest=None if raw["newest"] is None else text(raw, "newest"),
-                begins=None if raw["begins"] is None else count(raw, "begins"),
-                taken=None if raw["taken"] is None else bytes.fromhex(raw["taken"]).hex(),
-            )
-        except (TypeError, ValueError) as error:
-            raise WorkunitError(f"workunit.json: {error}") from error
+        return read_object(cls, content, "workunit.json")
 
 
 @dataclass(frozen=True)
@@ -242,7 +224,7 @@ class UpdateHeader:
     """Keras' backend, which draws random numbers."""
     times_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds of each of STAGES, over all restarts; a stage of none is left out. `first` is a part of `train_s`."""
-    base_checksum: str = ""
+    base_checksum: Annotated[str, _checksum] = field(default="", metadata=NEWER)
     """The checksum in the header of the weights that it began with; "": of an older client."""
 
     def to_json(self) -> str:
@@ -251,21 +233,10 @@ class UpdateHeader:
     @classmethod
     def from_json(cls, content: str) -> Self:
         """Decode an update's header. Raises WorkunitError."""
-        raw = read_object(content, "update header", {"format", *cls.__dataclass_fields__}, {"base_checksum": ""})
-        return cls(
-            job=text(raw, "job"),
-            workunit=text(raw, "workunit"),
-            base_version=count(raw, "base_version"),
-            layout=text(raw, "layout"),
-            samples=count(raw, "samples"),
-            fraction=number(raw, "fraction"),
-            train_s=number(raw, "train_s"),
-            loss=number(raw, "loss"),
-            codec=text(raw, "codec"),
-            backend=text(raw, "backend"),
-            times_s=_times(raw, "times_s"),
-            base_checksum="" if raw["base_checksum"] == "" else text(raw, "base_checksum"),
-        )
+        header = read_object(cls, content, "update header")
+        if not set(header.times_s) <= set(STAGES):
+            raise expected("times_s", f"seconds of {', '.join(STAGES)}", sorted(header.times_s))
+        return header
 
 
 def subtask_name(epoch: int, shard: int, turn: int = 0) -> str:
@@ -335,60 +306,3 @@ class WorkunitName:
             raise WorkunitError(f"{name[:200]!r} is not the name of a workunit")
         job, epoch, shard, attempt, base_version = match.groups()
         return cls(job, int(epoch), int(shard), int(attempt), int(base_version))
-
-
-def _named(raw: Any) -> Named:
-    fields = checked_fields(raw, "a named part", {"name", "arguments"})
-    if not isinstance(fields["arguments"], dict):
-        raise WorkunitError("arguments: expected an object")
-    if _is_deeper(fields["arguments"], _DEEPEST):
-        raise WorkunitError(f"arguments: expected at most {_DEEPEST} levels of lists and objects")
-    return Named(text(fields, "name"), fields["arguments"])
-
-
-def _is_deeper(value: Any, levels: int) -> bool:
-    if not isinstance(value, list | dict):
-        return False
-    inside = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inside)
-
-
-def _output(raw: Any) -> Output:
-    fields = checked_fields(raw, "an output", set(Output.__dataclass_fields__))
-    metrics = tuple(_named(metric) for metric in fields["metrics"])
-    return Output(text(fields, "name"), _named(fields["loss"]), metrics, number(fields, "weight"))
-
-
-def _is_pair(raw: Any) -> bool:
-    return isinstance(raw, list) and len(raw) == 2
-
-
-def _normalisation(raw: Any, of_input: bool = False) -> Normalisation:
-    fields = checked_fields(raw, "normalisation", set(Normalisation.__dataclass_fields__))
-    inputs = fields["inputs"]
-    if not isinstance(inputs, list) or (of_input and inputs) or not all(map(_is_pair, inputs)):
-        raise WorkunitError(f"inputs: expected pairs of a name and its normalisation, got {str(inputs)[:100]!r}")
-    named = tuple((text({"input": name}, "input"), _normalisation(norm, of_input=True)) for name, norm in inputs)
-    return Normalisation(numbers(fields, "scale"), numbers(fields, "offset"), flag(fields, "integers"), named)
-
-
-def _frozen(raw: Any) -> Frozen | None:
-    if raw is None:
-        return None
-    fields = checked_fields(raw, "frozen", {"size", "sha256"})
-    if not _SHA256.fullmatch(text(fields, "sha256")):
-        raise WorkunitError(f"sha256: expected 64 hex digits, got {fields['sha256'][:100]!r}")
-    return Frozen(count(fields, "size", at_least=1), fields["sha256"])
-
-
-def _shared_state(raw: Any) -> SharedOptimizerState:
-    if raw not in get_args(SharedOptimizerState):
-        known = ", ".join(get_args(SharedOptimizerState))
-        raise WorkunitError(f"share_optimizer_state: expected one of {known}, got {str(raw)[:100]!r}")
-    return cast(SharedOptimizerState, raw)
-
-
-def _times(raw: dict[str, Any], key: str) -> Mapping[str, float]:
-    if not isinstance(raw[key], dict) or not set(raw[key]) <= set(STAGES):
-        raise WorkunitError(f"{key}: expected seconds of {', '.join(STAGES)}, got {str(raw[key])[:100]!r}")
-    return {stage: finite(value, key) for stage, value in raw[key].items()}

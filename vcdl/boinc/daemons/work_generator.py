@@ -195,6 +195,7 @@ def work_settings(run: Run, runtime_bytes: int) -> WorkSettings:
         layout=run.layout.fingerprint,
         offers_newest=job.boinc.fresh_weights and job.pacing.kind == "rolling",
         upload_bytes=run.upload_check().up.most_file_bytes + _HEADER_BYTES,
+        late_after=job.late_after,
         queue_ahead=None if job.pacing.queue_ahead == "auto" else job.pacing.queue_ahead,
     )
 

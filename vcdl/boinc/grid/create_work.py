@@ -10,6 +10,7 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import APP, BoincProject
 from vcdl.boinc.grid.workunit_rows import UNSENT
 from vcdl.errors import GridError, GridUnavailable
+from vcdl.loop.lateness import LATE_AFTER
 
 INPUT_TEMPLATE = "vcdl_in.xml"
 """The input template of most workunits, in templates/."""
@@ -45,6 +46,8 @@ class WorkSettings:
     """Workunits kept unsent; None: as many as the active hosts ask for."""
     shortest_deadline_s: float = 300.0
     """Seconds for one try, at least, however quick the others are."""
+    late_after: float = LATE_AFTER
+    """`pacing > late_after`; infinite: no second host is asked."""
     account: int | None = None
     """The only account whose hosts may have the workunits; None: all hosts."""
 

@@ -48,7 +48,7 @@ class BoincGrid(Grid):
         self._rows = WorkunitRows(database, settings.job)
         self._clients = ClientRows(database, settings.account)
         self._kept = KeptWork(database, settings.job, settings.account)
-        self._copies = SecondCopies(database, settings.job, settings.account)
+        self._copies = SecondCopies(database, settings.job, settings.account, settings.late_after)
         self._staging = Staging(project, settings)
         self._newest = Publication(project, settings, self._staging)
         self._room = DiskRoom(project, settings.job)

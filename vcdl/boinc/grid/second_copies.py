@@ -7,20 +7,16 @@ may have the job's workunits, no other host is asked or waited for.
 import logging
 import math
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from statistics import mean
 
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.host_care import banned_hosts, hosts_at_work
 from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, INIT, INVALID, NOT_SENT, OVER, SUCCESS, of_job
-from vcdl.loop.lateness import Lateness, Out, faster_hosts
+from vcdl.loop.lateness import LATE_AFTER, MEASURED, Lateness, Out, Turnarounds, faster_hosts
 
 _EVERY_S = 5.0
 """Seconds between two looks: a scheduler's request takes as long to come."""
-_MEASURED = 200
-"""Number of last results that say how long a subtask takes."""
 _NOBODY_S = 30
 """Seconds after which a workunit that no host may have is given up."""
 _HOST = 1
@@ -69,11 +65,14 @@ class _Workunit:
 class SecondCopies:
     """Looks after the subtasks of one job that hosts have; all calls may raise GridUnavailable or GridError."""
 
-    def __init__(self, database: BoincDatabase, job: str, account: int | None = None) -> None:
-        """`account`: the only one whose hosts may have the workunits."""
+    def __init__(
+        self, database: BoincDatabase, job: str, account: int | None = None, late_after: float = LATE_AFTER
+    ) -> None:
+        """`account`: the only one whose hosts may have the workunits; `late_after`: as Lateness has it."""
         self._database = database
         self._job = job
         self._account = account
+        self._late_after = late_after
         self._looked_s = -math.inf
         self.lateness: Lateness | None = None
         """The turnarounds that are usual in this job, once they are known."""
@@ -85,14 +84,15 @@ class SecondCopies:
         self._looked_s = time.monotonic()
         now = int(time.time())
         turnarounds = self._turnarounds()
-        self.lateness = Lateness.of([took_s for _, took_s in turnarounds])
+        self.lateness = turnarounds.lateness
         self._withdraw()
         workunits = self._open()
         if not workunits:
             return
-        usual_s = self._usual_s(turnarounds)
-        self._give_up(workunits, usual_s.keys(), now)
+        at_work = hosts_at_work(self._database, self._account)
+        self._give_up(workunits, at_work, now)
         if self.lateness is not None:
+            usual_s = turnarounds.usual_s(map(str, at_work))
             self._ask(workunits, usual_s, self.lateness, now, queue_empty=queue_empty)
 
     def clear(self) -> None:
@@ -106,15 +106,14 @@ class SecondCopies:
 
     # -- reading
 
-    def _turnarounds(self) -> list[tuple[int, float]]:
-        """Host and seconds of the last results that came."""
+    def _turnarounds(self) -> Turnarounds:
         match, arguments = of_job(self._job)
         rows = self._database.execute(
             "SELECT r.hostid, r.received_time - r.sent_time FROM result r JOIN workunit w ON w.id = r.workunitid"
             f" WHERE r.appid = %s AND r.server_state = %s AND r.outcome = %s AND {match} ORDER BY r.id DESC LIMIT %s",
-            self._database.app_id, OVER, SUCCESS, *arguments, _MEASURED,
+            self._database.app_id, OVER, SUCCESS, *arguments, MEASURED,
         )  # fmt: skip
-        return [(int(host), float(took_s)) for host, took_s in rows]
+        return Turnarounds(self._late_after, ((str(host), float(took_s)) for host, took_s in reversed(rows)))
 
     def _open(self) -> list[_Workunit]:
         """The workunits that some host has had, or has, and that wait for an upload."""
@@ -132,20 +131,12 @@ class SecondCopies:
             found.setdefault(number, _Workunit(number, name, most)).add(*map(int, result))
         return [workunit for workunit in found.values() if workunit.hosts]
 
-    def _usual_s(self, turnarounds: Iterable[tuple[int, float]]) -> dict[int, float | None]:
-        """The usual turnaround of each host at work; None: not known."""
-        took_s: dict[int, list[float]] = defaultdict(list)
-        for host, seconds in turnarounds:
-            took_s[host].append(seconds)
-        at_work = hosts_at_work(self._database, self._account)
-        return {host: mean(took_s[host]) if host in took_s else None for host in at_work}
-
     # -- changing
 
     def _ask(
         self,
         workunits: Sequence[_Workunit],
-        at_work: Mapping[int, float | None],
+        usual_s: Mapping[str, float | None],
         lateness: Lateness,
         now: int,
         *,
@@ -153,7 +144,6 @@ class SecondCopies:
     ) -> None:
         asked, banned = self._asked(), banned_hosts(self._database)
         waiting = {one.name: one for one in workunits if one.waits_for_hosts and one.id not in asked}
-        usual_s = {str(host): took_s for host, took_s in at_work.items()}
         out = [
             Out(
                 name,

@@ -1,0 +1,36 @@
+"""What the grid of a pool knows of one of its pilots."""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from vcdl.pool.desks import Desk
+
+
+@dataclass
+class KnownPilot:
+    """A pilot with the workunits on its desk."""
+
+    name: str
+    desk: Desk
+    host: str
+    """The pilot's host in the journal."""
+    heard_s: float
+    since_s: float
+    """When it began to train what it trains, or was given its first task."""
+    tasks: list[str] = field(default_factory=list)
+    """The workunits that it has, the one that it trains first."""
+    training: str = ""
+    begun: set[str] = field(default_factory=set)
+    """Tasks of which the journal knows that it began them."""
+    fraction: float = 0.0
+
+    @property
+    def has_next(self) -> bool:
+        """Whether a task that it has not begun lies on its desk."""
+        return bool(self.tasks) and self.tasks[-1] != self.training
+
+    def take_back(self) -> str:
+        """Take its next task back; returns the workunit, empty when there is none or the pilot was faster."""
+        with suppress(FileNotFoundError), self.desk.held() as desk:
+            return desk.take_back()
+        return ""
