@@ -11,12 +11,12 @@ from vcdl.errors import StoreError, StoreLost
 from vcdl.journal.events import HostConvicted, RolledBack, UpdateApplied
 from vcdl.journal.journal import Journal
 from vcdl.journal.lineage import Lineage
-from vcdl.loop.coordinator import TakeBack
 from vcdl.loop.recovery import fold_again, make_newest, unused_version, whole_of
 from vcdl.run.kept_weights import Snapshots
 from vcdl.run.run import Run
 from vcdl.trust.collapse import Collapse
 from vcdl.trust.hosts import HostHistory
+from vcdl.trust.job_trust import TakeBack
 from vcdl.trust.kept_hosts import kept_hosts
 
 

@@ -35,9 +35,7 @@ from vcdl.loop.coordinator import (
     EvaluateNewest,
     Finish,
     Publish,
-    RollBack,
     Stop,
-    TakeBack,
 )
 from vcdl.loop.grid import Grid
 from vcdl.loop.recovery import restore_store
@@ -46,6 +44,7 @@ from vcdl.run.folder import RestoreLock, RunFolder
 from vcdl.run.kept_weights import Snapshots, discard_kept_uploads
 from vcdl.run.run import Run
 from vcdl.run.staging import staged
+from vcdl.trust.job_trust import RollBack, TakeBack
 from vcdl.wire.workunit import WorkunitName
 
 _SWEPT_FOR_AN_EVENT = 16
@@ -63,8 +62,7 @@ class WorkGenerator:
         self._grid = grid
         self._downloads = run.downloads()
         job = coordinator.state
-        settings = repr((job.plan, job.watch.shards, job.watch.monitor))
-        self._job = KeptState(journal, "job", job, settings=settings, code=("loop", "trust"))
+        self._job = KeptState(journal, "job", job, settings=repr(job.plan), code=("loop", "trust"))
         self._has_begun = False
         self._snapshots_in_use: frozenset[int] = frozenset()
         self._unswept = 0
@@ -245,12 +243,12 @@ class WorkGenerator:
         run, coordinator = self._run, self._coordinator
         with RestoreLock(run.folder).restoring():
             self._follow_new()  # every fold is in the journal now
-            if isinstance(action, RollBack) and coordinator.collapse == action.collapse:
-                event = roll_back(run, self._snapshots, self._journal, action.collapse)
-            elif isinstance(action, TakeBack) and coordinator.to_take_back == action:
-                event = take_back(run, self._snapshots, self._journal, action)
-            else:
+            if coordinator.going_back != action:
                 return
+            if isinstance(action, RollBack):
+                event = roll_back(run, self._snapshots, self._journal, action.collapse)
+            else:
+                event = take_back(run, self._snapshots, self._journal, action)
         self._grid.cancel(event.overtaken(dict(coordinator.open)))
 
     def _finish_rollback(self) -> None:

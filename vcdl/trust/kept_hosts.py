@@ -1,10 +1,13 @@
-"""The history of a job's hosts, kept in its journal (vcdl.journal.kept_state)."""
+"""The history of a job's hosts, kept in its journal (vcdl.journal.kept_state), and what is shown of it."""
 
+from typing import NamedTuple, Self
+
+from vcdl.job import Job
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import EVENTS, KeptState
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import journal_of
-from vcdl.trust.host_record import KEPT_OF_ONE
+from vcdl.trust.host_record import KEPT_OF_ONE, HostState
 from vcdl.trust.hosts import HostHistory
 
 
@@ -40,3 +43,31 @@ def read_hosts(folder: RunFolder) -> HostHistory:
 def bringing(folder: RunFolder) -> int:
     """Count the hosts of a run that brought an update. Raises JournalError."""
     return read_hosts(folder).bringing
+
+
+class ShownTrust(NamedTuple):
+    """The trust in a host; None where none is judged, as all are the submitter's own."""
+
+    state: HostState | None = None
+    weight: float | None = None
+    verified: int | None = None
+
+    @classmethod
+    def of(cls, job: Job, hosts: HostHistory, host: str) -> Self:
+        """The trust of a job in one of its hosts."""
+        if not job.is_for_strangers:
+            return cls()
+        return cls(hosts.state(host), hosts.weight(host), hosts.hosts[host].verified)
+
+    @property
+    def is_out(self) -> bool:
+        """Whether its uploads are refused."""
+        return self.state in (HostState.QUARANTINED, HostState.CONVICTED)
+
+
+def hosts_out(job: Job, folder: RunFolder) -> frozenset[str]:
+    """The hosts of a run whose uploads are refused now. Raises JournalError."""
+    if not job.is_for_strangers:
+        return frozenset()
+    history = read_hosts(folder)
+    return frozenset(filter(history.is_out, history.hosts))

@@ -26,7 +26,6 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
 from vcdl.run.reading import journal_of
 from vcdl.run.standing import JobRow, Standing
-from vcdl.trust.host_record import HostState
 from vcdl.trust.hosts import HostHistory
 from vcdl.trust.kept_hosts import shown_hosts
 
@@ -35,7 +34,6 @@ _WINDOW = 6000
 _RECENT = 1000
 _FEED = 60
 _PROFILE_EVERY_S = 15.0
-OUT = (HostState.QUARANTINED, HostState.CONVICTED)
 """Hosts in these states bring nothing that counts."""
 
 Signature = tuple[tuple[int, int] | None, ...]
