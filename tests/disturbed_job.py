@@ -110,13 +110,16 @@ class DisturbedJob:
             while todo := self.coordinator.actions(self.now_s, self.workers):
                 rounds += 1
                 assert rounds < 1000, f"the same again and again: {todo}"
-                assert len(self.coordinator.open) + sum(isinstance(action, Create) for action in todo) <= self.workers
+                assert (
+                    len(self.coordinator.history.open) + sum(isinstance(action, Create) for action in todo)
+                    <= self.workers
+                )
                 if self.dice.randrange(20) == 0:
                     self.tell(*(self.event_of(action) for action in todo[: self.dice.randrange(len(todo))]))
                     self.restart(paused=False)
                 else:
                     self.tell(*(self.event_of(action) for action in todo))
-            if self.coordinator.finished:
+            if self.coordinator.history.finished:
                 return
             self.something_happens()
         raise AssertionError("the job does not come to an end")
@@ -164,7 +167,7 @@ class DisturbedJob:
             if isinstance(row.event, EvaluationWanted)
             and f"evaluated:{row.event.split}:{row.event.version}" not in self.keys
         ]
-        at_stake = [workunit for workunit in sorted(self.coordinator.open) if not self.is_unwritten(workunit)]
+        at_stake = [workunit for workunit in sorted(self.coordinator.history.open) if not self.is_unwritten(workunit)]
         if waiting and (self.dice.randrange(3) == 0 or not (at_stake or self.unwritten)):
             event = self.dice.choice(waiting)
             self.is_ill ^= self.dice.randrange(6) == 0

@@ -459,9 +459,11 @@ def test_what_a_convicted_host_brought_since_the_last_good_end_but_one_is_taken_
     events.append(lied(2, 5, 10))
     event = RolledBack(11, 4, (5, 10), 10, 0.0, 0.0, "liar")
     assert not any(isinstance(action, TakeBack) for action in actions(plan, [*events, event]))
-    assert coordinator_after(plan, [*events, event]).covered == 4, "earlier uploads are gone"
+    assert coordinator_after(plan, [*events, event]).state.covered == 4, "earlier uploads are gone"
     collapsed = RolledBack(11, 0, (), 10, 0.1, 0.6)
-    assert coordinator_after(plan, [*events, collapsed]).covered == 0, "version 4 is none of those of the job any more"
+    assert coordinator_after(plan, [*events, collapsed]).state.covered == 0, (
+        "version 4 is none of those of the job any more"
+    )
     assert not any(isinstance(action, TakeBack) for action in actions(replace(plan, trust=TrustPlan()), events))
 
 
@@ -672,7 +674,7 @@ def published(at: dict[float, Event], now_s: float, plan: Plan = OFFERING) -> Co
     for number, (time_s, event) in enumerate(at.items(), 1):
         coordinator.follow(Recorded(number, time_s, event))
     assert any(isinstance(action, Publish) for action in coordinator.actions(now_s, 0)) == (
-        plan is OFFERING and now_s >= 20 and coordinator.version > max(coordinator.history.published, default=0)
+        plan is OFFERING and now_s >= 20 and coordinator.history.version > max(coordinator.history.published, default=0)
     )
     return coordinator
 
@@ -733,7 +735,7 @@ def test_a_job_taken_up_from_any_prefix_comes_to_its_end(plan: Plan, seed: int) 
     job = DisturbedJob.run_to_its_end(plan, seed)
     for length in range(1, len(job.journal) + 1):
         again = job.taken_up_from(length, seed + length)
-        if not again.coordinator.finished:
+        if not again.coordinator.history.finished:
             again.tell(RunStarted(resumed=True))
         again.run()
         check_a_finished_job(again)

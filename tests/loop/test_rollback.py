@@ -61,7 +61,7 @@ def play(server: Server, dice: random.Random) -> None:
     for _ in range(600):
         with suppress(Unavailable):
             server.run_once()
-        if server.coordinator.finished:
+        if server.coordinator.history.finished:
             return
         rollbacks = server.coordinator.history.rollbacks
         bases = [WorkunitName.parse(workunit).base_version for workunit in server.grid.running]

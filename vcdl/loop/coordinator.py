@@ -10,19 +10,17 @@ at its begin.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
 import numpy as np
 
-from vcdl.journal.events import FINAL_SPLITS, VALIDATION, Recorded, StopDecided, StopReason
+from vcdl.journal.events import FINAL_SPLITS, VALIDATION, Recorded, StopReason
 from vcdl.journal.history import CreationContext, JobHistory
 from vcdl.loop.job_state import JobState
 from vcdl.loop.plan import Plan
 from vcdl.trust.job_trust import RollBack, TakeBack
-from vcdl.wire.workunit import WorkunitName
 
 
 @dataclass(frozen=True)
@@ -120,31 +118,6 @@ class Coordinator:
     # -- what the work generator must know besides
 
     @property
-    def open(self) -> Mapping[str, WorkunitName]:
-        """Workunits that were created and have not come to an end."""
-        return self.history.open
-
-    @property
-    def version(self) -> int:
-        """The newest version of the weights that the journal knows."""
-        return self.history.version
-
-    @property
-    def closed(self) -> dict[int, int]:
-        """The version kept at the end of each closed epoch."""
-        return {epoch: timed.event.version for epoch, timed in self.history.closed.items()}
-
-    @property
-    def stopped(self) -> StopDecided | None:
-        """Set when the job takes no more updates."""
-        return self.history.stop
-
-    @property
-    def finished(self) -> bool:
-        """Whether nothing is left to do."""
-        return self.history.finished
-
-    @property
     def versions_in_use(self) -> set[int]:
         """Versions whose snapshots must be kept."""
         history = self.history
@@ -161,11 +134,6 @@ class Coordinator:
         if history.stop is not None:
             versions.add(history.stop.version)
         return versions
-
-    @property
-    def covered(self) -> int:
-        """The version from which updates may be folded again: the last closed epoch's end, or a good one before."""
-        return self.state.covered
 
     @property
     def going_back(self) -> RollBack | TakeBack | None:
@@ -206,9 +174,9 @@ class Coordinator:
 
     def _must_be_looked_at(self) -> bool:
         """Whether one more version must be measured, to tell a collapse from a swing."""
-        if not self.state.trust.wants_measure_of(self.version):
+        if not self.state.trust.wants_measure_of(self.history.version):
             return False
-        is_known = self.version in self.state.due or self.history.is_announced(self.version, VALIDATION)
+        is_known = self.history.version in self.state.due or self.history.is_announced(self.history.version, VALIDATION)
         return not is_known and not any(split == VALIDATION for _, split in self.history.wanted)
 
     def _must_publish(self, now_s: float) -> bool:

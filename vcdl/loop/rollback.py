@@ -26,7 +26,7 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
     """
     lineage = _lineage(journal)
     later = lineage.after(collapse.to)
-    bad = later if collapse.is_again else without_trust(later, kept_hosts(journal).now())
+    bad = later if collapse.is_again else without_trust(later, kept_hosts(journal).advance())
     event = RolledBack(
         version=_kept_newest(run, snapshots, lineage) + 1,
         to=collapse.to,

@@ -18,7 +18,7 @@ def hosts_of(journal: Journal, *, without: int | None = None) -> KeptState[HostH
 
 def kept_hosts(journal: Journal) -> KeptState[HostHistory]:
     """Return the hosts of a job, begun from what is kept. Raises JournalError."""
-    return hosts_of(journal).begin()
+    return hosts_of(journal).load()
 
 
 def shown_hosts(journal: Journal) -> KeptState[HostHistory]:
@@ -27,17 +27,17 @@ def shown_hosts(journal: Journal) -> KeptState[HostHistory]:
 
     Raises JournalError.
     """
-    shown = hosts_of(journal, without=KEPT_OF_ONE).begin()
+    shown = hosts_of(journal, without=KEPT_OF_ONE).load()
     if not shown.last_id and journal.last_id() >= EVENTS:
-        kept_hosts(journal).read()  # folds all of them once
-        shown.begin()
+        kept_hosts(journal).advance(save=True)  # folds all of them once
+        shown.load()
     return shown
 
 
 def read_hosts(folder: RunFolder) -> HostHistory:
     """Read the hosts of a run, running or not; its journal stays as it is. Raises JournalError."""
     with journal_of(folder) as journal:
-        return HostHistory() if journal is None else kept_hosts(journal).read()
+        return HostHistory() if journal is None else kept_hosts(journal).advance(save=True)
 
 
 def bringing(folder: RunFolder) -> int:

@@ -56,10 +56,10 @@ class Strangers:
 
     def catch_up(self) -> None:
         if not self._hosts.last_id:
-            self._hosts.begin()
+            self._hosts.load()
             applied = (row.event for row in self._journal.backwards(UpdateApplied))
             self._steps.recall((one.cosine, one.reference_cosine) for one in applied if isinstance(one, UpdateApplied))
-        self._hosts.read()
+        self._hosts.advance(save=True)
 
     def host_of(self, upload: Uploaded) -> str:
         return upload.host or self._history.sender(upload.workunit)

@@ -118,7 +118,7 @@ class JobView:
                 return
             if not self._folds or journal.last_id() < self.last_id:  # the first look, or an older copy was put back
                 history, hosts = kept_history(journal), shown_hosts(journal)
-                self.report, self.hosts = Report(history.read()), hosts.now()
+                self.report, self.hosts = Report(history.advance(save=True)), hosts.advance()
                 self._folds = (history, hosts)
                 self.stream, self._clock = SubtaskStream(), journal.clock
                 self.feed.clear()
@@ -173,7 +173,7 @@ class ProfileReader:
                     return
                 if self._profile is None:
                     self._profile = kept_profile(journal)
-                    self._profile.read()
+                    self._profile.advance(save=True)
                 for recorded in journal.stream(self._profile.last_id):
                     self._profile.follow(recorded)
                 advice = advise(self._profile.state, JobSettings.of(job))
