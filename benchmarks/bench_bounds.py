@@ -97,7 +97,7 @@ class Folding:
             self._folder / "base.h5",
             self._settings,
             UploadFacts(1, min(staleness, 9), 1, 1.0, number - 10),
-            judge=self._check,
+            judge=self._check.judge,
             buffers=self._buffers,
         )
 

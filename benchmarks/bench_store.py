@@ -124,7 +124,7 @@ class _Uploads:
             FoldSettings(self._layout, VcAsgd(alpha=float(ALPHA)), Own()),
             UploadFacts(1, staleness, 1, 1.0),
         )
-        return opened_fold(path, None, settings, facts, judge=self._check)
+        return opened_fold(path, None, settings, facts, judge=self._check.judge)
 
 
 def bench_store(params: int, rounds: int, say: Callable[[str], None]) -> StoreBench:

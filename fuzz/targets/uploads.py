@@ -176,7 +176,7 @@ class Uploads(Target):
         measures = Own() if bounds is None else Bounded(bounds, steps=StepCheck())
         settings = FoldSettings(LAYOUT, self._rule, measures, transport)
         try:
-            upload = opened_fold(self._file, self._base_file, settings, facts, judge=check_of(transport))
+            upload = opened_fold(self._file, self._base_file, settings, facts, judge=check_of(transport).judge)
         except Refused as refused:
             return refused
         try:

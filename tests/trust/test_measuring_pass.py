@@ -72,7 +72,7 @@ class Bench:
             self.folder / "base.h5",
             FoldSettings(LAYOUT, RULE, measures, self.transport, self.passes),
             UploadFacts(epoch=1, staleness=staleness, samples=10, fraction=self.fraction),
-            judge=UploadCheck("j", LAYOUT, (10,), 1, SIZE**0.5),
+            judge=UploadCheck("j", LAYOUT, (10,), 1, SIZE**0.5).judge,
         )
 
 

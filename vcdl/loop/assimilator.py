@@ -132,7 +132,7 @@ class Assimilator:
     def _is_early(self, upload: Uploaded) -> bool:
         """Return whether the journal has still to say whose a stranger's upload is: nobody's would be believed."""
         came_s = upload.received_s
-        if came_s is None or self._trust.knows_host(upload) or time.time() - came_s >= _TOLD_WITHIN_S:
+        if came_s is None or self._trust.key_of(upload) or time.time() - came_s >= _TOLD_WITHIN_S:
             return False
         return self._journal.find(WorkunitCreated.key_of(upload.workunit)) is not None
 
@@ -263,7 +263,7 @@ class Assimilator:
                 base,
                 self._settings,
                 facts,
-                judge=self.check,
+                judge=self.check.judge,
                 buffers=self._buffers,
                 sums=folder.kept_uploads.is_dir(),
             )

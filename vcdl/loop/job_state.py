@@ -14,6 +14,7 @@ from vcdl.journal.events import (
     VALIDATION,
     EpochClosed,
     EvaluationWanted,
+    Event,
     HostConvicted,
     Recorded,
     RolledBack,
@@ -143,23 +144,11 @@ class JobState:
         """Take in the journal's next event; the time it takes does not depend on how many workunits are open."""
         event, history = recorded.event, self.history
         self.trust.follow(recorded, history.open)
+        self._follow_workunits(event)
         match event:
-            case WorkunitCreated():
-                self.tries.created(WorkunitName.parse(event.workunit))
-            case UpdateApplied():
-                self._applied(event)
-            case UpdateRefused():
-                is_a_try = blame_of(event.refusal) is not Blame.HOST  # with enough such hosts none would be left to try
-                self._came_to_nothing(event.workunit, self.trust.who(event.workunit, event.host) if is_a_try else None)
-            case WorkunitFailed():
-                self._came_to_nothing(event.workunit, self.trust.who(event.workunit))
-            case WorkunitCancelled():
-                self._came_to_nothing(event.workunit)
             case HostConvicted():
                 for workunit in event.again:
                     self._make_again(WorkunitName.parse(workunit))
-            case SubtaskTried() if event.error and event.workunit in history.open:  # else nobody waits for it any more
-                self.tries.exhausted = True
             case EpochClosed():
                 self._want_validation(event.version, event.epoch)
                 self.taken.pop(event.epoch - TOLD_EPOCHS + 1, None)
@@ -180,6 +169,24 @@ class JobState:
         self.trust.forget_closed(history.open)
         if isinstance(event, EpochClosed | VersionEvaluated | RolledBack | HostConvicted):
             self._cover()
+
+    def _follow_workunits(self, event: Event) -> None:
+        match event:
+            case WorkunitCreated():
+                self.tries.created(WorkunitName.parse(event.workunit))
+            case UpdateApplied():
+                self._applied(event)
+            case UpdateRefused():
+                is_a_try = blame_of(event.refusal) is not Blame.HOST  # with enough such hosts none would be left to try
+                self._came_to_nothing(event.workunit, self.trust.who(event.workunit, event.host) if is_a_try else None)
+            case WorkunitFailed():
+                self._came_to_nothing(event.workunit, self.trust.who(event.workunit))
+            case WorkunitCancelled():
+                self._came_to_nothing(event.workunit)
+            case SubtaskTried() if event.error and event.workunit in self.history.open:  # else nobody waits for it
+                self.tries.exhausted = True
+            case _:
+                pass
 
     @property
     def is_settled(self) -> bool:

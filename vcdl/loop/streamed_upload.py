@@ -28,10 +28,12 @@ end, and W is committed only then.
 """
 
 import hashlib
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 
@@ -53,12 +55,8 @@ _BUFFERS_KEPT = 16
 """An upload and its base, of each that waits."""
 
 
-class Judge(Protocol):
-    """Decides by its norm whether an upload may count."""
-
-    def judge(self, norm: float) -> None:
-        """Raises Refused."""
-        ...
+Judge = Callable[[float], None]
+"""Judges the norm of an upload. Raises Refused."""
 
 
 class BufferPool:
@@ -110,11 +108,7 @@ class BlockReader:
         width = self._width(layout)
         self._weights, self._base = buffers.acquire(width), buffers.acquire(width)
         """The client's weights and those of its base: a block, or all of them."""
-
-    @property
-    def buffers(self) -> tuple[Vector, Vector]:
-        """Memory that is given back when the upload is closed."""
-        return self._weights, self._base
+        self.close = partial(buffers.release, self._weights, self._base)
 
     @property
     def norm(self) -> float:
@@ -256,7 +250,7 @@ class StreamedUpload(Change):
             return Refused(Refusal.UNREADABLE, "it was changed while it was read")
         try:
             if self._judge is not None:
-                self._judge.judge(self.norm)
+                self._judge(self.norm)
         except Refused as refused:
             return refused
         return None
@@ -337,7 +331,7 @@ def opened_fold(
         kind = BlockReader if measurement is None else two_passes
         reader = kind(upload, layout, facts, buffers)
         reader.sum = Checksum() if sums else None
-        opened.callback(buffers.release, *reader.buffers)
+        opened.callback(reader.close)
         closing = opened.pop_all()
     if measurement is None:
         return StreamedUpload(reader, settings, judge, closing)

@@ -113,11 +113,9 @@ class Trust(Measuring, Protocol):
         ...
 
     def key_of(self, upload: Uploaded) -> str:
-        """Uploads with equal keys are looked at one after the other, as each may change what the next one counts."""
-        ...
-
-    def knows_host(self, upload: Uploaded) -> bool:
-        """Whether the host of an upload is known, or makes no difference."""
+        """Uploads with equal keys are looked at one after the other, as each may change what the next one counts. Empty
+        while it makes a difference whose an upload is, and the journal has still to say.
+        """
         ...
 
     def admit(

@@ -100,7 +100,8 @@ class JobTrust:
                 self.convicted.clear()
             case _:
                 pass
-        self.watch.follow(event)
+        if self.plan.rolls_back:
+            self.watch.follow(event)
 
     def forget_closed(self, open_workunits: Collection[str]) -> None:
         """Forget now and then who has had workunits that are not open any more."""
@@ -132,8 +133,6 @@ class JobTrust:
 
     def due(self, covered: int) -> RollBack | TakeBack | None:
         """What the job must go back from; `covered`: the version from which updates may be folded again."""
-        if not self.plan.rolls_back:
-            return None
         if self.watch.collapse is not None:
             return RollBack(self.watch.collapse)
         for host, versions in self.convicted.items():
@@ -152,7 +151,7 @@ class JobTrust:
 
     def wants_measure_of(self, version: int) -> bool:
         """Whether the newest version must be measured besides, to tell a collapse from a swing."""
-        return self.plan.rolls_back and self.watch.wants_measure_of(version)
+        return self.watch.wants_measure_of(version)
 
     def is_verified(self, version: int) -> bool:
         """Whether the uploads of the last epoch were looked at, too: a liar may have waited for it."""

@@ -27,9 +27,6 @@ class Own:
     def key_of(self, upload: Uploaded) -> str:
         return upload.workunit
 
-    def knows_host(self, upload: Uploaded) -> bool:
-        return True
-
     def admit(
         self, upload: Uploaded, header: UpdateHeader, counted: float, created: Recorded | None, now_s: float
     ) -> Admission:

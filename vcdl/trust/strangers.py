@@ -67,9 +67,6 @@ class Strangers:
     def key_of(self, upload: Uploaded) -> str:
         return self.host_of(upload)
 
-    def knows_host(self, upload: Uploaded) -> bool:
-        return bool(self.host_of(upload))
-
     def admit(
         self, upload: Uploaded, header: UpdateHeader, counted: float, created: Recorded | None, now_s: float
     ) -> Admission:
