@@ -35,7 +35,7 @@ def _serve(run: Run, log: Callable[[str], None]) -> None:
             if not retry(server.run_once, log):
                 time.sleep(_POLL_S)
         except StoreLost as lost:
-            if kept_history(journal).now().stop is not None:
+            if kept_history(journal).advance().stop is not None:
                 return  # its weights were dropped
             log(str(lost))
             is_lost = True
