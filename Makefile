@@ -98,7 +98,7 @@ LOCK = $(BIN)/uv pip compile --quiet --upgrade pyproject.toml --universal --no-e
 	--generate-hashes --extra cpu --extra digits --extra plot
 
 lock: $(VENV)/installed-dev
-	$(LOCK) --extra server --extra fleet --extra gcp --extra data --extra text --extra web --extra zoom --extra sweep --extra dev --extra docs -o requirements-dev.lock
+	$(LOCK) --extra server --extra fleet --extra gcp --extra data --extra text --extra web --extra sweep --extra dev --extra docs -o requirements-dev.lock
 	$(LOCK) --constraint requirements-dev.lock -o requirements.lock
 	for backend in jax jax-gpu tensorflow tensorflow-gpu; do $(BIN)/uv pip compile --quiet --upgrade --universal \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \

@@ -1,12 +1,10 @@
 """The pictures of the service in docs/images, by a real Chromium: `python -m benchmarks.screenshots`."""
 
 import tempfile
-from functools import partial
 from pathlib import Path
 
 from benchmarks.service_runs import write_run
 from tests.web.served import chromium, looking, served
-from vcdl.errors.backoff import wait_until
 from vcdl.run.folder import RunLock
 from vcdl.run.kind import BOINC
 
@@ -32,9 +30,6 @@ def main() -> None:
                     page.set_viewport_size({"width": 1000, "height": 1180})
                     page.locator("#profile").filter(has_not_text="Not known").wait_for()
                     page.screenshot(path=IMAGES / f"service_job{suffix}.png")
-                    page.goto(f"{service.url}/jobs/fashion/zoom")
-                    wait_until(partial(page.evaluate, "Bokeh.documents[0]?.is_idle"), 30)
-                    page.locator("main").screenshot(path=IMAGES / f"service_zoom{suffix}.png")
             visitor = browser.new_page(viewport={"width": 1000, "height": 760})
             visitor.goto(f"{service.url}/jobs/volunteers")
             visitor.screenshot(path=IMAGES / "service_public.png")

@@ -16,7 +16,10 @@ from vcdl.local.child import ChildProcess, run_child
 from vcdl.run.failure import how_it_died, peak_bytes_of
 from vcdl.run.folder import RunFolder
 
-PROGRAM = "import time\nfrom vcdl.local.child import end_with_parent\nend_with_parent()\ntime.sleep(0.2)\n"
+PROGRAM = (
+    "import os, time\nfrom vcdl.files.children import when_parent_ends\n"
+    "when_parent_ends(lambda: os._exit(0))\ntime.sleep(0.2)\n"
+)
 
 
 def child(then: str) -> "subprocess.Popen[str]":

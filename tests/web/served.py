@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CHROMIUM = which("chromium") or which("google-chrome")
 _PATIENCE_MS = 60_000
-"""A page on a machine with other work may take longer than Playwright's 5 s, above all one that draws with Bokeh."""
+"""A page on a machine with other work may take longer than Playwright's 5 s."""
 
 
 class Served:

@@ -9,7 +9,7 @@ from tests.web.asking import ADDRESS, asking, csrf_of
 from vcdl.web.accounts import Accounts
 from vcdl.web.sessions import COOKIE, FOLDER, Role, Sessions
 
-PRIVATE = ("/", "/jobs/demo", "/hosts", "/jobs/demo/zoom", "/api/v1/jobs", "/api/v1/version", "/api/v1/openapi.json",
+PRIVATE = ("/", "/jobs/demo", "/hosts", "/api/v1/jobs", "/api/v1/version", "/api/v1/openapi.json",
            "/api/v1/jobs/demo/events/stream", "/api/v1/jobs/demo/files/summary.json", "/metrics", "/x")  # fmt: skip
 
 

@@ -217,43 +217,6 @@ def test_a_row_is_kept_only_while_nothing_changes(tmp_path: Path) -> None:
     assert row.state == "killed"
 
 
-def test_the_charts_to_zoom_are_data_and_their_page_lets_no_other_script_run(tmp_path: Path) -> None:
-    make_run(tmp_path / "demo")
-    client = asking(tmp_path)
-    assert 'href="/jobs/demo/zoom"' in client.get("/jobs/demo").text
-    answer = client.get("/jobs/demo/zoom")
-    policy = answer.headers["content-security-policy"]
-    (nonce,) = re.findall(r"style-src 'self' 'nonce-([\w-]{22})'", policy)
-    assert nonce in answer.text
-    assert "script-src 'self';" in policy
-    assert "unsafe" not in policy
-    assert nonce not in client.get("/jobs/demo/zoom").text, "each page has its own"
-    assert re.findall(r"<script src=\"([^\"]+)\" defer></script>", answer.text)[1:] == [
-        "/static/zoom.js",
-        "/static/bokeh.min.js",
-    ]
-    item = client.get("/jobs/demo/zoom.json").json()
-    assert item["doc"]["version"]
-    assert '"epoch", [1, 2]' in str(item).replace("'", '"')
-    script = client.get("/static/bokeh.min.js")
-    assert len(script.content) > 1e6
-    again = client.get("/static/bokeh.min.js", headers={"if-none-match": script.headers["etag"]})
-    assert (again.status_code, again.headers["cache-control"]) == (304, "no-cache")
-    assert client.get("/jobs/none/zoom").status_code == client.get("/jobs/none/zoom.json").status_code == 404
-
-
-def test_without_bokeh_no_page_leads_to_a_zoom_and_it_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_run(tmp_path / "demo")
-    for module in ("zoom", "app", "job_page"):
-        monkeypatch.setattr(f"vcdl.web.{module}.HAS_BOKEH", False)
-    client = asking(tmp_path)
-    assert "/zoom" not in client.get("/jobs/demo").text
-    assert client.get("/static/bokeh.min.js").status_code == 404
-    assert "pip install 'vcdl[zoom]'" in client.get("/jobs/demo/zoom.json").json()["detail"]
-
-
 def test_a_page_that_is_watched_is_drawn_once_for_all_but_for_visitors_and_trouble(tmp_path: Path) -> None:
     make_run(tmp_path / "demo")
     client = asking(tmp_path, is_public=True)

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from vcdl import errors
 from vcdl.api.order import ChildOrder
 from vcdl.errors import ExitCode
+from vcdl.files.children import when_parent_ends
 from vcdl.journal.events import Recorded
 from vcdl.journal.history import JobHistory
 from vcdl.journal.observer import RunningTask, RunObserver
@@ -95,13 +95,7 @@ class _Relay(RunObserver):
 
 def _pause_with_parent() -> None:
     """Interrupt this process when its standard input closes, from now on."""
-    threading.Thread(target=_wait_for_the_parents_end, daemon=True).start()
-
-
-def _wait_for_the_parents_end() -> None:
-    while os.read(0, 1):
-        pass
-    os.kill(os.getpid(), signal.SIGINT)
+    when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGINT))
 
 
 def _public_kind(error: Exception) -> str:

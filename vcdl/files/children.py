@@ -11,7 +11,8 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,17 @@ def python_command(module: str, *arguments: str | Path, python: str | Path | Non
 def start_child(module: str, *arguments: str | Path, **options: Any) -> "subprocess.Popen[bytes]":
     """Start a module as a process, with options of `subprocess.Popen`. Raises OSError."""
     return subprocess.Popen(python_command(module, *arguments), **options)
+
+
+def when_parent_ends(act: Callable[[], object]) -> None:
+    """Call `act`, in a thread, once the standard input closes: a parent that ends, however it ends, closes it."""
+
+    def wait() -> None:
+        while os.read(0, 1):  # not through sys.stdin: a thread that waits in its buffer aborts a process that ends
+            pass
+        act()
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def confined_environment(environment: Mapping[str, str] = os.environ, *, has_store: bool = True) -> dict[str, str]:

@@ -3,13 +3,14 @@
 import contextlib
 import os
 import sys
-import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from vcdl.client.processors import limit_threads
 from vcdl.client.resources import is_out_of_memory
 from vcdl.errors import ExitCode, GridError, VcdlError, start_cure
 from vcdl.errors.backoff import Attempts, Backoff
+from vcdl.files.children import when_parent_ends
 from vcdl.local.spares import Child, start_module
 from vcdl.run.failure import how_it_died, peak_bytes_of
 from vcdl.run.folder import RunFolder
@@ -20,10 +21,12 @@ _AT_ONCE = 3
 """Deaths in a row after which the child is started again at once."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
 """Seconds from a further death to the next start: Keras alone takes a core for seconds."""
+Log = Callable[[str], None]
+"""Writes a line."""
 
 
 class ChildProcess:
-    """Keeps `python -m MODULE RUN_FOLDER` running; the module must call `end_with_parent`."""
+    """Keeps `python -m MODULE RUN_FOLDER` running; the module must call `child_main`."""
 
     def __init__(self, module: str, folder: RunFolder) -> None:
         self._module = module
@@ -112,20 +115,19 @@ class ChildProcess:
             raise GridError(f"cannot start the process {self._module}: {error}; {start_cure(error)}") from error
 
 
-def end_with_parent() -> None:
-    """In a child: from now on, end this process at once when its standard input closes."""
-    threading.Thread(target=_wait_for_the_end, daemon=True).start()
+def child_main(name: str, act: Callable[[RunFolder, Log], object]) -> int:
+    """Be the child `python -m MODULE RUN_FOLDER`: act until the parent ends, and return the exit code.
+
+    Args:
+        name: Who writes the lines that `act` logs.
+        act: The work of the child; it may raise VcdlError.
+    """
+    when_parent_ends(lambda: os._exit(0))
+    log = _log_lines(name)
+    return run_child(lambda: act(RunFolder.existing(Path(sys.argv[1])), log), log)
 
 
-def _wait_for_the_end() -> None:
-    while os.read(
-        sys.stdin.fileno(), 1
-    ):  # not through its buffer: a thread that waits in there aborts a process that ends
-        pass
-    os._exit(0)
-
-
-def run_child(act: Callable[[], object], log: Callable[[str], None]) -> int:
+def run_child(act: Callable[[], object], log: Log) -> int:
     """In a child: do its work, and return its exit code. An error of ours, or too little memory, is one line of the
     log.
     """
@@ -142,7 +144,7 @@ def run_child(act: Callable[[], object], log: Callable[[str], None]) -> int:
     return 0
 
 
-def log_lines(name: str) -> Callable[[str], None]:
+def _log_lines(name: str) -> Log:
     """In a child: a function that writes a line to workers.log, its name in front; a full disk costs the line only."""
 
     def say(text: str) -> None:

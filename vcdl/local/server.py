@@ -4,14 +4,12 @@ killed at any moment, and waits while the store is away or a disk full.
 
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from vcdl.errors import StoreLost
 from vcdl.errors.backoff import retry
 from vcdl.journal.kept_state import kept_history
-from vcdl.local.child import end_with_parent, log_lines, run_child
+from vcdl.local.child import Log, child_main
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.run.folder import RunFolder
@@ -20,7 +18,8 @@ from vcdl.run.run import Run
 _POLL_S = 0.02
 
 
-def _serve(run: Run, log: Callable[[str], None]) -> None:
+def _serve(folder: RunFolder, log: Log) -> None:
+    run = Run.open(folder)
     journal = retry(run.journal, log)
     server = retry(partial(ParameterServer.of, run, journal, UploadFolder(run.folder)), log)
     is_ready, is_lost = False, False
@@ -41,12 +40,5 @@ def _serve(run: Run, log: Callable[[str], None]) -> None:
             is_lost = True
 
 
-def main(path: str) -> int:
-    """Serve until the standard input closes."""
-    end_with_parent()
-    log = log_lines("parameter server")
-    return run_child(lambda: _serve(Run.open(RunFolder.existing(Path(path))), log), log)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(child_main("parameter server", _serve))

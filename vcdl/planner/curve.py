@@ -59,18 +59,10 @@ def _line(values: npt.NDArray[np.float64], rate: float) -> tuple[float, float, f
         The sum of squared errors, the limit, the gap and the rate.
     """
     best = float(values.max())
-    lowest, highest = best - 0.5 * abs(best), max(1.0, 2 * best)
-    widest = 10 * abs(best) + 1
+    lowest, highest, widest = best - 0.5 * abs(best), max(1.0, 2 * best), 10 * abs(best) + 1
     fallen = np.arange(1.0, len(values) + 1.0) ** -rate
-
-    def gap_of(limit: float) -> float:
-        return float(np.clip(fallen @ (limit - values) / (fallen @ fallen), 0.0, widest))
-
-    def limit_of(gap: float) -> float:
-        return float(np.clip((values + gap * fallen).mean(), lowest, highest))
-
-    slope, middle = np.polyfit(fallen, values, 1)
-    choices = [(limit, gap_of(limit)) for limit in (lowest, highest)] + [(limit_of(gap), gap) for gap in (0.0, widest)]
-    if lowest <= middle <= highest and -widest <= slope <= 0:
-        choices.append((float(middle), -float(slope)))  # else the least is on an edge, as the sum is convex
-    return min((float(((values - limit + gap * fallen) ** 2).sum()), limit, gap, rate) for limit, gap in choices)
+    # Free of bounds, then the one within those of the other: the least of a convex sum on the edge of a rectangle.
+    limit = np.clip(np.polyfit(fallen, values, 1)[1], lowest, highest)
+    gap = float(np.clip(fallen @ (limit - values) / (fallen @ fallen), 0.0, widest))
+    limit = float(np.clip((values + gap * fallen).mean(), lowest, highest))
+    return float(((values - limit + gap * fallen) ** 2).sum()), limit, gap, rate

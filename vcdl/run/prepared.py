@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from typing import Any, Self
 
-from pydantic import TypeAdapter, ValidationError
+import msgspec
 
 from vcdl.errors import RunFolderError, unreadable
 from vcdl.files.atomic import atomic_write
@@ -71,12 +70,9 @@ class Prepared:
         try:
             text = folder.prepared_file.read_text()
             _check_format(folder, json.loads(text))
-            prepared = _reader().validate_json(text, strict=True)
+            prepared = msgspec.json.decode(text, type=cls)
             prepared._check()
-            return cls(**vars(prepared))
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise _damaged(folder, f"{'.'.join(map(str, first['loc']))[:200]}: {first['msg'][:200]}") from error
+            return prepared
         except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise _damaged(folder, repr(error)[:300]) from error
         except OSError as error:
@@ -105,11 +101,6 @@ class Prepared:
             raise ValueError("variables that do not follow one another")
         if any(length < 0 for variable in self.layout.variables for length in variable.shape):
             raise ValueError("a variable of negative size")
-
-
-@cache
-def _reader() -> TypeAdapter[Prepared]:
-    return TypeAdapter(Prepared)
 
 
 def _check_format(folder: RunFolder, raw: dict[str, Any]) -> None:

@@ -14,11 +14,10 @@ import os
 import platform
 import secrets
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field, TypeAdapter
+import msgspec
 
 from vcdl.errors import RunFolderError, StoreError, VcdlError, folder_errors
 from vcdl.files.atomic import atomic_write
@@ -91,7 +90,7 @@ def _words(settings: StoreSettings, kept: str, job: "Job", folder: "RunFolder") 
 class Claim:
     """The folder that may use the weights of a key."""
 
-    key: Annotated[str, Field(min_length=1)]
+    key: Annotated[str, msgspec.Meta(min_length=1)]
     path: str
     directory: int
     """The number of the directory (inode)."""
@@ -154,15 +153,10 @@ def _is_original(original: RunFolder, folder: RunFolder, prepared: Prepared) -> 
 def _read(folder: RunFolder) -> Claim | None:
     path = folder.store_claim_file
     try:
-        return _reader().validate_json(path.read_bytes(), strict=True)
+        return msgspec.json.decode(path.read_bytes(), type=Claim)
     except FileNotFoundError:
         return None
     except ValueError as error:
         raise RunFolderError(
             f"{path} is damaged ({type(error).__name__}): remove it if no copy of this folder is a run, and try again"
         ) from error
-
-
-@cache
-def _reader() -> TypeAdapter[Claim]:
-    return TypeAdapter(Claim)

@@ -28,7 +28,6 @@ from vcdl.web.problems import problem, status_of
 from vcdl.web.recent import RecentAnswers
 from vcdl.web.service import Forbidden, WebService
 from vcdl.web.submission_line import RETRY_S, LineFull
-from vcdl.web.zoom import HAS_BOKEH
 
 PORT = 8630
 _MOST_CONNECTIONS = 1000
@@ -68,8 +67,7 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
         """Metrics for Prometheus, at most ten seconds old."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
-    packages: list[str | tuple[str, str]] = [("vcdl.web", "static"), ("bokeh", "server/static/js")]
-    app.mount("/static", StaticFiles(packages=packages if HAS_BOKEH else packages[:1]))
+    app.mount("/static", StaticFiles(packages=[("vcdl.web", "static")]))
 
     @app.exception_handler(VcdlError)
     def of_ours(request: Request, error: VcdlError) -> Response:

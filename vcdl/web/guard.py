@@ -25,18 +25,11 @@ from vcdl.web.sessions import COOKIE, Caller, Role, is_same
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Names under which this machine knows itself: `ssh -L` ends at one of them, with any port."""
 
-
-def policy(nonce: str = "") -> str:
-    """The content security policy; `nonce`: of a page whose style sheets bear it, and bring icons along."""
-    style, pictures = (f" 'nonce-{nonce}'", " data:") if nonce else ("", "")
-    return (
-        f"default-src 'none'; script-src 'self'; style-src 'self'{style}; img-src 'self'{pictures}; "
-        f"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    )
-
-
 _HEADERS = {
-    "content-security-policy": policy(),
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
     "x-frame-options": "DENY",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",

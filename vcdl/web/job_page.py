@@ -23,7 +23,6 @@ from vcdl.web.catalogue import JobPage, UnreadableJob
 from vcdl.web.job_view import FeedLine, JobView
 from vcdl.web.overview import PageSection
 from vcdl.web.pictures import StreamPicture, loss_chart, measure_chart, sparkline, staleness_chart, stream_picture
-from vcdl.web.zoom import HAS_BOKEH
 
 _FEED = 25
 PARTS = ("trains", "head", "trouble", "figures", "curves", "stream", "staleness", "profile", "feed", "settings")
@@ -95,7 +94,7 @@ class Pages:
             lstrip_blocks=True,
         )
         self.environment.filters |= {"prose": _prose, "duration": duration, "clock": _clock, "printable": printable}
-        self.environment.globals |= {"version": __version__, "sparkline": sparkline, "has_zoom": HAS_BOKEH}
+        self.environment.globals |= {"version": __version__, "sparkline": sparkline}
         self.environment.globals |= {"ways": ways, "here": "", "base": base, "is_public": is_public}
 
     def job_parts(self, view: JobView, is_public: bool = False) -> dict[str, str]:

@@ -1,9 +1,15 @@
-"""Pictures of a job as SVG, drawn from figures: shapes alone, which stretch; their words stand beside them as HTML."""
+"""Pictures of a job as SVG, drawn from figures.
+
+Shapes stretch to the room that they get. Letters must not, so a chart is a picture without a scale of its own, with
+labels at percentages, and with the stretched shapes in another one inside. No script is needed: the words of a point,
+which a browser shows under the pointer, are the title of an invisible column around it.
+"""
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup, escape
 
@@ -12,6 +18,7 @@ from vcdl.report.measures import Report
 from vcdl.report.progress import measured_words
 from vcdl.report.subtask_stream import Fate, Span
 from vcdl.report.wording import duration, plural
+from vcdl.web.axes import Tick, round_values, time_ticks
 from vcdl.wire.task import LOSS
 
 _WIDTH, _HEIGHT = 1000, 200
@@ -19,7 +26,9 @@ _WIDTH, _HEIGHT = 1000, 200
 _POINTS = 300
 """Most points of a line: more epochs are drawn together."""
 _DOTS = 60
-"""Most points that are marked, each with its words."""
+"""Most points that are marked."""
+_COLUMNS = 100
+"""Most columns that tell their point's words. More would be narrower than a pointer is steady; these take 17 kB."""
 _HOSTS = 24
 """Most hosts in the stream: the last ones that did anything."""
 _LANES = 4
@@ -33,16 +42,10 @@ FATES = (Fate.TRAINED, Fate.AT_WORK, Fate.PAUSED, Fate.SUPERSEDED, Fate.LOST, Fa
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart with what stands beside it."""
+    """A chart with its title."""
 
     title: str
     svg: Markup
-    top: str
-    bottom: str
-    """The ends of its vertical axis."""
-    left: str
-    right: str
-    """The ends of its horizontal axis."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def measure_chart(report: Report) -> Chart | None:
         for one in report.epochs
         if all(map(math.isfinite, (one.mean, one.min, one.max)))
     ]
-    return _chart(monitor.name, points, [])
+    return _chart(monitor.name, points, [], monitor.name == LOSS)
 
 
 def loss_chart(report: Report) -> Chart | None:
@@ -106,46 +109,72 @@ def loss_chart(report: Report) -> Chart | None:
     """
     points, trained = [], []
     for one in report.epochs:
-        value = one.measures.get(LOSS, math.nan)
+        value, told = one.measures.get(LOSS, math.nan), one.train_loss
+        has_told = told is not None and math.isfinite(told)
+        if told is not None and has_told:
+            trained.append((one.wall_s, told))
         if math.isfinite(value):
-            words = f"epoch {one.epoch}: loss {value:.4g} in validation after {duration(one.wall_s)}"
+            too = f", {told:.4g} in training" if has_told else ""
+            words = f"epoch {one.epoch}: loss {value:.4g} in validation{too} after {duration(one.wall_s)}"
             points.append(_Point(one.wall_s, value, value, value, words))
-        if one.train_loss is not None and math.isfinite(one.train_loss):
-            trained.append((one.wall_s, one.train_loss))
     if report.monitor.name == LOSS and not trained:
         return None
-    return _chart("loss", points, trained)
+    return _chart("loss", points, trained, True)
 
 
-def _chart(title: str, points: list[_Point], beside: list[tuple[float, float]]) -> Chart | None:
+def _chart(title: str, points: list[_Point], beside: list[tuple[float, float]], is_loss: bool) -> Chart | None:
     if not points:
         return None
     points = _thinned(points)
     low = min([*(point.low for point in points), *(value for _, value in beside)])
     high = max([*(point.high for point in points), *(value for _, value in beside)])
+    is_log = is_loss and low > 0
     if low == high:
-        low, high = low - abs(low) * 0.1 - 1e-6, high + abs(high) * 0.1 + 1e-6
+        low, high = low - abs(low) * 0.1 - (0 if is_log else 1e-6), high + abs(high) * 0.1 + 1e-6
     last = max(point.x for point in points) or 1.0
+    scaled: Callable[[float], float] = math.log if is_log else float
+
+    def share(value: float) -> float:
+        return (scaled(value) - scaled(low)) / (scaled(high) - scaled(low))
 
     def at(x: float, value: float) -> str:
-        return f"{x / last * _WIDTH:.1f} {_scaled(value, low, high, _HEIGHT):.1f}"
+        return f"{x / last * _WIDTH:.1f} {(1 - share(value)) * _HEIGHT:.1f}"
 
-    grid = "".join(f'<path class="grid" d="M0 {y}H{_WIDTH}"/>' for y in (0, _HEIGHT // 2, _HEIGHT))
     upper = [at(point.x, point.high) for point in points]
     lower = [at(point.x, point.low) for point in reversed(points)]
-    band = f'<path class="band" d="M{"L".join([*upper, *lower])}Z"/>'
-    line = f'<path class="line" d="M{"L".join(at(point.x, point.mean) for point in points)}"/>'
-    second = f'<path class="second" d="M{"L".join(at(*one) for one in beside)}"/>' if len(beside) > 1 else ""
-    dots = "".join(
-        f'<path class="dot" d="M{at(point.x, point.mean)}h0"><title>{escape(point.words)}</title></path>'
-        for point in points
-        if len(points) <= _DOTS
-    )
+    shapes = f'<path class="band" d="M{"L".join([*upper, *lower])}Z"/>'
+    shapes += f'<path class="second" d="M{"L".join(at(*one) for one in beside)}"/>' if len(beside) > 1 else ""
+    shapes += f'<path class="line" d="M{"L".join(at(point.x, point.mean) for point in points)}"/>'
+    if len(points) <= _DOTS:
+        shapes += "".join(f'<path class="dot" d="M{at(point.x, point.mean)}h0"/>' for point in points)
+    shapes += _columns([(point.x / last * _WIDTH, point.words) for point in points])
     words = f"{title} over {duration(last)} of training: from {points[0].mean:.4g} to {points[-1].mean:.4g}"
-    return Chart(
-        title, _svg(grid + band + second + line + dots, _WIDTH, _HEIGHT, words, "chart"), f"{high:.4g}", f"{low:.4g}",
-        "0 s", duration(last),
-    )  # fmt: skip
+    up = [Tick(share(value), f"{value:.4g}") for value in round_values(low, high, is_log)]
+    return Chart(f"{title}, logarithmic" if is_log else title, _framed(shapes, words, up, time_ticks(last)))
+
+
+def _columns(places: list[tuple[float, str]]) -> str:
+    """The invisible columns of some points, each as wide as to the middle between it and its neighbours."""
+    some = places[:: math.ceil(len(places) / _COLUMNS)]
+    ends = [0.0, *((one + other) / 2 for (one, _), (other, _) in pairwise(some)), float(_WIDTH)]
+    return "".join(
+        f'<path class="column" d="M{left:.1f} 0H{right:.1f}V{_HEIGHT}H{left:.1f}Z">'
+        f"<title>{escape(words)}</title></path>"
+        for (_, words), (left, right) in zip(some, pairwise(ends), strict=True)
+    )
+
+
+def _framed(shapes: str, words: str, up: Iterable[Tick], across: Iterable[Tick]) -> Markup:
+    """A chart's shapes with their axes; `words` are what a screen reader says."""
+    lines = "".join(f'<path class="grid" d="M0 {(1 - tick.share) * _HEIGHT:.1f}H{_WIDTH}"/>' for tick in up)
+    labels = "".join(
+        f'<text class="up" x="0" y="{100 * (1 - tick.share):.1f}%" dx="-6" dy=".3em">{tick.words}</text>' for tick in up
+    )
+    labels += "".join(
+        f'<text class="across" x="{100 * tick.share:.1f}%" y="100%" dy="1.3em">{tick.words}</text>' for tick in across
+    )
+    inner = f'<svg role="none" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none">{lines}{shapes}</svg>'
+    return Markup(f'<svg class="chart" role="img" aria-label="{escape(words)}">{inner}{labels}</svg>')
 
 
 def _thinned(points: list[_Point]) -> list[_Point]:
@@ -238,7 +267,8 @@ def staleness_chart(staleness: Iterable[int], hosts: int) -> Chart | None:
         f"staleness of the last {plural(len(values), 'update')}, how many others came in between: half have "
         f"{values[len(values) // 2]} or less{usual}; the largest is {values[-1]}"
     )
-    return Chart(words, _svg(shapes, _WIDTH, _HEIGHT, words, "chart"), str(most), "0", "0", str(len(bars) * size - 1))
+    across = [Tick((number + 0.5) / len(bars), str(number * size)) for number in range(0, len(bars), 2)]
+    return Chart(words, _framed(shapes, words, [Tick(0.0, "0"), Tick(1.0, str(most))], across))
 
 
 def _range(begin: int, size: int) -> str:

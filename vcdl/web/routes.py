@@ -1,6 +1,5 @@
 """The pages of the service, and what their forms do."""
 
-import secrets
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 from urllib.parse import parse_qs, quote
@@ -12,13 +11,12 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response, Streamin
 from vcdl.errors import VcdlError
 from vcdl.web.api import Cursor, State
 from vcdl.web.catalogue import PAGE
-from vcdl.web.guard import policy, too_many
+from vcdl.web.guard import too_many
 from vcdl.web.live import MOST_WATCHERS, LivePages, Parts, while_valid
 from vcdl.web.overview import PageSection, fleets_page, hosts_page, money_words, server_page
 from vcdl.web.served_commands import CommandRequest, ServiceBusy
 from vcdl.web.service import CallerHere, Forbidden, ServiceHere, SubmitterHere, WebService, needs
 from vcdl.web.sessions import COOKIE, OWNER, SESSION_S, Caller, Role, is_same
-from vcdl.web.zoom import zoom_item
 
 router = APIRouter(include_in_schema=False)
 Notice = Annotated[str, Query(max_length=40)]
@@ -65,22 +63,6 @@ def job(request: Request, service: ServiceHere, name: str, notice: Notice = "") 
             return service.pages.job_parts(view, visits)
 
     return _shown(request, "job.html", parts, name=name, notice="" if visits else said.get(notice, ""))
-
-
-@router.get("/jobs/{name}/zoom")
-def zoom(request: Request, service: ServiceHere, name: str) -> HTMLResponse:
-    service.catalogue.folder(name)
-    nonce = secrets.token_urlsafe(16)
-    page = _page(request, "zoom.html", name=name, nonce=nonce)
-    page.headers["content-security-policy"] = policy(nonce)
-    return page
-
-
-@router.get("/jobs/{name}/zoom.json")
-def zoom_data(service: ServiceHere, name: str) -> Response:
-    with service.catalogue.view(name).current() as view:
-        epochs, measure = [*view.report.epochs], view.report.monitor.name
-    return Response(zoom_item(epochs, measure), media_type="application/json")
 
 
 @router.post("/jobs/{name}/{deed}")

@@ -15,10 +15,9 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from functools import cache
 from pathlib import Path
 
-from pydantic import TypeAdapter
+import msgspec
 
 from vcdl.boinc.grid.boinc_key import BoincKey
 from vcdl.boinc.grid.database import BoincDatabase
@@ -144,7 +143,7 @@ def read_rests(project: BoincProject) -> Rests:
     """The hosts that rest. Raises GridError."""
     path = rests_file(project)
     try:
-        return _reader().validate_json(path.read_bytes())
+        return msgspec.json.decode(path.read_bytes(), type=Rests)
     except FileNotFoundError:
         return Rests({})
     except (OSError, ValueError) as error:
@@ -156,12 +155,7 @@ def write_rests(project: BoincProject, rests: Rests) -> None:
     """Write the hosts that rest to their file. Raises GridError."""
     path = rests_file(project)
     with advised(path, "who rests cannot be kept"), atomic_write(path) as target:
-        target.write_bytes(_reader().dump_json(rests, indent=1))
-
-
-@cache
-def _reader() -> TypeAdapter[Rests]:
-    return TypeAdapter(Rests)
+        target.write_bytes(msgspec.json.format(msgspec.json.encode(rests), indent=1))
 
 
 def ended_tasks(

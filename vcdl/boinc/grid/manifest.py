@@ -5,11 +5,10 @@ and until it is removed; a shared file goes with the last one. Staging and remov
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Self
 
-from pydantic import TypeAdapter
+import msgspec
 
 from vcdl.boinc.grid.download_folder import Content, writing
 from vcdl.boinc.grid.project_folder import RUN_AS_USER, BoincProject, Identity, advised, identity_of
@@ -44,21 +43,16 @@ class Manifest:
         return self.sticky | {content.name for content in self.params.values()}
 
     def to_json(self) -> str:
-        return _reader().dump_json(self, indent=1).decode()
+        return msgspec.json.format(msgspec.json.encode(self), indent=1).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Decode a manifest. Raises ValueError when it is damaged."""
         text = text.replace('"priority"', '"share"', 1)  # as jobs that are open since then have it
-        return cls(**vars(_reader().validate_json(text, strict=True)))
+        return msgspec.json.decode(text, type=cls)
 
     def without_params(self, versions: set[int]) -> Self:
         return replace(self, params={v: content for v, content in self.params.items() if v not in versions})
-
-
-@cache
-def _reader() -> TypeAdapter[Manifest]:
-    return TypeAdapter(Manifest)
 
 
 class Manifests:

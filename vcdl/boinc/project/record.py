@@ -10,18 +10,17 @@ install and uninstall recognise it.
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, TypeAdapter
+import msgspec
 
 from vcdl.boinc.project import files
 from vcdl.boinc.project.edited_files import Fragment
 from vcdl.errors import GridError, first_fault
 
 _FORMAT = 1
-Digest = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
+Digest = Annotated[str, msgspec.Meta(pattern=r"\A([0-9a-f]{64})?\Z")]
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Record:
         if content is None:
             return cls(folder)
         try:
-            stored = _reader().validate_json(content, strict=True)
+            stored = msgspec.json.decode(content, type=_Stored)
             if stored.format != _FORMAT:
                 raise ValueError(f"format {stored.format}")
             return cls(folder, stored.threads, stored.edited)
@@ -132,10 +131,5 @@ class _Stored:
     """The content of record.json."""
 
     format: int
-    threads: Annotated[int, Field(ge=0)]
+    threads: Annotated[int, msgspec.Meta(ge=0)]
     edited: dict[str, Edited]
-
-
-@cache
-def _reader() -> TypeAdapter[_Stored]:
-    return TypeAdapter(_Stored)

@@ -1,0 +1,52 @@
+"""The round numbers at which the axes of a chart are labelled."""
+
+import math
+from typing import NamedTuple
+
+from vcdl.report.wording import duration
+
+_TICKS = 5
+"""Most steps between the labels of an axis."""
+_TIME_STEPS_S = (
+    *(1, 2, 5, 10, 15, 30),
+    *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
+    *(3600 * hours for hours in (1, 2, 3, 6, 12)),
+)
+_DAY_S = 86_400
+
+
+class Tick(NamedTuple):
+    """A label of an axis."""
+
+    share: float
+    """Its place, 0 at the left or the bottom, 1 at the other end."""
+    words: str
+
+
+def round_values(low: float, high: float, is_log: bool = False) -> list[float]:
+    """Return the round numbers in a range; `is_log`: for a logarithmic axis, of numbers above 0."""
+    return _powers(low, high) if is_log and high >= 10 * low else _multiples(low, high)
+
+
+def _multiples(low: float, high: float) -> list[float]:
+    """The multiples in a range of the smallest round step, 1, 2 or 5 of some power of ten, that makes few of them."""
+    least = (high - low) / _TICKS
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= least)
+    return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _powers(low: float, high: float) -> list[float]:
+    """The powers of ten in a range: where they are few with 2 and 5 times each, where they are many every nth."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    digits = (1, 2, 5) if len(powers) <= 3 else (1,)
+    values = (digit * 10.0**power for power in powers[:: math.ceil(len(powers) / _TICKS)] for digit in digits)
+    return [value for value in values if low <= value <= high]
+
+
+def time_ticks(last_s: float) -> list[Tick]:
+    """Return the labels of an axis of time, from 0 to `last_s`."""
+    days_s = _DAY_S * math.ceil(last_s / _TICKS / _DAY_S)
+    step_s = next((step_s for step_s in _TIME_STEPS_S if last_s <= _TICKS * step_s), days_s)
+    times = range(0, math.floor(last_s) + 1, step_s)
+    return [Tick(time / last_s, duration(time).removesuffix(" 00 s").removesuffix(" 00 min")) for time in times]
