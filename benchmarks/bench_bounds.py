@@ -27,7 +27,7 @@ from vcdl.journal.events import WorkunitCreated, WorkunitSent
 from vcdl.journal.journal import Journal
 from vcdl.local.upload_folder import UploadFolder
 from vcdl.loop.parameter_server import ParameterServer
-from vcdl.loop.streamed_upload import BufferPool, FoldSettings, StreamedUpload, UploadFacts, UploadFiles
+from vcdl.loop.streamed_upload import BufferPool, FoldSettings, StreamedUpload, opened_fold
 from vcdl.models.footprint import Footprint
 from vcdl.rules.forecast import Forecast
 from vcdl.run.folder import RunFolder
@@ -36,6 +36,9 @@ from vcdl.run.run import Run
 from vcdl.run.store_claim import asked_settings, store_address
 from vcdl.stores import FileStore, Fold
 from vcdl.trust.bounds import Bounds
+from vcdl.trust.contract import UploadFacts
+from vcdl.trust.measuring_pass import Bounded
+from vcdl.trust.own import Own
 from vcdl.trust.reference_file import ReferenceFile
 from vcdl.trust.step import StepCheck
 from vcdl.wire.weights import Layout, Variable, write_weights
@@ -70,14 +73,15 @@ class Folding:
     """A store, uploads that wait for it, and bounds or none."""
 
     def __init__(self, folder: Path, steps: Steps, bounds: Bounds | None) -> None:
-        self._folder, self._layout, self._bounds = folder, steps.layout, bounds
+        self._folder = folder
         state = RULE.state if bounds is None else bounds.state_of(RULE)
         self._store = FileStore(folder / ("bounded" if bounds else "plain"), steps.layout.size, state)
         self._store.create(steps.base)
         self._buffers = BufferPool()
-        self._reference = ReferenceFile(folder / "reference.h5", steps.layout)
+        reference = ReferenceFile(folder / "reference.h5", steps.layout)
+        measures = Own() if bounds is None else Bounded(bounds, reference, StepCheck())
+        self._settings = FoldSettings(steps.layout, RULE, measures)
         self._check = UploadCheck("bench", steps.layout, (1,), 1, steps.layout.size**0.5)
-        self._steps = StepCheck()
 
     def fold(self, waiting: int, first: int) -> float:
         """Fold waiting uploads in, between one read and one write; returns seconds for each."""
@@ -88,16 +92,12 @@ class Folding:
         return (time.process_time() - begun_s) / waiting
 
     def _begin(self, number: int, staleness: int) -> StreamedUpload:
-        return StreamedUpload(
-            UploadFiles(
-                self._folder / f"{number % UPLOADS}.h5",
-                self._folder / "base.h5",
-                self._reference if self._bounds else None,
-            ),
-            FoldSettings(self._layout, RULE, self._bounds),
+        return opened_fold(
+            self._folder / f"{number % UPLOADS}.h5",
+            self._folder / "base.h5",
+            self._settings,
             UploadFacts(1, min(staleness, 9), 1, 1.0, number - 10),
-            judge=self._check,
-            steps=self._steps,
+            judge=self._check.judge,
             buffers=self._buffers,
         )
 

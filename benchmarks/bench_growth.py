@@ -46,6 +46,7 @@ from vcdl.loop.grid import Grid
 from vcdl.loop.plan import Plan
 from vcdl.run.folder import RunFolder
 from vcdl.run.staging import Staged
+from vcdl.trust.job_trust import TrustPlan
 from vcdl.wire.workunit import WorkunitName
 
 PARTS = ("fold", "round", "status", "resume", "catch_up", "redraw", "refold")
@@ -134,7 +135,7 @@ class _Clients:
         self._version = 0
         self._waiting: list[str] = []
         self._next = 0
-        self._coordinator = Coordinator(_plan(count, needs_bases=True, rolls_back=True))
+        self._coordinator = Coordinator(_plan(count, needs_bases=True, trust=TrustPlan(rolls_back=True)))
         self._follow(RunStarted(resumed=False))
         self._act()
 

@@ -26,12 +26,14 @@ import numpy as np
 from benchmarks.naive_loops import ALPHA, naive_mysql, naive_redis
 from benchmarks.private_servers import private_mariadb, private_redis
 from vcdl.checks import UploadCheck
-from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, UploadFacts, UploadFiles
+from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, opened_fold
 from vcdl.report.wording import grouped
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores.base import Fold, WeightStore
 from vcdl.stores.open import open_store
 from vcdl.stores.settings import Consistency, StoreSettings
+from vcdl.trust.contract import UploadFacts
+from vcdl.trust.own import Own
 from vcdl.wire.weights import Layout, Variable, Vector, write_weights
 
 PAPER_PARAMS = 4_972_746
@@ -118,8 +120,11 @@ class _Uploads:
         return Fold(subtask, subtask, 0, partial(self._begin, path))
 
     def _begin(self, path: Path, staleness: int) -> StreamedUpload:
-        settings, facts = FoldSettings(self._layout, VcAsgd(alpha=float(ALPHA))), UploadFacts(1, staleness, 1, 1.0)
-        return StreamedUpload(UploadFiles(path), settings, facts, judge=self._check)
+        settings, facts = (
+            FoldSettings(self._layout, VcAsgd(alpha=float(ALPHA)), Own()),
+            UploadFacts(1, staleness, 1, 1.0),
+        )
+        return opened_fold(path, None, settings, facts, judge=self._check.judge)
 
 
 def bench_store(params: int, rounds: int, say: Callable[[str], None]) -> StoreBench:

@@ -60,7 +60,7 @@ def replay(run: Run) -> Replayed:
         raise RunFolderError(f"{folder.path} is not finished: wait for it, or continue with `vcdl resume`")
     journal = Journal.read_only(folder.journal_file)
     try:
-        report = Report(kept_history(journal).now())
+        report = Report(kept_history(journal).advance())
         lineage = Lineage.of(recorded.event for recorded in journal.stream(kinds=Lineage.KINDS))
         _check_kept(run, lineage.recorded)
         return _replayed(run, journal, report, lineage)

@@ -138,7 +138,7 @@ def write_run(
                 journal.append_at(page)
                 page.clear()
         journal.append_at(page)
-        kept_history(journal).read(), kept_hosts(journal).read()
+        kept_history(journal).advance(save=True), kept_hosts(journal).advance(save=True)
     if dice.get("until", 1.0) >= 1.0:
         report: Report = read_report(folder)
         write_summary(folder.summary_file, summary_of(job.name, report))

@@ -38,19 +38,19 @@ from vcdl.loop.coordinator import (
     EvaluateNewest,
     Finish,
     Publish,
-    RollBack,
     Stop,
-    TakeBack,
 )
 from vcdl.loop.plan import Plan, Publishing
 from vcdl.trust.collapse import Collapse
+from vcdl.trust.job_trust import RollBack, TakeBack, TrustPlan
 from vcdl.wire.workunit import WorkunitName
 
 PLANS = st.builds(
     Plan, job=st.just("j"), seed=st.integers(0, 5), shards=st.integers(1, 6), rolling=st.booleans(),
     validate_every=st.sampled_from([EVERY_EPOCH, 1, 2, 5]), has_test=st.booleans(), epochs=st.integers(1, 3),
     target_accuracy=st.sampled_from([None, 0.9]), wall_time_s=st.sampled_from([None, 40.0]),
-    patience_epochs=st.sampled_from([None, 1]), tries=st.integers(1, 4), rolls_back=st.booleans(),
+    patience_epochs=st.sampled_from([None, 1]), tries=st.integers(1, 4),
+    trust=st.builds(TrustPlan, rolls_back=st.booleans()),
     publishing=st.sampled_from([None, Publishing(every_s=3.0, keeps_s=1e9)]),
 )  # fmt: skip
 
@@ -110,13 +110,16 @@ class DisturbedJob:
             while todo := self.coordinator.actions(self.now_s, self.workers):
                 rounds += 1
                 assert rounds < 1000, f"the same again and again: {todo}"
-                assert len(self.coordinator.open) + sum(isinstance(action, Create) for action in todo) <= self.workers
+                assert (
+                    len(self.coordinator.history.open) + sum(isinstance(action, Create) for action in todo)
+                    <= self.workers
+                )
                 if self.dice.randrange(20) == 0:
                     self.tell(*(self.event_of(action) for action in todo[: self.dice.randrange(len(todo))]))
                     self.restart(paused=False)
                 else:
                     self.tell(*(self.event_of(action) for action in todo))
-            if self.coordinator.finished:
+            if self.coordinator.history.finished:
                 return
             self.something_happens()
         raise AssertionError("the job does not come to an end")
@@ -164,11 +167,11 @@ class DisturbedJob:
             if isinstance(row.event, EvaluationWanted)
             and f"evaluated:{row.event.split}:{row.event.version}" not in self.keys
         ]
-        at_stake = [workunit for workunit in sorted(self.coordinator.open) if not self.is_unwritten(workunit)]
+        at_stake = [workunit for workunit in sorted(self.coordinator.history.open) if not self.is_unwritten(workunit)]
         if waiting and (self.dice.randrange(3) == 0 or not (at_stake or self.unwritten)):
             event = self.dice.choice(waiting)
             self.is_ill ^= self.dice.randrange(6) == 0
-            score = self.dice.random() if not self.plan.rolls_back else 0.1 if self.is_ill else 0.9
+            score = self.dice.random() if not self.plan.trust.rolls_back else 0.1 if self.is_ill else 0.9
             self.tell(evaluated(event.version, event.epoch, score, event.split))
         elif self.unwritten and (self.dice.randrange(3) == 0 or not at_stake):
             self.tell(self.unwritten.pop(self.dice.randrange(len(self.unwritten))))

@@ -69,7 +69,7 @@ def run_of(
             },
             "validate": {"every": every},
             "pacing": {"kind": "rolling" if plan.rolling else "epoch"},
-            "trust": "strangers" if plan.rolls_back else "own",
+            "trust": "strangers" if plan.trust.rolls_back else "own",
             "transport": {"down": _named(transport.down), "up": _named(transport.up), "compress": transport.compress},
         },
     )  # fmt: skip
@@ -101,7 +101,7 @@ class Disk:
         folder = RunFolder(path)
         folder.create()
         folder.model_file.write_text("{}")
-        if plan.rolls_back:
+        if plan.trust.rolls_back:
             folder.kept_uploads.mkdir()
         run = run_of(folder, plan, rule, transport)
         store = run.store()

@@ -129,8 +129,8 @@ class JournalFiles(Target):
             for place, event in enumerate(_EVENTS):
                 journal.append(event, time_s=1000.0 + place)
             for kept in (kept_history(journal), kept_hosts(journal)):
-                kept.now()
-                kept.keep(at_once=True)
+                kept.advance()
+                kept.save(at_once=True)
         return [path.read_bytes()]
 
     def take(self, data: bytes) -> None:
@@ -141,8 +141,8 @@ class JournalFiles(Target):
         with closing(Journal.read_only(path)) as journal:
             follow(list(journal.stream()))
         with closing(Journal.at(path)) as journal:
-            hold(kept_history(journal).now().version >= 0, "a version below zero")
-            hold(kept_hosts(journal).now().updates >= 0, "a number of updates below zero")
+            hold(kept_history(journal).advance().version >= 0, "a version below zero")
+            hold(kept_hosts(journal).advance().updates >= 0, "a number of updates below zero")
             journal.keyed("applied:")
             journal.newest("update_applied", 3)
             journal.append(RunPaused("again"))

@@ -18,10 +18,13 @@ from vcdl.checks import UploadCheck
 from vcdl.checks.upload_reader import opened_upload
 from vcdl.codecs.encoding import Encoding
 from vcdl.errors.refusal import Refused
-from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, UploadFacts, UploadFiles
+from vcdl.loop.streamed_upload import FoldSettings, opened_fold
 from vcdl.rules.forecast import Forecast
 from vcdl.stores.change import InMemory, fold_changes
 from vcdl.trust.bounds import Bounds
+from vcdl.trust.contract import UploadFacts
+from vcdl.trust.measuring_pass import Bounded
+from vcdl.trust.own import Own
 from vcdl.trust.step import StepCheck
 from vcdl.wire.hdf5_form import ENCODED, HEADER_LIMIT_BYTES, WEIGHTS, prefix
 from vcdl.wire.params import ParamsHeader
@@ -170,8 +173,12 @@ class Uploads(Target):
         state = self._rule.state if bounds is None else bounds.state_of(self._rule)
         whole: Vector = state.begun(self._base.copy())
         facts = UploadFacts(3, 0, header.samples, header.fraction, base_version=142)
-        files, settings = UploadFiles(self._file, self._base_file), FoldSettings(LAYOUT, self._rule, bounds, transport)
-        upload = StreamedUpload(files, settings, facts, judge=check_of(transport), steps=StepCheck())
+        measures = Own() if bounds is None else Bounded(bounds, steps=StepCheck())
+        settings = FoldSettings(LAYOUT, self._rule, measures, transport)
+        try:
+            upload = opened_fold(self._file, self._base_file, settings, facts, judge=check_of(transport).judge)
+        except Refused as refused:
+            return refused
         try:
             (weight,) = fold_changes([upload], InMemory(whole, state), state)
             if upload.refused is None:

@@ -323,9 +323,9 @@ def test_every_refusal_has_been_seen_here() -> None:
     seen = {expected for _, expected in HEADERS.values()}
     seen |= {Refusal.UNREADABLE, Refusal.BAD_HEADER, Refusal.NOT_FINITE, Refusal.NORM_TOO_LARGE}
     elsewhere = {
-        Refusal.STEP_TOO_LONG,  # tests/checks/test_step.py
+        Refusal.STEP_TOO_LONG,  # tests/trust/test_step.py
         Refusal.AGAINST_OTHERS,
-        Refusal.QUARANTINED,  # tests/loop/test_host_trust.py
+        Refusal.QUARANTINED,  # tests/trust/test_strangers.py
         Refusal.NO_ROOM,
         Refusal.UNFINISHED,
         Refusal.NO_FILE,  # tests/boinc/daemons/test_daemons.py

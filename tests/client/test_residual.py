@@ -9,11 +9,11 @@ import pytest
 
 from tests.codecs.encodings import WITH_MOMENTS, changes
 from tests.full_disk import files_limited_to
+from tests.plans import a_plan
 from vcdl.client.residual import HostMemory, write_upload
 from vcdl.codecs.choose import up_encoding
 from vcdl.journal.events import HostConvicted, Recorded, UpdateApplied
-from vcdl.loop.job_state import Following, JobState
-from vcdl.trust.collapse import CollapseWatch
+from vcdl.loop.job_state import JobState
 from vcdl.wire.taken import TOLD_EPOCHS
 from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import Named, Training, Transport, UpdateHeader, Workunit
@@ -34,7 +34,7 @@ class Server:
 
     def __init__(self, folder: Path, transport: Transport = TRANSPORT) -> None:
         self.upload, self.transport = folder / "update.h5", transport
-        self.state = JobState(Following(3, 1, True, False, hosts_remember=True), CollapseWatch(SHARDS, None))
+        self.state = JobState.of(a_plan(shards=SHARDS, validate_every=1, needs_bases=True, hosts_remember=True))
         self.total = np.zeros(MODEL, np.float32)
         self._made = 0
 

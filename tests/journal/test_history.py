@@ -261,7 +261,7 @@ def expected_of(plan: Plan, journal: Sequence[Recorded]) -> tuple[object, ...]:
 @given(PLANS, st.integers(0, 2**32))
 def test_coordinator_and_report_see_the_same_after_every_event_of_any_job(plan: Plan, seed: int) -> None:
     job = DisturbedJob.run_to_its_end(plan, seed)
-    if job.coordinator.stopped is not None and job.coordinator.stopped.reason == "subtask_failed":
+    if job.coordinator.history.stop is not None and job.coordinator.history.stop.reason == "subtask_failed":
         job.tell(RunReopened())
         job.run()
     coordinator, report = type(job.coordinator)(plan), Report()
@@ -270,10 +270,10 @@ def test_coordinator_and_report_see_the_same_after_every_event_of_any_job(plan: 
         report.follow(recorded)
         active_s, version, closed, scores = expected_of(plan, job.journal[:length])
         assert coordinator.history.wall_s == report.wall_s == active_s
-        assert coordinator.version == report.history.version == version
-        versions = {epoch: timed.event.version for epoch, timed in report.history.closed.items()}
-        assert coordinator.closed == versions == closed
+        assert coordinator.history.version == report.history.version == version
+        assert coordinator.history.closed == report.history.closed
+        assert {epoch: timed.event.version for epoch, timed in report.history.closed.items()} == closed
         assert coordinator.history.epochs == report.epochs
         assert [(detail.epoch, detail.mean, detail.min, detail.max) for detail in report.epochs] == scores
-        assert (coordinator.stopped, coordinator.finished) == (report.stop, report.history.finished)
+        assert (coordinator.history.stop, coordinator.history.finished) == (report.stop, report.history.finished)
     assert coordinator.history == job.coordinator.history

@@ -51,15 +51,15 @@ def test_who_only_looks_reads_no_uploads_that_a_conviction_would_name(tmp_path: 
     events = [replace(one, host="host-1") if isinstance(one, UpdateApplied) else one for one in an_epoch(1)]
     with closing(journal_with(tmp_path / "journal.db", *events)) as journal:
         whole = kept_hosts(journal)
-        whole.now()
-        whole.keep(at_once=True)
+        whole.advance()
+        whole.save(at_once=True)
         journal.append(*an_epoch(2))
         shown = shown_hosts(journal)
         assert whole.last_id == shown.last_id
         assert any(host.on_its_word for host in whole.state.hosts.values())
         assert not any(host.on_its_word for host in shown.state.hosts.values())
-        whole.now(), shown.now()
-        assert not shown.keep(at_once=True)
+        whole.advance(), shown.advance()
+        assert not shown.save(at_once=True)
         for host in (*whole.state.hosts.values(), *shown.state.hosts.values()):
             host.on_its_word.clear()
         assert shown.state == whole.state
@@ -74,15 +74,15 @@ def journal_with(path: Path, *events: Event) -> Journal:
 def history_kept(journal: Journal) -> KeptState[JobHistory]:
     """Keeps what the journal says now."""
     kept = kept_history(journal)
-    kept.now()
-    kept.keep(at_once=True)
+    kept.advance()
+    kept.save(at_once=True)
     return kept
 
 
 def versions(journal: Journal) -> tuple[int, int]:
     """The version in the kept state, and the one that the journal tells."""
     kept = kept_history(journal)
-    return kept.state.version, kept.now().version
+    return kept.state.version, kept.advance().version
 
 
 def test_a_state_is_begun_from_what_is_kept_and_only_newer_events_are_read(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_whole_run_is_told_alike_with_and_without_what_is_kept(tmp_path: Path)
             if number in (5, len(FIRST_SESSION)):
                 history_kept(journal)
         assert kept_history(journal).last_id == len(FIRST_SESSION)
-        assert kept_history(journal).now() == JobHistory.of(WHOLE_RUN)
+        assert kept_history(journal).advance() == JobHistory.of(WHOLE_RUN)
 
 
 def test_a_journal_that_went_back_is_not_told_by_what_was_kept_later(tmp_path: Path) -> None:
@@ -165,9 +165,9 @@ def test_a_state_that_says_nothing_sensible_is_folded_again(tmp_path: Path, pack
 def test_a_state_of_later_events_stays(tmp_path: Path) -> None:
     with closing(journal_with(tmp_path / "journal.db", *an_epoch(1))) as journal:
         behind = kept_history(journal)
-        next(behind.catch_up())
+        behind.follow(next(iter(journal.stream(0))))
         history_kept(journal)
-        behind.keep(at_once=True)
+        behind.save(at_once=True)
         assert versions(journal) == (1, 1)
 
 
@@ -175,11 +175,11 @@ def test_a_state_is_kept_when_it_is_far_behind(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(kept_state, "EVENTS", 4)
     with closing(journal_with(tmp_path / "journal.db", created(1, 0), applied(1, 1, 0))) as journal:
         kept = kept_history(journal)
-        kept.now()
-        assert not kept.keep()
+        kept.advance()
+        assert not kept.save()
         journal.append(created(2, 0), applied(2, 2, 0))
-        kept.now()
-        assert kept.keep()
+        kept.advance()
+        assert kept.save()
         assert kept_history(journal).state.version == 2
 
 

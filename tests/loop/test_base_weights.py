@@ -103,7 +103,7 @@ def begun(path: Path, redis_url: str, update: object, transport: object = PLAIN_
     life.go_on(SHARDS + 2)
     life.grid.wanted = 0
     life.go_on(3)
-    assert list(life.loop.coordinator.closed) == [1]
+    assert list(life.loop.coordinator.history.closed) == [1]
     return life
 
 
@@ -165,7 +165,7 @@ def test_what_clients_started_from_is_kept_until_an_epoch_covers_it(path: Path, 
     assert coordinator.versions_to_fold_again_with - coordinator.versions_in_use, "or this test shows nothing"
     life.grid.wanted = 3
     life.go_on(2 * SHARDS - len(life.made) + 1)
-    assert list(coordinator.closed) == [1, 2]
+    assert list(coordinator.history.closed) == [1, 2]
     assert life.snapshots() <= coordinator.versions_in_use | coordinator.versions_to_fold_again_with
     assert min(coordinator.versions_to_fold_again_with, default=SHARDS) >= SHARDS
 

@@ -50,10 +50,10 @@ from vcdl.loop.coordinator import (
     Finish,
     Publish,
     Stop,
-    TakeBack,
 )
 from vcdl.loop.plan import Plan, Publishing, is_validated
 from vcdl.report.measures import Report
+from vcdl.trust.job_trust import TakeBack, TrustPlan
 from vcdl.wire.workunit import WorkunitName
 
 ROLLING = a_plan(shards=1, validate_every=EVERY_EPOCH, has_test=True, epochs=3)
@@ -77,11 +77,11 @@ LEARNING = [0.5, 0.6, 0.7, 0.8, 0.9, 0.9, 0.9, 0.9]
 
 @pytest.mark.parametrize(("last", "version", "looks"), [(0.1, 9, False), (0.1, 10, True), (0.9, 10, False)])
 def test_after_a_bad_measure_the_newest_version_is_measured_besides(last: float, version: int, looks: bool) -> None:
-    plan = replace(ROLLING, shards=10, rolls_back=True)
+    plan = replace(ROLLING, shards=10, trust=TrustPlan(rolls_back=True))
     updates = [applied(number, 1, number - 1, 0, number - 1) for number in range(1, version + 1)]
     measures = [evaluated(number, 1, accuracy) for number, accuracy in enumerate([*LEARNING, last], start=1)]
     assert (EvaluateNewest() in actions(plan, [*updates, *measures])) is looks
-    assert EvaluateNewest() not in actions(replace(plan, rolls_back=False), [*updates, *measures])
+    assert EvaluateNewest() not in actions(replace(plan, trust=TrustPlan()), [*updates, *measures])
 
 
 CASES: dict[str, tuple[Plan, list[Event], int, list[Action]]] = {
@@ -344,7 +344,7 @@ def of_strangers(
     *hosts: str, known: Sequence[str] = (), verifies: bool = False, then: Sequence[Event] = ()
 ) -> list[Action]:
     """What follows when these hosts failed one after the other at a subtask, some of whom have brought updates."""
-    plan = replace(ROLLING, shards=99, is_for_strangers=True, verifies=verifies)
+    plan = replace(ROLLING, shards=99, trust=TrustPlan(tells_hosts_apart=True, verifies=verifies))
     events: list[Event] = []
     for version, host in enumerate(known, start=1):
         workunit = w(1, 90 + version)
@@ -386,14 +386,14 @@ def test_the_servers_own_failure_at_an_attempt_that_a_rollback_ended_ends_no_job
     back = RolledBack(2, 0, (1,), 1, 0.0, 0.0, host="liar", again=())
     attempts = [created(1, 1), liar, created(1, 0, 0, 1), created(1, 0, OWN, 1), back]
     failure = SubtaskTried(w(1, 0, OWN, 1), "the weights of version 1 are gone", 1.0)
-    plan = replace(ROLLING, shards=99, is_for_strangers=True, verifies=True)
+    plan = replace(ROLLING, shards=99, trust=TrustPlan(tells_hosts_apart=True, verifies=True))
     assert actions(plan, [*attempts, failure], 1) == actions(plan, attempts, 1)
     assert Create(1, 0, 1, None) in actions(plan, attempts, 1)
 
 
 def test_a_job_that_the_server_alone_trains_ends() -> None:
     """All hosts fail at all of it: a broken app version would hide behind a slow job."""
-    plan = replace(ROLLING, shards=9, is_for_strangers=True, verifies=True)
+    plan = replace(ROLLING, shards=9, trust=TrustPlan(tells_hosts_apart=True, verifies=True))
     own: list[Event] = [applied(version, 1, version, 1_000_000_000) for version in range(1, plan.tries + 1)]
     assert actions(plan, own) == [Stop(StopReason.SUBTASK_FAILED)]
     by_a_host: list[Event] = [*own[:-1], applied(plan.tries, 1, 8), structs.replace(own[-1], version=plan.tries + 1)]
@@ -428,7 +428,7 @@ def test_what_is_made_again_after_the_last_epoch_has_the_rate_of_the_end() -> No
 
 
 def test_a_job_whose_uploads_are_verified_ends_once_its_last_ones_were_looked_at() -> None:
-    plan = replace(ROLLING, is_for_strangers=True, verifies=True)
+    plan = replace(ROLLING, trust=TrustPlan(tells_hosts_apart=True, verifies=True))
     events = [*an_epoch(1), *an_epoch(2), *an_epoch(3)]
     assert actions(plan, events) == []
     assert actions(plan, [*events, VerificationEnded(2)]) == []
@@ -446,7 +446,7 @@ def test_a_fleet_of_fewer_hosts_than_tries_ends_a_job_that_none_of_them_can_trai
 
 
 def test_what_a_convicted_host_brought_since_the_last_good_end_but_one_is_taken_back_once() -> None:
-    plan = replace(ROLLING, shards=4, is_for_strangers=True, rolls_back=True)
+    plan = replace(ROLLING, shards=4, trust=TrustPlan(tells_hosts_apart=True, rolls_back=True))
     events = [*an_epoch(1, shards=4), *an_epoch(2, 0.6, shards=4), *(created(3, shard, 0, 8) for shard in range(3))]
     events += [applied(9, 3, 0, 8), applied(10, 3, 1, 8)]
 
@@ -459,10 +459,12 @@ def test_what_a_convicted_host_brought_since_the_last_good_end_but_one_is_taken_
     events.append(lied(2, 5, 10))
     event = RolledBack(11, 4, (5, 10), 10, 0.0, 0.0, "liar")
     assert not any(isinstance(action, TakeBack) for action in actions(plan, [*events, event]))
-    assert coordinator_after(plan, [*events, event]).covered == 4, "earlier uploads are gone"
+    assert coordinator_after(plan, [*events, event]).state.covered == 4, "earlier uploads are gone"
     collapsed = RolledBack(11, 0, (), 10, 0.1, 0.6)
-    assert coordinator_after(plan, [*events, collapsed]).covered == 0, "version 4 is none of those of the job any more"
-    assert not any(isinstance(action, TakeBack) for action in actions(replace(plan, rolls_back=False), events))
+    assert coordinator_after(plan, [*events, collapsed]).state.covered == 0, (
+        "version 4 is none of those of the job any more"
+    )
+    assert not any(isinstance(action, TakeBack) for action in actions(replace(plan, trust=TrustPlan()), events))
 
 
 def again(epoch: int, shard: int, base_version: int = 0, attempt: int = 0) -> str:
@@ -471,7 +473,7 @@ def again(epoch: int, shard: int, base_version: int = 0, attempt: int = 0) -> st
 
 
 def test_the_subtasks_of_a_liar_are_made_again_first_whatever_came_of_their_epoch() -> None:
-    plan = replace(ROLLING, shards=4, is_for_strangers=True, tries=2)
+    plan = replace(ROLLING, shards=4, trust=TrustPlan(tells_hosts_apart=True), tries=2)
     lied = [w(1, 0), w(2, 0, 0, 4)]
     events = [*an_epoch(1, shards=4), *(created(2, shard, 0, 4) for shard in range(4)), applied(5, 2, 0, 4)]
     events.append(HostConvicted("liar", w(2, 0, 0, 4), (), tuple(lied)))
@@ -491,7 +493,7 @@ def test_the_subtasks_of_a_liar_are_made_again_first_whatever_came_of_their_epoc
 
 
 def test_what_a_rollback_drops_with_a_liars_uploads_is_made_again_and_what_is_out_with_it_too() -> None:
-    plan = replace(ROLLING, shards=4, is_for_strangers=True, rolls_back=True)
+    plan = replace(ROLLING, shards=4, trust=TrustPlan(tells_hosts_apart=True, rolls_back=True))
     events = [*an_epoch(1, shards=4), *(created(2, shard, 0, 4) for shard in range(3)), applied(5, 2, 0, 4)]
     events += [applied(6, 2, 1, 4), created(2, 3, 0, 6)]
     event = RolledBack(7, 4, (5, 6), 6, 0.0, 0.0, "liar", (w(2, 1, 0, 4),))
@@ -501,7 +503,7 @@ def test_what_a_rollback_drops_with_a_liars_uploads_is_made_again_and_what_is_ou
 
 
 def test_a_job_does_not_end_before_the_subtasks_of_liars_are_made_again() -> None:
-    plan = replace(ROLLING, epochs=1, is_for_strangers=True, rolls_back=False)
+    plan = replace(ROLLING, epochs=1, trust=TrustPlan(tells_hosts_apart=True, rolls_back=False))
     events = [*an_epoch(1, shards=1), evaluated(1, 1, 0.9), HostConvicted("liar", w(1, 0), (), (w(1, 0),))]
     assert actions(plan, events) == [Create(1, 0, 10_000, None)]
     events.append(WorkunitCreated(again(1, 0, 1)))
@@ -597,7 +599,7 @@ def test_a_subtask_that_is_made_again_gets_the_rate_of_the_one_that_was_made_las
 
 
 def test_the_learning_rate_goes_back_by_the_subtasks_that_are_to_be_made_again() -> None:
-    plan = replace(ROLLING, shards=4, epochs=2, rate=LrSchedule("linear"), is_for_strangers=True)
+    plan = replace(ROLLING, shards=4, epochs=2, rate=LrSchedule("linear"), trust=TrustPlan(tells_hosts_apart=True))
     lied = (w(1, 0), w(1, 1))
     events = [*an_epoch(1, shards=4), HostConvicted("liar", w(1, 0), (), lied)]
     coordinator = coordinator_after(plan, events)
@@ -672,7 +674,7 @@ def published(at: dict[float, Event], now_s: float, plan: Plan = OFFERING) -> Co
     for number, (time_s, event) in enumerate(at.items(), 1):
         coordinator.follow(Recorded(number, time_s, event))
     assert any(isinstance(action, Publish) for action in coordinator.actions(now_s, 0)) == (
-        plan is OFFERING and now_s >= 20 and coordinator.version > max(coordinator.history.published, default=0)
+        plan is OFFERING and now_s >= 20 and coordinator.history.version > max(coordinator.history.published, default=0)
     )
     return coordinator
 
@@ -733,7 +735,7 @@ def test_a_job_taken_up_from_any_prefix_comes_to_its_end(plan: Plan, seed: int) 
     job = DisturbedJob.run_to_its_end(plan, seed)
     for length in range(1, len(job.journal) + 1):
         again = job.taken_up_from(length, seed + length)
-        if not again.coordinator.finished:
+        if not again.coordinator.history.finished:
             again.tell(RunStarted(resumed=True))
         again.run()
         check_a_finished_job(again)

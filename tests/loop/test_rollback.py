@@ -30,7 +30,6 @@ from vcdl.journal.events import (
     WorkunitCancelled,
     WorkunitSent,
 )
-from vcdl.loop.coordinator import RollBack, TakeBack
 from vcdl.loop.loop import Loop
 from vcdl.loop.recovery import fold_again
 from vcdl.loop.rollback import roll_back, take_back, without_trust
@@ -43,10 +42,11 @@ from vcdl.run.folder import RestoreLock
 from vcdl.trust.collapse import Collapse
 from vcdl.trust.host_record import HostRecord
 from vcdl.trust.hosts import HostHistory
+from vcdl.trust.job_trust import RollBack, TakeBack, TrustPlan
 from vcdl.wire.weights import Vector
 from vcdl.wire.workunit import WorkunitName
 
-PLAN = a_plan(shards=4, validate_every=1, epochs=8, rolls_back=True)
+PLAN = a_plan(shards=4, validate_every=1, epochs=8, trust=TrustPlan(rolls_back=True))
 HONEST_EPOCHS = 2
 
 
@@ -61,7 +61,7 @@ def play(server: Server, dice: random.Random) -> None:
     for _ in range(600):
         with suppress(Unavailable):
             server.run_once()
-        if server.coordinator.finished:
+        if server.coordinator.history.finished:
             return
         rollbacks = server.coordinator.history.rollbacks
         bases = [WorkunitName.parse(workunit).base_version for workunit in server.grid.running]

@@ -44,5 +44,5 @@ def test_many_open_workunits_are_not_looked_through_for_each_update(
     server.journal.append(*(cancelled(1, shard, 0, shard) for shard in range(40, OPEN)))
     server.generator.run_once(0.0)
     assert len(disk.folder.snapshot_versions()) <= 2
-    assert w(1, 50, 0, 50) not in server.coordinator.open
+    assert w(1, 50, 0, 50) not in server.coordinator.history.open
     server.close()

@@ -245,11 +245,11 @@ def play(server: Server, dice: random.Random, rounds: int = 400) -> None:
     for _ in range(rounds):
         with suppress(Unavailable):  # the next round does what this one could not
             server.run_once()
-        if server.coordinator.finished:
+        if server.coordinator.history.finished:
             return
         server.evaluate()
         offered = server.grid.offered
-        assert offered is None or not server.coordinator.open or offered.exists(), "a client may begin with it"
+        assert offered is None or not server.coordinator.history.open or offered.exists(), "a client may begin with it"
         for workunit in server.grid.running:
             luck = dice.randrange(8)
             assert server.grid.submitted[workunit].params.exists(), "a client can download what it needs"
@@ -266,7 +266,7 @@ def check_finished(disk: Disk) -> None:
     """Whatever happened: each subtask was applied once, everything asked for was evaluated, and it all adds up."""
     server = Server(disk)
     server.generator.follow()
-    assert server.coordinator.finished
+    assert server.coordinator.history.finished
     server.check_store_and_journal_agree()
     happened = events(server)
     applied = [WorkunitName.parse(event.workunit) for event in happened if isinstance(event, UpdateApplied)]

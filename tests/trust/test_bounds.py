@@ -6,7 +6,7 @@ import pytest
 from tests.rules.updates import noise
 from vcdl.rules.state import LENGTHS
 from vcdl.rules.vc_asgd import VcAsgd
-from vcdl.trust.bounds import Bounds, Limits, usual_of
+from vcdl.trust.bounds import Bounds, StepLimits, usual_of
 from vcdl.wire.weights import Layout, Variable, Vector
 
 KERNEL, BIAS = slice(0, 600), slice(600, 610)
@@ -142,7 +142,7 @@ def test_block_by_block_comes_to_the_same() -> None:
 
 def test_the_usual_length_follows_the_uploads_and_two_of_ten_hostile_ones_do_not_move_it() -> None:
     lengths = table()
-    limits = Limits(np.ones(0, np.float32), np.ones(0, np.float32), 0.0, 0.0, 0.0)
+    limits = StepLimits(np.ones(0, np.float32), np.ones(0, np.float32), 0.0, 0.0, 0.0)
     for number in range(1, LENGTHS + 1):
         factor = np.float32(1000.0 if number % 5 == 0 else 3.0)
         step = (honest(number) - base()) * factor

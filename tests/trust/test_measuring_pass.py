@@ -16,11 +16,13 @@ from vcdl.client.residual import HostMemory, write_upload
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import FileUnavailable
 from vcdl.errors.refusal import Refusal
-from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, UploadFacts, UploadFiles
+from vcdl.loop.streamed_upload import FoldSettings, MeasuredUpload, StreamedUpload, opened_fold
 from vcdl.rules.vc_asgd import VcAsgd
 from vcdl.stores import FileStore, Fold, Unfit
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.trust.bounds import Bounds
+from vcdl.trust.contract import UploadFacts
+from vcdl.trust.measuring_pass import Bounded
 from vcdl.trust.reference_file import ReferenceFile
 from vcdl.trust.step import StepCheck
 from vcdl.wire.hdf5_form import ENCODED
@@ -63,14 +65,14 @@ class Bench:
         (record,) = self.store.fold([Fold(f"s{number}", f"w{number}", 0, self.upload)])
         return record.weight
 
-    def upload(self, staleness: int, kind: type[StreamedUpload] = StreamedUpload) -> StreamedUpload:
-        reference = ReferenceFile(self.reference, LAYOUT)
-        return kind(
-            UploadFiles(self.folder / "update.h5", self.folder / "base.h5", reference),
-            FoldSettings(LAYOUT, RULE, self.bounds, self.transport, self.passes),
+    def upload(self, staleness: int) -> StreamedUpload:
+        measures = Bounded(self.bounds, ReferenceFile(self.reference, LAYOUT), StepCheck())
+        return opened_fold(
+            self.folder / "update.h5",
+            self.folder / "base.h5",
+            FoldSettings(LAYOUT, RULE, measures, self.transport, self.passes),
             UploadFacts(epoch=1, staleness=staleness, samples=10, fraction=self.fraction),
-            judge=UploadCheck("j", LAYOUT, (10,), 1, SIZE**0.5),
-            steps=StepCheck(),
+            judge=UploadCheck("j", LAYOUT, (10,), 1, SIZE**0.5).judge,
         )
 
 
@@ -122,10 +124,8 @@ def test_what_counts_already_is_folded_again_without_a_reference_update(tmp_path
     bench = Bench(tmp_path)
     bench.reference.unlink()
     write_weights(tmp_path / "update.h5", bench.base, "{}")
-    reference = ReferenceFile(bench.reference, LAYOUT)
-    files = UploadFiles(tmp_path / "update.h5", tmp_path / "base.h5", reference)
-    settings = FoldSettings(LAYOUT, RULE, bench.bounds)
-    StreamedUpload(files, settings, UploadFacts(1, 0, 10, 1.0), judge=None).close()
+    settings, facts = FoldSettings(LAYOUT, RULE, Bounded(bench.bounds)), UploadFacts(1, 0, 10, 1.0)
+    opened_fold(tmp_path / "update.h5", tmp_path / "base.h5", settings, facts, judge=None).close()
 
 
 @pytest.mark.parametrize("kept", [0, SIZE])
@@ -135,15 +135,17 @@ def test_a_file_that_is_changed_between_the_two_passes_is_refused_or_read_once(
     monkeypatch.setattr("vcdl.loop.streamed_upload.KEPT_NUMBERS", kept)
     bench = Bench(tmp_path)
 
-    class Changed(StreamedUpload):
-        def first_pass(self, w: Vector, begin: int) -> None:
-            super().first_pass(w, begin)
-            with (tmp_path / "update.h5").open("r+b") as file:
-                file.seek(-4 * SIZE, 2)
-                file.write(b"\0\0\0\0")
+    first_pass = MeasuredUpload.first_pass
 
+    def changed(upload: MeasuredUpload, w: Vector, begin: int) -> None:
+        first_pass(upload, w, begin)
+        with (tmp_path / "update.h5").open("r+b") as file:
+            file.seek(-4 * SIZE, 2)
+            file.write(b"\0\0\0\0")
+
+    monkeypatch.setattr(MeasuredUpload, "first_pass", changed)
     write_weights(tmp_path / "update.h5", bench.base, "{}")
-    folded = Fold("s1", "w1", 0, lambda staleness: bench.upload(staleness, Changed))
+    folded = Fold("s1", "w1", 0, bench.upload)
     if kept:
         bench.store.fold([folded])
         assert bench.store.read()[1].tobytes() == bench.base.tobytes(), "what was looked at is what counts"

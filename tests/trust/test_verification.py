@@ -133,7 +133,7 @@ class World:
 
     @property
     def hosts(self) -> dict[str, HostRecord]:
-        return kept_hosts(self.journal).now().hosts
+        return kept_hosts(self.journal).advance().hosts
 
     def convicted(self) -> list[HostConvicted]:
         return [row.event for row in self.journal.read() if isinstance(row.event, HostConvicted)]

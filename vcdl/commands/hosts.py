@@ -22,9 +22,11 @@ from vcdl.errors import ExitCode, GridError
 
 if TYPE_CHECKING:
     from vcdl.boinc.grid.host_report import HostFacts
+    from vcdl.job import Job
     from vcdl.run.folder import RunFolder
     from vcdl.trust.host_record import HostRecord
     from vcdl.trust.hosts import HostHistory
+    from vcdl.trust.kept_hosts import ShownTrust
 
 _EXAMPLES = """\b
 Examples:
@@ -47,7 +49,7 @@ def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
     folder = chosen_run(path)
     job, history = read_frozen(folder), read_hosts(folder)
     now_s = clock_of(folder)() if folder.kind.has_wall_clock else None
-    rows = _rows(history, _facts(folder), is_for_strangers=job.is_for_strangers, now_s=now_s)
+    rows = _rows(job, history, _facts(folder), now_s)
     if as_json:
         return say_json(rows)
     if not rows:
@@ -93,13 +95,15 @@ def _facts(folder: "RunFolder") -> "Mapping[str, HostFacts]":
 
 
 def _rows(
-    history: "HostHistory", facts: "Mapping[str, HostFacts]", *, is_for_strangers: bool, now_s: float | None
+    job: "Job", history: "HostHistory", facts: "Mapping[str, HostFacts]", now_s: float | None
 ) -> list[dict[str, Any]]:
     """A row for each host; without weight and state where nobody is judged, and with null for what is not known."""
+    from vcdl.trust.kept_hosts import ShownTrust
+
     samples = sum(record.samples for record in history.hosts.values())
     rows = [
-        _row(record, history, facts.get(record.name), samples, is_for_strangers=is_for_strangers, now_s=now_s)
-        for record in history.hosts.values()
+        _row(record, history, ShownTrust.of(job, history, name), facts.get(name), samples, now_s)
+        for name, record in history.hosts.items()
     ]
     return sorted(rows, key=lambda row: (1.0 if row["weight"] is None else row["weight"], row["host"]))
 
@@ -107,10 +111,9 @@ def _rows(
 def _row(
     record: "HostRecord",
     history: "HostHistory",
+    trust: "ShownTrust",
     facts: "HostFacts | None",
     samples: int,
-    *,
-    is_for_strangers: bool,
     now_s: float | None,
 ) -> dict[str, Any]:
     speed = history.samples_per_s(record.name)
@@ -132,22 +135,19 @@ def _row(
         "share": round(record.samples / samples, 4) if samples else None,
         "silent_s": None if now_s is None else round(max(0.0, now_s - heard_of_s), 1),
         "credit": round(facts.credit, 6) if facts else None,
-        "verified": record.verified if is_for_strangers else None,
-        "weight": round(history.weight(record.name), 3) if is_for_strangers else None,
-        "state": _state(record, history, facts, is_for_strangers=is_for_strangers),
+        "verified": trust.verified,
+        "weight": None if trust.weight is None else round(trust.weight, 3),
+        "state": _state(trust, facts),
         "rests_s": round(max(0.0, facts.rest.until_s - time.time()), 1) if facts and facts.rest else None,
         "rests_for": facts.rest.why if facts and facts.rest else None,
     }
 
 
-def _state(
-    record: "HostRecord", history: "HostHistory", facts: "HostFacts | None", *, is_for_strangers: bool
-) -> str | None:
+def _state(trust: "ShownTrust", facts: "HostFacts | None") -> str | None:
     if facts and facts.banned:
         return "banned"
-    state = history.state(record.name).value if is_for_strangers else None
-    if facts is None or facts.rest is None or state in ("quarantined", "convicted"):
-        return state
+    if facts is None or facts.rest is None or trust.is_out:
+        return None if trust.state is None else trust.state.value
     return "resting" if facts.rest.is_on(time.time()) else "on trial"
 
 

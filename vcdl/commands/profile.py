@@ -42,7 +42,7 @@ def profile_run(path: Path | None = None, output: Path | None = None, as_json: b
     folder = chosen_run(path)
     job = read_frozen(folder)
     with journal_of(folder) as journal:
-        profile = RunProfile() if journal is None else kept_profile(journal).read()
+        profile = RunProfile() if journal is None else kept_profile(journal).advance(save=True)
     if not profile.by_host:
         raise RunFolderError(
             f"{shown(folder.path)} has no upload that was folded in yet: `vcdl status` shows how far it is"

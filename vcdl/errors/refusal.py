@@ -52,7 +52,7 @@ class Refusal(StrEnum):
     NO_ROOM = "host_unknown", "a host of which no upload was checked yet, beyond its part", Blame.HOST
     """Checked: trained again by the server."""
     UNFINISHED = "unfinished", "a part of a subtask, from a host that may not bring one now", Blame.HOST
-    """Neither the subtask's time nor a stop of the machine explains it (vcdl.trust.host_trust)."""
+    """Neither the subtask's time nor a stop of the machine explains it (vcdl.trust.strangers)."""
     STEP_TOO_LONG = "step_too_long", "far more change of the weights than others bring", Blame.CONTENT
     """The step is far longer than those of recently accepted uploads, at its learning rate."""
     AGAINST_OTHERS = "against_others", "a change against what others brought meanwhile", Blame.CONTENT

@@ -26,7 +26,7 @@ _SHARD_EPOCHS = 32
 """Epochs for which there is one such shard more: each is trained on a slot of its own, with fewer steps in a row."""
 _STEPS = 4
 """Batches that a shard should have on few slots: on several, few steps in a row cost more than small batches
-(docs/decisions/111).
+(docs/decisions/101).
 """
 _STEPS_IN_A_ROW = 1300
 """Steps of a whole job on one slot, below which its batches are small."""

@@ -68,7 +68,7 @@ class LrScaling:
     """Optimizer steps in all subtasks of the job."""
     most_boost: float = 1.0
     """How far several slots may raise `short_job_boost`, if that is for one slot: on several the weights are a mean of
-    uploads, whose noise falls with the root of their number (docs/decisions/108).
+    uploads, whose noise falls with the root of their number (docs/decisions/101).
     """
 
     def at(self, active_clients: int, open_workunits: int) -> float:

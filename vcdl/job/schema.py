@@ -248,6 +248,18 @@ class Job(Section):
         return self.is_for_strangers and self.trust.rollback
 
     @property
+    def needs_bases(self) -> bool:
+        """Whether a fold needs the weights that the client started from, beside what its rule needs: strangers' steps
+        are measured from there.
+        """
+        return self.transport.needs_bases or self.is_for_strangers
+
+    @property
+    def may_run_code(self) -> bool:
+        """Whether it has code of its own, which trusted machines run."""
+        return self.model.code is not None and not self.is_for_strangers
+
+    @property
     def verifies(self) -> bool:
         """Whether the server trains uploads again."""
         return self.is_for_strangers and self.trust.verify > 0

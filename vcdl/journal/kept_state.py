@@ -7,7 +7,7 @@ or a backup of the one is a copy or a backup of the other. What those keep who m
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar
@@ -40,7 +40,7 @@ F = TypeVar("F", bound=Folding)
 
 
 class KeptState(Generic[F]):
-    """A folded state and how far it has come: begun from what is kept, brought up to date, kept again."""
+    """A folded state and how far it has come: loaded as it was kept, advanced to the journal, saved again."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class KeptState(Generic[F]):
         self._kept_id = 0
         self._wait = EVENTS
 
-    def begin(self) -> Self:
+    def load(self) -> Self:
         """Begin with the state that is kept, if it fits. Raises JournalError."""
         kept = [self._journal.kept_state(self._name, self._form)]
         if not self._journal.may_write:
@@ -85,26 +85,24 @@ class KeptState(Generic[F]):
             self.state.follow(recorded)
             self.last_id = recorded.id
 
-    def catch_up(self) -> Iterator[Recorded]:
-        """Follow the journal's new events, and return each once it is in the state. Raises JournalError."""
+    def advance(self, noted: Callable[[Recorded], object] = id, *, save: bool = False) -> F:
+        """Bring the state up to the journal, and return it.
+
+        Args:
+            noted: Called with each new event once it is in the state.
+            save: Whether the state is saved for the next reader, when it was far behind.
+
+        Raises JournalError.
+        """
         for recorded in self._journal.stream(self.last_id):
             self.follow(recorded)
-            yield recorded
-
-    def now(self) -> F:
-        """The state with all of the journal's events in it. Raises JournalError."""
-        for _ in self.catch_up():
-            pass
+            noted(recorded)
+        if save:
+            self.save()
         return self.state
 
-    def read(self) -> F:
-        """The state with all of the journal's events in it, kept for the next reader. Raises JournalError."""
-        self.now()
-        self.keep()
-        return self.state
-
-    def keep(self, *, at_once: bool = False) -> bool:
-        """Keep the state when it is far behind, or `at_once`; returns whether it did. Raises JournalError."""
+    def save(self, *, at_once: bool = False) -> bool:
+        """Save the state when it is far behind, or `at_once`; returns whether it did. Raises JournalError."""
         wait = 1 if at_once else self._wait
         if self.last_id < self._kept_id + wait or self._without is not None:
             return False
@@ -120,14 +118,14 @@ class KeptState(Generic[F]):
 
 def kept_history(journal: Journal) -> KeptState[JobHistory]:
     """The history of a job, begun from what is kept. Raises JournalError."""
-    return KeptState(journal, "history", JobHistory()).begin()
+    return KeptState(journal, "history", JobHistory()).load()
 
 
 def keep_history(journal: Journal, history: JobHistory, last_id: int) -> None:
     """Keep the history of a job that somebody else has folded, up to `last_id`. Raises JournalError."""
     kept = KeptState(journal, "history", history)
     kept.last_id = last_id
-    kept.keep(at_once=True)
+    kept.save(at_once=True)
 
 
 def _wait(packed: bytes) -> int:

@@ -119,12 +119,12 @@ class _DrivenRun:
 
     def _step(self) -> None:
         coordinator = self._loop.coordinator
-        missing = self._grid.missing_uploads(coordinator.open)
+        missing = self._grid.missing_uploads(coordinator.history.open)
         new = self._loop.step()  # reads the journal, into which a server writes before it removes an upload
-        self._grid.lose(missing & coordinator.open.keys())
+        self._grid.lose(missing & coordinator.history.open.keys())
         self._watch_evaluator(new)
-        if self._loop.coordinator.stopped is None:
-            self._servers.look(new, is_needed=bool(coordinator.open))
+        if self._loop.coordinator.history.stop is None:
+            self._servers.look(new, is_needed=bool(coordinator.history.open))
         else:
             self._servers.close()
 
@@ -134,7 +134,7 @@ class _DrivenRun:
         if died:
             self._loop.journal.append(EvaluatorDied(self._evaluator.death))
             self._loop.generator.look_again()  # what was to be measured may be gone
-        if self._loop.coordinator.open:
+        if self._loop.coordinator.history.open:
             self._is_trained = False
         elif not self._is_trained:
             self._is_trained = True

@@ -34,7 +34,7 @@ def _serve(folder: RunFolder, log: Log) -> None:
             if not retry(server.run_once, log):
                 time.sleep(_POLL_S)
         except StoreLost as lost:
-            if kept_history(journal).now().stop is not None:
+            if kept_history(journal).advance().stop is not None:
                 return  # its weights were dropped
             log(str(lost))
             is_lost = True

@@ -17,8 +17,6 @@ from vcdl.checks.claims import LOSSES_KEPT, ClaimCheck, believed_times_s, believ
 from vcdl.errors.refusal import Blame, Refusal, Refused
 from vcdl.journal.events import (
     Event,
-    Recorded,
-    RolledBack,
     UpdateApplied,
     UpdateRefused,
     UpdateSuperseded,
@@ -28,27 +26,19 @@ from vcdl.journal.events import (
 )
 from vcdl.journal.journal import Journal
 from vcdl.loop.grid import GaveUp, Results
-from vcdl.loop.streamed_upload import BufferPool, FoldSettings, StreamedUpload, UploadFacts, UploadFiles
+from vcdl.loop.streamed_upload import BufferPool, FoldSettings, StreamedUpload, opened_fold
 from vcdl.run.folder import RestoreLock
 from vcdl.run.kept_weights import Snapshots, keep_upload
 from vcdl.run.run import Run
 from vcdl.run.staging import Uploaded
 from vcdl.stores import Applied, Change, Fold, Unfit, WeightStore
 from vcdl.stores.change import RefusedChange
-from vcdl.trust.host_trust import HostTrust
-from vcdl.trust.reference_file import ReferenceFile
-from vcdl.trust.step import StepCheck
+from vcdl.trust.contract import Admission, UploadFacts
+from vcdl.trust.strangers import trust_of
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 _DOUBTED = 0.02
 """The factor on what a doubted upload counts; so it counts less than any other."""
-_HELD = 0.5
-"""Part of a subtask's time for which a host must have had it. Less than all of it, as the grid tells some seconds late
-when it was sent."""
-_NEXT_TO_NOTHING = 0.25
-"""Part of the usual fraction from which on an upload that ends by time completes its subtask. Otherwise a host that has
-eight tasks at a time and trains one batch of each completes most subtasks of a job (10 points of 100). A half would
-have every second subtask of hosts whose speeds differ by 16 made again."""
 _TOLD_WITHIN_S = 60.0
 """Time after an upload's coming in which the run says which host got its workunit: once in each of its steps."""
 _FOLDED_AT_ONCE = 8
@@ -73,21 +63,14 @@ class _Waiting:
     name: WorkunitName
     """Its workunit's name, with the version that its client really started from."""
     header: UpdateHeader
-    trust: float
-    """The trust in its host."""
-    unfit: Refused | None
-    """The reason for which its host's uploads are refused; None: they are not."""
+    admission: Admission
     believed: _Believed
-    rate: float = 1.0
-    """The learning rate of its workunit, as a factor of the job's peak; 1 where nothing depends on it."""
+    is_doubted: bool = False
+    """Whether it was found strange, and counts for little instead of being refused again."""
     fold_s: float = 0.0
     """Seconds that this server worked on it."""
     ended_s: float = 0.0
     """The time at which that ended."""
-    is_part: bool = False
-    """Whether its client trained a part of the subtask, and the rest is made again."""
-    is_doubted: bool = False
-    """Whether it was found strange, and counts for little instead of being refused again."""
     streamed: StreamedUpload | None = field(default=None, repr=False)
     """The reader of its last fold; None: the store had the subtask already."""
 
@@ -105,16 +88,14 @@ class Assimilator:
 
     def __init__(self, run: Run, journal: Journal, store: WeightStore, snapshots: Snapshots, results: Results) -> None:
         self.check = run.upload_check(journal)
-        self.steps = StepCheck()
         self._run = run
         self._journal = journal
         self._store = store
         self._results = results
         self._boundary = run.boundary(snapshots)
         self._restore_lock = RestoreLock(run.folder)
-        self._buffers, self._settings = BufferPool(), FoldSettings.of(run)
-        self._reference = ReferenceFile(run.folder.reference_update_file, run.layout)
-        self._hosts = HostTrust.of(run, journal)
+        self._trust = trust_of(run, journal)
+        self._buffers, self._settings = BufferPool(), FoldSettings.of(run, self._trust)
         self._claims = ClaimCheck.of(_losses_of(journal))
 
     def run_once(self) -> int:
@@ -125,7 +106,7 @@ class Assimilator:
         """
         outcomes = [*self._results.claim(), *self._own_uploads()]
         if outcomes:
-            self._hosts.catch_up()
+            self._trust.catch_up()
         given_up = [outcome for outcome in outcomes if isinstance(outcome, GaveUp)]
         for lost in given_up:
             cancelled, failed = WorkunitCancelled(lost.workunit), WorkunitFailed(lost.workunit, lost.reason)
@@ -136,24 +117,22 @@ class Assimilator:
         return len(given_up) + len(uploads)
 
     def _batches(self, uploads: Sequence[Uploaded]) -> Iterator[Sequence[Uploaded]]:
-        """Uploads that are looked at and folded in at once; of strangers one of each host, as what one may bring
-        depends on what it has brought.
-        """
+        """Uploads that are looked at and folded in at once: those of equal keys one after the other."""
         while uploads:
             batch: dict[str, Uploaded] = {}
             later = []
             for upload in uploads:
-                key = self._hosts.named(upload).host if self._hosts.judges else upload.workunit
-                if len(batch) == _FOLDED_AT_ONCE or batch.setdefault(key, upload) is not upload:
+                is_full = len(batch) == _FOLDED_AT_ONCE
+                if is_full or batch.setdefault(self._trust.key_of(upload), upload) is not upload:
                     later.append(upload)
             yield list(batch.values())
-            self._hosts.catch_up()
+            self._trust.catch_up()
             uploads = later
 
     def _is_early(self, upload: Uploaded) -> bool:
         """Return whether the journal has still to say whose a stranger's upload is: nobody's would be believed."""
         came_s = upload.received_s
-        if came_s is None or self._hosts.knows_host(upload) or time.time() - came_s >= _TOLD_WITHIN_S:
+        if came_s is None or self._trust.key_of(upload) or time.time() - came_s >= _TOLD_WITHIN_S:
             return False
         return self._journal.find(WorkunitCreated.key_of(upload.workunit)) is not None
 
@@ -170,47 +149,24 @@ class Assimilator:
         except Refused as refused:
             self._refuse(upload, refused)
             return None
-        name, named = WorkunitName.parse(upload.workunit), self._hosts.named(upload)
         created = self._journal.find(WorkunitCreated.key_of(upload.workunit))
+        counted, now_s = self._settings.counted(header.fraction), self._journal.now_s()
+        admission = self._trust.admit(upload, header, counted, created, now_s)
         is_own = upload.path.parent == self._run.folder.own_uploads
-        is_part, is_unfinished = self._part(named, header)
+        if is_own:
+            admission = replace(admission, weight=1.0, refused=None)
         return _Waiting(
-            uploaded=named,
-            name=replace(name, base_version=header.base_version),
+            uploaded=replace(upload, host=admission.host),
+            name=replace(WorkunitName.parse(upload.workunit), base_version=header.base_version),
             header=header,
-            trust=1.0 if is_own else self._hosts.trust(named.host, is_part=is_part, is_again=name.turn > 0),
-            unfit=None if is_own else self._hosts.refused(named.host, is_unfinished=is_unfinished),
-            is_part=is_part,
+            admission=admission,
+            believed=self._believed(header, admission, None if created is None else now_s - created.time_s),
             is_doubted=is_own,  # nobody's measures speak against what the server trained itself
-            believed=self._believed(header, named.host, created),
-            rate=self._rate(created),
         )
 
-    def _believed(self, header: UpdateHeader, host: str, created: Recorded | None) -> _Believed:
-        age_s = None if created is None else self._journal.now_s() - created.time_s
-        train_s = believed_train_s(header.train_s, age_s, self._hosts.usual_train_s(host, header.samples))
-        times_s = believed_times_s(header.times_s, train_s, age_s)
-        return _Believed(train_s, times_s, self._claims.loss(header.loss))
-
-    def _part(self, upload: Uploaded, header: UpdateHeader) -> tuple[bool, bool]:
-        """Return whether an upload leaves a part of its subtask to be made again, and whether it came before its time:
-        before that of its workunit, or sooner after the host's last part than one workunit after the other would.
-        """
-        target_s, counted = self._run.job.training.target_s, self._settings.counted(header.fraction)
-        if counted >= 1.0:
-            return False, False
-        if target_s is None:
-            return True, True
-        held_s, since_part_s = self._hosts.had_time_s(upload, self._journal.now_s())
-        if held_s < _HELD * target_s:
-            return True, True
-        is_part = counted < _NEXT_TO_NOTHING * self._settings.counted(self._hosts.usual_fraction)
-        return is_part, is_part and since_part_s < _HELD * target_s
-
-    def _rate(self, created: Recorded | None) -> float:
-        """The factor of the peak learning rate that a workunit was made with."""
-        is_bounded = self._settings.bounds is not None
-        return created.event.rate if is_bounded and created and isinstance(created.event, WorkunitCreated) else 1.0
+    def _believed(self, header: UpdateHeader, admission: Admission, age_s: float | None) -> _Believed:
+        train_s = believed_train_s(header.train_s, age_s, admission.usual_train_s)
+        return _Believed(train_s, believed_times_s(header.times_s, train_s, age_s), self._claims.loss(header.loss))
 
     def _fold(self, batch: list[_Waiting]) -> None:
         while batch:
@@ -220,9 +176,7 @@ class Assimilator:
 
     def _drop_overtaken(self, batch: list[_Waiting]) -> Collection[str]:
         """Drop what started from weights that the job went back from; returns it."""
-        if not self._run.job.rolls_back:
-            return ()
-        rollbacks = [row.event for row in self._journal.keyed(RolledBack.kind) if isinstance(row.event, RolledBack)]
+        rollbacks = self._trust.rollbacks()
         overtaken = [item for item in batch if any(rolled.overtakes(item.name.base_version) for rolled in rollbacks)]
         for item in overtaken:
             self._conclude(item.uploaded.workunit, *self._superseded(item))
@@ -254,7 +208,7 @@ class Assimilator:
             if item.streamed is not None and record.workunit == item.uploaded.workunit and record.trust == 1.0:
                 self.check.accept(item.streamed.norm)
                 self._claims.accept(item.header.loss)
-                self.steps.accept(item.streamed.cosine, item.streamed.reference_cosine)
+                self._trust.accept(item.streamed.cosine, item.streamed.reference_cosine)
             version = record.version if record.workunit == item.uploaded.workunit else None
             if version is not None:  # kept before its row says that it can be folded again
                 is_new = item.streamed is not None
@@ -270,23 +224,23 @@ class Assimilator:
             if why is None:
                 continue
             is_strange = why.refusal.blame is Blame.CONTENT  # what is doubted is looked at no more
-            if is_strange and self._hosts.may_be_doubted(item.uploaded.host, item.name.attempt_in_turn):
-                item.is_doubted, item.trust = True, item.trust * _DOUBTED
+            if is_strange and self._trust.may_be_doubted(item.uploaded.host, item.name.attempt_in_turn):
+                item.is_doubted = True
+                item.admission = replace(item.admission, weight=item.admission.weight * _DOUBTED)
             else:
                 self._refuse(item.uploaded, why)
                 done.append(item.uploaded.workunit)
         return done
 
     def _as_fold(self, item: _Waiting) -> Fold:
-        item.streamed = None
-        return Fold(
-            item.name.subtask, item.uploaded.workunit, item.name.base_version, partial(self._begin, item), item.trust
-        )
+        item.streamed, begin = None, partial(self._begin, item)
+        weight = item.admission.weight
+        return Fold(item.name.subtask, item.uploaded.workunit, item.name.base_version, begin, weight)
 
     def _begin(self, item: _Waiting, staleness: int) -> Change:
         name, header = item.name, item.header
-        if item.unfit is not None and not item.is_doubted:
-            return RefusedChange(item.unfit)
+        if item.admission.refused is not None:
+            return RefusedChange(item.admission.refused)
         if staleness < 0:
             why = f"starts from version {name.base_version}, to which the weights came before they were put back"
             return RefusedChange(Refused(Refusal.WRONG_BASE, why))
@@ -297,25 +251,29 @@ class Assimilator:
             fraction=header.fraction,
             base_version=name.base_version,
             updates=self._run.job.subtasks,
-            trust=item.trust,
+            trust=item.admission.weight,
             is_doubted=item.is_doubted,
-            rate=item.rate,
+            rate=item.admission.rate,
         )
         folder = self._run.folder
-        item.streamed = StreamedUpload(
-            UploadFiles(item.uploaded.path, folder.snapshot(name.base_version), self._reference),
-            self._settings,
-            facts,
-            judge=self.check,
-            steps=self.steps,
-            buffers=self._buffers,
-            sums=folder.kept_uploads.is_dir(),
-        )
+        path, base = item.uploaded.path, folder.snapshot(name.base_version)
+        try:
+            item.streamed = opened_fold(
+                path,
+                base,
+                self._settings,
+                facts,
+                judge=self.check.judge,
+                buffers=self._buffers,
+                sums=folder.kept_uploads.is_dir(),
+            )
+        except Refused as refused:
+            return RefusedChange(refused)
         return item.streamed
 
     def _refuse(self, upload: Uploaded, refused: Refused) -> None:
         reason, detail = refused.refusal.value, refused.detail[:500]
-        host = self._hosts.named(upload).host
+        host = self._trust.host_of(upload)
         self._conclude(upload.workunit, UpdateRefused(upload.workunit, reason, detail, upload.size_bytes, host))
 
     def _conclude(self, workunit: str, *events: Event, version: int | None = None) -> None:
@@ -358,9 +316,9 @@ def _applied(item: _Waiting, record: Applied) -> UpdateApplied:
         bytes_up=item.uploaded.size_bytes,
         host=item.uploaded.host,
         trust=record.trust,
-        rate=item.rate,
+        rate=item.admission.rate,
         backend=header.backend,
-        is_part=item.is_part,
+        is_part=item.admission.is_part,
         cosine=None if item.streamed is None else item.streamed.cosine,
         reference_cosine=None if item.streamed is None else item.streamed.reference_cosine,
         checksum="" if item.streamed is None else item.streamed.checksum,

@@ -10,19 +10,17 @@ at its begin.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
 import numpy as np
 
-from vcdl.journal.events import FINAL_SPLITS, VALIDATION, Recorded, StopDecided, StopReason
+from vcdl.journal.events import FINAL_SPLITS, VALIDATION, Recorded, StopReason
 from vcdl.journal.history import CreationContext, JobHistory
 from vcdl.loop.job_state import JobState
 from vcdl.loop.plan import Plan
-from vcdl.trust.collapse import Collapse
-from vcdl.wire.workunit import WorkunitName
+from vcdl.trust.job_trust import RollBack, TakeBack
 
 
 @dataclass(frozen=True)
@@ -54,23 +52,6 @@ class Evaluate:
 @dataclass(frozen=True)
 class EvaluateNewest:
     """Keep a snapshot of the newest version, to be measured besides the versions of the job's schedule."""
-
-
-@dataclass(frozen=True)
-class RollBack:
-    """Go back to the last good version."""
-
-    collapse: Collapse
-
-
-@dataclass(frozen=True)
-class TakeBack:
-    """Go back to `to`, and fold all later updates in again but those of a convicted host."""
-
-    host: str
-    versions: tuple[int, ...]
-    """The versions that its uploads made."""
-    to: int
 
 
 @dataclass(frozen=True)
@@ -123,10 +104,8 @@ class Coordinator:
         if history.stop is not None:
             evaluations += self._final_evaluations(history.stop.version)
             return evaluations or ([] if history.wanted else [Finish()])
-        if self.collapse is not None:
-            return [RollBack(self.collapse)]
-        if self.to_take_back is not None:
-            return [self.to_take_back]
+        if (back := self.going_back) is not None:
+            return [back]
         reason = self._reason_to_stop(now_s)
         if reason is not None:
             return [Stop(reason)]
@@ -139,31 +118,6 @@ class Coordinator:
     # -- what the work generator must know besides
 
     @property
-    def open(self) -> Mapping[str, WorkunitName]:
-        """Workunits that were created and have not come to an end."""
-        return self.history.open
-
-    @property
-    def version(self) -> int:
-        """The newest version of the weights that the journal knows."""
-        return self.history.version
-
-    @property
-    def closed(self) -> dict[int, int]:
-        """The version kept at the end of each closed epoch."""
-        return {epoch: timed.event.version for epoch, timed in self.history.closed.items()}
-
-    @property
-    def stopped(self) -> StopDecided | None:
-        """Set when the job takes no more updates."""
-        return self.history.stop
-
-    @property
-    def finished(self) -> bool:
-        """Whether nothing is left to do."""
-        return self.history.finished
-
-    @property
     def versions_in_use(self) -> set[int]:
         """Versions whose snapshots must be kept."""
         history = self.history
@@ -172,8 +126,7 @@ class Coordinator:
         versions |= {history.version, history.end_of(len(history.closed))}
         if self.state.rewritten > self.state.covered:
             versions.add(self.state.rewritten)
-        if self._plan.rolls_back:
-            versions.update(self.state.watch.to_keep)
+        versions.update(self.state.trust.to_keep)
         if self._plan.publishing is not None:
             versions |= history.published_since(history.last_s - self._plan.publishing.keeps_s)
         if history.best_epoch is not None:
@@ -183,20 +136,9 @@ class Coordinator:
         return versions
 
     @property
-    def covered(self) -> int:
-        """The version from which updates may be folded again: the last closed epoch's end, or a good one before."""
-        return self.state.covered
-
-    @property
-    def collapse(self) -> Collapse | None:
-        """The collapse that the job must go back from."""
-        return self.state.watch.collapse if self._plan.rolls_back else None
-
-    @property
-    def to_take_back(self) -> TakeBack | None:
-        """The uploads of a convicted host that are to be taken back."""
-        found = self.state.to_take_back
-        return None if found is None else TakeBack(*found)
+    def going_back(self) -> RollBack | TakeBack | None:
+        """What the job must go back from."""
+        return self.state.trust.due(self.state.covered)
 
     @property
     def versions_to_fold_again_with(self) -> set[int]:
@@ -232,9 +174,9 @@ class Coordinator:
 
     def _must_be_looked_at(self) -> bool:
         """Whether one more version must be measured, to tell a collapse from a swing."""
-        if not self._plan.rolls_back or not self.state.watch.wants_measure_of(self.version):
+        if not self.state.trust.wants_measure_of(self.history.version):
             return False
-        is_known = self.version in self.state.due or self.history.is_announced(self.version, VALIDATION)
+        is_known = self.history.version in self.state.due or self.history.is_announced(self.history.version, VALIDATION)
         return not is_known and not any(split == VALIDATION for _, split in self.history.wanted)
 
     def _must_publish(self, now_s: float) -> bool:
@@ -256,18 +198,13 @@ class Coordinator:
                 # The newest epoch, not the best: a target that is set later would be met by weights that are gone.
                 if target is not None and history.monitor.reaches(history.epochs[-1].mean, target):
                     return reason
-            if len(history.epochs) >= plan.epochs and not self.state.tries.again and self._is_verified:
+            if len(history.epochs) >= plan.epochs and self.state.is_settled:
                 return StopReason.EPOCHS
             if plan.patience_epochs is not None and len(history.epochs) - best.epoch >= plan.patience_epochs:
                 return StopReason.NO_IMPROVEMENT
         if plan.wall_time_s is not None and history.wall_s_at(now_s) >= plan.wall_time_s:
             return StopReason.WALL_TIME
         return None
-
-    @property
-    def _is_verified(self) -> bool:
-        """Whether the uploads of the last epoch were looked at, too: a liar may have waited for it."""
-        return not self._plan.verifies or self.state.verified >= self.version
 
     def _epochs_to_close(self) -> list[Action]:
         epoch = len(self.history.closed) + 1

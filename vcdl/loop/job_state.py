@@ -3,10 +3,10 @@
 It can be packed (vcdl.journal.packing), so a job is taken up without reading all of its journal again.
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 from vcdl.errors.refusal import Blame, blame_of
@@ -14,6 +14,7 @@ from vcdl.journal.events import (
     VALIDATION,
     EpochClosed,
     EvaluationWanted,
+    Event,
     HostConvicted,
     Recorded,
     RolledBack,
@@ -23,32 +24,16 @@ from vcdl.journal.events import (
     SubtaskTried,
     UpdateApplied,
     UpdateRefused,
-    VerificationEnded,
     VersionEvaluated,
     WorkunitCancelled,
     WorkunitCreated,
     WorkunitFailed,
-    WorkunitSent,
 )
 from vcdl.journal.history import JobHistory
-from vcdl.loop.plan import Plan, is_validated
-from vcdl.trust.collapse import CollapseWatch
+from vcdl.loop.plan import Following, Plan, is_validated
+from vcdl.trust.job_trust import JobTrust
 from vcdl.wire.taken import TOLD_EPOCHS, upload_mark
 from vcdl.wire.workunit import WorkunitName, attempt_after
-
-
-@dataclass(frozen=True)
-class Following:
-    """The part of a plan that says what an event means for the job."""
-
-    tries: int
-    validate_every: int
-    needs_bases: bool
-    rolls_back: bool
-    is_for_strangers: bool = False
-    verifies: bool = False
-    hosts_remember: bool = False
-
 
 _AGAIN = 3
 """Multiple of the tries after which a fleet too small for them has failed at a subtask: it would never end otherwise.
@@ -135,23 +120,15 @@ class JobState:
     """A job as its coordinator sees it; `follow` each event in the order of the journal, then read."""
 
     plan: Following
-    watch: CollapseWatch
+    trust: JobTrust
     history: JobHistory = field(default_factory=JobHistory)
     tries: Tries = field(default_factory=Tries)
     due: dict[int, int] = field(default_factory=dict)
     """Version → epoch: validations that are wanted and not announced yet."""
     bases: dict[int, int] = field(default_factory=dict)
     """Version → the one its client started from, of the updates since `covered`."""
-    senders: dict[str, str] = field(default_factory=dict)
-    """Open workunit of a job for strangers → the host that it was sent to last."""
-    known: set[str] = field(default_factory=set)
-    """Hosts that have brought an update."""
-    convicted: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Convicted host → the versions that its uploads made and that are still to be taken back."""
     covered: int = 0
     """The version from which updates may be folded again: the last closed epoch's end, or the last good one but one."""
-    verified: int = -1
-    """The version whose uploads the server has trained again as far as it wants, before the job ends."""
     taken: dict[int, dict[int, int]] = field(default_factory=dict)
     """Epoch → shard → the mark of the upload that counts, of the last epochs, where hosts remember what they sent."""
     rewritten: int = 0
@@ -161,34 +138,17 @@ class JobState:
     def of(cls, plan: Plan) -> Self:
         """The state before the first event."""
         following = Following(**{name: getattr(plan, name) for name in Following.__dataclass_fields__})
-        return cls(following, CollapseWatch(plan.shards, plan.monitor))
+        return cls(following, JobTrust.of(plan.trust, plan.shards, plan.monitor))
 
     def follow(self, recorded: Recorded) -> None:
         """Take in the journal's next event; the time it takes does not depend on how many workunits are open."""
         event, history = recorded.event, self.history
+        self.trust.follow(recorded, history.open)
+        self._follow_workunits(event)
         match event:
-            case WorkunitCreated():
-                self.tries.created(WorkunitName.parse(event.workunit))
-            case WorkunitSent() if self.plan.is_for_strangers and event.workunit in history.open:
-                self.senders[event.workunit] = event.host
-            case UpdateApplied():
-                self._applied(event)
-            case UpdateRefused():
-                is_a_try = blame_of(event.refusal) is not Blame.HOST  # with enough such hosts none would be left to try
-                self._came_to_nothing(event.workunit, self._who(event.workunit, event.host) if is_a_try else None)
-            case WorkunitFailed():
-                self._came_to_nothing(event.workunit, self._who(event.workunit))
-            case WorkunitCancelled():
-                self._came_to_nothing(event.workunit)
             case HostConvicted():
-                if self.plan.rolls_back:
-                    self.convicted[event.host] = (*self.convicted.get(event.host, ()), *event.versions)
                 for workunit in event.again:
                     self._make_again(WorkunitName.parse(workunit))
-            case SubtaskTried() if event.error and event.workunit in history.open:  # else nobody waits for it any more
-                self.tries.exhausted = True
-            case VerificationEnded():
-                self.verified = event.version
             case EpochClosed():
                 self._want_validation(event.version, event.epoch)
                 self.taken.pop(event.epoch - TOLD_EPOCHS + 1, None)
@@ -201,31 +161,43 @@ class JobState:
                 self.rewritten = event.version
             case StopDecided():
                 self.tries.waiting.clear()
-                self.convicted.clear()
             case RunReopened():
                 self.tries.reopen(history)
             case _:
                 pass
         history.follow(recorded)
-        if len(self.senders) > 2 * len(history.open) + 16:
-            self.senders = {workunit: host for workunit, host in self.senders.items() if workunit in history.open}
-        self.watch.follow(event)
+        self.trust.forget_closed(history.open)
         if isinstance(event, EpochClosed | VersionEvaluated | RolledBack | HostConvicted):
             self._cover()
 
+    def _follow_workunits(self, event: Event) -> None:
+        match event:
+            case WorkunitCreated():
+                self.tries.created(WorkunitName.parse(event.workunit))
+            case UpdateApplied():
+                self._applied(event)
+            case UpdateRefused():
+                is_a_try = blame_of(event.refusal) is not Blame.HOST  # with enough such hosts none would be left to try
+                self._came_to_nothing(event.workunit, self.trust.who(event.workunit, event.host) if is_a_try else None)
+            case WorkunitFailed():
+                self._came_to_nothing(event.workunit, self.trust.who(event.workunit))
+            case WorkunitCancelled():
+                self._came_to_nothing(event.workunit)
+            case SubtaskTried() if event.error and event.workunit in self.history.open:  # else nobody waits for it
+                self.tries.exhausted = True
+            case _:
+                pass
+
     @property
-    def to_take_back(self) -> tuple[str, tuple[int, ...], int] | None:
-        """A convicted host, the versions of its uploads since one to go back to, and the newest such without."""
-        for host, versions in self.convicted.items():
-            if later := tuple(version for version in versions if version > self.covered):
-                return host, later, max(end for end in (self.covered, *self.watch.to_keep) if end < later[0])
-        return None
+    def is_settled(self) -> bool:
+        """Whether no subtask is to be made again, and no upload to be looked at, before the job ends."""
+        return not self.tries.again and self.trust.is_verified(self.history.version)
 
     def taken_for(self, epoch: int) -> str | None:
         """Return what a workunit of an epoch tells of earlier uploads (`Workunit.taken`)."""
         if not self.plan.hosts_remember:
             return None
-        epochs, shards = range(epoch - TOLD_EPOCHS + 1, epoch + 1), range(self.watch.shards)
+        epochs, shards = range(epoch - TOLD_EPOCHS + 1, epoch + 1), range(self.plan.shards)
         return bytes(self.taken.get(epoch, {}).get(shard, 0) for epoch in epochs for shard in shards).hex()
 
     # -- called before the history has the event
@@ -242,26 +214,15 @@ class JobState:
         self.tries.own_in_a_row = self.tries.own_in_a_row + 1 if name.is_own else 0
         if self.tries.own_in_a_row >= self.plan.tries:  # no host brings anything: the operator should know
             self.tries.exhausted = True
-        if self.plan.is_for_strangers:
-            self.known.add(self._who(event.workunit, event.host))
         if event.version >= self.rewritten and is_validated(self.plan.validate_every, event.version):
             self._want_validation(event.version, 0 if name.turn else name.epoch)
-
-    def _who(self, workunit: str, host: str = "") -> str:
-        """The host that brought a workunit or failed at it; its own name where no host is known."""
-        return host or self.senders.get(workunit, workunit)
-
-    def _counts(self, who: str) -> bool:
-        """Return whether a failure is a try. Among strangers only a host's that has brought an update: names are free,
-        and fifteen files of garbage under as many of them would end the job.
-        """
-        return not self.plan.is_for_strangers or who in self.known
 
     def _came_to_nothing(self, workunit: str, failed: str | None = None) -> None:
         name = self.history.open.get(workunit)
         if name is not None and not name.is_own and not self._is_done(name):
-            allowed = math.inf if self.plan.verifies else self.plan.tries  # the server itself tries what nobody can
-            self.tries.came_to_nothing(name, failed, self._counts, self._are_all, allowed)
+            are_all = partial(self.trust.are_all, open_workunits=self.history.open)
+            allowed = self.trust.tries_allowed(self.plan.tries)
+            self.tries.came_to_nothing(name, failed, self.trust.counts, are_all, allowed)
 
     def _is_done(self, name: WorkunitName) -> bool:
         """Whether a subtask needs no more attempts."""
@@ -269,18 +230,12 @@ class JobState:
             (name.epoch, name.shard)
         )
 
-    def _are_all(self, hosts: Collection[str]) -> bool:
-        """Whether no other host has a workunit or has ever brought an update."""
-        at_work = (host for workunit, host in self.senders.items() if workunit in self.history.open)
-        return all(host in hosts for host in (*at_work, *self.known))
-
     def _rolled_back(self, event: RolledBack) -> None:
         """Make workunits that started from undone weights again; that was no try."""
         for workunit in event.overtaken(self.history.open):
             self._came_to_nothing(workunit)
         for workunit in event.again:
             self._make_again(WorkunitName.parse(workunit))
-        self.convicted.pop(event.host, None)
         self.covered = min(self.covered, event.to)
         self._want_validation(event.version, 0)
 
@@ -298,9 +253,8 @@ class JobState:
 
     def _cover(self) -> None:
         history = self.history
-        covered = history.end_of(len(history.closed))
-        if self.plan.rolls_back:  # uploads up to here are gone, whatever the job goes back to
-            covered = max(self.covered, self.watch.covered)
+        # Uploads up to here are gone, whatever the job goes back to.
+        covered = self.trust.covered(history.end_of(len(history.closed)), self.covered)
         if covered != self.covered:
             self.covered = covered
             self.bases = {version: base for version, base in self.bases.items() if version > covered}

@@ -80,8 +80,8 @@ class Loop:
         """
         self.follow()
         is_resumed = self.generator.last_id > 0
-        stopped = self.coordinator.stopped
-        if self.coordinator.finished and stopped is not None:
+        stopped = self.coordinator.history.stop
+        if self.coordinator.history.finished and stopped is not None:
             if stopped.reason != StopReason.SUBTASK_FAILED:
                 return False
             self.journal.append(RunReopened())
@@ -112,16 +112,16 @@ class Loop:
             if self._is_lost:
                 restore_store(self.run, self._store, self.journal)
                 self._is_lost = False
-            if not self._has_looked and self.coordinator.stopped is None:
+            if not self._has_looked and self.coordinator.history.stop is None:
                 rewrite_rows(self.run, self._store, self.journal)
                 check_files(self.run, self._store, self.journal)
                 self._has_looked = True
-            if self.server is not None and self.coordinator.stopped is None:
+            if self.server is not None and self.coordinator.history.stop is None:
                 self.server.run_once()
             new = self._observed(self.generator.run_once(self.journal.now_s()))
             self.generator.record_sent()
         except StoreLost as lost:
-            if self.coordinator.stopped is not None:  # its weights were dropped
+            if self.coordinator.history.stop is not None:  # its weights were dropped
                 raise
             self._is_lost = True
             self._observer.phase(str(lost))
@@ -148,13 +148,13 @@ class Loop:
     @property
     def ended(self) -> StopReason | None:
         """Why the job ended; None while something is left to do."""
-        stopped = self.coordinator.stopped
-        return StopReason(stopped.reason) if self.coordinator.finished and stopped is not None else None
+        stopped = self.coordinator.history.stop
+        return StopReason(stopped.reason) if self.coordinator.history.finished and stopped is not None else None
 
     def drop_weights(self) -> None:
         """Leave nothing in the store of a job that is over."""
-        if self.coordinator.stopped is not None:
-            drop_weights(self._store, self.snapshots, self.coordinator.stopped)
+        if self.coordinator.history.stop is not None:
+            drop_weights(self._store, self.snapshots, self.coordinator.history.stop)
 
     def abandon_weights(self) -> None:
         """Leave nothing in the store of a run that nobody resumes, however it ended."""

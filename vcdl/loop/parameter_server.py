@@ -2,7 +2,6 @@
 
 from typing import Self
 
-from vcdl.journal.events import UpdateApplied
 from vcdl.journal.journal import Journal
 from vcdl.loop.assimilator import Assimilator
 from vcdl.loop.grid import Results
@@ -33,11 +32,6 @@ class ParameterServer:
         Called before the first `run_once`. Returns how many updates were folded again. Raises StoreError, JournalError.
         """
         self.store.check_service()
-        if self._run.job.is_for_strangers:
-            applied = (row.event for row in self._journal.backwards(UpdateApplied))
-            self._assimilator.steps.recall(
-                (event.cosine, event.reference_cosine) for event in applied if isinstance(event, UpdateApplied)
-            )
         folded, whole = 0, whole_unless_behind(self.store)
         if whole is None:
             folded = self.restore()

@@ -7,6 +7,7 @@ from vcdl.job.lr_schedule import STEADY, UNSCALED, LrScaling, LrSchedule
 from vcdl.job.schema import EVERY_EPOCH
 from vcdl.journal.monitor import Monitor
 from vcdl.run.run import Run
+from vcdl.trust.job_trust import OWN, TrustPlan
 
 
 @dataclass(frozen=True)
@@ -19,41 +20,42 @@ class Publishing:
     """Time after its replacement for which a version's uploads can be taken."""
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True)
+class Following:
+    """The part of a plan that says what an event means for the job."""
+
+    shards: int
+    validate_every: int
+    """Versions between two evaluations; EVERY_EPOCH: only the end of each epoch is evaluated."""
+    tries: int
+    """Attempts allowed for a subtask."""
+    needs_bases: bool = False
+    """Whether a fold needs the weights that the client started from."""
+    hosts_remember: bool = False
+    """Whether hosts keep what their uploads left out, and so must hear which of them count."""
+    monitor: Monitor | None = None
+    """The measure by which the job is judged; None: accuracy, or the loss where none is measured."""
+    trust: TrustPlan = OWN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Following):
     """The numbers of a job that the coordinator decides by."""
 
     job: str
     seed: int
-    shards: int
     rolling: bool
-    validate_every: int
-    """Versions between two evaluations; EVERY_EPOCH: only the end of each epoch is evaluated."""
     has_test: bool
     epochs: int
     target_accuracy: float | None
     wall_time_s: float | None
     patience_epochs: int | None
-    tries: int
-    """Attempts allowed for a subtask."""
     rate: LrSchedule = STEADY
     """The schedule of the clients' learning rate over the job."""
     scaling: LrScaling = UNSCALED
     """The factor on that rate, by the clients at work."""
-    needs_bases: bool = False
-    """Whether a fold needs the weights that the client started from."""
     target: float | None = None
     """The monitor's value that ends the job."""
-    monitor: Monitor | None = None
-    """The measure by which the job is judged; None: accuracy, or the loss where none is measured."""
-    rolls_back: bool = False
-    """Whether the job goes back to its last good version when it has collapsed."""
-    is_for_strangers: bool = False
-    """Whether failed tries are told apart by their hosts."""
-    verifies: bool = False
-    """Whether the server trains subtasks again: those of drawn uploads, and those at which hosts keep failing."""
-    hosts_remember: bool = False
-    """Whether hosts keep what their uploads left out, and so must hear which of them count."""
     publishing: Publishing | None = None
     """The schedule by which the newest weights are offered to clients that begin; None: they start from their base."""
 
@@ -76,12 +78,10 @@ class Plan:
             tries=job.grid.tries,
             rate=job.training.lr_schedule,
             scaling=run.rate_scaling,
-            needs_bases=run.rule.needs_base or job.transport.needs_bases or job.is_for_strangers,
+            needs_bases=run.rule.needs_base or job.needs_bases,
             monitor=job.monitor,
-            is_for_strangers=job.is_for_strangers,
-            verifies=job.verifies,
+            trust=TrustPlan.of(run),
             hosts_remember=job.transport.feedback,
-            rolls_back=job.rolls_back and run.folder.kept_uploads.is_dir(),
         )
 
 

@@ -24,6 +24,7 @@ from vcdl.stores.open import check_usable, load_client_libraries
 from vcdl.wire.weights import Vector
 
 if TYPE_CHECKING:
+    from vcdl.data.samples import Samples
     from vcdl.models.fitted import Fitted
 
 _TOLD_PERCENT = 5
@@ -48,7 +49,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
     from vcdl.data import ensure_files, read_samples
     from vcdl.models.rate_trial import found_boost, trial_lengths
     from vcdl.run.own_statistics import leave_samples
-    from vcdl.trust.own_step import own_step
+    from vcdl.trust.own_step import first_step
     from vcdl.wire.frozen import write_frozen
 
     check_usable(asked_settings(job, folder))
@@ -69,25 +70,25 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
             observer.phase("trying learning rates")
             files = [shard.path for shard in shards]
             boost, trial = found_boost(trainer, job.training, vector, files, normalisation, job.seed, lengths)
-        own_lengths: tuple[float, ...] = ()
-        if job.is_for_strangers:
+
+        def held_out() -> "Samples":
             observer.phase("measuring a step of training")
-            held_out = read_samples(folder.validation_file, normalisation)
-            rate = job.training.highest_factor(boost)
-            own = own_step(job, trainer, vector, max(shard_samples), held_out, rate)
-            vector, own_lengths = own.begin, own.lengths
+            return read_samples(folder.validation_file, normalisation)
+
+        rate = job.training.highest_factor(boost)
+        own = first_step(job, trainer, vector, max(shard_samples), held_out, rate)
         settings, store_key = asked_settings(job, folder), f"{job.name}-{secrets.token_hex(16)}"
-        if not settings.is_folder or job.keeps_uploads or job.is_for_strangers:
+        if not settings.is_folder or job.keeps_uploads or own.lengths:
             folder.kept_uploads.mkdir(exist_ok=True)
         prepared = Prepared(
             shard_samples=shard_samples,
             has_test=dataset.x_test is not None,
             normalisation=normalisation,
             layout=layout,
-            initial_norm=trained_norm(vector, layout),
+            initial_norm=trained_norm(own.begin, layout),
             store_key=store_key,
             footprint=footprint,
-            own_step=own_lengths,
+            own_step=own.lengths,
             short_job_boost=boost,
             rate_trial=trial,
             frozen=frozen,
@@ -97,7 +98,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
             statistics_samples=statistics_samples,
         )
         run = Run(folder, job, prepared)
-        _make_store_and_journal(run, vector)
+        _make_store_and_journal(run, own.begin)
         check_room(1.0)
         prepared.write(folder)
     except OSError as error:

@@ -11,16 +11,19 @@ from collections.abc import Collection
 from contextlib import closing, suppress
 
 from vcdl.errors import StoreError, StoreLost, WeightsFileError
+from vcdl.errors.refusal import Refused
 from vcdl.journal.events import StopDecided, StopReason, StoreRestored, UpdateApplied
 from vcdl.journal.journal import Journal
 from vcdl.journal.lineage import Lineage
-from vcdl.loop.streamed_upload import FoldSettings, StreamedUpload, UploadFacts, UploadFiles
+from vcdl.loop.streamed_upload import FoldSettings, opened_fold
 from vcdl.run.folder import RestoreLock, RunFolder
 from vcdl.run.kept_weights import Snapshots
 from vcdl.run.run import Run
 from vcdl.stores import Applied, WeightStore
 from vcdl.stores.base import restored_record
 from vcdl.stores.change import InMemory, fold_changes
+from vcdl.trust.contract import UploadFacts
+from vcdl.trust.strangers import refolded
 from vcdl.wire.weights import Vector, read_weights
 from vcdl.wire.workunit import WorkunitName
 
@@ -152,15 +155,18 @@ def fold_again(run: Run, update: UpdateApplied, whole: Vector) -> None:
         rate=update.rate,
     )
     path, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
-    files, settings = UploadFiles(path, base), FoldSettings.of(run)
-    streamed = StreamedUpload(files, settings, facts, judge=None, sums=bool(update.checksum))
-    with closing(streamed) as upload:
-        fold_changes([upload], InMemory(whole, run.state), run.state)
-        wrong: object = upload.refused
-        if wrong is None and upload.checksum != update.checksum:
-            wrong = f"{path.name} is damaged: its weights are not those that were folded in"
-        if wrong is not None:
-            raise StoreError(f"version {update.version} needs an upload in {folder.kept_uploads}: {wrong}")
+    settings, sums = FoldSettings.of(run, refolded(run)), bool(update.checksum)
+    wrong: object = None
+    try:
+        with closing(opened_fold(path, base, settings, facts, judge=None, sums=sums)) as fold:
+            fold_changes([fold], InMemory(whole, run.state), run.state)
+            wrong = fold.refused
+            if wrong is None and fold.checksum != update.checksum:
+                wrong = f"{path.name} is damaged: its weights are not those that were folded in"
+    except Refused as refused:
+        wrong = refused
+    if wrong is not None:
+        raise StoreError(f"version {update.version} needs an upload in {folder.kept_uploads}: {wrong}")
 
 
 def _begin_again(folder: RunFolder) -> str:

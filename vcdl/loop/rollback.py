@@ -11,12 +11,12 @@ from vcdl.errors import StoreError, StoreLost
 from vcdl.journal.events import HostConvicted, RolledBack, UpdateApplied
 from vcdl.journal.journal import Journal
 from vcdl.journal.lineage import Lineage
-from vcdl.loop.coordinator import TakeBack
 from vcdl.loop.recovery import fold_again, make_newest, unused_version, whole_of
 from vcdl.run.kept_weights import Snapshots
 from vcdl.run.run import Run
 from vcdl.trust.collapse import Collapse
 from vcdl.trust.hosts import HostHistory
+from vcdl.trust.job_trust import TakeBack
 from vcdl.trust.kept_hosts import kept_hosts
 
 
@@ -26,7 +26,7 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
     """
     lineage = _lineage(journal)
     later = lineage.after(collapse.to)
-    bad = later if collapse.is_again else without_trust(later, kept_hosts(journal).now())
+    bad = later if collapse.is_again else without_trust(later, kept_hosts(journal).advance())
     event = RolledBack(
         version=_kept_newest(run, snapshots, lineage) + 1,
         to=collapse.to,

@@ -7,12 +7,12 @@
       ▼
     WeightStore.fold                  stores/base.py          begins a transaction: stores/file.py, or server_store.py
       │  a subtask that is known      (redis.py, mysql.py)    its first record, and nothing of the upload is read
-      │  Fold.begin(staleness) ───►   back in the assimilator, which opens a StreamedUpload (here)
+      │  Fold.begin(staleness) ───►   back in the assimilator, which opens it (here)
       │      opened_upload            checks/upload_reader.py the one reader: any encoding, and the base where needed
       │          Encoding.opened      codecs/encoding.py      decodes codecs/encoded_file.py, or plain wire/weights.py
       ▼
     fold_changes                      stores/change.py        for each block of W, in place:
-      │  first_pass ──────────────►   MeasuringPass           loop/measuring_pass.py, of strangers
+      │  first_pass ──────────────►   MeasuringPass           trust/measuring_pass.py, of strangers
       │  apply ───────────────────►   UploadReader.read       the same stretch of the upload
       │                               NormMeter.add           checks/norm.py
       │                               Rule.apply              rules/: W changes
@@ -27,10 +27,13 @@ the very bytes that are folded in: nobody can change the file in between. Whethe
 end, and W is committed only then.
 """
 
+import hashlib
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 
@@ -42,55 +45,18 @@ from vcdl.rules.base import Rule, Update
 from vcdl.rules.statistics import on_statistics
 from vcdl.run.run import Run
 from vcdl.stores import Change
-from vcdl.stores.change import FOLD_BLOCK
-from vcdl.trust.bounds import Bounds, Limits
-from vcdl.trust.measuring_pass import MeasuringPass
-from vcdl.trust.reference_file import KEPT_NUMBERS, Reference, ReferenceFile
-from vcdl.trust.step import Step, StepCheck
+from vcdl.stores.change import FOLD_BLOCK, KEPT_NUMBERS
+from vcdl.trust.contract import Measurement, Measuring, UploadFacts
 from vcdl.wire.checksum import Checksum
 from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import PLAIN, Transport
 
 _BUFFERS_KEPT = 16
 """An upload and its base, of each that waits."""
-_GROWTH = 0.5
-"""Exponent by which a step is taken to grow with the samples trained, so that parts are judged beside whole subtasks.
-That of a random walk, the least there is: where gradients agree steps grow up to evenly with the samples, so an honest
-part looks shorter than a whole subtask, never longer.
-"""
 
 
-class Judge(Protocol):
-    """Decides by its measures whether an upload may count."""
-
-    def judge(self, norm: float) -> None:
-        """Raises Refused."""
-        ...
-
-
-@dataclass(frozen=True)
-class UploadFacts:
-    """The facts about an upload that a rule gets beside its weights."""
-
-    epoch: int
-    staleness: int
-    samples: int
-    fraction: float
-    base_version: int = 0
-    """The version that the client started from."""
-    updates: int = 0
-    """Updates in the whole job, if nothing ends it earlier."""
-    trust: float = 1.0
-    """The factor on the fraction, by what is known of the host; one that counts fully is a measure for others."""
-    is_doubted: bool = False
-    """Whether it was found strange, and counts for little instead of being refused again."""
-    rate: float = 1.0
-    """The learning rate of its workunit, as a factor of the job's peak."""
-
-    @property
-    def number(self) -> int:
-        """The number of the update in the job, counted from 1: the version that it makes."""
-        return self.base_version + self.staleness + 1
+Judge = Callable[[float], None]
+"""Judges the norm of an upload. Raises Refused."""
 
 
 class BufferPool:
@@ -114,154 +80,158 @@ class FoldSettings:
 
     layout: Layout
     rule: Rule
-    bounds: Bounds | None = None
-    """The bounds on strangers' uploads; None: clients are trusted."""
+    measures: Measuring
+    """Says which uploads are measured before they are folded in."""
     transport: Transport = PLAIN
     most: int = 1
     """The most that a subtask may count: passes over its shard, in those that count as a whole subtask."""
 
     @classmethod
-    def of(cls, run: Run) -> Self:
+    def of(cls, run: Run, measures: Measuring) -> Self:
         training = run.job.training
-        return cls(run.layout, run.rule, Bounds.of(run), run.transport, training.local_epochs // training.passes)
+        return cls(run.layout, run.rule, measures, run.transport, training.local_epochs // training.passes)
 
     def counted(self, fraction: float) -> float:
         """The part of a subtask that a rule counts an upload by: one that ends by time is whole from a pass on."""
         return min(1.0, self.most * fraction)
 
 
-@dataclass(frozen=True)
-class UploadFiles:
-    """The files from which an upload is folded in."""
+class BlockReader:
+    """Reads an open upload in blocks, in the form that a rule gets; its norm and its sum are known after the last."""
 
-    path: Path
-    base: Path | None = None
-    """The snapshot of the client's base version, for bounds, a rule or a codec."""
-    reference: ReferenceFile | None = None
-    """The place of the reference update."""
+    def __init__(self, upload: UploadReader, layout: Layout, facts: UploadFacts, buffers: BufferPool) -> None:
+        self._upload = upload
+        self._facts = facts
+        self._meter = NormMeter(layout)
+        self.sum: Checksum | None = None
+        """The checksum of the client's weights; None: nobody asks for it."""
+        width = self._width(layout)
+        self._weights, self._base = buffers.acquire(width), buffers.acquire(width)
+        """The client's weights and those of its base: a block, or all of them."""
+        self.close = partial(buffers.release, self._weights, self._base)
+
+    @property
+    def norm(self) -> float:
+        """The norm of the client's weights."""
+        return self._meter.norm
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether two passes have read different bytes."""
+        return False
+
+    def look(self, begin: int, size: int) -> Update:
+        """Read a block of the first of two passes. Raises Refused, FileUnavailable."""
+        return self.read(begin, size)
+
+    def read(self, begin: int, size: int) -> Update:
+        """Read the block of `size` weights from number `begin` on. Raises Refused, FileUnavailable."""
+        has_base = self._fill(begin, size)
+        self._measure(begin, size)
+        return self._update(slice(size), has_base)
+
+    @staticmethod
+    def _width(layout: Layout) -> int:
+        return min(FOLD_BLOCK, layout.size)
+
+    def _fill(self, begin: int, size: int) -> bool:
+        """Read a block into the buffers; returns whether its base is there."""
+        return self._upload.read(begin, self._weights[:size], self._base[:size]) is not None
+
+    def _measure(self, begin: int, size: int) -> None:
+        if self.sum is not None:
+            self.sum.add(self._weights[:size], begin)
+        self._meter.add(self._weights[:size], begin)
+
+    def _update(self, at: slice, has_base: bool) -> Update:
+        facts = self._facts
+        return Update(
+            weights=self._weights[at],
+            epoch=facts.epoch,
+            staleness=facts.staleness,
+            samples=facts.samples,
+            fraction=facts.fraction * facts.trust,
+            number=facts.number,
+            updates=facts.updates,
+            base=self._base[at] if has_base else None,
+        )
+
+
+class TwiceReader(BlockReader):
+    """Reads a large upload once for each of two passes, and proves that both got the same bytes."""
+
+    def __init__(self, upload: UploadReader, layout: Layout, facts: UploadFacts, buffers: BufferPool) -> None:
+        super().__init__(upload, layout, facts, buffers)
+        self._looked_at, self._read = hashlib.sha256(), hashlib.sha256()
+        self._has_read = False
+
+    @property
+    def is_changed(self) -> bool:
+        return self._has_read and self._looked_at.digest() != self._read.digest()
+
+    def look(self, begin: int, size: int) -> Update:
+        has_base = self._fill(begin, size)
+        self._looked_at.update(self._weights[:size].data)
+        return self._update(slice(size), has_base)
+
+    def read(self, begin: int, size: int) -> Update:
+        update = super().read(begin, size)
+        self._read.update(update.weights.data)
+        self._has_read = self._has_read or size > 0
+        return update
+
+
+class WholeReader(BlockReader):
+    """Keeps a small upload whole from the first pass to the second."""
+
+    _has_base: bool | None = None
+    """None: nothing is read yet."""
+
+    @staticmethod
+    def _width(layout: Layout) -> int:
+        return layout.size
+
+    def read(self, begin: int, size: int) -> Update:
+        if self._has_base is None:
+            self._has_base = self._fill(0, self._weights.size)
+            self._measure(0, self._weights.size)
+        return self._update(slice(begin, begin + size), self._has_base)
 
 
 class StreamedUpload(Change):
-    """Folds an upload in, by a rule."""
+    """Folds an upload in, by a rule, as it is read."""
 
-    def __init__(
-        self,
-        files: UploadFiles,
-        settings: FoldSettings,
-        facts: UploadFacts,
-        *,
-        judge: Judge | None,
-        steps: StepCheck | None = None,
-        buffers: BufferPool | None = None,
-        sums: bool = False,
-    ) -> None:
-        """`judge`: None for an upload that counts already. `steps`: the check of its step, where there are bounds.
-        `buffers`: of a server that folds in many. `sums`: whether
-        its checksum will be asked for.
+    cosine: float | None = None
+    reference_cosine: float | None = None
 
-        Raises FileUnavailable when the bounds need a reference update that is not there yet, or when this machine
-        cannot read an existing file.
-        """
-        layout, rule, bounds = settings.layout, settings.rule, settings.bounds
-        self._facts = facts
-        self._layout = layout
-        self._rule = rule
-        self._fraction = settings.counted(facts.fraction)
-        self._keeps = bounds is not None and layout.size <= KEPT_NUMBERS
-        """Whether the first pass keeps what it has read for the second one."""
-        width = layout.size if self._keeps else min(FOLD_BLOCK, layout.size)
-        buffers = BufferPool() if buffers is None else buffers
-        self._weights, self._base = buffers.acquire(width), buffers.acquire(width)
-        """The client's weights and those of its base: all of them, or a block."""
-        self._is_kept = self._has_base = False
-        """Whether the first pass has read all of the upload and of its base."""
-        self._state = rule.state if bounds is None else bounds.state_of(rule)
-        self._on_statistics = on_statistics(rule)
+    def __init__(self, reader: BlockReader, settings: FoldSettings, judge: Judge | None, opened: ExitStack) -> None:
+        self._reader = reader
+        self._layout, self._rule = settings.layout, settings.rule
+        self._on_statistics = on_statistics(settings.rule)
         self._judge = judge
-        self._steps = steps
-        self._bounds = bounds
-        self._meter = NormMeter(layout)
-        self._checksum = Checksum() if sums else None
+        self._opened = opened
         self._weight = 0.0
         """The weight that the rule gave to the trained part."""
-        self._upload: UploadReader | None = None
-        """The open upload; None once it cannot be read."""
         self._unfit: Refused | None = None
-        self._first_pass: MeasuringPass | None = None
-        self._limits: Limits | None = None
-        with ExitStack() as opened:
-            opened.callback(buffers.release, self._weights, self._base)
-            self._open(files, settings, opened)
-            self._opened = opened.pop_all()
-
-    def _open(self, files: UploadFiles, settings: FoldSettings, opened: ExitStack) -> None:
-        bounds, up = settings.bounds, up_encoding(settings.transport, settings.layout)
-        if bounds is not None:
-            compared: Reference | None = None
-            if self._steps is not None and files.reference is not None:
-                compared = files.reference.open(opened)
-            self._first_pass = MeasuringPass(bounds, compared, reads_twice=not self._keeps)
-        try:
-            with_base = files.base if settings.rule.needs_base or up.is_difference or bounds is not None else None
-            self._upload = opened.enter_context(opened_upload(files.path, up, with_base))
-        except Refused as refused:
-            self._unfit = refused
 
     @property
     def norm(self) -> float:
         """The norm of what has been folded in."""
-        return self._meter.norm
+        return self._reader.norm
 
     @property
     def checksum(self) -> str:
         """The checksum of the client's weights, known after the last block; "" where nobody asks for it."""
-        return "" if self._checksum is None else self._checksum.text
-
-    @property
-    def cosine(self) -> float | None:
-        """Cosine of its step with the way of the shared weights since its base, known after the first pass."""
-        return None if self._first_pass is None else self._first_pass.cosine
-
-    @property
-    def reference_cosine(self) -> float | None:
-        """Cosine of its step with the reference update, likewise."""
-        return None if self._first_pass is None else self._first_pass.reference_cosine
-
-    @property
-    def needs_first_pass(self) -> bool:
-        return self._first_pass is not None
-
-    def first_pass(self, w: Vector, begin: int) -> None:
-        if self._first_pass is None:
-            return
-        with np.errstate(over="ignore", invalid="ignore"):
-            if self._keeps and begin == 0:
-                self._keep()
-            update = self._read(begin, w.shape[-1])
-            if update is not None:
-                self._first_pass.add(w, update, begin)
-
-    def first_pass_done(self, tail: Vector) -> None:
-        if self._upload is None or self._first_pass is None:
-            return
-        facts, state = self._facts, self._state
-        self._limits = self._first_pass.limits(
-            facts.number, state.table_of(tail), facts.rate * self._fraction**_GROWTH, is_measure=facts.trust == 1.0
-        )
-        if self._steps is not None:
-            self._unfit = self._strange_among_others(self._steps)
+        return "" if self._reader.sum is None else self._reader.sum.text
 
     def apply(self, w: Vector, begin: int) -> float:
-        update = self._read(begin, w.shape[-1])
-        if update is None:
+        if self._unfit is not None:
             return 0.0
-        if not self._is_kept:
-            self._sum(update.weights, begin)
-            self._meter.add(update.weights, begin)
-            if self._first_pass is not None:
-                self._first_pass.note_folded(update)
-        if update.base is not None:
-            self._shorten(update.weights, update.base, begin)
+        try:
+            update = self._next(begin, w.shape[-1])
+        except Refused as refused:
+            self._unfit = refused
+            return 0.0
         with np.errstate(over="ignore", invalid="ignore"):  # weights that become infinite are refused at the end
             for part, is_trained in self._layout.parts(begin, begin + w.shape[-1]):
                 rule = self._rule if is_trained else self._on_statistics
@@ -269,15 +239,18 @@ class StreamedUpload(Change):
                 self._weight = weight if is_trained else self._weight
         return self._weight
 
+    def _next(self, begin: int, size: int) -> Update:
+        return self._reader.read(begin, size)
+
     @property
     def refused(self) -> Refused | None:
         if self._unfit is not None:
             return self._unfit
-        if self._first_pass is not None and not self._first_pass.is_what_was_folded:
+        if self._reader.is_changed:
             return Refused(Refusal.UNREADABLE, "it was changed while it was read")
         try:
             if self._judge is not None:
-                self._judge.judge(self.norm)
+                self._judge(self.norm)
         except Refused as refused:
             return refused
         return None
@@ -285,66 +258,81 @@ class StreamedUpload(Change):
     def close(self) -> None:
         self._opened.close()
 
-    def _strange_among_others(self, steps: StepCheck) -> Refused | None:
-        """Why its step is no honest client's."""
-        if self._limits is None or self._facts.is_doubted:
-            return None
-        step = Step(
-            length=self._limits.length,
-            usual=self._limits.usual,
-            furthest=self._limits.furthest,
-            cosine=self.cosine,
-            reference=self.reference_cosine,
-        )
-        try:
-            steps.judge(step)
-        except Refused as refused:
-            return refused
-        return None
 
-    def _keep(self) -> None:
-        """Read all of it."""
-        if self._upload is None:
+class MeasuredUpload(StreamedUpload):
+    """Folds an upload in after all of it was measured, and holds it to what it may change."""
+
+    needs_first_pass = True
+
+    def __init__(
+        self,
+        reader: BlockReader,
+        settings: FoldSettings,
+        judge: Judge | None,
+        opened: ExitStack,
+        measurement: Measurement,
+    ) -> None:
+        super().__init__(reader, settings, judge, opened)
+        self._measurement = measurement
+
+    def first_pass(self, w: Vector, begin: int) -> None:
+        if self._unfit is not None:
             return
         try:
-            self._has_base = self._upload.read(0, self._weights, self._base) is not None
-        except Refused as refused:
-            self._upload, self._unfit = None, refused
-            return
-        self._is_kept = True
-        self._sum(self._weights, 0)
-        self._meter.add(self._weights, 0)
-
-    def _sum(self, weights: Vector, begin: int) -> None:
-        if self._checksum is not None:
-            self._checksum.add(weights, begin)
-
-    def _shorten(self, weights: Vector, base: Vector, begin: int) -> None:
-        """Shorten a block, or all of it, as the bounds say."""
-        if self._bounds is not None and self._limits is not None:
             with np.errstate(over="ignore", invalid="ignore"):
-                self._bounds.hold(weights, base, begin, self._limits)
+                self._measurement.add(w, self._reader.look(begin, w.shape[-1]), begin)
+        except Refused as refused:
+            self._unfit = refused
 
-    def _read(self, begin: int, size: int) -> Update | None:
-        """A block of `size` weights from number `begin` on; None when it cannot be read."""
-        if self._upload is None:
-            return None
-        at, has_base = slice(begin, begin + size) if self._is_kept else slice(size), self._has_base
-        weights, base = self._weights[at], self._base[at]
-        if not self._is_kept:
-            try:
-                has_base = self._upload.read(begin, weights, base) is not None
-            except Refused as refused:
-                self._upload, self._unfit = None, refused
-                return None
-        facts = self._facts
-        return Update(
-            weights=weights,
-            epoch=facts.epoch,
-            staleness=facts.staleness,
-            samples=facts.samples,
-            fraction=self._fraction * facts.trust,
-            number=facts.number,
-            updates=facts.updates,
-            base=base if has_base else None,
-        )
+    def first_pass_done(self, tail: Vector) -> None:
+        if self._unfit is None:
+            self._unfit = self._measurement.judge(tail)
+            self.cosine, self.reference_cosine = self._measurement.cosine, self._measurement.reference_cosine
+
+    def _next(self, begin: int, size: int) -> Update:
+        update = super()._next(begin, size)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._measurement.hold(update.weights, update.started_from, begin)
+        return update
+
+
+def opened_fold(
+    path: Path,
+    base: Path | None,
+    settings: FoldSettings,
+    facts: UploadFacts,
+    *,
+    judge: Judge | None,
+    buffers: BufferPool | None = None,
+    sums: bool = False,
+) -> StreamedUpload:
+    """Open an upload to fold it in.
+
+    Args:
+        path: The file.
+        base: The snapshot of the version that the client started from, for measuring, a rule or a codec.
+        settings: The settings of the run.
+        facts: The facts about the upload.
+        judge: Judges its norm; None for an upload that counts already.
+        buffers: Memory of a server that folds in many.
+        sums: Whether its checksum will be asked for.
+
+    Raises Refused for one that cannot be read, FileUnavailable when this machine cannot read an existing file, or what
+    it is compared with is not there yet.
+    """
+    layout, up = settings.layout, up_encoding(settings.transport, settings.layout)
+    facts = replace(facts, fraction=settings.counted(facts.fraction))
+    buffers = BufferPool() if buffers is None else buffers
+    with ExitStack() as opened:
+        measurement = settings.measures.measurement(facts, opened)
+        needs_base = settings.rule.needs_base or up.is_difference or measurement is not None
+        upload = opened.enter_context(opened_upload(path, up, base if needs_base else None))
+        two_passes = WholeReader if layout.size <= KEPT_NUMBERS else TwiceReader
+        kind = BlockReader if measurement is None else two_passes
+        reader = kind(upload, layout, facts, buffers)
+        reader.sum = Checksum() if sums else None
+        opened.callback(reader.close)
+        closing = opened.pop_all()
+    if measurement is None:
+        return StreamedUpload(reader, settings, judge, closing)
+    return MeasuredUpload(reader, settings, judge, closing, measurement)

@@ -24,6 +24,7 @@ from vcdl.journal.events import (
     WorkunitCreated,
     WorkunitSent,
 )
+from vcdl.journal.history import JobHistory
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import KeptState, keep_history
 from vcdl.loop.coordinator import (
@@ -35,9 +36,7 @@ from vcdl.loop.coordinator import (
     EvaluateNewest,
     Finish,
     Publish,
-    RollBack,
     Stop,
-    TakeBack,
 )
 from vcdl.loop.grid import Grid
 from vcdl.loop.recovery import restore_store
@@ -46,6 +45,7 @@ from vcdl.run.folder import RestoreLock, RunFolder
 from vcdl.run.kept_weights import Snapshots, discard_kept_uploads
 from vcdl.run.run import Run
 from vcdl.run.staging import staged
+from vcdl.trust.job_trust import RollBack, TakeBack
 from vcdl.wire.workunit import WorkunitName
 
 _SWEPT_FOR_AN_EVENT = 16
@@ -63,8 +63,7 @@ class WorkGenerator:
         self._grid = grid
         self._downloads = run.downloads()
         job = coordinator.state
-        settings = repr((job.plan, job.watch.shards, job.watch.monitor))
-        self._job = KeptState(journal, "job", job, settings=settings, code=("loop", "trust"))
+        self._job = KeptState(journal, "job", job, settings=repr(job.plan), code=("loop", "trust"))
         self._has_begun = False
         self._snapshots_in_use: frozenset[int] = frozenset()
         self._unswept = 0
@@ -79,6 +78,10 @@ class WorkGenerator:
         """Reports of the grid that are not in the journal yet."""
 
     @property
+    def _history(self) -> JobHistory:
+        return self._coordinator.history
+
+    @property
     def last_id(self) -> int:
         """The last event that the coordinator has."""
         return self._job.last_id
@@ -89,8 +92,8 @@ class WorkGenerator:
         """
         if self._has_begun:
             return False
-        self._coordinator.state = self._job.begin().now()
-        self._may_be_behind = bool(self._coordinator.history.rollbacks)
+        self._coordinator.state = self._job.load().advance()
+        self._may_be_behind = bool(self._history.rollbacks)
         self._unswept = 1
         self._has_begun = True
         self.keep_state()
@@ -101,8 +104,8 @@ class WorkGenerator:
 
         Raises JournalError.
         """
-        if self._job.keep(at_once=at_once):
-            keep_history(self._journal, self._coordinator.history, self._job.last_id)
+        if self._job.save(at_once=at_once):
+            keep_history(self._journal, self._history, self._job.last_id)
 
     def follow(self) -> Sequence[Recorded]:
         """Bring the coordinator up to the journal; returns the caller's new events. Raises JournalError."""
@@ -136,10 +139,10 @@ class WorkGenerator:
             self._carry_out(actions)
             self._follow_new()
             self._grid.refresh()
-        if self._coordinator.stopped is None:
-            self._grid.replicate_late(queue_empty=len(self._coordinator.open) < wanted)
+        if self._history.stop is None:
+            self._grid.replicate_late(queue_empty=len(self._history.open) < wanted)
         self._is_handed_over = True
-        if self._unswept * _SWEPT_FOR_AN_EVENT >= len(self._snapshots_in_use) or self._coordinator.stopped is not None:
+        if self._unswept * _SWEPT_FOR_AN_EVENT >= len(self._snapshots_in_use) or self._history.stop is not None:
             self._discard_unused()
         return self._take_unreported()
 
@@ -156,14 +159,16 @@ class WorkGenerator:
 
     def _follow_new(self) -> None:
         self.begin()
-        for recorded in self._job.catch_up():
-            self._unreported.append(recorded)
-            self._unswept += 1
-            if isinstance(recorded.event, RunPaused):
-                self._is_handed_over = False  # what was out was taken back
-            elif isinstance(recorded.event, RolledBack):
-                self._may_be_behind = True
-            self.keep_state()
+        self._job.advance(self._note)
+
+    def _note(self, recorded: Recorded) -> None:
+        self._unreported.append(recorded)
+        self._unswept += 1
+        if isinstance(recorded.event, RunPaused):
+            self._is_handed_over = False  # what was out was taken back
+        elif isinstance(recorded.event, RolledBack):
+            self._may_be_behind = True
+        self.keep_state()
 
     def _take_unreported(self) -> Sequence[Recorded]:
         new, self._unreported = self._unreported, []
@@ -178,7 +183,7 @@ class WorkGenerator:
         A subtask that started from them is made again from the newest weights, where `rolling`. Raises RunFolderError
         when something else needs them.
         """
-        run, snapshots, history = self._run, self._snapshots, self._coordinator.history
+        run, snapshots, history = self._run, self._snapshots, self._history
         kept_by = {version for version, _ in history.wanted} | ({history.stop.version} if history.stop else set())
         missing = {version for version in kept_by | set(history.bases) if not snapshots.has(version)}
         if not missing:
@@ -187,7 +192,7 @@ class WorkGenerator:
             run.folder.snapshots.mkdir(exist_ok=True)
         missing.discard(snapshots.keep_newest())
         if run.job.pacing.kind == "rolling":
-            begun = [workunit for workunit, name in self._coordinator.open.items() if name.base_version in missing]
+            begun = [workunit for workunit, name in self._history.open.items() if name.base_version in missing]
             self._grid.cancel(begun)
             self._journal.append(*map(WorkunitCancelled, begun))
             self._follow_new()
@@ -197,8 +202,8 @@ class WorkGenerator:
 
     def _hand_over(self) -> None:
         """Hand over open workunits that the grid does not know: their announcer was killed, or could not go on."""
-        created, state = self._coordinator.history.created, self._coordinator.state
-        open_here = self._coordinator.open.items()
+        created, state = self._history.created, self._coordinator.state
+        open_here = self._history.open.items()
         missing = {workunit: n for workunit, n in open_here if not (n.is_own or self._grid.has(workunit))}
         self._grid.submit(
             [
@@ -215,7 +220,7 @@ class WorkGenerator:
                     self._keep(partial(EpochClosed, epoch))
                     self._follow_new()
                     if not self._run.job.keeps_uploads:
-                        discard_kept_uploads(self._run.folder, self._coordinator.covered)
+                        discard_kept_uploads(self._run.folder, self._coordinator.state.covered)
                 case EvaluateNewest():
                     self._journal.append(EvaluationWanted(self._snapshots.keep_newest(), 0, VALIDATION))
                 case Evaluate(version, epoch, split):
@@ -227,7 +232,7 @@ class WorkGenerator:
                 case RollBack() | TakeBack():
                     self._roll_back(action)
                 case Stop(reason):
-                    self._grid.cancel(set(self._coordinator.open))
+                    self._grid.cancel(set(self._history.open))
                     self._keep(partial(StopDecided, reason.value))
                 case Finish():
                     self._journal.append(RunFinished())
@@ -245,31 +250,31 @@ class WorkGenerator:
         run, coordinator = self._run, self._coordinator
         with RestoreLock(run.folder).restoring():
             self._follow_new()  # every fold is in the journal now
-            if isinstance(action, RollBack) and coordinator.collapse == action.collapse:
-                event = roll_back(run, self._snapshots, self._journal, action.collapse)
-            elif isinstance(action, TakeBack) and coordinator.to_take_back == action:
-                event = take_back(run, self._snapshots, self._journal, action)
-            else:
+            if coordinator.going_back != action:
                 return
-        self._grid.cancel(event.overtaken(dict(coordinator.open)))
+            if isinstance(action, RollBack):
+                event = roll_back(run, self._snapshots, self._journal, action.collapse)
+            else:
+                event = take_back(run, self._snapshots, self._journal, action)
+        self._grid.cancel(event.overtaken(dict(coordinator.history.open)))
 
     def _finish_rollback(self) -> None:
         """Make the version of a rollback whose process was killed after it was written down."""
-        if self._coordinator.stopped is None:
+        if self._history.stop is None:
             restore_store(self._run, self._snapshots.store, self._journal)
         self._may_be_behind = False
 
     def _create(self, creations: Sequence[Create]) -> None:
         if not creations:
             return
-        newest, context = self._snapshots.keep_newest(), self._coordinator.history.creation_context(len(creations))
+        newest, context = self._snapshots.keep_newest(), self._history.creation_context(len(creations))
         ends_by_time = self._run.job.training.target_s is not None
         items, events = [], []
         for create in creations:
             base_version = newest if create.base_version is None else create.base_version
             name = WorkunitName(self._run.name, create.epoch, create.shard, create.attempt, base_version)
             rate = self._coordinator.rate(create.epoch, create.shard, context)
-            begins = self._coordinator.history.trained[create.shard] if ends_by_time else None
+            begins = self._history.trained[create.shard] if ends_by_time else None
             items.append(staged(self._run, name, rate, begins, self._coordinator.state.taken_for(create.epoch)))
             events.append(WorkunitCreated(items[-1].workunit.name, context.open, rate, begins))
         self._journal.append(*events)

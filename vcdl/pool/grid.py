@@ -27,7 +27,7 @@ from vcdl.pool.known_pilot import KnownPilot
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import read_report
 from vcdl.run.staging import Uploaded
-from vcdl.trust.kept_hosts import read_hosts
+from vcdl.trust.kept_hosts import hosts_out
 
 LEASE_S = 60.0
 _BEAT_S = 2.0
@@ -339,11 +339,10 @@ class PoolGrid(FolderGrid):
 
     def _judge(self, now_s: float) -> None:
         """Look which strangers' uploads are refused now: they are given nothing."""
-        if self._job.is_for_strangers and now_s - self._judged_s > _JUDGES_EVERY_S:
+        if now_s - self._judged_s > _JUDGES_EVERY_S:
             self._judged_s = now_s
             with suppress(JournalError):  # the loop says what is wrong with it
-                history = read_hosts(self._folder)
-                self._out = frozenset(host for host in history.hosts if history.is_out(host))
+                self._out = hosts_out(self._job, self._folder)
 
     def _adopt(self, name: str) -> None:
         """Take up a pilot of an earlier process, with what lies on its desk."""

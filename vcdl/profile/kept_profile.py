@@ -7,4 +7,4 @@ from vcdl.profile.stages import RunProfile
 
 def kept_profile(journal: Journal) -> KeptState[RunProfile]:
     """The profile, begun from what is kept. Raises JournalError."""
-    return KeptState(journal, "profile", RunProfile(), code=("profile",)).begin()
+    return KeptState(journal, "profile", RunProfile(), code=("profile",)).load()

@@ -189,4 +189,4 @@ def _shown_passwords(job_file: Path, job: Job, overrides: Sequence[str]) -> Iter
 
 
 def _trust(job: Job, kind: RunKind) -> str:
-    return "strangers" if job.trusting(kind.trust).is_for_strangers else "own"
+    return job.trusting(kind.trust).trust.kind

@@ -15,7 +15,7 @@ _OTHERS = 0o077
 
 def freeze(job: Job, folder: RunFolder) -> Job:
     """Write the job into a run's folder, its store's password into a file; returns it as followed. Raises JobError."""
-    if job.model.code is not None and (job.is_for_strangers or not folder.kind.runs_code):
+    if job.model.code is not None and not (job.may_run_code and folder.kind.runs_code):
         raise JobError(
             f"model > code: `vcdl {folder.kind.begun_by}` sends no code of a job's own: only machines of your own run "
             "it, by `vcdl run` or `vcdl pool` with `trust: own`"

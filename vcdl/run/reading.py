@@ -58,7 +58,7 @@ def is_finished(folder: RunFolder) -> bool:
 def read_report(folder: RunFolder) -> Report:
     """The figures of a run, running or not; its journal stays as it is. Raises JournalError."""
     with journal_of(folder) as journal:
-        return Report() if journal is None else Report(kept_history(journal).read())
+        return Report() if journal is None else Report(kept_history(journal).advance(save=True))
 
 
 def clock_of(folder: RunFolder) -> Clock:
@@ -103,7 +103,7 @@ class RunFollower:
         with journal_of(self._folder) as journal:
             if journal is not None and not self._last_id:
                 kept = kept_history(journal)
-                self.report, self._last_id = Report(kept.read()), kept.last_id
+                self.report, self._last_id = Report(kept.advance(save=True)), kept.last_id
                 self._observer.begins(copy_of(self.report.history))
             new = [] if journal is None else journal.read(self._last_id)
         for recorded in new:

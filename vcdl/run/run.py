@@ -94,7 +94,7 @@ class Run:
         """Let this process run the job's own code where it may: in the submitter's process, or a child of it."""
         from vcdl.client import own_code
 
-        if self.job.model.code is not None and self.kind.runs_code and not self.job.is_for_strangers:
+        if self.job.may_run_code and self.kind.runs_code:
             own_code.permit()
 
     @property

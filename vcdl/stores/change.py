@@ -14,6 +14,8 @@ from vcdl.wire.weights import Vector
 
 FOLD_BLOCK = 1 << 18
 """Numbers that are folded at a time, 1 MiB: they, an upload and a rule's work stay in the processor's last cache."""
+KEPT_NUMBERS = 1 << 20
+"""The longest vector that a server keeps whole, for as long as it is needed, instead of reading it twice: 4 MiB."""
 
 
 class Change(ABC):

@@ -70,7 +70,7 @@ class GridContract:
             monkeypatch.setattr(grid, "submit", noted)
             loop.step()
             names = {item.workunit.name for item in submitted}
-            assert names == loop.coordinator.open.keys()
+            assert names == loop.coordinator.history.open.keys()
             assert len(names) == grid.open_wanted()
             submit(submitted)  # as after a kill between the two
             outcomes = _brought(grid, len(names))
@@ -92,7 +92,7 @@ class GridContract:
     def test_a_cancelled_workunit_is_forgotten(self, folder: RunFolder) -> None:
         with self._looped(folder) as (loop, grid):
             loop.step()
-            workunits = set(loop.coordinator.open)
+            workunits = set(loop.coordinator.history.open)
             grid.cancel(workunits)
             grid.cancel(workunits)
             grid.wait(0.0)

@@ -71,7 +71,7 @@ class _Block(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Limits:
+class StepLimits:
     """How far one upload may move the shared weights."""
 
     limit: Vector
@@ -103,7 +103,7 @@ class StepSums:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Measures the steps of uploads, and limits them."""
+    """Measuring the steps of uploads, and limits them."""
 
     layout: Layout
     clip: float
@@ -215,7 +215,7 @@ class Bounds:
 
     def limits(
         self, table: Vector, number: int, row: Vector, floors: ScaleFloors = _NONE_KNOWN, *, is_measure: bool = True
-    ) -> Limits:
+    ) -> StepLimits:
         """Compare the row of update `number` with the table, and enter it there, in place.
 
         Args:
@@ -234,9 +234,9 @@ class Bounds:
         with np.errstate(divide="ignore", invalid="ignore"):
             factors = np.where(row[1:] > limit, limit / row[1:], np.float32(1.0)).astype(np.float32)
             moved = np.where((usual[1:] > 0) & self._is_trained, row[1:] / usual[1:], np.float32(0.0))
-        return Limits(limit, factors, float(row[0]), float(usual[0]), float(np.max(moved, initial=0.0)), floors)
+        return StepLimits(limit, factors, float(row[0]), float(usual[0]), float(np.max(moved, initial=0.0)), floors)
 
-    def hold(self, weights: Vector, base: Vector, begin: int, limits: Limits) -> None:
+    def hold(self, weights: Vector, base: Vector, begin: int, limits: StepLimits) -> None:
         """Hold a block of an upload, shape (m,), to its limits, in place; `base`: what its client started from."""
         known = limits.scale_floors.get(begin)
         own, floors = self._scaled_by(base, begin) if known is None else (base, known)

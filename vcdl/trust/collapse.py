@@ -17,9 +17,9 @@ from vcdl.journal.monitor import MAX, MIN, Monitor
 _STRETCH_AT_LEAST, _STRETCH_AT_MOST = 8, 100
 """Updates over which the median is taken: an epoch, within these. Honest swings are shorter."""
 _MEASURES = 4
-"""Measures in it before it says anything."""
+"""Measuring in it before it says anything."""
 _LEVEL_OF = 3
-"""Measures whose median is a level of the job, at least."""
+"""Measuring whose median is a level of the job, at least."""
 _FALL, _FALL_SHARE = 0.15, 0.25
 """A measure such as an accuracy is bad when it has fallen by this much, and by this share of the level."""
 _FALL_LOSS = math.log(3.0)

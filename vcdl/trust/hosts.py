@@ -109,11 +109,7 @@ class HostHistory:
                 self._refuse(name, event.refusal, recorded.time_s)
                 self._senders.get(event.workunit, {}).pop(name, None)
             case UpdateSuperseded():
-                if name := event.host or self.sender(event.workunit):
-                    host = self._host(name)
-                    host.superseded += 1
-                    host.heard_of_s = recorded.time_s
-                self._forget(event.workunit)
+                self._supersede(event, recorded.time_s)
             case WorkunitFailed():
                 for name in self._forget(event.workunit):
                     self._host(name).lost += 1
@@ -123,10 +119,8 @@ class HostHistory:
                 self._verify(event)
             case HostConvicted():
                 self._convict(self._host(event.host), event)
-            case RolledBack(dropped=dropped) if event.host:  # they are made again
-                for host in self.hosts.values():
-                    kept = [one for one in host.on_its_word if one.version not in dropped]
-                    host.on_its_word = deque(kept, KEPT_OF_ONE)
+            case RolledBack() if event.host:
+                self._drop(event)
             case RunStarted() | RunPaused():
                 # What was out is handed out again, and no host has lost it. An upload may still come.
                 self._earlier |= {workunit: self.sender(workunit) for workunit in self._senders}
@@ -141,6 +135,10 @@ class HostHistory:
         """The host that a workunit was sent to last; empty when that is not known, or the workunit has ended."""
         return next(reversed(self._senders.get(workunit, {})), self._earlier.get(workunit, ""))
 
+    def _known(self, host: str) -> HostRecord:
+        """The record of a host, also of one that nothing is known of."""
+        return self.hosts.get(host) or HostRecord(host, joined_late=self.updates >= _FIRST_UPDATES)
+
     @property
     def bringing(self) -> int:
         """The number of hosts that brought an update that counts."""
@@ -148,8 +146,7 @@ class HostHistory:
 
     def is_out(self, host: str) -> bool:
         """Whether uploads of a host are refused now."""
-        record = self.hosts.get(host)
-        return record is not None and record.is_out(self.updates)
+        return self._known(host).is_out(self.updates)
 
     def weight(self, host: str) -> float:
         """The weight of an upload of this host, from 0 to 1. One that counts fully is also a measure for others."""
@@ -181,8 +178,8 @@ class HostHistory:
         Nobody can prove that a machine was stopped. But one that trains whole subtasks between its stops is no way to
         take many subtasks and train next to nothing, which left a job at chance (docs/trust.md).
         """
-        record = self.hosts.get(host)
-        return record is not None and 2 * record.parts < record.applied
+        record = self._known(host)
+        return 2 * record.parts < record.applied
 
     def held_s(self, workunit: str, host: str, now_s: float) -> float | None:
         """Return for how long a host has had a workunit, or None for one that it got in an earlier session.
@@ -215,18 +212,15 @@ class HostHistory:
 
     def is_proven(self, host: str) -> bool:
         """Whether the server has trained an upload of a host again and found it good."""
-        record = self.hosts.get(host)
-        return record is not None and record.verified > 0
+        return self._known(host).verified > 0
 
     def is_known(self, host: str) -> bool:
         """Whether a host counts by itself, and not among the newcomers."""
-        record = self.hosts.get(host)
-        return self.updates < _FIRST_UPDATES if record is None else record.is_known
+        return self._known(host).is_known
 
     def is_incomparable(self, host: str) -> bool:
         """Return whether an upload of a host could not be compared with the server's own training."""
-        record = self.hosts.get(host)
-        return record is not None and record.is_incomparable
+        return self._known(host).is_incomparable
 
     def is_vouched(self, host: str, version: int) -> bool:
         """Whether an update of a host is believed for more than its word."""
@@ -279,10 +273,8 @@ class HostHistory:
 
     def usual_train_s(self, host: str, samples: int) -> float | None:
         """Seconds that so many samples used to take a host; None for one that is new."""
-        record = self.hosts.get(host)
-        if record is None or record.pace is None or record.applied < KNOWN_AFTER:
-            return None
-        return samples * exp(record.pace)
+        record = self._known(host)
+        return None if record.pace is None or record.applied < KNOWN_AFTER else samples * exp(record.pace)
 
     def samples_per_s(self, host: str) -> float | None:
         """The speed of a host lately; None: not known."""
@@ -296,9 +288,7 @@ class HostHistory:
     # -- following
 
     def _host(self, name: str) -> HostRecord:
-        if name not in self.hosts:
-            self.hosts[name] = HostRecord(name, joined_late=self.updates >= _FIRST_UPDATES)
-        return self.hosts[name]
+        return self.hosts.setdefault(name, self._known(name))
 
     def _apply(self, event: UpdateApplied, time_s: float) -> None:
         self.updates += 1
@@ -336,6 +326,18 @@ class HostHistory:
             self._host(name).refused[refusal] += 1
             self._host(name).heard_of_s = time_s
             self._strike(self._host(name), _STRIKES_OF.get(blame_of(refusal), 0.0))
+
+    def _supersede(self, event: UpdateSuperseded, time_s: float) -> None:
+        if name := event.host or self.sender(event.workunit):
+            host = self._host(name)
+            host.superseded += 1
+            host.heard_of_s = time_s
+        self._forget(event.workunit)
+
+    def _drop(self, event: RolledBack) -> None:
+        """Forget uploads that were taken back with a convicted host's: they are made again."""
+        for host in self.hosts.values():
+            host.on_its_word = deque((one for one in host.on_its_word if one.version not in event.dropped), KEPT_OF_ONE)
 
     def _convict(self, host: HostRecord, event: HostConvicted) -> None:
         """Take a host out: for a while, as one wrong bit in its memory is enough, and the second time for good."""

@@ -1,61 +1,77 @@
-"""The first pass over an upload, for bounds that must know all of it before any of it is folded in."""
+"""The first pass over a stranger's upload: all of it is measured before any of it is folded in."""
 
-import hashlib
+from contextlib import ExitStack
 
 import numpy as np
 
+from vcdl.errors.refusal import Refused
 from vcdl.rules.base import Update
-from vcdl.trust.bounds import Bounds, Limits
-from vcdl.trust.reference_file import Reference
+from vcdl.rules.state import LENGTHS
+from vcdl.trust.bounds import Bounds, StepLimits
+from vcdl.trust.contract import UploadFacts
+from vcdl.trust.reference_file import Reference, ReferenceFile
+from vcdl.trust.step import Step, StepCheck
 from vcdl.wire.weights import Vector
+
+_GROWTH = 0.5
+"""Exponent by which a step is taken to grow with the samples trained, so that parts are judged beside whole subtasks.
+That of a random walk, the least there is: where gradients agree steps grow up to evenly with the samples, so an honest
+part looks shorter than a whole subtask, never longer.
+"""
 
 
 class MeasuringPass:
-    """Measures the step of one upload, block by block, and proves that the second pass folds the same bytes in."""
+    """Measuring the step of one upload, block by block, and holds it to its limits."""
 
-    def __init__(self, bounds: Bounds, reference: Reference | None, *, reads_twice: bool = True) -> None:
-        """`reference`: the reference update, for a check that compares uploads with it.
+    cosine: float | None = None
+    reference_cosine: float | None = None
 
-        `reads_twice`: whether the second pass reads the file again, which somebody may have changed meanwhile.
-        """
-        self._reads_twice = reads_twice
+    def __init__(
+        self, bounds: Bounds, facts: UploadFacts, reference: Reference | None = None, steps: StepCheck | None = None
+    ) -> None:
+        """`reference`: the server's own step, to compare with; `steps`: judges the step; None: it counts already."""
         self._bounds = bounds
+        self._facts = facts
         self._reference = reference
+        self._steps = None if facts.is_doubted else steps
         self._sums = bounds.sums()
-        """The measures of each variable."""
-        self.cosine: float | None = None
-        """Cosine of the shortened step with the way of the shared weights since its base; None without one."""
-        self.reference_cosine: float | None = None
-        """Its cosine with the reference update, likewise."""
-        self._looked_at, self._folded = hashlib.sha256(), hashlib.sha256()
-        self._folded_bytes = 0
+        self._limits: StepLimits | None = None
 
     def add(self, w: Vector, update: Update, begin: int) -> None:
-        """Measure a block, the weights from number `begin` on. Raises FileUnavailable for the reference update."""
-        if self._reads_twice:
-            self._looked_at.update(update.weights.data)
         reference = None if self._reference is None else self._reference.block(begin, update.weights.size)
         self._bounds.measure(self._sums, update.weights, update.started_from, begin, w, reference)
 
-    def note_folded(self, update: Update) -> None:
-        """Note a block of the second pass."""
-        if not self._reads_twice:
-            return
-        self._folded.update(update.weights.data)
-        self._folded_bytes += update.weights.nbytes
-
-    def limits(self, number: int, table: Vector, rate: float, *, is_measure: bool) -> Limits:
-        """The bounds' verdict on update `number`, trained at `rate` times the job's peak.
-
-        Its lengths take their row in the `table` (vcdl.rules.state), if it is a measure for others.
-        """
-        row = self._bounds.step_norms(self._sums, rate)
-        limits = self._bounds.limits(table, number, row, self._sums.scale_floors, is_measure=is_measure)
+    def judge(self, tail: Vector) -> Refused | None:
+        facts, bounds, table = self._facts, self._bounds, tail.reshape(LENGTHS, -1)
+        row = bounds.step_norms(self._sums, facts.rate * facts.fraction**_GROWTH)
+        floors, is_measure = self._sums.scale_floors, facts.trust == 1.0
+        self._limits = limits = bounds.limits(table, facts.number, row, floors, is_measure=is_measure)
         with np.errstate(over="ignore", invalid="ignore"):
-            self.cosine, self.reference_cosine = self._bounds.cosines(self._sums, limits.factors)
-        return limits
+            self.cosine, self.reference_cosine = bounds.cosines(self._sums, limits.factors)
+        if self._steps is None:
+            return None
+        step = Step(limits.length, limits.usual, limits.furthest, self.cosine, self.reference_cosine)
+        try:
+            self._steps.judge(step)
+        except Refused as refused:
+            return refused
+        return None
 
-    @property
-    def is_what_was_folded(self) -> bool:
-        """Whether the second pass read the same bytes, known after its last block; true before its first."""
-        return self._folded_bytes == 0 or self._looked_at.digest() == self._folded.digest()
+    def hold(self, weights: Vector, base: Vector, begin: int) -> None:
+        if self._limits is None:
+            raise ValueError("an upload is folded in before it was judged: this is a bug in vcdl")
+        self._bounds.hold(weights, base, begin, self._limits)
+
+
+class Bounded:
+    """Measuring every upload, and holds it to the bounds."""
+
+    def __init__(self, bounds: Bounds, reference: ReferenceFile | None = None, steps: StepCheck | None = None) -> None:
+        """`reference`, `steps`: by which uploads are judged; None for those that count already."""
+        self._bounds = bounds
+        self._reference = reference
+        self._steps = steps
+
+    def measurement(self, facts: UploadFacts, opened: ExitStack) -> MeasuringPass:
+        reference = None if self._reference is None else self._reference.open(opened)
+        return MeasuringPass(self._bounds, facts, reference, self._steps)

@@ -4,6 +4,7 @@ The server trains a subtask on its held-out data from the initial weights, as a 
 rate that a workunit may get.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,10 +27,17 @@ class OwnStep:
     begin: Vector
     """Version 0, shape (n,): the initial weights with the server's moments; zeros would not tell clients' size."""
     lengths: tuple[float, ...]
-    """The row of the table of lengths (vcdl.trust.bounds), at the job's peak rate."""
+    """The row of the table of lengths (vcdl.trust.bounds), at the job's peak rate; empty: steps are not bounded."""
 
 
-def own_step(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: "Samples", rate: float) -> OwnStep:
+def first_step(
+    job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: Callable[[], "Samples"], rate: float
+) -> OwnStep:
+    """Return the server's own first step; where clients are the submitter's own, none is needed."""
+    return _trained(job, trainer, initial, samples, held_out(), rate) if job.is_for_strangers else OwnStep(initial, ())
+
+
+def _trained(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: "Samples", rate: float) -> OwnStep:
     """Train a subtask of so many `samples` twice: for the moments, and then for the lengths.
 
     `initial`: weights with fresh moments, shape (n,). `held_out`: samples that are taken as often as it takes. `rate`:

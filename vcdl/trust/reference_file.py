@@ -6,10 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from vcdl.errors import FileUnavailable, WeightsFileError
+from vcdl.stores.change import KEPT_NUMBERS
 from vcdl.wire.weights import Layout, Vector, WeightsFile, opened_weights
-
-KEPT_NUMBERS = 1 << 20
-"""The longest vector that a server keeps whole, for as long as it is needed, instead of reading it twice: 4 MiB."""
 
 
 class Reference:

@@ -18,8 +18,9 @@ from vcdl.report.progress import epoch_words, measured_figures, setback_words
 from vcdl.report.wording import duration, plural
 from vcdl.run.reading import NOBODY_WORKS, RunState
 from vcdl.run.standing import Standing
+from vcdl.trust.kept_hosts import ShownTrust
 from vcdl.web.catalogue import JobPage, UnreadableJob
-from vcdl.web.job_view import OUT, FeedLine, JobView
+from vcdl.web.job_view import FeedLine, JobView
 from vcdl.web.overview import PageSection
 from vcdl.web.pictures import StreamPicture, loss_chart, measure_chart, sparkline, staleness_chart, stream_picture
 
@@ -217,8 +218,8 @@ def _setbacks(view: JobView, setbacks: int) -> str:
     if refused_on >= _MANY_HOSTS and 2 * refused_on >= len(by_host):
         where += f"; uploads of {refused_on} hosts were refused, so it is rather the job or its data than a host"
     if len(by_host) > 1 and 2 * most > setbacks:
-        is_out = view.job.is_for_strangers and (state := view.hosts.state(worst)) in OUT
-        where = f", {most} of them on {printable(worst)}{f', which is {state} now' if is_out else ''}"
+        trust = ShownTrust.of(view.job, view.hosts, worst)
+        where = f", {most} of them on {printable(worst)}{f', which is {trust.state} now' if trust.is_out else ''}"
     return f"came to nothing and are made again: {', '.join(causes)}{where}"
 
 

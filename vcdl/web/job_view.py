@@ -26,7 +26,6 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
 from vcdl.run.reading import journal_of
 from vcdl.run.standing import JobRow, Standing
-from vcdl.trust.host_record import HostState
 from vcdl.trust.hosts import HostHistory
 from vcdl.trust.kept_hosts import shown_hosts
 
@@ -35,7 +34,6 @@ _WINDOW = 6000
 _RECENT = 1000
 _FEED = 60
 _PROFILE_EVERY_S = 15.0
-OUT = (HostState.QUARANTINED, HostState.CONVICTED)
 """Hosts in these states bring nothing that counts."""
 
 Signature = tuple[tuple[int, int] | None, ...]
@@ -120,7 +118,7 @@ class JobView:
                 return
             if not self._folds or journal.last_id() < self.last_id:  # the first look, or an older copy was put back
                 history, hosts = kept_history(journal), shown_hosts(journal)
-                self.report, self.hosts = Report(history.read()), hosts.now()
+                self.report, self.hosts = Report(history.advance(save=True)), hosts.advance()
                 self._folds = (history, hosts)
                 self.stream, self._clock = SubtaskStream(), journal.clock
                 self.feed.clear()
@@ -175,7 +173,7 @@ class ProfileReader:
                     return
                 if self._profile is None:
                     self._profile = kept_profile(journal)
-                    self._profile.read()
+                    self._profile.advance(save=True)
                 for recorded in journal.stream(self._profile.last_id):
                     self._profile.follow(recorded)
                 advice = advise(self._profile.state, JobSettings.of(job))

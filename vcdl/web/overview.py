@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from vcdl.errors import VcdlError, printable, without_passwords
 from vcdl.report.wording import duration, plural, size
+from vcdl.trust.kept_hosts import ShownTrust
 from vcdl.web.catalogue import JobCatalogue, project_of
 from vcdl.web.job_view import JobView
 
@@ -50,15 +51,15 @@ def hosts_page(catalogue: JobCatalogue) -> list[PageSection]:
     found: list[tuple[tuple[float, float], Sequence[PageCell]]] = []
     banned = banned_hosts(catalogue.runs)
     for view in _open_views(catalogue):
-        judges, now_s = view.job.is_for_strangers, time.time()
+        now_s = time.time()
         for host in view.hosts.hosts.values():
-            refused, weight = host.refused.total(), view.hosts.weight(host.name) if judges else None
+            refused, trust = host.refused.total(), ShownTrust.of(view.job, view.hosts, host.name)
             speed = view.hosts.samples_per_s(host.name)
             is_banned = banned is not None and host.name in banned
             ban = "unban" if is_banned else "ban"
-            state = "banned" if is_banned else view.hosts.state(host.name).value if judges else ""
+            state = "banned" if is_banned else trust.state.value if trust.state else ""
             tried = max(1, host.applied + refused + host.lost)
-            trouble = (1.0 if weight is None else weight, -(refused + host.lost) / tried)
+            trouble = (1.0 if trust.weight is None else trust.weight, -(refused + host.lost) / tried)
             cells = (
                 PageCell(printable(host.name)),
                 PageCell(view.folder.path.name, job=view.folder.path.name),

@@ -15,9 +15,10 @@ from vcdl.run.reading import RunState
 from vcdl.run.standing import JobRow
 from vcdl.run.store_claim import asked_settings
 from vcdl.stores.open import open_store
+from vcdl.trust.kept_hosts import ShownTrust
 from vcdl.web.catalogue import JobCatalogue
 from vcdl.web.job_page import standstill
-from vcdl.web.job_view import OUT, JobView
+from vcdl.web.job_view import JobView
 from vcdl.web.overview import banned_hosts
 from vcdl.web.sessions import service_folder
 
@@ -89,10 +90,9 @@ class Watchman:
             yield "stalled", words
         if collapses := [one for one in view.report.history.rollbacks if not one.host]:  # each is a cause of its own
             yield f"collapsed at version {collapses[-1].collapsed}", rolled_back_words(collapses[-1])
-        if view.job.is_for_strangers:
-            for name in view.hosts.hosts:
-                if (believed := view.hosts.state(name)) in OUT:
-                    yield f"{name} is out", f"its uploads are refused, as it is {believed}: `vcdl hosts` shows why"
+        for name in view.hosts.hosts:
+            if (trust := ShownTrust.of(view.job, view.hosts, name)).is_out:
+                yield f"{name} is out", f"its uploads are refused, as it is {trust.state}: `vcdl hosts` shows why"
         if why := self._store_trouble(view):
             yield "store away", why
 

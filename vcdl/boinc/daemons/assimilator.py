@@ -10,7 +10,7 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.results import BoincResults, conclude_orphans
 from vcdl.errors import ExitCode, StoreLost, VcdlError, folder_errors
-from vcdl.journal.events import UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitFailed
+from vcdl.journal.events import Recorded, UpdateApplied, UpdateRefused, UpdateSuperseded, WorkunitFailed
 from vcdl.journal.kept_state import kept_history
 from vcdl.loop.parameter_server import ParameterServer
 from vcdl.run.folder import RunFolder
@@ -35,11 +35,11 @@ class Assimilation:
         self._server = ParameterServer.of(run, self._journal, self._results)
         self._server.catch_up()
         self._history = kept_history(self._journal)
-        self._history.now()  # the log is about what happens from here on
+        self._history.advance()  # the log is about what happens from here on
 
     def run_once(self) -> bool:
         """Fold what waits. Raises VcdlError."""
-        self._follow()
+        self._history.advance(_log_event)
         if self._history.state.stop is not None:
             return False  # what still comes is nobody's any more; it is concluded with the orphans
         try:
@@ -103,17 +103,17 @@ class Assimilation:
                 )
                 self._results.done(outcome.workunit)
 
-    def _follow(self) -> None:
-        for event in (recorded.event for recorded in self._history.catch_up()):
-            match event:
-                case UpdateApplied():
-                    _log.debug("%s: version %d, staleness %d", event.workunit, event.version, event.staleness)
-                case UpdateRefused():
-                    _log.info("%s: refused, %s: %s", event.workunit, event.refusal, event.detail)
-                case WorkunitFailed():
-                    _log.info("%s: %s", event.workunit, event.reason)
-                case _:
-                    pass
+
+def _log_event(recorded: Recorded) -> None:
+    match event := recorded.event:
+        case UpdateApplied():
+            _log.debug("%s: version %d, staleness %d", event.workunit, event.version, event.staleness)
+        case UpdateRefused():
+            _log.info("%s: refused, %s: %s", event.workunit, event.refusal, event.detail)
+        case WorkunitFailed():
+            _log.info("%s: %s", event.workunit, event.reason)
+        case _:
+            pass
 
 
 class AssimilatorDaemon:

@@ -66,7 +66,7 @@ class Generation:
         run = Run.open(folder)
         journal = run.journal()
         with closing(journal):
-            sent_until_s = kept_history(journal).now().last_sent_s
+            sent_until_s = kept_history(journal).advance().last_sent_s
         self._folder = folder
         self._grid = BoincGrid(project, database, work_settings(run, _runtime_bytes(project)), sent_until_s)
         plan = replace(Plan.of(run), publishing=self._publishing(run))
@@ -137,7 +137,7 @@ class Generation:
 
     def _clear(self) -> None:
         """Clear the grid of a stopped job, in each round until that has succeeded."""
-        if self._loop.coordinator.stopped is not None and not self._is_cleared:
+        if self._loop.coordinator.history.stop is not None and not self._is_cleared:
             self._grid.clear(forget_on_clients=False)
             self._is_cleared = True
 

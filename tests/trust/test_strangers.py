@@ -115,14 +115,14 @@ def test_what_a_fast_host_brings_on_its_word_counts_little_and_a_second_fold_say
 
 def test_a_server_begins_once_with_the_history_that_another_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.make_known(rounds=1)
-    hosts_of(world.journal).begin().keep(at_once=True)
-    begun, begin = [], KeptState.begin
+    hosts_of(world.journal).load().save(at_once=True)
+    begun, begin = [], KeptState.load
 
     def counted(state: KeptState[HostHistory]) -> KeptState[HostHistory]:
         begun.append(state)
         return begin(state)
 
-    monkeypatch.setattr(KeptState, "begin", counted)
+    monkeypatch.setattr(KeptState, "load", counted)
     world.server = ParameterServer.of(world.run.run, world.journal, UploadFolder(world.run.folder))
     before = len(begun)
     for host in ("h0", "h1"):

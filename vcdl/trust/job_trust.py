@@ -1,0 +1,158 @@
+"""Trust as the coordinator of a job sees it: what its events say of its clients, and what follows from that.
+
+Pure: it follows the journal as the job's state does, and is packed with it. So it is one class for both kinds of trust,
+and its plan says which: where clients are the submitter's own, nothing is noted, and nothing is ever due.
+"""
+
+import math
+from collections.abc import Collection, Container
+from dataclasses import dataclass, field
+from typing import Self
+
+from vcdl.journal.events import (
+    HostConvicted,
+    Recorded,
+    RolledBack,
+    StopDecided,
+    UpdateApplied,
+    VerificationEnded,
+    WorkunitSent,
+)
+from vcdl.journal.monitor import Monitor
+from vcdl.run.run import Run
+from vcdl.trust.collapse import Collapse, CollapseWatch
+
+
+@dataclass(frozen=True)
+class RollBack:
+    """Go back to the last good version."""
+
+    collapse: Collapse
+
+
+@dataclass(frozen=True)
+class TakeBack:
+    """Go back to `to`, and fold all later updates in again but those of a convicted host."""
+
+    host: str
+    versions: tuple[int, ...]
+    """The versions that its uploads made."""
+    to: int
+
+
+@dataclass(frozen=True)
+class TrustPlan:
+    """A job's trust in its clients, as far as its coordinator decides by it; by default they are the submitter's."""
+
+    tells_hosts_apart: bool = False
+    """Whether failed tries count by their hosts."""
+    rolls_back: bool = False
+    """Whether the job goes back to its last good version when it has collapsed."""
+    verifies: bool = False
+    """Whether the server trains subtasks again: those of drawn uploads, and those at which hosts keep failing."""
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        """The trust in the clients of a run."""
+        job = run.job
+        return cls(job.is_for_strangers, job.rolls_back and run.folder.kept_uploads.is_dir(), job.verifies)
+
+
+OWN = TrustPlan()
+"""The trust in machines of the submitter's own."""
+
+
+@dataclass
+class JobTrust:
+    """The clients of a job; `follow` each event before the job's history has it."""
+
+    plan: TrustPlan
+    watch: CollapseWatch
+    senders: dict[str, str] = field(default_factory=dict)
+    """Open workunit → the host that it was sent to last, where hosts are told apart."""
+    known: set[str] = field(default_factory=set)
+    """Hosts that have brought an update."""
+    convicted: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Convicted host → the versions that its uploads made and that are still to be taken back."""
+    verified: int = -1
+    """The version whose uploads the server has trained again as far as it wants, before the job ends."""
+
+    @classmethod
+    def of(cls, plan: TrustPlan, shards: int, monitor: Monitor | None) -> Self:
+        """The clients before the first event."""
+        return cls(plan, CollapseWatch(shards, monitor))
+
+    def follow(self, recorded: Recorded, open_workunits: Container[str]) -> None:
+        """Take in the journal's next event."""
+        event = recorded.event
+        match event:
+            case WorkunitSent() if self.plan.tells_hosts_apart and event.workunit in open_workunits:
+                self.senders[event.workunit] = event.host
+            case UpdateApplied() if self.plan.tells_hosts_apart:
+                self.known.add(self.who(event.workunit, event.host))
+            case HostConvicted() if self.plan.rolls_back:
+                self.convicted[event.host] = (*self.convicted.get(event.host, ()), *event.versions)
+            case RolledBack():
+                self.convicted.pop(event.host, None)
+            case VerificationEnded():
+                self.verified = event.version
+            case StopDecided():
+                self.convicted.clear()
+            case _:
+                pass
+        if self.plan.rolls_back:
+            self.watch.follow(event)
+
+    def forget_closed(self, open_workunits: Collection[str]) -> None:
+        """Forget now and then who has had workunits that are not open any more."""
+        if len(self.senders) > 2 * len(open_workunits) + 16:
+            self.senders = {workunit: host for workunit, host in self.senders.items() if workunit in open_workunits}
+
+    # -- tries
+
+    def who(self, workunit: str, host: str = "") -> str:
+        """The host that brought a workunit or failed at it; its own name where no host is known."""
+        return host or self.senders.get(workunit, workunit)
+
+    def counts(self, who: str) -> bool:
+        """Return whether a failure is a try. Among strangers only a host's that has brought an update: names are free,
+        and fifteen files of garbage under as many of them would end the job.
+        """
+        return not self.plan.tells_hosts_apart or who in self.known
+
+    def are_all(self, hosts: Collection[str], open_workunits: Container[str]) -> bool:
+        """Whether no other host has a workunit or has ever brought an update."""
+        at_work = (host for workunit, host in self.senders.items() if workunit in open_workunits)
+        return all(host in hosts for host in (*at_work, *self.known))
+
+    def tries_allowed(self, tries: int) -> float:
+        """The failures at a subtask after which the job ends; none do where the server itself tries what nobody can."""
+        return math.inf if self.plan.verifies else tries
+
+    # -- versions
+
+    def due(self, covered: int) -> RollBack | TakeBack | None:
+        """What the job must go back from; `covered`: the version from which updates may be folded again."""
+        if self.watch.collapse is not None:
+            return RollBack(self.watch.collapse)
+        for host, versions in self.convicted.items():
+            if later := tuple(version for version in versions if version > covered):
+                return TakeBack(host, later, max(end for end in (covered, *self.watch.to_keep) if end < later[0]))
+        return None
+
+    def covered(self, last_end: int, covered: int) -> int:
+        """The version from which updates may be folded again, after one; `last_end`: of the last closed epoch."""
+        return max(covered, self.watch.covered) if self.plan.rolls_back else last_end
+
+    @property
+    def to_keep(self) -> Collection[int]:
+        """The versions that the job may go back to."""
+        return self.watch.to_keep if self.plan.rolls_back else ()
+
+    def wants_measure_of(self, version: int) -> bool:
+        """Whether the newest version must be measured besides, to tell a collapse from a swing."""
+        return self.watch.wants_measure_of(version)
+
+    def is_verified(self, version: int) -> bool:
+        """Whether the uploads of the last epoch were looked at, too: a liar may have waited for it."""
+        return not self.plan.verifies or self.verified >= version

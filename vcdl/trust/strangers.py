@@ -1,0 +1,159 @@
+"""Trust in strangers: how far an upload counts follows from its host's history, its step, and what others brought.
+
+What a host may bring, and how far it is believed, follows from the journal (vcdl.trust.hosts). Each step is held to
+what honest training moves (vcdl.trust.bounds), and one that is far longer than others', or against all of them, is
+refused (vcdl.trust.step). Lies that look honest are found by training uploads again (vcdl.trust.verification).
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from vcdl.errors.refusal import Refusal, Refused
+from vcdl.journal.events import Recorded, RolledBack, UpdateApplied, WorkunitCreated
+from vcdl.journal.journal import Journal
+from vcdl.run.run import Run
+from vcdl.run.staging import Uploaded
+from vcdl.trust.bounds import Bounds
+from vcdl.trust.contract import Admission, Measuring, Trust, UploadFacts
+from vcdl.trust.hosts import LEAST_WEIGHT, NO_MEASURE, HostHistory
+from vcdl.trust.kept_hosts import hosts_of
+from vcdl.trust.measuring_pass import Bounded, MeasuringPass
+from vcdl.trust.own import Own
+from vcdl.trust.reference_file import ReferenceFile
+from vcdl.trust.step import StepCheck
+from vcdl.wire.workunit import UpdateHeader, WorkunitName
+
+_REFUSED_AT_MOST = 2
+"""Attempts at a subtask that are refused for what is in them."""
+_HELD = 0.5
+"""Part of a subtask's time for which a host must have had it. Less than all of it, as the grid tells some seconds late
+when it was sent."""
+_NEXT_TO_NOTHING = 0.25
+"""Part of the usual fraction from which on an upload that ends by time completes its subtask. Otherwise a host that has
+eight tasks at a time and trains one batch of each completes most subtasks of a job (10 points of 100). A half would
+have every second subtask of hosts whose speeds differ by 16 made again."""
+
+
+class Strangers:
+    """The trust in the hosts of one run, as far as its journal was read."""
+
+    def __init__(self, run: Run, journal: Journal) -> None:
+        self._job = run.job
+        self._journal = journal
+        self._hosts = hosts_of(journal)
+        self._steps = StepCheck()
+        bounds, reference = Bounds.of(run), ReferenceFile(run.folder.reference_update_file, run.layout)
+        self._measures = None if bounds is None else Bounded(bounds, reference, self._steps)
+        """None: the run was prepared before steps were bounded."""
+
+    @property
+    def _history(self) -> HostHistory:
+        return self._hosts.state
+
+    def measurement(self, facts: UploadFacts, opened: ExitStack) -> MeasuringPass | None:
+        return None if self._measures is None else self._measures.measurement(facts, opened)
+
+    def catch_up(self) -> None:
+        if not self._hosts.last_id:
+            self._hosts.load()
+            applied = (row.event for row in self._journal.backwards(UpdateApplied))
+            self._steps.recall((one.cosine, one.reference_cosine) for one in applied if isinstance(one, UpdateApplied))
+        self._hosts.advance(save=True)
+
+    def host_of(self, upload: Uploaded) -> str:
+        return upload.host or self._history.sender(upload.workunit)
+
+    def key_of(self, upload: Uploaded) -> str:
+        return self.host_of(upload)
+
+    def admit(
+        self, upload: Uploaded, header: UpdateHeader, counted: float, created: Recorded | None, now_s: float
+    ) -> Admission:
+        host, history = self.host_of(upload), self._history
+        is_part, is_early = self._part(upload.workunit, host, counted, now_s)
+        is_bounded = self._measures is not None
+        return Admission(
+            host=host,
+            weight=self._weight(host, is_part=is_part, is_again=WorkunitName.parse(upload.workunit).turn > 0),
+            refused=self._refused(host, is_early=is_early),
+            is_part=is_part,
+            usual_train_s=history.usual_train_s(host, header.samples),
+            rate=created.event.rate if is_bounded and created and isinstance(created.event, WorkunitCreated) else 1.0,
+        )
+
+    def may_be_doubted(self, host: str, attempt: int) -> bool:
+        """Whether an upload that looks strange counts for little instead of being refused: of a host that has proved
+        itself, as it will be trained again. The third attempt of one with a history, as a shard on which all honest
+        steps look strange must come to an end, too.
+        """
+        return self._history.is_proven(host) or (attempt >= _REFUSED_AT_MOST and self._history.is_known(host))
+
+    def accept(self, cosine: float | None, reference: float | None) -> None:
+        self._steps.accept(cosine, reference)
+
+    def rollbacks(self) -> Sequence[RolledBack]:
+        if not self._job.rolls_back:
+            return ()
+        return [row.event for row in self._journal.keyed(RolledBack.kind) if isinstance(row.event, RolledBack)]
+
+    def _part(self, workunit: str, host: str, counted: float, now_s: float) -> tuple[bool, bool]:
+        """Return whether an upload leaves a part of its subtask to be made again, and whether it came before its time:
+        before that of its workunit, or sooner after the host's last part than one workunit after the other would.
+        """
+        target_s, history = self._job.training.target_s, self._history
+        if counted >= 1.0:
+            return False, False
+        held_s, record = history.held_s(workunit, host, now_s), history.hosts.get(host)
+        if target_s is None or (held_s is not None and held_s < _HELD * target_s):
+            return True, True
+        since_part_s = now_s - (record.part_at_s if record else -math.inf)
+        is_part = counted < _NEXT_TO_NOTHING * min(1.0, self._most * history.usual_fraction)
+        return is_part, is_part and since_part_s < _HELD * target_s
+
+    @property
+    def _most(self) -> int:
+        return self._job.training.local_epochs // self._job.training.passes
+
+    def _weight(self, host: str, *, is_part: bool, is_again: bool) -> float:
+        """Return the weight of an upload, from 0 to 1; 0 of a host that is out, whose uploads are refused.
+
+        A part of a subtask is no measure for others: its step is short, and theirs would look strange beside it. What
+        is made again at a job's end counts less where few workunits are out: with nothing else brought meanwhile, a
+        rule would take the weights of one shard for those of all (3 points of 100 on shards of uneven classes).
+        """
+        weight = self._history.weight(host)
+        if is_again and weight:
+            weight = max(LEAST_WEIGHT, weight * self._history.busy_part)
+        return min(weight, NO_MEASURE) if is_part or is_again else weight
+
+    def _refused(self, host: str, *, is_early: bool) -> Refused | None:
+        """Return why an upload of a host does not count now; None: it does."""
+        history = self._history
+        if not history.is_out(host):
+            if is_early and not history.may_bring_part(host):
+                return Refused(Refusal.UNFINISHED, f"{host} must bring a whole subtask before each part of one")
+            if self._job.verifies and not history.has_room(host):
+                return Refused(
+                    Refusal.NO_ROOM, f"{host} has brought its part, and none was, or can be, trained again here"
+                )
+            return None
+        record = history.hosts[host]
+        if record.convicted:
+            why = f"its upload for {record.convicted} was not what the training gives"
+        else:
+            why = f"its uploads were refused; it is tried again after update {record.quarantined_until} of the job"
+        return Refused(Refusal.QUARANTINED, f"{host}: {why}")
+
+
+def trust_of(run: Run, journal: Journal) -> Trust:
+    """The trust in the clients of a run."""
+    if run.job.is_for_strangers:
+        return Strangers(run, journal)
+    return Own(ends_by_time=run.job.training.target_s is not None)
+
+
+def refolded(run: Run) -> Measuring:
+    """The measures by which the uploads of a run that count already are folded in again."""
+    bounds = Bounds.of(run)
+    return Own() if bounds is None else Bounded(bounds)
