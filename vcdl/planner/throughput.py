@@ -1,4 +1,4 @@
-"""Subtasks a second: X = min(Σ hosts, servers · capacity, bandwidth / bytes) (Li, Walls, Guo, ICDCS 2020)."""
+"""Subtasks a second: X = min(Σ hosts, servers · capacity), as Li, Walls, Guo (ICDCS 2020) have it without the link."""
 
 import math
 from collections.abc import Sequence
@@ -40,13 +40,11 @@ class HostType:
 
 @dataclass(frozen=True)
 class Servers:
-    """The parameter servers and their link."""
+    """The parameter servers."""
 
     count: int = 1
     fold_s: float = 0.0
     """Seconds of a server for an upload."""
-    up_bytes_per_s: float = math.inf
-    down_bytes_per_s: float = math.inf
 
     @property
     def capacity_per_s(self) -> float:
@@ -71,20 +69,15 @@ class Throughput:
     subtasks_per_s: float
     samples_per_s: float
     limit: str
-    """The part that sets it: `hosts`, `servers`, `upload` or `download`."""
+    """The part that sets it: `hosts` or `servers`."""
     staleness: float
     """Mean number of updates between a subtask's base and its fold."""
 
 
-def throughput(hosts: Sequence[HostType], servers: Servers, subtask: Subtask, queue_ahead: float = 0.0) -> Throughput:
-    """The speed of subtasks of one size; `queue_ahead`: those that are made in advance, which age meanwhile."""
-    limits = {
-        "hosts": sum(host.subtasks_per_s(subtask.samples) for host in hosts),
-        "servers": servers.capacity_per_s,
-        "upload": servers.up_bytes_per_s / subtask.bytes_up if subtask.bytes_up else math.inf,
-        "download": servers.down_bytes_per_s / subtask.bytes_down if subtask.bytes_down else math.inf,
-    }
-    limit = min(limits, key=lambda name: limits[name])
-    rate = limits[limit]
-    in_flight = sum(host.count * host.at_once for host in hosts) + queue_ahead
+def throughput(hosts: Sequence[HostType], servers: Servers, subtask: Subtask) -> Throughput:
+    """The speed of subtasks of one size."""
+    rate, limit = sum(host.subtasks_per_s(subtask.samples) for host in hosts), "hosts"
+    if servers.capacity_per_s < rate:
+        rate, limit = servers.capacity_per_s, "servers"
+    in_flight = sum(host.count * host.at_once for host in hosts)
     return Throughput(rate, rate * subtask.samples, limit, max(0.0, in_flight - 1.0) if rate else 0.0)

@@ -1,10 +1,8 @@
 """The last subtasks of a run as spans of time on hosts, each with its fate, and what else its last events tell."""
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Self
 
 from vcdl.journal.events import (
     Event,
@@ -61,14 +59,6 @@ class SubtaskStream:
     """Unix time of the last event."""
     _out: dict[str, dict[str, float]] = field(default_factory=dict)
     """Workunit → its hosts, with the Unix time at which each got it."""
-
-    @classmethod
-    def of(cls, events: Iterable[Recorded]) -> Self:
-        """The stream of these events."""
-        stream = cls()
-        for recorded in events:
-            stream.follow(recorded)
-        return stream
 
     def follow(self, recorded: Recorded) -> None:
         """Take in the journal's next event."""
