@@ -32,7 +32,7 @@ FACTS: dict[str, Sequence[str]] = {
     "key that clients get": sorted(Training.__dataclass_fields__.keys() & TrainingSettings.model_fields.keys()),
     "refusal": [refusal.value for refusal in Refusal],
 }
-"""What is no file of its own, but a name in several."""
+"""Parts that are no files of their own, but a name in several."""
 EVERY = [(kind, name) for kind, names in PARTS.items() for name in names]
 WITHIN: dict[str, tuple[str, ...]] = {
     "rule": ("vcdl/rules/",),

@@ -23,7 +23,6 @@ from vcdl.files.extras import require
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PORT = 8630
-"""The port: that of `vcdl.web.app`, which help must not import."""
 _EXAMPLES = """\b
 Examples:
   vcdl serve                       the runs below runs/, at http://127.0.0.1:8630

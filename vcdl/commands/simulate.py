@@ -34,13 +34,12 @@ class ClientOptions:
     settings: tuple[str, ...] = ()
     clients: int | None = None
     slots: int | None = None
-    servers: int | None = None
 
     def fleet(self) -> "ClientFleet":
         """The simulated clients. Raises JobError."""
         from vcdl.simulate.client_fleet import load_clients
 
-        counts = {"clients": self.clients, "slots": self.slots, "servers": self.servers}
+        counts = {"clients": self.clients, "slots": self.slots}
         given = [f"{key}={count}" for key, count in counts.items() if count is not None]
         return load_clients(self.clients_file, [*given, *self.settings])
 
@@ -117,7 +116,6 @@ def _results(report: "Report", real_s: float) -> list[str]:
 @click.option("--clients-file", metavar="CLIENTS.yaml", type=PATH, help="The simulated clients' settings.")
 @click.option("--clients", type=click.IntRange(1), help="Number of clients [default: 10].")
 @click.option("--slots", type=click.IntRange(1), help="Subtasks that a client runs at a time [default: 2].")
-@click.option("--servers", type=click.IntRange(1), help="Parameter servers [default: 1].")
 @click.option(
     "--with", "settings", metavar="KEY=VALUE", multiple=True, help="Replace a key of the clients file; repeatable."
 )

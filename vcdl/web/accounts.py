@@ -92,28 +92,22 @@ class Accounts:
         number, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
         now_s = time.time()
         expires_s = None if days is None else now_s + days * 86400
-        with self._opened() as database:
-            database.execute(
-                "INSERT INTO tokens (id, name, hash, role, created_s, expires_s, job, budget_usd, boinc_account) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (number, name, _hash(secret), int(role), now_s, expires_s, *astuple(bounds)),
-            )
+        self._ask(
+            "INSERT INTO tokens (id, name, hash, role, created_s, expires_s, job, budget_usd, boinc_account) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            *(number, name, _hash(secret), int(role), now_s, expires_s, *astuple(bounds)),
+        )
         return f"vcdl_{number}_{secret}"
 
     def tokens(self) -> list[Token]:
         """All tokens, the oldest first. Raises RunFolderError."""
-        with self._opened() as database:
-            rows = database.execute(f"SELECT {_COLUMNS} FROM tokens ORDER BY created_s").fetchall()
-        return [_token(row) for row in rows]
+        return [_token(row) for row in self._ask(f"SELECT {_COLUMNS} FROM tokens ORDER BY created_s")]
 
     def revoke(self, number: str) -> Token:
         """End a token at once, with its sessions. Raises JobError when there is none of this id, RunFolderError."""
         number = _storable(number)
-        with self._opened() as database:
-            database.execute(
-                "UPDATE tokens SET revoked_s = ? WHERE id = ? AND revoked_s IS NULL", (time.time(), number)
-            )
-            rows = database.execute(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", (number,)).fetchall()
+        self._ask("UPDATE tokens SET revoked_s = ? WHERE id = ? AND revoked_s IS NULL", time.time(), number)
+        rows = self._ask(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", number)
         if not rows:
             raise JobError(f"there is no token {number!r}: `vcdl token list` shows their ids")
         return _token(rows[0])
@@ -123,79 +117,61 @@ class Accounts:
         _, _, rest = token.partition("vcdl_")
         number, _, secret = rest.partition("_")
         number = _storable(number[:40])
-        with self._opened() as database:
-            rows = database.execute(f"SELECT {_COLUMNS}, hash FROM tokens WHERE id = ?", (number,)).fetchall()
-            known = rows[0][-1] if rows else ""
-            if not is_same(_hash(secret), known):
-                return None
-            caller = _caller(_token(rows[0][:-1]))
-            if caller is not None:
-                database.execute(
-                    "UPDATE tokens SET used_s = ? WHERE id = ? AND coalesce(used_s, 0) < ?",
-                    (time.time(), number, time.time() - _USED_EVERY_S),
-                )
+        rows = self._ask(f"SELECT {_COLUMNS}, hash FROM tokens WHERE id = ?", number)
+        if not is_same(_hash(secret), rows[0][-1] if rows else ""):
+            return None
+        caller, now_s = _caller(_token(rows[0][:-1])), time.time()
+        if caller is not None:
+            used = "UPDATE tokens SET used_s = ? WHERE id = ? AND coalesce(used_s, 0) < ?"
+            self._ask(used, now_s, number, now_s - _USED_EVERY_S)
         return caller
 
     def caller(self, number: str) -> Caller | None:
         """The caller with a token of this id, while it is valid. Raises RunFolderError."""
-        with self._opened() as database:
-            rows = database.execute(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", (_storable(number),)).fetchall()
+        rows = self._ask(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", _storable(number))
         return _caller(_token(rows[0])) if rows else None
 
     def note(self, caller: Caller, deed: str, job: str, outcome: str = "done") -> None:
         """Add a line to the log of deeds. Raises RunFolderError."""
-        with self._opened() as database:
-            database.execute(
-                "INSERT INTO audit (time_s, caller, deed, job, outcome) VALUES (?, ?, ?, ?, ?)",
-                (time.time(), caller.name, deed, job, outcome),
-            )
+        row = "INSERT INTO audit (time_s, caller, deed, job, outcome) VALUES (?, ?, ?, ?, ?)"
+        self._ask(row, time.time(), caller.name, deed, job, outcome)
 
     def deeds(self, limit: int) -> list[Deed]:
         """The last deeds, the newest first. Raises RunFolderError."""
-        with self._opened() as database:
-            rows = database.execute(
-                "SELECT time_s, caller, deed, job, outcome FROM audit ORDER BY id DESC LIMIT ?", (limit,)
-            ).fetchall()
-        return [Deed(*row) for row in rows]
+        newest = "SELECT time_s, caller, deed, job, outcome FROM audit ORDER BY id DESC LIMIT ?"
+        return [Deed(*row) for row in self._ask(newest, limit)]
 
     def submitter(self, job: str) -> str | None:
         """The submitter of a job that came through the service, else None. Raises RunFolderError."""
-        with self._opened() as database:
-            rows = database.execute("SELECT caller FROM submissions WHERE job = ?", (job,)).fetchall()
+        rows = self._ask("SELECT caller FROM submissions WHERE job = ?", job)
         return rows[0][0] if rows else None
 
     def submission(self, caller: str, key: str) -> tuple[str, str] | None:
         """The digest and the job of a caller's key; None: it is new. Raises RunFolderError."""
-        with self._opened() as database:
-            rows = database.execute(
-                "SELECT digest, job FROM submissions WHERE caller = ? AND key = ?", (caller, key)
-            ).fetchall()
+        rows = self._ask("SELECT digest, job FROM submissions WHERE caller = ? AND key = ?", caller, key)
         return rows[0] if rows else None
 
     def submitted(self, caller: str, key: str, digest: str, job: str, usd: float) -> None:
         """Note that a caller's key made a job, which is planned to cost so much. Raises RunFolderError."""
-        with self._opened() as database:
-            database.execute(
-                "INSERT INTO submissions (caller, key, digest, job, usd) VALUES (?, ?, ?, ?, ?)",
-                (caller, key, digest, job, usd),
-            )
+        row = "INSERT INTO submissions (caller, key, digest, job, usd) VALUES (?, ?, ?, ?, ?)"
+        self._ask(row, caller, key, digest, job, usd)
 
     def planned_usd(self, caller: str) -> float:
         """The dollars that all jobs of a caller were planned to cost. Raises RunFolderError."""
-        with self._opened() as database:
-            (total,) = database.execute("SELECT total(usd) FROM submissions WHERE caller = ?", (caller,)).fetchone()
-        return float(total)
+        return float(self._ask("SELECT total(usd) FROM submissions WHERE caller = ?", caller)[0][0])
 
     def costs_nothing(self, job: str) -> None:
         """Note that a job did not begin. Raises RunFolderError."""
-        with self._opened() as database:
-            database.execute("UPDATE submissions SET usd = 0 WHERE job = ?", (job,))
+        self._ask("UPDATE submissions SET usd = 0 WHERE job = ?", job)
 
     def submitted_jobs(self, caller: str | None = None) -> list[str]:
         """The jobs that a caller submitted, or all. Raises RunFolderError."""
+        return [job for job, by in self._ask("SELECT job, caller FROM submissions") if caller in (None, by)]
+
+    def _ask(self, statement: str, *values: Any) -> list[Any]:
+        """Execute a statement in a transaction of its own, and return its rows. Raises RunFolderError."""
         with self._opened() as database:
-            rows = database.execute("SELECT job, caller FROM submissions").fetchall()
-        return [job for job, by in rows if caller in (None, by)]
+            return database.execute(statement, values).fetchall()
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:

@@ -29,7 +29,6 @@ from vcdl.web.recent import RecentAnswers
 from vcdl.web.service import Forbidden, WebService
 from vcdl.web.submission_line import RETRY_S, LineFull
 
-PORT = 8630
 _MOST_CONNECTIONS = 1000
 _END_S = 2
 """Seconds that open streams have at the end of the service."""

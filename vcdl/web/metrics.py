@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
@@ -167,14 +168,16 @@ class _Families:
 
     def _gauge(self, name: str, what: str, labels: dict[str, str], value: float | None) -> None:
         if value is not None:
-            family = self.by_name.setdefault(name, GaugeMetricFamily(name, what, labels=list(labels)))
-            family.add_sample(name, labels, value)
+            self._add(GaugeMetricFamily, name, what, labels, {"": value})
 
     def _counter(self, name: str, what: str, labels: dict[str, str], value: float) -> None:
-        family = self.by_name.setdefault(name, CounterMetricFamily(name, what, labels=list(labels)))
-        family.add_sample(f"{name}_total", labels, value)
+        self._add(CounterMetricFamily, name, what, labels, {"_total": value})
 
     def _summary(self, name: str, what: str, labels: dict[str, str], count: int, total: float) -> None:
-        family = self.by_name.setdefault(name, SummaryMetricFamily(name, what, labels=list(labels)))
-        family.add_sample(f"{name}_count", labels, count)
-        family.add_sample(f"{name}_sum", labels, total)
+        self._add(SummaryMetricFamily, name, what, labels, {"_count": count, "_sum": total})
+
+    def _add(self, kind: Any, name: str, what: str, labels: dict[str, str], samples: dict[str, float]) -> None:
+        """Add a sample for each ending of a metric's name."""
+        family = self.by_name.setdefault(name, kind(name, what, labels=list(labels)))
+        for ending, value in samples.items():
+            family.add_sample(name + ending, labels, value)
