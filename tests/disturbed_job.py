@@ -127,7 +127,7 @@ class DisturbedJob:
     def event_of(self, action: Action) -> Event:
         match action:
             case Create(epoch, shard, attempt, base):
-                return created(epoch, shard, attempt, self.version if base is None else base)
+                return created(f"e{epoch} s{shard} a{attempt} v{self.version if base is None else base}")
             case CloseEpoch(epoch):
                 return EpochClosed(epoch, self.version)
             case Evaluate(version, epoch, split):
@@ -180,17 +180,17 @@ class DisturbedJob:
 
     def something_happens_to(self, workunit: str) -> None:
         name = WorkunitName.parse(workunit)
-        at = (name.epoch, name.shard, name.attempt, name.base_version)
+        at = f"e{name.epoch} s{name.shard} a{name.attempt} v{name.base_version}"
         luck = self.dice.randrange(12)
         if luck == 11:
             self.version += 1
-            self.unwritten.append(applied(self.version, *at))
+            self.unwritten.append(applied(at, version=self.version))
         elif luck == 10:
             self.tell(WorkunitSent(workunit, "host", 5))
         elif luck == 9:
-            self.tell(failed(*at))
+            self.tell(failed(at))
         elif luck == 8:
-            self.tell(refused(*at))
+            self.tell(refused(at))
         elif luck == 7:
             self.restart(paused=self.dice.random() < 0.5)
         elif luck == 6 and self.lost:
@@ -199,19 +199,23 @@ class DisturbedJob:
             if any(rolled.undoes(late.base_version) for rolled in self.coordinator.history.rollbacks):
                 self.tell(UpdateSuperseded(lost, 5))
             else:
-                self.tell(applied(self.version + 1, late.epoch, late.shard, late.attempt, late.base_version))
+                self.tell(
+                    applied(
+                        f"e{late.epoch} s{late.shard} a{late.attempt} v{late.base_version}", version=self.version + 1
+                    )
+                )
         else:
             self.something_comes(at, name.base_version)
 
-    def something_comes(self, at: tuple[int, int, int, int], given: int) -> None:
+    def something_comes(self, at: str, given: int) -> None:
         """An upload; its client may have begun with newer weights than it was given."""
         newer = [version for version in self.coordinator.history.published if version > given]
         base = self.dice.choice([given, *newer])
         assert base in self.coordinator.versions_in_use, "the weights that a client may have begun with are kept"
         if any(rolled.undoes(base) for rolled in self.coordinator.history.rollbacks):
-            self.tell(cancelled(*at), UpdateSuperseded(w(*at), 5))
+            self.tell(cancelled(at), UpdateSuperseded(w(at), 5))
         else:
-            update = applied(self.version + 1, *at)
+            update = applied(at, version=self.version + 1)
             self.tell(structs.replace(update, base_version=base, staleness=update.version - 1 - base))
 
     @property

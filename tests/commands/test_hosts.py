@@ -17,11 +17,11 @@ from vcdl.job import save_job
 from vcdl.journal.events import Event, HostConvicted, Recorded, UpdateApplied, UploadVerified, WorkunitSent
 
 EVENTS: list[Event] = [
-    WorkunitSent(w(1, 0), "host-1", 10),
-    WorkunitSent(w(1, 1), "host-\x1b[2J", 10),
-    applied(1, 1, 0),
-    UploadVerified(w(1, 0), "host-1", 1, 0.0, True, 3.0),
-    refused(1, 1),
+    WorkunitSent(w("e1 s0"), "host-1", 10),
+    WorkunitSent(w("e1 s1"), "host-\x1b[2J", 10),
+    applied("e1 s0", 1),
+    UploadVerified(w("e1 s0"), "host-1", 1, 0.0, True, 3.0),
+    refused("e1 s1"),
 ]
 RECORDED = [Recorded(number, float(number), event) for number, event in enumerate(EVENTS)]
 
@@ -89,7 +89,7 @@ def test_a_convicted_host_that_rests_is_shown_as_convicted(
     monkeypatch.setattr("vcdl.commands.hosts._facts", lambda _: {"host-1": facts})
     hosts(run, as_json=True)
     assert json.loads(capsys.readouterr().out)[1]["state"] == "resting"
-    rows = [*RECORDED, Recorded(len(RECORDED), 9.0, HostConvicted("host-1", w(1, 0), (1,)))]
+    rows = [*RECORDED, Recorded(len(RECORDED), 9.0, HostConvicted("host-1", w("e1 s0"), (1,)))]
     make_run(run.parent / "later", rows, finished=False)
     save_job(DEMO.trusting("strangers"), run.parent / "later" / "job.yaml")
     hosts(run.parent / "later", as_json=True)

@@ -13,7 +13,7 @@ from vcdl.job import save_job
 from vcdl.journal.events import Recorded, RunStarted
 from vcdl.run.kind import BOINC
 
-EVENTS = [RunStarted(resumed=False), created(1, 0), applied(1, 1, 0)]
+EVENTS = [RunStarted(resumed=False), created("e1 s0"), applied("e1 s0", 1)]
 
 
 @pytest.fixture

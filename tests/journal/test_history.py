@@ -48,7 +48,7 @@ def timed(*events: tuple[float, Event]) -> JobHistory:
 
 
 def test_a_session_that_was_killed_counts_up_to_its_last_event() -> None:
-    history = timed((1000, RunStarted(resumed=False)), (1030, created(1, 0)), (5000, RunStarted(resumed=True)))
+    history = timed((1000, RunStarted(resumed=False)), (1030, created("e1 s0")), (5000, RunStarted(resumed=True)))
     assert (history.wall_s, history.wall_s_at(5001.0)) == (30.0, 31.0)
 
 
@@ -73,38 +73,40 @@ def test_a_job_that_is_reopened_has_neither_stopped_nor_finished() -> None:
 
 
 ENDS: dict[str, Event] = {
-    "applied": applied(1, 1, 0),
-    "refused": refused(1, 0),
-    "failed": failed(1, 0),
-    "cancelled": cancelled(1, 0),
-    "superseded": UpdateSuperseded(w(1, 0), 5),
+    "applied": applied("e1 s0", 1),
+    "refused": refused("e1 s0"),
+    "failed": failed("e1 s0"),
+    "cancelled": cancelled("e1 s0"),
+    "superseded": UpdateSuperseded(w("e1 s0"), 5),
     "stopped": StopDecided("wall_time", 0),
 }
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
 def test_a_workunit_is_open_until_it_comes_to_an_end(end: Event) -> None:
-    history = history_of(created(1, 0), WorkunitSent(w(1, 0), "host", 5))
-    assert history.open == {w(1, 0): WorkunitName("j", 1, 0, 0, 0)}
-    assert (history.at_work, dict(history.bases)) == ({w(1, 0)}, {0: 1})
+    history = history_of(created("e1 s0"), WorkunitSent(w("e1 s0"), "host", 5))
+    assert history.open == {w("e1 s0"): WorkunitName("j", 1, 0, 0, 0)}
+    assert (history.at_work, dict(history.bases)) == ({w("e1 s0")}, {0: 1})
     for _ in range(2):  # another word of it changes nothing
         history.follow(Recorded(3, 0.0, end))
         assert (history.open, history.created, history.at_work, dict(history.bases)) == ({}, {}, set(), {})
 
 
 def test_an_update_ends_every_attempt_at_its_subtask_and_no_other() -> None:
-    history = history_of(created(1, 0), created(1, 1), failed(1, 0), created(1, 0, 1, 7), applied(8, 1, 0))
-    assert list(history.open) == [w(1, 1)]
+    history = history_of(
+        created("e1 s0"), created("e1 s1"), failed("e1 s0"), created("e1 s0 a1 v7"), applied("e1 s0", 8)
+    )
+    assert list(history.open) == [w("e1 s1")]
     assert dict(history.bases) == {0: 1}
     assert (history.is_applied(1, 0), history.is_applied(1, 1)) == (True, False)
     assert (history.version, history.made, history.applied_by_epoch[1]) == (8, 2, 1)
 
 
 def test_the_context_of_a_creation_is_that_of_its_moment() -> None:
-    first, second = created(1, 0), created(1, 1)
+    first, second = created("e1 s0"), created("e1 s1")
     begun = (first, WorkunitSent(first.workunit, "host", 5), second)
     assert history_of(*begun).creation_context() == CreationContext(active_clients=1, open=3, made=2)
-    again = history_of(*begun, failed(1, 0), created(1, 0, 1))
+    again = history_of(*begun, failed("e1 s0"), created("e1 s0 a1"))
     assert again.creation_context(4) == CreationContext(active_clients=0, open=6, made=2)
 
 
@@ -131,21 +133,33 @@ def bands(history: JobHistory) -> list[tuple[Any, ...]]:
 
 
 def test_an_epoch_is_the_mean_and_range_of_the_versions_that_its_updates_made_and_its_end() -> None:
-    events: list[Event] = [applied(1, 1, 0), applied(2, 1, 1), applied(3, 2, 0), wanted(3, 2), applied(4, 1, 2)]
-    events += [applied(5, 2, 1), applied(6, 1, 3), EpochClosed(1, 6), wanted(6, 1)]
+    events: list[Event] = [
+        applied("e1 s0", 1),
+        applied("e1 s1", 2),
+        applied("e2 s0", 3),
+        wanted(3, 2),
+        applied("e1 s2", 4),
+    ]
+    events += [applied("e2 s1", 5), applied("e1 s3", 6), EpochClosed(1, 6), wanted(6, 1)]
     events += [evaluated(3, 2, 0.2), evaluated(6, 1, 0.6)]
     assert bands(history_of(*events)) == [(1, 0.6, 0.6, 0.6)], "version 3 is of an update of epoch 2"
-    events += [applied(7, 2, 2), applied(8, 2, 3), EpochClosed(2, 8), wanted(8, 2)]
+    events += [applied("e2 s2", 7), applied("e2 s3", 8), EpochClosed(2, 8), wanted(8, 2)]
     assert len(history_of(*events).epochs) == 1, "version 8 is not measured yet"
     second = bands(history_of(*events, evaluated(8, 2, 0.4)))[1]
     assert second == (2, pytest.approx(0.3), 0.2, 0.4)
 
 
 def test_an_epoch_that_ends_with_a_version_of_the_next_one_counts_it_as_its_end() -> None:
-    events: list[Event] = [applied(1, 1, 0), applied(2, 1, 1), applied(3, 2, 0), wanted(3, 2), EpochClosed(1, 3)]
+    events: list[Event] = [
+        applied("e1 s0", 1),
+        applied("e1 s1", 2),
+        applied("e2 s0", 3),
+        wanted(3, 2),
+        EpochClosed(1, 3),
+    ]
     events += [evaluated(3, 2, 0.7)]
     assert bands(history_of(*events)) == [(1, 0.7, 0.7, 0.7)]
-    events += [applied(4, 2, 1), EpochClosed(2, 4), wanted(4, 2), evaluated(4, 2, 0.9)]
+    events += [applied("e2 s1", 4), EpochClosed(2, 4), wanted(4, 2), evaluated(4, 2, 0.9)]
     second = bands(history_of(*events))[1]
     assert second == (2, pytest.approx(0.8), 0.7, 0.9)
 
@@ -172,9 +186,9 @@ def regression(losses: Sequence[float]) -> JobHistory:
 
 def test_an_epoch_has_the_mean_of_every_measure_and_of_the_clients_losses_by_their_samples() -> None:
     first, second = (
-        structs.replace(applied(version, 1, version - 1), loss=loss) for version, loss in ((1, 2.0), (2, None))
+        structs.replace(applied(f"e1 s{version - 1}", version), loss=loss) for version, loss in ((1, 2.0), (2, None))
     )
-    third = structs.replace(applied(3, 1, 2), loss=0.5, samples=30)
+    third = structs.replace(applied("e1 s2", 3), loss=0.5, samples=30)
     measured = [structs.replace(evaluated(version, 1), loss=loss, metrics={"auc": auc})
                 for version, loss, auc in ((2, 0.5, 0.75), (3, 0.25, 1.0))]  # fmt: skip
     history = history_of(first, second, third, EpochClosed(1, 3), wanted(2, 1), wanted(3, 1), *measured)

@@ -88,7 +88,7 @@ def versions(journal: Journal) -> tuple[int, int]:
 def test_a_state_is_begun_from_what_is_kept_and_only_newer_events_are_read(tmp_path: Path) -> None:
     with closing(journal_with(tmp_path / "journal.db", *an_epoch(1))) as journal:
         history_kept(journal)
-        journal.append(created(2, 0), applied(2, 2, 0))
+        journal.append(created("e2 s0"), applied("e2 s0", 2))
         assert versions(journal) == (1, 2)
     with closing(Journal.read_only(tmp_path / "journal.db")) as journal:
         assert versions(journal) == (1, 2)
@@ -115,7 +115,7 @@ def test_a_journal_that_went_back_is_not_told_by_what_was_kept_later(tmp_path: P
     with closing(sqlite3.connect(path)) as by_hand, by_hand:
         by_hand.execute("DELETE FROM events WHERE id > 5")
         by_hand.execute("UPDATE sqlite_sequence SET seq = 5")
-    with closing(journal_with(path, created(2, 0), *an_epoch(3))) as journal:
+    with closing(journal_with(path, created("e2 s0"), *an_epoch(3))) as journal:
         assert versions(journal) == (0, 3), "the ids are the same, the events are not"
     shutil.copyfile(backup, path)
     with closing(Journal.at(path)) as journal:
@@ -173,11 +173,11 @@ def test_a_state_of_later_events_stays(tmp_path: Path) -> None:
 
 def test_a_state_is_kept_when_it_is_far_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_state, "EVENTS", 4)
-    with closing(journal_with(tmp_path / "journal.db", created(1, 0), applied(1, 1, 0))) as journal:
+    with closing(journal_with(tmp_path / "journal.db", created("e1 s0"), applied("e1 s0", 1))) as journal:
         kept = kept_history(journal)
         kept.advance()
         assert not kept.save()
-        journal.append(created(2, 0), applied(2, 2, 0))
+        journal.append(created("e2 s0"), applied("e2 s0", 2))
         kept.advance()
         assert kept.save()
         assert kept_history(journal).state.version == 2

@@ -11,8 +11,14 @@ def rolled_back(version: int, to: int, dropped: tuple[int, ...]) -> RolledBack:
 
 def lineage() -> Lineage:
     """Versions 1 to 5; back to 2 without 3 and 5, which is 6; then 7 and 8."""
-    updates = [applied(version, 1, version) for version in (1, 3, 2, 4, 5)]
-    events = [*updates, evaluated(5, 1), rolled_back(6, 2, (3, 5)), applied(7, 1, 7), applied(8, 1, 8)]
+    updates = [applied(f"e1 s{version}", version) for version in (1, 3, 2, 4, 5)]
+    events = [
+        *updates,
+        evaluated(5, 1),
+        rolled_back(6, 2, (3, 5)),
+        applied("e1 s7", 7),
+        applied("e1 s8", 8),
+    ]
     return Lineage.of(events)
 
 
@@ -21,7 +27,7 @@ def versions(updates: list[UpdateApplied]) -> list[int]:
 
 
 def test_without_rollbacks_every_update_counts_in_the_order_of_its_version() -> None:
-    line = Lineage.of([applied(2, 1, 1), applied(1, 1, 0)])
+    line = Lineage.of([applied("e1 s1", 2), applied("e1 s0", 1)])
     assert (line.version, versions(line.after(0)), versions(line.after(1))) == (2, [1, 2], [2])
     assert not line.ends_with_recovery
     assert Lineage.of([]).version == 0
@@ -51,8 +57,8 @@ def test_a_rollback_behind_another_one_undoes_it() -> None:
 def test_a_version_with_an_update_that_has_no_row_is_no_base_until_a_rollback() -> None:
     line = Lineage.of(
         [
-            applied(1, 1, 1), EpochClosed(1, 1), applied(3, 1, 3), EpochClosed(2, 3, 1), rolled_back(4, 1, (3,)),
-            applied(5, 1, 5), EpochClosed(3, 5, 2),
+            applied("e1 s1", 1), EpochClosed(1, 1), applied("e1 s3", 3), EpochClosed(2, 3, 1), rolled_back(4, 1, (3,)),
+            applied("e1 s5", 5), EpochClosed(3, 5, 2),
         ],
     )  # fmt: skip
     assert line.bases == {0: 0, 1: 0, 4: 0, 5: 2}
@@ -60,21 +66,35 @@ def test_a_version_with_an_update_that_has_no_row_is_no_base_until_a_rollback() 
 
 def test_a_row_that_comes_late_does_not_change_what_an_earlier_snapshot_had() -> None:
     """Another update was version 2 when it was kept; then the store came back older."""
-    line = Lineage.of([applied(1, 1, 1), EpochClosed(1, 2), applied(2, 1, 2), EpochClosed(2, 2)])
+    line = Lineage.of([applied("e1 s1", 1), EpochClosed(1, 2), applied("e1 s2", 2), EpochClosed(2, 2)])
     assert line.bases == {0: 0, 2: 0}
-    assert Lineage.of([applied(1, 1, 1), EpochClosed(1, 2), applied(2, 1, 2)]).bases == {0: 0}
+    assert Lineage.of([applied("e1 s1", 1), EpochClosed(1, 2), applied("e1 s2", 2)]).bases == {0: 0}
 
 
 def test_a_restored_store_has_all_that_the_journal_has() -> None:
     line = Lineage.of(
-        [applied(1, 1, 1), applied(3, 1, 3), StoreRestored(5, 2, lost=1), applied(6, 1, 6), EpochClosed(1, 6, 1)]
+        [
+            applied("e1 s1", 1),
+            applied("e1 s3", 3),
+            StoreRestored(5, 2, lost=1),
+            applied("e1 s6", 6),
+            EpochClosed(1, 6, 1),
+        ]
     )
     assert line.bases == {0: 0, 5: 1, 6: 1}
     assert versions(line.after(1)) == [3, 6]
     assert (line.without_row(4), line.without_row(5)) == (2, 0)
-    assert Lineage.of([applied(1, 1, 1), StoreRestored(5, 1, lost=0)]).ends_with_recovery
+    assert Lineage.of([applied("e1 s1", 1), StoreRestored(5, 1, lost=0)]).ends_with_recovery
 
 
 def test_where_an_older_journal_gave_a_number_twice_it_is_no_base() -> None:
-    line = Lineage.of([applied(1, 1, 1), applied(3, 1, 3), StoreRestored(3, 2), applied(4, 1, 4), EpochClosed(1, 4)])
+    line = Lineage.of(
+        [
+            applied("e1 s1", 1),
+            applied("e1 s3", 3),
+            StoreRestored(3, 2),
+            applied("e1 s4", 4),
+            EpochClosed(1, 4),
+        ]
+    )
     assert line.bases == {0: 0, 4: 0}

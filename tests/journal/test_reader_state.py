@@ -30,7 +30,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def append(path: Path, *versions: int) -> None:
     with closing(Journal.at(path)) as journal:
         for version in versions:
-            journal.append(created(1, version), applied(version, 1, version))
+            journal.append(created(f"e1 s{version}"), applied(f"e1 s{version}", version))
 
 
 def read(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:

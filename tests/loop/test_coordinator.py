@@ -78,7 +78,7 @@ LEARNING = [0.5, 0.6, 0.7, 0.8, 0.9, 0.9, 0.9, 0.9]
 @pytest.mark.parametrize(("last", "version", "looks"), [(0.1, 9, False), (0.1, 10, True), (0.9, 10, False)])
 def test_after_a_bad_measure_the_newest_version_is_measured_besides(last: float, version: int, looks: bool) -> None:
     plan = replace(ROLLING, shards=10, trust=TrustPlan(rolls_back=True))
-    updates = [applied(number, 1, number - 1, 0, number - 1) for number in range(1, version + 1)]
+    updates = [applied(f"e1 s{number - 1} a0 v{number - 1}", number) for number in range(1, version + 1)]
     measures = [evaluated(number, 1, accuracy) for number, accuracy in enumerate([*LEARNING, last], start=1)]
     assert (EvaluateNewest() in actions(plan, [*updates, *measures])) is looks
     assert EvaluateNewest() not in actions(replace(plan, trust=TrustPlan()), [*updates, *measures])
@@ -90,94 +90,110 @@ CASES: dict[str, tuple[Plan, list[Event], int, list[Action]]] = {
     ),
     "in the epoch schedule from the weights at the epoch's begin": (EPOCH, [], 1, [Create(1, 0, 0, 0)]),
     "a grid that wants nothing gets nothing": (ROLLING, [], 0, []),
-    "a subtask that is out fills its place": (ROLLING, [created(1, 0)], 1, []),
-    "being sent to a client changes nothing": (ROLLING, [created(1, 0), WorkunitSent(w(1, 0), "worker-1", 5)], 1, []),
-    "rolling goes on into the next epoch": (ROLLING, [created(1, 0)], 2, [Create(2, 0, 0, None)]),
+    "a subtask that is out fills its place": (ROLLING, [created("e1 s0")], 1, []),
+    "being sent to a client changes nothing": (
+        ROLLING, [created("e1 s0"), WorkunitSent(w("e1 s0"), "worker-1", 5)], 1, [],
+    ),
+    "rolling goes on into the next epoch": (ROLLING, [created("e1 s0")], 2, [Create(2, 0, 0, None)]),
     "rolling goes one epoch ahead and no further": (ROLLING, [], 9, [Create(1, 0, 0, None), Create(2, 0, 0, None)]),
-    "an epoch waits for the last shard of the one before": (EPOCH, [created(1, 0)], 9, []),
-    "a grid that shrinks is not given more": (ROLLING, [created(1, 0), created(2, 0)], 1, []),
+    "an epoch waits for the last shard of the one before": (EPOCH, [created("e1 s0")], 9, []),
+    "a grid that shrinks is not given more": (ROLLING, [created("e1 s0"), created("e2 s0")], 1, []),
     "an epoch is closed when its last shard is applied": (
-        ROLLING, [created(1, 0), applied(1, 1, 0)], 1, [CloseEpoch(1), Create(2, 0, 0, None)],
+        ROLLING, [created("e1 s0"), applied("e1 s0", 1)], 1, [CloseEpoch(1), Create(2, 0, 0, None)],
     ),
     "and is begun in the epoch schedule once the one before is closed": (
-        EPOCH, [created(1, 0), applied(1, 1, 0)], 1, [CloseEpoch(1)],
+        EPOCH, [created("e1 s0"), applied("e1 s0", 1)], 1, [CloseEpoch(1)],
     ),
     "from the version that was kept of its end": (
-        EPOCH, [created(1, 0), applied(1, 1, 0), EpochClosed(1, 1)], 1,
+        EPOCH, [created("e1 s0"), applied("e1 s0", 1), EpochClosed(1, 1)], 1,
         [Evaluate(1, 1, "validation"), Create(2, 0, 0, 1)],
     ),
-    "an epoch that lacks a shard stays open": (TWO, [created(1, 0), created(1, 1), applied(1, 1, 1)], 1, []),
+    "an epoch that lacks a shard stays open": (TWO, [created("e1 s0"), created("e1 s1"), applied("e1 s1", 1)], 1, []),
     "epochs are closed in order: the second waits for a straggler of the first": (
         TWO,
         [
-            created(1, 0), created(1, 1), created(2, 0), created(2, 1), applied(1, 1, 0), applied(2, 2, 0),
-            applied(3, 2, 1),
+            created("e1 s0"), created("e1 s1"), created("e2 s0"), created("e2 s1"),
+                applied("e1 s0", 1), applied("e2 s0", 2),
+            applied("e2 s1", 3),
         ],
         9, [],
     ),
     "and both are closed one after the other when it comes": (
         TWO,
         [
-            created(1, 0), created(1, 1), created(2, 0), created(2, 1), applied(1, 1, 0), applied(2, 2, 0),
-            applied(3, 2, 1), applied(4, 1, 1), EpochClosed(1, 4),
+            created("e1 s0"), created("e1 s1"), created("e2 s0"), created("e2 s1"),
+                applied("e1 s0", 1), applied("e2 s0", 2),
+            applied("e2 s1", 3), applied("e1 s1", 4), EpochClosed(1, 4),
         ],
         0, [Evaluate(4, 1, "validation"), CloseEpoch(2)],
     ),
     "an evaluation that was announced is not asked for again": (
-        ROLLING, [created(1, 0), applied(1, 1, 0), EpochClosed(1, 1), wanted(1, 1)], 0, [],
+        ROLLING, [created("e1 s0"), applied("e1 s0", 1), EpochClosed(1, 1), wanted(1, 1)], 0, [],
     ),
     "each Nth version is evaluated, for the epoch of the update that made it": (
         replace(TWO, validate_every=2),
-        [created(1, 0), created(1, 1), created(2, 0), applied(1, 1, 0), applied(2, 2, 0)],
+        [created("e1 s0"), created("e1 s1"), created("e2 s0"), applied("e1 s0", 1), applied("e2 s0", 2)],
         0,
         [Evaluate(2, 2, "validation")],
     ),
     "after each update, when each is to be validated": (
         replace(TWO, validate_every=1),
-        [created(1, 0), created(1, 1), applied(1, 1, 1)],
+        [created("e1 s0"), created("e1 s1"), applied("e1 s1", 1)],
         0,
         [Evaluate(1, 1, "validation")],
     ),
     "a version that an epoch ends with is asked for once": (
         replace(ROLLING, validate_every=1),
-        [created(1, 0), applied(1, 1, 0), EpochClosed(1, 1)],
+        [created("e1 s0"), applied("e1 s0", 1), EpochClosed(1, 1)],
         0,
         [Evaluate(1, 1, "validation")],
     ),
-    "a subtask that failed is made again": (ROLLING, [created(1, 0), failed(1, 0)], 1, [Create(1, 0, 1, None)]),
-    "a refused upload is a failure as well": (ROLLING, [created(1, 0), refused(1, 0)], 1, [Create(1, 0, 1, None)]),
-    "in the epoch schedule from the same weights again": (
-        EPOCH, [*an_epoch(1), created(2, 0, 0, 1), failed(2, 0, 0, 1)], 1, [Create(2, 0, 1, 1)],
+    "a subtask that failed is made again": (ROLLING, [created("e1 s0"), failed("e1 s0")], 1, [Create(1, 0, 1, None)]),
+    "a refused upload is a failure as well": (
+        ROLLING, [created("e1 s0"), refused("e1 s0")], 1, [Create(1, 0, 1, None)],
     ),
-    "what is made again goes before what is new": (TWO, [created(1, 0), failed(1, 0)], 1, [Create(1, 0, 1, None)]),
-    "a retry waits for a free place": (TWO, [created(1, 0), created(1, 1), failed(1, 0)], 1, []),
-    "a retry that was made is not made again": (ROLLING, [created(1, 0), failed(1, 0), created(1, 0, 1)], 1, []),
+    "in the epoch schedule from the same weights again": (
+        EPOCH, [*an_epoch(1), created("e2 s0 a0 v1"), failed("e2 s0 a0 v1")], 1, [Create(2, 0, 1, 1)],
+    ),
+    "what is made again goes before what is new": (
+        TWO, [created("e1 s0"), failed("e1 s0")], 1, [Create(1, 0, 1, None)],
+    ),
+    "a retry waits for a free place": (TWO, [created("e1 s0"), created("e1 s1"), failed("e1 s0")], 1, []),
+    "a retry that was made is not made again": (
+        ROLLING, [created("e1 s0"), failed("e1 s0"), created("e1 s0 a1")], 1, [],
+    ),
     "attempts are counted": (
-        ROLLING, [created(1, 0), failed(1, 0), created(1, 0, 1), refused(1, 0, 1)], 1, [Create(1, 0, 2, None)],
+        ROLLING, [created("e1 s0"), failed("e1 s0"), created("e1 s0 a1"),
+            refused("e1 s0 a1")], 1, [Create(1, 0, 2, None)],
     ),
     "the last try ends the job": (
-        ROLLING, [created(1, 0), failed(1, 0), created(1, 0, 1), refused(1, 0, 1), created(1, 0, 2), failed(1, 0, 2)],
+        ROLLING, [created("e1 s0"), failed("e1 s0"), created("e1 s0 a1"), refused("e1 s0 a1"),
+            created("e1 s0 a2"), failed("e1 s0 a2")],
         1, [Stop(StopReason.SUBTASK_FAILED)],
     ),
     "what was taken back is made again, and was no try": (
-        ROLLING, [e for attempt in range(4) for e in (created(1, 0, attempt), cancelled(1, 0, attempt))], 1,
+        ROLLING, [e for attempt in range(4) for e in (created(f"e1 s0 a{attempt}"), cancelled(f"e1 s0 a{attempt}"))], 1,
         [Create(1, 0, 4, None)],
     ),
-    "a failure of something that was never out changes nothing": (ROLLING, [failed(1, 0)], 1, [Create(1, 0, 0, None)]),
+    "a failure of something that was never out changes nothing": (
+        ROLLING, [failed("e1 s0")], 1, [Create(1, 0, 0, None)],
+    ),
     "a late upload of a lost attempt spares the retry": (
-        TWO, [created(1, 0), created(1, 1), failed(1, 0), applied(1, 1, 0)], 1, [],
+        TWO, [created("e1 s0"), created("e1 s1"), failed("e1 s0"), applied("e1 s0", 1)], 1, [],
     ),
     "and one whose retry is out already takes its place": (
-        EPOCH, [created(1, 0), failed(1, 0), created(1, 0, 1), applied(1, 1, 0)], 1, [CloseEpoch(1)],
+        EPOCH, [created("e1 s0"), failed("e1 s0"), created("e1 s0 a1"), applied("e1 s0", 1)], 1, [CloseEpoch(1)],
     ),
     "the retry that failed afterwards is of no interest": (
-        EPOCH, [created(1, 0), failed(1, 0), created(1, 0, 1), applied(1, 1, 0), failed(1, 0, 1)], 1, [CloseEpoch(1)],
+        EPOCH, [created("e1 s0"), failed("e1 s0"), created("e1 s0 a1"), applied("e1 s0", 1),
+            failed("e1 s0 a1")], 1, [CloseEpoch(1)],
     ),
     "nor is it when it came too late": (
-        EPOCH, [created(1, 0), failed(1, 0), created(1, 0, 1), applied(1, 1, 0), UpdateSuperseded(w(1, 0, 1), 5)], 1,
+        EPOCH, [created("e1 s0"), failed("e1 s0"), created("e1 s0 a1"), applied("e1 s0", 1),
+            UpdateSuperseded(w("e1 s0 a1"), 5)], 1,
         [CloseEpoch(1)],
     ),
-    "no epoch beyond the last is begun": (ROLLING, [*an_epoch(1), *an_epoch(2), created(3, 0, 0, 2)], 9, []),
+    "no epoch beyond the last is begun": (ROLLING, [*an_epoch(1), *an_epoch(2), created("e3 s0 a0 v2")], 9, []),
     "when the last one is evaluated the job ends": (
         ROLLING, [*an_epoch(1), *an_epoch(2), *an_epoch(3)], 9, [Stop(StopReason.EPOCHS)],
     ),
@@ -203,8 +219,8 @@ CASES: dict[str, tuple[Plan, list[Event], int, list[Action]]] = {
     "for one of an epoch that was under way too": (
         replace(ROLLING, validate_every=1, has_test=False),
         [
-            created(1, 0),
-            applied(1, 1, 0),
+            created("e1 s0"),
+            applied("e1 s0", 1),
             StopDecided("wall_time", 1),
             wanted(1, 0, "final_validation"),
             evaluated(1, 0, split="final_validation"),
@@ -223,7 +239,7 @@ CASES: dict[str, tuple[Plan, list[Event], int, list[Action]]] = {
     ),
     "a failure after the stop is not made again": (
         replace(ROLLING, has_test=False),
-        [created(1, 0), StopDecided("wall_time", 0), failed(1, 0), wanted(0, 0, "final_validation")], 9, [],
+        [created("e1 s0"), StopDecided("wall_time", 0), failed("e1 s0"), wanted(0, 0, "final_validation")], 9, [],
     ),
 }  # fmt: skip
 
@@ -327,7 +343,7 @@ def exhausted() -> list[Event]:
     """All tries of the only subtask in vain, to the end of the run."""
     events: list[Event] = []
     for attempt in range(ROLLING.tries):
-        events += [created(1, 0, attempt), failed(1, 0, attempt)]
+        events += [created(f"e1 s0 a{attempt}"), failed(f"e1 s0 a{attempt}")]
     events += [StopDecided("subtask_failed", 0), wanted(0, 0, "final_validation"), wanted(0, 0, "test")]
     return [*events, evaluated(0, 0, split="final_validation"), evaluated(0, 0, split="test"), RunFinished()]
 
@@ -336,7 +352,7 @@ def test_a_reopened_job_gives_its_subtasks_as_many_tries_again() -> None:
     events: list[Event] = [*exhausted(), RunReopened()]
     for attempt in (3, 4, 5):
         assert actions(ROLLING, events) == [Create(1, 0, attempt, None)]
-        events += [created(1, 0, attempt), failed(1, 0, attempt)]
+        events += [created(f"e1 s0 a{attempt}"), failed(f"e1 s0 a{attempt}")]
     assert actions(ROLLING, events) == [Stop(StopReason.SUBTASK_FAILED)]
 
 
@@ -347,12 +363,16 @@ def of_strangers(
     plan = replace(ROLLING, shards=99, trust=TrustPlan(tells_hosts_apart=True, verifies=verifies))
     events: list[Event] = []
     for version, host in enumerate(known, start=1):
-        workunit = w(1, 90 + version)
-        events += [created(1, 90 + version), WorkunitSent(workunit, host, 1), applied(version, 1, 90 + version)]
-    events.append(created(1, 0))
+        workunit = w(f"e1 s{90 + version}")
+        events += [
+            created(f"e1 s{90 + version}"),
+            WorkunitSent(workunit, host, 1),
+            applied(f"e1 s{90 + version}", version),
+        ]
+    events.append(created("e1 s0"))
     for attempt, host in enumerate(hosts):
-        events += [WorkunitSent(w(1, 0, attempt), host, 1), [failed, refused][attempt % 2](1, 0, attempt)]
-        events.append(created(1, 0, attempt + 1))
+        events += [WorkunitSent(w(f"e1 s0 a{attempt}"), host, 1), [failed, refused][attempt % 2](f"e1 s0 a{attempt}")]
+        events.append(created(f"e1 s0 a{attempt + 1}"))
     return actions(plan, [*events, *then], open_wanted=1)
 
 
@@ -372,20 +392,20 @@ def test_where_the_server_trains_again_only_its_own_failure_ends_a_job() -> None
     """A host has a history after one honest upload, so those of a few cannot end a job either."""
     in_vain: dict[str, Any] = {"known": "abcdefgh", "verifies": True}
     assert of_strangers(*"abcdefgh" * 5, **in_vain) == []
-    own = created(1, 0, OWN + 3)
-    assert of_strangers(*"abc", **in_vain, then=[own, SubtaskTried(w(1, 0, OWN + 3), "", 1.0)]) == []
-    failure = SubtaskTried(w(1, 0, OWN + 3), "the shard is damaged", 1.0)
+    own = created(f"e1 s0 a{OWN + 3}")
+    assert of_strangers(*"abc", **in_vain, then=[own, SubtaskTried(w(f"e1 s0 a{OWN + 3}"), "", 1.0)]) == []
+    failure = SubtaskTried(w(f"e1 s0 a{OWN + 3}"), "the shard is damaged", 1.0)
     assert of_strangers(*"abc", **in_vain, then=[own, failure]) == [Stop(StopReason.SUBTASK_FAILED)]
-    late = of_strangers(*"abc", **in_vain, then=[own, applied(9, 1, 0, 3), failure])
+    late = of_strangers(*"abc", **in_vain, then=[own, applied("e1 s0 a3", 9), failure])
     assert not any(isinstance(action, Stop) for action in late), "a host was sooner"
 
 
 def test_the_servers_own_failure_at_an_attempt_that_a_rollback_ended_ends_no_job() -> None:
     """The weights that it starts from may be removed while it reads them: that says nothing of shard and model."""
-    liar = structs.replace(applied(1, 1, 1), host="liar")
+    liar = structs.replace(applied("e1 s1", 1), host="liar")
     back = RolledBack(2, 0, (1,), 1, 0.0, 0.0, host="liar", again=())
-    attempts = [created(1, 1), liar, created(1, 0, 0, 1), created(1, 0, OWN, 1), back]
-    failure = SubtaskTried(w(1, 0, OWN, 1), "the weights of version 1 are gone", 1.0)
+    attempts = [created("e1 s1"), liar, created("e1 s0 a0 v1"), created(f"e1 s0 a{OWN} v1"), back]
+    failure = SubtaskTried(w(f"e1 s0 a{OWN} v1"), "the weights of version 1 are gone", 1.0)
     plan = replace(ROLLING, shards=99, trust=TrustPlan(tells_hosts_apart=True, verifies=True))
     assert actions(plan, [*attempts, failure], 1) == actions(plan, attempts, 1)
     assert Create(1, 0, 1, None) in actions(plan, attempts, 1)
@@ -394,33 +414,45 @@ def test_the_servers_own_failure_at_an_attempt_that_a_rollback_ended_ends_no_job
 def test_a_job_that_the_server_alone_trains_ends() -> None:
     """All hosts fail at all of it: a broken app version would hide behind a slow job."""
     plan = replace(ROLLING, shards=9, trust=TrustPlan(tells_hosts_apart=True, verifies=True))
-    own: list[Event] = [applied(version, 1, version, 1_000_000_000) for version in range(1, plan.tries + 1)]
+    own: list[Event] = [applied(f"e1 s{version} a1000000000", version) for version in range(1, plan.tries + 1)]
     assert actions(plan, own) == [Stop(StopReason.SUBTASK_FAILED)]
-    by_a_host: list[Event] = [*own[:-1], applied(plan.tries, 1, 8), structs.replace(own[-1], version=plan.tries + 1)]
+    by_a_host: list[Event] = [
+        *own[:-1],
+        applied("e1 s8", plan.tries),
+        structs.replace(own[-1], version=plan.tries + 1),
+    ]
     assert not any(isinstance(action, Stop) for action in actions(plan, by_a_host))
 
 
 def test_an_attempt_of_the_servers_own_takes_no_number_from_those_of_hosts() -> None:
-    events = [created(1, 0), failed(1, 0), created(1, 0, 1), created(1, 0, OWN + 1)]
-    assert actions(ROLLING, [*events, failed(1, 0, 1)], 2) == [Create(1, 0, 2, None)]
-    assert actions(ROLLING, [*events, refused(1, 0, OWN + 1)], 1) == []
-    assert actions(ROLLING, [*events, applied(1, 1, 0, OWN + 1), EpochClosed(1, 1), wanted(1, 1)], 1) == [
+    events = [created("e1 s0"), failed("e1 s0"), created("e1 s0 a1"), created(f"e1 s0 a{OWN + 1}")]
+    assert actions(ROLLING, [*events, failed("e1 s0 a1")], 2) == [Create(1, 0, 2, None)]
+    assert actions(ROLLING, [*events, refused(f"e1 s0 a{OWN + 1}")], 1) == []
+    assert actions(ROLLING, [*events, applied(f"e1 s0 a{OWN + 1}", 1), EpochClosed(1, 1), wanted(1, 1)], 1) == [
         Create(2, 0, 0, None)
     ]
 
 
 def test_of_a_subtask_of_which_a_part_was_trained_the_rest_is_trained_before_the_job_ends() -> None:
-    part = structs.replace(applied(3, 3, 0, 0, 2), is_part=True)
-    events = [*an_epoch(1), *an_epoch(2), created(3, 0, 0, 2), part, EpochClosed(3, 3), wanted(3, 3), evaluated(3, 3)]
+    part = structs.replace(applied("e3 s0 a0 v2", 3), is_part=True)
+    events = [
+        *an_epoch(1),
+        *an_epoch(2),
+        created("e3 s0 a0 v2"),
+        part,
+        EpochClosed(3, 3),
+        wanted(3, 3),
+        evaluated(3, 3),
+    ]
     assert actions(ROLLING, events, 1) == [Create(3, 0, 10_000, None)]
-    events.append(created(3, 0, 10_000, 3))
+    events.append(created("e3 s0 a10000 v3"))
     assert actions(ROLLING, events, 2) == []
-    assert actions(ROLLING, [*events, applied(4, 3, 0, 10_000, 3)], 1) == [Stop(StopReason.EPOCHS)]
+    assert actions(ROLLING, [*events, applied("e3 s0 a10000 v3", 4)], 1) == [Stop(StopReason.EPOCHS)]
 
 
 def test_what_is_made_again_after_the_last_epoch_has_the_rate_of_the_end() -> None:
     plan = replace(ROLLING, shards=4, epochs=2, rate=LrSchedule("linear", 0.0, 0.1))
-    lie = HostConvicted("liar", w(2, 0, 0, 4), (), tuple(w(2, shard, 0, 4) for shard in range(3)))
+    lie = HostConvicted("liar", w("e2 s0 a0 v4"), (), tuple(w(f"e2 s{shard} a0 v4") for shard in range(3)))
     events = [*an_epoch(1, shards=4), *an_epoch(2, shards=4), lie]
     context = CreationContext(1, 1, 8, 3)
     assert coordinator_after(plan, events).rate(2, 0, context) == pytest.approx(plan.rate.at(7, 8))
@@ -433,7 +465,7 @@ def test_a_job_whose_uploads_are_verified_ends_once_its_last_ones_were_looked_at
     assert actions(plan, events) == []
     assert actions(plan, [*events, VerificationEnded(2)]) == []
     assert actions(plan, [*events, VerificationEnded(3)]) == [Stop(StopReason.EPOCHS)]
-    lied = [*events, HostConvicted("liar", w(3, 0, 0, 2), (3,), (w(3, 0, 0, 2),)), VerificationEnded(3)]
+    lied = [*events, HostConvicted("liar", w("e3 s0 a0 v2"), (3,), (w("e3 s0 a0 v2"),)), VerificationEnded(3)]
     assert actions(plan, lied) == [Create(3, 0, 10_000, None)]
 
 
@@ -447,11 +479,15 @@ def test_a_fleet_of_fewer_hosts_than_tries_ends_a_job_that_none_of_them_can_trai
 
 def test_what_a_convicted_host_brought_since_the_last_good_end_but_one_is_taken_back_once() -> None:
     plan = replace(ROLLING, shards=4, trust=TrustPlan(tells_hosts_apart=True, rolls_back=True))
-    events = [*an_epoch(1, shards=4), *an_epoch(2, 0.6, shards=4), *(created(3, shard, 0, 8) for shard in range(3))]
-    events += [applied(9, 3, 0, 8), applied(10, 3, 1, 8)]
+    events = [
+        *an_epoch(1, shards=4),
+        *an_epoch(2, 0.6, shards=4),
+        *(created(f"e3 s{shard} a0 v8") for shard in range(3)),
+    ]
+    events += [applied("e3 s0 a8", 9), applied("e3 s1 a8", 10)]
 
     def lied(*versions: int) -> HostConvicted:
-        return HostConvicted("liar", w(3, 0, 0, 8), versions)
+        return HostConvicted("liar", w("e3 s0 a0 v8"), versions)
 
     assert actions(plan, [*events, lied(2, 3, 10)]) == [TakeBack("liar", (10,), 8)]
     assert actions(plan, [*events, lied(2, 5, 10)]) == [TakeBack("liar", (5, 10), 4)]
@@ -469,14 +505,18 @@ def test_what_a_convicted_host_brought_since_the_last_good_end_but_one_is_taken_
 
 def again(epoch: int, shard: int, base_version: int = 0, attempt: int = 0) -> str:
     """A workunit for a subtask whose update was a lie."""
-    return w(epoch, shard, 10_000 + attempt, base_version)
+    return w(f"e{epoch} s{shard} a{10_000 + attempt} v{base_version}")
 
 
 def test_the_subtasks_of_a_liar_are_made_again_first_whatever_came_of_their_epoch() -> None:
     plan = replace(ROLLING, shards=4, trust=TrustPlan(tells_hosts_apart=True), tries=2)
-    lied = [w(1, 0), w(2, 0, 0, 4)]
-    events = [*an_epoch(1, shards=4), *(created(2, shard, 0, 4) for shard in range(4)), applied(5, 2, 0, 4)]
-    events.append(HostConvicted("liar", w(2, 0, 0, 4), (), tuple(lied)))
+    lied = [w("e1 s0"), w("e2 s0 a0 v4")]
+    events = [
+        *an_epoch(1, shards=4),
+        *(created(f"e2 s{shard} a0 v4") for shard in range(4)),
+        applied("e2 s0 a4", 5),
+    ]
+    events.append(HostConvicted("liar", w("e2 s0 a0 v4"), (), tuple(lied)))
     first, second = Create(1, 0, 10_000, None), Create(2, 0, 10_000, None)
     assert actions(plan, events, open_wanted=5)[-2:] == [first, second]
     events += [WorkunitCreated(again(1, 0, 5)), WorkunitCreated(again(2, 0, 5))]
@@ -494,9 +534,13 @@ def test_the_subtasks_of_a_liar_are_made_again_first_whatever_came_of_their_epoc
 
 def test_what_a_rollback_drops_with_a_liars_uploads_is_made_again_and_what_is_out_with_it_too() -> None:
     plan = replace(ROLLING, shards=4, trust=TrustPlan(tells_hosts_apart=True, rolls_back=True))
-    events = [*an_epoch(1, shards=4), *(created(2, shard, 0, 4) for shard in range(3)), applied(5, 2, 0, 4)]
-    events += [applied(6, 2, 1, 4), created(2, 3, 0, 6)]
-    event = RolledBack(7, 4, (5, 6), 6, 0.0, 0.0, "liar", (w(2, 1, 0, 4),))
+    events = [
+        *an_epoch(1, shards=4),
+        *(created(f"e2 s{shard} a0 v4") for shard in range(3)),
+        applied("e2 s0 a4", 5),
+    ]
+    events += [applied("e2 s1 a4", 6), created("e2 s3 a0 v6")]
+    event = RolledBack(7, 4, (5, 6), 6, 0.0, 0.0, "liar", (w("e2 s1 a0 v4"),))
     expected = [Create(2, 3, 1, None), Create(2, 1, 10_000, None)]
     assert actions(plan, [*events, event], open_wanted=3)[-2:] == expected
     assert coordinator_after(plan, [*events, event]).history.again == 1
@@ -504,7 +548,7 @@ def test_what_a_rollback_drops_with_a_liars_uploads_is_made_again_and_what_is_ou
 
 def test_a_job_does_not_end_before_the_subtasks_of_liars_are_made_again() -> None:
     plan = replace(ROLLING, epochs=1, trust=TrustPlan(tells_hosts_apart=True, rolls_back=False))
-    events = [*an_epoch(1, shards=1), evaluated(1, 1, 0.9), HostConvicted("liar", w(1, 0), (), (w(1, 0),))]
+    events = [*an_epoch(1, shards=1), evaluated(1, 1, 0.9), HostConvicted("liar", w("e1 s0"), (), (w("e1 s0"),))]
     assert actions(plan, events) == [Create(1, 0, 10_000, None)]
     events.append(WorkunitCreated(again(1, 0, 1)))
     assert actions(plan, events) == []
@@ -514,8 +558,13 @@ def test_a_job_does_not_end_before_the_subtasks_of_liars_are_made_again() -> Non
 
 def test_a_reopened_job_takes_up_every_subtask_that_was_out_and_none_that_was_applied() -> None:
     plan = replace(ROLLING, shards=3, tries=1, has_test=False)
-    events: list[Event] = [created(1, shard) for shard in range(3)]
-    events += [applied(1, 1, 1), failed(1, 0), StopDecided("subtask_failed", 1), wanted(1, 0, "final_validation")]
+    events: list[Event] = [created(f"e1 s{shard}") for shard in range(3)]
+    events += [
+        applied("e1 s1", 1),
+        failed("e1 s0"),
+        StopDecided("subtask_failed", 1),
+        wanted(1, 0, "final_validation"),
+    ]
     events += [evaluated(1, 0, split="final_validation"), RunFinished(), RunReopened()]
     assert actions(plan, events, open_wanted=2) == [Create(1, 0, 1, None), Create(1, 2, 1, None)]
 
@@ -536,32 +585,48 @@ def test_which_versions_are_validated(every: int, versions: list[int]) -> None:
 
 def test_the_snapshots_that_are_kept() -> None:
     assert coordinator_after(ROLLING, []).versions_in_use == {0}, "the weights at the begin"
-    assert coordinator_after(ROLLING, [*an_epoch(1), created(2, 0, 0, 1)]).versions_in_use == {1}
-    going_on: list[Event] = [*an_epoch(1, 0.9), *an_epoch(2, 0.5), created(3, 0, 0, 2), created(4, 0, 0, 2)]
+    assert coordinator_after(ROLLING, [*an_epoch(1), created("e2 s0 a0 v1")]).versions_in_use == {1}
+    going_on: list[Event] = [*an_epoch(1, 0.9), *an_epoch(2, 0.5), created("e3 s0 a0 v2"), created("e4 s0 a0 v2")]
     assert coordinator_after(replace(ROLLING, epochs=9), going_on).versions_in_use == {1, 2}, (
         "the best epoch and the last one"
     )
-    behind: list[Event] = [created(1, 0, 0, 0), created(1, 1, 0, 0), created(2, 0, 0, 1), applied(1, 1, 0)]
+    behind: list[Event] = [
+        created("e1 s0 a0 v0"),
+        created("e1 s1 a0 v0"),
+        created("e2 s0 a0 v1"),
+        applied("e1 s0", 1),
+    ]
     assert coordinator_after(TWO, behind).versions_in_use == {0, 1}, (
         "what workunits that are out began from, and the newest"
     )
     waiting = [*an_epoch(1), *an_epoch(2)[:-1], *an_epoch(3)[:-1]]
     assert coordinator_after(ROLLING, waiting).versions_in_use == {1, 2, 3}, "what waits to be evaluated"
-    stopped = [*an_epoch(1, 0.9), *an_epoch(2, 0.5), created(3, 0, 0, 2), StopDecided("wall_time", 2)]
+    stopped = [*an_epoch(1, 0.9), *an_epoch(2, 0.5), created("e3 s0 a0 v2"), StopDecided("wall_time", 2)]
     assert coordinator_after(ROLLING, stopped).versions_in_use == {1, 2}
-    late = [created(1, 0), created(1, 1), applied(1, 1, 0), StopDecided("wall_time", 1), applied(2, 1, 1)]
+    late = [
+        created("e1 s0"),
+        created("e1 s1"),
+        applied("e1 s0", 1),
+        StopDecided("wall_time", 1),
+        applied("e1 s1", 2),
+    ]
     assert coordinator_after(TWO, late).versions_in_use == {0, 1, 2}, "the one with which the job ends, too"
 
 
 def test_updates_that_may_be_folded_again_keep_the_weights_they_need_until_an_epoch_covers_it() -> None:
     plan = replace(TWO, needs_bases=True)
-    events: list[Event] = [created(1, 0, 0, 0), created(1, 1, 0, 0), applied(1, 1, 0), created(2, 0, 0, 1)]
-    events += [applied(2, 2, 0, 0, 1), created(2, 1, 0, 2), applied(3, 1, 1)]
+    events: list[Event] = [
+        created("e1 s0 a0 v0"),
+        created("e1 s1 a0 v0"),
+        applied("e1 s0", 1),
+        created("e2 s0 a0 v1"),
+    ]
+    events += [applied("e2 s0 a0 v1", 2), created("e2 s1 a0 v2"), applied("e1 s1", 3)]
     assert coordinator_after(plan, events).versions_to_fold_again_with == {0, 1}
     assert coordinator_after(TWO, events).versions_to_fold_again_with == set(), (
         "other rules need no weights but the upload's"
     )
-    closed: list[Event] = [*events, EpochClosed(1, 3), applied(4, 2, 1, 0, 2)]
+    closed: list[Event] = [*events, EpochClosed(1, 3), applied("e2 s1 a0 v2", 4)]
     assert coordinator_after(plan, closed).versions_to_fold_again_with == {2}
     failed_job = [*closed, StopDecided("subtask_failed", 4)]
     assert coordinator_after(plan, failed_job).versions_to_fold_again_with == {2}, "it may be tried again"
@@ -585,7 +650,7 @@ def test_a_subtask_that_is_made_again_gets_the_rate_of_the_one_that_was_made_las
     plan = replace(ROLLING, shards=4, epochs=2, rate=LrSchedule("linear"))
     coordinator = Coordinator(plan)
     first, *others = (action for action in coordinator.actions(0.0, 6) if isinstance(action, Create))
-    events = [created(action.epoch, action.shard, 0, 0) for action in (first, *others)]
+    events = [created(f"e{action.epoch} s{action.shard} a0 v0") for action in (first, *others)]
     for number, event in enumerate(events, start=1):
         making, name = coordinator.history.creation_context(), WorkunitName.parse(event.workunit)
         coordinator.follow(Recorded(number, 0.0, event))
@@ -600,8 +665,8 @@ def test_a_subtask_that_is_made_again_gets_the_rate_of_the_one_that_was_made_las
 
 def test_the_learning_rate_goes_back_by_the_subtasks_that_are_to_be_made_again() -> None:
     plan = replace(ROLLING, shards=4, epochs=2, rate=LrSchedule("linear"), trust=TrustPlan(tells_hosts_apart=True))
-    lied = (w(1, 0), w(1, 1))
-    events = [*an_epoch(1, shards=4), HostConvicted("liar", w(1, 0), (), lied)]
+    lied = (w("e1 s0"), w("e1 s1"))
+    events = [*an_epoch(1, shards=4), HostConvicted("liar", w("e1 s0"), (), lied)]
     coordinator = coordinator_after(plan, events)
     contexts = [coordinator.history.creation_context()]
     coordinator.follow(Recorded(90, 0.0, WorkunitCreated(again(1, 0, 4))))
@@ -637,7 +702,9 @@ def test_the_learning_rate_grows_with_the_workunits_that_are_open() -> None:
     ]
     made = [action for action in coordinator.actions(0.0, 2) if isinstance(action, Create)]
     making = coordinator.history.creation_context(len(made))
-    workunits = [structs.replace(created(action.epoch, action.shard, 0, 0), open=making.open) for action in made]
+    workunits = [
+        structs.replace(created(f"e{action.epoch} s{action.shard} a0 v0"), open=making.open) for action in made
+    ]
     for number, event in enumerate(workunits, start=1):
         coordinator.follow(Recorded(number, 0.0, event))
     assert coordinator.rate(1, 0, coordinator.history.creation_context()) == 3.0
@@ -680,31 +747,44 @@ def published(at: dict[float, Event], now_s: float, plan: Plan = OFFERING) -> Co
 
 
 def test_newer_weights_are_offered_while_a_client_could_begin_with_them_and_not_too_often() -> None:
-    out: dict[float, Event] = {1.0: created(1, 0), 2.0: created(1, 1)}
+    out: dict[float, Event] = {1.0: created("e1 s0"), 2.0: created("e1 s1")}
     published(out, 30.0)  # there are no newer ones
-    made = {**out, 5.0: applied(1, 1, 0)}
+    made = {**out, 5.0: applied("e1 s0", 1)}
     published(made, 20.0)
     published(made, 20.0, ROLLING)
-    told = {**made, 10.0: WeightsPublished(1), 11.0: created(1, 2)}
+    told = {**made, 10.0: WeightsPublished(1), 11.0: created("e1 s2")}
     published(told, 15.0)
     published(told, 30.0)
-    published({**told, 12.0: applied(2, 1, 1)}, 15.0)  # ten seconds are not over
-    published({**told, 12.0: applied(2, 1, 1)}, 20.0)
+    published({**told, 12.0: applied("e1 s1", 2)}, 15.0)  # ten seconds are not over
+    published({**told, 12.0: applied("e1 s1", 2)}, 20.0)
     assert not any(
         isinstance(action, Publish)
-        for action in coordinator_after(OFFERING, [created(1, 0), applied(1, 1, 0)]).actions(99.0, 0)
+        for action in coordinator_after(OFFERING, [created("e1 s0"), applied("e1 s0", 1)]).actions(99.0, 0)
     )  # nothing is out
 
 
 def test_what_was_offered_is_kept_until_nobody_can_have_begun_with_it() -> None:
-    out: dict[float, Event] = {1.0: created(1, 0), 2.0: created(1, 1), 3.0: applied(1, 1, 0), 4.0: WeightsPublished(1)}
-    later: dict[float, Event] = {5.0: created(1, 2, 0, 2), 6.0: applied(2, 1, 2), 7.0: WeightsPublished(2)}
+    out: dict[float, Event] = {
+        1.0: created("e1 s0"),
+        2.0: created("e1 s1"),
+        3.0: applied("e1 s0", 1),
+        4.0: WeightsPublished(1),
+    }
+    later: dict[float, Event] = {
+        5.0: created("e1 s2 a0 v2"),
+        6.0: applied("e1 s2", 2),
+        7.0: WeightsPublished(2),
+    }
     assert published({**out, **later}, 7.5).versions_in_use >= {0, 1, 2}
-    ends: dict[float, Event] = {90.0: created(2, 0, 0, 2), 91.0: applied(3, 1, 1), 92.0: WeightsPublished(3)}
+    ends: dict[float, Event] = {
+        90.0: created("e2 s0 a0 v2"),
+        91.0: applied("e1 s1", 3),
+        92.0: WeightsPublished(3),
+    }
     ended = published({**out, **later, **ends}, 95.0)
     assert {2, 3} <= ended.versions_in_use  # the last that is out was made with 2
     assert 1 not in ended.versions_in_use
-    late: dict[float, Event] = {108.0: WorkunitSent(w(1, 1), "host", 5)}
+    late: dict[float, Event] = {108.0: WorkunitSent(w("e1 s1"), "host", 5)}
     assert 1 not in published({**out, **later, **late}, 109.0).versions_in_use  # its time is over
 
 

@@ -312,7 +312,7 @@ def test_servers_that_fold_meanwhile_go_on_with_the_new_version_and_lose_nothing
 def updates_of(*hosts: str) -> list[UpdateApplied]:
     """Versions 1, 2 …, one upload of each host, all started from version 0."""
     return [
-        structs.replace(applied(version, 1, version), host=host, base_version=0)
+        structs.replace(applied(f"e1 s{version}", version), host=host, base_version=0)
         for version, host in enumerate(hosts, start=1)
     ]
 

@@ -22,7 +22,7 @@ def test_many_open_workunits_are_not_looked_through_for_each_update(
     vector = server.store.read()[1]
     for version in range(OPEN):
         server.snapshots.keep(version, vector)
-    server.journal.append(*(created(1, shard, 0, shard) for shard in range(OPEN)))
+    server.journal.append(*(created(f"e1 s{shard} a0 v{shard}") for shard in range(OPEN)))
     server.start()
     server.run_once()
     looks = 0
@@ -35,14 +35,14 @@ def test_many_open_workunits_are_not_looked_through_for_each_update(
 
     monkeypatch.setattr(Snapshots, "discard_all_but", counted)
     for number in range(40):
-        server.journal.append(applied(OPEN + number, 1, number, 0, number))
+        server.journal.append(applied(f"e1 s{number} a0 v{number}", OPEN + number))
         server.generator.run_once(0.0)
     assert 1 <= looks <= 4, "once in 20 events"
     kept = disk.folder.snapshot_versions()
     assert set(range(40, OPEN)) <= set(kept)
     assert len(kept) <= OPEN - 40 + 20 + 1
-    server.journal.append(*(cancelled(1, shard, 0, shard) for shard in range(40, OPEN)))
+    server.journal.append(*(cancelled(f"e1 s{shard} a0 v{shard}") for shard in range(40, OPEN)))
     server.generator.run_once(0.0)
     assert len(disk.folder.snapshot_versions()) <= 2
-    assert w(1, 50, 0, 50) not in server.coordinator.history.open
+    assert w("e1 s50 a0 v50") not in server.coordinator.history.open
     server.close()

@@ -41,17 +41,19 @@ class Fleet:
         weights = []
         for host in hosts:
             shard = next(self._shards)
-            self.follow(WorkunitSent(w(1, shard), host, 10))
+            self.follow(WorkunitSent(w(f"e1 s{shard}"), host, 10))
             weights.append(self.history.weight(host))
             if self.history.is_out(host):
-                self.follow(structs.replace(refused(1, shard), refusal="host_quarantined"))
+                self.follow(structs.replace(refused(f"e1 s{shard}"), refusal="host_quarantined"))
             else:
-                self.follow(structs.replace(applied(self.history.updates + 1, 1, shard), trust=weights[-1]))
+                self.follow(structs.replace(applied(f"e1 s{shard}", self.history.updates + 1), trust=weights[-1]))
         return weights
 
     def refuse(self, host: str, refusal: str) -> None:
         shard = next(self._shards)
-        self.follow(WorkunitSent(w(7, shard), host, 10), structs.replace(refused(7, shard), refusal=refusal))
+        self.follow(
+            WorkunitSent(w(f"e7 s{shard}"), host, 10), structs.replace(refused(f"e7 s{shard}"), refusal=refusal)
+        )
 
     def work(self, rounds: int, *others: str) -> None:
         """Every honest host, and others."""
@@ -60,7 +62,7 @@ class Fleet:
 
     def verify(self, host: str, *, agrees: bool = True) -> None:
         """The server has trained an upload of a host again."""
-        self.follow(UploadVerified(w(1, next(self._shards)), host, self.history.updates, 0.0, agrees, 1.0))
+        self.follow(UploadVerified(w(f"e1 s{next(self._shards)}"), host, self.history.updates, 0.0, agrees, 1.0))
 
 
 @pytest.fixture
@@ -69,20 +71,20 @@ def fleet() -> Fleet:
 
 
 def test_what_becomes_of_a_workunit_counts_for_the_host_that_had_it(fleet: Fleet) -> None:
-    fleet.follow(*(WorkunitSent(w(1, shard), "a", 10) for shard in range(5)))
-    fleet.follow(applied(1, 1, 0), refused(1, 1), failed(1, 2), UpdateSuperseded(w(1, 3), 10))
+    fleet.follow(*(WorkunitSent(w(f"e1 s{shard}"), "a", 10) for shard in range(5)))
+    fleet.follow(applied("e1 s0", 1), refused("e1 s1"), failed("e1 s2"), UpdateSuperseded(w("e1 s3"), 10))
     record = fleet.history.hosts["a"]
     assert (record.sent, record.applied, record.superseded, record.lost) == (5, 1, 1, 1)
     assert record.refused == {"not_finite": 1}
     assert record.turnaround_s == 5.0
-    assert fleet.history.sender(w(1, 4)) == "a"
-    assert fleet.history.sender(w(1, 0)) == ""
+    assert fleet.history.sender(w("e1 s4")) == "a"
+    assert fleet.history.sender(w("e1 s0")) == ""
 
 
 def test_an_upload_counts_for_the_host_that_the_grid_names_not_for_the_last_one_that_was_sent_it(fleet: Fleet) -> None:
     fleet.follow(WorkunitSent(w(), "a", 10), WorkunitSent(w(), "b", 10))
     fleet.follow(ResultRefused(w(), 0, "not_finite", "NaN", 10, host="b"))
-    fleet.follow(structs.replace(applied(1), host="a"))
+    fleet.follow(structs.replace(applied(version=1), host="a"))
     assert fleet.history.hosts["a"].applied == 1
     assert fleet.history.hosts["a"].turnaround_s == 3.0
     assert fleet.history.hosts["b"].refused == {"not_finite": 1}
@@ -134,7 +136,7 @@ def test_hosts_that_come_later_have_one_small_part_together_until_one_was_traine
         host = f"name{number // 3}"
         fleet.bring(HONEST[number % 8])
         assert brought <= max(3, 1 + 0.1 * fleet.history.updates)
-        fleet.follow(WorkunitSent(w(9, number), host, 10))
+        fleet.follow(WorkunitSent(w(f"e9 s{number}"), host, 10))
         if fleet.history.has_room(host):
             fleet.bring(host)
             brought += 1
@@ -147,7 +149,7 @@ def test_hosts_that_come_later_have_one_small_part_together_until_one_was_traine
 
 
 def test_a_first_host_may_bring_its_part_and_half_as_much_until_one_was_trained_again(fleet: Fleet) -> None:
-    fleet.follow(*(WorkunitSent(w(3, place), host, 10) for place, host in enumerate([*HONEST, "fast"])))
+    fleet.follow(*(WorkunitSent(w(f"e3 s{place}"), host, 10) for place, host in enumerate([*HONEST, "fast"])))
     brought = 0
     for number in range(80):
         if fleet.history.has_room("fast"):
@@ -195,7 +197,7 @@ def test_of_a_host_whose_uploads_cannot_be_compared_none_counts_once_two_others_
     fleet.bring(*liars)
     fleet.work(1)
     for liar in liars:
-        fleet.follow(UploadVerified(w(1, 0), liar, 1, 0.0, agrees=True, train_s=0.0, is_comparable=False))
+        fleet.follow(UploadVerified(w("e1 s0"), liar, 1, 0.0, agrees=True, train_s=0.0, is_comparable=False))
     assert fleet.history.verified == 0
     assert not any(map(fleet.history.must_be_verified, liars))
     fleet.verify("h0")
@@ -213,9 +215,9 @@ def test_a_host_may_bring_a_part_for_each_whole_subtask(fleet: Fleet) -> None:
     assert not fleet.history.may_bring_part("a")
     fleet.bring("a", "a")
     assert fleet.history.may_bring_part("a")
-    fleet.follow(structs.replace(applied(9, 1, 90), host="a", is_part=True))
+    fleet.follow(structs.replace(applied("e1 s90", 9), host="a", is_part=True))
     assert fleet.history.may_bring_part("a")
-    fleet.follow(structs.replace(applied(10, 1, 91), host="a", is_part=True))
+    fleet.follow(structs.replace(applied("e1 s91", 10), host="a", is_part=True))
     assert not fleet.history.may_bring_part("a")
 
 
@@ -264,7 +266,7 @@ def test_what_is_drawn_is_told_from_what_had_to_be_trained_again(fleet: Fleet) -
 def test_an_upload_that_comes_after_a_restart_still_counts_for_its_host(fleet: Fleet) -> None:
     fleet.follow(WorkunitSent(w(), "a", 10), RunStarted(resumed=True))
     assert fleet.history.sender(w()) == "a"
-    fleet.follow(applied(1))
+    fleet.follow(applied(version=1))
     assert fleet.history.hosts["a"].applied == 1
 
 
@@ -276,7 +278,7 @@ def test_refusals_put_no_more_than_half_of_the_hosts_out(fleet: Fleet) -> None:
 
 
 def test_a_host_that_brings_garbage_is_out_at_once_also_before_the_first_update(fleet: Fleet) -> None:
-    fleet.follow(*(WorkunitSent(w(3, place), host, 10) for place, host in enumerate(HONEST)))
+    fleet.follow(*(WorkunitSent(w(f"e3 s{place}"), host, 10) for place, host in enumerate(HONEST)))
     fleet.refuse("garbage", "unreadable")
     assert fleet.history.is_out("garbage")
     assert fleet.history.state("garbage") is HostState.QUARANTINED
@@ -334,27 +336,27 @@ def test_the_training_time_of_a_known_host_follows_from_its_last_ones() -> None:
     for shard in range(20):
         train_s = [100.0, 200.0, None, 50.0][shard % 4]
         history.follow(
-            Recorded(0, float(shard), structs.replace(applied(shard + 1, 1, shard), host="a", train_s=train_s))
+            Recorded(0, float(shard), structs.replace(applied(f"e1 s{shard}", shard + 1), host="a", train_s=train_s))
         )
         usual_s = history.usual_train_s("a", 20)
         assert (usual_s is None) == (shard < 4)
         assert usual_s is None or 100 < usual_s < 400
     assert history.usual_train_s("b", 20) is None
     for shard in range(20, 60):
-        history.follow(Recorded(0, 1.0, structs.replace(applied(shard + 1, 1, shard), host="a", train_s=10.0)))
+        history.follow(Recorded(0, 1.0, structs.replace(applied(f"e1 s{shard}", shard + 1), host="a", train_s=10.0)))
     usual_s = history.usual_train_s("a", 20)
-    assert usual_s == pytest.approx(20 * 10.0 / applied(1).samples, rel=0.01), "what was long ago is forgotten"
+    assert usual_s == pytest.approx(20 * 10.0 / applied(version=1).samples, rel=0.01), "what was long ago is forgotten"
 
 
 def test_a_hosts_turnaround_goes_after_its_last_ones(fleet: Fleet) -> None:
     fleet.bring("a")
-    fleet.follow(WorkunitSent(w(8, 1), "a", 10), *(WorkunitSent(w(8, 2), "b", 10) for _ in range(10)))
-    fleet.follow(applied(2, 8, 1))
+    fleet.follow(WorkunitSent(w("e8 s1"), "a", 10), *(WorkunitSent(w("e8 s2"), "b", 10) for _ in range(10)))
+    fleet.follow(applied("e8 s1", 2))
     assert fleet.history.hosts["a"].turnaround_s == pytest.approx(1.0 + 0.2 * (11.0 - 1.0))
 
 
 def test_a_host_that_claims_no_time_at_all_is_compared_with_nothing() -> None:
     history = HostHistory()
     for shard in range(10):
-        history.follow(Recorded(0, 1.0, structs.replace(applied(shard + 1, 1, shard), host="a", train_s=0.0)))
+        history.follow(Recorded(0, 1.0, structs.replace(applied(f"e1 s{shard}", shard + 1), host="a", train_s=0.0)))
     assert history.usual_train_s("a", 20) is None

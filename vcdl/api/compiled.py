@@ -97,18 +97,10 @@ def part_of(key: str, given: Any, config: Any, code: OwnCode | None = None) -> A
 
 def _named(key: str, given: Any, config: dict[str, Any], code: OwnCode | None) -> Any:
     """An object of Keras by its name, with the arguments that differ from their defaults."""
-    import keras
-
     from vcdl.client.metrics import snake_case
 
-    class_name = config["class_name"]
-    spaces = {"optimizer": keras.optimizers, "loss": keras.losses, "metrics": keras.metrics}
-    kind, is_own = getattr(spaces[key], class_name, None), code is not None and code.brings(config.get("module"))
-    if is_own and type(given).__name__ == class_name:
-        kind = type(given)
-    is_keras = str(config.get("module", "")).startswith("keras.") and not config.get("registered_name")
-    if kind is None or not (is_keras or is_own) or (key == "optimizer" and type(given) is not kind):
-        raise _own(key, class_name, given)
+    class_name, is_own = config["class_name"], code is not None and code.brings(config.get("module"))
+    kind = _class_of(key, given, config, is_own)
     defaults = {name: found.default for name, found in inspect.signature(kind).parameters.items()}
     arguments = {
         name: value
@@ -117,6 +109,19 @@ def _named(key: str, given: Any, config: dict[str, Any], code: OwnCode | None) -
     }
     name = f"{config['module']}:{class_name}" if is_own else snake_case(class_name)
     return {"name": name, **arguments} if arguments else name
+
+
+def _class_of(key: str, given: Any, config: dict[str, Any], is_own: bool) -> Any:
+    """The class of an object, Keras' own or of the job's code. Raises JobError for another."""
+    import keras
+
+    class_name = config["class_name"]
+    spaces = {"optimizer": keras.optimizers, "loss": keras.losses, "metrics": keras.metrics}
+    kind = type(given) if is_own and type(given).__name__ == class_name else getattr(spaces[key], class_name, None)
+    is_keras = str(config.get("module", "")).startswith("keras.") and not config.get("registered_name")
+    if kind is None or not (is_keras or is_own) or (key == "optimizer" and type(given) is not kind):
+        raise _own(key, class_name, given)
+    return kind
 
 
 def _own(key: str, name: str, given: Any) -> JobError:

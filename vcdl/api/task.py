@@ -27,15 +27,20 @@ def task_of(output_shape: Sequence[int | None], loss: Any, y: Any) -> Task:
         return _labels(dimensions)
     if name in _PROBABILITIES and y.dtype.kind in "biuf" and not ((y == 0) | (y == 1)).all():
         return "regression"  # the certainty of somebody else, or pixels from 0 to 1
-    if name in _BINARY and (dimensions == 1 or len(output_shape) == 2):
-        return "multi_label" if dimensions == 2 else "classification"
-    if name in _BINARY:  # a question for each step or pixel, or several of them: number by number
-        return _labels(dimensions) if output_shape[-1] == 1 and dimensions < 4 else "regression"
+    if name in _BINARY:
+        return _of_questions(dimensions, output_shape)
     if name or (y.dtype.kind == "f" and (y != y.round()).any()):
         return "regression"
     if dimensions == 2 and len(output_shape) == 2:
         return "regression" if y.dtype.kind == "f" else "multi_label"
     return _labels(dimensions)
+
+
+def _of_questions(dimensions: int, output_shape: Sequence[int | None]) -> Task:
+    if dimensions == 1 or len(output_shape) == 2:
+        return "multi_label" if dimensions == 2 else "classification"
+    # a question for each step or pixel, or several of them: number by number
+    return _labels(dimensions) if output_shape[-1] == 1 and dimensions < 4 else "regression"
 
 
 def as_classes(training: dict[str, Any], arrays: dict[str, Any]) -> None:

@@ -68,18 +68,35 @@ def read_shard(
     outputs: Sequence[str] = (),
 ) -> Shard:
     """The training data, normalised. `input_shapes`: of one sample by input. Raises WorkunitError."""
+    x, y, weights = _arrays(folder / SHARD_FILE)
+    _check_arrays(x, y, input_shapes, outputs)
     try:
-        with opened_npz(folder / SHARD_FILE) as file:
+        scaled = normalise(x, normalisation)
+        labels = each(lambda _, part: _labels(part), scaled if y is x else y)  # an autoencoder's are stored once
+    except ValueError as error:
+        raise WorkunitError(f"{SHARD_FILE}: {error}") from error
+    if not all(np.isfinite(part).all() for part in (*parts_of(scaled).values(), *parts_of(labels).values())):
+        raise WorkunitError(f"{SHARD_FILE} holds numbers that are not finite: clean the data and submit the job again")
+    return Shard(scaled, labels, None if weights is None else _checked_weights(weights, len(x)))
+
+
+def _arrays(path: Path) -> tuple[Any, Any, Any]:
+    """Return x, y and the weights, not checked yet. Raises WorkunitError."""
+    try:
+        with opened_npz(path) as file:
             if not {"x"} <= set(file.names) - {ENDS, SHAPE} <= {"x", "y", "weights"}:
-                raise WorkunitError(f"{SHARD_FILE} holds {str(sorted(file.names))[:200]}, expected x, y and weights")
+                raise WorkunitError(f"{path.name} holds {str(sorted(file.names))[:200]}, expected x, y and weights")
             with unneeded_shown():  # Pillow
                 x = read_inputs(file)
             y = file.read("y") if "y" in file.names else x
-            weights = file.read("weights") if "weights" in file.names else None
+            return x, y, file.read("weights") if "weights" in file.names else None
     except FileNotFoundError as error:
-        raise WorkunitError(f"{SHARD_FILE} is missing: {_AGAIN}") from error
+        raise WorkunitError(f"{path.name} is missing: {_AGAIN}") from error
     except (OSError, NpzError) as error:
-        raise WorkunitError(f"{SHARD_FILE} is damaged ({error}): {_AGAIN}") from error
+        raise WorkunitError(f"{path.name} is damaged ({error}): {_AGAIN}") from error
+
+
+def _check_arrays(x: Any, y: Any, input_shapes: Mapping[str, tuple[int | None, ...]], outputs: Sequence[str]) -> None:
     if not len(np.shape(x)) or not len(np.shape(y)) or len(x) != len(y) or not len(x):
         raise WorkunitError(
             f"{SHARD_FILE}: x of shape {x.shape} and y of shape {y.shape} are not the same number of samples"
@@ -94,24 +111,14 @@ def read_shard(
             f"{SHARD_FILE} has labels of {str(y.dtype.names)[:200]}, expected {list(outputs) or 'one array'}"
         )
     for name, part in inputs.items():
-        sample, expected = part.shape[1:], input_shapes[name]
-        if len(sample) != len(expected) or any(w not in (None, g) for g, w in zip(sample, expected, strict=True)):
-            raise WorkunitError(f"{SHARD_FILE}: samples of shape {sample}, the model takes {expected}")
-    try:
-        scaled = normalise(x, normalisation)
-    except ValueError as error:
-        raise WorkunitError(f"{SHARD_FILE}: {error}") from error
-    if weights is not None:
-        weights = _checked_weights(weights, len(x))
-    if y is x:  # an autoencoder's: stored once
-        y = scaled
-    try:
-        labels = each(lambda _, part: _labels(part), y)
-    except ValueError as error:
-        raise WorkunitError(f"{SHARD_FILE}: {error}") from error
-    if not all(np.isfinite(part).all() for part in (*parts_of(scaled).values(), *parts_of(labels).values())):
-        raise WorkunitError(f"{SHARD_FILE} holds numbers that are not finite: clean the data and submit the job again")
-    return Shard(scaled, labels, weights)
+        if not _fits(part.shape[1:], input_shapes[name]):
+            raise WorkunitError(
+                f"{SHARD_FILE}: samples of shape {part.shape[1:]}, the model takes {input_shapes[name]}"
+            )
+
+
+def _fits(sample: Sequence[int], expected: Sequence[int | None]) -> bool:
+    return len(sample) == len(expected) and all(w in (None, g) for g, w in zip(sample, expected, strict=True))
 
 
 def _labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -76,6 +76,14 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
     for layer in model._flatten_layers():
         if isinstance(alpha := scales.get(layer.name), int | float) and hasattr(layer, "lora_alpha"):
             layer.lora_alpha = alpha  # Keras builds the layer with its rank in this place
+    _check_weights(model)
+    if frozen is not None:
+        assign_frozen(model, frozen)
+        _finish_state(model)
+    return model
+
+
+def _check_weights(model: Any) -> None:
     if not model.built:
         raise ModelError("the model does not know the shape of its input: begin it with keras.Input(shape)")
     odd = next((weight for weight in model.weights if not _can_be_shared(weight)), None)
@@ -83,10 +91,6 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
         raise ModelError(
             f"the weights {odd.path} are {odd.dtype}: only float32 is shared; use dtype float32 or a mixed policy"
         )
-    if frozen is not None:
-        assign_frozen(model, frozen)
-        _finish_state(model)
-    return model
 
 
 def _finish_state(model: Any) -> None:

@@ -116,7 +116,7 @@ def _row(
     samples: int,
     now_s: float | None,
 ) -> dict[str, Any]:
-    speed = history.samples_per_s(record.name)
+    rest = facts.rest if facts else None
     heard_of_s = max(record.heard_of_s, facts.heard_of_s if facts else 0.0)
     return {
         "host": record.name,
@@ -129,18 +129,22 @@ def _row(
         "lost": record.lost,
         "errors": facts.errors if facts else None,
         "timeouts": facts.timeouts if facts else None,
-        "turnaround_s": None if record.turnaround_s is None else round(record.turnaround_s, 1),
-        "samples_per_s": None if speed is None else round(speed, 2),
+        "turnaround_s": _rounded(record.turnaround_s, 1),
+        "samples_per_s": _rounded(history.samples_per_s(record.name), 2),
         "staleness": round(record.staleness / record.applied, 2) if record.applied else None,
         "share": round(record.samples / samples, 4) if samples else None,
         "silent_s": None if now_s is None else round(max(0.0, now_s - heard_of_s), 1),
         "credit": round(facts.credit, 6) if facts else None,
         "verified": trust.verified,
-        "weight": None if trust.weight is None else round(trust.weight, 3),
+        "weight": _rounded(trust.weight, 3),
         "state": _state(trust, facts),
-        "rests_s": round(max(0.0, facts.rest.until_s - time.time()), 1) if facts and facts.rest else None,
-        "rests_for": facts.rest.why if facts and facts.rest else None,
+        "rests_s": round(max(0.0, rest.until_s - time.time()), 1) if rest else None,
+        "rests_for": rest.why if rest else None,
     }
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
 
 
 def _state(trust: "ShownTrust", facts: "HostFacts | None") -> str | None:

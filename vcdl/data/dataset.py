@@ -148,21 +148,20 @@ def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") ->
     x_name, y_name = f"x_{name}", array_name(f"y_{name}", output)
     inputs = {array_name(x_name, of): part for of, part in parts_of(x).items()}
     has_classes = task in HAS_CLASSES
-    for array, values in (*inputs.items(), (y_name, y)):
-        if values.dtype.kind not in ("biufUS" if values is y and has_classes else "biuf"):
-            raise DataError(f"{array} holds {values.dtype}, expected numbers: save it as a plain NumPy array")
     for array, values in inputs.items():
+        _refuse_kind(array, values, "biuf")
         if values.ndim < 2:
             raise DataError(f"{array} has shape {values.shape}, expected (samples, …): one row for each sample")
+    _refuse_kind(y_name, y, "biufUS" if has_classes else "biuf")
     if y.ndim == 0 or len(x) != len(y):
         raise DataError(
             f"{x_name} has {len(x)} samples and {y_name} {len(y) if y.ndim else 'none'}: the numbers must agree"
         )
+    if task == "multi_label" and y.dtype.kind == "f" and np.isnan(y).any():
+        raise DataError(f"{y_name} holds labels of NaN: {_MISSING}")
     for array, values in (*inputs.items(), (y_name, y)):
         if values.size == 0:
             raise DataError(f"{array} is empty: it has shape {values.shape}")
-        if values is y and task == "multi_label" and values.dtype.kind == "f" and np.isnan(values).any():
-            raise DataError(f"{array} holds labels of NaN: {_MISSING}")
         _refuse_not_finite(array, values)
     if has_classes:
         return Part(x, _labels(y_name, y, task))
@@ -197,6 +196,11 @@ def content_sha256(*arrays: Array) -> str:
         digest.update(f"{kind}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
+
+
+def _refuse_kind(name: str, array: Array, kinds: str) -> None:
+    if array.dtype.kind not in kinds:
+        raise DataError(f"{name} holds {array.dtype}, expected numbers: save it as a plain NumPy array")
 
 
 def _refuse_not_finite(name: str, array: Array) -> None:

@@ -1,5 +1,6 @@
 """Alerts of a fleet: budget, crash loop, capacity, leases."""
 
+import math
 from collections.abc import Mapping
 
 from vcdl.fleet.provider import LaunchResult
@@ -23,17 +24,21 @@ def causes_of(
             causes[f"budget {share:.0%}"] = f"{observed.spent_usd:.2f} of {budget_usd:g} $ are spent"
     if actions.crash_loop:
         causes["crash loop"] = actions.crash_loop
-    causes |= dict.fromkeys(["silent"] if observed.silent else [], next(iter(observed.silent.values()), ""))
+    if observed.silent:
+        causes["silent"] = next(iter(observed.silent.values()))
     short_s = 0.0 if state.short_since_s is None else now_s - state.short_since_s
     if short_s >= settings.cooldown_s and not launched.instances:
         missing = f"{observed.wanted - observed.have} of {observed.wanted} {settings.capacity.unit}"
         causes["capacity"] = f"no preemptible capacity for {duration(short_s)}, {missing} missing"
-    if state.goal is FleetGoal.UP:
-        left_s = [
-            i.until_s - now_s
-            for i in observed.instances
-            if i.is_capacity and i.until_s is not None and i.until_s < i.launched_s + settings.max_life_h * 3600 - 60
-        ]
-        if left_s and min(left_s) < min(settings.lease_s, paid_for_s) / 4:
-            causes["lease"] = f"an instance's lease is over in {duration(max(0.0, min(left_s)))}"
+    left_s = _lease_left_s(settings, observed) if state.goal is FleetGoal.UP else math.inf
+    if left_s < min(settings.lease_s, paid_for_s) / 4:
+        causes["lease"] = f"an instance's lease is over in {duration(max(0.0, left_s))}"
     return causes
+
+
+def _lease_left_s(settings: FleetSettings, observed: Observation) -> float:
+    """The seconds until the first lease is over that its machine's life does not end."""
+    life_s = settings.max_life_h * 3600 - 60
+    capacity = (i for i in observed.instances if i.is_capacity)
+    ends_s = (i.until_s for i in capacity if i.until_s is not None and i.until_s < i.launched_s + life_s)
+    return min(ends_s, default=math.inf) - observed.now_s

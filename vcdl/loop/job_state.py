@@ -4,9 +4,8 @@ It can be packed (vcdl.journal.packing), so a job is taken up without reading al
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Container
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Self
 
 from vcdl.errors.refusal import Blame, blame_of
@@ -78,20 +77,15 @@ class Tries:
         self.again[subtask], self.waiting[subtask] = name.turn + 1, name.next_turn
 
     def came_to_nothing(
-        self,
-        name: WorkunitName,
-        failed: str | None,
-        counts: Callable[[str], bool],
-        are_all: Callable[[Collection[str]], bool],
-        allowed: float,
+        self, name: WorkunitName, failed: str | None, trust: JobTrust, open_workunits: Container[str], allowed: float
     ) -> None:
         """Plan the next attempt at a subtask whose open attempt has failed, or was taken back.
 
         Args:
             name: The attempt.
             failed: Who failed at it; None if nobody did.
-            counts: Whether a failure of this host is a try.
-            are_all: Whether there are no other hosts than these.
+            trust: Says whose failure is a try, and which hosts there are.
+            open_workunits: The workunits that are open.
             allowed: Tries after which the job ends.
         """
         subtask = name.epoch, name.shard
@@ -99,7 +93,8 @@ class Tries:
             self.failed.setdefault(subtask, Counter())[failed] += 1
         tries = self.failed.get(subtask, Counter())
         again = tries.total() - len(tries)
-        if sum(map(counts, tries)) >= allowed or (again >= _AGAIN * allowed and are_all(tries)):
+        are_tries = sum(map(trust.counts, tries))
+        if are_tries >= allowed or (again >= _AGAIN * allowed and trust.are_all(tries, open_workunits)):
             self.exhausted = True
         else:
             self.waiting[subtask] = attempt_after(name.attempt)
@@ -220,9 +215,8 @@ class JobState:
     def _came_to_nothing(self, workunit: str, failed: str | None = None) -> None:
         name = self.history.open.get(workunit)
         if name is not None and not name.is_own and not self._is_done(name):
-            are_all = partial(self.trust.are_all, open_workunits=self.history.open)
             allowed = self.trust.tries_allowed(self.plan.tries)
-            self.tries.came_to_nothing(name, failed, self.trust.counts, are_all, allowed)
+            self.tries.came_to_nothing(name, failed, self.trust, self.history.open, allowed)
 
     def _is_done(self, name: WorkunitName) -> bool:
         """Whether a subtask needs no more attempts."""

@@ -67,9 +67,7 @@ def build_model(
         start = merged(start)
     made = None if settings.is_named else start
     if settings.python is not None:
-        made = call_builder(settings.python, input_shape, outputs, None if code else settings.python_folder)
-        if code is not None and not made.built:
-            guarded(f"the model {type(made).__name__}", lambda: made(_inputs(input_shape)))
+        made = _called(settings, settings.python, input_shape, outputs, code)
     if made is not None:
         freeze_later_weights(made)
     given = _given_json(settings, input_shape, outputs, task) if made is None else _to_json(made, settings.origin, code)
@@ -80,6 +78,28 @@ def build_model(
     keras.utils.set_random_seed(seed)
     model = load_model(model_json)
     drawn = drawn_matrices(model)
+    _give_weights(model, settings, made, start)
+    revive(model, drawn)
+    if settings.is_limited:
+        model = _limited(model, settings, code)
+        model_json = _to_json(model, settings.origin, code)
+    if model.weights and not model.trainable_weights:
+        raise ModelError("every layer of the model is frozen: name those to train in model > train")
+    return BuiltModel(model_json, flatten(model), flatten_frozen(model))
+
+
+def _called(
+    settings: "ModelSettings", function: str, input_shape: InputShape, outputs: Outputs, code: OwnCode | None
+) -> Any:
+    """Return what the user's function makes; a model of the job's own code is called once, so that it has weights."""
+    made = call_builder(function, input_shape, outputs, None if code else settings.python_folder)
+    if code is not None and not made.built:
+        guarded(f"the model {type(made).__name__}", lambda: made(_inputs(input_shape)))
+    return made
+
+
+def _give_weights(model: Any, settings: "ModelSettings", made: Any, start: Any) -> None:
+    """Copy the weights of the model that was made, of the one that the job begins from, and of its file."""
     if made is not None:
         _check_trained(model, made)
         copy_weights(model, made, settings.origin)
@@ -88,13 +108,6 @@ def build_model(
     file = settings.weights or settings.keras
     if file is not None:
         load_given_weights(model, file)
-    revive(model, drawn)
-    if settings.is_limited:
-        model = _limited(model, settings, code)
-        model_json = _to_json(model, settings.origin, code)
-    if model.weights and not model.trainable_weights:
-        raise ModelError("every layer of the model is frozen: name those to train in model > train")
-    return BuiltModel(model_json, flatten(model), flatten_frozen(model))
 
 
 def build_model_json(

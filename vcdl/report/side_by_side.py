@@ -115,17 +115,18 @@ def _shown_results(runs: Sequence[ComparedRun]) -> list[_Row]:
     for split in FINAL_SPLITS:
         finals = _measure_rows(reports, _finals(reports, split))
         rows += [(f"at the end, {split.removeprefix('final_')}", [""] * len(runs)), *finals] if finals else []
-    rows.append(
-        ("running time", [f"{duration(run.report.wall_s)}{'' if run.has_wall_clock else ' virtual'}" for run in runs])
-    )
-    if any(run.changed for run in runs):
-        rows.append(("changed on the way", [run.changed or _UNKNOWN for run in runs]))
-    totals = [report.totals for report in reports]
+    return [*rows, *_shown_totals(runs)]
+
+
+def _shown_totals(runs: Sequence[ComparedRun]) -> list[_Row]:
+    changed = [run.changed or _UNKNOWN for run in runs]
+    totals = [run.report.totals for run in runs]
     return [
-        *rows,
+        ("running time", [f"{duration(run.report.wall_s)}{'' if run.has_wall_clock else ' virtual'}" for run in runs]),
+        *([("changed on the way", changed)] if {*changed} != {_UNKNOWN} else []),
         ("updates", [grouped(total.applied) for total in totals]),
         ("failed, refused", [f"{grouped(total.failed)}, {grouped(total.refused)}" for total in totals]),
-        ("staleness", [_number(report.staleness_mean) for report in reports]),
+        ("staleness", [_number(run.report.staleness_mean) for run in runs]),
         ("downloads", [size(total.bytes_down) for total in totals]),
         ("uploads", [size(total.bytes_up) for total in totals]),
     ]

@@ -16,7 +16,7 @@ from vcdl.job.training import ACCUMULATION, TrainingSettings
 from vcdl.planner.pace import Pace
 from vcdl.report.wording import plural, size
 from vcdl.run.folder import RunFolder
-from vcdl.run.kind import RunKind, usable_kinds
+from vcdl.run.kind import usable_kinds
 from vcdl.run.store_claim import asked_settings
 from vcdl.stores.exposure import exposures
 from vcdl.stores.open import check_usable
@@ -99,7 +99,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     memory_bytes = (job.workers + 1) * training_bytes + _DATA_COPIES * dataset.memory_bytes
     kept_bytes = up_encoding(job.transport.to_wire(), layout).most_bytes + _WEIGHT_BYTES * layout.size
     kinds = [kind for kind in usable_kinds() if kind.runs_code or job.model.code is None]
-    trust = {kind.begun_by: _trust(job, kind) for kind in kinds}
+    trust = {kind.begun_by: job.trusting(kind.trust).trust.kind for kind in kinds}
     rolls_back = any(job.trusting(kind.trust).rolls_back for kind in kinds)
     cuts = {SMALL_FLEET: elsewhere, job.workers: job}
     paces = [_pace(cuts[slots], len(dataset.x_train), slots) for slots in sorted(cuts)]
@@ -186,7 +186,3 @@ def _shown_passwords(job_file: Path, job: Job, overrides: Sequence[str]) -> Iter
         yield f"the store's password is in --set, which every user of this machine sees while vcdl runs (ps); {cure}"
     elif job_file.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         yield f"{job_file} has the store's password in it, and other users of this machine may read it; {cure}"
-
-
-def _trust(job: Job, kind: RunKind) -> str:
-    return job.trusting(kind.trust).trust.kind

@@ -106,25 +106,10 @@ def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, A
     """
     from vcdl.job import load_frozen_job, save_job
 
-    allowed = keys_of(folder)
     asked = list(dict.fromkeys(".".join(setting.partition("=")[0].strip().split(".")[:2]) for setting in settings))
-    for key in asked:
-        if key == _EPOCHS:
-            raise JobError(f"{key} cannot be changed in {shown(folder.path)}: {_WHY_EPOCHS}")
-        if key not in allowed:
-            raise JobError(f"{key} cannot be changed in {shown(folder.path)}: only {', '.join(allowed)}; {_WHY}")
-    if is_finished(folder) and not read_report(folder).is_given_up:
-        raise RunFolderError(f"{shown(folder.path)} is finished: there is nothing left to change")
-    if not folder.kind.has_daemons and (pid := folder.running_pid) is not None:
-        raise RunFolderError(
-            f"process {pid} runs {shown(folder.path)}: `vcdl stop`, then this again, then `vcdl resume`"
-        )
-    if _RATE in asked and load_frozen_job(folder.job_file).is_for_strangers:
-        raise JobError(
-            f"{_RATE} cannot be changed in {shown(folder.path)}: what strangers may upload was measured at its rate; "
-            "begin a run of its own"
-        )
-    before, job = load_frozen_job(folder.job_file), load_frozen_job(folder.job_file, settings)
+    before = load_frozen_job(folder.job_file)
+    _check_changes(folder, before, asked)
+    job = load_frozen_job(folder.job_file, settings)
     old, new = _flat(before), _flat(job)
     changed = {key: (old.get(key), new.get(key)) for key in asked if old.get(key) != new.get(key)}
     if changed:
@@ -132,6 +117,25 @@ def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, A
             journal.append(SettingsChanged(" ".join(f"{key}={now}" for key, (_, now) in changed.items())))
         save_job(job, folder.job_file)
     return changed
+
+
+def _check_changes(folder: RunFolder, job: "Job", asked: Sequence[str]) -> None:
+    allowed = keys_of(folder)
+    for key in asked:
+        if key not in allowed:
+            why = _WHY_EPOCHS if key == _EPOCHS else f"only {', '.join(allowed)}; {_WHY}"
+            raise JobError(f"{key} cannot be changed in {shown(folder.path)}: {why}")
+    if is_finished(folder) and not read_report(folder).is_given_up:
+        raise RunFolderError(f"{shown(folder.path)} is finished: there is nothing left to change")
+    if not folder.kind.has_daemons and (pid := folder.running_pid) is not None:
+        raise RunFolderError(
+            f"process {pid} runs {shown(folder.path)}: `vcdl stop`, then this again, then `vcdl resume`"
+        )
+    if _RATE in asked and job.is_for_strangers:
+        raise JobError(
+            f"{_RATE} cannot be changed in {shown(folder.path)}: what strangers may upload was measured at its rate; "
+            "begin a run of its own"
+        )
 
 
 def _flat(job: "Job") -> Mapping[str, Any]:

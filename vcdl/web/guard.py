@@ -106,23 +106,20 @@ class Guard:
         if _PUBLIC.fullmatch(path):
             return None
         if caller is None:
-            is_visit = self._service.is_public and method == "GET" and "authorization" not in asked.headers
-            if not is_visit or not _VISITED.fullmatch(path):
-                return why
-            if self._visits.is_too_high(_address(asked)) or self._all_visits.is_too_high(""):
-                return problem(429, "there are too many visitors: try again in a minute")
-            return None
+            return self._refusal_of_visitor(asked, why)
         if caller.role is Role.WORKER and not _OF_WORKERS.fullmatch(path):
             return problem(403, f"{caller.name} may only train for pools: this token is of the role worker")
         if self._rate.is_too_high(caller.name):
             return problem(429, f"{caller.name} asks too often: {_STEADY:g} requests a second are answered")
-        if method in _SAFE or not caller.csrf:
-            return None
-        # A form brings the token in its body, where vcdl.web.routes looks; whatever else does, in a header.
-        given = asked.headers.get("x-csrf-token", "")
-        is_form = asked.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
-        if path.startswith("/api/") or not is_form:
-            return None if is_same(given, caller.csrf) else problem(403, "the header X-CSRF-Token is missing or wrong")
+        return None if method in _SAFE else _refusal_of_session(asked, caller)
+
+    def _refusal_of_visitor(self, asked: HTTPConnection, why: Response) -> Response | None:
+        """The answer to one who is nobody's caller, `why` unless the service shows them this page; None: it does."""
+        is_visit = self._service.is_public and asked.scope["method"] == "GET" and "authorization" not in asked.headers
+        if not is_visit or not _VISITED.fullmatch(asked.scope["path"]):
+            return why
+        if self._visits.is_too_high(_address(asked)) or self._all_visits.is_too_high(""):
+            return problem(429, "there are too many visitors: try again in a minute")
         return None
 
     def _caller(self, asked: HTTPConnection) -> tuple[Caller | None, Response]:
@@ -150,6 +147,16 @@ def _is_of_another_site(asked: HTTPConnection) -> bool:
         return site not in ("same-origin", "none")
     origin = asked.headers.get("origin")
     return origin is not None and origin.partition("://")[2].lower() != asked.headers.get("host", "").lower()
+
+
+def _refusal_of_session(asked: HTTPConnection, caller: Caller) -> Response | None:
+    """The answer to a change that a page of this session did not send; None: it did, or the caller has a token."""
+    # A form brings the token in its body, where vcdl.web.routes looks; whatever else does, in a header.
+    is_form = asked.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
+    if not caller.csrf or (is_form and not asked.scope["path"].startswith("/api/")):
+        return None
+    given = asked.headers.get("x-csrf-token", "")
+    return None if is_same(given, caller.csrf) else problem(403, "the header X-CSRF-Token is missing or wrong")
 
 
 def _address(asked: HTTPConnection) -> str:

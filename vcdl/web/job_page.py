@@ -45,9 +45,6 @@ def _job_facts(view: JobView, is_public: bool) -> dict[str, Any]:
     standing, row, report = view.standing, view.row(), view.report
     figures = standing.figures()
     left = figures.pop("time left", "")
-    if is_public:
-        shown = {label: words for label, words in figures.items() if label in _PUBLIC_FIGURES}
-        figures = {**shown, **measured_figures(standing.goal, report)}
     trouble = _trouble(view, row.state, is_public)
     there = [] if is_public else [name for name in FILES if (view.folder.path / name).is_file()]
     return {
@@ -59,7 +56,7 @@ def _job_facts(view: JobView, is_public: bool) -> dict[str, Any]:
         "done": min(1.0, report.subtasks_done / max(1, standing.goal.subtasks)),
         "left": left,
         "trouble": trouble,
-        "figures": figures,
+        "figures": _public_figures(figures, standing) if is_public else figures,
         "charts": [chart for chart in (measure_chart(report), loss_chart(report)) if chart is not None],
         "stream": _stream(view, standing, is_public),
         "staleness": staleness_chart(view.stream.staleness, len({span.host for span in view.stream.ended})),
@@ -70,6 +67,11 @@ def _job_facts(view: JobView, is_public: bool) -> dict[str, Any]:
         "can_stop": not is_public and row.state in _CAN_STOP,
         "can_resume": not is_public and row.state in _CAN_RESUME and view.folder.kind.has_wall_clock,
     }
+
+
+def _public_figures(figures: dict[str, str], standing: Standing) -> dict[str, str]:
+    shown = {label: words for label, words in figures.items() if label in _PUBLIC_FIGURES}
+    return {**shown, **measured_figures(standing.goal, standing.report)}
 
 
 FILES = {
@@ -212,15 +214,19 @@ def _setbacks(view: JobView, setbacks: int) -> str:
     causes = [f"{count} refused as {_refusal_words(refusal)}" for refusal, count in named]
     causes += [f"{others} {'others ' if named else ''}refused"] if others > 0 else []
     causes += [f"{totals.failed} lost"] if totals.failed else []
+    return f"came to nothing and are made again: {', '.join(causes)}{_where(view, by_host, setbacks)}"
+
+
+def _where(view: JobView, by_host: Counter[str], setbacks: int) -> str:
     (worst, most), *_ = by_host.most_common(1) or [("", 0)]
+    if len(by_host) > 1 and 2 * most > setbacks:
+        trust = ShownTrust.of(view.job, view.hosts, worst)
+        return f", {most} of them on {printable(worst)}{f', which is {trust.state} now' if trust.is_out else ''}"
     where = f", on {plural(sum(count > 0 for count in by_host.values()), 'host')}" if most else ""
     refused_on = sum(host.refused.total() > 0 for host in view.hosts.hosts.values())
     if refused_on >= _MANY_HOSTS and 2 * refused_on >= len(by_host):
         where += f"; uploads of {refused_on} hosts were refused, so it is rather the job or its data than a host"
-    if len(by_host) > 1 and 2 * most > setbacks:
-        trust = ShownTrust.of(view.job, view.hosts, worst)
-        where = f", {most} of them on {printable(worst)}{f', which is {trust.state} now' if trust.is_out else ''}"
-    return f"came to nothing and are made again: {', '.join(causes)}{where}"
+    return where
 
 
 def _refusal_words(name: str) -> str:

@@ -48,31 +48,8 @@ class PageSection:
 
 def hosts_page(catalogue: JobCatalogue) -> list[PageSection]:
     """The hosts of all open jobs, those with trouble first. Raises RunFolderError."""
-    found: list[tuple[tuple[float, float], Sequence[PageCell]]] = []
     banned = banned_hosts(catalogue.runs)
-    for view in _open_views(catalogue):
-        now_s = time.time()
-        for host in view.hosts.hosts.values():
-            refused, trust = host.refused.total(), ShownTrust.of(view.job, view.hosts, host.name)
-            speed = view.hosts.samples_per_s(host.name)
-            is_banned = banned is not None and host.name in banned
-            ban = "unban" if is_banned else "ban"
-            state = "banned" if is_banned else trust.state.value if trust.state else ""
-            tried = max(1, host.applied + refused + host.lost)
-            trouble = (1.0 if trust.weight is None else trust.weight, -(refused + host.lost) / tried)
-            cells = (
-                PageCell(printable(host.name)),
-                PageCell(view.folder.path.name, job=view.folder.path.name),
-                PageCell(state or _UNKNOWN, "bad" if state in _BAD else ""),
-                _number(host.applied),
-                _trouble(refused, tried),
-                _trouble(host.lost, tried),
-                _number(None if speed is None else f"{speed:.1f}"),
-                _number(f"{host.staleness / host.applied:.1f}" if host.applied else None),
-                _number(duration(max(0.0, now_s - host.heard_of_s)) if host.heard_of_s else None),
-                *([] if banned is None else [PageCell(ban, deed=f"/hosts/{quote(host.name, safe='')}/{ban}")]),
-            )
-            found.append((trouble, cells))
+    found = [_host_row(view, name, banned) for view in _open_views(catalogue) for name in view.hosts.hosts]
     found.sort(key=lambda one: one[0])
     hosts = plural(len({cells[0].text for _, cells in found}), "host")
     words = f"{hosts} with work of open jobs, a row for each host and job, those with trouble first"
@@ -81,6 +58,32 @@ def hosts_page(catalogue: JobCatalogue) -> list[PageSection]:
     columns: tuple[str, ...] = ("host", "job", "state", "#applied", "#refused", "#lost", "#samples/s")
     columns += ("#staleness", "#silent for", *(() if banned is None else ("",)))
     return [PageSection("", words, columns, [cells for _, cells in found[:_MOST_HOSTS]])]
+
+
+def _host_row(
+    view: JobView, name: str, banned: frozenset[str] | None
+) -> tuple[tuple[float, float], Sequence[PageCell]]:
+    """A host's row, and what it is sorted by: those with trouble come first."""
+    host, job = view.hosts.hosts[name], view.folder.path.name
+    refused, trust = host.refused.total(), ShownTrust.of(view.job, view.hosts, name)
+    speed = view.hosts.samples_per_s(name)
+    is_banned = banned is not None and name in banned
+    judged = trust.state.value if trust.state else ""
+    state, ban = ("banned", "unban") if is_banned else (judged, "ban")
+    tried = max(1, host.applied + refused + host.lost)
+    cells = (
+        PageCell(printable(name)),
+        PageCell(job, job=job),
+        PageCell(state or _UNKNOWN, "bad" if state in _BAD else ""),
+        _number(host.applied),
+        _trouble(refused, tried),
+        _trouble(host.lost, tried),
+        _number(None if speed is None else f"{speed:.1f}"),
+        _number(f"{host.staleness / host.applied:.1f}" if host.applied else None),
+        _number(duration(max(0.0, time.time() - host.heard_of_s)) if host.heard_of_s else None),
+        *([] if banned is None else [PageCell(ban, deed=f"/hosts/{quote(name, safe='')}/{ban}")]),
+    )
+    return (1.0 if trust.weight is None else trust.weight, -(refused + host.lost) / tried), cells
 
 
 def banned_hosts(runs: Path) -> frozenset[str] | None:

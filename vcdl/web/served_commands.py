@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,18 +115,26 @@ def served_command(request: CommandRequest, role: Role) -> tuple[CommandRule, li
     rest = request.arguments[len(jobs) :]
     if rest and not (request.name == "set" or command.jobs == 0):
         raise JobError(f"{request.name} at a service takes the name of a job alone: leave out {rest[0][:60]!r}")
-    settings = [*rest, *_texts(request.options.get("--set", ()))] if command.jobs else []
-    for setting in settings:
-        key = setting.partition("=")[0].strip()
-        if request.name == "plan" and key not in _PLANNED:
-            raise JobError(f"{key[:60]} cannot be changed for a plan at a service: only {', '.join(_PLANNED)}")
-        if role < Role.OPERATOR and key.startswith(_OF_THE_SERVER):
-            raise JobError(f"{key[:60]} is the server's to say: only an operator may change it")
+    if command.jobs:
+        _check_settings(request.name, [*rest, *_texts(request.options.get("--set", ()))], role)
+    _check_output(request, command)
+    return command, jobs
+
+
+def _check_output(request: CommandRequest, command: CommandRule) -> None:
     if request.name in _WRITES_ALWAYS and not request.output:
         raise JobError(f"{request.name} at a service needs --output FILE: where its file is to be on your machine")
     if request.output and not (command.writes and _OUTPUT.fullmatch(request.output)):
         raise JobError(f"{request.name} writes no {request.output[:60]!r}: a name with .keras, .png, .svg or .pdf does")
-    return command, jobs
+
+
+def _check_settings(command: str, settings: Iterable[str], role: Role) -> None:
+    for setting in settings:
+        key = setting.partition("=")[0].strip()
+        if command == "plan" and key not in _PLANNED:
+            raise JobError(f"{key[:60]} cannot be changed for a plan at a service: only {', '.join(_PLANNED)}")
+        if role < Role.OPERATOR and key.startswith(_OF_THE_SERVER):
+            raise JobError(f"{key[:60]} is the server's to say: only an operator may change it")
 
 
 class CommandRunner:

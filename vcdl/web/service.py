@@ -198,17 +198,15 @@ class WebService:
             return self.commands.run(request, command)
         about = " ".join(jobs or request.arguments)
         with self._noted(caller, request.name, about, command.role):
-            said, settings = "", request.options.get("--set", ())
+            settings = request.options.get("--set", ())
             if (settings or request.name == "set") and self.budgets.bounds(caller):
                 raise JobError(f"{about} is planned within {caller.name}'s budget: only an operator may change it")
             if request.name != "resume":
                 return self.commands.run(request, command)
+            done = CommandAnswer("", "", 0)
             if settings and not isinstance(settings, str | bool):
-                changed = self.commands.run(CommandRequest("set", [*jobs, *settings]), command)
-                if changed.exit_code:
-                    return changed
-                said = changed.output
-            return CommandAnswer(f"{said}{self._go_on(jobs[0])}\n", "", 0)
+                done = self.commands.run(CommandRequest("set", [*jobs, *settings]), command)
+            return done if done.exit_code else CommandAnswer(f"{done.output}{self._go_on(jobs[0])}\n", "", 0)
 
     @contextmanager
     def _noted(self, caller: Caller, deed: str, name: str, role: Role = Role.SUBMITTER) -> Iterator[None]:

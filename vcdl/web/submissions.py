@@ -316,30 +316,39 @@ def _checked_values(text: str, files: list[SentFile]) -> dict[str, Any]:
     for name in names:
         if not _FILE.fullmatch(name) or names.count(name) > 1:
             raise JobError(f"{name[:60]!r} is no name for a file of a job")
+    values = _keys_in(text)
+    if not isinstance(values.get("name"), str) or not _JOB_NAME.fullmatch(values["name"]):
+        raise JobError("name: 1 to 63 of a-z, 0-9, - and _ are a job's name, not beginning with - or _")
+    sections = {section: inner for section, inner in values.items() if isinstance(inner, dict)}
+    for section, key in _REFUSED:
+        if sections.get(section, {}).get(key) is not None:
+            raise JobError(f"{section} > {key} leads out of the job, to what is the server's: leave it out")
+    _check_named(sections, names)
+    if isinstance(values.get("store"), str):
+        raise JobError("store > url leads out of the job, to what is the server's: leave it out")
+    return values
+
+
+def _check_named(sections: Mapping[str, dict[str, Any]], names: list[str]) -> None:
+    """Check that keys of the job name the files that are sent with it, and no others."""
+    named = set()
+    for (section, key), endings in _FILES.items():
+        if (value := sections.get(section, {}).get(key)) is None:
+            continue
+        if not isinstance(value, str) or value not in names or not value.endswith(endings):
+            raise JobError(f"{section} > {key} must name a file that is sent with the job, *{' or *'.join(endings)}")
+        named.add(value)
+    if unnamed := sorted({*names} - named):
+        raise JobError(f"no key of the job names its file {unnamed[0]!r}: leave it out")
+
+
+def _keys_in(text: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise JobError(f"the job is no JSON ({str(error)[:100]}): `vcdl submit --server` sends one") from error
     if not isinstance(values, dict):
         raise JobError("the job is no object of keys")
-    if not isinstance(values.get("name"), str) or not _JOB_NAME.fullmatch(values["name"]):
-        raise JobError("name: 1 to 63 of a-z, 0-9, - and _ are a job's name, not beginning with - or _")
-    named: set[str] = set()
-    for section, key in (*_REFUSED, *_FILES):
-        inner = values.get(section)
-        value = inner.get(key) if isinstance(inner, dict) else None
-        if value is None:
-            continue
-        endings = _FILES.get((section, key))
-        if endings is None:
-            raise JobError(f"{section} > {key} leads out of the job, to what is the server's: leave it out")
-        if not isinstance(value, str) or value not in names or not value.endswith(endings):
-            raise JobError(f"{section} > {key} must name a file that is sent with the job, *{' or *'.join(endings)}")
-        named.add(value)
-    if unnamed := sorted({*names} - named):
-        raise JobError(f"no key of the job names its file {unnamed[0]!r}: leave it out")
-    if isinstance(values.get("store"), str):
-        raise JobError("store > url leads out of the job, to what is the server's: leave it out")
     return values
 
 

@@ -4,7 +4,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 
 from vcdl.errors import StoreError, VcdlError
@@ -54,11 +54,7 @@ class Watchman:
         for name in sorted(are_open):
             with suppress(VcdlError), self._catalogue.view(name).current() as view:
                 causes |= {f"job {name}: {what}": words for what, words in self._causes(view, now_s)}
-        banned = banned_hosts(self._catalogue.runs)
-        if banned is None:  # nothing is known: what was told stays told
-            causes |= {name: "" for name in sent if name.startswith("host ")}
-        else:
-            causes |= {f"host {name}: banned": "BOINC's scheduler turns it away" for name in sorted(banned)}
+        causes |= self._bans(sent)
         told, failed = self._channel.news(causes, sent)
         untold = {name for name, what, _ in ends if f"job {name}: {what}" not in told}
         state = {"open": sorted(are_open | untold), "told": sorted(told)}
@@ -67,6 +63,12 @@ class Watchman:
                 temporary.write_text(json.dumps(state), encoding="utf-8")
         self._looks += 1
         return failed
+
+    def _bans(self, sent: Sequence[str]) -> dict[str, str]:
+        banned = banned_hosts(self._catalogue.runs)
+        if banned is None:  # nothing is known: what was told stays told
+            return {name: "" for name in sent if name.startswith("host ")}
+        return {f"host {name}: banned": "BOINC's scheduler turns it away" for name in sorted(banned)}
 
     def _read(self) -> tuple[set[str], tuple[str, ...]]:
         """The jobs that were open, and what was told of them; nothing at the first look."""

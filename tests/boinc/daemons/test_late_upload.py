@@ -82,7 +82,7 @@ def validated(pair: Pair, number: int) -> int:
 def apply_first(pair: Pair) -> None:
     """The first result is canonical, and in the weights."""
     name = WorkunitName.parse(pair.workunit)
-    event = applied(1, name.epoch, name.shard)
+    event = applied(f"e{name.epoch} s{name.shard}", 1)
     with closing(pair.run.journal()) as journal:
         journal.append(structs.replace(event, workunit=pair.workunit))
     pair.server.standin.execute(

@@ -98,18 +98,13 @@ class Rests:
         self, ended: Mapping[int, Sequence[Ended]], quarantined: Mapping[int, str], there: Collection[int], now_s: float
     ) -> "Rests":
         """The rests after these tasks; nobody's where more than half would rest: the job or the server is at fault."""
-        found = {
-            host: rest
-            for host, tasks in of_hosts(ended).items()
-            if (rest := rest_after(one for one in tasks if one.time_s > self.forgiven_until_s)) is not None
-        }
-        good_s = {
-            host: max((one.time_s for one in tasks if one.end is End.GOOD), default=0.0)
-            for host, tasks in ended.items()
-        }
-        kept = {host: rest for host, rest in self.of.items() if good_s.get(host, 0.0) <= rest.since_s}
+        kept = {host: rest for host, rest in self.of.items() if _last_good_s(ended.get(host, ())) <= rest.since_s}
         condemned = self._quarantines(quarantined, now_s)
-        new = {host: rest for host, rest in found.items() if host not in kept or rest.until_s > kept[host].until_s}
+        new = {}
+        for host, tasks in of_hosts(ended).items():
+            rest = rest_after(one for one in tasks if one.time_s > self.forgiven_until_s)
+            if rest is not None and (host not in kept or rest.until_s > kept[host].until_s):
+                new[host] = rest
         resting = {**kept, **new}
         at_work = set(there) - condemned.keys()
         if new and 2 * sum(host in at_work and rest.is_on(now_s) for host, rest in resting.items()) > len(at_work):
@@ -123,6 +118,10 @@ class Rests:
         kept = {host: rest for host, rest in self.of.items() if rest.is_quarantine and rest.is_on(now_s)}
         lately = {host for host, rest in kept.items() if rest.until_s > until_s - _FIRST_REST_S}
         return kept | {host: rest for host, rest in said.items() if host not in lately}
+
+
+def _last_good_s(tasks: Iterable[Ended]) -> float:
+    return max((one.time_s for one in tasks if one.end is End.GOOD), default=0.0)
 
 
 def _words(failed: Sequence[Ended]) -> str:

@@ -58,19 +58,23 @@ def _set_up_app(plan: InstallPlan, database: BoincDatabase) -> Iterator[str]:
     if app.settings != rows.APP_SETTINGS:
         rows.set_app(database, app)
         yield f"set {', '.join(f'{column} = {value}' for column, value in rows.APP_SETTINGS.items())} of the app"
-    if plan.unpublished:
-        said = publish(plan.project.path, plan.config.key_dir, plan.unpublished, plan.client)
-        now = {(each.number, each.key) for each in rows.published_versions(database, app) if each.is_ours}
-        for folder, variant in plan.unpublished.items():
-            if (plan.number, variant.key) not in now:
-                raise GridError(f"bin/update_versions did not publish {plan.project.shown(folder)}: {last_words(said)}")
-            yield f"signed and published {plan.project.shown(folder)}"
-    for versions, deprecated in ((plan.to_deprecate, True), (plan.to_offer, False)):
+    if plan.versions.unpublished:
+        yield from _publish(plan, app, database)
+    for versions, deprecated in ((plan.versions.to_deprecate, True), (plan.versions.to_offer, False)):
         for version in versions:
             rows.set_deprecated(database, version, deprecated)
             yield f"app version {version.label} is {'no longer' if deprecated else 'again'} offered"
     HostCare(plan.project, database).hold(read_rests(plan.project), time.time())  # in the new app version as well
     tell_feeder(plan.project)
+
+
+def _publish(plan: InstallPlan, app: rows.AppRow, database: BoincDatabase) -> Iterator[str]:
+    said = publish(plan.project.path, plan.config.key_dir, plan.versions.unpublished, plan.client)
+    now = {(each.number, each.key) for each in rows.published_versions(database, app) if each.is_ours}
+    for folder, variant in plan.versions.unpublished.items():
+        if (plan.versions.number, variant.key) not in now:
+            raise GridError(f"bin/update_versions did not publish {plan.project.shown(folder)}: {last_words(said)}")
+        yield f"signed and published {plan.project.shown(folder)}"
 
 
 def preview(plan: InstallPlan) -> Iterator[str]:
@@ -84,18 +88,22 @@ def preview(plan: InstallPlan) -> Iterator[str]:
     for file in plan.new_files:
         state = "changed" if file.path.exists() else "new file"
         yield f"{state}: {shown(file.path)}{' (not shown: it may hold a password)' if file.is_secret else ''}"
-    for folder, variant in plan.unpublished.items():
+    for folder, variant in plan.versions.unpublished.items():
         yield (
             f"new files: {shown(folder)}/ and, signed, in {shown(plan.project.download_dir)}/: "
             + ", ".join(name for name in plan.client.contents_of(variant) if name != "version.xml")
         )
     for path in plan.not_kept:
         yield f"remove {shown(path)}"
+    yield from _new_rows(plan)
+
+
+def _new_rows(plan: InstallPlan) -> Iterator[str]:
     if not plan.app_is_set:
         settings = ", ".join(f"{column} = {value}" for column, value in rows.APP_SETTINGS.items())
         yield f"{'new row' if plan.app is None else 'row'} in app: {APP}, {settings}"
-    for folder in plan.unpublished:
-        yield f"new row in app_version: {plan.number / 100:.2f} {folder.name}"
-    for versions, value in ((plan.to_deprecate, 1), (plan.to_offer, 0)):
+    for folder in plan.versions.unpublished:
+        yield f"new row in app_version: {plan.versions.number / 100:.2f} {folder.name}"
+    for versions, value in ((plan.versions.to_deprecate, 1), (plan.versions.to_offer, 0)):
         for version in versions:
             yield f"row in app_version: {version.label}, deprecated = {value}"

@@ -49,19 +49,21 @@ def take_out(now: Element, before: Element | None, wanted: Element) -> None:
         current = _counterpart(now, child)
         for another in _counterparts(now, child)[:-1] if child.tag == "daemon" else []:
             remove(another)
-        former = None if before is None else _counterpart(before, child)
-        if current is None:
-            continue
-        if len(child) and (former is not None or child.tag in _CONTAINERS):
-            if child.tag != "platform":
-                take_out(current, former, child)
-            if former is None and not len(current):
-                remove(current)
-        elif former is not None:
-            if _text(current) == _value(_text(former), child):
-                current.text = former.text
-        elif len(child) or _text(current) == _text(child):
+        if current is not None:
+            _take_out_one(current, None if before is None else _counterpart(before, child), child)
+
+
+def _take_out_one(current: Element, former: Element | None, wanted: Element) -> None:
+    if len(wanted) and (former is not None or wanted.tag in _CONTAINERS):
+        if wanted.tag != "platform":
+            take_out(current, former, wanted)
+        if former is None and not len(current):
             remove(current)
+    elif former is not None:
+        if _text(current) == _value(_text(former), wanted):
+            current.text = former.text
+    elif len(wanted) or _text(current) == _text(wanted):
+        remove(current)
 
 
 def program_of(daemon: Element) -> str:

@@ -1,7 +1,7 @@
 """The plan of an install: all changes to a project, determined before anything is changed."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -50,6 +50,20 @@ class NewFile:
 
 
 @dataclass(frozen=True)
+class Versions:
+    """The app versions of an install."""
+
+    number: int
+    unpublished: dict[Path, Variant]
+    """Those that are not in the database, by folder."""
+    published: dict[Path, Variant]
+    """Those that are."""
+    to_deprecate: tuple[PublishedVersion, ...]
+    to_offer: tuple[PublishedVersion, ...]
+    """Published, but deprecated ones."""
+
+
+@dataclass(frozen=True)
 class InstallPlan:
     """The changes of an install; `changes_nothing` when none is needed."""
 
@@ -61,16 +75,10 @@ class InstallPlan:
     new_files: tuple[NewFile, ...]
     """The missing or different ones."""
     client: ClientFiles
-    number: int
-    """Number of the app version."""
     app: rows.AppRow | None
-    unpublished: dict[Path, Variant]
-    """App versions that are not in the database, by folder."""
     not_kept: tuple[Path, ...]
     """Runtimes that are not published any more."""
-    to_deprecate: tuple[PublishedVersion, ...]
-    to_offer: tuple[PublishedVersion, ...]
-    """Published, but deprecated versions."""
+    versions: Versions
 
     @property
     def edited(self) -> tuple[Edit, ...]:
@@ -82,7 +90,9 @@ class InstallPlan:
 
     @property
     def changes_nothing(self) -> bool:
-        work = (self.edited, self.new_files, self.unpublished, self.not_kept, self.to_deprecate, self.to_offer)
+        versions = self.versions
+        due = (versions.unpublished, versions.to_deprecate, versions.to_offer)
+        work = (self.edited, self.new_files, self.not_kept, *due)
         return self.app_is_set and not any(work)
 
 
@@ -102,45 +112,46 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
     key = WeightsKey.of(project) or WeightsKey.generate()
     client = _client(project, wishes, key)
     app = rows.app_row(database)
-    apps = project.path / "apps"
     published = [version for version in rows.published_versions(database, app) if version.is_ours] if app else []
-    number = number_for(apps, client, published, BoincKey.read(config.key_dir / "code_sign_public"))
-    variants = {variant.key: variant for variant in client.variants(threads)}
-    offered = {version.key for version in published if version.number == number}
+    versions = _versions(project, client, threads, published, BoincKey.read(config.key_dir / "code_sign_public"))
+    ours = _our_files(project, config, wishes, key, client)
     plan = InstallPlan(
         project=project,
         config=config,
         threads=threads,
         record=record,
         edits=tuple(record.plan(project.path / name, Fragment.shipped(name, threads, service)) for name in EDITED),
-        new_files=tuple(
-            file
-            for file in (
-                *_our_files(project, config, wishes, key, client),
-                *_published_files(project, client, number, [each for each in variants.values() if each.key in offered]),
-            )
-            if _differs(file)
-        ),
+        new_files=tuple(filter(_differs, (*ours, *_published_files(project, client, versions)))),
         client=client,
-        number=number,
         app=app,
-        unpublished={version_folder(apps, number, each): each for each in variants.values() if each.key not in offered},
         not_kept=tuple(dropped(project.path, client.runtimes)),
-        to_deprecate=tuple(
-            each for each in published if not each.deprecated and (each.number != number or each.key not in variants)
-        ),
-        to_offer=tuple(
-            each for each in published if each.deprecated and each.number == number and each.key in variants
-        ),
+        versions=versions,
     )
     if not wishes.force:
         _check_certificates(plan, database)
-    if plan.unpublished and (others := others_unpublished(apps, rows.published_by_anyone(database))):
-        raise GridError(
-            f"{', '.join(others)} would be published as well: run bin/update_versions for them first, "
-            "or move them out of apps/"
-        )
+    if versions.unpublished:
+        _check_others(project, database)
     return plan
+
+
+def _versions(
+    project: BoincProject,
+    client: ClientFiles,
+    threads: int,
+    published: Sequence[PublishedVersion],
+    key: BoincKey | None,
+) -> Versions:
+    apps = project.path / "apps"
+    number = number_for(apps, client, published, key)
+    variants = {variant.key: variant for variant in client.variants(threads)}
+    current = {each.key: each for each in published if each.number == number and each.key in variants}
+    return Versions(
+        number=number,
+        unpublished={version_folder(apps, number, each): each for k, each in variants.items() if k not in current},
+        published={version_folder(apps, number, each): each for k, each in variants.items() if k in current},
+        to_deprecate=tuple(each for each in published if not each.deprecated and each not in current.values()),
+        to_offer=tuple(each for each in current.values() if each.deprecated),
+    )
 
 
 def service_command(config: ServerConfig, port: int | None) -> str:
@@ -174,6 +185,14 @@ def _check_certificates(plan: InstallPlan, database: BoincDatabase) -> None:
         raise GridError(
             f"{count} tasks of other apps were made while upload certificates were off, and their uploads would be "
             "refused: let them end first, or use --force to give them up"
+        )
+
+
+def _check_others(project: BoincProject, database: BoincDatabase) -> None:
+    if others := others_unpublished(project.path / "apps", rows.published_by_anyone(database)):
+        raise GridError(
+            f"{', '.join(others)} would be published as well: run bin/update_versions for them first, "
+            "or move them out of apps/"
         )
 
 
@@ -211,13 +230,10 @@ def _our_files(
     yield NewFile(path, text, files.SECRET_MODE)
 
 
-def _published_files(
-    project: BoincProject, client: ClientFiles, number: int, variants: Iterable[Variant]
-) -> Iterator[NewFile]:
+def _published_files(project: BoincProject, client: ClientFiles, versions: Versions) -> Iterator[NewFile]:
     """The removed client files of versions in the database: a client that gets 404 gives up for good."""
     downloads: dict[str, Content] = {}
-    for variant in variants:
-        folder = version_folder(project.path / "apps", number, variant)
+    for folder, variant in versions.published.items():
         for name, (content, mode) in client.contents_of(variant).items():
             yield NewFile(folder / name, content, mode)
             if name != "version.xml":

@@ -148,44 +148,38 @@ def plan_removal(
             f"VCDL is not installed in {project.path} (there is no vcdl/install/record.json): nothing to do"
         )
     project.check_user()
-    refusals = []
-    if running := wait_for_our_daemons(project):
-        stopped = "bin/stop has told them to end, and they complete their round: try again in a minute"
-        advice = "bin/stop first (and bin/start afterwards, for the other apps)"
-        refusals.append(f"{', '.join(running)} still run: {stopped if project.stop_daemons.exists() else advice}")
     app = rows.app_row(database)
     count = rows.open_workunits(database, app) if app else 0
-    if count and not force:
-        refusals.append(
-            f"{count} workunits are open: let the jobs end or `vcdl stop` them, "
-            "or use --force, which cancels them for good"
-        )
-    contents = {name: files.read(project.path / name) for name in EDITED}
-    title = untitled(project.path)
-    restored = (
-        *(() if title is None else (Restored(*title),)),
-        *(
-            Restored(project.path / name, now, record.without_us(project.path / name, now))
-            for name, now in contents.items()
-        ),
-    )
+    contents = {project.path / name: files.read(project.path / name) for name in EDITED}
+    restored = [Restored(path, now, record.without_us(path, now)) for path, now in contents.items()]
+    if (title := untitled(project.path)) is not None:
+        restored.insert(0, Restored(*title))
+    ours = _our_files(project, delete_runs=delete_runs, delete_rows=delete_rows)
     runs = len([each for each in project.runs_folder.glob("[!.]*") if each.is_dir()])  # .service is no job
     return Removal(
         project=project,
         restored=tuple(each for each in restored if each.now != each.before),
-        files=tuple(
-            path
-            for path in _our_files(project, delete_runs=delete_runs, delete_rows=delete_rows)
-            if os.path.lexists(path)
-        ),
+        files=tuple(filter(os.path.lexists, ours)),
         open_workunits=count,
         app=app,
         runs=0 if delete_runs else runs,
         not_told=ClientRows(database).not_told(),
         kept_on_clients=tuple(kept_on_clients(project, database)),
         delete_rows=delete_rows,
-        refusals=tuple(refusals),
+        refusals=tuple(_refusals(project, 0 if force else count)),
     )
+
+
+def _refusals(project: BoincProject, open_workunits: int) -> Iterator[str]:
+    if running := wait_for_our_daemons(project):
+        stopped = "bin/stop has told them to end, and they complete their round: try again in a minute"
+        advice = "bin/stop first (and bin/start afterwards, for the other apps)"
+        yield f"{', '.join(running)} still run: {stopped if project.stop_daemons.exists() else advice}"
+    if open_workunits:
+        yield (
+            f"{open_workunits} workunits are open: let the jobs end or `vcdl stop` them, "
+            "or use --force, which cancels them for good"
+        )
 
 
 def _our_uploads(project: BoincProject) -> Iterator[Path]:

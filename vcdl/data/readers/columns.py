@@ -1,7 +1,7 @@
 """The columns of a table, counted in one pass, and the keys of a job file for them."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -124,41 +124,50 @@ def outline_of(path: Path, label: str | None) -> Outline:
     columns = {column.name: column for column in columns_of(path)}
     if label is not None and label not in columns:
         raise DataError(f"{path.name} has no column {label}: it has {', '.join(columns)}"[:500])
-    said = "label"
-    if label is None:
-        likely = [name for name in columns if name.lower() in _LABELS] + list(reversed(columns))
-        label = next((name for name in likely if not columns[name].hardly_repeats), likely[0])
-        said = "label, a guess from its name or place: another one by --label"
-    target = columns[label]
+    target = _likeliest(columns) if label is None else columns[label]
     if target.hardly_repeats:
         raise DataError(
-            f"{path.name}: column {label} holds text that hardly repeats, which names no classes: take another one of "
-            f"{', '.join(columns)}, or write its numbers without separators of thousands"
+            f"{path.name}: column {target.name} holds text that hardly repeats, which names no classes: take another "
+            f"one of {', '.join(columns)}, or write its numbers without separators of thousands"
         )
-    keys: dict[str, Any] = {"label": label}
-    roles = {label: said}
-    data: dict[str, Any] = {}
-    if target.kind == "number" or (target.kind == "whole" and target.is_measured):
-        data["task"] = "regression"
-    elif target.kind == "whole" and sorted(map(int, target.values)) != list(range(len(target.values))):
-        data["classes"] = sorted(map(int, target.values))
-    features = [column for column in columns.values() if column.name != label]
-    out = [column.name for column in features if column.is_index or not _is_usable(column)]
-    used = [column for column in features if column.name not in out]
-    roles |= dict.fromkeys(out, "leave_out")
-    categories = {column.name: sorted(column.values) for column in used if column.kind == "text"}
-    roles |= dict.fromkeys(categories, "categories")
-    missing = {column.name: _stand_in(column) for column in used if column.missing}
+    keys = feature_keys([column for column in columns.values() if column is not target])
     if target.missing:
-        missing[label] = "drop"
-    if out:
-        keys["leave_out"] = out
-    if categories:
-        keys["categories"] = categories
-    if missing:
-        keys["missing"] = missing
+        keys["missing"] = {**keys.get("missing", {}), target.name: "drop"}
+    roles = {name: key for key in ("leave_out", "categories") for name in keys.get(key, ())}
+    roles[target.name] = "label, a guess from its name or place: another one by --label" if label is None else "label"
     lines = tuple(column.line(roles.get(column.name, "")) for column in columns.values())
-    return Outline(lines, keys, data, "mlp")
+    return Outline(lines, {"label": target.name, **keys}, target_keys(target), "mlp")
+
+
+def _likeliest(columns: Mapping[str, ColumnFacts]) -> ColumnFacts:
+    """Return the likeliest label: by its name, or the last column that may be one."""
+    likely = [name for name in columns if name.lower() in _LABELS] + [*columns][::-1]
+    return columns[next((name for name in likely if not columns[name].hardly_repeats), likely[0])]
+
+
+def target_keys(target: ColumnFacts) -> dict[str, Any]:
+    """Return the keys of `data` for a label: a quantity, or classes that are not 0, 1, 2 …"""
+    if target.kind == "number" or (target.kind == "whole" and target.is_measured):
+        return {"task": "regression"}
+    classes = sorted(map(int, target.values)) if target.kind == "whole" else []
+    return {"classes": classes} if classes != list(range(len(classes))) else {}
+
+
+def feature_keys(features: Iterable[ColumnFacts]) -> dict[str, Any]:
+    """Return the keys of `data > from` for the other columns."""
+    used: list[ColumnFacts] = []
+    out: list[str] = []
+    for column in features:
+        if _is_usable(column):
+            used.append(column)
+        else:
+            out.append(column.name)
+    keys = {
+        "leave_out": out,
+        "categories": {column.name: sorted(column.values) for column in used if column.kind == "text"},
+        "missing": {column.name: _stand_in(column) for column in used if column.missing},
+    }
+    return {key: value for key, value in keys.items() if value}
 
 
 def notes_of(path: Path) -> Iterator[str]:
@@ -184,7 +193,9 @@ def _kind(arrow_type: Any) -> str:
 
 
 def _is_usable(column: ColumnFacts) -> bool:
-    """Whether a column can be one of x: numbers, or text of not too many values, which repeat."""
+    """Whether a column can be one of x: numbers that do not count the rows, or text of few values, which repeat."""
+    if column.is_index:
+        return False
     if column.kind in ("number", "whole"):
         return column.missing < column.rows
     return column.kind == "text" and 2 <= len(column.values) <= min(_MOST_CATEGORIES, column.rows // 2)

@@ -112,12 +112,12 @@ class ImagesReader(Reader):
                     begun.append((pixels, pool.map(partial(self._tried, prepare), some, pixels), some))
                 if begun and (len(begun) > 1 or some is None):
                     pixels, made, of = begun.pop(0)
-                    files = list(made)
-                    kept = [place for place, file in enumerate(files) if file is not None]
-                    kept, skips = kept[skips:], max(0, skips - len(kept))
+                    ready = [(place, file) for place, file in enumerate(made) if file is not None]
+                    kept, skips = ready[skips:], max(0, skips - len(ready))
                     if kept:
-                        pixels = pixels if len(kept) == len(of) else pixels[kept]
-                        yield pixels, [files[place] or b"" for place in kept], [of[place][1] for place in kept]
+                        places = [place for place, _ in kept]
+                        pixels = pixels if len(kept) == len(of) else pixels[places]
+                        yield pixels, [file for _, file in kept], [of[place][1] for place in places]
 
     def outline(self, label: str | None) -> Outline:
         from PIL import Image

@@ -136,24 +136,26 @@ class _Columns:
         self._label = reader.label or ()
         out = {*self._label, *(reader.leave_out or ())}
         self.features = list(reader.columns or (name for name in names if name not in out))
-        spoken_for = reader.missing if isinstance(reader.missing, Mapping) else ()
-        for column in (*self._label, *(reader.leave_out or ()), *self.features, *self._listed, *spoken_for):
+        self.used = [*self.features, *self._label]
+        self._check_names(schema.names)
+        self._is_text_label = task in HAS_CLASSES
+        for column in self.features:
+            self._check_type(column)
+
+    def _check_names(self, names: list[str]) -> None:
+        missing = self._reader.missing
+        spoken_for = missing if isinstance(missing, Mapping) else ()
+        for column in (*self.used, *(self._reader.leave_out or ()), *self._listed, *spoken_for):
             if column not in self._arrow_types:
                 raise DataError(f"{self._name} has no column {column}; {nearest(column, names)}"[:500])
-        for column in self._label:
-            if column in self.features:
-                raise DataError(f"{self._name}: {column} is the label, and is in data > from > columns: take it out")
+        if both := [column for column in self._label if column in self.features]:
+            raise DataError(f"{self._name}: {both[0]} is the label, and is in data > from > columns: take it out")
         if not self.features:
             raise DataError(
                 f"{self._name} has no column beside the label and what is left out: there is nothing to learn from"
             )
-        self.used = [*self.features, *self._label]
-        for column in self.used:
-            if schema.names.count(column) > 1:
-                raise DataError(f"{self._name} has two columns {column}: rename one")
-        self._is_text_label = task in HAS_CLASSES
-        for column in self.features:
-            self._check_type(column)
+        if twice := [column for column in self.used if names.count(column) > 1]:
+            raise DataError(f"{self._name} has two columns {twice[0]}: rename one")
 
     @property
     def listed(self) -> set[str]:

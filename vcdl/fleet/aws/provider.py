@@ -80,23 +80,21 @@ class AwsProvider(Provider):
     ) -> LaunchResult:
         places = [self._place(name) for name in dict.fromkeys(pool.region for pool in pools)]
         seen, refusals = self._ask(places, lambda it: (it.of_launch(token), it.catalogue.image))
-        problems = [
-            ProviderProblem(pool, refused.kind, str(refused))
-            for place, refused in refusals.items()
-            for pool in pools
-            if pool.region == place.region.name
-        ]
         if before := [instance for instances, _ in seen.values() for instance in instances]:
             # The caller with this token was killed before it saw them. The next pass launches what is still missing.
             return LaunchResult(tuple(instance for instance in before if instance.is_live))
+        refused = {place.region.name: why for place, why in refusals.items()}
+        problems = [
+            ProviderProblem(pool, why.kind, str(why)) for pool in pools if (why := refused.get(pool.region)) is not None
+        ]
         known = self.pools()
-        chosen = {pool: kind for pool in pools if (kind := known.get(pool.as_spot))}
         instances: list[Instance] = []
         for place, (_, image) in seen.items():
             missing = missing_units(units, instances, self.settings.capacity.unit)
             if missing <= 0:
                 break
-            here = {pool: kind for pool, kind in chosen.items() if pool.region == place.region.name}
+            in_region = (pool for pool in pools if pool.region == place.region.name)
+            here = {pool: kind for pool in in_region if (kind := known.get(pool.as_spot))}
             what = image, here, missing, token, user_data, self.marks(until_s)
             launched = RegionalLaunch(place.region, self.settings, *what).run()
             place.live |= {instance.id for instance in launched.instances}

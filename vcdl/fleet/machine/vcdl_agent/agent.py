@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .boinc import Boinc, BoincError, systemctl
+from .boinc import Boinc, BoincError, Task, systemctl
 from .watches import CLOUDS, Clock, CloudWatch, Log, Signals, logger
 
 _WORKING_S, _LEAVING_S = 5.0, 0.5
@@ -178,8 +178,7 @@ class Agent:
             self._is_leaving = False
         tasks = self._boinc.tasks()
         self._is_busy = any(task.is_running for task in tasks)
-        if any(task.state == "uploading" for task in tasks) and self._is_due("upload", _REPEAT_S):
-            self._boinc.command("--network_available")
+        self._hasten_uploads(tasks, _REPEAT_S)
         if not any(task.is_waiting for task in tasks) and self._is_due("update", _REPEAT_S):
             self._boinc.update(
                 projects
@@ -206,11 +205,14 @@ class Agent:
             # Waiting tasks would start as others end. Aborted ones go to another machine now, not after their deadline.
             if task.is_waiting or (gives_up and task.is_running):
                 self._boinc.command("--task", task.project, task.name, "abort")
-        if any(task.state == "uploading" for task in tasks) and self._is_due("upload", _REPEAT_LEAVING_S):
-            self._boinc.command("--network_available")
+        self._hasten_uploads(tasks, _REPEAT_LEAVING_S)
         if any(task.ready == "yes" for task in tasks) and self._is_due("update", _REPEAT_LEAVING_S):
             self._boinc.update(projects)
         self._end_when_empty(not tasks)
+
+    def _hasten_uploads(self, tasks: list[Task], every_s: float) -> None:
+        if any(task.state == "uploading" for task in tasks) and self._is_due("upload", every_s):
+            self._boinc.command("--network_available")
 
     def _is_last_call(self) -> bool:
         """Whether a drained machine's time is nearly over."""
