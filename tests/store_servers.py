@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,7 @@ def open_file_store(folder: Path, size: int = SIZE, state: RuleState = STATELESS
     return FileStore(folder, size, state)
 
 
-def open_redis(
+def open_served(
     url: str,
     job: str,
     size: int = SIZE,
@@ -82,19 +83,10 @@ def open_redis(
     chunk_bytes: int = CHUNK_BYTES,
     state: RuleState = STATELESS,
 ) -> WeightStore:
-    from vcdl.stores.redis import RedisStore
+    settings = StoreSettings.parse(url, consistency)
+    module, _, name = settings.kind.opens.partition(":")
+    store: WeightStore = getattr(import_module(module), name)(settings, job, size, chunk_bytes, state)
+    return store
 
-    return RedisStore(StoreSettings.parse(url, consistency), job, size, chunk_bytes, state)
 
-
-def open_mysql(
-    url: str,
-    job: str,
-    size: int = SIZE,
-    consistency: str = "strong",
-    chunk_bytes: int = CHUNK_BYTES,
-    state: RuleState = STATELESS,
-) -> WeightStore:
-    from vcdl.stores.mysql import MysqlStore
-
-    return MysqlStore(StoreSettings.parse(url, consistency), job, size, chunk_bytes, state)
+open_redis = open_mysql = open_served

@@ -15,7 +15,7 @@ from tests.examples import examples
 from tests.job_events import OWN, an_epoch, applied, cancelled, created, evaluated, failed, refused, w, wanted
 from tests.plans import a_plan
 from tests.recorded_run import numbered
-from vcdl.job.lr_schedule import LONG_STEPS, STEADY, LrScaling, LrSchedule
+from vcdl.job.lr_schedule import LONG_STEPS, SubtaskRate
 from vcdl.job.schema import EVERY_EPOCH
 from vcdl.journal.events import (
     EpochClosed,
@@ -451,7 +451,7 @@ def test_of_a_subtask_of_which_a_part_was_trained_the_rest_is_trained_before_the
 
 
 def test_what_is_made_again_after_the_last_epoch_has_the_rate_of_the_end() -> None:
-    plan = replace(ROLLING, shards=4, epochs=2, rate=LrSchedule("linear", 0.0, 0.1))
+    plan = replace(ROLLING, shards=4, epochs=2, rate=SubtaskRate("linear", 0.0, 0.1))
     lie = HostConvicted("liar", w("e2 s0 a0 v4"), (), tuple(w(f"e2 s{shard} a0 v4") for shard in range(3)))
     events = [*an_epoch(1, shards=4), *an_epoch(2, shards=4), lie]
     context = CreationContext(1, 1, 8, 3)
@@ -637,17 +637,17 @@ def test_updates_that_may_be_folded_again_keep_the_weights_they_need_until_an_ep
 
 
 def test_the_learning_rate_follows_the_order_that_subtasks_are_made_in() -> None:
-    plan = replace(ROLLING, shards=5, epochs=2, rate=LrSchedule("linear", warmup=0.2, end_factor=0.0))
+    plan = replace(ROLLING, shards=5, epochs=2, rate=SubtaskRate("linear", warmup=0.2, end_factor=0.0))
     coordinator = Coordinator(plan)
     made = [action for action in coordinator.actions(0.0, 10) if isinstance(action, Create)]
     rates = [coordinator.rate(action.epoch, action.shard, coordinator.history.creation_context()) for action in made]
     assert len(made) == 10
     assert rates == pytest.approx([1 / 2, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8])
-    assert Coordinator(replace(plan, rate=STEADY)).rate(2, 4, CreationContext(0, 1, 0)) == 1.0
+    assert Coordinator(replace(plan, rate=SubtaskRate())).rate(2, 4, CreationContext(0, 1, 0)) == 1.0
 
 
 def test_a_subtask_that_is_made_again_gets_the_rate_of_the_one_that_was_made_last() -> None:
-    plan = replace(ROLLING, shards=4, epochs=2, rate=LrSchedule("linear"))
+    plan = replace(ROLLING, shards=4, epochs=2, rate=SubtaskRate("linear"))
     coordinator = Coordinator(plan)
     first, *others = (action for action in coordinator.actions(0.0, 6) if isinstance(action, Create))
     events = [created(f"e{action.epoch} s{action.shard} a0 v0") for action in (first, *others)]
@@ -664,7 +664,7 @@ def test_a_subtask_that_is_made_again_gets_the_rate_of_the_one_that_was_made_las
 
 
 def test_the_learning_rate_goes_back_by_the_subtasks_that_are_to_be_made_again() -> None:
-    plan = replace(ROLLING, shards=4, epochs=2, rate=LrSchedule("linear"), trust=TrustPlan(tells_hosts_apart=True))
+    plan = replace(ROLLING, shards=4, epochs=2, rate=SubtaskRate("linear"), trust=TrustPlan(tells_hosts_apart=True))
     lied = (w("e1 s0"), w("e1 s1"))
     events = [*an_epoch(1, shards=4), HostConvicted("liar", w("e1 s0"), (), lied)]
     coordinator = coordinator_after(plan, events)
@@ -677,7 +677,7 @@ def test_the_learning_rate_goes_back_by_the_subtasks_that_are_to_be_made_again()
 
 
 def test_the_learning_rate_may_grow_with_the_clients_at_work() -> None:
-    coordinator = Coordinator(replace(ROLLING, shards=5, scaling=LrScaling(scale_with_clients=3)))
+    coordinator = Coordinator(replace(ROLLING, shards=5, rate=SubtaskRate(scale_with_clients=3)))
     assert coordinator.rate(1, 0, coordinator.history.creation_context()) == 1.0, "nobody is at work yet"
     names = [WorkunitName("j", 1, shard, 0, 0) for shard in range(5)]
     workunits = [f"j_{n.subtask}_a0_v000000" for n in names]
@@ -693,7 +693,7 @@ def test_the_learning_rate_may_grow_with_the_clients_at_work() -> None:
 
 
 def test_the_learning_rate_grows_with_the_workunits_that_are_open() -> None:
-    coordinator = Coordinator(replace(ROLLING, shards=5, scaling=LrScaling(short_job_boost=3, steps=LONG_STEPS)))
+    coordinator = Coordinator(replace(ROLLING, shards=5, rate=SubtaskRate(short_job_boost=3, steps=LONG_STEPS)))
     assert [coordinator.rate(1, 0, coordinator.history.creation_context(together)) for together in (1, 2, 3, 4)] == [
         1,
         2,

@@ -17,7 +17,7 @@ from tests.plans import a_plan
 from tests.server import RULE, SIZE, TRAINING, Disk, Server
 from vcdl.errors import RunFolderError, RunFolderFull, Unavailable
 from vcdl.errors.refusal import Refusal
-from vcdl.job.lr_schedule import LrSchedule
+from vcdl.job.lr_schedule import SubtaskRate
 from vcdl.job.schema import EVERY_EPOCH
 from vcdl.journal.events import (
     EpochClosed,
@@ -99,7 +99,7 @@ def test_what_was_announced_and_not_handed_over_is_handed_over_by_the_next_serve
 
 
 def test_what_is_handed_over_again_has_the_rate_that_the_journal_tells(tmp_path: Path) -> None:
-    server = Server(Disk.new(tmp_path, replace(PLAN, epochs=1, rate=LrSchedule("linear", end_factor=0.1))))
+    server = Server(Disk.new(tmp_path, replace(PLAN, epochs=1, rate=SubtaskRate("linear", end_factor=0.1))))
     server.grid.wanted = 3
     server.generator.run_once(0.0)
     before = dict(server.grid.submitted)

@@ -50,7 +50,7 @@ def test_a_small_job_finds_the_same_higher_rate_each_time(tmp_path: Path) -> Non
     boost = first.prepared.short_job_boost
     assert boost > USUAL_BOOST
     assert first.prepared.rate_trial is RateTrial.CHOSE
-    assert first.rate_scaling.at(1, 1) == boost, "a short job takes all of it"
+    assert first.subtask_rate.at(0, first.job.subtasks) == boost, "a short job takes all of it"
     assert second.prepared.short_job_boost == boost
 
 

@@ -51,9 +51,9 @@ def test_it_follows_the_rate_of_a_workunit_that_is_made_now(tmp_path: Path) -> N
         reference.leave(0, begun)
         return read_weights(folder.reference_update_file, prepared.layout.size)[0]
 
-    scaling = run.rate_scaling
-    assert scaling.steps < LONG_STEPS
-    assert scaling.at(1, 1) == 3.0
+    rate = run.subtask_rate
+    assert rate.steps < LONG_STEPS
+    assert rate.at(0, run.job.subtasks) == 3.0
     alone = left()
     workunits = [f"held_e0001_s{shard:03d}_a0_v000000" for shard in range(9)]
     created = [WorkunitCreated(workunit, 9) for workunit in workunits]

@@ -17,7 +17,7 @@ from tests.tcp_proxy import TcpProxy
 from tests.web.asking import answering, asking
 from tests.web.served import served
 from vcdl.errors import GridUnavailable, VcdlError
-from vcdl.pool.desks import KEY_HEADER, Assignment, Message, PoolFolder, host_of, mark_of
+from vcdl.pool.desks import KEY_HEADER, Assignment, Desk, Message, PoolFolder, host_of, mark_of
 from vcdl.pool.pilot import Pilot
 from vcdl.remote.connections import ServiceConnection, machine_key
 from vcdl.remote.pilot_pool import RemoteDesk, RemotePool
@@ -80,6 +80,17 @@ def id_of(reached: RemotePool) -> str:
 def named(reached: RemotePool, name: str) -> str:
     """The name of a pilot of a token and of the machine with KEY."""
     return f"{id_of(reached)}.{name}.{mark_of(KEY)}-1-a"
+
+
+def at_work(pool: Pool, port: int) -> tuple[RemotePool, str, Desk]:
+    """A pilot that has taken a task, by its name, and its desk as the run has it."""
+    reached = remote(pool, port, Role.WORKER)
+    pilot = named(reached, "a")
+    desk, of_run = reached.desk(pilot), PoolFolder.of(pool.served.folder.path).desk(pilot)
+    desk.make()
+    of_run.give(Assignment(WORKUNIT, "{}", {}))
+    assert desk.take() is not None
+    return reached, pilot, of_run
 
 
 def fly(pool: Pool, reached: RemotePool, name: str, worker: LightWorker | None = None) -> None:
@@ -246,12 +257,7 @@ def test_a_machine_with_the_same_token_cannot_act_for_another(pool: Pool, port: 
 
 
 def test_half_of_a_pair_of_surrogates_is_no_bug(pool: Pool, port: int) -> None:
-    reached = remote(pool, port, Role.WORKER)
-    pilot = named(reached, "a")
-    desk, of_run = reached.desk(pilot), PoolFolder.of(pool.served.folder.path).desk(pilot)
-    desk.make()
-    of_run.give(Assignment(WORKUNIT, "{}", {}))
-    assert desk.take() is not None
+    reached, pilot, _ = at_work(pool, port)
     for path, body in ((f"bell/{pilot}", {"beat": 1, "\ud800": 1}), (f"endings/{WORKUNIT}", {"reason": "\ud800"})):
         place = path if path.startswith("bell") else f"desks/{pilot}/{path}"
         with pytest.raises(OSError, match=r"no message of a pilot|valid string"):
@@ -260,12 +266,7 @@ def test_half_of_a_pair_of_surrogates_is_no_bug(pool: Pool, port: int) -> None:
 
 def test_a_part_that_is_a_link_is_not_written_through(pool: Pool, port: int, tmp_path: Path) -> None:
     (mine := tmp_path / "authorized_keys").write_text("mine")
-    reached = remote(pool, port, Role.WORKER)
-    pilot = named(reached, "a")
-    desk, of_run = reached.desk(pilot), PoolFolder.of(pool.served.folder.path).desk(pilot)
-    desk.make()
-    of_run.give(Assignment(WORKUNIT, "{}", {}))
-    assert desk.take() is not None
+    reached, pilot, of_run = at_work(pool, port)
     (of_run.path / f".{WORKUNIT}.part").symlink_to(mine)  # by a pilot that has the folder
     with pytest.raises(OSError, match="no regular file"):
         reached.ask("PUT", f"desks/{pilot}/updates/{WORKUNIT}?offset=0", b"theirs")

@@ -37,12 +37,14 @@ def training_of(model: Any, code: OwnCode | None = None) -> dict[str, Any]:
     if config.get("loss") is not None:
         training["loss"] = part_of("loss", model.loss, config["loss"], code)
     if config.get("metrics"):
-        metrics = config["metrics"]
-        if not isinstance(metrics, list) or any(isinstance(metric, list) for metric in metrics):
-            raise _several("metrics")
-        given = _given_metrics(model, len(metrics))
-        training["metrics"] = [part_of("metrics", *pair, code) for pair in zip(given, metrics, strict=True)]
+        training["metrics"] = _metrics_of(model, config["metrics"], code)
     return training
+
+
+def _metrics_of(model: Any, metrics: Any, code: OwnCode | None) -> list[Any]:
+    if not isinstance(metrics, list) or any(isinstance(metric, list) for metric in metrics):
+        raise _several("metrics")
+    return [part_of("metrics", *pair, code) for pair in zip(_given_metrics(model, len(metrics)), metrics, strict=True)]
 
 
 def _refuse_what_is_left_out(config: dict[str, Any], several: bool) -> None:

@@ -29,7 +29,7 @@ def task_of(output_shape: Sequence[int | None], loss: Any, y: Any) -> Task:
         return "regression"  # the certainty of somebody else, or pixels from 0 to 1
     if name in _BINARY:
         return _of_questions(dimensions, output_shape)
-    if name or (y.dtype.kind == "f" and (y != y.round()).any()):
+    if name or _has_fractions(y):
         return "regression"
     if dimensions == 2 and len(output_shape) == 2:
         return "regression" if y.dtype.kind == "f" else "multi_label"
@@ -78,6 +78,10 @@ def _dimensions(y: Any) -> int:
     """The dimensions of the labels, without a last one of size 1."""
     dimensions: int = y.ndim
     return dimensions - 1 if dimensions > 1 and y.shape[-1] == 1 else dimensions
+
+
+def _has_fractions(y: Any) -> bool:
+    return bool(y.dtype.kind == "f" and (y != y.round()).any())
 
 
 def _is_one_hot(y: Any) -> bool:

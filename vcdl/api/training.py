@@ -166,11 +166,10 @@ def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any, spool: Path)
         what = {"train": "", "val": "validation_data: ", "test": "test_data: "}[part]
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise DataError(f"{what}expected a pair (x, y)")
-        for letter, value in zip("xy", pair, strict=True):
+        for letter, value, ends, side in (("x", pair[0], inputs, "inputs"), ("y", pair[1], outputs, "outputs")):
             if value is None:
                 raise DataError(f"{what}{letter} is missing: give arrays x and y")
             if letter == "x" or value is not pair[0]:  # else an autoencoder's, which is stored once
-                ends, side = (inputs, "inputs") if letter == "x" else (outputs, "outputs")
                 found = as_arrays(f"{what}{letter}", value, ends, side)
                 arrays.update({array_name(f"{letter}_{part}", of): array for of, array in found.items()})
     return arrays
@@ -188,14 +187,7 @@ def _values(
         values[key] = {**values[key], **section} if key in values and isinstance(section, dict) else section
     if not isinstance(values["data"], dict) or not isinstance(values["training"], dict):
         raise JobError("vcdl.train: data and training are sections: give a dict of their keys")
-    for argument, value in arguments.items():
-        if value is None:
-            continue
-        section, key = _ARGUMENTS[argument]
-        inner = values.setdefault(section, {})
-        if not isinstance(inner, dict) or key in inner:
-            raise JobError(f"vcdl.train: {argument} and {section}={{{key!r}: …}} say the same: give one of them")
-        inner[key] = plain(value, argument)
+    _add_arguments(values, arguments)
     if len(ends_of(model)[1]) > 1:
         values["data"].setdefault("outputs", outputs_of(model, arrays, code))
         return values
@@ -207,6 +199,17 @@ def _values(
     if not values["training"]:
         del values["training"]
     return values
+
+
+def _add_arguments(values: dict[str, Any], arguments: Mapping[str, Any]) -> None:
+    for argument, value in arguments.items():
+        if value is None:
+            continue
+        section, key = _ARGUMENTS[argument]
+        inner = values.setdefault(section, {})
+        if not isinstance(inner, dict) or key in inner:
+            raise JobError(f"vcdl.train: {argument} and {section}={{{key!r}: …}} say the same: give one of them")
+        inner[key] = plain(value, argument)
 
 
 def _stays_on_disk(arrays: Mapping[str, Any]) -> bool:

@@ -104,21 +104,20 @@ def _check_arrays(x: Any, y: Any, input_shapes: Mapping[str, tuple[int | None, .
     inputs = parts_of(x)
     if any(part.dtype.kind not in "biuf" for part in (*inputs.values(), *parts_of(y).values())):
         raise WorkunitError(f"{SHARD_FILE}: x of {str(x.dtype)[:200]} and y of {str(y.dtype)[:200]}, expected numbers")
-    if set(inputs) != set(input_shapes):
-        raise WorkunitError(f"{SHARD_FILE} has inputs {str(list(inputs))[:200]}, the model takes {list(input_shapes)}")
+    _check_shapes(inputs, input_shapes)
     if set(parts_of(y)) != set(outputs or ("",)):
         raise WorkunitError(
             f"{SHARD_FILE} has labels of {str(y.dtype.names)[:200]}, expected {list(outputs) or 'one array'}"
         )
+
+
+def _check_shapes(inputs: Mapping[str, Any], input_shapes: Mapping[str, tuple[int | None, ...]]) -> None:
+    if set(inputs) != set(input_shapes):
+        raise WorkunitError(f"{SHARD_FILE} has inputs {str(list(inputs))[:200]}, the model takes {list(input_shapes)}")
     for name, part in inputs.items():
-        if not _fits(part.shape[1:], input_shapes[name]):
-            raise WorkunitError(
-                f"{SHARD_FILE}: samples of shape {part.shape[1:]}, the model takes {input_shapes[name]}"
-            )
-
-
-def _fits(sample: Sequence[int], expected: Sequence[int | None]) -> bool:
-    return len(sample) == len(expected) and all(w in (None, g) for g, w in zip(sample, expected, strict=True))
+        sample, expected = part.shape[1:], input_shapes[name]
+        if len(sample) != len(expected) or any(w not in (None, g) for g, w in zip(sample, expected, strict=True)):
+            raise WorkunitError(f"{SHARD_FILE}: samples of shape {sample}, the model takes {expected}")
 
 
 def _labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -54,8 +54,7 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
     """
     config, code = _checked(model_json)
     objects = {} if code is None else code.objects(_objects(config))
-    configs = [part["config"] for part in _objects(config) if isinstance(part.get("config"), dict)]
-    scales = {str(one.get("name")): one.get("lora_alpha") for one in configs}
+    scales = _scales_of_lora(config)
     if not draws_weights:
         _draw_nothing(config)
     import keras
@@ -81,6 +80,12 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
         assign_frozen(model, frozen)
         _finish_state(model)
     return model
+
+
+def _scales_of_lora(config: dict[str, Any]) -> dict[str, Any]:
+    """The scale of each layer's LoRA, read before Keras consumes the configuration."""
+    configs = [part["config"] for part in _objects(config) if isinstance(part.get("config"), dict)]
+    return {str(one.get("name")): one.get("lora_alpha") for one in configs}
 
 
 def _check_weights(model: Any) -> None:

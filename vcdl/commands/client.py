@@ -22,16 +22,6 @@ signed can be compared with what is published. `vcdl project install` builds the
 client by itself, and publishes runtimes with --runtime FILE."""
 
 
-def build(output: Path) -> ExitCode:
-    """Write the client. Raises VcdlError."""
-    from vcdl.boinc.project.client_build import build_client, client_modules
-    from vcdl.report.wording import size
-
-    digest = build_client(output)
-    click.echo(f"client {output} ({size(output.stat().st_size)}, {len(client_modules())} modules)\nsha256 {digest}")
-    return ExitCode.OK
-
-
 @click.group("client", epilog=_EXAMPLES)
 def command() -> None:
     """The program that runs on volunteers' machines."""
@@ -49,7 +39,12 @@ def command() -> None:
 )
 def build_command(output: Path) -> ExitCode:
     """Build the client as one file."""
-    return build(output)
+    from vcdl.boinc.project.client_build import build_client, client_modules
+    from vcdl.report.wording import size
+
+    digest = build_client(output)
+    click.echo(f"client {output} ({size(output.stat().st_size)}, {len(client_modules())} modules)\nsha256 {digest}")
+    return ExitCode.OK
 
 
 @command.command("attach-script")

@@ -57,6 +57,7 @@ def _lines(description: "Description") -> list[tuple[str, str]]:
         ),
         ("upload", f"about {size(description.upload_bytes)} by a subtask"),
         *(("", f"{file.name:<14} {size(file.size_bytes)}") for file in description.uploads),
+        ("rate", description.rate),
         *((section, _in_one_line(values, description.packages.get(section))) for section, values in settings),
     ]
 

@@ -33,12 +33,11 @@ def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = 
     curves = [
         Curve.of(label, read_report(folder)) for label, folder in zip(distinct_names(folders), folders, strict=True)
     ]
-    judged = sorted({curve.measure for curve in curves if curve.epochs})
-    if len(judged) > 1:
+    for path, curve in zip(paths, curves, strict=True):
+        if not curve.epochs:
+            raise RunFolderError(f"{path} has no epoch that is finished and measured yet: leave it out, or wait for it")
+    if len(judged := sorted({curve.measure for curve in curves})) > 1:
         raise RunFolderError(f"these runs are judged by {' and '.join(judged)}, which need a picture each")
-    empty = [path for path, curve in zip(paths, curves, strict=True) if not curve.epochs]
-    if empty:
-        raise RunFolderError(f"{empty[0]} has no epoch that is finished and measured yet: leave it out, or wait for it")
     if output is None:
         output = folders[0].plot_file if len(folders) == 1 else Path("comparison.png")
     jobs = dict.fromkeys(read_frozen(folder).name for folder in folders)

@@ -2,17 +2,17 @@
 
 import getpass
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from vcdl.commands._options import PATH, packed, say
+from vcdl.commands._options import PATH, say
 from vcdl.errors import ExitCode
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from vcdl.boinc.server.settings import ServerSettings
+
 _EXAMPLES = """\b
 Examples:
   vcdl server install --boinc /opt/boinc --host train.example.org --email ada@example.org --tls letsencrypt
@@ -33,53 +33,29 @@ def command() -> None:
     """Install, back up, restore and upgrade a whole BOINC server."""
 
 
-@dataclass(frozen=True)
-class ServerWishes:
-    """The choices of whoever installs a server; None keeps that of an earlier installation."""
+def _here(name: str | None) -> "ServerSettings":
+    """The settings of the server on this machine, for root. Raises ServerError."""
+    from vcdl.boinc.server.settings import installed
+    from vcdl.boinc.server.system import check_root
 
-    boinc: Path | None = None
-    host: str | None = None
-    email: str | None = None
-    tls: str | None = None
-    title: str | None = None
-    user: str | None = None
-    backup_to: str | None = None
-    backup_for: str | None = None
-    redis: bool | None = None
-    firewall: bool | None = None
-
-    @property
-    def made(self) -> dict[str, Any]:
-        made = {key: value for key, value in vars(self).items() if value is not None}
-        return made if self.boinc is None else {**made, "boinc": self.boinc.resolve()}
-
-
-def _wishes(function: F) -> F:
-    """The options of an installation."""
-    for option in reversed(
-        (
-            click.option("--boinc", metavar="TREE", type=PATH, help="A built tree of BOINC's server."),
-            click.option("--host", metavar="HOST", help="The full name, or the address, by which clients reach it."),
-            click.option("--email", metavar="E", help="E-mail address of the operator."),
-            click.option("--tls", metavar="HOW", help="letsencrypt, self-signed, or CERTIFICATE,KEY."),
-            click.option("--title", metavar="TEXT", help="The project's long name."),
-            click.option("--user", metavar="USER", help="The project's user.  [default: boincadm]"),
-            click.option("--backup-to", metavar="PLACE", help="Back up every night: a folder, or s3://BUCKET/PREFIX."),
-            click.option("--backup-for", metavar="KEY", help="Encrypt backups for this key of age or gpg, or KEY,KEY."),
-            click.option("--redis/--no-redis", default=None, help="Keep weights in a Redis on this machine."),
-            click.option("--firewall/--no-firewall", default=None, help="Let only ssh and the web in."),
-        )
-    ):
-        function = option(function)
-    return function
+    check_root()
+    return installed(name)
 
 
 @command.command("install")
 @click.option("--name", metavar="NAME", default="vcdl", show_default=True, help="The project's short name.")
-@_wishes
+@click.option("--boinc", metavar="TREE", type=PATH, help="A built tree of BOINC's server.")
+@click.option("--host", metavar="HOST", help="The full name, or the address, by which clients reach it.")
+@click.option("--email", metavar="E", help="E-mail address of the operator.")
+@click.option("--tls", metavar="HOW", help="letsencrypt, self-signed, or CERTIFICATE,KEY.")
+@click.option("--title", metavar="TEXT", help="The project's long name.")
+@click.option("--user", metavar="USER", help="The project's user.  [default: boincadm]")
+@click.option("--backup-to", metavar="PLACE", help="Back up every night: a folder, or s3://BUCKET/PREFIX.")
+@click.option("--backup-for", metavar="KEY", help="Encrypt backups for this key of age or gpg, or KEY,KEY.")
+@click.option("--redis/--no-redis", default=None, help="Keep weights in a Redis on this machine.")
+@click.option("--firewall/--no-firewall", default=None, help="Let only ssh and the web in.")
 @_dry_run
-@packed(ServerWishes, "wishes")
-def install_command(name: str, dry_run: bool, wishes: ServerWishes) -> ExitCode:
+def install_command(name: str, dry_run: bool, boinc: Path | None, **wishes: Any) -> ExitCode:
     """Make this machine the server of a project; run it again after a change, or a kill."""
     from vcdl.boinc.project.wishes import service_path
     from vcdl.boinc.server.project_steps import has_web, install_steps
@@ -87,12 +63,14 @@ def install_command(name: str, dry_run: bool, wishes: ServerWishes) -> ExitCode:
     from vcdl.boinc.server.steps import carry_out
     from vcdl.boinc.server.system import check_root
 
+    wishes["boinc"] = boinc and boinc.resolve()
+    made = {key: value for key, value in wishes.items() if value is not None}  # else as an earlier installation has it
     if settings_file(name).exists():
-        settings = installed(name).changed(wishes.made)
+        settings = installed(name).changed(made)
     else:
-        if missing := [f"--{key}" for key in ("boinc", "host", "email") if not wishes.made.get(key)]:
+        if missing := [f"--{key}" for key in ("boinc", "host", "email") if not made.get(key)]:
             raise click.UsageError(f"a new server needs {', '.join(missing)}")
-        settings = ServerSettings(name=name, python=Path(sys.executable), **wishes.made)
+        settings = ServerSettings(name=name, python=Path(sys.executable), **made)
     if not dry_run:
         check_root()
     say(carry_out(install_steps(settings), dry_run=dry_run))
@@ -129,11 +107,8 @@ def adopt_command(project_dir: Path, boinc: Path, email: str, tls: str, backup_f
 def backup_command(name: str | None, place: str | None, key: str | None) -> ExitCode:
     """Back up database, jobs, files and keys while jobs run, and thin older backups."""
     from vcdl.boinc.server.backup import back_up
-    from vcdl.boinc.server.settings import installed
-    from vcdl.boinc.server.system import check_root
 
-    check_root()
-    settings = installed(name)
+    settings = _here(name)
     if not (place or settings.backup_to):
         raise click.UsageError("say where: --to PLACE, or once for all `vcdl server install --backup-to PLACE`")
     return say(back_up(settings, place or settings.backup_to, settings.backup_for if key is None else key))
@@ -181,15 +156,12 @@ def restore_command(
 @_dry_run
 def upgrade_command(source: str | None, name: str | None, boinc: Path | None, back: bool, dry_run: bool) -> ExitCode:
     """Change to the VCDL of SOURCE, a wheel or a checkout, while tasks are out."""
-    from vcdl.boinc.server.settings import installed
     from vcdl.boinc.server.steps import carry_out
-    from vcdl.boinc.server.system import check_root
     from vcdl.boinc.server.upgrade import back_steps, upgrade_steps, upgraded
 
     if bool(source) == back:
         raise click.UsageError("give a wheel or a checkout, or --back")
-    check_root()
-    settings = installed(name)
+    settings = _here(name)
     tree = boinc.resolve() if boinc else None
     if source and not dry_run:
         lines = upgraded(settings, str(Path(source).resolve()), tree)
@@ -206,36 +178,21 @@ def upgrade_command(source: str | None, name: str | None, boinc: Path | None, ba
 def uninstall_command(name: str | None, delete_project: bool, dry_run: bool) -> ExitCode:
     """Take units, site and settings from this machine; the project stays unless you say so."""
     from vcdl.boinc.server.removal import removal_steps
-    from vcdl.boinc.server.settings import installed
     from vcdl.boinc.server.steps import carry_out
-    from vcdl.boinc.server.system import check_root
 
-    check_root()
-    return say(carry_out(removal_steps(installed(name), delete_project=delete_project), dry_run=dry_run))
+    return say(carry_out(removal_steps(_here(name), delete_project=delete_project), dry_run=dry_run))
 
 
 @command.command("rotate-keys")
 @_name
 @click.option("--tls", is_flag=True, help="Change a certificate signed by itself: first make it, then use it.")
 @click.option("--forget", is_flag=True, help="Delete older private keys: hosts that slept since then must attach anew.")
-@click.option(
-    "--keys",
-    metavar="DIR",
-    type=PATH,
-    help="Keys of a folder, such as on a machine without network.",
-)
-@click.option(
-    "--boinc",
-    metavar="TREE",
-    type=PATH,
-    help="BOINC's tree, for --keys.  [default: DIR/../bin]",
-)
+@click.option("--keys", metavar="DIR", type=PATH, help="Keys of a folder, such as on a machine without network.")
+@click.option("--boinc", metavar="TREE", type=PATH, help="BOINC's tree, for --keys.  [default: DIR/../bin]")
 def rotate_keys_command(name: str | None, tls: bool, forget: bool, keys: Path | None, boinc: Path | None) -> ExitCode:
     """Change the code signing key; clients take the new one from any older one."""
     from vcdl.boinc.server import rotation
-    from vcdl.boinc.server.settings import installed
     from vcdl.boinc.server.steps import carry_out
-    from vcdl.boinc.server.system import check_root
 
     if keys:
         program = boinc.resolve() / "lib/crypt_prog" if boinc else keys.resolve().parent / "bin/crypt_prog"
@@ -246,8 +203,7 @@ def rotate_keys_command(name: str | None, tls: bool, forget: bool, keys: Path | 
         rotation.change_here(pairs)
         click.echo(f"{keys}: code_sign_public, old_key_* and signature_* belong in the project's keys/")
         return ExitCode.OK
-    check_root()
-    settings = installed(name)
+    settings = _here(name)
     if tls:
         waiting = rotation.next_certificate(settings)
         click.echo(

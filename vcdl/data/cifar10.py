@@ -10,6 +10,7 @@ import numpy as np
 from vcdl.data.dataset import DataSource, Facts, Part
 from vcdl.data.download import downloaded
 from vcdl.errors import DataError
+from vcdl.files.atomic import file_sha256
 
 FACTS = Facts((32, 32, 3), 10, 50_000, 0, 10_000, sample_bytes=32 * 32 * 3 + 4, packed=0.9)
 
@@ -52,9 +53,8 @@ def records(content: bytes) -> Part:
 
 def _from_archive(path: Path) -> DataSource:
     try:
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != _ARCHIVE_SHA256:
-                raise DataError(f"{path}: the checksum is not CIFAR-10's; delete it and {_ADVICE}")
+        if file_sha256(path) != _ARCHIVE_SHA256:
+            raise DataError(f"{path}: the checksum is not CIFAR-10's; delete it and {_ADVICE}")
         with tarfile.open(path, "r:gz") as archive:
             return _from_batches(lambda name: _member(archive, f"{_FOLDER}/{name}"))
     except (OSError, EOFError, tarfile.TarError) as error:

@@ -99,13 +99,17 @@ def _of_numbers(labels: Mapping[str, Array], given: Given) -> tuple[dict[str, Ar
     else:
         values, names = np.arange(len(given)), tuple(str(name) for name in given)
     for name, y in labels.items():
-        if y.min() < 0 and not np.isin(y.min(), values):
-            raise DataError(
-                f"{name} holds the negative label {int(y.min())}: labels are 0, 1, …; give another one, "
-                "or list all labels in data > classes"
-            )
+        _refuse_negative(name, y, values)
     placed = {name: _places(name, y, values, train, given) for name, y in labels.items()}
     return placed, Classes(len(values), names)
+
+
+def _refuse_negative(name: str, y: Array, values: Array) -> None:
+    if y.min() < 0 and not np.isin(y.min(), values):
+        raise DataError(
+            f"{name} holds the negative label {int(y.min())}: labels are 0, 1, …; give another one, "
+            "or list all labels in data > classes"
+        )
 
 
 def _count(name: str, y: Array, found: list[int]) -> int:

@@ -24,7 +24,7 @@ def normalisation_of(x: Inputs, settings: "DataSettings") -> Normalisation:
     """
     if settings.normalise == "none":
         return Normalisation()
-    measures = settings.normalise == "standardise" or (settings.normalise == "auto" and may_standardise(x))
+    measures = measures_moments(settings.normalise, x)
     numbers = numbers_of(x, moments=measures)
     low, high = float(numbers.low.min()), float(numbers.high.max())
     are_pictures = x.ndim > 2 and (numbers.whole or (low >= 0 and high <= 1))
@@ -35,9 +35,9 @@ def normalisation_of(x: Inputs, settings: "DataSettings") -> Normalisation:
     return _affine(numbers.mean, numbers.deviation)
 
 
-def may_standardise(x: Inputs) -> bool:
-    """Whether `auto` may standardise samples of shape (n, …): whole numbers of three axes and more are pictures."""
-    return x.ndim < 3 or x.dtype.kind not in "biu"
+def measures_moments(normalise: str, x: Inputs) -> bool:
+    """Whether samples of shape (n, …) may be standardised: for `auto`, whole numbers of three axes are pictures."""
+    return normalise == "standardise" or (normalise == "auto" and (x.ndim < 3 or x.dtype.kind not in "biu"))
 
 
 def _affine(zero: Array, unit: Array) -> Normalisation:

@@ -13,7 +13,7 @@ from vcdl.client.memory import available_memory_bytes
 from vcdl.data.dataset import DataSource, Facts, Part, checked_part, labelled, named_labels, outputs_of
 from vcdl.data.outputs import checked_outputs, labelled_outputs
 from vcdl.data.rows import Array, shape_of
-from vcdl.errors import LOST_CURE, DataError, unreadable
+from vcdl.errors import LOST_CURE, DataError, data_file_error
 from vcdl.files.atomic import atomic_write
 from vcdl.wire.inputs import array_name, packed, sample_shape, shown_shape
 from vcdl.wire.jpeg import ENDS, SHAPE, JpegSamples, read_inputs
@@ -128,27 +128,23 @@ def _opened(path: Path, missing: str = "check the name and the folder") -> Itera
     try:
         with opened_npz(path) as file:
             yield file
-    except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist: {missing}") from error
-    except PermissionError as error:
-        raise DataError(f"{path} may not be read: check its permissions") from error
     except NpzError as error:
         raise DataError(
             f"{path} is not a whole .npz file ({error}): write x_train and y_train with numpy.savez_compressed"
         ) from error
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise data_file_error(path, error, missing) from error
 
 
 def _parts(names: list[str], settings: "DataSettings", path: Path) -> list[str]:
     """The parts among train, val and test that have x, and y unless that is x itself."""
+    if "indptr" in names:
+        raise DataError(f"{path.name} is a sparse matrix of SciPy: save x_train=matrix.toarray() beside y_train")
     found = []
     for part in ("train", "val", "test"):
         x, labels = bool(_inputs(names, part)), _labels_of(part, settings)
-        y = any(name in names for name in labels) if labels else x
+        y = not {*labels}.isdisjoint(names) if labels else x
         missing = [name for name in labels if name not in names] if x else [f"x_{part}"]
-        if part == "train" and "indptr" in names:
-            raise DataError(f"{path.name} is a sparse matrix of SciPy: save x_train=matrix.toarray() beside y_train")
         if (x or y or part == "train") and missing:
             raise DataError(f"{path.name} has no {missing[0]}: it holds {', '.join(sorted(names)) or 'nothing'}"[:500])
         if x:

@@ -15,7 +15,7 @@ from vcdl.data.rows import Indices, Rows, in_memory
 from vcdl.data.scatter import Target, scatter
 from vcdl.data.split import dirichlet, iid
 from vcdl.errors import DataError, RunFolderError, folder_errors
-from vcdl.files.atomic import atomic_write, sweep
+from vcdl.files.atomic import atomic_write, file_sha256, sweep
 
 if TYPE_CHECKING:
     from vcdl.job.data import DataSettings
@@ -74,12 +74,7 @@ def ensure_files(
     x_train, x_test = dataset.x_train, dataset.x_test
     if not isinstance(x_train, Rows):
         shards = ensure_shards(files.shards, dataset, settings, seed)
-        once = dataset.predicts_itself
-        write_split(
-            files.validation_file, in_memory(dataset.x_val), None if once else dataset.y_val, dataset.weights_val
-        )
-        if x_test is not None:
-            write_split(files.test_file, in_memory(x_test), None if once else dataset.y_test)
+        _write_splits(files, dataset)
         return shards
     held_out = [x.content for x in (dataset.x_val, x_test) if isinstance(x, Rows)]
     fingerprint = _fingerprint(dataset, settings, seed, *held_out)
@@ -94,6 +89,13 @@ def ensure_files(
         for state in files.shards.glob("cut_*.json"):
             state.unlink()
     return found
+
+
+def _write_splits(files: DataFiles, dataset: Dataset) -> None:
+    once = dataset.predicts_itself
+    write_split(files.validation_file, in_memory(dataset.x_val), None if once else dataset.y_val, dataset.weights_val)
+    if dataset.x_test is not None:
+        write_split(files.test_file, in_memory(dataset.x_test), None if once else dataset.y_test)
 
 
 def _linked(folder: Path, fingerprint: str, *held_out: str) -> tuple[ShardFile, ...] | None:
@@ -209,7 +211,7 @@ def _write_manifest(folder: Path, shards: tuple[ShardFile, ...], fingerprint: st
             "file": s.path.name,
             "samples": s.samples,
             "size_bytes": s.size_bytes,
-            "sha256": _sha256(s.path) if checked else None,
+            "sha256": file_sha256(s.path) if checked else None,
         }
         for s in shards
     ]
@@ -229,14 +231,9 @@ def _intact(folder: Path, fingerprint: str) -> tuple[ShardFile, ...] | None:
             path = folder / f"shard_{index:03d}.npz"
             if entry["file"] != path.name or path.stat().st_size != entry["size_bytes"]:
                 return None
-            if entry["sha256"] is not None and _sha256(path) != entry["sha256"]:
+            if entry["sha256"] is not None and file_sha256(path) != entry["sha256"]:
                 return None
             shards.append(ShardFile(path, index, int(entry["samples"]), path.stat().st_size))
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return tuple(shards) if len(shards) == manifest["count"] else None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

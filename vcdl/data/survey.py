@@ -11,7 +11,7 @@ import numpy as np
 
 from vcdl.data.ahead import ahead
 from vcdl.data.kept_survey import Survey, kept
-from vcdl.data.normalisation import may_standardise
+from vcdl.data.normalisation import measures_moments
 from vcdl.data.numbers import NumbersSoFar
 from vcdl.data.rows import Array, Encoded, Numbers, Rows
 from vcdl.errors import DataError
@@ -58,14 +58,14 @@ def _read(reader: "Reader", path: Path, task: Task, normalise: str) -> Survey:
     for x, y, encoded in ahead(reader.blocks(path, task)):
         if first is None:
             first = np.empty((0, *x.shape[1:]), x.dtype)
-            numbers = NumbersSoFar(normalise == "standardise" or (normalise == "auto" and may_standardise(x)))
+            numbers = NumbersSoFar(measures_moments(normalise, x))
             digest.update(f"{x.dtype.str}{x.shape[1:]}".encode())
         if x.shape[1:] != first.shape[1:]:
             raise DataError(f"{path.name}: samples of shape {first.shape[1:]} and of {x.shape[1:]}: they must agree")
         numbers.add(x)
         for held in (np.ascontiguousarray(x).data,) if encoded is None else encoded:
             digest.update(held)
-        sizes += () if encoded is None else map(len, encoded)
+        sizes += map(len, encoded or ())
         count += len(x)
         if y is not None:
             labels.append(y)

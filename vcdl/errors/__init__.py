@@ -261,6 +261,15 @@ def unreadable(path: Path, error: OSError) -> FileUnavailable:
     )
 
 
+def data_file_error(path: Path, error: OSError, missing: str = "check the name and the folder") -> VcdlError:
+    """The error for an OSError of a submitter's data: theirs where it is missing or closed, else this machine's."""
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"{path} does not exist: {missing}")
+    if isinstance(error, PermissionError):
+        return DataError(f"{path} may not be read: check its permissions")
+    return unreadable(path, error)
+
+
 def weights_file_error(path: Path, error: OSError) -> WeightsFileError | FileUnavailable:
     """The error for an OSError of a weights file: its sender's fault if missing or no file, else this machine's."""
     if error.errno in (errno.ENOENT, errno.EISDIR):

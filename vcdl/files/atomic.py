@@ -1,6 +1,7 @@
 """Files that are there whole or not at all: one grows as `.STEM.PID.tmp.SUFFIX` beside its own name."""
 
 import contextlib
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -14,6 +15,12 @@ _PROCESSES = Path("/proc")
 
 PRIVATE_MODE = 0o600
 """The mode of a file with a secret."""
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -30,14 +30,16 @@ def causes_of(
     if short_s >= settings.cooldown_s and not launched.instances:
         missing = f"{observed.wanted - observed.have} of {observed.wanted} {settings.capacity.unit}"
         causes["capacity"] = f"no preemptible capacity for {duration(short_s)}, {missing} missing"
-    left_s = _lease_left_s(settings, observed) if state.goal is FleetGoal.UP else math.inf
+    left_s = _lease_left_s(settings, observed)
     if left_s < min(settings.lease_s, paid_for_s) / 4:
         causes["lease"] = f"an instance's lease is over in {duration(max(0.0, left_s))}"
     return causes
 
 
 def _lease_left_s(settings: FleetSettings, observed: Observation) -> float:
-    """The seconds until the first lease is over that its machine's life does not end."""
+    """The seconds until the first lease is over that its machine's life does not end, while leases are renewed."""
+    if observed.state.goal is not FleetGoal.UP:
+        return math.inf
     life_s = settings.max_life_h * 3600 - 60
     capacity = (i for i in observed.instances if i.is_capacity)
     ends_s = (i.until_s for i in capacity if i.until_s is not None and i.until_s < i.launched_s + life_s)

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import product
 from pathlib import Path
 
 from vcdl.errors import FleetError
@@ -76,13 +77,13 @@ def fleet_choices(
     priced = {pool: price for pool in units_of if (price := price_of(pool, prices, settings, None)) is not None}
     limit = settings.unit_limit_usd_per_h or math.inf
     found, dear = [], set()
-    for units in sorted(set(sizes) or {max(1, round(capacity.limit * share)) for share in _SHARES}):
-        for pool, price in priced.items():
-            for choice, dearest in _choices_of(pool, price, units_of[pool], units, capacity, slot):
-                if dearest / units_of[pool] <= limit:
-                    found.append(choice)
-                else:
-                    dear.add(replace(pool, on_demand=choice.spot_usd_per_h is None))
+    counts = sorted(set(sizes) or {max(1, round(capacity.limit * share)) for share in _SHARES})
+    for units, (pool, price) in product(counts, priced.items()):
+        for choice, dearest in _choices_of(pool, price, units_of[pool], units, capacity, slot):
+            if dearest / units_of[pool] <= limit:
+                found.append(choice)
+            else:
+                dear.add(replace(pool, on_demand=choice.spot_usd_per_h is None))
     found.sort(key=lambda one: (one.usd_per_h, one.name))
     as_of = min((price.as_of for price in priced.values()), default="")
     return FleetChoices(tuple(found), frozenset(units_of.keys() - priced.keys()), frozenset(dear), as_of)

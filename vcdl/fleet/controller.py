@@ -190,10 +190,10 @@ class Controller:
         or a reason to try again. `log`: takes what could not be recorded.
         """
         errors: list[VcdlError] = []
-        hidden: Mapping[str, RecentLaunch] = {}
+        hidden: Sequence[RecentLaunch] = ()
         with ExitStack() as held:
             with suppress(VcdlError):
-                hidden = {it.instance.id: it for it in self._folder.read().recent_launches}
+                hidden = self._folder.read().recent_launches
             with _collecting(errors):
                 held.enter_context(self._folder.one_pass())
                 self._folder.write(FleetState(FleetGoal.DOWN, last_pass_s=self.now_s()))
@@ -209,9 +209,13 @@ class Controller:
                 self._money.ledger.record_found(still, self.now_s())
         for error in errors:
             log(str(error))
-        waits_s = {id: self._provider.shows_within_s - (self.now_s() - it.noted_s) for id, it in hidden.items()}
-        unseen = {id: s for id, s in waits_s.items() if s > 0 and id not in {i.id for i in found}}
-        return (*leftovers, *(f"{id}, which the cloud does not show yet: in {duration(s)}" for id, s in unseen.items()))
+        return (*leftovers, *self._unseen(hidden, {i.id for i in found}))
+
+    def _unseen(self, launches: Sequence[RecentLaunch], found: set[str]) -> Iterator[str]:
+        for launch in launches:
+            wait_s = self._provider.shows_within_s - (self.now_s() - launch.noted_s)
+            if wait_s > 0 and launch.instance.id not in found:
+                yield f"{launch.instance.id}, which the cloud does not show yet: in {duration(wait_s)}"
 
     def _find(self, state: FleetState) -> tuple[tuple[Instance, ...], FleetState]:
         """The instances that the cloud shows, and those of regions that are away, which count as live for a time."""
@@ -243,7 +247,7 @@ class Controller:
         state = replace(
             state,
             wanted=wanted,
-            cooldowns=tuple(it for it in state.cooldowns if it.until_s > now_s),
+            cooldowns=state.cooling(now_s),
             recent_launches=recent,
             short_since_s=(state.short_since_s or now_s) if is_short else None,
             progress=progress,
@@ -344,7 +348,7 @@ class Controller:
             unknown = {pool for pool in types if self._money.price(pool) is None}
             types = {pool: kind for pool, kind in types.items() if pool not in unknown}
             warnings = self._money.unpriced_words(unknown)
-        if (limit := self._settings.unit_limit_usd_per_h) is not None and types:
+        if (limit := self._settings.unit_limit_usd_per_h) is not None:
             cheap = {pool: kind for pool, kind in types.items() if self._money.unit_usd_per_h(pool, kind) <= limit}
             if above := len(types) - len(cheap):
                 what = f"unit_limit_usd_per_h ({limit:g} for each {unit})"

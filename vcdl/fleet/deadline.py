@@ -35,6 +35,10 @@ class Units(NamedTuple):
     on_demand: int
     """Units on demand, without those that the settings always want."""
 
+    @property
+    def use(self) -> Use:
+        return Use.ON_DEMAND if self.on_demand > 0 else Use.SPOT if self.spot > 0 else Use.NOTHING
+
 
 def follow_deadline(
     before: Progress | None, queue: Queue, capacity: CapacitySettings, units: Units, now_s: float, step_s: float
@@ -43,8 +47,9 @@ def follow_deadline(
     if capacity.deadline is None or units.wanted <= 0:
         return None
     deadline_s = capacity.deadline.timestamp()
-    is_same = before is not None and before.deadline_s == deadline_s and before.subtasks >= queue.remaining
-    start = before if before is not None and is_same else Progress(deadline_s, now_s, queue.remaining)
+    start = before
+    if start is None or start.deadline_s != deadline_s or start.subtasks < queue.remaining:
+        start = Progress(deadline_s, now_s, queue.remaining)
     if deadline_s <= now_s:
         return replace(start, use=Use.NOTHING, is_last_moment=False)
     # While some are unsent, more machines would find work; until a time is known only the share that is done counts.
@@ -59,7 +64,7 @@ def follow_deadline(
         restart_s=RESTART_S + task_s,  # a machine's first subtask counts once it is back
         step_s=step_s,
         is_spot_there=units.spot >= units.wanted - capacity.on_demand.units(units.wanted),
-        now=Use.ON_DEMAND if units.on_demand > 0 else Use.SPOT if units.spot > 0 else Use.NOTHING,
+        now=units.use,
     )
     use = uniform_progress(situation)
     return replace(start, use=use, is_last_moment=use is Use.ON_DEMAND and situation.is_last_moment)

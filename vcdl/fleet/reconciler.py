@@ -240,11 +240,12 @@ def _usable(
         return (), ()  # no region of the file can be asked, which the controller says
     if not fitting:
         return (), (f"none of the allowed types has a {unit} in any of the places: change instances or places",)
-    waiting = {it.pool: it for it in observed.state.cooldowns if it.pool in fitting and it.until_s > observed.now_s}
+    waiting = {it.pool: it for it in observed.state.cooling(observed.now_s)}
     if usable := tuple(pool for pool in fitting if pool not in waiting):
         return usable, ()
-    again = time.strftime("%H:%M:%S", time.localtime(min(it.until_s for it in waiting.values())))
-    whys = "; ".join(dict.fromkeys(waiting[pool].why for pool in fitting))
+    refusals = [waiting[pool] for pool in fitting]
+    again = time.strftime("%H:%M:%S", time.localtime(min(it.until_s for it in refusals)))
+    whys = "; ".join(dict.fromkeys(it.why for it in refusals))
     return (), (f"all {len(fitting)} pools refuse, and the first is asked again at {again}: {whys}",)
 
 

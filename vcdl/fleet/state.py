@@ -67,6 +67,10 @@ class FleetState:
     alerts: tuple[str, ...] = ()
     """Alerts that were sent and whose cause lasts."""
 
+    def cooling(self, now_s: float) -> tuple[Cooldown, ...]:
+        """The cooldowns that are not over."""
+        return tuple(it for it in self.cooldowns if it.until_s > now_s)
+
     def to_json(self) -> str:
         """One JSON object."""
         return _format().dump_json(self, indent=1).decode() + "\n"

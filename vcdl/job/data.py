@@ -18,7 +18,7 @@ from vcdl.files.fetched import Address, address_of, fetch
 from vcdl.files.plugins import Parts
 from vcdl.job.data_file import not_an_npz
 from vcdl.job.keras_keys import KERAS_KEYS
-from vcdl.job.labels import ClassNames, MaskLabel
+from vcdl.job.labels import ClassNames, MaskLabel, first_twice
 from vcdl.job.outputs import OutputSettings
 from vcdl.job.reader import FROM, Reader
 from vcdl.wire.task import MASKABLE, Task
@@ -122,9 +122,7 @@ class DataSettings(Section):
     @field_validator("outputs")
     @classmethod
     def _differ(cls, outputs: tuple[OutputSettings, ...] | None, info: ValidationInfo) -> Any:
-        names = [output.name for output in outputs or ()]
-        twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
-        if twice is not None:
+        if (twice := first_twice([output.name for output in outputs or ()])) is not None:
             raise ValueError(f"names {twice} twice; an output is named once")
         if outputs is not None and len(outputs) < 2:
             raise ValueError("is for several outputs; for one set data > task, training > loss and metrics")

@@ -1,5 +1,6 @@
 """Keys that name labels: the classes of an output, and the label of what does not count."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, PlainSerializer, PlainValidator, ValidationInfo
@@ -18,13 +19,17 @@ def class_names(raw: Any) -> int | tuple[str | int, ...]:
         kinds_of_names = {type(name) for name in raw}
         if len(kinds_of_names) > 1:
             raise ValueError("expected all names as text, or all as whole numbers; put them in quotes")
-        twice = next((name for place, name in enumerate(raw) if name in raw[:place]), None)
-        if twice is not None:
+        if (twice := first_twice(raw)) is not None:
             raise ValueError(f"holds {twice} twice; a class is named once")
         return tuple(raw)
     raise kinds.expected(
         "a list of two names or more, such as [cat, dog], or a number of classes from 2 to 1000000", raw
     )
+
+
+def first_twice(names: Sequence[Any]) -> Any:
+    """Return the first name that stands there twice, or None."""
+    return next((name for place, name in enumerate(names) if name in names[:place]), None)
 
 
 def mask_label(raw: Any) -> str | int:

@@ -1,4 +1,21 @@
-"""The learning rate of a subtask, by its place in the job and the number of parallel clients. Pure arithmetic."""
+"""The learning rate of a subtask, in one formula. Pure arithmetic.
+
+    rate = peak · course · clients · boost · moments
+
+    peak      the job's, or that of its optimizer (vcdl.client.optimizers)
+    course    by the subtask's place in the job, above 0 and at most 1: an even warm-up, then the way to `end_factor`
+    clients   those at work when its workunit was created, at most `scale_with_clients`: linear scaling (Goyal et al.
+              2017, arXiv 1706.02677)
+    boost     LONG_STEPS / sequential steps, as a job of few epochs would end too early; at least 1, and at most
+              `short_job_boost`, which a trial finds where it is `auto` (vcdl.models.rate_trial). The sequential steps
+              are all those of the job by the workunits that are open. A bound that was tried is of one slot: on several
+              the weights are a mean of uploads, whose noise falls with the root of their number, so it rises by
+              √(1 + DAMPING · (open − 1)), to MOST_BOOST at most (docs/decisions/101)
+    moments   at least 1, on the client: what makes up for first moments that begin at zero in each subtask while the
+              second ones have travelled with the weights (vcdl.client.moments)
+
+The server gives a workunit `peak` times the next three, `SubtaskRate.at` of them; the client multiplies by the last.
+"""
 
 import math
 from dataclasses import dataclass
@@ -8,31 +25,6 @@ from typing import Literal
 from vcdl.rules.ramp import between
 
 RateShape = Literal["constant", "linear", "cosine"]
-
-
-@dataclass(frozen=True)
-class LrSchedule:
-    """The learning rate as a fraction of its peak: an even warm-up, then the way to `end_factor`."""
-
-    shape: RateShape = "constant"
-    warmup: float = 0.0
-    """Fraction of the job's subtasks before the peak."""
-    end_factor: float = 0.0
-    """Fraction of the peak at the job's end; `constant` does not use it."""
-
-    def at(self, place: int, subtasks: int) -> float:
-        """The factor of the subtask at `place`, from 0, of `subtasks`: > 0 and ≤ 1."""
-        rising = self.warmup * subtasks
-        if place + 1 < rising:
-            return (place + 1) / rising
-        if self.shape == "constant":
-            return 1.0
-        fraction = (place - rising) / (subtasks - rising)
-        return between(1.0, self.end_factor, min(1.0, max(0.0, fraction)), self.shape)
-
-
-STEADY = LrSchedule()
-"""One rate for the whole job."""
 
 USUAL_BOOST = 3.0
 """The highest factor by which a short job's rate is raised where nothing was tried (docs/decisions/019)."""
@@ -55,31 +47,67 @@ class RateTrial(StrEnum):
 
 
 @dataclass(frozen=True)
-class LrScaling:
-    """The factor by which the learning rate is raised because clients train at the same time."""
+class SubtaskRate:
+    """The factor of a job's peak rate that a workunit gets, by its place and by what is going on around it."""
 
+    shape: RateShape = "constant"
+    warmup: float = 0.0
+    """Fraction of the job's subtasks before the peak."""
+    end_factor: float = 0.0
+    """Fraction of the peak at the job's end; `constant` does not use it."""
     scale_with_clients: int = 1
-    """The rate is multiplied by the number of active clients, up to this number: linear scaling (Goyal et al. 2017,
-    arXiv 1706.02677)."""
     short_job_boost: float = 1.0
-    """The rate is multiplied by LONG_STEPS / the sequential steps, up to this: a job of few epochs would end too early.
-    """
     steps: int = 0
     """Optimizer steps in all subtasks of the job."""
     most_boost: float = 1.0
-    """How far several slots may raise `short_job_boost`, if that is for one slot: on several the weights are a mean of
-    uploads, whose noise falls with the root of their number (docs/decisions/101).
-    """
+    """How far several slots may raise `short_job_boost`."""
 
-    def at(self, active_clients: int, open_workunits: int) -> float:
-        """The factor for a workunit that is created now; ≥ 1."""
-        sequential = self.steps / max(1, open_workunits)
+    def at(self, place: int, subtasks: int, active_clients: int = 1, open_workunits: int = 1) -> float:
+        """Return the factor for the subtask at `place`, from 0, of so many, whose workunit is created now."""
+        clients = min(max(1, active_clients), self.scale_with_clients)
+        return self._course(place, subtasks) * (clients * self._boost(max(1, open_workunits)))
+
+    @property
+    def highest(self) -> float:
+        """The highest factor that a workunit may get on one slot."""
+        return self.scale_with_clients * self.short_job_boost
+
+    def words(self, peak: float, *, is_tried: bool, has_moments: bool) -> str:
+        """Return the formula above with a job's numbers, without the factors that are 1 in it.
+
+        Args:
+            peak: The job's peak rate.
+            is_tried: Whether a trial finds `short_job_boost`.
+            has_moments: Whether second moments travel with the weights.
+        """
+        most = MOST_BOOST if is_tried else self.short_job_boost
+        course = [f"warm-up in {self.warmup:.0%} of the job"] if self.warmup else []
+        course += [f"{self.shape} to {self.end_factor:g}"] if self.shape != "constant" else []
+        factors = {
+            f"course ({', '.join(course)})": bool(course),
+            f"clients at work (1 to {self.scale_with_clients})": self.scale_with_clients > 1,
+            f"boost of a short job (1 to {most:g}{', as a trial finds' if is_tried else ''})": most > 1,
+            "moments (1 or more)": has_moments,
+        }
+        return " × ".join([f"{peak:g}", *(words for words, is_there in factors.items() if is_there)])
+
+    def _course(self, place: int, subtasks: int) -> float:
+        rising = self.warmup * subtasks
+        if place + 1 < rising:
+            return (place + 1) / rising
+        if self.shape == "constant":
+            return 1.0
+        fraction = (place - rising) / (subtasks - rising)
+        return between(1.0, self.end_factor, min(1.0, max(0.0, fraction)), self.shape)
+
+    def _boost(self, open_workunits: int) -> float:
+        sequential = self.steps / open_workunits
         boost = LONG_STEPS / sequential if sequential > 0 else 1.0
-        averaged = 1.0 + _DAMPING * (max(1, open_workunits) - 1)
+        averaged = 1.0 + _DAMPING * (open_workunits - 1)
         raised = min(math.sqrt(averaged), boost / MOST_BOOST)  # none for a job of more steps in a row than a trial has
         bound = max(self.short_job_boost, min(self.most_boost, self.short_job_boost * raised))
-        return min(max(1, active_clients), self.scale_with_clients) * max(1.0, min(boost, bound))
+        return max(1.0, min(boost, bound))
 
 
-UNSCALED = LrScaling()
-"""The rate alone."""
+STEADY = SubtaskRate()
+"""One rate for the whole job, whatever goes on around it."""

@@ -116,28 +116,26 @@ _one_of: Any = one_of_sections("as", READERS, cure=READERS.how_to_add).func
 
 
 def _from(raw: Any, info: ValidationInfo) -> Any:
-    if raw is None or isinstance(raw, Reader):
+    if isinstance(raw, Reader | None):
         return raw
     fields = {"path": raw} if isinstance(raw, str | Path) else raw
     if not isinstance(fields, Mapping):
         raise kinds.expected("the name of a file or a folder, or keys indented below it", raw)
     if "path" not in fields:
         raise ProblemsError([Problem(("path",), "is missing; add it")])
-    fields, addresses = dict(fields), []
-    for key in _PATHS:
-        if fields.get(key) is not None:
-            try:
-                address = address_of(str(fields[key]))
-                if address is not None:
-                    addresses.append(address)
-                fields[key] = _path(fields[key], info.context) if address is None else address.copy
-            except ValueError as error:
-                raise ProblemsError([Problem(() if isinstance(raw, str) else (key,), str(error))]) from None
+    fields, addresses, key = dict(fields), [], "path"
     try:
+        for key in _PATHS:
+            if fields.get(key) is None:
+                continue
+            if (address := address_of(str(fields[key]))) is not None:
+                addresses.append(address)
+            fields[key] = _path(fields[key], info.context) if address is None else address.copy
+        key = "path"
         if "as" not in fields:
             fields["as"] = _kind_of(fields["path"])
     except ValueError as error:
-        raise ProblemsError([Problem(() if isinstance(raw, str) else ("path",), str(error))]) from None
+        raise ProblemsError([Problem(() if isinstance(raw, str) else (key,), str(error))]) from None
     reader = _one_of(fields)
     reader._addresses = tuple(addresses)
     return reader

@@ -53,6 +53,9 @@ class StopSettings(Section):
             yield Problem(
                 ("monitor",), f"the name {name} does not say which way is better: set stop > mode to min or max"
             )
+        yield from self._target_problems(data, name)
+
+    def _target_problems(self, data: DataSettings, name: str) -> Iterator[Problem]:
         if self.target_accuracy is not None and self.target is not None:
             yield Problem(("target",), "is another name for target_accuracy here; remove one of the two")
         elif self.target_accuracy is not None and name != ACCURACY:

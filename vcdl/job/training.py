@@ -9,7 +9,7 @@ from pydantic import PlainSerializer, PlainValidator, ValidationInfo, field_vali
 from vcdl.client.optimizers import facts_of
 from vcdl.job.class_weight import ClassWeight, class_weight_as_yaml, read_class_weight
 from vcdl.job.keras_keys import KERAS_KEYS
-from vcdl.job.lr_schedule import MOST_BOOST, STEADY, UNSCALED, LrScaling, LrSchedule, RateShape
+from vcdl.job.lr_schedule import MOST_BOOST, STEADY, RateShape, SubtaskRate
 from vcdl.job.named import NAMED, NAMED_AS_YAML, refuse_argument
 from vcdl.wire.task import MASKABLE_LOSS, MASKED
 from vcdl.wire.workunit import Named, Normalisation, SharedOptimizerState, Training
@@ -54,7 +54,7 @@ class LearningRateSettings(Section):
     scale_with_clients: _Count = 1
     """The rate is multiplied by the number of active clients, up to this number: linear scaling."""
     short_job_boost: Annotated[float | Literal["auto"], kinds.at_least(1.0, "auto")] = 1.0
-    """The highest factor on a short job's rate (LrScaling). `auto`: tried before it begins (vcdl.models.rate_trial)."""
+    """The highest factor on a short job's rate (SubtaskRate). `auto`: tried before it begins."""
 
     @field_validator("end_factor")
     @classmethod
@@ -126,19 +126,6 @@ class TrainingSettings(Section):
         rate = self.learning_rate
         return isinstance(rate, LearningRateSettings) and rate.short_job_boost == "auto"
 
-    def highest_factor(self, found_boost: float) -> float:
-        """The highest factor of the peak rate that a workunit may get; `found_boost`: what a trial has shown."""
-        scaling = self.rate_scaling((), 0, found_boost)
-        return scaling.scale_with_clients * scaling.short_job_boost
-
-    @property
-    def lr_schedule(self) -> LrSchedule:
-        """The fraction of the peak that a subtask gets, by its place in the job."""
-        rate = self.learning_rate
-        if isinstance(rate, LearningRateSettings):
-            return LrSchedule(rate.schedule, rate.warmup, rate.end_factor)
-        return STEADY
-
     @property
     def passes(self) -> int:
         """Passes over its shard after which a subtask counts whole: one where it ends by time."""
@@ -149,13 +136,14 @@ class TrainingSettings(Section):
         batches = sum(math.ceil(samples / self.batch_size) for samples in shard_samples) * self.passes
         return epochs * (batches // self.batches_a_step)
 
-    def rate_scaling(self, shard_samples: Sequence[int], epochs: int, found_boost: float) -> LrScaling:
-        """How parallel clients raise the rate, with these shards. `found_boost`: the factor that a trial has shown."""
+    def subtask_rate(self, shard_samples: Sequence[int], epochs: int, found_boost: float) -> SubtaskRate:
+        """The rate of the job's subtasks, with these shards. `found_boost`: the factor that a trial has shown."""
         rate = self.learning_rate
         if not isinstance(rate, LearningRateSettings):
-            return UNSCALED
+            return STEADY
         boost, most = (found_boost, MOST_BOOST) if rate.short_job_boost == "auto" else (rate.short_job_boost, 1.0)
-        return LrScaling(rate.scale_with_clients, boost, self.steps(shard_samples, epochs), most)
+        course, steps = (rate.schedule, rate.warmup, rate.end_factor), self.steps(shard_samples, epochs)
+        return SubtaskRate(*course, rate.scale_with_clients, boost, steps, most)
 
     def to_wire(self, normalisation: Normalisation, rate: float = 1.0) -> Training:
         """The settings as clients get them, with `rate` times the peak learning rate."""

@@ -163,8 +163,7 @@ class Coordinator:
         place = (epoch - 1) * plan.shards + _order(plan.seed, epoch, plan.shards).places[shard]
         again = context.again if len(self.history.closed) < plan.epochs else 0
         place = max(0, max(place, context.made - 1) - again)
-        factor = plan.scaling.at(context.active_clients, context.open)
-        return plan.rate.at(place, plan.epochs * plan.shards) * factor
+        return plan.rate.at(place, plan.epochs * plan.shards, context.active_clients, context.open)
 
     # -- deciding
 

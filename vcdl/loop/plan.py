@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
-from vcdl.job.lr_schedule import STEADY, UNSCALED, LrScaling, LrSchedule
+from vcdl.job.lr_schedule import STEADY, SubtaskRate
 from vcdl.job.schema import EVERY_EPOCH
 from vcdl.journal.monitor import Monitor
 from vcdl.run.run import Run
@@ -50,10 +50,8 @@ class Plan(Following):
     target_accuracy: float | None
     wall_time_s: float | None
     patience_epochs: int | None
-    rate: LrSchedule = STEADY
-    """The schedule of the clients' learning rate over the job."""
-    scaling: LrScaling = UNSCALED
-    """The factor on that rate, by the clients at work."""
+    rate: SubtaskRate = STEADY
+    """The learning rate of the subtasks."""
     target: float | None = None
     """The monitor's value that ends the job."""
     publishing: Publishing | None = None
@@ -76,8 +74,7 @@ class Plan(Following):
             wall_time_s=job.stop.wall_time_s,
             patience_epochs=job.stop.patience,
             tries=job.grid.tries,
-            rate=job.training.lr_schedule,
-            scaling=run.rate_scaling,
+            rate=run.subtask_rate,
             needs_bases=run.rule.needs_base or job.needs_bases,
             monitor=job.monitor,
             trust=TrustPlan.of(run),

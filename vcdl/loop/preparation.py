@@ -75,7 +75,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
             observer.phase("measuring a step of training")
             return read_samples(folder.validation_file, normalisation)
 
-        rate = job.training.highest_factor(boost)
+        rate = job.training.subtask_rate((), 0, boost).highest
         own = first_step(job, trainer, vector, max(shard_samples), held_out, rate)
         settings, store_key = asked_settings(job, folder), f"{job.name}-{secrets.token_hex(16)}"
         if not settings.is_folder or job.keeps_uploads or own.lengths:

@@ -58,10 +58,7 @@ def build_model(
     """
     import keras
 
-    code = own_code_of(settings)
-    if code is not None:
-        code.load()
-        new_names()
+    code = _loaded_code(settings)
     keras.utils.set_random_seed(seed)
     if start is not None and (settings.is_named or settings.is_limited):
         start = merged(start)
@@ -86,6 +83,14 @@ def build_model(
     if model.weights and not model.trainable_weights:
         raise ModelError("every layer of the model is frozen: name those to train in model > train")
     return BuiltModel(model_json, flatten(model), flatten_frozen(model))
+
+
+def _loaded_code(settings: "ModelSettings") -> OwnCode | None:
+    code = own_code_of(settings)
+    if code is not None:
+        code.load()
+        new_names()
+    return code
 
 
 def _called(

@@ -189,12 +189,7 @@ def recommend(
     for one in best:
         if not front or one.usd.median < front[-1].usd.median:
             front.append(one)
-    fits = [
-        one
-        for one in forecasts
-        if (deadline_s is None or (one.kept >= 0.9 and one.wall_s.median <= deadline_s))
-        and (budget_usd is None or one.usd.high <= budget_usd)
-    ]
+    fits = [one for one in forecasts if _fits(one, deadline_s, budget_usd)]
     if not fits:
         return Recommendation(None, "", tuple(front))
     if deadline_s is None and budget_usd is not None:
@@ -203,3 +198,8 @@ def recommend(
         )
     why = "the cheapest" if deadline_s is None else "the cheapest within the time"
     return Recommendation(min(fits, key=lambda one: (one.usd.median, one.wall_s.median)), why, tuple(front))
+
+
+def _fits(one: ChoiceForecast, deadline_s: float | None, budget_usd: float | None) -> bool:
+    is_in_time = deadline_s is None or (one.kept >= 0.9 and one.wall_s.median <= deadline_s)
+    return is_in_time and (budget_usd is None or one.usd.high <= budget_usd)

@@ -181,15 +181,19 @@ class Pilot:
         if self._ending is not None:
             self._deliver(self._ending)
         if now_s >= self._looks_at_s:
-            is_eager = now_s < self._is_eager_until_s
-            look_s = 0.0 if is_eager or self._driver is None else self._driver.look_s
-            self._looks_at_s = now_s + max(self.pool.shortest_look_s, look_s)
+            self._looks_at_s = now_s + self._look_s(now_s)
             self._look()
         if self._task is not None and self._lacks is not None:
             self._fetch(self._task, self._lacks)
         if now_s >= self._rings_at_s:
             self._ring(now_s)
         return not self._is_leaving or self._task is not None or self._ending is not None or self._farewell()
+
+    def _look_s(self, now_s: float) -> float:
+        """The time until the next look at the desk."""
+        if self._driver is None or now_s < self._is_eager_until_s:
+            return self.pool.shortest_look_s
+        return max(self.pool.shortest_look_s, self._driver.look_s)
 
     def _read_driver(self, now_s: float) -> None:
         self._reads_driver_at_s = now_s + _DRIVER_LOOK_S

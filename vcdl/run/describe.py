@@ -74,6 +74,8 @@ class Description:
     """Files of one subtask."""
     uploads: tuple[FileFacts, ...]
     """Files of one subtask."""
+    rate: str
+    """The learning rate of a subtask, as a formula (vcdl.job.lr_schedule)."""
     settings: Mapping[str, Any]
     """The sections that change the outcome, with every default and preset filled in."""
     packages: Mapping[str, str]
@@ -131,6 +133,9 @@ def describe_job(job: "Job", start: Any = None) -> Description:
             *([FileFacts(FROZEN_FILE, 4 * frozen + _HDF5_BYTES, once=True)] if frozen else []),
         ),
         uploads=(FileFacts(OUTPUT_FILE, update_bytes),),
+        rate=job.training.subtask_rate((), 0, 1.0).words(
+            job.training.peak_rate, is_tried=job.training.tries_rates, has_moments=bool(layout.second_moments)
+        ),
         settings={section: values for section, values in job.resolved().items() if section in _SHOWN},
         packages={"update": package} if (package := RULES.package(job.update.rule)) else {},
     )

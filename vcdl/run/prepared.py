@@ -94,8 +94,11 @@ class Prepared:
             raise ValueError("a rate that is lowered, or raised without bound")
         if self.statistics_samples < 0:
             raise ValueError("a negative number of samples")
-        if not self.shard_samples or min(self.shard_samples) < 1:
+        if min(self.shard_samples, default=0) < 1:
             raise ValueError("a shard without samples")
+        self._check_layout()
+
+    def _check_layout(self) -> None:
         ends = itertools.accumulate((variable.size for variable in self.layout.variables), initial=0)
         if any(variable.offset != end for variable, end in zip(self.layout.variables, ends, strict=False)):
             raise ValueError("variables that do not follow one another")

@@ -10,7 +10,7 @@ from vcdl.checks import UploadCheck
 from vcdl.checks.upload import as_given
 from vcdl.errors import RunFolderError, WeightsFileError
 from vcdl.job import Job
-from vcdl.job.lr_schedule import LrScaling
+from vcdl.job.lr_schedule import SubtaskRate
 from vcdl.job.schema import EVERY_EPOCH
 from vcdl.journal.events import RolledBack, StoreRestored
 from vcdl.journal.journal import Journal
@@ -98,10 +98,10 @@ class Run:
             own_code.permit()
 
     @property
-    def rate_scaling(self) -> LrScaling:
-        """The factor by which parallel clients raise the learning rate."""
+    def subtask_rate(self) -> SubtaskRate:
+        """The learning rate of its subtasks."""
         prepared, job = self.prepared, self.job
-        return job.training.rate_scaling(prepared.shard_samples, job.stop.epochs, prepared.short_job_boost)
+        return job.training.subtask_rate(prepared.shard_samples, job.stop.epochs, prepared.short_job_boost)
 
     @property
     def transport(self) -> Transport:

@@ -20,17 +20,7 @@ from vcdl.wire.weights import Vector
 try:
     from MySQLdb.constants import CR, ER
 
-    from vcdl.stores.mysql_connection import (
-        BUSY,
-        FULL,
-        LOGIN,
-        READ_ONLY,
-        RIGHTS,
-        MysqlConnection,
-        code_of,
-        is_away,
-        words_of,
-    )
+    from vcdl.stores.mysql_connection import LOGIN, READ_ONLY, RIGHTS, MysqlConnection, code_of, usual_words, words_of
 except ModuleNotFoundError as error:
     raise StoreError("a mysql:// store needs the package mysqlclient: pip install mysqlclient") from error
 
@@ -243,15 +233,12 @@ class MysqlStore(ServerStore):
             return StoreError(
                 f"{self._settings} refused a chunk ({words}): set max_allowed_packet to 16M, its default, or more"
             )
-        if code in FULL:
-            return StoreUnavailable(f"{self._settings} cannot write ({words}): is the disk of the server full?")
         if code in READ_ONLY:
             return StoreUnavailable(
                 f"{self._settings} takes no writes ({words}): if it is a replica, name its primary; else wait"
             )
-        if code in BUSY or is_away(error):  # busy: the turn never came
-            return StoreUnavailable(f"{self._settings} cannot be reached ({words}): is the server running?")
-        return StoreError(f"{self._settings} refused a statement ({code}: {words}): MariaDB 10.6 or MySQL 8 is needed")
+        said, passes = usual_words(error)
+        return (StoreUnavailable if passes else StoreError)(f"{self._settings} {said}")
 
 
 class _NoTable(StoreLost):

@@ -130,6 +130,16 @@ def words_of(error: Exception) -> str:
     return " ".join(str(part) for part in error.args[1:] or error.args)[:200]
 
 
+def usual_words(error: Exception) -> tuple[str, bool]:
+    """Return what happened and what to do, to stand behind the server's name, and whether it passes by itself."""
+    code, words = code_of(error), words_of(error)
+    if code in FULL:
+        return f"cannot write ({words}): is the disk of the server full?", True
+    if code in BUSY or is_away(error):  # busy: the turn never came
+        return f"cannot be reached ({words}): is the server running?", True
+    return f"refused a statement ({code}: {words}): MariaDB 10.6 or MySQL 8 is needed", False
+
+
 def is_away(error: Exception) -> bool:
     """Whether the connection is lost, or cannot be made for now."""
     return code_of(error) in _AWAY or isinstance(error, MySQLdb.InterfaceError)

@@ -141,11 +141,14 @@ class StoreSettings:
         """The store's identity, without login and protection of the connection; a path is absolute."""
         if self.kind.port is None:
             return f"{self.service}:{self.folder.absolute()}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        address = "" if self.socket else f"{host}:{self.port}"
         database = self.database or self.kind.database
         query = f"?socket={quote(self.socket)}" if self.socket else ""
-        return f"{self.service}://{address}/{quote(database)}{query}"
+        return f"{self.service}://{self._host_and_port}/{quote(database)}{query}"
+
+    @property
+    def _host_and_port(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return "" if self.socket else f"{host}:{self.port}"
 
     def __str__(self) -> str:
         """The URL, with the password masked."""
@@ -155,10 +158,8 @@ class StoreSettings:
         login = quote(self.user) + (f":{MASK}" if self.password else "")
         options = {"socket": self.socket, "tls": "" if secure or self.tls == Tls.OFF else self.tls.value, "ca": self.ca}
         query = "&".join(f"{name}={quote(value)}" for name, value in options.items() if value)
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        address = "" if self.socket else f"{host}:{self.port}"
-        login_at = f"{login}@" if login else ""
-        return f"{secure or self.service}://{login_at}{address}/{quote(self.database)}" + (f"?{query}" if query else "")
+        address = f"{login}@{self._host_and_port}" if login else self._host_and_port
+        return f"{secure or self.service}://{address}/{quote(self.database)}" + (f"?{query}" if query else "")
 
 
 def _kind_of(scheme: str) -> tuple[StoreKind, Tls]:

@@ -33,7 +33,7 @@ class ReferenceUpdate:
         self._folder = run.folder
         self._job = job
         self._training = run.training
-        self._scaling = run.rate_scaling
+        self._rate = run.subtask_rate
         self._history = history
         some = np.random.default_rng([job.seed, len(held_out.x)]).permutation(len(held_out.x))[:most]
         self._data = held_out.taken(some).loaded()
@@ -53,8 +53,8 @@ class ReferenceUpdate:
         """
         context = self._history.creation_context()
         job, trainer, (x, y, weights) = self._job, self._trainer, self._data
-        part = job.training.lr_schedule.at(min(version, job.subtasks - 1), job.subtasks)
-        part *= self._scaling.at(context.active_clients, context.open)
+        place = min(version, job.subtasks - 1)
+        part = self._rate.at(place, job.subtasks, context.active_clients, context.open)
         batch_size = self._training.batch_size
         trainer.begin(vector, job.seed, part * job.training.peak_rate, steps_of(len(x), batch_size))
         trainer.steps(x, y, np.arange(len(x)), batch_size, weights)

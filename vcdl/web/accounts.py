@@ -182,6 +182,7 @@ class Accounts:
             raise RunFolderError(f"{self._path} cannot be used ({error}): mend its disk or its rights") from error
 
 
+_DEED = "time_s, caller, deed, job, outcome"
 _COLUMNS = "id, name, role, created_s, expires_s, revoked_s, used_s, job, budget_usd, boinc_account"
 
 

@@ -66,7 +66,7 @@ class ChunkStore:
 
     def _make_room(self, mine: Path, size_bytes: int) -> None:
         """Remove old chunks, then the oldest of whoever holds the most. Raises RunFolderError when that is `mine`."""
-        files = [path for path in self._folder.rglob("*") if path.is_file()]
+        files = filter(Path.is_file, self._folder.rglob("*"))
         chunks = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in files)
         held, old_s = Counter({mine: size_bytes}), time.time() - _KEPT_S
         for _, size, path in chunks:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from vcdl.errors import VcdlError, printable, without_passwords
@@ -14,6 +15,9 @@ from vcdl.report.wording import duration, plural, size
 from vcdl.trust.kept_hosts import ShownTrust
 from vcdl.web.catalogue import JobCatalogue, project_of
 from vcdl.web.job_view import JobView
+
+if TYPE_CHECKING:
+    from vcdl.fleet.instance_history import InstanceHistory
 
 _MOST_JOBS, _MOST_HOSTS = 200, 200
 _ENDED = 20
@@ -101,29 +105,27 @@ def banned_hosts(runs: Path) -> frozenset[str] | None:
         return None
 
 
+def _job_row(view: JobView) -> Sequence[PageCell]:
+    name, history, now_s = view.folder.path.name, view.report.history, view.standing.now_s
+    at_work, uploads = len(history.at_work), len(view.folder.waiting_uploads())
+    rates = None if now_s is None else view.report.rates(now_s)
+    return (
+        PageCell(name, job=name),
+        PageCell(without_passwords(view.job.store.url or "a folder").partition("://")[0]),
+        _number(at_work),
+        _number(len(history.open) - at_work),
+        PageCell(str(uploads), "bad" if uploads > 20 else "number"),
+        _number(None if rates is None else f"{rates.updates_s:.2f}"),
+        _number(duration(max(0.0, time.time() - history.last_s)) if history.last_s else None),
+    )
+
+
 def server_page(catalogue: JobCatalogue, watchers: int) -> list[PageSection]:
     """Backlog, speed and stores of the open jobs, the daemons of a project, and the machine. Raises RunFolderError."""
     jobs = PageSection(
         "Open jobs", "", ("job", "store", "#at work", "#waiting", "#uploads waiting", "#updates/s", "#last event ago")
     )
-    for view in _open_views(catalogue):
-        name, history = view.folder.path.name, view.report.history
-        now_s = view.standing.now_s
-        rates = None if now_s is None else view.report.rates(now_s)
-        at_work, uploads = len(history.at_work), len(view.folder.waiting_uploads())
-        store = without_passwords(view.job.store.url or "a folder").partition("://")[0]
-        ago_s = max(0.0, time.time() - history.last_s) if history.last_s else None
-        jobs.rows.append(
-            (
-                PageCell(name, job=name),
-                PageCell(store),
-                _number(at_work),
-                _number(len(history.open) - at_work),
-                PageCell(str(uploads), "bad" if uploads > 20 else "number"),
-                _number(None if rates is None else f"{rates.updates_s:.2f}"),
-                _number(None if ago_s is None else duration(ago_s)),
-            )
-        )
+    jobs.rows.extend(map(_job_row, _open_views(catalogue)))
     disk = shutil.disk_usage(catalogue.runs if catalogue.runs.is_dir() else "/")
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
     free = PageCell(f"{size(disk.free)} of {size(disk.total)}", "bad" if disk.free < disk.total / 20 else "")
@@ -202,20 +204,19 @@ def _fleet(file: Path) -> PageSection:
     columns = ("instance", "type", "place", "kind", "state", "#runs for", "#$/h", "#$ so far")
     section = PageSection(fleet.settings.name, "; ".join(words), columns)
     ended = sorted((one for one in known if one.ending is not None), key=lambda one: -one.end_s)[:_ENDED]
-    for one in [*live, *ended]:
-        rate = one.rates[-1].usd_per_h(one.launch.on_demand) if one.rates else None
-        ending = "live" if one.ending is None else str(one.ending)
-        kind = "on demand" if one.launch.on_demand else "preemptible"
-        section.rows.append(
-            (
-                *map(PageCell, (one.launch.id, one.launch.type, one.launch.zone, kind)),
-                PageCell(ending, "good" if one.ending is None else ""),
-                _number(duration(one.lifetime_s)),
-                _number(None if rate is None else f"{rate:.3f}"),
-                _number(f"{float(one.charge().paid_usd):.2f}"),
-            )
-        )
+    section.rows.extend(map(_instance_row, [*live, *ended]))
     return section
+
+
+def _instance_row(one: "InstanceHistory") -> Sequence[PageCell]:
+    kind = "on demand" if one.launch.on_demand else "preemptible"
+    return (
+        *map(PageCell, (one.launch.id, one.launch.type, one.launch.zone, kind)),
+        PageCell("live", "good") if one.ending is None else PageCell(str(one.ending)),
+        _number(duration(one.lifetime_s)),
+        _number(f"{one.rates[-1].usd_per_h(one.launch.on_demand):.3f}" if one.rates else None),
+        _number(f"{float(one.charge().paid_usd):.2f}"),
+    )
 
 
 def _open_views(catalogue: JobCatalogue) -> Iterator[JobView]:

@@ -313,9 +313,8 @@ def _checked_values(text: str, files: list[SentFile]) -> dict[str, Any]:
     if len(text) > _MOST_JOB_BYTES or len(files) > _MOST_FILES:
         raise JobError("the job file is too long, or names too many files")
     names = [file.name for file in files]
-    for name in names:
-        if not _FILE.fullmatch(name) or names.count(name) > 1:
-            raise JobError(f"{name[:60]!r} is no name for a file of a job")
+    if odd := [name for name in names if not _FILE.fullmatch(name) or names.count(name) > 1]:
+        raise JobError(f"{odd[0][:60]!r} is no name for a file of a job")
     values = _keys_in(text)
     if not isinstance(values.get("name"), str) or not _JOB_NAME.fullmatch(values["name"]):
         raise JobError("name: 1 to 63 of a-z, 0-9, - and _ are a job's name, not beginning with - or _")

@@ -57,8 +57,8 @@ class Watchman:
         causes |= self._bans(sent)
         told, failed = self._channel.news(causes, sent)
         untold = {name for name, what, _ in ends if f"job {name}: {what}" not in told}
-        state = {"open": sorted(are_open | untold), "told": sorted(told)}
-        if state != {"open": sorted(were_open), "told": sorted(sent)} or not self._file.exists():
+        if (are_open | untold, {*told}) != (were_open, {*sent}) or not self._file.exists():
+            state = {"open": sorted(are_open | untold), "told": sorted(told)}
             with whole_file(self._file) as temporary:
                 temporary.write_text(json.dumps(state), encoding="utf-8")
         self._looks += 1

@@ -14,7 +14,7 @@ from vcdl.errors import GridError, GridUnavailable
 try:
     from MySQLdb.constants import ER
 
-    from vcdl.stores.mysql_connection import BUSY, FULL, LOGIN, MysqlConnection, code_of, is_away, words_of
+    from vcdl.stores.mysql_connection import BUSY, LOGIN, MysqlConnection, code_of, usual_words, words_of
 except ModuleNotFoundError as error:
     raise GridError("a BOINC project needs the package mysqlclient: pip install mysqlclient") from error
 
@@ -61,10 +61,6 @@ class BoincDatabase(MysqlConnection):
         code, words = code_of(error), words_of(error)
         if code in BUSY:
             return GridUnavailable(f"{self._name} is busy ({words}): another process holds the rows")
-        if code in FULL:
-            return GridUnavailable(f"{self._name} cannot write ({words}): is the disk of the server full?")
-        if is_away(error):
-            return GridUnavailable(f"{self._name} cannot be reached ({words}): is the server running?")
         if code in LOGIN:
             return GridError(
                 f"{self._name} refused the login ({words}): "
@@ -74,7 +70,8 @@ class BoincDatabase(MysqlConnection):
             return GridError(
                 f"{self._name} is not that of a current BOINC server ({words}): upgrade it with BOINC's bin/upgrade"
             )
-        return GridError(f"{self._name} refused a statement ({code}: {words}): MariaDB 10.6 or MySQL 8 is needed")
+        said, passes = usual_words(error)
+        return (GridUnavailable if passes else GridError)(f"{self._name} {said}")
 
 
 def _login(project: BoincProject) -> dict[str, Any]:

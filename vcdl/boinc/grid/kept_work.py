@@ -5,14 +5,9 @@ scheduler makes the result when a host of the account asks for work, again after
 twice for a host. Those jobs go before all others, and the feeder has no part in them.
 """
 
-import time
-
 from vcdl.boinc.grid.database import BoincDatabase
-from vcdl.boinc.grid.workunit_rows import INIT, of_job
+from vcdl.boinc.grid.workunit_rows import INIT, USER, assign, of_job, unassign
 from vcdl.errors import JobError
-
-_USER = 2
-"""assignment.target_type"""
 
 
 class KeptWork:
@@ -34,29 +29,16 @@ class KeptWork:
             "SELECT w.id FROM workunit w"
             f" WHERE w.appid = %s AND w.assimilate_state = %s AND w.error_mask = 0 AND {match}"
             " AND w.id NOT IN (SELECT a.workunitid FROM assignment a WHERE a.target_type = %s AND a.target_id = %s)",
-            self._database.app_id, INIT, *arguments, _USER, self._account,
+            self._database.app_id, INIT, *arguments, USER, self._account,
         )  # fmt: skip
         if rows:
-            self._database.insert(
-                "INSERT INTO assignment (create_time, target_id, target_type, multi, workunitid, resultid)"
-                " VALUES (%s, %s, %s, 0, %s, 0)",
-                [(int(time.time()), self._account, _USER, row[0]) for row in rows],
-            )
-        self._forget("AND (w.assimilate_state <> %s OR w.error_mask <> 0 OR w.canonical_resultid <> 0)", INIT)
+            assign(self._database, USER, [(row[0], self._account) for row in rows])
+        over = "AND (w.assimilate_state <> %s OR w.error_mask <> 0 OR w.canonical_resultid <> 0)"
+        unassign(self._database, self._job, USER, over, INIT)
 
     def clear(self) -> None:
         """Let no host have any of the job's workunits, as it has ended or pauses."""
-        self._forget("")
-
-    def _forget(self, condition: str, *values: int) -> None:
-        match, arguments = of_job(self._job)
-        rows = self._database.execute(
-            "SELECT a.id FROM assignment a JOIN workunit w ON w.id = a.workunitid"
-            f" WHERE a.target_type = %s AND w.appid = %s AND {match} {condition}",
-            _USER, self._database.app_id, *arguments, *values,
-        )  # fmt: skip
-        if rows:
-            self._database.execute("DELETE FROM assignment WHERE id IN %s", tuple(int(row[0]) for row in rows))
+        unassign(self._database, self._job, USER)
 
 
 def account_number(database: BoincDatabase, account: str) -> int:

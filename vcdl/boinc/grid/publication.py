@@ -1,6 +1,5 @@
 """The newest weights of a job in download/, with a signed statement of what they are (vcdl.wire.newest)."""
 
-import hashlib
 from pathlib import Path
 
 from vcdl.boinc.grid.create_work import WorkSettings
@@ -9,6 +8,7 @@ from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.staging import Staging
 from vcdl.boinc.grid.weights_key import WeightsKey
 from vcdl.errors import FileUnavailable
+from vcdl.files.atomic import file_sha256
 from vcdl.wire.newest import Newest
 
 
@@ -50,8 +50,7 @@ class Publication:
 
 def _sha256(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(path)
     except OSError as error:
         raise FileUnavailable(
             f"{path}: {error.strerror or error}; the weights are published when it can be read"

@@ -107,7 +107,8 @@ class Rests:
                 new[host] = rest
         resting = {**kept, **new}
         at_work = set(there) - condemned.keys()
-        if new and 2 * sum(host in at_work and rest.is_on(now_s) for host, rest in resting.items()) > len(at_work):
+        idle = [host for host in at_work & resting.keys() if resting[host].is_on(now_s)]
+        if new and 2 * len(idle) > len(at_work):
             return Rests(condemned, forgiven_until_s=now_s)
         return replace(self, of={**resting, **condemned})
 

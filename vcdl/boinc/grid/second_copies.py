@@ -12,15 +12,24 @@ from dataclasses import dataclass, field
 
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.host_care import banned_hosts, hosts_at_work
-from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, INIT, INVALID, NOT_SENT, OVER, SUCCESS, of_job
+from vcdl.boinc.grid.workunit_rows import (
+    HOST,
+    IN_PROGRESS,
+    INIT,
+    INVALID,
+    NOT_SENT,
+    OVER,
+    SUCCESS,
+    assign,
+    of_job,
+    unassign,
+)
 from vcdl.loop.lateness import LATE_AFTER, MEASURED, Lateness, Out, Turnarounds, faster_hosts
 
 _EVERY_S = 5.0
 """Seconds between two looks: a scheduler's request takes as long to come."""
 _NOBODY_S = 30
 """Seconds after which a workunit that no host may have is given up."""
-_HOST = 1
-"""assignment.target_type"""
 _log = logging.getLogger("vcdl.loop.work_generator")
 
 
@@ -97,12 +106,7 @@ class SecondCopies:
 
     def clear(self) -> None:
         """Withdraw all assignments to further hosts, as the job has ended or pauses."""
-        match, arguments = of_job(self._job)
-        self._database.execute(
-            "DELETE a FROM assignment a JOIN workunit w ON w.id = a.workunitid"
-            f" WHERE a.target_type = %s AND w.appid = %s AND {match}",
-            _HOST, self._database.app_id, *arguments,
-        )  # fmt: skip
+        unassign(self._database, self._job, HOST)
 
     # -- reading
 
@@ -155,15 +159,15 @@ class SecondCopies:
         for late in lateness.late(out, queue_empty=queue_empty):
             chosen = faster_hosts(late, usual_s)
             if chosen:
-                self._assign(waiting[late.workunit], list(map(int, chosen)), now)
+                self._assign(waiting[late.workunit], list(map(int, chosen)))
                 age = "its host is banned" if math.isinf(late.age_s) else f"out for {late.age_s:.0f} s"
                 _log.info("%s: %s; a second host is asked (%s)", late.workunit, age, ", ".join(chosen[:8]))
 
     def _asked(self) -> set[int]:
-        rows = self._database.execute("SELECT workunitid FROM assignment WHERE target_type = %s", _HOST)
+        rows = self._database.execute("SELECT workunitid FROM assignment WHERE target_type = %s", HOST)
         return {int(row[0]) for row in rows}
 
-    def _assign(self, workunit: _Workunit, hosts: Sequence[int], now: int) -> None:
+    def _assign(self, workunit: _Workunit, hosts: Sequence[int]) -> None:
         """Offer the workunit to these hosts as well; the first that asks gets it. A transition would offer it to any
         host.
         """
@@ -173,11 +177,7 @@ class SecondCopies:
                 " WHERE id = %s AND assimilate_state = %s AND canonical_resultid = 0",
                 len(workunit.running) + 1, workunit.id, INIT,
             )  # fmt: skip
-            self._database.insert(
-                "INSERT INTO assignment (create_time, target_id, target_type, multi, workunitid, resultid)"
-                " VALUES (%s, %s, %s, 0, %s, 0)",
-                [(now, host, _HOST, workunit.id) for host in hosts],
-            )
+            assign(self._database, HOST, [(workunit.id, host) for host in hosts])
 
     def _withdraw(self) -> None:
         """Withdraw assignments that are followed, or of workunits that are over, which then want one result again."""
@@ -187,13 +187,13 @@ class SecondCopies:
             f" WHERE a.target_type = %s AND w.appid = %s AND {match}"
             " AND (w.assimilate_state <> %s OR w.error_mask <> 0 OR w.canonical_resultid <> 0 OR EXISTS"
             " (SELECT 1 FROM result r WHERE r.workunitid = w.id AND r.create_time >= a.create_time))",
-            _HOST, self._database.app_id, *arguments, INIT,
+            HOST, self._database.app_id, *arguments, INIT,
         )  # fmt: skip
         if not rows:
             return
         ids = tuple(int(row[0]) for row in rows)
         with self._database.transaction():
-            self._database.execute("DELETE FROM assignment WHERE target_type = %s AND workunitid IN %s", _HOST, ids)
+            self._database.execute("DELETE FROM assignment WHERE target_type = %s AND workunitid IN %s", HOST, ids)
             self._database.execute(
                 "UPDATE workunit SET target_nresults = 1"
                 " WHERE id IN %s AND assimilate_state = %s AND canonical_resultid = 0",

@@ -23,6 +23,8 @@ NOT_SENT, CANCELLED = 1, 16
 """workunit.error_mask"""
 _NOT_VALIDATED, VALID, INVALID = 0, 1, 2
 """result.validate_state"""
+HOST, USER = 1, 2
+"""assignment.target_type"""
 _UNCHECKED_S = 60
 """Seconds after which an upload that could not be looked at is checked again."""
 _AT_ONCE = 1000
@@ -42,6 +44,27 @@ def was_submitted(database: BoincDatabase, job: str) -> bool:
         "SELECT 1 FROM workunit WHERE appid = %s AND name LIKE %s LIMIT 1", database.app_id, pattern
     )
     return bool(rows)
+
+
+def assign(database: BoincDatabase, kind: int, pairs: Collection[tuple[int, int]]) -> None:
+    """Let hosts or accounts have workunits, given as (workunit, host or account). Raises GridError."""
+    database.insert(
+        "INSERT INTO assignment (create_time, target_id, target_type, multi, workunitid, resultid)"
+        " VALUES (%s, %s, %s, 0, %s, 0)",
+        [(int(time.time()), target, kind, workunit) for workunit, target in pairs],
+    )
+
+
+def unassign(database: BoincDatabase, job: str, kind: int, condition: str = "", *values: int) -> None:
+    """Forget such assignments of a job, where a condition on `workunit w` holds. Raises GridError."""
+    match, arguments = of_job(job)
+    rows = database.execute(
+        "SELECT a.id FROM assignment a JOIN workunit w ON w.id = a.workunitid"
+        f" WHERE a.target_type = %s AND w.appid = %s AND {match} {condition}",
+        kind, database.app_id, *arguments, *values,
+    )  # fmt: skip
+    if rows:
+        database.execute("DELETE FROM assignment WHERE id IN %s", tuple(int(row[0]) for row in rows))
 
 
 class WorkunitRows:

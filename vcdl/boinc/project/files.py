@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vcdl.boinc.runtime.archive import RuntimeFile
 from vcdl.errors import GridError
-from vcdl.files.atomic import PRIVATE_MODE, atomic_write, sweep
+from vcdl.files.atomic import PRIVATE_MODE, atomic_write, file_sha256, sweep
 from vcdl.files.shipped import shipped
 
 DOCTORS_UPLOAD = "vcdl_doctor_"
@@ -41,8 +41,7 @@ def holds(path: Path, content: bytes | RuntimeFile) -> bool:
     with mapped(path, "read"):
         if not path.is_file() or path.stat().st_size != content.size:
             return False
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == content.sha256
+        return file_sha256(path) == content.sha256
 
 
 def write(path: Path, content: bytes | RuntimeFile, mode: int = FILE_MODE) -> None:

@@ -89,10 +89,9 @@ def preview(plan: InstallPlan) -> Iterator[str]:
         state = "changed" if file.path.exists() else "new file"
         yield f"{state}: {shown(file.path)}{' (not shown: it may hold a password)' if file.is_secret else ''}"
     for folder, variant in plan.versions.unpublished.items():
-        yield (
-            f"new files: {shown(folder)}/ and, signed, in {shown(plan.project.download_dir)}/: "
-            + ", ".join(name for name in plan.client.contents_of(variant) if name != "version.xml")
-        )
+        names = [*plan.client.contents_of(variant)]
+        names.remove("version.xml")
+        yield f"new files: {shown(folder)}/ and, signed, in {shown(plan.project.download_dir)}/: {', '.join(names)}"
     for path in plan.not_kept:
         yield f"remove {shown(path)}"
     yield from _new_rows(plan)

@@ -8,7 +8,6 @@ The archive itself is a plain tar.
 """
 
 import gzip
-import hashlib
 import io
 import json
 import lzma
@@ -24,6 +23,7 @@ import msgspec
 from vcdl.boinc.runtime.platforms import Platform, platform_named
 from vcdl.client.runtime import MANIFEST, PACKAGES
 from vcdl.errors import GridError, printable
+from vcdl.files.atomic import file_sha256
 
 PYTHON = "python.tar.gz"
 _FORMAT = 1
@@ -97,9 +97,7 @@ class RuntimeFile:
     def at(cls, path: Path) -> Self:
         """Read its manifest and take its digest. Raises GridError."""
         manifest = ArchiveManifest.of(path)
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return cls(path, manifest, digest, path.stat().st_size)
+        return cls(path, manifest, file_sha256(path), path.stat().st_size)
 
     @property
     def platform(self) -> Platform:

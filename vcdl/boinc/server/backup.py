@@ -4,7 +4,6 @@ Of the three the database is the oldest, and that is what a restore can mend: a 
 journal, and counts once; a workunit that it lacks is created again from the journal. See decision 082.
 """
 
-import hashlib
 import shlex
 import shutil
 import sqlite3
@@ -18,6 +17,7 @@ from vcdl.boinc.server import system
 from vcdl.boinc.server.cut import CUT
 from vcdl.boinc.server.settings import ETC, LETS_ENCRYPT, ServerSettings, is_of_age
 from vcdl.boinc.server.vault import MANIFEST, BackupManifest, Vault, backup_name, to_remove, vault_at
+from vcdl.files.atomic import file_sha256
 from vcdl.files.children import python_command
 from vcdl.files.lock import locked
 from vcdl.files.version import __version__
@@ -69,7 +69,7 @@ def _make(settings: ServerSettings, vault: Vault, folder: Path, recipient: str) 
         _pack(folder / "keys.tar.gz", project, ["keys"], recipient)
         _pack(folder / "project.tar.gz", project, _project_files(project), recipient)
         _pack(folder / "machine.tar.gz", Path("/"), _machine_files(settings), recipient)
-        digests = {path.name: digest_of(path) for path in sorted(folder.iterdir())}
+        digests = {path.name: file_sha256(path) for path in sorted(folder.iterdir())}
         made = datetime.now(UTC).isoformat(timespec="seconds")
         (folder / MANIFEST).write_text(BackupManifest(settings.name, made, __version__, digests, runs).to_json())
         size = sum(path.stat().st_size for path in folder.iterdir())
@@ -78,12 +78,6 @@ def _make(settings: ServerSettings, vault: Vault, folder: Path, recipient: str) 
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(project / CUT, ignore_errors=True)
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def last_event(journal: Path) -> int:

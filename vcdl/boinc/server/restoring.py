@@ -19,13 +19,14 @@ from vcdl.boinc.grid.environment import read_environment
 from vcdl.boinc.grid.project_folder import this_machine
 from vcdl.boinc.project import files
 from vcdl.boinc.server import system
-from vcdl.boinc.server.backup import WORK, digest_of, last_event, pipe
+from vcdl.boinc.server.backup import WORK, last_event, pipe
 from vcdl.boinc.server.machine_steps import redis_password, set_redis_password
 from vcdl.boinc.server.project_steps import install_steps, is_made, set_database_password
 from vcdl.boinc.server.settings import ServerSettings, settings_file
 from vcdl.boinc.server.steps import ServerStep
 from vcdl.boinc.server.vault import MANIFEST, BackupManifest, Vault
 from vcdl.errors import ServerError
+from vcdl.files.atomic import file_sha256
 from vcdl.files.children import python_command
 from vcdl.stores.settings import PASSWORD_VARIABLE
 
@@ -75,7 +76,11 @@ def fetch(vault: Vault, name: str, folder: Path, identity: Path | None) -> Fetch
         vault.get(name, half)
         half.rename(folder)
     manifest = BackupManifest.from_json((folder / MANIFEST).read_text(), name)
-    damaged = [each for each, digest in manifest.files.items() if not _holds(folder / each, digest)]
+    damaged = [
+        each
+        for each, digest in manifest.files.items()
+        if not (folder / each).is_file() or file_sha256(folder / each) != digest
+    ]
     if damaged:
         shutil.rmtree(folder, ignore_errors=True)
         raise ServerError(f"the backup {name} is damaged ({', '.join(damaged)}): take another one")
@@ -244,7 +249,3 @@ def _look_at_run(run: Path, last: int) -> str:
     if done.returncode != 0:
         raise ServerError(f"{run.name} cannot be opened: {' '.join(done.stderr.split())[-300:]}")
     return f"job {run.name}: opens, with {events} events"
-
-
-def _holds(path: Path, digest: str) -> bool:
-    return path.is_file() and digest_of(path) == digest

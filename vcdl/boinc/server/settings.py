@@ -53,7 +53,7 @@ class ServerSettings:
             raise ServerError(
                 f"--host {self.host}: give a full name with a dot, or an IP address: clients take no other"
             )
-        if "@" not in self.email or self.email.split() != [self.email]:
+        if not re.fullmatch(r"\S*@\S*", self.email):
             raise ServerError(f"--email {self.email}: give the address of the person who looks after the server")
         if self.tls == LETS_ENCRYPT and is_address(self.host):
             raise ServerError("--tls letsencrypt: certificates are made for names, and --host is an address")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from vcdl.data.rows import Array
-from vcdl.errors import DataError, one_line, unreadable
+from vcdl.errors import DataError, data_file_error, one_line, unreadable
 from vcdl.job.reader import Block, Outline, Reader, as_key
 from vcdl.wire.task import Task
 
@@ -75,14 +75,10 @@ class _Array:
                 shape, is_fortran, self.dtype = read(file)
                 self.shape: tuple[int, ...] = shape
                 self._begin = file.tell()
-        except FileNotFoundError as error:
-            raise DataError(f"{path} does not exist: check the name and the folder") from error
-        except PermissionError as error:
-            raise DataError(f"{path} may not be read: check its permissions") from error
         except ValueError as error:
             raise DataError(f"{path.name} is no .npy file ({one_line(error)[:200]}): {_PLAIN}") from error
         except OSError as error:
-            raise unreadable(path, error) from error
+            raise data_file_error(path, error) from error
         if self.dtype.hasobject or self.dtype.names is not None:
             raise DataError(f"{path.name} holds {self.dtype}, expected numbers: {_PLAIN}")
         if is_fortran and len(self.shape) > 1:

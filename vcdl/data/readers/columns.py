@@ -47,15 +47,9 @@ class ColumnFacts:
             values = pa.compute.if_else(pa.compute.is_nan(values), None, values)
         known = values.drop_null()
         if self.kind in ("number", "whole") and len(known):
-            if pa.types.is_boolean(known.type):
-                known = known.cast(pa.int8())
-            ends = pa.compute.min_max(known).as_py()
-            self.low, self.high = min(self.low, float(ends["min"])), max(self.high, float(ends["max"]))
-            self.total += float(pa.compute.sum(known).as_py())
-            numbers = known.to_numpy(zero_copy_only=False)
-            if self.kind == "whole" and (numbers != numbers.round()).any():
-                self.kind = "number"
-            self.counts_up = self.counts_up and not values.null_count and counts_up(numbers, self.rows)
+            known = known.cast(pa.int8()) if pa.types.is_boolean(known.type) else known
+            self._add_numbers(known)
+            self.counts_up = self.counts_up and not values.null_count
         if self.kind in ("text", "whole") and not self.has_more:
             for found in pa.compute.value_counts(known).to_pylist():
                 value = found["values"]
@@ -63,6 +57,16 @@ class ColumnFacts:
             self.has_more = len(self.values) > _MOST_VALUES
         self.rows += len(values)
         self.missing += values.null_count
+
+    def _add_numbers(self, known: Any) -> None:
+        pa = arrow()
+        ends = pa.compute.min_max(known).as_py()
+        self.low, self.high = min(self.low, float(ends["min"])), max(self.high, float(ends["max"]))
+        self.total += float(pa.compute.sum(known).as_py())
+        numbers = known.to_numpy(zero_copy_only=False)
+        if self.kind == "whole" and (numbers != numbers.round()).any():
+            self.kind = "number"
+        self.counts_up = self.counts_up and counts_up(numbers, self.rows)
 
     @property
     def mean(self) -> float:
@@ -133,8 +137,9 @@ def outline_of(path: Path, label: str | None) -> Outline:
     keys = feature_keys([column for column in columns.values() if column is not target])
     if target.missing:
         keys["missing"] = {**keys.get("missing", {}), target.name: "drop"}
-    roles = {name: key for key in ("leave_out", "categories") for name in keys.get(key, ())}
-    roles[target.name] = "label, a guess from its name or place: another one by --label" if label is None else "label"
+    said = "label, a guess from its name or place: another one by --label" if label is None else "label"
+    roles = {target.name: said, **dict.fromkeys(keys.get("leave_out", ()), "leave_out")}
+    roles |= dict.fromkeys(keys.get("categories", ()), "categories")
     lines = tuple(column.line(roles.get(column.name, "")) for column in columns.values())
     return Outline(lines, {"label": target.name, **keys}, target_keys(target), "mlp")
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from vcdl.data.ahead import ahead
 from vcdl.data.rows import Array
-from vcdl.errors import DataError, one_line, unreadable
+from vcdl.errors import DataError, data_file_error, one_line
 
 _PARQUET = (".parquet", ".pq")
 _ARROW = ".arrow"
@@ -240,10 +240,6 @@ def as_number(kind: Any) -> Any:
 def _errors(file: Path) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError as error:
-        raise DataError(f"{file} does not exist: check the name and the folder") from error
-    except PermissionError as error:
-        raise DataError(f"{file} may not be read: check its permissions") from error
     except DataError:
         raise
     except (ValueError, arrow().ArrowException) as error:  # the former for what pyarrow hands on without a look
@@ -252,7 +248,7 @@ def _errors(file: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno is None:  # pyarrow's word for a damaged file
             raise DataError(f"{file.name} is damaged ({one_line(error)[:300]}): write it again") from error
-        raise unreadable(file, error) from error
+        raise data_file_error(file, error) from error
 
 
 def as_labels(texts: Sequence[str | None]) -> Array:

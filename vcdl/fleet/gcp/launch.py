@@ -3,7 +3,7 @@
 import base64
 import math
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -186,13 +186,16 @@ class BulkLaunch:
         for zone in group.zones:
             for insert in self.connection.listed("zone_operations.list", zone=zone, filter=wanted):
                 for error, kind, words in errors_of(insert):
-                    type = next((it.error_info.metadatas.get("vmType", "") for it in error.error_details), "")
-                    here = (pool for pool in group.pools if pool.zone == zone)
-                    blamed = (pool for pool in here if not type or pool.type.split("+")[0] == type)
-                    problems += [ProviderProblem(pool, kind, words) for pool in blamed]
+                    problems += [ProviderProblem(pool, kind, words) for pool in _blamed(group, zone, error)]
         if not problems:
             problems = [it for _, kind, words in errors_of(operation) for it in group.problems(kind, words)]
         return problems or group.problems(ProblemKind.NO_CAPACITY, f"it made {made}, and does not say why")
+
+
+def _blamed(group: Group, zone: str, error: Any) -> Iterator[Pool]:
+    """The pools of a zone that an error is about: those of its type, where it names one."""
+    type = next((it.error_info.metadatas.get("vmType", "") for it in error.error_details), "")
+    return (pool for pool in group.pools if pool.zone == zone and type in ("", pool.type.split("+")[0]))
 
 
 def _interface(region: str, settings: FleetSettings) -> dict[str, Any]:
