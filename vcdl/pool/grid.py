@@ -313,7 +313,7 @@ class PoolGrid(FolderGrid):
             with pilot.desk.held() as desk:
                 desk.give(Assignment(workunit, staged.workunit.to_json(), files))
         except FileNotFoundError:  # it has gone, and its lease will show that
-            return None
+            return False
         if not pilot.tasks:
             pilot.since_s = self._clock()
         pilot.tasks.append(workunit)
