@@ -44,10 +44,14 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 @pytest.fixture
-def sender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checks: threading.Event) -> Sender:
+def sender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checks: threading.Event) -> Iterator[Sender]:
     sender = Sender(tmp_path / "runs", monkeypatch)
     monkeypatch.setattr(Submissions, "_check", lambda _self, _folder: checks.wait(60))
-    return sender
+    yield sender
+    checks.set()
+    for thread in threading.enumerate():  # else it begins what it checked in the next test, and for real
+        if thread.name == "vcdl-submissions":
+            thread.join(60)
 
 
 def _as(sender: Sender, name: str) -> Sender:
