@@ -88,8 +88,7 @@ class FoldSettings:
 
     @classmethod
     def of(cls, run: Run, measures: Measuring) -> Self:
-        training = run.job.training
-        return cls(run.layout, run.rule, measures, run.transport, training.local_epochs // training.passes)
+        return cls(run.layout, run.rule, measures, run.transport, run.job.training.most_counted)
 
     def counted(self, fraction: float) -> float:
         """The part of a subtask that a rule counts an upload by: one that ends by time is whole from a pass on."""

@@ -108,12 +108,8 @@ class Strangers:
         if target_s is None or (held_s is not None and held_s < _HELD * target_s):
             return True, True
         since_part_s = now_s - (record.part_at_s if record else -math.inf)
-        is_part = counted < _NEXT_TO_NOTHING * min(1.0, self._most * history.usual_fraction)
+        is_part = counted < _NEXT_TO_NOTHING * min(1.0, self._job.training.most_counted * history.usual_fraction)
         return is_part, is_part and since_part_s < _HELD * target_s
-
-    @property
-    def _most(self) -> int:
-        return self._job.training.local_epochs // self._job.training.passes
 
     def _weight(self, host: str, *, is_part: bool, is_again: bool) -> float:
         """Return the weight of an upload, from 0 to 1; 0 of a host that is out, whose uploads are refused.
