@@ -16,6 +16,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -37,8 +38,7 @@ from vcdl.run.store_claim import asked_settings, store_address
 from vcdl.stores import FileStore, Fold
 from vcdl.trust.bounds import Bounds
 from vcdl.trust.contract import UploadFacts
-from vcdl.trust.measuring_pass import Bounded
-from vcdl.trust.own import Own
+from vcdl.trust.measuring_pass import MeasuringPass
 from vcdl.trust.reference_file import ReferenceFile
 from vcdl.trust.step import StepCheck
 from vcdl.wire.weights import Layout, Variable, write_weights
@@ -79,8 +79,12 @@ class Folding:
         self._store.create(steps.base)
         self._buffers = BufferPool()
         reference = ReferenceFile(folder / "reference.h5", steps.layout)
-        measures = Own() if bounds is None else Bounded(bounds, reference, StepCheck())
-        self._settings = FoldSettings(steps.layout, RULE, measures)
+        judges = StepCheck()
+
+        def measuring(facts: UploadFacts, opened: ExitStack) -> MeasuringPass | None:
+            return None if bounds is None else MeasuringPass(bounds, facts, reference.open(opened), judges)
+
+        self._settings = FoldSettings(steps.layout, RULE, measuring)
         self._check = UploadCheck("bench", steps.layout, (1,), 1, steps.layout.size**0.5)
 
     def fold(self, waiting: int, first: int) -> float:

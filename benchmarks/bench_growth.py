@@ -166,7 +166,7 @@ class _Clients:
 
     def _follow(self, event: Event) -> None:
         self._events += 1
-        self._coordinator.follow(Recorded(self._events, 0.0, event))
+        self._coordinator.state.follow(Recorded(self._events, 0.0, event))
 
 
 def _fold(count: int, updates: int) -> dict[str, float]:

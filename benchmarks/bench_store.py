@@ -121,7 +121,7 @@ class _Uploads:
 
     def _begin(self, path: Path, staleness: int) -> StreamedUpload:
         settings, facts = (
-            FoldSettings(self._layout, VcAsgd(alpha=float(ALPHA)), Own()),
+            FoldSettings(self._layout, VcAsgd(alpha=float(ALPHA)), Own().measurement),
             UploadFacts(1, staleness, 1, 1.0),
         )
         return opened_fold(path, None, settings, facts, judge=self._check.judge)

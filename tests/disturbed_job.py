@@ -99,7 +99,7 @@ class DisturbedJob:
             if isinstance(event, UpdateApplied):
                 self.version = max(self.version, event.version)
             self.journal.append(Recorded(len(self.journal) + 1, self.now_s, event))
-            self.coordinator.follow(self.journal[-1])
+            self.coordinator.state.follow(self.journal[-1])
             self.states.append(state(self.coordinator))
             self.stores.append((self.version, list(self.unwritten)))
             self.now_s += 1.0

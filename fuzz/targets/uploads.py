@@ -7,6 +7,7 @@ import json
 import random
 import zlib
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +24,7 @@ from vcdl.rules.forecast import Forecast
 from vcdl.stores.change import InMemory, fold_changes
 from vcdl.trust.bounds import Bounds
 from vcdl.trust.contract import UploadFacts
-from vcdl.trust.measuring_pass import Bounded
-from vcdl.trust.own import Own
+from vcdl.trust.measuring_pass import MeasuringPass
 from vcdl.trust.step import StepCheck
 from vcdl.wire.hdf5_form import ENCODED, HEADER_LIMIT_BYTES, WEIGHTS, prefix
 from vcdl.wire.params import ParamsHeader
@@ -173,8 +173,11 @@ class Uploads(Target):
         state = self._rule.state if bounds is None else bounds.state_of(self._rule)
         whole: Vector = state.begun(self._base.copy())
         facts = UploadFacts(3, 0, header.samples, header.fraction, base_version=142)
-        measures = Own() if bounds is None else Bounded(bounds, steps=StepCheck())
-        settings = FoldSettings(LAYOUT, self._rule, measures, transport)
+
+        def measuring(facts: UploadFacts, _: ExitStack) -> MeasuringPass | None:
+            return None if bounds is None else MeasuringPass(bounds, facts, steps=StepCheck())
+
+        settings = FoldSettings(LAYOUT, self._rule, measuring, transport)
         try:
             upload = opened_fold(self._file, self._base_file, settings, facts, judge=check_of(transport).judge)
         except Refused as refused:

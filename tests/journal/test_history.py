@@ -280,7 +280,7 @@ def test_coordinator_and_report_see_the_same_after_every_event_of_any_job(plan: 
         job.run()
     coordinator, report = type(job.coordinator)(plan), Report()
     for length, recorded in enumerate(job.journal, start=1):
-        coordinator.follow(recorded)
+        coordinator.state.follow(recorded)
         report.follow(recorded)
         active_s, version, closed, scores = expected_of(plan, job.journal[:length])
         assert coordinator.history.wall_s == report.wall_s == active_s

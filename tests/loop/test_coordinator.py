@@ -64,7 +64,7 @@ TWO = replace(ROLLING, shards=2)
 def coordinator_after(plan: Plan, events: list[Event]) -> Coordinator:
     coordinator = Coordinator(plan)
     for recorded in numbered(events):
-        coordinator.follow(recorded)
+        coordinator.state.follow(recorded)
     return coordinator
 
 
@@ -321,7 +321,7 @@ def test_of_a_job_that_is_tried_again_the_time_between_does_not_count(is_finishe
     history += [(reopened_s + 5, RunStarted(resumed=True))] if is_started else []
     coordinator, report = Coordinator(replace(ROLLING, wall_time_s=7200.0)), Report()
     for number, (time_s, event) in enumerate(history, 1):
-        coordinator.follow(Recorded(number, 1000 + time_s, event))
+        coordinator.state.follow(Recorded(number, 1000 + time_s, event))
         report.follow(Recorded(number, 1000 + time_s, event))
         if event == RunFinished():
             assert (
@@ -653,9 +653,9 @@ def test_a_subtask_that_is_made_again_gets_the_rate_of_the_one_that_was_made_las
     events = [created(f"e{action.epoch} s{action.shard} a0 v0") for action in (first, *others)]
     for number, event in enumerate(events, start=1):
         making, name = coordinator.history.creation_context(), WorkunitName.parse(event.workunit)
-        coordinator.follow(Recorded(number, 0.0, event))
+        coordinator.state.follow(Recorded(number, 0.0, event))
         assert coordinator.rate(name.epoch, name.shard, making) == pytest.approx(1 - (number - 1) / 8)
-    coordinator.follow(Recorded(10, 0.0, WorkunitFailed(events[0].workunit, "lost")))
+    coordinator.state.follow(Recorded(10, 0.0, WorkunitFailed(events[0].workunit, "lost")))
     again, later = (action for action in coordinator.actions(0.0, 7) if isinstance(action, Create))
     assert (again.epoch, again.shard, again.attempt) == (first.epoch, first.shard, 1)
     making = coordinator.history.creation_context()
@@ -669,7 +669,7 @@ def test_the_learning_rate_goes_back_by_the_subtasks_that_are_to_be_made_again()
     events = [*an_epoch(1, shards=4), HostConvicted("liar", w("e1 s0"), (), lied)]
     coordinator = coordinator_after(plan, events)
     contexts = [coordinator.history.creation_context()]
-    coordinator.follow(Recorded(90, 0.0, WorkunitCreated(again(1, 0, 4))))
+    coordinator.state.follow(Recorded(90, 0.0, WorkunitCreated(again(1, 0, 4))))
     contexts.append(coordinator.history.creation_context())
     assert [context.again for context in contexts] == [2, 1]
     assert [coordinator.rate(1, 1, context) for context in contexts] == [7 / 8, 6 / 8]
@@ -684,10 +684,10 @@ def test_the_learning_rate_may_grow_with_the_clients_at_work() -> None:
     rates = []
     for number, workunit in enumerate(workunits, start=1):
         rates.append(coordinator.rate(1, 0, coordinator.history.creation_context()))
-        coordinator.follow(Recorded(2 * number, 0.0, WorkunitCreated(workunit)))
-        coordinator.follow(Recorded(2 * number + 1, 0.0, WorkunitSent(workunit, "host", 1)))
+        coordinator.state.follow(Recorded(2 * number, 0.0, WorkunitCreated(workunit)))
+        coordinator.state.follow(Recorded(2 * number + 1, 0.0, WorkunitSent(workunit, "host", 1)))
     assert rates == [1, 1, 2, 3, 3]
-    coordinator.follow(Recorded(20, 0.0, WorkunitFailed(workunits[0], "lost")))
+    coordinator.state.follow(Recorded(20, 0.0, WorkunitFailed(workunits[0], "lost")))
     assert coordinator.history.creation_context().active_clients == 4
     assert Coordinator(ROLLING).rate(1, 0, CreationContext(4, 5, 0)) == 1.0
 
@@ -706,9 +706,9 @@ def test_the_learning_rate_grows_with_the_workunits_that_are_open() -> None:
         structs.replace(created(f"e{action.epoch} s{action.shard} a0 v0"), open=making.open) for action in made
     ]
     for number, event in enumerate(workunits, start=1):
-        coordinator.follow(Recorded(number, 0.0, event))
+        coordinator.state.follow(Recorded(number, 0.0, event))
     assert coordinator.rate(1, 0, coordinator.history.creation_context()) == 3.0
-    coordinator.follow(Recorded(10, 0.0, WorkunitFailed(workunits[1].workunit, "lost")))
+    coordinator.state.follow(Recorded(10, 0.0, WorkunitFailed(workunits[1].workunit, "lost")))
     assert coordinator.rate(1, 0, coordinator.history.creation_context()) == 2.0, "it and the one that is still open"
 
 
@@ -739,7 +739,7 @@ OFFERING = replace(ROLLING, shards=3, publishing=Publishing(every_s=10.0, keeps_
 def published(at: dict[float, Event], now_s: float, plan: Plan = OFFERING) -> Coordinator:
     coordinator = Coordinator(plan)
     for number, (time_s, event) in enumerate(at.items(), 1):
-        coordinator.follow(Recorded(number, time_s, event))
+        coordinator.state.follow(Recorded(number, time_s, event))
     assert any(isinstance(action, Publish) for action in coordinator.actions(now_s, 0)) == (
         plan is OFFERING and now_s >= 20 and coordinator.history.version > max(coordinator.history.published, default=0)
     )
@@ -801,7 +801,7 @@ def test_following_any_prefix_of_a_journal_gives_the_state_that_was_then(plan: P
     for length, expected in enumerate(job.states):
         again = Coordinator(plan)
         for recorded in job.journal[:length]:
-            again.follow(recorded)
+            again.state.follow(recorded)
         assert state(again) == expected
         todo = again.actions(float(length), 3)
         assert again.actions(float(length), 3) == todo, "asking twice changes nothing"

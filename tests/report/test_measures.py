@@ -67,7 +67,7 @@ def test_epochs_and_time_are_those_the_coordinator_decides_by(validate_every: in
     # When both follow it
     coordinator, report = Coordinator(plan(validate_every)), Report.of(recorded(events))
     for event in recorded(events):
-        coordinator.follow(event)
+        coordinator.state.follow(event)
     # Then they agree
     assert len(report.epochs) == 2
     assert report.epochs == coordinator.history.epochs

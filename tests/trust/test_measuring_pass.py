@@ -22,7 +22,7 @@ from vcdl.stores import FileStore, Fold, Unfit
 from vcdl.stores.change import FOLD_BLOCK
 from vcdl.trust.bounds import Bounds
 from vcdl.trust.contract import UploadFacts
-from vcdl.trust.measuring_pass import Bounded
+from vcdl.trust.measuring_pass import MeasuringPass
 from vcdl.trust.reference_file import ReferenceFile
 from vcdl.trust.step import StepCheck
 from vcdl.wire.hdf5_form import ENCODED
@@ -65,12 +65,14 @@ class Bench:
         (record,) = self.store.fold([Fold(f"s{number}", f"w{number}", 0, self.upload)])
         return record.weight
 
+    def measurement(self, facts: UploadFacts, opened: ExitStack) -> MeasuringPass:
+        return MeasuringPass(self.bounds, facts, ReferenceFile(self.reference, LAYOUT).open(opened), StepCheck())
+
     def upload(self, staleness: int) -> StreamedUpload:
-        measures = Bounded(self.bounds, ReferenceFile(self.reference, LAYOUT), StepCheck())
         return opened_fold(
             self.folder / "update.h5",
             self.folder / "base.h5",
-            FoldSettings(LAYOUT, RULE, measures, self.transport, self.passes),
+            FoldSettings(LAYOUT, RULE, self.measurement, self.transport, self.passes),
             UploadFacts(epoch=1, staleness=staleness, samples=10, fraction=self.fraction),
             judge=UploadCheck("j", LAYOUT, (10,), 1, SIZE**0.5).judge,
         )
@@ -124,7 +126,10 @@ def test_what_counts_already_is_folded_again_without_a_reference_update(tmp_path
     bench = Bench(tmp_path)
     bench.reference.unlink()
     write_weights(tmp_path / "update.h5", bench.base, "{}")
-    settings, facts = FoldSettings(LAYOUT, RULE, Bounded(bench.bounds)), UploadFacts(1, 0, 10, 1.0)
+    settings, facts = (
+        FoldSettings(LAYOUT, RULE, lambda facts, _: MeasuringPass(bench.bounds, facts)),
+        UploadFacts(1, 0, 10, 1.0),
+    )
     opened_fold(tmp_path / "update.h5", tmp_path / "base.h5", settings, facts, judge=None).close()
 
 

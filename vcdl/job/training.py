@@ -131,6 +131,11 @@ class TrainingSettings(Section):
         """Passes over its shard after which a subtask counts whole: one where it ends by time."""
         return self.local_epochs if self.target_s is None else 1
 
+    @property
+    def most_counted(self) -> int:
+        """The most that a subtask may be trained, in what counts as a whole one."""
+        return self.local_epochs // self.passes
+
     def steps(self, shard_samples: Sequence[int], epochs: int) -> int:
         """Optimizer steps of a job with shards of these sizes."""
         batches = sum(math.ceil(samples / self.batch_size) for samples in shard_samples) * self.passes

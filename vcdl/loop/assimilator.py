@@ -95,7 +95,7 @@ class Assimilator:
         self._boundary = run.boundary(snapshots)
         self._restore_lock = RestoreLock(run.folder)
         self._trust = trust_of(run, journal)
-        self._buffers, self._settings = BufferPool(), FoldSettings.of(run, self._trust)
+        self._buffers, self._settings = BufferPool(), FoldSettings.of(run, self._trust.measurement)
         self._claims = ClaimCheck.of(_losses_of(journal))
 
     def run_once(self) -> int:

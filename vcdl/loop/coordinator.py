@@ -16,7 +16,7 @@ from itertools import islice
 
 import numpy as np
 
-from vcdl.journal.events import FINAL_SPLITS, VALIDATION, Recorded, StopReason
+from vcdl.journal.events import FINAL_SPLITS, VALIDATION, StopReason
 from vcdl.journal.history import CreationContext, JobHistory
 from vcdl.loop.job_state import JobState
 from vcdl.loop.plan import Plan
@@ -86,10 +86,6 @@ class Coordinator:
     def history(self) -> JobHistory:
         """The job as its events tell it; all decisions rest on it."""
         return self.state.history
-
-    def follow(self, recorded: Recorded) -> None:
-        """Take in the journal's next event; the time it takes does not depend on how many workunits are open."""
-        self.state.follow(recorded)
 
     def actions(self, now_s: float, open_wanted: int) -> list[Action]:
         """The actions to take now; `open_wanted`: number of workunits that the grid wants unsent or running.

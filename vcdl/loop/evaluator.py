@@ -57,7 +57,7 @@ class Evaluator:
             hosts, retraining = kept_hosts(journal), self._retraining(folder)
             self._verification = Verification(run, journal, self._history, hosts, retraining, draws=draws)
         self._reference: ReferenceUpdate | None = None
-        if ReferenceUpdate.is_asked_for(run):
+        if run.prepared.own_step:  # its bounds compare uploads with it
             self._reference = ReferenceUpdate(run, self._history, held_out.taken(sample))
             self._follow()
             self._leave_first_reference(self._reference)

@@ -80,16 +80,15 @@ class FoldSettings:
 
     layout: Layout
     rule: Rule
-    measures: Measuring
+    measuring: Measuring
     """Says which uploads are measured before they are folded in."""
     transport: Transport = PLAIN
     most: int = 1
     """The most that a subtask may count: passes over its shard, in those that count as a whole subtask."""
 
     @classmethod
-    def of(cls, run: Run, measures: Measuring) -> Self:
-        training = run.job.training
-        return cls(run.layout, run.rule, measures, run.transport, training.local_epochs // training.passes)
+    def of(cls, run: Run, measuring: Measuring) -> Self:
+        return cls(run.layout, run.rule, measuring, run.transport, run.job.training.most_counted)
 
     def counted(self, fraction: float) -> float:
         """The part of a subtask that a rule counts an upload by: one that ends by time is whole from a pass on."""
@@ -324,7 +323,7 @@ def opened_fold(
     facts = replace(facts, fraction=settings.counted(facts.fraction))
     buffers = BufferPool() if buffers is None else buffers
     with ExitStack() as opened:
-        measurement = settings.measures.measurement(facts, opened)
+        measurement = settings.measuring(facts, opened)
         needs_base = settings.rule.needs_base or up.is_difference or measurement is not None
         upload = opened.enter_context(opened_upload(path, up, base if needs_base else None))
         two_passes = WholeReader if layout.size <= KEPT_NUMBERS else TwiceReader

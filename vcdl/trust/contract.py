@@ -8,7 +8,7 @@ journal alone, so any number of servers may ask, and each may be killed at any m
 The numbers that trust keeps in the store beside W are fixed when a job is prepared (`Prepared.own_step`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
@@ -86,8 +86,12 @@ class Measurement(Protocol):
         ...
 
 
-class Measuring(Protocol):
-    """Decides which uploads must be measured."""
+Measuring = Callable[[UploadFacts, ExitStack], Measurement | None]
+"""`Trust.measurement`, or what takes its place where uploads that count already are folded in again."""
+
+
+class Trust(Protocol):
+    """Decides how far uploads count."""
 
     def measurement(self, facts: UploadFacts, opened: ExitStack) -> Measurement | None:
         """Begin to measure an upload; None: one pass over it is enough.
@@ -99,10 +103,6 @@ class Measuring(Protocol):
         Raises FileUnavailable when what it is compared with is not there yet.
         """
         ...
-
-
-class Trust(Measuring, Protocol):
-    """Decides how far uploads count."""
 
     def catch_up(self) -> None:
         """Follow the journal. Raises JournalError."""

@@ -1,7 +1,5 @@
 """The first pass over a stranger's upload: all of it is measured before any of it is folded in."""
 
-from contextlib import ExitStack
-
 import numpy as np
 
 from vcdl.errors.refusal import Refused
@@ -9,7 +7,7 @@ from vcdl.rules.base import Update
 from vcdl.rules.state import LENGTHS
 from vcdl.trust.bounds import Bounds, StepLimits
 from vcdl.trust.contract import UploadFacts
-from vcdl.trust.reference_file import Reference, ReferenceFile
+from vcdl.trust.reference_file import Reference
 from vcdl.trust.step import Step, StepCheck
 from vcdl.wire.weights import Vector
 
@@ -61,17 +59,3 @@ class MeasuringPass:
         if self._limits is None:
             raise ValueError("an upload is folded in before it was judged: this is a bug in vcdl")
         self._bounds.hold(weights, base, begin, self._limits)
-
-
-class Bounded:
-    """Measuring every upload, and holds it to the bounds."""
-
-    def __init__(self, bounds: Bounds, reference: ReferenceFile | None = None, steps: StepCheck | None = None) -> None:
-        """`reference`, `steps`: by which uploads are judged; None for those that count already."""
-        self._bounds = bounds
-        self._reference = reference
-        self._steps = steps
-
-    def measurement(self, facts: UploadFacts, opened: ExitStack) -> MeasuringPass:
-        reference = None if self._reference is None else self._reference.open(opened)
-        return MeasuringPass(self._bounds, facts, reference, self._steps)

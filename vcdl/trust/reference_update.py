@@ -39,11 +39,6 @@ class ReferenceUpdate:
         self._data = held_out.taken(some).loaded()
         self._trainer = Trainer(run.folder.read_model_json(), self._training, run.frozen_weights())
 
-    @staticmethod
-    def is_asked_for(run: Run) -> bool:
-        """Whether the run's bounds compare uploads with it."""
-        return bool(run.prepared.own_step)
-
     def leave(self, version: int, vector: Vector) -> None:
         """Write the reference update of a version of the weights, of shape (n,).
 

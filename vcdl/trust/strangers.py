@@ -18,7 +18,7 @@ from vcdl.trust.bounds import Bounds
 from vcdl.trust.contract import Admission, Measuring, Trust, UploadFacts
 from vcdl.trust.hosts import LEAST_WEIGHT, NO_MEASURE, HostHistory
 from vcdl.trust.kept_hosts import hosts_of
-from vcdl.trust.measuring_pass import Bounded, MeasuringPass
+from vcdl.trust.measuring_pass import MeasuringPass
 from vcdl.trust.own import Own
 from vcdl.trust.reference_file import ReferenceFile
 from vcdl.trust.step import StepCheck
@@ -43,16 +43,18 @@ class Strangers:
         self._journal = journal
         self._hosts = hosts_of(journal)
         self._steps = StepCheck()
-        bounds, reference = Bounds.of(run), ReferenceFile(run.folder.reference_update_file, run.layout)
-        self._measures = None if bounds is None else Bounded(bounds, reference, self._steps)
+        self._bounds = Bounds.of(run)
         """None: the run was prepared before steps were bounded."""
+        self._reference = ReferenceFile(run.folder.reference_update_file, run.layout)
 
     @property
     def _history(self) -> HostHistory:
         return self._hosts.state
 
     def measurement(self, facts: UploadFacts, opened: ExitStack) -> MeasuringPass | None:
-        return None if self._measures is None else self._measures.measurement(facts, opened)
+        if self._bounds is None:
+            return None
+        return MeasuringPass(self._bounds, facts, self._reference.open(opened), self._steps)
 
     def catch_up(self) -> None:
         if not self._hosts.last_id:
@@ -72,7 +74,7 @@ class Strangers:
     ) -> Admission:
         host, history = self.host_of(upload), self._history
         is_part, is_early = self._part(upload.workunit, host, counted, now_s)
-        is_bounded = self._measures is not None
+        is_bounded = self._bounds is not None
         return Admission(
             host=host,
             weight=self._weight(host, is_part=is_part, is_again=WorkunitName.parse(upload.workunit).turn > 0),
@@ -108,12 +110,8 @@ class Strangers:
         if target_s is None or (held_s is not None and held_s < _HELD * target_s):
             return True, True
         since_part_s = now_s - (record.part_at_s if record else -math.inf)
-        is_part = counted < _NEXT_TO_NOTHING * min(1.0, self._most * history.usual_fraction)
+        is_part = counted < _NEXT_TO_NOTHING * min(1.0, self._job.training.most_counted * history.usual_fraction)
         return is_part, is_part and since_part_s < _HELD * target_s
-
-    @property
-    def _most(self) -> int:
-        return self._job.training.local_epochs // self._job.training.passes
 
     def _weight(self, host: str, *, is_part: bool, is_again: bool) -> float:
         """Return the weight of an upload, from 0 to 1; 0 of a host that is out, whose uploads are refused.
@@ -156,4 +154,4 @@ def trust_of(run: Run, journal: Journal) -> Trust:
 def refolded(run: Run) -> Measuring:
     """The measures by which the uploads of a run that count already are folded in again."""
     bounds = Bounds.of(run)
-    return Own() if bounds is None else Bounded(bounds)
+    return lambda facts, opened: None if bounds is None else MeasuringPass(bounds, facts)
