@@ -18,7 +18,7 @@ from vcdl.boinc.grid.project_folder import RESULTS_WAIT, BoincProject, advised
 from vcdl.boinc.grid.results import host_number
 from vcdl.boinc.project.jobs_page import JobsPage
 from vcdl.boinc.runtime.published import most_bytes
-from vcdl.errors import ExitCode, GridError, JournalError
+from vcdl.errors import ExitCode, GridError, JobError, JournalError, RunFolderError
 from vcdl.files.atomic import sweep
 from vcdl.journal.events import (
     EpochClosed,
@@ -40,9 +40,10 @@ from vcdl.loop.loop import Loop
 from vcdl.loop.plan import Plan, Publishing
 from vcdl.report.progress import mended_words, rolled_back_words
 from vcdl.run.folder import RunFolder, RunLock
+from vcdl.run.frozen_job import read_frozen
 from vcdl.run.reading import is_finished
 from vcdl.run.run import Run
-from vcdl.trust.kept_hosts import read_hosts
+from vcdl.trust.kept_hosts import hosts_out
 
 _IDLE_S = 1.0
 _SHARD_EXPANDS = 8
@@ -241,13 +242,12 @@ class WorkGenerators:
         return worked
 
     def _quarantined(self) -> dict[int, str]:
-        """The hosts that an open job has in quarantine."""
+        """The hosts that an open job of strangers has in quarantine."""
         found: dict[int, str] = {}
         for folder in open_runs(self._project):
-            with suppress(JournalError):  # the job's own part says what is wrong
-                history = read_hosts(folder)
-                names = (name for name in history.hosts if history.is_out(name))
-                found |= {host_number(name): f"in quarantine of the job {folder.path.name}" for name in names}
+            with suppress(JobError, RunFolderError, JournalError):  # the job's own part says what is wrong
+                out = hosts_out(read_frozen(folder), folder)
+                found |= {host_number(name): f"in quarantine of the job {folder.path.name}" for name in out}
         return found
 
     def close(self) -> None:
