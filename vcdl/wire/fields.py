@@ -9,7 +9,7 @@ import json
 import math
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -37,15 +37,14 @@ def read_object(cls: type[_T], content: str, what: str) -> _T:
         raise WorkunitError(f"{what}: {error}") from error
 
 
-def to_raw(record: Any) -> dict[str, Any]:
-    """The object's fields for JSON, without those of NEWER that have their default: older versions do not know them."""
-    raw = asdict(record)
-    for each in fields(record):
-        if each.metadata.get("newer") and getattr(record, each.name) == each.default:
-            del raw[each.name]
-        elif is_dataclass(getattr(record, each.name)):
-            raw[each.name] = to_raw(getattr(record, each.name))
-    return raw
+def to_raw(value: Any) -> Any:
+    """The fields for JSON, without those of NEWER that have their default: older versions do not know them."""
+    if isinstance(value, tuple):
+        return [to_raw(one) for one in value]
+    if not is_dataclass(value):
+        return value
+    known = ((each, getattr(value, each.name)) for each in fields(value))
+    return {each.name: to_raw(it) for each, it in known if not (each.metadata.get("newer") and it == each.default)}
 
 
 def positive(raw: Any, key: str) -> int:
