@@ -55,7 +55,7 @@ def test_a_jobs_page_tells_what_status_tells_and_more(tmp_path: Path) -> None:
     make_run(tmp_path / "demo")
     page = asking(tmp_path).get("/jobs/demo").text
     for words in (
-        "0.8000 (0.8000 – 0.8000) in epoch 2, best 0.8000 in epoch 2",
+        "0.8000 in epoch 2, best 0.8000 in epoch 2",
         "4 done, 1 lost, 1 refused, 2 made again",
         "2 of 6 subtasks came to nothing and are made again: 1 refused, 1 lost, on 1 host. The last: shard 1",
         'aria-label="1 lost"',

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from vcdl.errors import printable
 from vcdl.report.measures import Report
-from vcdl.report.progress import measured_words
+from vcdl.report.progress import band_words
 from vcdl.report.subtask_stream import Fate, Span
 from vcdl.report.wording import duration, plural
 from vcdl.web.axes import Tick, round_values, time_ticks
@@ -94,8 +94,7 @@ def measure_chart(report: Report) -> Chart | None:
             one.mean,
             one.min,
             one.max,
-            f"epoch {one.epoch}: {monitor.name} {measured_words(one.mean, monitor)} "
-            f"({measured_words(one.min, monitor)} – {measured_words(one.max, monitor)}) after {duration(one.wall_s)}",
+            f"epoch {one.epoch}: {monitor.name} {band_words(one, monitor)} after {duration(one.wall_s)}",
         )
         for one in report.epochs
         if all(map(math.isfinite, (one.mean, one.min, one.max)))
