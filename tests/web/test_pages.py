@@ -70,6 +70,14 @@ def test_a_jobs_page_tells_what_status_tells_and_more(tmp_path: Path) -> None:
     assert not re.findall(r"(?:href|src|action)=\"(?:https?:)?//", page)
 
 
+def test_the_staleness_of_one_worker_is_no_picture(tmp_path: Path) -> None:
+    alone = [one for one in WHOLE_RUN if getattr(one.event, "host", "") != "worker-2"]
+    for name, events in (("two", WHOLE_RUN), ("one", alone)):
+        make_run(tmp_path / name, events)
+    pages = {name: asking(tmp_path).get(f"/jobs/{name}").text for name in ("one", "two")}
+    assert {name: "staleness of the last" in page for name, page in pages.items()} == {"one": False, "two": True}
+
+
 def test_the_host_behind_most_of_a_runs_trouble_is_named(tmp_path: Path) -> None:
     events = [*FIRST_SESSION]
     for shard in range(2, 12):
