@@ -126,9 +126,11 @@ def test_a_page_is_whole_without_any_script(run: RunFolder, service: Served, bro
     assert all(page.get_by_role("img").nth(place).get_attribute("aria-label") for place in range(4))
     second = page.locator("#curves .column").nth(1)
     second.hover(force=True)  # a title is shown under the pointer; its column stands out
-    assert second.locator("title").text_content() == "epoch 2: accuracy 0.8000 after 50 s"
+    assert second.locator("title").text_content() == "epoch 2: accuracy 0.8000 after 50 s, the best"
     assert second.evaluate("it => getComputedStyle(it).fillOpacity") == "0.12"
     assert page.locator("#curves text.up").all_text_contents()[:2] == ["0.5", "0.6"]
+    page.get_by_role("link", name="epoch", exact=True).click()
+    expect(page.get_by_role("img", name="accuracy over 2 epochs")).to_be_visible()
     context.close()
 
 

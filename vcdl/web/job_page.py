@@ -39,7 +39,7 @@ _CAN_STOP = (RunState.RUNNING, RunState.WAITING)
 _CAN_RESUME = (RunState.PAUSED, RunState.KILLED, RunState.FAILED)
 
 
-def _job_facts(view: JobView, is_public: bool) -> dict[str, Any]:
+def _job_facts(view: JobView, is_public: bool, by_epoch: bool) -> dict[str, Any]:
     """Everything that a job's page shows, read at one moment; `is_public`: for visitors. Hosts are numbers then. Of all
     words of hosts, operator and submitter it has the names of job and measures alone.
     """
@@ -60,7 +60,7 @@ def _job_facts(view: JobView, is_public: bool) -> dict[str, Any]:
         "measure": printable(f"{report.monitor.name}: {score_words(standing.goal, report)}"),
         "trouble": trouble,
         "figures": _public_figures(figures, standing) if is_public else figures,
-        "charts": [chart for chart in (measure_chart(report), loss_chart(report)) if chart is not None],
+        "charts": [one for one in (measure_chart(report, by_epoch), loss_chart(report, by_epoch)) if one is not None],
         "stream": _stream(view, standing, is_public),
         "staleness": staleness_chart(view.stream.staleness, hosts) if hosts > 1 else None,
         "sentence": _AFTER_TROUBLE if trouble or is_public else view.profile.sentence(view.job) or "not known yet.",
@@ -103,9 +103,15 @@ class Pages:
         self.environment.globals |= {"version": __version__, "sparkline": sparkline}
         self.environment.globals |= {"ways": ways, "here": "", "base": base, "is_public": is_public}
 
-    def job_parts(self, view: JobView, is_public: bool = False) -> dict[str, str]:
-        """The parts of a job's page; `is_public`: for visitors. Raises RunFolderError, JobError, JournalError."""
-        macros, facts = self.environment.get_template("job_parts.html").module, _job_facts(view, is_public)
+    def job_parts(self, view: JobView, is_public: bool = False, by_epoch: bool = False) -> dict[str, str]:
+        """Return the parts of a job's page. Raises RunFolderError, JobError, JournalError.
+
+        Args:
+            is_public: For visitors.
+            by_epoch: Draw the curves over epochs rather than over time.
+        """
+        facts = _job_facts(view, is_public, by_epoch)
+        macros = self.environment.get_template("job_parts.html").module
         return {name: str(getattr(macros, name)(facts)) for name in PARTS}
 
     def overview_parts(self, sections: list[PageSection]) -> dict[str, str]:
