@@ -39,7 +39,7 @@ def test_a_finished_run_shows_its_results(here: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == (
         "demo in runs/demo: finished\n"
         "epoch        2/2, 2 of its 2 shards done\n"
-        "accuracy     0.8000 (0.8000 – 0.8000) in epoch 2, best 0.8000 in epoch 2\n"
+        "accuracy     0.8000 in epoch 2, best 0.8000 in epoch 2\n"
         "loss         0.3 in validation, 0.75 in training\n"
         "subtasks     4 done, 1 lost, 1 refused, 2 made again\n"
         "staleness    0.5 on average, 2 at most\n"

@@ -1,6 +1,7 @@
 """What a client keeps, sends and says."""
 
 import json
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -8,10 +9,21 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from vcdl.errors import GridUnavailable, JobError
-from vcdl.remote.connections import ServiceConnection, checked_url, connection_of, connections_file, keep_connection
+from tests.web.served import served
+from vcdl.commands.login import login
+from vcdl.errors import ExitCode, GridError, GridUnavailable, JobError
+from vcdl.remote.connections import (
+    ServiceConnection,
+    checked_url,
+    connection_of,
+    connections_file,
+    keep_connection,
+    service_of,
+)
 from vcdl.remote.parcel import parcel_of
 from vcdl.remote.service_client import ServiceClient
+from vcdl.web.accounts import Accounts
+from vcdl.web.sessions import Role
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +50,26 @@ def test_a_token_goes_nowhere_in_the_clear(url: str) -> None:
         checked_url(url)
 
 
+@pytest.mark.parametrize(
+    ("url", "service"),
+    [
+        ("https://lab.example/jobs/demo", "https://lab.example"),
+        ("https://lab.example/vcdl/jobs/demo/", "https://lab.example/vcdl"),
+        ("https://lab.example/login?code=1", "https://lab.example"),
+        ("https://lab.example/api/v1/version", "https://lab.example"),
+        ("https://jobs:8630/vcdl", "https://jobs:8630/vcdl"),
+        ("https://jobs", "https://jobs"),
+    ],
+)
+def test_the_service_of_a_page_is_found(url: str, service: str) -> None:
+    assert service_of(url) == service
+
+
+def test_a_page_with_a_code_is_refused_with_the_service_and_without_the_code() -> None:
+    with pytest.raises(JobError, match=r"^https://lab.example/login is no address .*: https://lab.example is one$"):
+        checked_url("https://lab.example/login?code=secret")
+
+
 def test_a_parcel_has_the_files_under_names_of_its_own(home: Path) -> None:
     np.savez(home / "my data.npz", x_train=np.zeros((9, 2)), y_train=np.zeros(9))
     (home / "job.yaml").write_text("name: away\nmodel: {builtin: mlp}\ndata: {npz: my data.npz}\n")
@@ -60,6 +92,24 @@ def test_what_lies_on_this_machine_alone_is_refused(home: Path) -> None:
     (home / "x.csv").write_text("a,label\n1,0\n")
     with pytest.raises(JobError), parcel_of(home / "job.yaml"):
         pass
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_a_login_with_a_wrong_address_says_what_is_wrong(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = home / "runs"
+    runs.mkdir()
+    monkeypatch.setenv("VCDL_TOKEN", Accounts(runs).add("ada", Role.READER, 1))
+    with served(runs) as service:
+        began_s = time.monotonic()
+        with pytest.raises(GridError, match="answers without TLS: use http://"):
+            login(service.url.replace("http", "https"))
+        assert time.monotonic() - began_s < 5, "nothing is gained by trying again"
+        for page in ("/jobs/demo", "/hosts", "/login"):
+            with pytest.raises(JobError, match=f"looks like a page .*: the address of its service is {service.url}$"):
+                login(f"{service.url}{page}")
+        assert not connections_file().exists()
+        assert login(f"{service.url}/") == ExitCode.OK
 
 
 def test_a_service_that_is_away_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from vcdl.report.confusion_matrix import ConfusionMatrix
 
 Y = np.array([0, 0, 1, 2, 2, 2])
 OUTPUTS = np.array([[9, 0, 0], [0, 0, 9], [0, 9, 0], [0, 0, 9], [0, 0, 9], [9, 0, 0]], np.float32)
 COUNTS = [[1, 0, 1], [0, 1, 0], [1, 0, 2]]
+
+
+def test_the_picture_calls_things_by_their_usual_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+
+    def keep(figure: Figure, path: Path, **_: object) -> None:
+        drawn.append(figure)
+        path.touch()
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    counts = np.array([[964, 36], [0, 0]])
+    ConfusionMatrix(counts, ("a", "b")).draw(tmp_path / "m.png", "demo")
+    (axes,) = drawn[0].axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted class", "true class")
+    assert axes.get_title() == "demo\n1 000 samples, accuracy 0.964"
 
 
 def test_rows_are_true_classes_and_columns_what_the_model_gives() -> None:

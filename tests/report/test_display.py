@@ -104,7 +104,7 @@ def test_a_resumed_run_tells_only_what_is_new() -> None:
     assert plain(earlier, new, now_s=BEGAN_S + 900) == [
         "resumed after 2 updates",
         "shard 1 of epoch 2, attempt 1: refused, not_finite: the weights hold NaN",
-        "epoch 2/2: accuracy 0.8000 (0.8000 – 0.8000), loss 0.3, in training 0.75, after 50 s",
+        "epoch 2/2: accuracy 0.8000, loss 0.3, in training 0.75, after 50 s",
     ]
 
 

@@ -39,14 +39,27 @@ def test_what_may_be_changed_is_followed_and_written_down(run: RunFolder, capsys
     assert len(list(events_of(run, SettingsChanged))) == 1
 
 
-@pytest.mark.parametrize(
-    "setting", ["training.learning_rate=0.1", "name=other", "boinc=3", "share=3", "grid.workers=2"]
-)
+@pytest.mark.parametrize("setting", ["training.learning_rate=0.1", "name=other", "grid.workers=2"])
 def test_what_may_not_is_named_with_what_may(run: RunFolder, setting: str) -> None:
     before = run.job_file.read_text()
     with pytest.raises(JobError, match=r"cannot be changed in .*: only boinc.share, "):
         change(run, ["boinc.share=3", setting])
     assert run.job_file.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("stop.epoch=14", r"stop > epoch: unknown key; did you mean epochs\?"),
+        ("stp.epochs=14", r"stp: unknown key; did you mean stop\?"),
+        ("epochs=14", "epochs: is no key of a job; use stop > epochs"),
+        ("share=3", "share: unknown key"),
+        ("boinc=3", "boinc: expected keys indented below it"),
+    ],
+)
+def test_a_key_that_does_not_exist_is_refused_with_the_nearest_one(run: RunFolder, setting: str, words: str) -> None:
+    with pytest.raises(JobError, match=words):
+        change(run, [setting])
 
 
 def test_the_epochs_stay_and_why_is_said(run: RunFolder) -> None:

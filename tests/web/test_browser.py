@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks.service_runs import write_run
 from tests.recorded_run import FIRST_SESSION, SECOND_SESSION, recorded
 from tests.run_folders import make_run
 from tests.web.served import Served, chromium, looking, served
@@ -51,6 +52,7 @@ def test_a_page_follows_its_run_also_through_a_restart_of_the_service(
 
     with looking(browser, service) as page:
         page.get_by_role("link", name="demo").click()
+        page.get_by_text("What happened").click()
         expect(page.locator("#feed")).to_contain_text("the worker died (signal 9)")
         expect(page.locator("#curves")).to_contain_text("No epoch is finished")
         page.evaluate("window.marked = true")
@@ -62,7 +64,8 @@ def test_a_page_follows_its_run_also_through_a_restart_of_the_service(
         service.start()
         expect(page.locator("#head")).to_contain_text("finished")
         expect(page.locator("#connection")).to_be_hidden()
-        expect(page.locator("#feed")).to_contain_text("epoch 2/2: accuracy 0.8000")
+        expect(page.locator("#feed")).to_contain_text("not_finite: the weights hold NaN")  # still unfolded
+        expect(page.locator("#head")).to_contain_text("accuracy: 0.8000 in epoch 2")
         assert page.evaluate("window.marked"), "the page was loaded again"
 
 
@@ -113,14 +116,40 @@ def test_a_page_is_whole_without_any_script(run: RunFolder, service: Served, bro
     for heading in ("Course", "Subtasks by host", "Figures", "What happened"):
         expect(page.get_by_role("heading", name=heading)).to_be_visible()  # a click waits for no whole page
     page.wait_for_load_state()
+    for heading, folded in (("Subtasks by host", "#stream"), ("Figures", "#staleness"), ("Epochs", "#epochs")):
+        expect(page.locator(folded)).to_be_hidden()
+        page.get_by_role("heading", name=heading).click()
+        expect(page.locator(folded)).to_be_visible()
+    assert page.locator("#epochs li").count() == 2
+    assert "epoch 2/2" not in page.locator("#feed").inner_html(), "the curve and its sentences show it"
     assert page.get_by_role("img").count() >= 4
     assert all(page.get_by_role("img").nth(place).get_attribute("aria-label") for place in range(4))
     second = page.locator("#curves .column").nth(1)
     second.hover(force=True)  # a title is shown under the pointer; its column stands out
-    assert second.locator("title").text_content() == "epoch 2: accuracy 0.8000 (0.8000 – 0.8000) after 50 s"
+    assert second.locator("title").text_content() == "epoch 2: accuracy 0.8000 after 50 s, the best"
     assert second.evaluate("it => getComputedStyle(it).fillOpacity") == "0.12"
     assert page.locator("#curves text.up").all_text_contents()[:2] == ["0.5", "0.6"]
+    page.get_by_role("link", name="epoch", exact=True).click()
+    expect(page.get_by_role("img", name="accuracy over 2 epochs")).to_be_visible()
     context.close()
+
+
+@pytest.mark.parametrize(("width", "most_px"), [(1280, 900), (360, 1250)])
+def test_a_page_of_a_job_is_one_screen_first_and_a_long_name_hides_nothing(
+    tmp_path: Path, browser: "Browser", width: int, most_px: int
+) -> None:
+    name = "a" * 63  # the longest that a job may have
+    write_run(tmp_path / name, 20, 20, 4)
+    make_run(tmp_path / "other", recorded(FIRST_SESSION), finished=False)
+    with served(tmp_path) as service, looking(browser, service, width) as page:
+        right = page.get_by_role("row", name="other").locator(".state").bounding_box()
+        assert right is not None
+        assert right["x"] + right["width"] <= width, "the state is beyond the edge of the list"
+        page.goto(f"{service.url}/jobs/{name}")
+        assert page.evaluate("document.body.offsetHeight") <= most_px
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        shown = [page.locator(part).bounding_box() for part in ("#head", "#curves .chart >> nth=0")]
+        assert all(box is not None and box["y"] + box["height"] <= 800 for box in shown)
 
 
 def test_a_run_with_web_opens_its_page_and_ends_its_service(

@@ -55,7 +55,7 @@ def test_a_jobs_page_tells_what_status_tells_and_more(tmp_path: Path) -> None:
     make_run(tmp_path / "demo")
     page = asking(tmp_path).get("/jobs/demo").text
     for words in (
-        "0.8000 (0.8000 – 0.8000) in epoch 2, best 0.8000 in epoch 2",
+        "0.8000 in epoch 2, best 0.8000 in epoch 2",
         "4 done, 1 lost, 1 refused, 2 made again",
         "2 of 6 subtasks came to nothing and are made again: 1 refused, 1 lost, on 1 host. The last: shard 1",
         'aria-label="1 lost"',
@@ -68,6 +68,40 @@ def test_a_jobs_page_tells_what_status_tells_and_more(tmp_path: Path) -> None:
     assert "style=" not in page
     assert not re.findall(r"<script(?! src=\"/static/live.js\" defer></script>)", page)
     assert not re.findall(r"(?:href|src|action)=\"(?:https?:)?//", page)
+
+
+def test_the_curve_is_drawn_by_time_or_by_epoch_with_its_best_and_a_band_only_where_there_is_one(
+    tmp_path: Path,
+) -> None:
+    make_run(tmp_path / "band")
+    make_run(tmp_path / "line", [one for one in WHOLE_RUN if getattr(one.event, "version", 0) != 1])
+    client = asking(tmp_path)
+    page = client.get("/jobs/band").text
+    assert 'aria-label="accuracy over 50 s of training: from 0.6 to 0.8"' in page
+    assert re.findall(r'class="best" d="M([\d. ]+)h0"', page) == ["1000.0 0.0"]
+    assert "best: epoch 2" in page
+    assert "epoch 2: accuracy 0.8000 after 50 s, the best<" in page
+    assert "from the lowest to the highest version" in page
+    by_epoch = client.get("/jobs/band?by=epoch").text
+    assert 'aria-label="accuracy over 2 epochs: from 0.6 to 0.8"' in by_epoch
+    assert re.findall(r'class="across" x="([\d.]+)%"[^>]*>(\d)<', by_epoch)[:3] == [
+        ("0.0", "0"),
+        ("50.0", "1"),
+        ("100.0", "2"),
+    ]
+    assert '<a href="?by=epoch" aria-current="true">' in by_epoch
+    assert client.get("/jobs/band?by=luck").status_code == 422
+    without = client.get("/jobs/line").text
+    assert "epoch 1: accuracy 0.7000 after" in without
+    assert not re.search('class="(key )?band"', without)
+
+
+def test_the_staleness_of_one_worker_is_no_picture(tmp_path: Path) -> None:
+    alone = [one for one in WHOLE_RUN if getattr(one.event, "host", "") != "worker-2"]
+    for name, events in (("two", WHOLE_RUN), ("one", alone)):
+        make_run(tmp_path / name, events)
+    pages = {name: asking(tmp_path).get(f"/jobs/{name}").text for name in ("one", "two")}
+    assert {name: "staleness of the last" in page for name, page in pages.items()} == {"one": False, "two": True}
 
 
 def test_the_host_behind_most_of_a_runs_trouble_is_named(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from vcdl.errors import ExitCode
+from vcdl.errors import ExitCode, GridError, JobError
 
 _EXAMPLES = """\b
 Examples:
@@ -17,13 +17,18 @@ Examples:
 
 def login(url: str, name: str | None = None) -> ExitCode:
     """Ask for a token, try it, and keep it under a name. Raises VcdlError."""
-    from vcdl.remote.connections import ServiceConnection, checked_url, keep_connection
+    from vcdl.remote.connections import ServiceConnection, checked_url, keep_connection, service_of
     from vcdl.remote.service_client import ServiceClient
 
     url = checked_url(url)
     token = os.environ.get("VCDL_TOKEN") or _asked()
     connection = ServiceConnection(name or str(urlsplit(url).hostname), url, token.strip())
-    version = ServiceClient(connection).version()
+    try:
+        version = ServiceClient(connection).version()
+    except GridError as error:
+        if (service := service_of(url)) == url:
+            raise
+        raise JobError(f"{url} looks like a page ({error}): the address of its service is {service}") from error
     path = keep_connection(connection)
     click.echo(f"logged in to {connection.name}, vcdl {version}; the token is kept in {path}")
     return ExitCode.OK

@@ -54,9 +54,14 @@ def suited(
         training = training.model_copy(update={"batch_size": size})
     if not is_open or _is_tiny(samples):
         return data.model_copy(update={"shards": few if is_open else data.shards}), training
-    wanted = math.ceil(ENOUGH_ROUNDS * slots**2 / epochs)
+    wanted = enough_shards(epochs, slots)
     finest = samples // (max(_FEWEST_BATCHES, training.batches_a_step) * training.batch_size)
     return data.model_copy(update={"shards": max(few, min(wanted, finest, _MOST_SHARDS))}), training
+
+
+def enough_shards(epochs: int, slots: int) -> int:
+    """Return the number of shards with which every slot makes ENOUGH_ROUNDS; with fewer, the job learns less."""
+    return math.ceil(ENOUGH_ROUNDS * slots**2 / epochs)
 
 
 def _is_tiny(samples: int) -> bool:

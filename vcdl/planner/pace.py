@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from vcdl.job.cut import ENOUGH_ROUNDS
+from vcdl.job.cut import ENOUGH_ROUNDS, enough_shards
 
 _LOST = ((16, (0.0, 0.7)), (8, (0.4, 0.9)), (4, (0.7, 1.8)), (2, (1.2, 3.5)), (1, (2.4, 5.9)), (0, (5.2, 11.3)))
 """From so many rounds for each slot on: points lost to serial training, the median and nine in ten of 264 cells of six
@@ -30,7 +30,7 @@ class Pace:
         """The pace of a job with so many `batches` in an epoch. More slots than shards stay idle."""
         used, cures = min(slots, shards), {}
         if used > 1 and epochs * shards < ENOUGH_ROUNDS * used**2:
-            more = max(shards, min(batches, math.ceil(ENOUGH_ROUNDS * slots**2 / epochs)))
+            more = max(shards, min(batches, enough_shards(epochs, slots)))
             longer = math.ceil(ENOUGH_ROUNDS * min(slots, more) ** 2 / more)
             cures = {"data > shards": more} if more > shards else {}
             cures |= {"stop > epochs": longer} if longer > epochs else {}

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from vcdl.job.cut import SMALL_FLEET, enough_shards
 from vcdl.planner.throughput import HostType, Servers, Subtask, throughput
 from vcdl.profile.measured_hosts import mean_subtask, measured_servers, measured_types
 from vcdl.profile.stages import AWAY, FOLD, TRAIN, RunProfile
@@ -13,6 +14,7 @@ from vcdl.report.wording import duration, size
 if TYPE_CHECKING:
     from vcdl.job import Job
 
+_SHARDS = "data > shards"
 _WORTH = 1.1
 """The least gain that is worth a change."""
 _OVERHEAD = 0.1
@@ -34,6 +36,7 @@ class JobSettings:
     """The keys of a job that advice may change."""
 
     shards: int
+    epochs: int
     servers: int = 1
     sends_all: bool = False
     """Whether no codec makes its uploads smaller."""
@@ -41,7 +44,7 @@ class JobSettings:
     @classmethod
     def of(cls, job: "Job") -> Self:
         """The settings of a job."""
-        return cls(job.data.shards, job.grid.servers, sends_all=not job.transport.needs_bases)
+        return cls(job.data.shards, job.stop.epochs, job.grid.servers, sends_all=not job.transport.needs_bases)
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class Advice:
     change: SettingChange | None
     smaller_bytes: float | None = None
     """The size of a subtask's transfers, where they take longer than its training and no codec makes them smaller."""
+    enough_shards: int | None = None
+    """Shards below which the job would learn less, where only that keeps the advice from naming fewer."""
 
     def words(self) -> str:
         """The sentence, and a second one where links may be slow."""
@@ -78,6 +83,11 @@ class Advice:
             said = f"{said}: {self.change.words()}."
         elif self.group == "training":
             said = f"{said}: nothing holds the job up, and only more or faster hosts would make it faster."
+        elif self.enough_shards is not None:
+            said = (
+                f"{said}. Fewer shards would be faster, but the job would learn less: by `vcdl check` a fleet of its "
+                f"size, or of {SMALL_FLEET}, needs `data > shards` of {self.enough_shards} or more."
+            )
         elif self.smaller_bytes is None:
             said = f"{said}, and no key of the job would change that by a tenth or more."
         else:
@@ -102,9 +112,15 @@ def advise(profile: RunProfile, settings: JobSettings) -> Advice | None:
     cycle_s = sum(shares.values())
     group = max(shares, key=lambda name: shares[name])
     subtask = mean_subtask(sums)
-    changes = _changes(measured_types(profile), measured_servers(profile, settings.servers), subtask, settings)
+    hosts, servers = measured_types(profile), measured_servers(profile, settings.servers)
+    slots = round(sum(host.count * host.slots for host in hosts))
+    # The number of `vcdl check`, which also names a small fleet: a key that is set holds wherever the job goes next.
+    enough = enough_shards(settings.epochs, max(slots, SMALL_FLEET))
+    changes = list(_changes(hosts, servers, subtask, settings, enough))
     best = max(changes, key=lambda change: change.gain, default=None)
     is_worth = best is not None and best.gain >= _WORTH
+    fewer = (change.gain for change in _changes(hosts, servers, subtask, settings, 1) if change.key == _SHARDS)
+    is_held = not is_worth and max(fewer, default=0.0) >= _WORTH
     is_far = settings.sends_all and sums.mean_s(AWAY) > sums.mean_s(TRAIN)
     return Advice(
         group=group,
@@ -112,6 +128,7 @@ def advise(profile: RunProfile, settings: JobSettings) -> Advice | None:
         cycle_s=cycle_s,
         change=best if is_worth else None,
         smaller_bytes=subtask.bytes_up + subtask.bytes_down if is_far else None,
+        enough_shards=enough if is_held else None,
     )
 
 
@@ -122,9 +139,9 @@ def _server_busy(profile: RunProfile, settings: JobSettings) -> float:
 
 
 def _changes(
-    hosts: Sequence[HostType], servers: Servers, subtask: Subtask, settings: JobSettings
+    hosts: Sequence[HostType], servers: Servers, subtask: Subtask, settings: JobSettings, least_shards: int
 ) -> Iterator[SettingChange]:
-    """Changes that the model knows, each by itself."""
+    """Yield the changes that the model knows, each by itself; none goes below `least_shards`."""
     now = throughput(hosts, servers, subtask)
     if now.samples_per_s <= 0:
         return
@@ -133,10 +150,10 @@ def _changes(
         parts = {"hosts": hosts, "servers": servers, "subtask": subtask, **changed}
         return throughput(**parts).samples_per_s / now.samples_per_s  # type: ignore[arg-type]
 
-    shards = _fewer_shards(hosts, subtask, settings.shards)
+    shards = max(_fewer_shards(hosts, subtask, settings.shards), least_shards)
     if shards < settings.shards:
         larger = replace(subtask, samples=subtask.samples * settings.shards / shards)
-        yield SettingChange("data > shards", settings.shards, shards, gain(subtask=larger))
+        yield SettingChange(_SHARDS, settings.shards, shards, gain(subtask=larger))
     if now.limit == "servers":
         more = settings.servers + 1
         yield SettingChange("grid > servers", settings.servers, more, gain(servers=replace(servers, count=more)))

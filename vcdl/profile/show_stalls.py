@@ -14,8 +14,8 @@ _CURES = {
     INTERCONNECT: "try a lower `grid > workers` with a higher `grid > threads`",
     PREPARE: "a higher `training > local_epochs` trains more on each reading",
     FETCH: "memory that holds the shards, or a faster disk, ends it",
-    SERVER: "a lower `data > shards` has it asked less often, and `grid > servers: 2` shares its work",
-    NETWORK: "a lower `data > shards` sends less for each sample",
+    SERVER: "`grid > servers: 2` shares its work",
+    NETWORK: "`transport` can send less (docs/codecs.md, Uploads that fit the link)",
 }
 _UNSTEADY = 0.2
 """The difference of two rounds from which on other work hides stalls."""

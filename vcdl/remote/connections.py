@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from vcdl.errors import JobError, folder_errors
 from vcdl.files.atomic import atomic_write
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_PAGE = re.compile(r"/((jobs|api)(/.*)?|login|hosts|server|fleets)?/?$")
+"""The end of a path that is one of a service's pages, or of its requests."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,20 @@ def checked_url(url: str) -> str:
     """The address of a service, without its last slash. Raises JobError for one over which a token would be read."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise JobError(f"{url} is no address of a service: https://train.example.org is one")
+        known = parts.scheme and parts.hostname
+        raise JobError(
+            f"{url.partition('?')[0]} is no address of a service: "
+            f"{service_of(url) if known else 'https://train.example.org'} is one"
+        )
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
         raise JobError(f"{url} has no TLS, and everybody on the way could read the token: use https, or `ssh -L`")
     return url.rstrip("/")
+
+
+def service_of(url: str) -> str:
+    """Return the address of the service that has a page at `url`; the address itself where it is of no page."""
+    parts = urlsplit(url)
+    return parts._replace(path=_PAGE.sub("", parts.path), query="", fragment="").geturl()
 
 
 def keep_connection(connection: ServiceConnection) -> Path:

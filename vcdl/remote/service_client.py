@@ -36,6 +36,8 @@ from vcdl.remote.parcel import Parcel, ParcelFile
 _TIMEOUT_S = 200.0
 """Time-out of a request, longer than the service runs a command."""
 _NO_SERVICE = "answers something else than a service of VCDL: look at its URL"
+_PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+"""What OpenSSL, of several versions, calls an answer that is plain HTTP."""
 _TRIES, _WAIT_S = 6, 1.0
 _LONGEST_WAIT_S = 30.0
 """The longest wait before a next try, whatever a service asks for."""
@@ -256,6 +258,11 @@ class ServiceClient:
             raise self._told(error) from None
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "reason", error)
+            if isinstance(why, ssl.SSLError) and why.reason in _PLAIN:
+                raise GridError(
+                    f"{self.name} ({self._url}) answers without TLS: use http:// on this machine or through `ssh -L`, "
+                    "elsewhere the port of the web server that has its certificate"
+                ) from error
             raise GridUnavailable(f"{self.name} ({self._url}) does not answer ({why}): is it running?") from error
 
     def _told(self, error: urllib.error.HTTPError) -> VcdlError:

@@ -33,7 +33,7 @@ _Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class ConfusionMatrix:
-    """Counts of samples by their class (rows) and by the class that the model gives them (columns)."""
+    """Counts of samples by their class (rows) and by their predicted class (columns)."""
 
     counts: npt.NDArray[np.int64]
     """Shape (classes, classes)."""
@@ -79,9 +79,10 @@ class ConfusionMatrix:
         axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
         axes.set_xticks(range(size), names, rotation=0 if longest <= 2 else 90, fontsize=_FONT)
         axes.set_yticks(range(size), names, fontsize=_FONT)
-        axes.set_xlabel("class that the model gives")
+        axes.set_xlabel("predicted class")
         axes.set_ylabel("true class")
-        axes.set_title(f"{title}\n{grouped(self.counts.sum())} samples, {self.accuracy:.4f} right", fontsize=_FONT + 1)
+        words = f"{grouped(self.counts.sum())} samples, accuracy {self.accuracy:.4g}"
+        axes.set_title(f"{title}\n{words}", fontsize=_FONT + 1)
         if size <= _MOST_NUMBERED:
             for row, column in np.argwhere(self.counts):
                 colour, count = "white" if shares[row, column] > 0.5 else "black", str(self.counts[row, column])

@@ -84,9 +84,15 @@ def measured_words(value: float | None, monitor: Monitor) -> str:
     return f"{value:.4g}" if monitor.mode == MIN else f"{value:.4f}"
 
 
+def band_words(detail: EpochDetail, monitor: Monitor) -> str:
+    """`0.8712 (0.8605 – 0.8791)`: the mean, and the range where the epoch's versions differ in what is shown."""
+    mean, low, high = (measured_words(value, monitor) for value in (detail.mean, detail.min, detail.max))
+    return mean if low == high else f"{mean} ({low} – {high})"
+
+
 def epoch_words(goal: RunGoal, report: Report, detail: EpochDetail) -> str:
     """`epoch 3/20: accuracy 0.8712 (0.8605 – 0.8791), loss 0.41, in training 0.43, after 2 min 05 s`."""
-    words = [f"{report.monitor.name} {_band(report, detail)}", *_beside(report, detail.measures)]
+    words = [f"{report.monitor.name} {band_words(detail, report.monitor)}", *_beside(report, detail.measures)]
     if detail.train_loss is not None:
         place = 1 if report.monitor.name == LOSS else 2
         words.insert(place, f"in training {detail.train_loss:.4g}")
@@ -176,7 +182,9 @@ def _beside(report: Report, measures: Mapping[str, float]) -> list[str]:
 def score_words(goal: RunGoal, report: Report) -> str:
     """The last epoch's mean with its band, the best mean, and the target."""
     epochs, best = report.epochs, report.best_epoch
-    words = [f"{_band(report, epochs[-1])} in epoch {epochs[-1].epoch}" if epochs else "no epoch measured yet"]
+    words = [
+        f"{band_words(epochs[-1], report.monitor)} in epoch {epochs[-1].epoch}" if epochs else "no epoch measured yet"
+    ]
     if best is not None:
         words.append(f"best {measured_words(best.mean, report.monitor)} in epoch {best.epoch}")
     if goal.target is not None:
@@ -311,8 +319,3 @@ def setback_words(event: WorkunitFailed | UpdateRefused | ResultRefused, host: s
         what, host = f"refused, {event.refusal}: {event.detail}", event.host or host
     on = f", on {host}" if host else ""
     return f"shard {name.shard} of epoch {name.epoch}, attempt {name.attempt_in_turn + 1}{on}: {what}"
-
-
-def _band(report: Report, detail: EpochDetail) -> str:
-    mean, low, high = (measured_words(v, report.monitor) for v in (detail.mean, detail.min, detail.max))
-    return f"{mean} ({low} – {high})"

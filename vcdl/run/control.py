@@ -108,8 +108,8 @@ def change(folder: RunFolder, settings: Sequence[str]) -> dict[str, tuple[Any, A
 
     asked = list(dict.fromkeys(".".join(setting.partition("=")[0].strip().split(".")[:2]) for setting in settings))
     before = load_frozen_job(folder.job_file)
+    job = load_frozen_job(folder.job_file, settings)  # first: a key that does not exist is refused with the nearest one
     _check_changes(folder, before, asked)
-    job = load_frozen_job(folder.job_file, settings)
     old, new = _flat(before), _flat(job)
     changed = {key: (old.get(key), new.get(key)) for key in asked if old.get(key) != new.get(key)}
     if changed:

@@ -17,7 +17,7 @@ from vcdl.files.version import __version__
 from vcdl.journal.events import Recorded
 from vcdl.run.reading import RunState
 from vcdl.web.catalogue import PAGE, NoSuchJobError
-from vcdl.web.job_page import feed_of
+from vcdl.web.job_page import epoch_lines, feed_of
 from vcdl.web.live import EVERY_S, sse, while_valid
 from vcdl.web.served_commands import CommandRequest
 from vcdl.web.service import CallerHere, ServiceHere, SubmitterHere, WebService
@@ -96,7 +96,7 @@ def job(service: ServiceHere, name: Name) -> Response:
         raise
     with view.current():
         standing = view.standing
-        feed = [{"time_s": line.time_s, "words": line.words} for line in reversed(feed_of(view))]
+        feed = [{"time_s": line.time_s, "words": line.words} for line in reversed(feed_of(view, *epoch_lines(view)))]
         shown = {"folder": name, "last_event": view.last_id, "figures": standing.figures(), "feed": feed}
         return _json({**standing.fields(), **shown})
 

@@ -50,3 +50,8 @@ def time_ticks(last_s: float) -> list[Tick]:
     step_s = next((step_s for step_s in _TIME_STEPS_S if last_s <= _TICKS * step_s), days_s)
     times = range(0, math.floor(last_s) + 1, step_s)
     return [Tick(time / last_s, duration(time).removesuffix(" 00 s").removesuffix(" 00 min")) for time in times]
+
+
+def epoch_ticks(last: float) -> list[Tick]:
+    """Return the labels of an axis of epochs, from 0 to `last`."""
+    return [Tick(epoch / last, f"{epoch:.0f}") for epoch in round_values(0, last) if epoch == round(epoch)]

@@ -14,7 +14,7 @@ from vcdl.errors import GridError, printable
 from vcdl.errors.refusal import Refusal
 from vcdl.files.version import __version__
 from vcdl.report.own_settings import own_settings
-from vcdl.report.progress import epoch_words, measured_figures, setback_words
+from vcdl.report.progress import epoch_words, measured_figures, score_words, setback_words
 from vcdl.report.wording import duration, plural
 from vcdl.run.reading import NOBODY_WORKS, RunState
 from vcdl.run.standing import Standing
@@ -25,7 +25,8 @@ from vcdl.web.overview import PageSection
 from vcdl.web.pictures import StreamPicture, loss_chart, measure_chart, sparkline, staleness_chart, stream_picture
 
 _FEED = 25
-PARTS = ("trains", "head", "trouble", "figures", "curves", "stream", "staleness", "profile", "feed", "settings")
+PARTS = ("trains", "head", "trouble", "figures", "curves", "stream", "staleness", "profile", "epochs", "feed",
+         "settings")  # fmt: skip
 """The parts of a job's page that change while it runs, by the id of their element and the name of their macro."""
 _PUBLIC_FIGURES = ("epoch", "subtasks", "staleness", "running for", "speed")
 _MANY_HOSTS = 4
@@ -38,7 +39,7 @@ _CAN_STOP = (RunState.RUNNING, RunState.WAITING)
 _CAN_RESUME = (RunState.PAUSED, RunState.KILLED, RunState.FAILED)
 
 
-def _job_facts(view: JobView, is_public: bool) -> dict[str, Any]:
+def _job_facts(view: JobView, is_public: bool, by_epoch: bool) -> dict[str, Any]:
     """Everything that a job's page shows, read at one moment; `is_public`: for visitors. Hosts are numbers then. Of all
     words of hosts, operator and submitter it has the names of job and measures alone.
     """
@@ -46,6 +47,7 @@ def _job_facts(view: JobView, is_public: bool) -> dict[str, Any]:
     figures = standing.figures()
     left = figures.pop("time left", "")
     trouble = _trouble(view, row.state, is_public)
+    hosts = len({span.host for span in view.stream.ended})
     there = [] if is_public else [name for name in FILES if (view.folder.path / name).is_file()]
     return {
         "name": view.folder.path.name,
@@ -55,13 +57,15 @@ def _job_facts(view: JobView, is_public: bool) -> dict[str, Any]:
         "epochs": row.epochs,
         "done": min(1.0, report.subtasks_done / max(1, standing.goal.subtasks)),
         "left": left,
+        "measure": printable(f"{report.monitor.name}: {score_words(standing.goal, report)}"),
         "trouble": trouble,
         "figures": _public_figures(figures, standing) if is_public else figures,
-        "charts": [chart for chart in (measure_chart(report), loss_chart(report)) if chart is not None],
+        "charts": [one for one in (measure_chart(report, by_epoch), loss_chart(report, by_epoch)) if one is not None],
         "stream": _stream(view, standing, is_public),
-        "staleness": staleness_chart(view.stream.staleness, len({span.host for span in view.stream.ended})),
+        "staleness": staleness_chart(view.stream.staleness, hosts) if hosts > 1 else None,
         "sentence": _AFTER_TROUBLE if trouble or is_public else view.profile.sentence(view.job) or "not known yet.",
-        "feed": feed_of(view, is_public),
+        "newest_epochs": epoch_lines(view),
+        "feed": [] if is_public else feed_of(view),
         "settings": {} if is_public else own_settings(view.job),
         "files": [(name, FILES[name][0]) for name in there],
         "can_stop": not is_public and row.state in _CAN_STOP,
@@ -99,9 +103,15 @@ class Pages:
         self.environment.globals |= {"version": __version__, "sparkline": sparkline}
         self.environment.globals |= {"ways": ways, "here": "", "base": base, "is_public": is_public}
 
-    def job_parts(self, view: JobView, is_public: bool = False) -> dict[str, str]:
-        """The parts of a job's page; `is_public`: for visitors. Raises RunFolderError, JobError, JournalError."""
-        macros, facts = self.environment.get_template("job_parts.html").module, _job_facts(view, is_public)
+    def job_parts(self, view: JobView, is_public: bool = False, by_epoch: bool = False) -> dict[str, str]:
+        """Return the parts of a job's page. Raises RunFolderError, JobError, JournalError.
+
+        Args:
+            is_public: For visitors.
+            by_epoch: Draw the curves over epochs rather than over time.
+        """
+        facts = _job_facts(view, is_public, by_epoch)
+        macros = self.environment.get_template("job_parts.html").module
         return {name: str(getattr(macros, name)(facts)) for name in PARTS}
 
     def overview_parts(self, sections: list[PageSection]) -> dict[str, str]:
@@ -235,14 +245,18 @@ def _refusal_words(name: str) -> str:
     return f"{printable(name)}{meaning}"
 
 
-def feed_of(view: JobView, is_public: bool = False) -> list[FeedLine]:
-    """The newest sentences first; `is_public`: those of epochs alone."""
+def epoch_lines(view: JobView) -> list[FeedLine]:
+    """Return a sentence for each of the last epochs, the newest first."""
     report, goal = view.report, view.standing.goal
-    epochs = [
+    return [
         FeedLine(report.history.closed[one.epoch].time_s, printable(epoch_words(goal, report, one)))
-        for one in report.epochs[-_FEED:]
+        for one in reversed(report.epochs[-_FEED:])
     ]
-    lines = sorted([*(() if is_public else view.feed), *epochs], key=lambda line: line.time_s, reverse=True)
+
+
+def feed_of(view: JobView, *further: FeedLine) -> list[FeedLine]:
+    """Return what happened, with `further` sentences in between, the newest first."""
+    lines = sorted([*view.feed, *further], key=lambda line: line.time_s, reverse=True)
     alike = (list(group) for _, group in groupby(lines, key=lambda line: line.cause or id(line)))
     return [_together(group) for group in islice(alike, _FEED)]
 

@@ -14,11 +14,12 @@ from itertools import pairwise
 from markupsafe import Markup, escape
 
 from vcdl.errors import printable
+from vcdl.journal.monitor import EpochDetail
 from vcdl.report.measures import Report
-from vcdl.report.progress import measured_words
+from vcdl.report.progress import band_words
 from vcdl.report.subtask_stream import Fate, Span
 from vcdl.report.wording import duration, plural
-from vcdl.web.axes import Tick, round_values, time_ticks
+from vcdl.web.axes import Tick, epoch_ticks, round_values, time_ticks
 from vcdl.wire.task import LOSS
 
 _WIDTH, _HEIGHT = 1000, 200
@@ -46,6 +47,8 @@ class Chart:
 
     title: str
     svg: Markup
+    keys: Sequence[tuple[str, str]] = ()
+    """Class and meaning of what is drawn."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class StreamPicture:
 @dataclass(frozen=True)
 class _Point:
     x: float
-    """Active seconds."""
+    """Active seconds, or the epoch."""
     mean: float
     low: float
     high: float
@@ -85,25 +88,30 @@ def sparkline(course: Sequence[float], monitor: str) -> Markup:
     return _svg(f'<path class="line" d="M{"L".join(places)}"/>', 100, 20, words, "spark")
 
 
-def measure_chart(report: Report) -> Chart | None:
-    """The measure that the job is judged by over active time, with the band of its versions; None: none yet."""
-    monitor = report.monitor
+def measure_chart(report: Report, by_epoch: bool = False) -> Chart | None:
+    """Return the curve of the measure that the job is judged by, with the best epoch marked; None: none yet.
+
+    Epochs in which several versions were measured have a band from the lowest to the highest.
+    """
+    monitor, best = report.monitor, report.best_epoch
     points = [
         _Point(
-            one.wall_s,
+            _place(one, by_epoch),
             one.mean,
             one.min,
             one.max,
-            f"epoch {one.epoch}: {monitor.name} {measured_words(one.mean, monitor)} "
-            f"({measured_words(one.min, monitor)} – {measured_words(one.max, monitor)}) after {duration(one.wall_s)}",
+            f"epoch {one.epoch}: {monitor.name} {band_words(one, monitor)} after {duration(one.wall_s)}"
+            f"{', the best' if best is not None and one.epoch == best.epoch else ''}",
         )
         for one in report.epochs
         if all(map(math.isfinite, (one.mean, one.min, one.max)))
     ]
-    return _chart(monitor.name, points, [], monitor.name == LOSS)
+    mark = None if best is None else (_place(best, by_epoch), best.mean)
+    keys = [] if best is None else [("best", f"best: epoch {best.epoch}")]
+    return _chart(monitor.name, points, [], monitor.name == LOSS, by_epoch, keys, mark)
 
 
-def loss_chart(report: Report) -> Chart | None:
+def loss_chart(report: Report, by_epoch: bool = False) -> Chart | None:
     """The loss in validation, and beside it in training; None where it is not measured, or the job is judged by it and
     no client tells its own.
     """
@@ -112,19 +120,33 @@ def loss_chart(report: Report) -> Chart | None:
         value, told = one.measures.get(LOSS, math.nan), one.train_loss
         has_told = told is not None and math.isfinite(told)
         if told is not None and has_told:
-            trained.append((one.wall_s, told))
+            trained.append((_place(one, by_epoch), told))
         if math.isfinite(value):
             too = f", {told:.4g} in training" if has_told else ""
             words = f"epoch {one.epoch}: loss {value:.4g} in validation{too} after {duration(one.wall_s)}"
-            points.append(_Point(one.wall_s, value, value, value, words))
+            points.append(_Point(_place(one, by_epoch), value, value, value, words))
     if report.monitor.name == LOSS and not trained:
         return None
-    return _chart("loss", points, trained, True)
+    keys = [("line", "in validation"), ("second", "in training")] if trained else []
+    return _chart("loss", points, trained, True, by_epoch, keys)
 
 
-def _chart(title: str, points: list[_Point], beside: list[tuple[float, float]], is_loss: bool) -> Chart | None:
+def _place(detail: EpochDetail, by_epoch: bool) -> float:
+    return detail.epoch if by_epoch else detail.wall_s
+
+
+def _chart(
+    title: str,
+    points: list[_Point],
+    beside: list[tuple[float, float]],
+    is_loss: bool,
+    by_epoch: bool,
+    keys: list[tuple[str, str]],
+    mark: tuple[float, float] | None = None,
+) -> Chart | None:
     if not points:
         return None
+    has_band = any(point.low < point.high for point in points)
     points = _thinned(points)
     low = min([*(point.low for point in points), *(value for _, value in beside)])
     high = max([*(point.high for point in points), *(value for _, value in beside)])
@@ -140,17 +162,22 @@ def _chart(title: str, points: list[_Point], beside: list[tuple[float, float]], 
     def at(x: float, value: float) -> str:
         return f"{x / last * _WIDTH:.1f} {(1 - share(value)) * _HEIGHT:.1f}"
 
-    upper = [at(point.x, point.high) for point in points]
-    lower = [at(point.x, point.low) for point in reversed(points)]
-    shapes = f'<path class="band" d="M{"L".join([*upper, *lower])}Z"/>'
+    shapes = "" if mark is None else f'<path class="best" d="M{at(*mark)}h0"/>'
+    if has_band:
+        upper = [at(point.x, point.high) for point in points]
+        lower = [at(point.x, point.low) for point in reversed(points)]
+        shapes += f'<path class="band" d="M{"L".join([*upper, *lower])}Z"/>'
+        keys = [*keys, ("band", "from the lowest to the highest version")]
     shapes += f'<path class="second" d="M{"L".join(at(*one) for one in beside)}"/>' if len(beside) > 1 else ""
     shapes += f'<path class="line" d="M{"L".join(at(point.x, point.mean) for point in points)}"/>'
     if len(points) <= _DOTS:
         shapes += "".join(f'<path class="dot" d="M{at(point.x, point.mean)}h0"/>' for point in points)
     shapes += _columns([(point.x / last * _WIDTH, point.words) for point in points])
-    words = f"{title} over {duration(last)} of training: from {points[0].mean:.4g} to {points[-1].mean:.4g}"
+    length = plural(round(last), "epoch") if by_epoch else f"{duration(last)} of training"
+    words = f"{title} over {length}: from {points[0].mean:.4g} to {points[-1].mean:.4g}"
     up = [Tick(share(value), f"{value:.4g}") for value in round_values(low, high, is_log)]
-    return Chart(f"{title}, logarithmic" if is_log else title, _framed(shapes, words, up, time_ticks(last)))
+    across = epoch_ticks(last) if by_epoch else time_ticks(last)
+    return Chart(f"{title}, logarithmic" if is_log else title, _framed(shapes, words, up, across), keys)
 
 
 def _columns(places: list[tuple[float, str]]) -> str:

@@ -1,7 +1,7 @@
 """The pages of the service, and what their forms do."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, Query, Request
@@ -50,7 +50,9 @@ def overview(request: Request, service: ServiceHere) -> Response:
 
 
 @router.get("/jobs/{name}")
-def job(request: Request, service: ServiceHere, name: str, notice: Notice = "") -> Response:
+def job(
+    request: Request, service: ServiceHere, name: str, notice: Notice = "", by: Literal["time", "epoch"] = "time"
+) -> Response:
     visits = is_visitor(request)
     failure = "" if visits else service.submissions.failure(name)
     if failure or service.submissions.is_beginning(name):
@@ -60,9 +62,9 @@ def job(request: Request, service: ServiceHere, name: str, notice: Notice = "") 
 
     def parts() -> Parts:
         with service.catalogue.view(name).current() as view:
-            return service.pages.job_parts(view, visits)
+            return service.pages.job_parts(view, visits, by == "epoch")
 
-    return _shown(request, "job.html", parts, name=name, notice="" if visits else said.get(notice, ""))
+    return _shown(request, "job.html", parts, name=name, by=by, notice="" if visits else said.get(notice, ""))
 
 
 @router.post("/jobs/{name}/{deed}")
