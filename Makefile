@@ -56,6 +56,7 @@ format: $(VENV)/installed-dev
 # The site of docs/, in site/: every link between its pages leads somewhere, or it is not built.
 docs: $(VENV)/installed-dev
 	$(BIN)/zensical build --strict --clean
+	$(BIN)/python .ci/llms.py docs site/llms.txt
 
 nightly: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m nightly $(SPREAD)

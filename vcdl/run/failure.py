@@ -80,7 +80,7 @@ def write_bug_report(error: BaseException) -> str:
         [
             "arguments: " + " ".join(map(without_passwords, sys.argv[1:])),
             f"python {platform.python_version()} on {platform.platform()}",
-            *_versions(),
+            *versions(),
             "",
             *map(without_passwords, traceback.format_exception(error)),
         ]
@@ -95,16 +95,17 @@ def write_bug_report(error: BaseException) -> str:
     return str(Path(file.name))
 
 
-def _versions() -> list[str]:
+def versions() -> list[str]:
+    """Return the versions of VCDL and of the packages that most faults depend on, as far as they are installed."""
     import importlib.metadata
 
-    versions = []
+    found = []
     for package in ("vcdl", *_PACKAGES.split()):
         try:
-            versions.append(f"{package} {importlib.metadata.version(package)}")
+            found.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return versions
+    return found
 
 
 def how_it_died(status: int, peak_bytes: int | None = None) -> str:
