@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 # The tests start hundreds of interpreters.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick quick-tests test check style markdown docstrings types format docs nightly soak fuzz test-boinc test-server lock clean
+.PHONY: demo quick quick-tests test check style markdown docstrings types format docs nightly soak fuzz test-boinc test-server release lock clean
 
 demo: $(VENV)/installed
 	@./deploy/system-packages --optional dataset-fashion-mnist
@@ -80,6 +80,10 @@ test-boinc: $(VENV)/installed-dev
 test-server: $(VENV)/installed-dev
 	VCDL_BOINC_TREE=$(BOINC) $(BIN)/python -m pytest -s -p no:cacheprovider tests/boinc/server/test_whole*.py
 
+# What a release publishes, in dist/; the other steps, some on other machines: docs/release.md
+release: test docs
+	PYTHON=$(BIN)/python .ci/release
+
 $(VENV)/installed: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
@@ -113,4 +117,4 @@ lock: $(VENV)/installed-dev
 	done
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .cache site
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .cache site dist

@@ -6,8 +6,13 @@ import tomllib
 import yaml
 
 from tests.places import ROOT
+from vcdl import __version__
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def test_the_version_is_said_once() -> None:
+    assert PROJECT["version"] == __version__
 
 
 def test_the_citation_names_this_version_and_the_paper() -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -60,12 +61,14 @@ def ask(program: Path, *arguments: object, cwd: Path) -> str:
 
 
 def test_builds_from_the_sdist_elsewhere_have_equal_bits(built: Path, tmp_path: Path) -> None:
-    """What a build may take in by mistake is other here: the folder, the files' times and their rights."""
+    """What a build may take in by mistake is other here: the folder, times, rights, and files that git ignores."""
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     (source,) = (path for path in tmp_path.iterdir() if path.is_dir())
     (source / "PKG-INFO").unlink()  # made by the build, and taken for one of the sources by the next one
+    (source / "examples/runs/mine").mkdir(parents=True)  # somebody tried an example there: git ignores it
+    (source / "examples/runs/mine/journal.db").write_text("")
     for path in source.rglob("*"):
         os.utime(path, (978_307_200, 978_307_200))
         path.chmod(0o700 if path.is_dir() or path.stat().st_mode & 0o100 else 0o600)
@@ -97,3 +100,31 @@ def test_the_wheel_has_the_files_that_are_not_python(installed: Path) -> None:
         wanted = {path for path in tracked.stdout.split("\0") if path}
         assert wanted
         assert {path for path in wanted if not (package / "_shipped" / path).is_file()} == set()
+
+
+def git(folder: Path, *arguments: str) -> None:
+    who = ("-c", "user.name=Tester", "-c", "user.email=tester@example.org")
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_a_release_is_of_the_commit_and_of_nothing_beside_it(tmp_path: Path) -> None:
+    """In a clone with the script as it is here: a stray file stops it."""
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{ROOT}", str(clone))
+    shutil.copy(ROOT / ".ci/release", clone / ".ci/release")
+    git(clone, "add", "--all")
+    git(clone, "commit", "--quiet", "--allow-empty", "--message=Try")
+    command = [clone / ".ci/release"]
+    environ = {**environment(), "PYTHON": sys.executable}
+    (clone / "vcdl/stray.py").write_text("")
+    refused = subprocess.run(command, env=environ, capture_output=True, text=True)
+    assert (refused.returncode, (clone / "dist").exists()) == (1, False)
+    assert "there are changes that no commit has" in refused.stderr
+    (clone / "vcdl/stray.py").unlink()
+    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    names = {path.name for path in (clone / "dist").iterdir()}
+    kinds = ("-py3-none-any.whl", ".tar.gz", "-requirements.lock", "-notes.md")
+    assert names == {"SHA256SUMS", *(f"vcdl-{__version__}{kind}" for kind in kinds)}
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=clone / "dist", check=True)
+    assert (clone / f"dist/vcdl-{__version__}-notes.md").read_text().startswith("## ")
