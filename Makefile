@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 # The tests start hundreds of interpreters.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick quick-tests test check style markdown docstrings types format docs nightly soak fuzz test-boinc test-server lock clean
+.PHONY: demo quick quick-tests test check style markdown docstrings types format docs nightly soak fuzz test-boinc test-server release lock clean
 
 demo: $(VENV)/installed
 	@./deploy/system-packages --optional dataset-fashion-mnist
@@ -56,6 +56,7 @@ format: $(VENV)/installed-dev
 # The site of docs/, in site/: every link between its pages leads somewhere, or it is not built.
 docs: $(VENV)/installed-dev
 	$(BIN)/zensical build --strict --clean
+	$(BIN)/python .ci/llms.py docs site/llms.txt
 
 nightly: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m nightly $(SPREAD)
@@ -78,6 +79,10 @@ test-boinc: $(VENV)/installed-dev
 # A server's life on machines of its own (root, debootstrap, systemd-nspawn): make test-server BOINC=/path/to/a/built/tree
 test-server: $(VENV)/installed-dev
 	VCDL_BOINC_TREE=$(BOINC) $(BIN)/python -m pytest -s -p no:cacheprovider tests/boinc/server/test_whole*.py
+
+# What a release publishes, in dist/; the other steps, some on other machines: docs/release.md
+release: test docs
+	PYTHON=$(BIN)/python .ci/release
 
 $(VENV)/installed: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -112,4 +117,4 @@ lock: $(VENV)/installed-dev
 	done
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .cache site
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .cache site dist

@@ -30,6 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, "-m", "zensical", "build", "--strict"], cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    subprocess.run([sys.executable, ROOT / ".ci/llms.py", folder / "docs", folder / "site/llms.txt"], check=True)
     return folder / "site"
 
 
@@ -57,6 +58,17 @@ def test_it_has_every_page(site: Path) -> None:
     wanted = {page.relative_to(DOCS).with_suffix("") for page in DOCS.rglob("*.md")}
     found = {page.parent.relative_to(site) for page in site.rglob("index.html")}
     assert {path.parent if path.name == "index" else path for path in wanted} == found
+
+
+def test_language_models_get_a_line_for_every_page(site: Path) -> None:
+    """Each line leads to a page that is there, and says what it is about."""
+    lines = (site / "llms.txt").read_text(encoding="utf-8").splitlines()
+    rows = [re.fullmatch(r"- \[(.+?)\]\(([^)]+)\)(?:: (.+))?", line) for line in lines if line.startswith("- ")]
+    places = [row[2] for row in rows if row]
+    assert len(places) == len(rows) == len(list(DOCS.rglob("*.md")))
+    pages = {page.parent for page in site.rglob("index.html")}
+    assert {site / place for place in places} == pages
+    assert not [row[0] for row in rows if row and not row[3]]
 
 
 def test_a_browser_fetches_nothing_from_another_host(site: Path) -> None:

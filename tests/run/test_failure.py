@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.vcdl_process import environment
+from tests.places import EXAMPLES
 from vcdl.errors import ExitCode
 from vcdl.run.failure import describe_error
 
@@ -25,3 +27,30 @@ def test_byte_code_that_a_full_disk_cut_short_is_named(tmp_path: Path, monkeypat
     (cached,) = tmp_path.glob("__pycache__/*")
     words = f"{cached} is cut short, as Python leaves it on a full disk: remove it"
     assert describe_error(failed.value) == (words, ExitCode.BAD_FOLDER)
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.keras
+@pytest.mark.slow
+def test_without_a_backend_the_extra_is_named(backend: str, tmp_path: Path) -> None:
+    """`pip install vcdl` brings none; here the import system finds none, and Keras itself fails."""
+    program = (
+        "import sys\nfrom vcdl.cli import main\n"
+        "class Nothing:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name.partition('.')[0] == {backend!r}: raise ModuleNotFoundError(name, name=name)\n"
+        "sys.meta_path.insert(0, Nothing())\nmain(sys.argv[1:])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "check", EXAMPLES / "digits.yaml"], cwd=tmp_path, capture_output=True,
+        text=True, env={**environment(), "KERAS_BACKEND": backend},
+    )  # fmt: skip
+    assert done.returncode == ExitCode.BAD_MODEL
+    assert done.stderr.startswith(
+        f"vcdl: error: Keras has no backend: {backend} is not installed; `pip install 'vcdl[cpu]'`"
+    )
+
+
+def test_another_module_that_is_missing_is_a_bug_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert describe_error(ModuleNotFoundError("No module named 'x'", name="x"))[1] is ExitCode.BUG

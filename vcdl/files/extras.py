@@ -15,3 +15,21 @@ def require(extra: str, *packages: str) -> None:
     for package in packages:
         if not is_installed(package):
             raise GridError(f"{package} is not installed: `pip install 'vcdl[{extra}]'` brings it")
+
+
+def installed_extras() -> list[str]:
+    """Return the extras of VCDL of which all packages are installed, whoever asked for them."""
+    from importlib import metadata
+
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    ours = metadata.metadata("vcdl")
+    installed = {canonicalize_name(each.metadata["Name"] or "") for each in metadata.distributions()}
+    missing = [
+        each.marker
+        for each in map(Requirement, ours.get_all("Requires-Dist") or ())
+        if each.marker and canonicalize_name(each.name) not in installed
+    ]
+    extras = ours.get_all("Provides-Extra") or ()
+    return [extra for extra in extras if not any(marker.evaluate({"extra": extra}) for marker in missing)]

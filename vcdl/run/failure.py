@@ -15,6 +15,7 @@ from vcdl.errors import DISK_FULL, ExitCode, VcdlError, file_cure, without_passw
 
 _FOLDER_ERRORS = DISK_FULL | {errno.EROFS, errno.EACCES, errno.EPERM}
 """States of the machine, not bugs: a full or read-only disk, missing rights."""
+_BACKENDS = ("tensorflow", "jax", "torch")
 _PACKAGES = "keras tensorflow-cpu tensorflow jax torch numpy h5py pydantic click rich"
 
 
@@ -26,7 +27,16 @@ def describe_error(error: Exception) -> tuple[str, ExitCode]:
         where = error.filename or "the disk"
         words = f"{where}: {error.strerror}; {file_cure(error)}, or choose another folder"
         return words, ExitCode.BAD_FOLDER
-    return _damaged_byte_code(error) or _out_of_memory(error) or _bug(error)
+    return _no_backend(error) or _damaged_byte_code(error) or _out_of_memory(error) or _bug(error)
+
+
+def _no_backend(error: Exception) -> tuple[str, ExitCode] | None:
+    """Name the extra that brings what Keras computes with: `pip install vcdl` alone brings nothing of the kind."""
+    missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if missing not in _BACKENDS:
+        return None
+    cure = "`pip install 'vcdl[cpu]'` brings TensorFlow; to take another that is installed, set KERAS_BACKEND"
+    return f"Keras has no backend: {missing} is not installed; {cure}", ExitCode.BAD_MODEL
 
 
 def _damaged_byte_code(error: Exception) -> tuple[str, ExitCode] | None:
@@ -70,7 +80,7 @@ def write_bug_report(error: BaseException) -> str:
         [
             "arguments: " + " ".join(map(without_passwords, sys.argv[1:])),
             f"python {platform.python_version()} on {platform.platform()}",
-            *_versions(),
+            *versions(),
             "",
             *map(without_passwords, traceback.format_exception(error)),
         ]
@@ -85,16 +95,17 @@ def write_bug_report(error: BaseException) -> str:
     return str(Path(file.name))
 
 
-def _versions() -> list[str]:
+def versions() -> list[str]:
+    """Return the versions of VCDL and of the packages that most faults depend on, as far as they are installed."""
     import importlib.metadata
 
-    versions = []
+    found = []
     for package in ("vcdl", *_PACKAGES.split()):
         try:
-            versions.append(f"{package} {importlib.metadata.version(package)}")
+            found.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return versions
+    return found
 
 
 def how_it_died(status: int, peak_bytes: int | None = None) -> str:
