@@ -17,6 +17,7 @@ from PIL import Image
 from tests.places import DOCS
 from vcdl.data import Dataset, load_dataset
 from vcdl.data.readers.table import TableReader
+from vcdl.data.readers.text import TextReader
 from vcdl.data.rows import Rows
 from vcdl.errors import DataError, JobError
 from vcdl.files.fetched import address_of
@@ -627,3 +628,50 @@ def test_the_documents_sources_are_read(example: str, tmp_path: Path, monkeypatc
     (tmp_path / "job.yaml").write_text(example)
     job = load_job(tmp_path / "job.yaml")
     assert len(load_dataset(job.data, job.seed).x_train) > 10
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,b,kind\n1,,x\n2,,y\n", r"column b holds no value, .*: leave it out, data > from > leave_out: \['b'\]"),
+        ("a,b,kind,\n1,2,x,\n3,4,y,\n", r"column \(without a name\) holds no value, .*leave_out: \[''\]"),
+        (
+            "a,b,kind,,\n1,2,x,,\n3,4,y,,\n",
+            r"two columns \(without a name\): take away the commas at the ends of the lines",
+        ),
+        ("a,b,kind\n1,2,x,\n3,4,y,\n", r"Expected 3 columns, got 4.*: give each line as many fields as the first"),
+        (
+            "a,b,kind\n1,2,x\n3,4,y\n".encode("utf-16"),
+            r"is text in UTF-16, .*iconv -f utf-16 -t utf-8 't 1.csv' > utf8",
+        ),
+    ],
+    ids=["no value", "a comma at the end", "two commas", "commas below the header alone", "UTF-16"],
+)
+def test_what_is_wrong_with_a_table_is_said_with_a_cure_that_works(
+    content: str | bytes, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t 1.csv").write_bytes(content.encode() if isinstance(content, str) else content)
+    assert re.search(message, refusal(tmp_path, "from: {path: 't 1.csv', label: kind}"))
+
+
+def test_a_csv_file_may_have_tabs(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a\tkind\n1.5\tx\n2.5\ty\n" + "3.5\tx\n" * 20)
+    assert whole(loaded(tmp_path, "from: {path: t.csv, label: kind}").x_train)[:2].tolist() == [[1.5], [2.5]]
+
+
+def test_a_text_shorter_than_its_window_says_so_and_a_first_job_fits_it(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("to be or not to be")
+    assert (
+        "t.txt has 18 characters, and a sample is a window of 64 and one more: give more text, or set data > from > "
+        in (refusal(tmp_path, "task: sequence, from: {path: t.txt, window: 64}"))
+    )
+    assert TextReader.model_validate({"path": tmp_path / "t.txt"}).outline(None).source == {"window": 2}
+    (tmp_path / "t.txt").write_text("to be or not to be", encoding="utf-16")
+    assert "is text in UTF-16" in refusal(tmp_path, "task: sequence, from: {path: t.txt, window: 4}")
+
+
+def test_complex_samples_are_refused_with_their_cure(tmp_path: Path) -> None:
+    np.save(tmp_path / "x_train.npy", np.ones((20, 3)) * 1j)
+    np.save(tmp_path / "y_train.npy", np.arange(20) % 2)
+    words = refusal(tmp_path, f"from: {{path: '{tmp_path}', as: arrays}}")
+    assert "x_train.npy holds complex128, expected numbers: give real and imaginary parts" in words

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcdl.data.readers.table_file import arrow, as_number, counts_up, opened_table, table_files
+from vcdl.data.readers.table_file import arrow, as_number, counts_up, opened_table, table_files, twice_cure
 from vcdl.errors import DataError
 from vcdl.job.reader import Outline
 
@@ -102,7 +102,8 @@ def columns_of(path: Path) -> list[ColumnFacts]:
     for file in table_files(path):
         with opened_table(file) as table:
             if len(set(table.schema.names)) < len(table.schema.names):
-                raise DataError(f"{file.name} has two columns of one name: rename one")
+                twice = next(name for name, count in Counter(table.schema.names).items() if count > 1)
+                raise DataError(f"{file.name} has two columns of one name: {twice_cure(twice)}")
             if not columns:
                 columns = [ColumnFacts(field.name, _kind(field.type)) for field in table.schema]
             kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
