@@ -51,3 +51,21 @@ def test_what_keras_cannot_train_is_told_in_one_line() -> None:
     with pytest.raises(JobError, match=r"training: Keras cannot train this model \(") as refused:
         tried({"loss": "categorical_crossentropy"}, layers.Dense(7, activation="softmax"))
     assert "\n" not in str(refused.value)
+
+
+def test_a_model_that_compiles_itself_with_two_optimizers_is_told_of_the_one_there_is() -> None:
+    model = keras.Sequential([keras.Input((3,)), layers.Dense(2, activation="softmax")])
+    training = TrainingSettings()
+    trainer = Trainer(model.to_json(), training.to_wire(Normalisation()))
+
+    class Gan(type(trainer.model)):  # type: ignore[misc]
+        def compile(self, discriminator_optimizer: object = None, **arguments: object) -> None:
+            super().compile(**arguments)
+
+        def train_step(self, data: object) -> None:
+            self.discriminator_optimizer.apply([])
+
+    trainer.model.__class__ = Gan
+    begin = trainer.with_moments(np.full(trainer.layout.model.size, 0.1, np.float32))
+    with pytest.raises(JobError, match=r"discriminator_optimizer.*gets the job's optimizer alone: use self.optimizer"):
+        try_steps(trainer, training, begin, np.zeros((20, 3), np.float32), np.arange(20) % 2)

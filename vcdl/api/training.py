@@ -30,6 +30,7 @@ from vcdl.api.outputs import outputs_of
 from vcdl.api.settings import plain
 from vcdl.api.spooled import is_stream, spooled
 from vcdl.api.task import as_classes, refuse_one_hot, task_of
+from vcdl.client.compile import measures_itself
 from vcdl.client.own_code import OwnCode
 from vcdl.errors import DataError, JobError, folder_errors, nearest
 from vcdl.job import Job, as_yaml, job_of
@@ -115,6 +116,8 @@ def train(
     with tempfile.TemporaryDirectory(prefix="vcdl_") as spool:  # streams wait here for the run's folder
         arrays = _arrays(model, x, y, validation_data, test_data, Path(spool))
         if sample_weight is not None:
+            if "weight_train" in arrays:
+                raise DataError("x gives weights, and so does sample_weight: give one of them")
             arrays["weight_train"] = as_array("sample_weight", sample_weight)
         check_can_travel(model, {name: array for name, array in arrays.items() if name.startswith("x_train")}, own)
         values = _values(model, arrays, arguments, sections, own)
@@ -158,17 +161,21 @@ def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any, spool: Path)
         if pair is None:
             continue
         if is_stream(pair):
+            name = {"train": "x", "val": "validation_data", "test": "test_data"}[part]
             axes = len(model.inputs[0].shape) - 1 if inputs else None
-            arrays.update(
-                spooled({"train": "x", "val": "validation_data", "test": "test_data"}[part], pair, spool, part, axes)
-            )
+            arrays.update(spooled(name, pair, spool, part, axes, (inputs, outputs)))
             continue
         what = {"train": "", "val": "validation_data: ", "test": "test_data: "}[part]
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise DataError(f"{what}expected a pair (x, y)")
         for letter, value in zip("xy", pair, strict=True):
+            if value is None and letter == "y" and measures_itself(model):
+                continue  # its steps take x, which stands for y as well
             if value is None:
-                raise DataError(f"{what}{letter} is missing: give arrays x and y")
+                cure = f"{what}{letter} is missing: give arrays x and y"
+                if letter == "y":
+                    cure += "; without labels give x twice, or a model with a train_step and a test_step of its own"
+                raise DataError(cure)
             if letter == "x" or value is not pair[0]:  # else an autoencoder's, which is stored once
                 ends, side = (inputs, "inputs") if letter == "x" else (outputs, "outputs")
                 found = as_arrays(f"{what}{letter}", value, ends, side)
@@ -200,9 +207,10 @@ def _values(
         values["data"].setdefault("outputs", outputs_of(model, arrays, code))
         return values
     as_classes(values["training"], arrays)
-    refuse_one_hot(model, values["training"].get("loss"), arrays.get("y_train"))
+    shape = tuple(model.outputs[0].shape)  # a subclassed model has no output_shape
+    refuse_one_hot(shape, values["training"].get("loss"), arrays.get("y_train"))
     if "task" not in values["data"]:
-        task = task_of(model.output_shape, values["training"].get("loss"), arrays.get("y_train"))
+        task = task_of(shape, values["training"].get("loss"), arrays.get("y_train"))
         values["data"].update({} if task == "classification" else {"task": task})
     if not values["training"]:
         del values["training"]

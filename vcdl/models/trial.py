@@ -64,7 +64,13 @@ def try_steps(trainer: "Trainer", training: "TrainingSettings", begin: Vector, x
     try:
         BatchLoop(trainer.model).steps((x, y), np.arange(size * batches) % len(x), size)
     except Exception as error:  # Keras and its backends each raise their own exceptions
-        raise JobError(f"training: Keras cannot train this model ({one_line(error)})") from error
+        import keras
+
+        is_own = type(trainer.model).compile is not keras.Model.compile
+        hint = (
+            "; its own compile gets the job's optimizer alone: use self.optimizer for all its parts" if is_own else ""
+        )
+        raise JobError(f"training: Keras cannot train this model ({one_line(error)}){hint}") from error
     trained = trainer.finish()
     squares = [trained[first:behind] for first, behind in trainer.layout.second_moments]
     with np.errstate(over="ignore", invalid="ignore"):
