@@ -132,6 +132,14 @@ def test_sections_go_before_what_follows_from_the_model(written: Callable[..., d
     assert job["update"] == {"rule": "vc_asgd"}
 
 
+def test_callbacks_become_settings_beside_those_that_are_given(written: Callable[..., dict[str, Any]]) -> None:
+    from keras.callbacks import EarlyStopping
+
+    job = written(model(), X, Y, epochs=3, stop={"wall_time_s": 60}, callbacks=[EarlyStopping(patience=2)])
+    assert job["stop"] == {"epochs": 3, "wall_time_s": 60, "monitor": "val_loss", "patience": 2}
+    assert "validation" not in written(model(), X, Y, validation_split=0.0, validation_data=(X, Y), name="v")["data"]
+
+
 def test_a_sparse_matrix_gets_its_zeros_if_there_is_room(
     written: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +164,8 @@ def test_one_hot_labels_become_classes(written: Callable[..., dict[str, Any]]) -
 @pytest.mark.parametrize(
     ("arguments", "kind", "words"),
     [
-        ({"callbacks": []}, JobError, r"vcdl.train has no callbacks: iterate over run.events"),
+        ({"verbose": 0}, JobError, r"vcdl.train has no verbose: run.wait"),
+        ({"validation_split": 0.0}, JobError, r"validation_split is 0, and a run is judged on samples that nobody"),
         ({"updates": {}}, JobError, r"updates is no section of a job file; did you mean update\?"),
         ({"shards": 0}, JobError, r"vcdl.train: data > shards: expected a whole number ≥ 1, got 0"),
         ({"update": {"rule": "sum"}}, JobError, r"vcdl.train: update > rule: expected one of"),

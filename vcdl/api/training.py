@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, overload
 
+from vcdl.api.callbacks import stop_settings
 from vcdl.api.compiled import training_of
 from vcdl.api.elsewhere import RemoteRun, connect
 from vcdl.api.given import (
@@ -48,7 +49,6 @@ _ARGUMENTS = {
 }
 """Arguments that are keys of a section."""
 _OF_FIT = {
-    "callbacks": "iterate over run.events(), or read run.history; stop={'patience': 3} ends a run early",
     "verbose": "run.wait(show=False) shows nothing",
     "initial_epoch": "vcdl.open(FOLDER).resume() continues a run",
     "steps_per_epoch": "an epoch is every shard once: give the samples to train, of a stream data.take(n)",
@@ -75,6 +75,7 @@ def train(
     batch_size: int | None = None,
     shards: int | None = None,
     validation_split: float | None = None,
+    callbacks: Any = None,
     sample_weight: Any = None,
     class_weight: Mapping[Any, float] | str | None = None,
     workers: int | None = None,
@@ -97,12 +98,22 @@ def train(
     clients train instead of this machine's workers. `code`: the folder whose Python files travel with the model, for
     classes and functions of one's own. `sections`: sections of a job file, `update={"rule": "vc_asgd"}`,
     which go before what follows from the arguments. `server`: a service of `vcdl login`, where it is trained instead.
+    `callbacks`: those of Keras' that a run has as settings, such as `EarlyStopping`; others are refused with a cure.
 
     Returns as soon as the job is accepted and prepared. Raises JobError, DataError, ModelError and RunFolderError for
     what is wrong, and leaves nothing then.
     """
     for argument in sections:
         _refuse_unknown(argument)
+    if stop := stop_settings(callbacks):
+        sections["stop"] = _with_stop(sections.get("stop", {}), stop)
+    if validation_split == 0:
+        if validation_data is None:
+            raise JobError(
+                "vcdl.train: validation_split is 0, and a run is judged on samples that nobody trains on: give a "
+                "fraction, such as 0.1, or validation_data"
+            )
+        validation_split = None
     check_is_a_model(model)
     own = None if code is None else read_code(Path(code).resolve())
     arguments = {
@@ -131,6 +142,13 @@ def train(
             values["data"] |= {"npz": DATA_FILE} if values["data"].pop("from", None) is not None else {}
             return _submit(server, model, arrays, values, Path(spool))
         return _begin(model, arrays, values, out, _clients(simulate), show)
+
+
+def _with_stop(given: Any, stop: Mapping[str, Any]) -> Any:
+    """The section `stop` with the keys that callbacks stand for. Raises JobError for one that is said twice."""
+    if isinstance(given, Mapping) and (twice := sorted(given.keys() & stop.keys())):
+        raise JobError(f"vcdl.train: callbacks and stop={{{twice[0]!r}: …}} say the same: give one of them")
+    return {**given, **stop} if isinstance(given, Mapping) else given
 
 
 def _clients(simulate: Any) -> Mapping[str, Any] | None:
