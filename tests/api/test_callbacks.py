@@ -71,5 +71,5 @@ def test_none_of_keras_is_taken_silently() -> None:
 
 def test_a_setting_is_said_once() -> None:
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    with pytest.raises(JobError, match=r"callbacks and stop={'patience': …} say the same"):
+    with pytest.raises(JobError, match=r"patience and stop={'patience': …} say the same"):
         vcdl.train(model, [[1.0]], [1.0], callbacks=[callbacks.EarlyStopping()], stop={"patience": 2})

@@ -1,5 +1,7 @@
 """Readers of `data > from`: real files of each kind, as blocks, from any place on; and what is said of wrong ones."""
 
+import datetime
+import decimal
 import json
 import os
 import re
@@ -10,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from PIL import Image
 
 from tests.places import DOCS
 from vcdl.data import Dataset, load_dataset
+from vcdl.data.readers.images import ImagesReader
 from vcdl.data.readers.table import TableReader
 from vcdl.data.readers.text import TextReader
 from vcdl.data.rows import Rows
@@ -675,3 +679,63 @@ def test_complex_samples_are_refused_with_their_cure(tmp_path: Path) -> None:
     np.save(tmp_path / "y_train.npy", np.arange(20) % 2)
     words = refusal(tmp_path, f"from: {{path: '{tmp_path}', as: arrays}}")
     assert "x_train.npy holds complex128, expected numbers: give real and imaginary parts" in words
+
+
+@pytest.mark.parametrize("form", ["t.csv", "t.parquet"])
+def test_dates_become_year_month_and_weekday(form: str, tmp_path: Path) -> None:
+    days = [datetime.date(2024, 5, 6) + datetime.timedelta(40 * number) for number in range(20)]
+    table = pa.table({"day": days, "kind": ["a", "b"] * 10, "seen": days[::-1]})
+    (pa.csv.write_csv if form == "t.csv" else pa.parquet.write_table)(table, tmp_path / form)
+    x = loaded(tmp_path, f"from: {{path: {form}, label: kind, leave_out: [seen]}}, validation: 1").x_train
+    source = np.concatenate(list(rows(x).read(0)))
+    assert source.tolist() == [[day.year, day.month, day.weekday()] for day in days]
+    found = outlined(tmp_path)
+    assert found.source == {"label": "kind"}, "a date is no label, and is not left out"
+    assert "day: date, as year, month and weekday" in found.lines
+
+
+def test_a_date_that_is_missing_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("day,kind\n" + "2024-05-06,a\n2024-05-07,b\n" * 20 + ",a\n")
+    assert outlined(tmp_path).source == {"label": "kind", "missing": {"day": "drop"}}
+    assert "which nothing stands for: drop" in refusal(
+        tmp_path, "from: {path: t.csv, label: kind, missing: {day: 1.5}}"
+    )
+    data = loaded(tmp_path, "from: {path: t.csv, label: kind, missing: {day: drop}}")
+    assert len(data.x_train) + len(data.x_val) == 40
+
+
+def test_decimal_numbers_of_a_database_are_numbers(tmp_path: Path) -> None:
+    cents = [decimal.Decimal(f"{number}.25") for number in range(40)]
+    table = pa.table({"tax": cents[::-1], "price": cents})
+    pa.parquet.write_table(table, tmp_path / "t.parquet")
+    assert outlined(tmp_path).data == {"task": "regression"}
+    data = loaded(tmp_path, "task: regression, from: {path: t.parquet, label: price}, validation: 1")
+    assert rows(data.x_train).numbers.low == 0.25
+    assert sorted([*data.y_train.ravel(), *data.y_val.ravel()])[-1] == 39.25
+
+
+def test_a_phone_that_was_held_upright_is_seen_at_once(tmp_path: Path) -> None:
+    picture = Image.new("RGB", (12, 8))
+    exif = picture.getexif()
+    exif[0x0112] = 6
+    for kind in "ab":
+        (tmp_path / kind).mkdir()
+        for number in range(5):
+            picture.save(tmp_path / kind / f"{number}.jpg", exif=exif)
+    assert (
+        ImagesReader.model_validate({"path": tmp_path}).outline(None).lines[0].startswith("10 pictures, 10 of 12 × 8")
+    )
+    assert rows(loaded(tmp_path, "from: {path: ., as: images}").x_train).sample_shape == (12, 8, 3)
+
+
+def test_a_table_beside_pictures_needs_no_kind(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    for number in range(10):
+        Image.new("RGB", (8, 8)).save(tmp_path / "p" / f"{number}.png")
+    (tmp_path / "p" / "l.csv").write_text("file,label\n" + "".join(f"{n}.png,{'ab'[n % 2]}\n" for n in range(10)))
+    assert rows(loaded(tmp_path, "from: {path: p, table: l.csv}").x_train).sample_shape == (8, 8, 3)
+
+
+def test_a_pipe_is_no_source(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "t.csv")
+    assert "t.csv is a pipe, which can be read once" in refusal(tmp_path, "from: {path: t.csv, label: kind}")

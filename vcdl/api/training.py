@@ -46,8 +46,9 @@ _ARGUMENTS = {
     "validation_split": ("data", "validation"),
     "class_weight": ("training", "class_weight"),
     "workers": ("grid", "workers"),
+    **{key: ("stop", key) for key in ("monitor", "mode", "patience")},
 }
-"""Arguments that are keys of a section."""
+"""Arguments, and settings that callbacks stand for, that are keys of a section."""
 _OF_FIT = {
     "verbose": "run.wait(show=False) shows nothing",
     "initial_epoch": "vcdl.open(FOLDER).resume() continues a run",
@@ -105,8 +106,6 @@ def train(
     """
     for argument in sections:
         _refuse_unknown(argument)
-    if stop := stop_settings(callbacks):
-        sections["stop"] = _with_stop(sections.get("stop", {}), stop)
     if validation_split == 0:
         if validation_data is None:
             raise JobError(
@@ -123,6 +122,7 @@ def train(
         "validation_split": validation_split,
         "class_weight": class_weight,
         "workers": workers,
+        **stop_settings(callbacks),
     }
     with tempfile.TemporaryDirectory(prefix="vcdl_") as spool:  # streams wait here for the run's folder
         arrays = _arrays(model, x, y, validation_data, test_data, Path(spool))
@@ -142,13 +142,6 @@ def train(
             values["data"] |= {"npz": DATA_FILE} if values["data"].pop("from", None) is not None else {}
             return _submit(server, model, arrays, values, Path(spool))
         return _begin(model, arrays, values, out, _clients(simulate), show)
-
-
-def _with_stop(given: Any, stop: Mapping[str, Any]) -> Any:
-    """The section `stop` with the keys that callbacks stand for. Raises JobError for one that is said twice."""
-    if isinstance(given, Mapping) and (twice := sorted(given.keys() & stop.keys())):
-        raise JobError(f"vcdl.train: callbacks and stop={{{twice[0]!r}: …}} say the same: give one of them")
-    return {**given, **stop} if isinstance(given, Mapping) else given
 
 
 def _clients(simulate: Any) -> Mapping[str, Any] | None:

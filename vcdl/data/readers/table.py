@@ -14,6 +14,7 @@ from vcdl.data.readers.table_file import (
     as_labels,
     as_number,
     counts_up,
+    is_date,
     opened_table,
     samples_in,
     table_files,
@@ -186,7 +187,8 @@ class _Columns:
         """The types in which columns of text files are read: their first lines do not show all that follows."""
         pa = arrow()
         wanted = {
-            name: pa.string() if name in self._listed else as_number(self._arrow_types[name]) for name in self.features
+            name: pa.string() if name in self._listed else kind if is_date(kind) else as_number(kind)
+            for name, kind in ((name, self._arrow_types[name]) for name in self.features)
         }
         for name in self._label:
             kind = self._arrow_types[name]
@@ -206,7 +208,7 @@ class _Columns:
         if _list_width(kind) is not None:
             if len(self.features) > 1:
                 raise DataError(f"{self._name}: column {column} holds lists: a list is a whole sample, name it alone")
-        elif not any(is_kind(kind) for is_kind in _numbers_of(pa)):
+        elif not is_date(kind) and not any(is_kind(kind) for is_kind in _numbers_of(pa)):
             raise DataError(
                 f"{self._name}: column {column} holds {kind}: write it as numbers, leave it out by "
                 "data > from > leave_out, or for pictures set data > from > as: images"
@@ -272,10 +274,15 @@ class _Columns:
         return np.concatenate([part.reshape(len(batch), -1) for part in parts], axis=1)
 
     def _numbers(self, column: str, values: Any) -> Array:
-        """A column as numbers, shape (n,); of categories (n, values). Raises DataError."""
+        """A column as numbers, shape (n,); of categories (n, values), of dates (n, 3). Raises DataError."""
         filled = self._filled.get(column)
         if column in self._listed:
             return self._flags(column, values, filled)
+        if is_date(values.type):
+            if filled is not None:
+                raise DataError(f"data > from > missing: {column} holds dates, which nothing stands for: drop")
+            parts = (arrow().compute.year, arrow().compute.month, arrow().compute.day_of_week)
+            return np.stack([part(values).to_numpy(zero_copy_only=False) for part in parts], axis=1)
         if filled is not None and not isinstance(filled, float):
             raise DataError(f"data > from > missing: {column} holds numbers, and {filled!r} is to stand for them")
         numbers: Array = values.to_numpy(zero_copy_only=False)

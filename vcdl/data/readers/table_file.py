@@ -67,7 +67,7 @@ class Table:
         self._file = file
         self._opened = opened
         is_parquet = file.suffix.lower() in _PARQUET
-        self.schema = opened.schema_arrow if is_parquet else opened.schema
+        self.schema = _plain_schema(opened.schema_arrow if is_parquet else opened.schema)
         """Columns and types, of text as its first MB says."""
         self.rows: int | None = opened.metadata.num_rows if is_parquet else None
         """None: unknown before it is read."""
@@ -109,7 +109,7 @@ class Table:
                 batches = (piece for batch in self._opened for piece in _pieces(_checked(batch.select(columns))))
             else:
                 batches = _opened_csv(self._file, types, columns, values)
-            for batch in batches:
+            for batch in map(_plain, batches):
                 yield batch.slice(min(skips, len(batch))) if skips else batch
                 skips = max(0, skips - len(batch))
 
@@ -128,6 +128,17 @@ class Table:
         rows = math.ceil(most_rows / pieces)  # the last of a group is as large as the others
         # Two threads of pyarrow take twice the processor time of one for the small columns of wide tables.
         return self._opened.iter_batches(rows, groups, columns, use_threads=False), skips
+
+
+def _plain_schema(schema: Any) -> Any:
+    """Return a schema whose decimal numbers, as databases write them, are floats."""
+    pa = arrow()
+    fields = (each.with_type(pa.float64()) if pa.types.is_decimal(each.type) else each for each in schema)
+    return pa.schema(fields, schema.metadata)
+
+
+def _plain(batch: Any) -> Any:
+    return batch.cast(_plain_schema(batch.schema))
 
 
 def _checked(batch: Any) -> Any:
@@ -253,6 +264,11 @@ def as_number(kind: Any) -> Any:
     """
     pa = arrow()
     return pa.bool_() if pa.types.is_boolean(kind) else pa.float64()
+
+
+def is_date(kind: Any) -> bool:
+    """Return whether a column holds days or times, which are taken as year, month and weekday (0: Monday)."""
+    return bool(arrow().types.is_date(kind) or arrow().types.is_timestamp(kind))
 
 
 @contextmanager
