@@ -165,7 +165,7 @@ def test_one_hot_labels_become_classes(written: Callable[..., dict[str, Any]]) -
     ("arguments", "kind", "words"),
     [
         ({"verbose": 0}, JobError, r"vcdl.train has no verbose: run.wait"),
-        ({"validation_split": 0.0}, JobError, r"validation_split is 0, and a run is judged on samples that nobody"),
+        ({"validation_split": 0.0}, JobError, r"data > validation: expected a whole number"),
         ({"updates": {}}, JobError, r"updates is no section of a job file; did you mean update\?"),
         ({"shards": 0}, JobError, r"vcdl.train: data > shards: expected a whole number ≥ 1, got 0"),
         ({"update": {"rule": "sum"}}, JobError, r"vcdl.train: update > rule: expected one of"),

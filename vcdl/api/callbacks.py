@@ -4,7 +4,6 @@ A callback is code of the program that calls `vcdl.train`. A run goes on in othe
 that program has ended, so no callback itself is ever called.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from vcdl.errors import JobError
@@ -31,13 +30,14 @@ def stop_settings(callbacks: Any) -> dict[str, Any]:
     for callback in given:
         name = type(callback).__name__
         is_keras = type(callback).__module__.startswith("keras.")
-        found = _SETTINGS.get(name) if is_keras else None
-        if found is None:
+        if is_keras and name == "TerminateOnNaN":
+            continue  # a training that diverges ends every run
+        if not is_keras or name != "EarlyStopping":
             cure = _CURES.get(name, _OTHERS) if is_keras else _OTHERS
             raise JobError(f"vcdl.train: callbacks: {name} is left out: {cure}")
-        if stop.keys() & (keys := found(callback)).keys():
-            raise JobError(f"vcdl.train: callbacks: {name} is there twice, and a run has one monitor: give it once")
-        stop |= keys
+        if stop:
+            raise JobError("vcdl.train: callbacks: EarlyStopping is there twice, and a run has one monitor: give one")
+        stop = _early_stopping(callback)
     return stop
 
 
@@ -57,10 +57,3 @@ def _early_stopping(callback: Any) -> dict[str, Any]:
         )
     mode = {} if callback.mode == "auto" else {"mode": callback.mode}
     return {"monitor": callback.monitor, "patience": max(1, callback.patience), **mode}  # Keras stops at 0 as at 1
-
-
-_SETTINGS: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "EarlyStopping": _early_stopping,
-    "TerminateOnNaN": lambda _: {},  # a training that diverges ends every run
-}
-"""The settings that stand for a callback of Keras', by its class."""

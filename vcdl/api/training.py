@@ -106,12 +106,7 @@ def train(
     """
     for argument in sections:
         _refuse_unknown(argument)
-    if validation_split == 0:
-        if validation_data is None:
-            raise JobError(
-                "vcdl.train: validation_split is 0, and a run is judged on samples that nobody trains on: give a "
-                "fraction, such as 0.1, or validation_data"
-            )
+    if validation_split == 0 and validation_data is not None:
         validation_split = None
     check_is_a_model(model)
     own = None if code is None else read_code(Path(code).resolve())
