@@ -138,7 +138,8 @@ def _plain_schema(schema: Any) -> Any:
 
 
 def _plain(batch: Any) -> Any:
-    return batch.cast(_plain_schema(batch.schema))
+    plain = _plain_schema(batch.schema)
+    return batch if plain.equals(batch.schema) else batch.cast(plain)
 
 
 def _checked(batch: Any) -> Any:
