@@ -97,16 +97,35 @@ def fails() -> Iterator[Any]:
     ("stream", "words"),
     [
         (iter([]), "x gives no samples: an iterator that was used up"),
+        (iter([{"x": X}]), r"x gives a dict, expected pairs \(x, y\), or \(x, y, weights\): .* for an autoencoder"),
+        (iter([({"a": X}, Y)]), "x: x is a dict, and the model has one input"),
         (iter([X]), r"x gives a ndarray, expected pairs \(x, y\)"),
         (iter([(X, Y), (X[:, :2], Y)]), "batches must agree"),
         (iter([(X, Y[:3])]), "batches must agree"),
-        (iter([(np.array(["a"]), Y[:1])]), "x gives x of <U1, expected numbers"),
+        (iter([(np.array(["a"]), Y[:1])]), "x gives x_train of <U1, expected numbers"),
         (fails(), "x cannot be read .the disk is away.: mend what gives its samples"),
     ],
 )
 def test_a_wrong_stream_is_one_line(stream: Any, words: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=words):
         spooled("x", stream, tmp_path, "train", axes=None)
+
+
+def test_streams_may_have_several_inputs_and_outputs_and_weights(tmp_path: Path) -> None:
+    ends = (("a", "b"), ("c", "d"))
+    weights = np.arange(20, dtype=np.float32)
+    whole = (((X[at : at + 7], X[at : at + 7, :2]), {"d": Y[at : at + 7], "c": Y[at : at + 7]}, weights[at : at + 7])
+             for at in range(0, 20, 7))  # fmt: skip
+    found = spooled("x", whole, tmp_path, "train", 1, ends)
+    assert set(found) == {"x_train_a", "x_train_b", "y_train_c", "y_train_d", "weight_train"}
+    np.testing.assert_array_equal(found["x_train_b"], X[:, :2])
+    np.testing.assert_array_equal(found["weight_train"], weights)
+    single = (({"a": x, "b": x}, [int(y), int(y)], 2.0) for x, y in zip(X, Y, strict=True))
+    found = spooled("x", single, tmp_path, "train", 1, ends)
+    np.testing.assert_array_equal(found["x_train_b"], X)
+    assert found["weight_train"].tolist() == [2.0] * 20
+    with pytest.raises(DataError, match="measures on held-out data have none"):
+        spooled("validation_data", iter([((X, X), (Y, Y), weights)]), tmp_path, "val", 1, ends)
 
 
 @pytest.mark.parametrize("value", [X, [1], (X, Y), "name", {"a": X}, None])

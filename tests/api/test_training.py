@@ -59,6 +59,57 @@ def test_a_stream_is_trained_from_its_own_files(written: Callable[..., dict[str,
     assert written(model(), np.load("x.npy", mmap_mode="r"), Y, name="mapped")["data"]["from"]["as"] == "arrays"
 
 
+def test_a_stream_of_dicts_with_weights_trains_a_model_of_two_inputs(written: Callable[..., dict[str, Any]]) -> None:
+    import keras
+
+    ends = [keras.Input((2,), name=name) for name in "ab"]
+    both = keras.Model(ends, keras.layers.Dense(2, activation="softmax")(keras.layers.Concatenate()(ends)))
+    job = written(both, (({"a": x, "b": x}, y, 1.0) for x, y in zip(X, Y, strict=True)))
+    arrays = np.load(job["folder"] / "data.npz")
+    assert set(arrays) == {"x_train_a", "x_train_b", "y_train", "weight_train"}
+
+
+OWN_STEPS = """
+import keras
+from keras import ops
+
+class Own(keras.Model):
+    def __init__(self, **more):
+        super().__init__(**more)
+        self.inner = keras.layers.Dense(2)
+
+    def build(self, shape):
+        self.inner.build(shape)
+        self.built = True
+
+    def call(self, x):
+        return self.inner(x)
+
+    def get_config(self):
+        return {}
+
+    def train_step(self, data):
+        x, *_ = keras.utils.unpack_x_y_sample_weight(data)
+        return {"loss": ops.mean(ops.square(self(x)))}
+
+    test_step = train_step
+"""
+
+
+def test_a_model_with_steps_of_its_own_needs_no_y(
+    written: Callable[..., dict[str, Any]], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "own").mkdir()
+    (here / "own" / "own_steps_without_y.py").write_text(OWN_STEPS)
+    monkeypatch.syspath_prepend(here / "own")
+    made = __import__("own_steps_without_y").Own(name="own")
+    made.compile(optimizer="adam")
+    job = written(made, X, code="own", validation_data=(X[:4], None))
+    assert job["data"]["task"] == "autoencoder"
+    assert set(np.load(job["folder"] / "data.npz")) == {"x_train", "x_val"}
+    assert written(made, X, X, code="own", name="twice")["data"]["task"] == "autoencoder"
+
+
 def test_it_writes_a_folder_that_vcdl_run_could_take(written: Callable[..., dict[str, Any]]) -> None:
     job = written(model(), X, Y, validation_data=(X[:4], Y[:4]), test_data=(X[4:8], Y[4:8]), epochs=3, shards=2, seed=7)
     assert (job["name"], job["seed"], job["stop"]) == ("my_model", 7, {"epochs": 3})
@@ -79,6 +130,14 @@ def test_sections_go_before_what_follows_from_the_model(written: Callable[..., d
     assert (job["training"]["optimizer"], job["training"]["batch_size"]) == ("sgd", 4)
     assert job["training"]["loss"] == "sparse_categorical_crossentropy"
     assert job["update"] == {"rule": "vc_asgd"}
+
+
+def test_callbacks_become_settings_beside_those_that_are_given(written: Callable[..., dict[str, Any]]) -> None:
+    from keras.callbacks import EarlyStopping
+
+    job = written(model(), X, Y, epochs=3, stop={"wall_time_s": 60}, callbacks=[EarlyStopping(patience=2)])
+    assert job["stop"] == {"epochs": 3, "wall_time_s": 60, "monitor": "val_loss", "patience": 2}
+    assert "validation" not in written(model(), X, Y, validation_split=0.0, validation_data=(X, Y), name="v")["data"]
 
 
 def test_a_sparse_matrix_gets_its_zeros_if_there_is_room(
@@ -105,7 +164,8 @@ def test_one_hot_labels_become_classes(written: Callable[..., dict[str, Any]]) -
 @pytest.mark.parametrize(
     ("arguments", "kind", "words"),
     [
-        ({"callbacks": []}, JobError, r"vcdl.train has no callbacks: iterate over run.events"),
+        ({"verbose": 0}, JobError, r"vcdl.train has no verbose: run.wait"),
+        ({"validation_split": 0.0}, JobError, r"data > validation: expected a whole number"),
         ({"updates": {}}, JobError, r"updates is no section of a job file; did you mean update\?"),
         ({"shards": 0}, JobError, r"vcdl.train: data > shards: expected a whole number ≥ 1, got 0"),
         ({"update": {"rule": "sum"}}, JobError, r"vcdl.train: update > rule: expected one of"),
@@ -122,7 +182,7 @@ def test_one_hot_labels_become_classes(written: Callable[..., dict[str, Any]]) -
         ({"layers": "Ends", "y": [Y, Y]}, JobError, r"outputs a, b: compile it with a loss for each"),
         ({"simulate": 10}, JobError, r"simulate: expected keys of a clients file, such as {'clients': 10}, or True"),
         ({"simulate": {"client": 3}}, JobError, r"client: unknown key; did you mean clients\?"),
-        ({"x": [1], "y": None}, DataError, r"y is missing: give arrays x and y"),
+        ({"x": [1], "y": None}, DataError, r"y is missing: .* without labels give x twice, or a model with a train_st"),
         ({"x": iter([X]), "y": None}, DataError, r"x gives a ndarray, expected pairs"),
         ({"x": "data.csv"}, DataError, r"x is a name, 'data.csv': read the file by numpy or pandas"),
         (

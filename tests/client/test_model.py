@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from keras import layers
 
-from vcdl.client.allowed import ACTIVATIONS, CLASSES, OPERATIONS
+from vcdl.client.allowed import ACTIVATIONS, CLASSES, LAYERS, LEFT_OUT, OPERATIONS
 from vcdl.client.model import SIZE_LIMIT_BYTES, checked_config, load_model
 from vcdl.errors import ModelError
 from vcdl.wire.weights import assign, assign_frozen, flatten, flatten_frozen
@@ -201,8 +201,8 @@ HOSTILE_OPERATIONS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "from another module of Keras": (in_call("Mean", module="keras.src.saving.file_editor"), "safe to load"),
     "from below its module": (in_call("Mean", module="keras.src.ops.numpy.backend"), "safe to load"),
     "from a module that is a list": (in_call("Add", module=["keras.src.ops.numpy"]), "class of its own"),
-    "a function of its module": (in_call("Add", class_name="vectorize"), "takes a function"),
-    "what its module imports": (in_call("Add", class_name="KerasTensor"), "takes a function"),
+    "a function of its module": (in_call("Add", class_name="vectorize"), "not one of the parts"),
+    "what its module imports": (in_call("Add", class_name="KerasTensor"), "not one of the parts"),
     "one that maps a function": (in_call("Add", class_name="Map", module="keras.src.ops.core"), "takes a function"),
     "registered as somebody's": (in_call("Add", registered_name="hostile>Add"), "registered as"),
     "a lambda in its settings": (in_call("Mean", config={"axis": {"class_name": "__lambda__"}}), "Keras 2"),
@@ -413,3 +413,28 @@ def test_every_allowed_operation_takes_no_function_and_draws_nothing(module: str
         taken = {*inspect.signature(operation).parameters, *inspect.signature(operation.call).parameters}
         assert not taken & {"f", "function", "fn", "body", "cond", "branches", "primals", "seed"}, name
         assert "from_config" not in vars(operation), f"{name} reads its settings in a way of its own"
+
+
+def test_every_public_layer_of_keras_is_allowed_or_has_its_reason() -> None:
+    public = {name: kind for name, kind in vars(layers).items() if isinstance(kind, type)}
+    public = {name: kind for name, kind in public.items() if issubclass(kind, keras.Layer)}
+    allowed = {public[name] for name in LAYERS}  # some have a second name, such as AvgPool1D
+    assert {name for name, kind in public.items() if kind not in allowed} <= LEFT_OUT.keys()
+    assert not LAYERS & LEFT_OUT.keys()
+
+
+def test_every_operation_of_keras_is_allowed_or_has_its_reason() -> None:
+    for module, allowed in OPERATIONS.items():
+        found = vars(importlib.import_module(module)).values()
+        own = {kind.__name__ for kind in found if isinstance(kind, type) and issubclass(kind, keras.Operation)}
+        public = {name for name in own if getattr(importlib.import_module(module), name).__module__ == module}
+        assert public - allowed <= LEFT_OUT.keys(), module
+        assert not allowed & LEFT_OUT.keys(), module
+
+
+@pytest.mark.parametrize(("module", "name"), [("keras.layers", "TextVectorization"), ("keras.src.ops.core", "Map")])
+def test_the_refusal_of_what_is_left_out_says_its_reason(module: str, name: str) -> None:
+    config = plain()
+    config["config"]["layers"][1] |= {"module": module, "class_name": name}
+    with pytest.raises(ModelError, match=LEFT_OUT[name]):
+        load_model(json.dumps(config))

@@ -6,7 +6,7 @@ import pytest
 
 from tests.end_to_end.vcdl_process import summary, vcdl
 from tests.places import EXAMPLES
-from vcdl.commands.new import TEMPLATES, new
+from vcdl.commands.new import TEMPLATES, new, new_from
 from vcdl.errors import RunFolderError, VcdlError
 from vcdl.run.checking import check_job
 
@@ -93,3 +93,9 @@ def test_data_that_cannot_be_made_leave_nothing(was_there: bool, here: Path, mon
     with pytest.raises(VcdlError, match=r"mine/make_data.py failed \(it says nothing\)"):
         new("tabular", Path("mine"))
     assert [path.name for path in here.rglob("*")] == (["mine"] if was_there else [])
+
+
+def test_the_folder_is_quoted_in_the_command_that_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "t.csv").write_text("a,kind\n" + "1.5,x\n2.5,y\n" * 20)
+    new_from("t.csv", here / "two words")
+    assert "two words is ready: look at its job.yaml, `cd 'two words'`, then" in capsys.readouterr().out

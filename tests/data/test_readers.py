@@ -1,5 +1,7 @@
 """Readers of `data > from`: real files of each kind, as blocks, from any place on; and what is said of wrong ones."""
 
+import datetime
+import decimal
 import json
 import os
 import re
@@ -10,13 +12,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from PIL import Image
 
 from tests.places import DOCS
 from vcdl.data import Dataset, load_dataset
+from vcdl.data.readers.images import ImagesReader
 from vcdl.data.readers.table import TableReader
+from vcdl.data.readers.text import TextReader
 from vcdl.data.rows import Rows
 from vcdl.errors import DataError, JobError
 from vcdl.files.fetched import address_of
@@ -627,3 +632,110 @@ def test_the_documents_sources_are_read(example: str, tmp_path: Path, monkeypatc
     (tmp_path / "job.yaml").write_text(example)
     job = load_job(tmp_path / "job.yaml")
     assert len(load_dataset(job.data, job.seed).x_train) > 10
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,b,kind\n1,,x\n2,,y\n", r"column b holds no value, .*: leave it out, data > from > leave_out: \['b'\]"),
+        ("a,b,kind,\n1,2,x,\n3,4,y,\n", r"column \(without a name\) holds no value, .*leave_out: \[''\]"),
+        (
+            "a,b,kind,,\n1,2,x,,\n3,4,y,,\n",
+            r"two columns \(without a name\): take away the commas at the ends of the lines",
+        ),
+        ("a,b,kind\n1,2,x,\n3,4,y,\n", r"Expected 3 columns, got 4.*: give each line as many fields as the first"),
+        (
+            "a,b,kind\n1,2,x\n3,4,y\n".encode("utf-16"),
+            r"is text in UTF-16, .*iconv -f utf-16 -t utf-8 't 1.csv' > utf8",
+        ),
+    ],
+    ids=["no value", "a comma at the end", "two commas", "commas below the header alone", "UTF-16"],
+)
+def test_what_is_wrong_with_a_table_is_said_with_a_cure_that_works(
+    content: str | bytes, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t 1.csv").write_bytes(content.encode() if isinstance(content, str) else content)
+    assert re.search(message, refusal(tmp_path, "from: {path: 't 1.csv', label: kind}"))
+
+
+def test_a_csv_file_may_have_tabs(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a\tkind\n1.5\tx\n2.5\ty\n" + "3.5\tx\n" * 20)
+    assert whole(loaded(tmp_path, "from: {path: t.csv, label: kind}").x_train)[:2].tolist() == [[1.5], [2.5]]
+
+
+def test_a_text_shorter_than_its_window_says_so_and_a_first_job_fits_it(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("to be or not to be")
+    assert (
+        "t.txt has 18 characters, and a sample is a window of 64 and one more: give more text, or set data > from > "
+        in (refusal(tmp_path, "task: sequence, from: {path: t.txt, window: 64}"))
+    )
+    assert TextReader.model_validate({"path": tmp_path / "t.txt"}).outline(None).source == {"window": 2}
+    (tmp_path / "t.txt").write_text("to be or not to be", encoding="utf-16")
+    assert "is text in UTF-16" in refusal(tmp_path, "task: sequence, from: {path: t.txt, window: 4}")
+
+
+def test_complex_samples_are_refused_with_their_cure(tmp_path: Path) -> None:
+    np.save(tmp_path / "x_train.npy", np.ones((20, 3)) * 1j)
+    np.save(tmp_path / "y_train.npy", np.arange(20) % 2)
+    words = refusal(tmp_path, f"from: {{path: '{tmp_path}', as: arrays}}")
+    assert "x_train.npy holds complex128, expected numbers: give real and imaginary parts" in words
+
+
+@pytest.mark.parametrize("form", ["t.csv", "t.parquet"])
+def test_dates_become_year_month_and_weekday(form: str, tmp_path: Path) -> None:
+    days = [datetime.date(2024, 5, 6) + datetime.timedelta(40 * number) for number in range(20)]
+    table = pa.table({"day": days, "kind": ["a", "b"] * 10, "seen": days[::-1]})
+    (pa.csv.write_csv if form == "t.csv" else pa.parquet.write_table)(table, tmp_path / form)
+    x = loaded(tmp_path, f"from: {{path: {form}, label: kind, leave_out: [seen]}}, validation: 1").x_train
+    source = np.concatenate(list(rows(x).read(0)))
+    assert source.tolist() == [[day.year, day.month, day.weekday()] for day in days]
+    found = outlined(tmp_path)
+    assert found.source == {"label": "kind"}, "a date is no label, and is not left out"
+    assert "day: date, as year, month and weekday" in found.lines
+
+
+def test_a_date_that_is_missing_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("day,kind\n" + "2024-05-06,a\n2024-05-07,b\n" * 20 + ",a\n")
+    assert outlined(tmp_path).source == {"label": "kind", "missing": {"day": "drop"}}
+    assert "which nothing stands for: drop" in refusal(
+        tmp_path, "from: {path: t.csv, label: kind, missing: {day: 1.5}}"
+    )
+    data = loaded(tmp_path, "from: {path: t.csv, label: kind, missing: {day: drop}}")
+    assert len(data.x_train) + len(data.x_val) == 40
+
+
+def test_decimal_numbers_of_a_database_are_numbers(tmp_path: Path) -> None:
+    cents = [decimal.Decimal(f"{number}.25") for number in range(40)]
+    table = pa.table({"tax": cents[::-1], "price": cents})
+    pa.parquet.write_table(table, tmp_path / "t.parquet")
+    assert outlined(tmp_path).data == {"task": "regression"}
+    data = loaded(tmp_path, "task: regression, from: {path: t.parquet, label: price}, validation: 1")
+    assert rows(data.x_train).numbers.low == 0.25
+    assert sorted([*data.y_train.ravel(), *data.y_val.ravel()])[-1] == 39.25
+
+
+def test_a_phone_that_was_held_upright_is_seen_at_once(tmp_path: Path) -> None:
+    picture = Image.new("RGB", (12, 8))
+    exif = picture.getexif()
+    exif[0x0112] = 6
+    for kind in "ab":
+        (tmp_path / kind).mkdir()
+        for number in range(5):
+            picture.save(tmp_path / kind / f"{number}.jpg", exif=exif)
+    assert (
+        ImagesReader.model_validate({"path": tmp_path}).outline(None).lines[0].startswith("10 pictures, 10 of 12 × 8")
+    )
+    assert rows(loaded(tmp_path, "from: {path: ., as: images}").x_train).sample_shape == (12, 8, 3)
+
+
+def test_a_table_beside_pictures_needs_no_kind(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    for number in range(10):
+        Image.new("RGB", (8, 8)).save(tmp_path / "p" / f"{number}.png")
+    (tmp_path / "p" / "l.csv").write_text("file,label\n" + "".join(f"{n}.png,{'ab'[n % 2]}\n" for n in range(10)))
+    assert rows(loaded(tmp_path, "from: {path: p, table: l.csv}").x_train).sample_shape == (8, 8, 3)
+
+
+def test_a_pipe_is_no_source(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "t.csv")
+    assert "t.csv is a pipe, which can be read once" in refusal(tmp_path, "from: {path: t.csv, label: kind}")

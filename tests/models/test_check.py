@@ -136,6 +136,9 @@ WRONG: dict[str, tuple[Callable[[], str], Training, Any, type[VcdlError], str]] 
     "perplexity of a regression": (
         lambda: ending(1, None), training("mse", "perplexity"), NUMBERS, JobError, "the loss is mean_squared_error",
     ),
+    "whole numbers beside a loss for one-hot rows": (
+        lambda: ending(3), training("categorical_crossentropy"), NUMBERS, JobError, "use sparse_categorical_crossentro",
+    ),
     "an unknown metric": (
         lambda: ending(10), training("sparse_categorical_crossentropy", "acc_"), CLASSES, JobError, "did you mean",
     ),
@@ -199,10 +202,32 @@ def test_softmax_in_a_layer_of_its_own_is_seen() -> None:
     ],
 )
 def test_several_labels_are_questions_of_their_own(build: Callable[[], str], settings: Training, reason: str) -> None:
-    flags = np.eye(3, dtype=np.float32)
+    flags = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1]], np.float32)
     check_model(ending(3, "sigmoid"), training("binary_crossentropy"), (4,), flags, "multi_label")
     with pytest.raises(VcdlError, match=reason):
         check_model(build(), settings, (4,), flags, "multi_label")
+
+
+def test_one_hot_labels_below_softmax_are_one_class_a_sample() -> None:
+    with pytest.raises(JobError, match=r"one-hot and the model ends in softmax, .*: use categorical_crossentropy"):
+        check_model(ending(3), training("binary_crossentropy"), (4,), np.eye(3, dtype=np.float32), "multi_label")
+
+
+def test_labels_shorter_than_the_outputs_are_aligned_by_ctc() -> None:
+    steps = keras.Sequential([keras.Input((20, 4)), layers.Dense(12)]).to_json()
+    labels = np.random.default_rng(1).integers(1, 11, (10, 6)).astype(np.float32)
+    check_model(steps, training("ctc"), (20, 4), labels, "regression")
+    with pytest.raises(JobError, match=r"ctc does not fit labels of shape"):
+        check_model(ending(12), training("ctc"), (4,), labels, "regression")
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_a_model_for_one_size_of_batches_is_named_as_the_cause(stateful: bool) -> None:
+    inputs = keras.Input(batch_shape=(32, 5, 4))
+    inner = layers.LSTM(4, stateful=True)(inputs) if stateful else keras.ops.reshape(inputs, (32, 20))
+    model = keras.Model(inputs, layers.Dense(10, activation="softmax")(inner)).to_json()
+    with pytest.raises(ModelError, match=r"takes batches of 32 samples only.*: begin it with keras.Input\(shape\)"):
+        check_model(model, training(), (5, 4), CLASSES)
 
 
 def test_a_policy_that_needs_a_scaled_loss_is_refused_and_its_cure_is_not() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import vcdl
 from tests.places import EXAMPLES
 from tests.recorded_run import WHOLE_RUN
 from tests.run_folders import DEMO, make_run
@@ -146,11 +147,13 @@ def test_best_is_the_version_at_the_end_of_the_best_epoch(
     try:
         keep(finished, 5)
         export(finished.path, tmp_path / "best.keras", best=True)
+        weights = [vcdl.open(finished.path).model(best=best).get_weights() for best in (True, False)]
     finally:
         newer.unlink()
     assert capsys.readouterr().out.endswith("best.keras, version 4 of the weights\n")
     expected = predictions_of_the_run(finished, keep(finished, 4), DATA.x_val)  # epoch 2 is the best, and ended with it
     np.testing.assert_allclose(predictions_of_the_file(tmp_path / "best.keras", DATA.x_val), expected, atol=1e-6)
+    assert not all(np.array_equal(best, last) for best, last in zip(*weights, strict=True))
 
 
 def test_a_damaged_version_says_what_else_can_be_exported(finished: RunFolder, tmp_path: Path) -> None:

@@ -84,4 +84,5 @@ def test_the_same_call_trains_here_and_there(tmp_path: Path, monkeypatch: pytest
         assert list(run.events()) == list(package.open(runs / "there").events())
         assert run.summary["stop_reason"] == "epochs"
         assert run.model().predict(x[:5], verbose=0).shape == (5, 3)
+        assert run.model(best=True).predict(x[:5], verbose=0).shape == (5, 3)
     assert not list(tmp_path.glob("vcdl*"))

@@ -86,16 +86,16 @@ class RemoteRun:
             if not is_over:
                 time.sleep(_EVERY_S)
 
-    def model(self) -> Any:
-        """The trained model, for plain Keras; of a run that is not finished, its newest weights."""
+    def model(self, best: bool = False) -> Any:
+        """Return the trained model; of a run that is not finished, its newest weights. `best`: of the best epoch."""
         import keras
 
         with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
             path = Path(folder) / "model.keras"
-            if self.status == "finished":
+            if self.status == "finished" and not best:
                 self._client.fetch(self.name, "model.keras", path)
             else:
-                self._client.command("export", [self.name], {}, path)
+                self._client.command("export", [self.name], {"--best": True} if best else {}, path)
             return keras.models.load_model(path)
 
 

@@ -144,21 +144,25 @@ class RunHandle:
             self._process = RunHandle.begin(ChildOrder("resume", str(self.folder)), shows=show)._process
         return self
 
-    def model(self) -> Any:
-        """The model that the run has trained, or the one of the newest kept weights while it is not finished.
+    def model(self, best: bool = False) -> Any:
+        """Return the model that the run has trained; while it is not finished, that of the newest kept weights.
 
-        Raises VcdlError.
+        Args:
+            best: Take the weights of the best epoch's end instead, by the monitor.
+
+        Raises:
+            VcdlError: The run has no such weights.
         """
         from vcdl.client import own_code
-        from vcdl.run.results import export_model, load_exported
+        from vcdl.run.results import best_version, export_model, load_exported, newest_version
 
         if self._job.model.code is not None:
             own_code.permit()
-        if self._folder.keras_file.is_file() and self.status is RunState.FINISHED:
+        if not best and self._folder.keras_file.is_file() and self.status is RunState.FINISHED:
             return load_exported(self._folder.keras_file, self._job, self._folder)
         with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
             file = Path(folder) / "model.keras"
-            export_model(self._folder, file)
+            export_model(self._folder, file, best_version if best else newest_version)
             return load_exported(file, self._job, self._folder)
 
     @cached_property

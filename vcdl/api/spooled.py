@@ -2,10 +2,12 @@
 
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vcdl.api.given import as_arrays
 from vcdl.client.memory import available_memory_bytes
 from vcdl.errors import DataError, folder_errors, one_line
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
+_Ends = tuple[Sequence[str], Sequence[str]]
 _SAMPLES = 256
 """Single samples that are written at once."""
 _SHARE = 0.5
@@ -38,9 +41,22 @@ def is_stream(value: Any) -> bool:
     return hasattr(value, "__iter__") or (hasattr(value, "__getitem__") and hasattr(value, "__len__"))
 
 
-def spooled(name: str, stream: Any, folder: Path, part: str, axes: int | None) -> "dict[str, Array]":
-    """Write a stream of pairs into a folder, mapped; `axes`: of a sample; None: batches. Raises DataError,
-    RunFolderError.
+def spooled(
+    name: str, stream: Any, folder: Path, part: str, axes: int | None, ends: _Ends = ((), ())
+) -> "dict[str, Array]":
+    """Write a stream into a folder, and return its arrays by the names of a data file; samples are mapped.
+
+    Args:
+        name: The argument that it came as, for messages.
+        stream: Gives (x, y), or (x, y, weights), of batches or of single samples.
+        folder: Where the samples are written.
+        part: `train`, `val` or `test`.
+        axes: Axes of a single sample; None: unknown, the stream gives batches.
+        ends: Names of the model's inputs and outputs, which may be several.
+
+    Raises:
+        DataError: The stream never ends, or gives what cannot be trained.
+        RunFolderError: The folder cannot be written.
     """
     import numpy as np
 
@@ -49,54 +65,65 @@ def spooled(name: str, stream: Any, folder: Path, part: str, axes: int | None) -
             f"{name} is a tf.data pipeline that never ends: leave out repeat(), as a run goes through its samples once "
             f"an epoch by itself; or {_BOUND}"
         )
-    path = folder / f"x_{part}.raw"
     most_bytes = _SHARE * shutil.disk_usage(folder).free
     most_labels_bytes = _SHARE * (available_memory_bytes() or math.inf)
-    size_bytes = labels_bytes = 0
-    labels: list[Array] = []
-    kind: tuple[tuple[int, ...], np.dtype[Any]] | None = None
-    count = 0
-    with folder_errors(folder), path.open("wb") as file:
-        for x, y in _batches(name, stream, axes):
-            kind = kind or (x.shape[1:], x.dtype)
-            if x.shape[1:] != kind[0] or len(x) != len(y):
+    size_bytes = labels_bytes = count = 0
+    held: dict[str, list[Array]] = {}
+    kinds: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+    with folder_errors(folder), ExitStack() as files:
+        opened: dict[str, Any] = {}
+        for batch in _batches(name, stream, part, axes, ends):
+            shapes = {of: array.shape[1:] for of, array in batch.items()}
+            kinds = kinds or {of: (array.shape[1:], array.dtype) for of, array in batch.items()}
+            if len({len(array) for array in batch.values()}) > 1 or any(
+                shapes.get(of) != shape for of, (shape, _) in kinds.items() if of.startswith("x")
+            ):
                 raise DataError(
-                    f"{name} gives x of shape {x.shape} with y of shape {y.shape} after samples of shape {kind[0]}: "
-                    "batches must agree"
+                    f"{name} gives {', '.join(f'{of} of shape {array.shape}' for of, array in batch.items())} after "
+                    f"samples of shape {', '.join(str(shape) for shape, _ in kinds.values())}: batches must agree"
                 )
-            np.ascontiguousarray(x, kind[1]).tofile(file)
-            labels.append(y)
-            count += len(x)
-            size_bytes, labels_bytes = size_bytes + x.nbytes, labels_bytes + y.nbytes
+            for of, array in batch.items():
+                if not of.startswith("x"):
+                    held.setdefault(of, []).append(array)
+                    labels_bytes += array.nbytes
+                    continue
+                if of not in opened:
+                    opened[of] = files.enter_context((folder / f"{of}.raw").open("wb"))
+                np.ascontiguousarray(array, kinds[of][1]).tofile(opened[of])
+                size_bytes += array.nbytes
+            count += len(next(iter(batch.values())))
             if size_bytes > most_bytes or labels_bytes > most_labels_bytes:
                 raise DataError(
                     f"{name} has given {count} samples, {size_bytes / 1e9:.3g} GB with {labels_bytes / 1e9:.3g} GB of "
                     f"labels, and does not end: that is half of what is free in {folder.parent}, or in memory. If it "
                     f"repeats for ever, {_BOUND}; else set TMPDIR to a larger disk"
                 )
-    if kind is None or not count:
+    if not count:
         raise DataError(f"{name} gives no samples: an iterator that was used up gives nothing again")
-    return {f"x_{part}": np.memmap(path, kind[1], "r", shape=(count, *kind[0])), f"y_{part}": np.concatenate(labels)}
+    mapped = {of: np.memmap(folder / f"{of}.raw", kinds[of][1], "r", shape=(count, *kinds[of][0])) for of in opened}
+    return {**mapped, **{of: np.concatenate(arrays) for of, arrays in held.items()}}
 
 
-def _batches(name: str, stream: Any, axes: int | None) -> "Iterator[tuple[Array, Array]]":
-    """Pairs of x and y, each with an axis of samples. Raises DataError."""
+def _batches(name: str, stream: Any, part: str, axes: int | None, ends: _Ends) -> "Iterator[dict[str, Array]]":
+    """Arrays by name, each with an axis of samples. Raises DataError."""
     import numpy as np
 
-    waiting: list[tuple[Array, Array]] = []
+    waiting: list[dict[str, Array]] = []
 
-    def together() -> "tuple[Array, Array]":
-        return np.stack([x for x, _ in waiting]), np.stack([y for _, y in waiting])
+    def together() -> "dict[str, Array]":
+        return {of: np.stack([one[of] for one in waiting]) for of in waiting[0]}
 
     gives_batches = hasattr(stream, "__iter__") or any(kind.__name__ == "PyDataset" for kind in type(stream).__mro__)
-    for x, y in (_pair(name, pair) for pair in _elements(name, stream)):
-        if x.ndim == axes or (axes is None and not gives_batches):
-            waiting.append((x, y))
+    for element in _elements(name, stream):
+        given = _arrays(name, element, part, ends)
+        first = next(iter(given.values()))
+        if first.ndim == axes or (axes is None and not gives_batches):
+            waiting.append(given)
             if len(waiting) == _SAMPLES:
                 yield together()
                 waiting = []
         else:
-            yield x, y
+            yield given
     if waiting:
         yield together()
 
@@ -115,12 +142,24 @@ def _elements(name: str, stream: Any) -> Iterator[Any]:
         raise DataError(f"{name} cannot be read ({one_line(error)}): mend what gives its samples") from error
 
 
-def _pair(name: str, element: Any) -> "tuple[Array, Array]":
+def _arrays(name: str, element: Any, part: str, ends: _Ends) -> "dict[str, Array]":
+    """An element's samples, labels and weights by the names of a data file. Raises DataError."""
     import numpy as np
 
-    if not isinstance(element, tuple | list) or len(element) != 2:
-        raise DataError(f"{name} gives a {type(element).__name__}, expected pairs (x, y)")
-    x, y = np.asarray(element[0]), np.asarray(element[1])
-    if x.dtype.kind not in "biuf":
-        raise DataError(f"{name} gives x of {x.dtype}, expected numbers")
-    return x, y
+    from vcdl.wire.inputs import array_name
+
+    if not isinstance(element, tuple | list) or len(element) not in (2, 3):
+        raise DataError(
+            f"{name} gives a {type(element).__name__}, expected pairs (x, y), or (x, y, weights): let it give both, "
+            "data.map(lambda x: (x, x)) for an autoencoder"
+        )
+    if len(element) == 3 and part != "train":
+        raise DataError(f"{name} gives weights, and measures on held-out data have none: let it give pairs (x, y)")
+    found = {array_name(f"x_{part}", of): a for of, a in as_arrays(f"{name}: x", element[0], ends[0], "inputs").items()}
+    for of, array in found.items():
+        if array.dtype.kind not in "biuf":
+            raise DataError(f"{name} gives {of} of {array.dtype}, expected numbers")
+    y = np.asarray(element[1]) if isinstance(element[1], str) else element[1]
+    labels = as_arrays(f"{name}: y", y, ends[1], "outputs")
+    found.update({array_name(f"y_{part}", of): array for of, array in labels.items()})
+    return found if len(element) == 2 else {**found, "weight_train": np.asarray(element[2])}

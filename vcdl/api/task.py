@@ -59,9 +59,9 @@ def as_classes(training: dict[str, Any], arrays: dict[str, Any]) -> None:
         training["metrics"] = [_sparse(metric) for metric in training["metrics"]]
 
 
-def refuse_one_hot(model: Any, loss: Any, y: Any) -> None:
+def refuse_one_hot(output_shape: Sequence[int | None], loss: Any, y: Any) -> None:
     """Refuse one-hot labels beside a loss that takes classes; `y` None: they are x. Raises DataError."""
-    if y is None or _name(loss).replace("_", "") != _SPARSE or tuple(model.output_shape[1:]) != y.shape[1:]:
+    if y is None or _name(loss).replace("_", "") != _SPARSE or tuple(output_shape[1:]) != y.shape[1:]:
         return
     if y.shape[-1] > 1 and _is_one_hot(y):
         raise DataError(

@@ -4,10 +4,11 @@ import inspect
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
+from vcdl.api.callbacks import stop_settings
 from vcdl.api.compiled import training_of
 from vcdl.api.elsewhere import RemoteRun, connect
 from vcdl.api.given import (
@@ -30,6 +31,7 @@ from vcdl.api.outputs import outputs_of
 from vcdl.api.settings import plain
 from vcdl.api.spooled import is_stream, spooled
 from vcdl.api.task import as_classes, refuse_one_hot, task_of
+from vcdl.client.compile import measures_itself
 from vcdl.client.own_code import OwnCode
 from vcdl.errors import DataError, JobError, folder_errors, nearest
 from vcdl.job import Job, as_yaml, job_of
@@ -44,10 +46,10 @@ _ARGUMENTS = {
     "validation_split": ("data", "validation"),
     "class_weight": ("training", "class_weight"),
     "workers": ("grid", "workers"),
+    **{key: ("stop", key) for key in ("monitor", "mode", "patience")},
 }
-"""Arguments that are keys of a section."""
+"""Arguments, and settings that callbacks stand for, that are keys of a section."""
 _OF_FIT = {
-    "callbacks": "iterate over run.events(), or read run.history; stop={'patience': 3} ends a run early",
     "verbose": "run.wait(show=False) shows nothing",
     "initial_epoch": "vcdl.open(FOLDER).resume() continues a run",
     "steps_per_epoch": "an epoch is every shard once: give the samples to train, of a stream data.take(n)",
@@ -74,6 +76,7 @@ def train(
     batch_size: int | None = None,
     shards: int | None = None,
     validation_split: float | None = None,
+    callbacks: Any = None,
     sample_weight: Any = None,
     class_weight: Mapping[Any, float] | str | None = None,
     workers: int | None = None,
@@ -96,12 +99,15 @@ def train(
     clients train instead of this machine's workers. `code`: the folder whose Python files travel with the model, for
     classes and functions of one's own. `sections`: sections of a job file, `update={"rule": "vc_asgd"}`,
     which go before what follows from the arguments. `server`: a service of `vcdl login`, where it is trained instead.
+    `callbacks`: those of Keras' that a run has as settings, such as `EarlyStopping`; others are refused with a cure.
 
     Returns as soon as the job is accepted and prepared. Raises JobError, DataError, ModelError and RunFolderError for
     what is wrong, and leaves nothing then.
     """
     for argument in sections:
         _refuse_unknown(argument)
+    if validation_split == 0 and validation_data is not None:
+        validation_split = None
     check_is_a_model(model)
     own = None if code is None else read_code(Path(code).resolve())
     arguments = {
@@ -111,10 +117,13 @@ def train(
         "validation_split": validation_split,
         "class_weight": class_weight,
         "workers": workers,
+        **stop_settings(callbacks),
     }
     with tempfile.TemporaryDirectory(prefix="vcdl_") as spool:  # streams wait here for the run's folder
         arrays = _arrays(model, x, y, validation_data, test_data, Path(spool))
         if sample_weight is not None:
+            if "weight_train" in arrays:
+                raise DataError("x gives weights, and so does sample_weight: give one of them")
             arrays["weight_train"] = as_array("sample_weight", sample_weight)
         check_can_travel(model, {name: array for name, array in arrays.items() if name.startswith("x_train")}, own)
         values = _values(model, arrays, arguments, sections, own)
@@ -158,21 +167,32 @@ def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any, spool: Path)
         if pair is None:
             continue
         if is_stream(pair):
+            name = {"train": "x", "val": "validation_data", "test": "test_data"}[part]
             axes = len(model.inputs[0].shape) - 1 if inputs else None
-            arrays.update(
-                spooled({"train": "x", "val": "validation_data", "test": "test_data"}[part], pair, spool, part, axes)
-            )
+            arrays.update(spooled(name, pair, spool, part, axes, (inputs, outputs)))
             continue
         what = {"train": "", "val": "validation_data: ", "test": "test_data: "}[part]
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise DataError(f"{what}expected a pair (x, y)")
-        for letter, value, ends, side in (("x", pair[0], inputs, "inputs"), ("y", pair[1], outputs, "outputs")):
-            if value is None:
-                raise DataError(f"{what}{letter} is missing: give arrays x and y")
-            if letter == "x" or value is not pair[0]:  # else an autoencoder's, which is stored once
-                found = as_arrays(f"{what}{letter}", value, ends, side)
-                arrays.update({array_name(f"{letter}_{part}", of): array for of, array in found.items()})
+        found = _of_pair(model, what, pair)
+        arrays.update({array_name(f"{letter}_{part}", of): array for (letter, of), array in found.items()})
     return arrays
+
+
+def _of_pair(model: Any, what: str, pair: Sequence[Any]) -> dict[tuple[str, str], Any]:
+    """The arrays of x and y by letter and input or output. Raises DataError."""
+    inputs, outputs = ends_of(model)
+    found: dict[tuple[str, str], Any] = {}
+    for letter, value, ends, side in (("x", pair[0], inputs, "inputs"), ("y", pair[1], outputs, "outputs")):
+        if value is None and letter == "y" and measures_itself(model):
+            continue  # its steps take x, which stands for y as well
+        if value is None:
+            cure = "without labels give x twice, or a model with a train_step and a test_step of its own"
+            missing = f"{what}{letter} is missing: give arrays x and y"
+            raise DataError(f"{missing}; {cure}" if letter == "y" else missing)
+        if letter == "x" or value is not pair[0]:  # else an autoencoder's, which is stored once
+            found |= {(letter, of): array for of, array in as_arrays(f"{what}{letter}", value, ends, side).items()}
+    return found
 
 
 def _values(
@@ -192,9 +212,10 @@ def _values(
         values["data"].setdefault("outputs", outputs_of(model, arrays, code))
         return values
     as_classes(values["training"], arrays)
-    refuse_one_hot(model, values["training"].get("loss"), arrays.get("y_train"))
+    shape = tuple(model.outputs[0].shape)  # a subclassed model has no output_shape
+    refuse_one_hot(shape, values["training"].get("loss"), arrays.get("y_train"))
     if "task" not in values["data"]:
-        task = task_of(model.output_shape, values["training"].get("loss"), arrays.get("y_train"))
+        task = task_of(shape, values["training"].get("loss"), arrays.get("y_train"))
         values["data"].update({} if task == "classification" else {"task": task})
     if not values["training"]:
         del values["training"]

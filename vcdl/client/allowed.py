@@ -1,7 +1,4 @@
-"""The Keras classes and functions that a model may consist of. Left out on purpose: layers that hold code or open files
-(Lambda, StringLookup, …), and operations that take a function (Map), draw at random, or whose shape follows from the
-numbers (Nonzero), which no compiled step has.
-"""
+"""The Keras classes and functions that a model may consist of, and why each other one of Keras' is left out."""
 
 _LAYERS = """
     InputLayer Activation ActivityRegularization Identity Masking
@@ -33,6 +30,32 @@ _LAYERS = """
 """
 LAYERS = frozenset(_LAYERS.split())
 """Classes of `keras.layers`."""
+
+ADVICE = "use Keras' own layers and operations only"
+_LEFT_OUT = {
+    f"it carries code, which is never sent to a volunteer; {ADVICE}": (
+        "Lambda __lambda__ FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper"
+    ),
+    "it turns text or numbers into classes, and may read files: apply it to the data before they are cut": (
+        "HashedCrossing Hashing IntegerLookup StringLookup TextVectorization"
+    ),
+    "it changes labels or boxes, which a model does not get: apply it to the data before they are cut": (
+        "CutMix MaxNumBoundingBoxes MixUp"
+    ),
+    "it is what others are derived from: use one of these": "Layer Wrapper SegmentReduction",
+    "this operation takes a function, which would be code; use another one, or a layer": (
+        "AssociativeScan Cond ForiLoop JVP Map Scan Switch VectorizedMap WhileLoop"
+    ),
+    "this operation draws at random, alike in every subtask; use a layer": "ElasticTransform",
+    "this operation has no fixed shape, or gives what nobody has set; use another one": "EmptyLike Nonzero Unique",
+    "this operation gives one result for a whole batch; use one with an axis": "AllClose Histogram Ndim Size Vander",
+    "this operation was not tried on every backend, or takes no batches; use another one, such as linspace": (
+        "Array Eig Geomspace Logspace Lstsq LuFactor MatrixRank View"
+    ),
+    "this operation takes labels, which a model does not get: use the loss ctc": "CTCDecode CTCLoss",
+}
+LEFT_OUT = {name: why for why, names in _LEFT_OUT.items() for name in names.split()}
+"""Why a public layer or operation of Keras' is not allowed, by its class."""
 
 _ACTIVATIONS = """
     celu elu exponential gelu glu hard_shrink hard_sigmoid hard_silu hard_swish hard_tanh leaky_relu linear log_sigmoid

@@ -7,12 +7,13 @@ from typing import Any
 
 from vcdl.client.allowed import (
     ACTIVATIONS,
+    ADVICE,
     CLASSES,
     CONSTANT_TYPES,
     CONSTANTS,
     FUNCTION_MODULES,
     LAYERS,
-    OPERATIONS,
+    LEFT_OUT,
     RANDOM_INITIALIZERS,
     SLICE_KEYS,
 )
@@ -30,7 +31,6 @@ _DEPTH_LIMIT = 100
 _WRITTEN = "module class_name config registered_name build_config compile_config shared_object_id name inbound_nodes"
 _KEYS = frozenset(_WRITTEN.split())
 """All keys that may stand beside `class_name`."""
-_ADVICE = "use Keras' own layers and operations only"
 _OWN_CLASS = (
     "a class of its own, and no code of a job runs on a client; build the model of Keras' layers with keras.Sequential "
     "or keras.Model(inputs, outputs), or let `model > code` send yours to machines of your own"
@@ -260,7 +260,7 @@ def _check_function(part: dict[str, Any]) -> None:
     if not isinstance(name, str) or name not in ACTIVATIONS or part.get("module") not in FUNCTION_MODULES:
         raise ModelError(f"the model holds the function {_short(name)}: only Keras' own activations are safe to load")
     if registered not in (None, "function", name):
-        raise ModelError(f"the model holds a custom function, registered as {_short(registered)}: {_ADVICE}")
+        raise ModelError(f"the model holds a custom function, registered as {_short(registered)}: {ADVICE}")
 
 
 def _check_class(part: dict[str, Any]) -> None:
@@ -272,7 +272,7 @@ def _check_class(part: dict[str, Any]) -> None:
     if class_name not in CLASSES.get(module, ()):
         raise ModelError(f"the model holds {_short(f'{module}.{class_name}')}: {_reason(module, class_name)}")
     if registered not in (None, class_name):
-        raise ModelError(f"the model holds a custom class, registered as {_short(registered)}: {_ADVICE}")
+        raise ModelError(f"the model holds a custom class, registered as {_short(registered)}: {ADVICE}")
     if not isinstance(part.get("config"), dict):
         raise ModelError(f"the model's {_short(class_name)} has no config")
     for key, value in part["config"].items():
@@ -289,15 +289,13 @@ def _is_activation(value: Any) -> bool:
 
 
 def _reason(module: str, class_name: str) -> str:
-    if class_name in ("Lambda", "__lambda__"):
-        return f"it carries code, which is never sent to a volunteer; {_ADVICE}"
-    if module in OPERATIONS:
-        return "this operation takes a function, draws at random or has no fixed shape; use another one, or a layer"
+    if class_name in LEFT_OUT and (class_name == "__lambda__" or module.partition(".")[0] == "keras"):
+        return LEFT_OUT[class_name]
     if module.partition(".")[0] != "keras":
         return _OWN_CLASS
     if class_name in LAYERS:
         return "this class is only known in keras.layers"
-    return f"not one of the parts of Keras that are safe to load; {_ADVICE}"
+    return f"not one of the parts of Keras that are safe to load; {ADVICE}"
 
 
 def _short(value: object) -> str:

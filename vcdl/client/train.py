@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from vcdl.client.batches import Batches, pace_of
-from vcdl.client.checkpoint import CHECKPOINT_FILE, Checkpoint, Position, remove_checkpoint
+from vcdl.client.checkpoint import Checkpoint, Position, remove_checkpoint
 from vcdl.client.inputs import Shard, ShardReader, read_model_json, read_shard, read_workunit
 from vcdl.client.newest import NewestWeights, Start, begin
 from vcdl.client.process_age import process_age
 from vcdl.client.residual import HostMemory, write_upload
+from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.stage_clock import NETWORK, TRAIN, StageClock
 from vcdl.client.supervisor import Request, Supervisor
 from vcdl.client.trainer import Trainer, TrainerCache
@@ -151,7 +152,9 @@ class _Subtask:
 
     def resume(self) -> None:
         """Continue from the folder's checkpoint, if it has one that fits."""
-        if not (self.folder / CHECKPOINT_FILE).exists():  # a copy of the trainer's state is a seventh of a small subtask
+        if not (
+            self.folder / CHECKPOINT_FILE
+        ).exists():  # a copy of the trainer's state is a seventh of a small subtask
             return
         checkpoint = Checkpoint.read(self.folder, self._begun, self.trainer.state())
         if checkpoint is None:

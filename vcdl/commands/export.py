@@ -22,12 +22,12 @@ set, say images of 0 to 255. keras.models.load_model needs nothing of vcdl."""
 def export(path: Path, output: Path, best: bool = False) -> ExitCode:
     """Write the newest weights, or those of the best epoch's end, as a Keras model. Raises VcdlError."""
     from vcdl.run.finding import shown
-    from vcdl.run.results import export_model, newest_version
+    from vcdl.run.results import best_version, export_model, newest_version
 
     folder = RunFolder.existing(path)
     if not folder.prepared_file.is_file():
         raise RunFolderError(f"{path} has no model yet: wait until its first subtasks run")
-    version = export_model(folder, output, _best_version if best else newest_version)
+    version = export_model(folder, output, best_version if best else newest_version)
     click.echo(f"model {shown(output)}, version {version} of the weights")
     return ExitCode.OK
 
@@ -46,16 +46,6 @@ def export_to_mlflow(path: Path, server: str) -> ExitCode:
         page = log_run(server, folder.path, read_frozen(folder), read_report(folder), events, files)
     click.echo(f"logged {page}")
     return ExitCode.OK
-
-
-def _best_version(folder: RunFolder) -> int:
-    from vcdl.run.reading import read_report
-
-    report = read_report(folder)
-    epoch = report.best_epoch
-    if epoch is None:
-        raise RunFolderError(f"{folder.path} has no epoch that is finished and measured yet: export without --best")
-    return report.history.closed[epoch.epoch].event.version
 
 
 def _keras_file(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:

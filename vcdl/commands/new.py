@@ -35,7 +35,7 @@ finetune     a pretrained net with a new head, which alone is trained and travel
 def new(template: str, folder: Path | None = None) -> ExitCode:
     """Write a template's files into a new folder and make its data. Raises VcdlError; then nothing is left."""
     from vcdl.files.shipped import shipped
-    from vcdl.run.finding import shown
+    from vcdl.run.finding import quoted, shown
 
     folder = (Path(template) if folder is None else folder).resolve()
     with _new_folder(folder):
@@ -44,7 +44,7 @@ def new(template: str, folder: Path | None = None) -> ExitCode:
         click.echo(f"making the data of {shown(folder)} …", err=True)
         _make_data(folder)
     say((folder / "README.md").read_text(encoding="utf-8").splitlines()[2:])
-    click.echo(f"\n{shown(folder)} is ready: `cd {shown(folder)}`, then `vcdl run job.yaml`")
+    click.echo(f"\n{shown(folder)} is ready: `cd {quoted(folder)}`, then `vcdl run job.yaml`")
     return ExitCode.OK
 
 
@@ -53,7 +53,7 @@ def new_from(source: str, folder: Path | None = None, label: str | None = None) 
     from vcdl.data.suggestion import epochs_for, facts_lines, suggestion_for
     from vcdl.files.shipped import shipped
     from vcdl.job import as_yaml
-    from vcdl.run.finding import shown
+    from vcdl.run.finding import quoted, shown
 
     name = re.sub(r"[^a-z0-9_-]", "_", Path(source.partition("#")[0]).resolve().stem.lower()).strip("_-")[:50] or "mine"
     folder = (Path(f"{name}_job") if folder is None else folder).resolve()
@@ -76,7 +76,7 @@ def new_from(source: str, folder: Path | None = None, label: str | None = None) 
         text = f"# Made by `vcdl new --from`: every guess is written out, check each.\n{held}{says}"
         (folder / "job.yaml").write_text(text, encoding="utf-8")
     say((*suggestion.outline.lines, *facts))
-    click.echo(f"\n{shown(folder)} is ready: look at its job.yaml, `cd {shown(folder)}`, then `vcdl run job.yaml`")
+    click.echo(f"\n{shown(folder)} is ready: look at its job.yaml, `cd {quoted(folder)}`, then `vcdl run job.yaml`")
     return ExitCode.OK
 
 

@@ -14,7 +14,7 @@ from vcdl.report.outcome import outcome_lines
 from vcdl.report.progress import RunGoal
 from vcdl.report.summary import summary_of
 from vcdl.run.driver import drive, given_up, note_pause, results_of
-from vcdl.run.finding import shown
+from vcdl.run.finding import quoted, shown
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import clock_of
 
@@ -26,7 +26,7 @@ def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
     """Run a locked folder's job on, print its results. Raises VcdlError, also where a shard kept failing."""
     report = results_of(folder) or _run(folder, job, as_json)
     if report is None:  # printed after the display, which would wipe it away
-        click.echo(f"paused; `vcdl resume {shown(folder.path)}` goes on", err=True)
+        click.echo(f"paused; `vcdl resume {quoted(folder.path)}` goes on", err=True)
         return ExitCode.INTERRUPTED
     if as_json:
         say_json(summary_of(job.name, report))
@@ -57,7 +57,7 @@ def _tell(folder: RunFolder, report: Report) -> None:
     files = {"model": folder.keras_file, "plot": folder.plot_file, "confusion matrix": folder.confusion_picture}
     for name, path in {**files, "summary": folder.summary_file}.items():
         if path == folder.plot_file and not path.is_file():
-            cure = f"`pip install 'vcdl[plot]'`, then `vcdl plot {shown(folder.path)}`"
+            cure = f"`pip install 'vcdl[plot]'`, then `vcdl plot {quoted(folder.path)}`"
             click.echo(f"{name:<20} not drawn: {cure}")
         elif path != folder.confusion_picture or path.is_file():
             click.echo(f"{name:<20} {shown(path)}")

@@ -32,11 +32,11 @@ Run it as the project's user. The project's daemons take up the job at once; thi
 def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> ExitCode:
     """Prepare a job in a BOINC project. Raises VcdlError, and then leaves nothing of the job behind."""
     from vcdl.job import SMALL_FLEET, load_job
-    from vcdl.run.finding import shown
+    from vcdl.run.finding import quoted
 
     job, _ = submitted(load_job(job_file, overrides, SMALL_FLEET), project_dir)
     click.echo(f"submitted {job.name}: {job.data.shards} shards, {job.stop.epochs} epochs at most")
-    click.echo(f"`vcdl watch {job.name} --project-dir {shown(project_dir.resolve())}` shows its progress")
+    click.echo(f"`vcdl watch {job.name} --project-dir {quoted(project_dir.resolve())}` shows its progress")
     return ExitCode.OK
 
 

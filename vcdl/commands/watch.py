@@ -29,7 +29,7 @@ def watch(path: Path | None = None, fleet: Path | None = None) -> ExitCode:
     from vcdl.journal.observer import RunObserver
     from vcdl.report.display import display
     from vcdl.report.progress import RunGoal
-    from vcdl.run.finding import chosen_run, shown
+    from vcdl.run.finding import chosen_run, quoted, shown
     from vcdl.run.frozen_job import read_frozen
     from vcdl.run.reading import RunFollower, clock_of, state_of
 
@@ -44,7 +44,7 @@ def watch(path: Path | None = None, fleet: Path | None = None) -> ExitCode:
     except KeyboardInterrupt:
         pass
     state = state_of(folder, follower.report)
-    click.echo(f"{job.name}: {state}; `vcdl status {shown(folder.path)}` shows all figures")
+    click.echo(f"{job.name}: {state}; `vcdl status {quoted(folder.path)}` shows all figures")
     return ExitCode.OK
 
 

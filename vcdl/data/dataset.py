@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,12 @@ _MISSING = (
     "multi_label has no missing ones. Write -1 for them, set data > task: sequence and mask: -1, end the model in "
     "Dense(2 * labels), Reshape((labels, 2)) and Softmax(), and take the loss sparse_categorical_crossentropy"
 )
+_PLAIN_BY_KIND = {
+    "c": "give real and imaginary parts, numpy.concatenate([a.real, a.imag], axis=-1)",
+    **dict.fromkeys("US", "turn the text into numbers, a.astype(float)"),
+    **dict.fromkeys("mM", "give times as numbers, such as days since a first one or year, month and weekday"),
+    "O": "save it as one plain array, numpy.stack(list(a))",
+}
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -149,10 +156,10 @@ def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") ->
     inputs = {array_name(x_name, of): part for of, part in parts_of(x).items()}
     has_classes = task in HAS_CLASSES
     for array, values in inputs.items():
-        _refuse_kind(array, values, "biuf")
+        refuse_kind(array, values.dtype, "biuf")
         if values.ndim < 2:
             raise DataError(f"{array} has shape {values.shape}, expected (samples, …): one row for each sample")
-    _refuse_kind(y_name, y, "biufUS" if has_classes else "biuf")
+    refuse_kind(y_name, y.dtype, "biufUS" if has_classes else "biuf")
     if y.ndim == 0 or len(x) != len(y):
         raise DataError(
             f"{x_name} has {len(x)} samples and {y_name} {len(y) if y.ndim else 'none'}: the numbers must agree"
@@ -198,9 +205,11 @@ def content_sha256(*arrays: Array) -> str:
     return digest.hexdigest()
 
 
-def _refuse_kind(name: str, array: Array, kinds: str) -> None:
-    if array.dtype.kind not in kinds:
-        raise DataError(f"{name} holds {array.dtype}, expected numbers: save it as a plain NumPy array")
+def refuse_kind(name: str, dtype: "np.dtype[Any]", kinds: str) -> None:
+    """Raise DataError for an array whose type is of none of NumPy's `kinds`."""
+    if dtype.kind not in kinds:
+        cure = _PLAIN_BY_KIND.get(dtype.kind, "save it as a plain NumPy array")
+        raise DataError(f"{name} holds {dtype}, expected numbers: {cure}")
 
 
 def _refuse_not_finite(name: str, array: Array) -> None:

@@ -133,7 +133,7 @@ def _from(raw: Any, info: ValidationInfo) -> Any:
             fields[key] = _path(fields[key], info.context) if address is None else address.copy
         key = "path"
         if "as" not in fields:
-            fields["as"] = _kind_of(fields["path"])
+            fields["as"] = "images" if fields.get("table") is not None else _kind_of(fields["path"])
     except ValueError as error:
         raise ProblemsError([Problem(() if isinstance(raw, str) else (key,), str(error))]) from None
     reader = _one_of(fields)
@@ -152,6 +152,10 @@ def _kind_of(path: Path) -> str:
     """The reader of a path by its ending, of a folder by what is in it. Raises ValueError with what to do."""
     if kinds.FUNCTION.fullmatch(path.name):
         return "python"
+    if path.is_fifo():
+        raise ValueError(
+            f"{path.name} is a pipe, which can be read once, and data are read several times: make it a file"
+        )
     if path.is_dir():
         train = path / "train"  # of a folder with parts
         names = sorted(entry.name for entry in (train if train.is_dir() else path).iterdir())

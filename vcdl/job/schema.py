@@ -170,6 +170,8 @@ class Job(Section):
             if problems:
                 raise ProblemsError(problems)
         missing = {key: value for key, value in DEFAULTS.get(data.task, {}).items() if key not in given}
+        if training.loss.name.lower() == "ctc" and "metrics" not in given:
+            missing["metrics"] = ()  # no other measure aligns labels with more outputs than they are
         if "learning_rate" in given:
             missing.pop("optimizer", None)  # the rate is Adam's
         training = training.model_copy(update=missing)

@@ -94,7 +94,7 @@ def _operation(tensor: Any) -> Any:
 
 def _check_end(end: _End, loss: Any, y: Array) -> None:
     shape, name = tuple(end.tensor.shape[1:]), end.output.loss.name
-    if is_own(end.output.loss):
+    if is_own(end.output.loss) or type(loss).__name__ == "CTC":  # which aligns labels with more outputs than they are
         return
     if y.dtype.kind in "iu":
         _check_classes(loss, name, shape, y)
@@ -102,7 +102,7 @@ def _check_end(end: _End, loss: Any, y: Array) -> None:
         return
     _check_numbers(loss, name, shape, y)
     if end.task == "multi_label":
-        _check_flags(end.layer, loss, name)
+        _check_flags(end.layer, loss, name, y)
     else:
         _check_probabilities(end.layer, loss)
 
@@ -167,12 +167,18 @@ def _check_input(expected: tuple[int | None, ...], given: tuple[int, ...]) -> No
         )
 
 
-def _check_flags(last: Any, loss: Any, name: str) -> None:
+def _check_flags(last: Any, loss: Any, name: str, y: Array) -> None:
     """Refuse a loss or an ending for one right class in a task where each output is a question of its own."""
     if type(loss).__name__ == "CategoricalCrossentropy":
         raise JobError(f"training > loss: {name} is for one class a sample, the task is multi_label: use {_OF_FLAGS}")
     _check_probabilities(last, loss)
     if type(loss).__name__ in _BINARY and _last_activation(last) == "softmax":
+        if (y.sum(axis=-1) == 1).all():
+            raise JobError(
+                f"training > loss: {name} asks a question for each output, but the labels are one-hot and the model "
+                "ends in softmax, which is one class a sample: use categorical_crossentropy with vcdl.train; in a job "
+                f"file number the labels by argmax(axis=-1), with task: classification and the loss {_SPARSE}"
+            )
         raise ModelError("the model ends in softmax, which shares one certainty among all labels: give it sigmoid")
 
 
@@ -232,6 +238,12 @@ def _check_numbers(loss: Any, name: str, output_shape: tuple[int, ...], y: Array
     if type(loss).__name__ == "SparseCategoricalCrossentropy":
         raise JobError(f"training > loss: {name} is for classes, the task is a regression: use mean_squared_error")
     wanted = y.shape[1:] or (1,)
+    if type(loss).__name__.startswith("Categorical") and wanted[-1] == 1 != output_shape[-1]:
+        raise JobError(
+            f"training > loss: {name} compares one-hot rows with the {output_shape[-1]} outputs, and the labels are "
+            f"single numbers: use {_SPARSE}, which takes the numbers of classes (in a job file with data > task: "
+            "classification)"
+        )
     if len(output_shape) != len(wanted) or not _same(output_shape, wanted):
         cure = f"give the last layer {wanted[0]} units" if len(wanted) == 1 else f"end it in Reshape({wanted})"
         raise ModelError(

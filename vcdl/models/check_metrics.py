@@ -7,7 +7,7 @@ import numpy as np
 
 from vcdl.client.compile import make_metrics
 from vcdl.data.rows import Array
-from vcdl.errors import JobError
+from vcdl.errors import JobError, ModelError, one_line
 from vcdl.models.measuring import compared_with
 from vcdl.wire.inputs import InputShape
 from vcdl.wire.workunit import Named
@@ -30,10 +30,18 @@ _FOR_NUMBERS = "mean_absolute_error, root_mean_squared_error and r2_score can"
 
 
 def few_outputs(model: Any, input_shape: InputShape) -> list[Any]:
-    """The model's outputs for a few samples of `input_shape`, with its first weights, in their order."""
+    """Return the model's outputs, in order, for a few samples of `input_shape`. Raises ModelError."""
     lengths = {tensor.shape[-1] for tensor in model.outputs}
     few = next(count for count in range(2, len(lengths) + 3) if count not in lengths)  # no other axis fits by chance
-    given = model(_samples(model, few, input_shape), training=False)
+    fixed = next((tensor.shape[0] for tensor in model.inputs if tensor.shape[0] is not None), None)
+    try:
+        given = model(_samples(model, few, input_shape), training=False)
+    except Exception as error:  # Keras and its backends each raise their own exceptions
+        what, cure = f"cannot compute {few} samples ({one_line(error)})", "mend the layer that is named"
+        if fixed is not None:
+            what = f"takes batches of {fixed} samples only, and here they have many sizes"
+            cure = "begin it with keras.Input(shape) instead of batch_shape or batch_size, and with stateful=False"
+        raise ModelError(f"the model {what}: {cure}") from error
     return list(given.values()) if isinstance(given, dict) else given if isinstance(given, list) else [given]
 
 

@@ -11,6 +11,7 @@ from vcdl.errors import JobError, one_line
 from vcdl.models.fitted import Fitted
 from vcdl.models.measuring import as_compared, measuring
 from vcdl.models.meter import KerasMeter
+from vcdl.wire.inputs import parts_of
 from vcdl.wire.normalise import normalise
 from vcdl.wire.task import LOSS
 from vcdl.wire.weights import Vector
@@ -26,6 +27,10 @@ _TRIED = 64
 _STEPS = 2
 """The second one shows where the first has led."""
 _BATCH = 16
+_HUGE = 1e6
+"""The size from which on numbers in x are the likelier cause of weights that are not finite: all usual units are
+smaller, and a rate of 0.001 moves the outputs by thousands in one step.
+"""
 
 
 def try_job(job: "Job", fit: Fitted, trainer: "Trainer") -> None:
@@ -59,19 +64,35 @@ def try_steps(trainer: "Trainer", training: "TrainingSettings", begin: Vector, x
     try:
         BatchLoop(trainer.model).steps((x, y), np.arange(size * batches) % len(x), size)
     except Exception as error:  # Keras and its backends each raise their own exceptions
-        raise JobError(f"training: Keras cannot train this model ({one_line(error)})") from error
+        import keras
+
+        is_own = type(trainer.model).compile is not keras.Model.compile
+        hint = (
+            "; its own compile gets the job's optimizer alone: use self.optimizer for all its parts" if is_own else ""
+        )
+        raise JobError(f"training: Keras cannot train this model ({one_line(error)}){hint}") from error
     trained = trainer.finish()
     squares = [trained[first:behind] for first, behind in trainer.layout.second_moments]
     with np.errstate(over="ignore", invalid="ignore"):
         is_finite = np.isfinite(trained @ trained)
     if not is_finite or any(part.min() < 0 for part in squares):
-        raise diverged(training)
+        raise diverged(training, x)
 
 
-def diverged(training: "TrainingSettings") -> JobError:
-    """The refusal of settings with which the first steps end in weights that float32 cannot compute with."""
+def diverged(training: "TrainingSettings", x: Array) -> JobError:
+    """The refusal of settings with which the first steps end in weights that float32 cannot compute with.
+
+    Args:
+        training: The job's settings.
+        x: Some samples as they are trained, shape (n, …).
+    """
+    name, largest = training.optimizer.name, max(float(np.abs(part).max()) for part in parts_of(x).values())
+    if largest > _HUGE:
+        cure = f"x holds numbers up to {largest:.2g}, set data > normalise: standardise, or scale them before"
+    else:
+        other = "" if name == "adam" else ", or another optimizer, such as adam"
+        cure = f"name training > optimizer: {name} with a lower learning_rate{other}"
     return JobError(
-        f"training: the first steps with {training.optimizer.name} at the rate {training.peak_rate:g} end in weights "
-        f"that are not finite: name training > optimizer: {training.optimizer.name} with a lower learning_rate, or "
-        "another optimizer, such as adam"
+        f"training: the first steps with {name} at the rate {training.peak_rate:g} end in weights that are not "
+        f"finite: {cure}"
     )

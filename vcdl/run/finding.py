@@ -1,5 +1,6 @@
 """Runs on disk: finding them, and naming them as a person does."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -89,7 +90,8 @@ def folder_for(name: str, out: Path | None) -> RunFolder:
 def unfinished(path: Path) -> RunFolderError:
     """The refusal to begin a run where another one waits to be resumed."""
     return RunFolderError(
-        f"{path} holds a run that is not finished: go on with `vcdl resume {path}`, or choose another folder with --out"
+        f"{path} holds a run that is not finished: go on with `vcdl resume {quoted(path)}`, or choose another folder "
+        "with --out"
     )
 
 
@@ -106,9 +108,14 @@ def shown(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
+def quoted(path: Path) -> str:
+    """Return a path as short as it can be given in a command, quoted for the shell where it must be."""
+    return shlex.quote(str(shown(path)))
+
+
 def resume_hint(folder: RunFolder) -> str:
     """The way to resume a run that is not finished: a sentence without its stop. Raises RunFolderError."""
-    return folder.kind.how_to_resume(shown(folder.path))
+    return folder.kind.how_to_resume(quoted(folder.path))
 
 
 def _changed_s(folder: RunFolder) -> float:

@@ -23,6 +23,7 @@ summary.json  model.keras  curves.png  confusion_matrix.csv  confusion_matrix.pn
                 what a run leaves behind
 """
 
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -207,8 +208,8 @@ class RunIsBusy(RunFolderError):
 
     def __init__(self, folder: RunFolder, pid: int) -> None:
         super().__init__(
-            f"{folder.path} is being run by process {pid}: wait for it, end it with `vcdl stop {folder.path}`, "
-            "or take another folder"
+            f"{folder.path} is being run by process {pid}: wait for it, end it with "
+            f"`vcdl stop {shlex.quote(str(folder.path))}`, or take another folder"
         )
         self.pid = pid
 

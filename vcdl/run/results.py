@@ -252,6 +252,15 @@ def start_of(job: Job) -> Any:
     return trained_model(run, newest_version(run.folder) if stop is None else stop.version)
 
 
+def best_version(folder: RunFolder) -> int:
+    """Return the version of the weights at the best epoch's end. Raises RunFolderError."""
+    report = read_report(folder)
+    epoch = report.best_epoch
+    if epoch is None:
+        raise RunFolderError(f"{folder.path} has no epoch that is finished and measured yet: take the newest weights")
+    return report.history.closed[epoch.epoch].event.version
+
+
 def classes_file(model: Path) -> Path:
     """The side file of an exported model with the names of its outputs: `model.classes.json` of `model.keras`."""
     return model.with_suffix(".classes.json")

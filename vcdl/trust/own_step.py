@@ -60,5 +60,5 @@ def _trained(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_o
         begin[weights:] = trained()[weights:]
     lengths = Bounds(trainer.layout, job.trust.clip, ()).row_of_step(trained(), begin, rate)
     if not np.isfinite(lengths).all():
-        raise diverged(training)
+        raise diverged(training, x)
     return OwnStep(begin, tuple(float(length) for length in lengths))

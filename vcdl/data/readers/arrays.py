@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.lib import format as npy
 
+from vcdl.data.dataset import refuse_kind
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, data_file_error, one_line, unreadable
 from vcdl.job.reader import Block, Outline, Reader, as_key
@@ -38,6 +39,7 @@ class ArraysReader(Reader):
             raise DataError(f"{x.name} has {x.shape[0]} samples and {y.name} {y.shape[0]}: the numbers must agree")
         if len(x.shape) < 2:
             raise DataError(f"{x.name} has shape {x.shape}, expected (samples, …): one row for each sample")
+        refuse_kind(x.name, x.dtype, "biuf")
         rows = max(1, _BLOCK_BYTES // max(1, x.row_bytes))
         for first in range(begin, x.shape[0], rows):
             behind = min(first + rows, x.shape[0])

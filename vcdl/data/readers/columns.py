@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcdl.data.readers.table_file import arrow, as_number, counts_up, opened_table, table_files
+from vcdl.data.readers.table_file import arrow, as_number, counts_up, is_date, opened_table, table_files, twice_cure
 from vcdl.errors import DataError
 from vcdl.job.reader import Outline
 
 _LABELS = ("label", "target", "class", "y", "species", "kind", "outcome")
 """Names that a column of labels often has."""
+_DATE = "date, as year, month and weekday"
 _MOST_VALUES = 1000
 """Different values of a column that are counted."""
 _MOST_CATEGORIES = 50
@@ -106,7 +107,8 @@ def columns_of(path: Path) -> list[ColumnFacts]:
     for file in table_files(path):
         with opened_table(file) as table:
             if len(set(table.schema.names)) < len(table.schema.names):
-                raise DataError(f"{file.name} has two columns of one name: rename one")
+                twice = next(name for name, count in Counter(table.schema.names).items() if count > 1)
+                raise DataError(f"{file.name} has two columns of one name: {twice_cure(twice)}")
             if not columns:
                 columns = [ColumnFacts(field.name, _kind(field.type)) for field in table.schema]
             kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
@@ -147,7 +149,9 @@ def outline_of(path: Path, label: str | None) -> Outline:
 def _likeliest(columns: Mapping[str, ColumnFacts]) -> ColumnFacts:
     """Return the likeliest label: by its name, or the last column that may be one."""
     likely = [name for name in columns if name.lower() in _LABELS] + [*columns][::-1]
-    return columns[next((name for name in likely if not columns[name].hardly_repeats), likely[0])]
+    return columns[
+        next((name for name in likely if not columns[name].hardly_repeats and columns[name].kind != _DATE), likely[0])
+    ]
 
 
 def target_keys(target: ColumnFacts) -> dict[str, Any]:
@@ -193,6 +197,8 @@ def _kind(arrow_type: Any) -> str:
         return "whole"
     if types.is_floating(arrow_type):
         return "number"
+    if is_date(arrow_type):
+        return _DATE
     is_text = types.is_string(arrow_type) or types.is_large_string(arrow_type) or types.is_dictionary(arrow_type)
     return "text" if is_text else str(arrow_type)
 
@@ -201,11 +207,13 @@ def _is_usable(column: ColumnFacts) -> bool:
     """Whether a column can be one of x: numbers that do not count the rows, or text of few values, which repeat."""
     if column.is_index:
         return False
-    if column.kind in ("number", "whole"):
+    if column.kind in ("number", "whole", _DATE):
         return column.missing < column.rows
     return column.kind == "text" and 2 <= len(column.values) <= min(_MOST_CATEGORIES, column.rows // 2)
 
 
 def _stand_in(column: ColumnFacts) -> float | str:
-    """The stand-in for missing values: the mean, or the commonest category."""
+    """The stand-in for missing values: the mean, or the commonest category; rows without a date are left out."""
+    if column.kind == _DATE:
+        return "drop"
     return column.values.most_common(1)[0][0] if column.kind == "text" else float(f"{column.mean:.4g}")

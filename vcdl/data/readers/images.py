@@ -128,7 +128,8 @@ class ImagesReader(Reader):
         for file, _ in pictures:
             try:
                 with Image.open(_opened(file), formats=_FORMATS) as opened:
-                    sizes[opened.height, opened.width] += 1
+                    lies = opened.getexif().get(_ORIENTATION, 1) > 4  # a phone that was held upright
+                    sizes[(opened.width, opened.height) if lies else (opened.height, opened.width)] += 1
                     jpegs += opened.format == "JPEG"
             except Exception:  # Pillow's readers raise nearly everything for a damaged file
                 unreadable.append(file)

@@ -9,7 +9,17 @@ import numpy as np
 from pydantic import PlainValidator
 
 from vcdl.data.readers.part_folders import part_folders
-from vcdl.data.readers.table_file import arrow, as_labels, as_number, counts_up, opened_table, samples_in, table_files
+from vcdl.data.readers.table_file import (
+    arrow,
+    as_labels,
+    as_number,
+    counts_up,
+    is_date,
+    opened_table,
+    samples_in,
+    table_files,
+    twice_cure,
+)
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, nearest
 from vcdl.job.reader import Block, Outline, Reader, as_key
@@ -155,7 +165,7 @@ class _Columns:
                 f"{self._name} has no column beside the label and what is left out: there is nothing to learn from"
             )
         if twice := [column for column in self.used if names.count(column) > 1]:
-            raise DataError(f"{self._name} has two columns {twice[0]}: rename one")
+            raise DataError(f"{self._name} has two columns {_shown(twice[0])}: {twice_cure(twice[0])}")
 
     @property
     def listed(self) -> set[str]:
@@ -177,7 +187,8 @@ class _Columns:
         """The types in which columns of text files are read: their first lines do not show all that follows."""
         pa = arrow()
         wanted = {
-            name: pa.string() if name in self._listed else as_number(self._arrow_types[name]) for name in self.features
+            name: pa.string() if name in self._listed else kind if is_date(kind) else as_number(kind)
+            for name, kind in ((name, self._arrow_types[name]) for name in self.features)
         }
         for name in self._label:
             kind = self._arrow_types[name]
@@ -197,7 +208,7 @@ class _Columns:
         if _list_width(kind) is not None:
             if len(self.features) > 1:
                 raise DataError(f"{self._name}: column {column} holds lists: a list is a whole sample, name it alone")
-        elif not any(is_kind(kind) for is_kind in _numbers_of(pa)):
+        elif not is_date(kind) and not any(is_kind(kind) for is_kind in _numbers_of(pa)):
             raise DataError(
                 f"{self._name}: column {column} holds {kind}: write it as numbers, leave it out by "
                 "data > from > leave_out, or for pictures set data > from > as: images"
@@ -234,6 +245,11 @@ class _Columns:
                 known = pa.compute.and_(known, pa.compute.invert(pa.compute.fill_null(pa.compute.is_nan(values), True)))
             if known.false_count and column not in self._filled:
                 if not self._reader.drops(column):
+                    if pa.types.is_null(self._arrow_types[column]):
+                        raise DataError(
+                            f"{self._name}: column {_shown(column)} holds no value, at least at its begin: leave it "
+                            f"out, data > from > leave_out: [{column!r}]"
+                        )
                     what = "one of its categories" if column in self._listed else "its median, say"
                     if column in self._label:
                         what = "drop, as it is the label"
@@ -258,10 +274,15 @@ class _Columns:
         return np.concatenate([part.reshape(len(batch), -1) for part in parts], axis=1)
 
     def _numbers(self, column: str, values: Any) -> Array:
-        """A column as numbers, shape (n,); of categories (n, values). Raises DataError."""
+        """A column as numbers, shape (n,); of categories (n, values), of dates (n, 3). Raises DataError."""
         filled = self._filled.get(column)
         if column in self._listed:
             return self._flags(column, values, filled)
+        if is_date(values.type):
+            if filled is not None:
+                raise DataError(f"data > from > missing: {column} holds dates, which nothing stands for: drop")
+            parts = (arrow().compute.year, arrow().compute.month, arrow().compute.day_of_week)
+            return np.stack([part(values).to_numpy(zero_copy_only=False) for part in parts], axis=1)
         if filled is not None and not isinstance(filled, float):
             raise DataError(f"data > from > missing: {column} holds numbers, and {filled!r} is to stand for them")
         numbers: Array = values.to_numpy(zero_copy_only=False)
@@ -311,9 +332,10 @@ class _Columns:
         """Raises DataError for a column that only counts the rows."""
         for column in self.features:
             values = batch.column(column).to_numpy(zero_copy_only=False)
-            if (len(values) >= _FEWEST_OF_INDEX and counts_up(values, 0)) or column.lower() in _INDEX_NAMES:
+            is_named = column.lower() in _INDEX_NAMES and not arrow().types.is_null(self._arrow_types[column])
+            if is_named or (len(values) >= _FEWEST_OF_INDEX and counts_up(values, 0)):
                 raise DataError(
-                    f"{self._name}: column {column or '(without a name)'} only counts the rows: leave it out, "
+                    f"{self._name}: column {_shown(column)} only counts the rows: leave it out, "
                     f"data > from > leave_out: [{column!r}], or list all columns in data > from > columns"
                 )
 
@@ -333,6 +355,10 @@ def _list_width(kind: Any) -> int | None:
     if types.is_fixed_size_list(kind):
         return int(kind.list_size)
     return -1 if types.is_list(kind) or types.is_large_list(kind) else None
+
+
+def _shown(column: str) -> str:
+    return column or "(without a name)"
 
 
 def _listed(names: Sequence[str]) -> str:

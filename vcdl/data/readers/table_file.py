@@ -4,6 +4,8 @@ import json
 import math
 import operator
 import re
+import shlex
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
@@ -27,6 +29,11 @@ _LONGEST_LABEL = 1000
 UNKNOWN = ("?", " ?")
 """Words for a missing value, in the collection of the University of California, that pyarrow does not know."""
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?", re.IGNORECASE)
+_CURES = {
+    "invalid UTF8": "save it as UTF-8",
+    "columns, got": "give each line as many fields as the first, no comma at its end, and quote text with commas",
+}
+"""Cures by what pyarrow says."""
 _WITH_COMMA, _WITH_POINT = (
     re.compile(rf'(?:^|;)"?[+-]?\d+{mark}\d+"?(?=;|\r?$)', re.MULTILINE) for mark in (",", r"\.")
 )
@@ -60,7 +67,7 @@ class Table:
         self._file = file
         self._opened = opened
         is_parquet = file.suffix.lower() in _PARQUET
-        self.schema = opened.schema_arrow if is_parquet else opened.schema
+        self.schema = _plain_schema(opened.schema_arrow if is_parquet else opened.schema)
         """Columns and types, of text as its first MB says."""
         self.rows: int | None = opened.metadata.num_rows if is_parquet else None
         """None: unknown before it is read."""
@@ -102,7 +109,7 @@ class Table:
                 batches = (piece for batch in self._opened for piece in _pieces(_checked(batch.select(columns))))
             else:
                 batches = _opened_csv(self._file, types, columns, values)
-            for batch in batches:
+            for batch in map(_plain, batches):
                 yield batch.slice(min(skips, len(batch))) if skips else batch
                 skips = max(0, skips - len(batch))
 
@@ -121,6 +128,18 @@ class Table:
         rows = math.ceil(most_rows / pieces)  # the last of a group is as large as the others
         # Two threads of pyarrow take twice the processor time of one for the small columns of wide tables.
         return self._opened.iter_batches(rows, groups, columns, use_threads=False), skips
+
+
+def _plain_schema(schema: Any) -> Any:
+    """Return a schema whose decimal numbers, as databases write them, are floats."""
+    pa = arrow()
+    fields = (each.with_type(pa.float64()) if pa.types.is_decimal(each.type) else each for each in schema)
+    return pa.schema(fields, schema.metadata)
+
+
+def _plain(batch: Any) -> Any:
+    plain = _plain_schema(batch.schema)
+    return batch if plain.equals(batch.schema) else batch.cast(plain)
 
 
 def _checked(batch: Any) -> Any:
@@ -150,12 +169,24 @@ def opened_table(file: Path) -> Iterator[Table]:
             if not opened.metadata.num_rows:
                 raise DataError(f"{file.name} has no rows: write it again")
         else:
+            refuse_utf_16(file)
             opened = _opened_csv(file, {}, None, ())
             _refuse_values(file, opened.schema.names)
         table = Table(file, opened)
         _ = table.schema.names  # decodes them
     with opened, closing(table):
         yield table
+
+
+def refuse_utf_16(file: Path) -> None:
+    """Raise DataError for a text file in UTF-16, as Excel's "Unicode text" is. Raises OSError."""
+    with file.open("rb") as opened:
+        if opened.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE):
+            name = shlex.quote(file.name)
+            raise DataError(
+                f"{file.name} is text in UTF-16, and UTF-8 is read: save it as UTF-8, such as by "
+                f"`iconv -f utf-16 -t utf-8 {name} > utf8{file.suffix}`"
+            )
 
 
 def _opened_arrow(file: Path) -> Any:
@@ -207,7 +238,7 @@ def _marks(file: Path) -> tuple[str, str]:
         begin = opened.read(_FIRST_BYTES)
     header, _, rows = begin.decode(errors="replace").partition("\n")
     if "," in header or ";" not in header:
-        return ",", "."
+        return "\t" if "\t" in header and "," not in header else ",", "."
     if len(begin) == _FIRST_BYTES:
         rows = rows.rpartition("\n")[0]  # the last one may be cut
     return ";", "," if _WITH_COMMA.search(rows) and not _WITH_POINT.search(rows) else "."
@@ -236,6 +267,11 @@ def as_number(kind: Any) -> Any:
     return pa.bool_() if pa.types.is_boolean(kind) else pa.float64()
 
 
+def is_date(kind: Any) -> bool:
+    """Return whether a column holds days or times, which are taken as year, month and weekday (0: Monday)."""
+    return bool(arrow().types.is_date(kind) or arrow().types.is_timestamp(kind))
+
+
 @contextmanager
 def _errors(file: Path) -> Iterator[None]:
     try:
@@ -243,12 +279,17 @@ def _errors(file: Path) -> Iterator[None]:
     except DataError:
         raise
     except (ValueError, arrow().ArrowException) as error:  # the former for what pyarrow hands on without a look
-        cure = "save it as UTF-8" if "invalid UTF8" in str(error) else "mend it, or write it again"
+        cure = next((cure for words, cure in _CURES.items() if words in str(error)), "mend it, or write it again")
         raise DataError(f"{file.name} is no whole table ({one_line(error)[:300]}): {cure}") from error
     except OSError as error:
         if error.errno is None:  # pyarrow's word for a damaged file
             raise DataError(f"{file.name} is damaged ({one_line(error)[:300]}): write it again") from error
         raise data_file_error(file, error) from error
+
+
+def twice_cure(column: str) -> str:
+    """Return what to do about two columns of one name, which is empty where each line ends in commas."""
+    return "rename one" if column else "take away the commas at the ends of the lines"
 
 
 def as_labels(texts: Sequence[str | None]) -> Array:

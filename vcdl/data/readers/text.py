@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TextIO, TypeVar
 
 import numpy as np
 
+from vcdl.data.readers.table_file import refuse_utf_16
 from vcdl.data.readers.tokens import Tokens
 from vcdl.data.rows import Array
 from vcdl.errors import DataError, unreadable
@@ -21,6 +22,8 @@ _BYTES = 256
 _Some = TypeVar("_Some")
 _MANY = 1000
 """Characters of a text that is better taken byte by byte."""
+_FEWEST_WINDOWS = 20
+"""Windows that a first job cuts a short text into, so that some can validate."""
 _LINES = 4096
 """Lines of a block."""
 
@@ -48,8 +51,9 @@ class TextReader(Reader):
                 "label in front data > from > lines: true"
             )
         left: Array | None = None
-        number = 0
+        number = read = 0
         for some in self._units(path):
+            read += len(some)
             left = some if left is None else np.concatenate([left, some])
             count = (len(left) - 1) // self.window
             if count <= 0:
@@ -60,6 +64,12 @@ class TextReader(Reader):
                 skips = max(0, begin - number)
                 yield Block(x[skips:], y[skips:])
             number, left = number + count, left[end:]
+        if read <= self.window:
+            units = "tokens" if self.tokenizer is not None else self.unit
+            raise DataError(
+                f"{path.name} has {read} {units}, and a sample is a window of {self.window} and one more: give "
+                + (f"more text, or set data > from > window: {read // 2} or less" if read > 3 else "more text")
+            )
 
     def outline(self, label: str | None) -> Outline:
         with self.path.open("rb") as file:
@@ -70,7 +80,8 @@ class TextReader(Reader):
         known = _characters(self.path)
         unit = {"unit": "bytes"} if len(known) > _MANY else {}
         lines = (f"{len(known)} different characters",)
-        return Outline(lines, {"window": 64, **unit}, {"task": "sequence"}, "continues")
+        window = max(2, min(64, self.path.stat().st_size // _FEWEST_WINDOWS))
+        return Outline(lines, {"window": window, **unit}, {"task": "sequence"}, "continues")
 
     def class_names(self) -> tuple[str, ...]:
         if self.lines:
@@ -163,6 +174,7 @@ def _lines(path: Path) -> Iterator[list[str]]:
 
 def _read(path: Path, read: Callable[[TextIO], _Some]) -> Iterator[_Some]:
     try:
+        refuse_utf_16(path)
         with path.open(encoding="utf-8", newline="\n") as file:
             while some := read(file):
                 yield some

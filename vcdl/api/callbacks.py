@@ -1,0 +1,59 @@
+"""Callbacks of `fit`: what a run has as settings is taken from them, and the others are refused with their cure.
+
+A callback is code of the program that calls `vcdl.train`. A run goes on in other processes and on other machines, after
+that program has ended, so no callback itself is ever called.
+"""
+
+from typing import Any
+
+from vcdl.errors import JobError
+
+_RATE = "training={'learning_rate': {'peak': 0.002, 'schedule': 'cosine', 'warmup': 0.05}} lets the rate take a course"
+_BEST = "run.model(best=True) has the weights of the best epoch"
+_CURES = {
+    "ModelCheckpoint": f"a run keeps its weights by itself, and {_BEST}: run.model(best=True).save('best.keras')",
+    "BackupAndRestore": "a run that was killed goes on with vcdl.open(FOLDER).resume()",
+    "CSVLogger": "run.history.history has the same columns: pandas.DataFrame(run.history.history).to_csv('log.csv')",
+    "TensorBoard": "a run writes tensorboard/ into its folder by itself: tensorboard --logdir RUN/tensorboard",
+    "LearningRateScheduler": _RATE,
+    "ReduceLROnPlateau": _RATE,
+    "SwapEMAWeights": "the server's weights are a mean over many updates already",
+}
+"""What does the same as a callback of Keras', by its class."""
+_OTHERS = "no callback runs on other machines: iterate over run.events(), or read run.history"
+
+
+def stop_settings(callbacks: Any) -> dict[str, Any]:
+    """Return the keys of the section `stop` that callbacks of Keras' stand for. Raises JobError for one without any."""
+    given = callbacks if isinstance(callbacks, list | tuple) else [] if callbacks is None else [callbacks]
+    stop: dict[str, Any] = {}
+    for callback in given:
+        name = type(callback).__name__
+        is_keras = type(callback).__module__.startswith("keras.")
+        if is_keras and name == "TerminateOnNaN":
+            continue  # a training that diverges ends every run
+        if not is_keras or name != "EarlyStopping":
+            cure = _CURES.get(name, _OTHERS) if is_keras else _OTHERS
+            raise JobError(f"vcdl.train: callbacks: {name} is left out: {cure}")
+        if stop:
+            raise JobError("vcdl.train: callbacks: EarlyStopping is there twice, and a run has one monitor: give one")
+        stop = _early_stopping(callback)
+    return stop
+
+
+def _early_stopping(callback: Any) -> dict[str, Any]:
+    for key, usual, cure in (
+        ("min_delta", 0, "any improvement counts"),
+        ("baseline", None, "stop={'target': …} ends a run that is good enough"),
+        ("start_from_epoch", 0, "give a larger patience"),
+        ("restore_best_weights", False, _BEST),
+    ):
+        if getattr(callback, key) != usual:
+            raise JobError(f"vcdl.train: callbacks: EarlyStopping has no {key} here: leave it out, {cure}")
+    if not callback.monitor.startswith("val_"):
+        raise JobError(
+            f"vcdl.train: callbacks: EarlyStopping: monitor: {callback.monitor!r} is measured in training, and a run "
+            f"is judged on held-out samples: give 'val_{callback.monitor}'"
+        )
+    mode = {} if callback.mode == "auto" else {"mode": callback.mode}
+    return {"monitor": callback.monitor, "patience": max(1, callback.patience), **mode}  # Keras stops at 0 as at 1
