@@ -1,5 +1,6 @@
 """Run folders as a run leaves them, made without running anything."""
 
+import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,14 @@ DEMO = Job(
     data=DataSettings(dataset="digits", shards=2),
     stop=StopSettings(epochs=2),
 )
+
+
+def unpacked(archive: Path, folder: Path) -> RunFolder:
+    """The one run that an archive holds, unpacked into a folder."""
+    with tarfile.open(archive) as file:
+        file.extractall(folder, filter="data")
+    (run,) = folder.iterdir()
+    return RunFolder.existing(run)
 
 
 def make_run(

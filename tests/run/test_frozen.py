@@ -3,13 +3,13 @@
 Whoever changes a format adds the run that the version before has left: `frozen/VERSION.tar.xz`.
 """
 
-import tarfile
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.places import ROOT
+from tests.run_folders import unpacked
 from vcdl.cli import exit_code_of
 from vcdl.errors import JournalError
 from vcdl.journal.journal import Journal
@@ -22,10 +22,7 @@ FROZEN = sorted((ROOT / "tests/run/frozen").glob("*.tar.xz"))
 
 @pytest.fixture(params=FROZEN, ids=lambda path: path.name.removesuffix(".tar.xz"))
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> RunFolder:
-    with tarfile.open(request.param) as archive:
-        archive.extractall(tmp_path, filter="data")
-    (run,) = tmp_path.iterdir()
-    return RunFolder.existing(run)
+    return unpacked(request.param, tmp_path)
 
 
 def test_an_earlier_run_opens_with_its_weights_and_its_past(folder: RunFolder) -> None:

@@ -6,12 +6,12 @@ A release adds `golden/VERSION.tar.xz` (docs/release.md): a run of `job.yaml` of
 
 import json
 import os
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from tests.places import ROOT
+from tests.run_folders import unpacked
 from vcdl.cli import exit_code_of
 from vcdl.files.version import __version__
 from vcdl.job import load_job
@@ -24,10 +24,7 @@ LARGEST_BYTES = 200_000
 
 @pytest.fixture(params=GOLDEN, ids=lambda path: path.name.removesuffix(".tar.xz"))
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> RunFolder:
-    with tarfile.open(request.param) as archive:
-        archive.extractall(tmp_path, filter="data")
-    (run,) = tmp_path.iterdir()
-    return RunFolder.existing(run)
+    return unpacked(request.param, tmp_path)
 
 
 def files(folder: Path) -> dict[str, bytes]:

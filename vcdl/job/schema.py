@@ -46,13 +46,19 @@ _SHORT_FORMS = {"pacing": "kind", "store": "url", "trust": "kind"}
 """Sections that may be given as the value of one key: `pacing: epoch`."""
 
 
+LATE_AFTER = 1.5
+"""Multiple of the 95th percentile of the turnarounds after which a subtask is late; of the median, once hosts would be
+idle otherwise (vcdl.loop.lateness).
+"""
+
+
 class PacingSettings(Section):
     """The creation of subtasks: when, and how many in advance."""
 
     kind: Annotated[PacingKind, kinds.one_of(PacingKind)] = "rolling"
     queue_ahead: Annotated[int | Literal["auto"], kinds.whole(0, None, "auto")] = "auto"
     """Subtasks kept ready beyond those that are being trained."""
-    late_after: Annotated[float, kinds.at_least(1.0)] | None = 1.5
+    late_after: Annotated[float, kinds.at_least(1.0)] | None = LATE_AFTER
     """Multiple of a subtask's usual time after which a second host trains it as well; None: none does."""
 
 

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
+from vcdl.job.schema import LATE_AFTER
+
 _NEEDED = 8
 """Measured turnarounds below which nothing is known."""
 _TAIL = 0.95
-LATE_AFTER = 1.5
-"""Multiple of the 95th percentile after which a subtask is late; of the median, once hosts would be idle otherwise."""
 _LEAST_S = 20.0
 """Server and client take as long for a task of no work, now and then."""
 _DEADLINE = 3.0

@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from vcdl.errors.refusal import Refusal
+from vcdl.job.schema import LATE_AFTER
 from vcdl.journal.events import Event, HostConvicted, UpdateApplied, UpdateRefused, WorkunitSent
 from vcdl.loop.grid import GaveUp, Grid, Outcome, Results
-from vcdl.loop.lateness import LATE_AFTER, Out, Turnarounds, faster_hosts
+from vcdl.loop.lateness import Out, Turnarounds, faster_hosts
 from vcdl.run.staging import Staged, Uploaded
 from vcdl.simulate.client_work import ClientWork
 from vcdl.simulate.clients import Clients, SubtaskOutcome

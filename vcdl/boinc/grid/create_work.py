@@ -10,7 +10,7 @@ from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import APP, BoincProject
 from vcdl.boinc.grid.workunit_rows import UNSENT
 from vcdl.errors import GridError, GridUnavailable
-from vcdl.loop.lateness import LATE_AFTER
+from vcdl.job.schema import LATE_AFTER
 
 INPUT_TEMPLATE = "vcdl_in.xml"
 """The input template of most workunits, in templates/."""

@@ -139,11 +139,13 @@ class BoincResults(Results):
         BOINC credits them and shows them to nobody; one that was checked once its subtask was in the weights is
         recorded by vcdl_validate already. Raises GridError.
         """
+        if not self._claimed:
+            return
         rows = self._database.execute(
             "SELECT w.name, r.hostid, r.xml_doc_in FROM workunit w JOIN result r ON r.workunitid = w.id"
             " WHERE w.name IN %s AND w.assimilate_state = %s AND r.validate_state = %s AND r.id <> w.canonical_resultid"
             " AND w.canonical_resultid <> 0",
-            self.claimed or ("",), DONE, VALID,
+            self.claimed, DONE, VALID,
         )  # fmt: skip
         for workunit, host, description in rows:
             size_bytes = 0

@@ -24,7 +24,8 @@ from vcdl.boinc.grid.workunit_rows import (
     of_job,
     unassign,
 )
-from vcdl.loop.lateness import LATE_AFTER, MEASURED, Lateness, Out, Turnarounds, faster_hosts
+from vcdl.job.schema import LATE_AFTER
+from vcdl.loop.lateness import MEASURED, Lateness, Out, Turnarounds, faster_hosts
 
 _EVERY_S = 5.0
 """Seconds between two looks: a scheduler's request takes as long to come."""
