@@ -2,7 +2,6 @@
 JSON and their exit codes are those of the command line there. What is not in the table below cannot be asked for.
 """
 
-import os
 import re
 import secrets
 import shutil
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vcdl.errors import JobError, RunFolderError, Unavailable, VcdlError, folder_errors
-from vcdl.files.children import Limits, run_child
+from vcdl.files.children import Limits, confined_environment, run_child
 from vcdl.web.sessions import Role, service_folder
 
 _LONGEST_S = 150.0
@@ -153,8 +152,9 @@ class CommandRunner:
 
         Raises RunFolderError, ServiceBusy, what `request.new` raises, and VcdlError when it takes too long.
         """
-        # By this the service is mute to what TensorFlow says; a command takes it for a wish to hear all of it.
-        given = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+        environment = {**confined_environment(), "COLUMNS": str(request.columns)}
+        # The service sets this to silence TensorFlow; a command would take it as a wish to hear all of it.
+        environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
         with self._output(request) as output, self._turn(), request.new or nullcontext() as new:
             try:
                 done = run_child(
@@ -162,7 +162,7 @@ class CommandRunner:
                     timeout_s=_LONGEST_S,
                     limits=None if new is None else Limits.for_foreign_files(_LONGEST_S),
                     cwd=self._runs,
-                    env={**given, "COLUMNS": str(request.columns), "PYTHONSAFEPATH": "1"},
+                    env=environment,
                 )
             except subprocess.TimeoutExpired:
                 raise VcdlError(f"{request.name} took more than {_LONGEST_S:g} s at the service") from None
