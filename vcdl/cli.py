@@ -16,7 +16,21 @@ from vcdl.files.version import __version__
 
 COMMANDS = (
     *("new", "data", "run", "check", "describe", "status", "profile", "jobs", "hosts", "watch", "serve", "sweep"),
-    *("token", "stop", "resume", "set", "export", "verify", "plot", "compare", "report", "login", "submit", "project"),
+    *(
+        "token",
+        "stop",
+        "resume",
+        "set",
+        "note",
+        "export",
+        "verify",
+        "plot",
+        "compare",
+        "report",
+        "login",
+        "submit",
+        "project",
+    ),
     *("server", "client", "plan", "simulate", "fleet", "pool", "worker"),
 )
 """The commands in the order of a first use; each is a module of vcdl.commands with a `command`."""

@@ -176,3 +176,20 @@ def test_a_run_with_web_opens_its_page_and_ends_its_service(
     with pytest.raises(Exception, match="ERR_CONNECTION_REFUSED"):
         page.goto(address)
     page.close()
+
+
+def test_a_chosen_job_stays_chosen_while_its_row_changes(run: RunFolder, service: Served, browser: "Browser") -> None:
+    from playwright.sync_api import expect
+
+    make_run(run.path.parent / "other")
+    with looking(browser, service) as page:
+        page.get_by_label("compare demo").check()
+        go_on(run, WHOLE[12:18])
+        expect(page.locator("#job-demo")).to_contain_text("accuracy 0.")  # its row was drawn again
+        make_run(run.path.parent / "third")
+        expect(page.locator("#job-third")).to_be_visible()  # all rows were
+        page.get_by_label("compare other").check()
+        page.get_by_role("button", name="Compare the chosen jobs").click()
+        expect(page.get_by_role("heading", name="2 jobs compared")).to_be_visible()
+        expect(page.get_by_role("img", name="accuracy of 2 jobs")).to_be_visible()
+        assert page.url.endswith("/compare?job=demo&job=other")

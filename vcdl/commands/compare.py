@@ -3,17 +3,12 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from vcdl.commands._elsewhere import ServedCommand
 from vcdl.commands._options import PATH, in_project, project_option, say
 from vcdl.errors import ExitCode
-
-if TYPE_CHECKING:
-    from vcdl.report.side_by_side import ComparedRun
-    from vcdl.run.folder import RunFolder
 
 _EXAMPLES = """\b
 Examples:
@@ -30,33 +25,14 @@ def compare(paths: Sequence[Path], as_json: bool = False) -> ExitCode:
     from vcdl.report.side_by_side import comparison_json, comparison_lines
     from vcdl.run.finding import distinct_names
     from vcdl.run.folder import RunFolder
+    from vcdl.run.standing import Standing
 
     folders = [RunFolder.existing(path) for path in paths]
-    runs = [_compared(folder, name) for folder, name in zip(folders, distinct_names(folders), strict=True)]
+    runs = [Standing.of(folder).compared(name) for folder, name in zip(folders, distinct_names(folders), strict=True)]
     if as_json:
         click.echo(comparison_json(runs), nl=False)
         return ExitCode.OK
     return say(comparison_lines(runs, shutil.get_terminal_size().columns))
-
-
-def _compared(folder: "RunFolder", name: str) -> "ComparedRun":
-    from vcdl.report.side_by_side import ComparedRun
-    from vcdl.run.frozen_job import read_frozen
-    from vcdl.run.reading import read_report, state_of
-
-    job, report = read_frozen(folder), read_report(folder)
-    return ComparedRun(
-        name=name,
-        folder=str(folder.path),
-        state=state_of(folder, report).value,
-        kind=folder.kind.name,
-        job=job.name,
-        settings={key: value for key, value in job.resolved().items() if key != "name"},
-        report=report,
-        epochs_wanted=job.stop.epochs,
-        changed=" ".join(report.totals.changes),
-        has_wall_clock=folder.kind.has_wall_clock,
-    )
 
 
 @click.command("compare", cls=ServedCommand, epilog=_EXAMPLES)

@@ -20,7 +20,7 @@ _LEAST_COLUMN, _MOST_COLUMN = 14, 40
 """The most that a run's column may take, by the room and the number of runs."""
 _LEAST_LABEL = 16
 _TRAIN_LOSS = "train_loss"
-_Row = tuple[str, list[str]]
+ComparisonRow = tuple[str, list[str]]
 _Measures = Mapping[str, float | None]
 
 
@@ -68,10 +68,15 @@ def comparison_json(runs: Sequence[ComparedRun]) -> str:
     return as_json({"settings": settings, "runs": rows})
 
 
+def comparison_rows(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
+    """Return the rows of the comparison: label and value of each run, first the settings that differ."""
+    settings = [(key, list(map(_shown, values))) for key, values in differing_settings(runs).items()]
+    return [("kind", [run.kind for run in runs]), *settings, *_shown_results(runs)]
+
+
 def comparison_lines(runs: Sequence[ComparedRun], width: int) -> list[str]:
     """The comparison for people: a line for each setting and figure, a column for each run, in several tables."""
-    settings = [(key, list(map(_shown, values))) for key, values in differing_settings(runs).items()]
-    rows: list[_Row] = [("kind", [run.kind for run in runs]), *settings, *_shown_results(runs)]
+    rows = comparison_rows(runs)
     heads = [printable(run.name) for run in runs]
     label_width = min(max(len(label) for label, _ in rows), max(_LEAST_LABEL, width * 2 // 5))
     most = min(max((width - label_width) // len(runs) - _GAP, _LEAST_COLUMN), _MOST_COLUMN)
@@ -84,7 +89,7 @@ def comparison_lines(runs: Sequence[ComparedRun], width: int) -> list[str]:
         for label, values in [("", heads), *rows]:
             cells = (_cut(values[column], widths[column]).rjust(widths[column] + _GAP) for column in columns)
             lines.append(f"{_end_of(label, label_width):<{label_width}}{''.join(cells)}".rstrip())
-    return lines if settings else [*lines, "the settings are the same"]
+    return lines if differing_settings(runs) else [*lines, "the settings are the same"]
 
 
 def _tables(widths: Sequence[int], room: int) -> list[list[int]]:
@@ -100,7 +105,7 @@ def _tables(widths: Sequence[int], room: int) -> list[list[int]]:
     return tables
 
 
-def _shown_results(runs: Sequence[ComparedRun]) -> list[_Row]:
+def _shown_results(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
     reports = [run.report for run in runs]
     bests = [report.best_epoch for report in reports]
     measures: list[_Measures] = [{**best.measures, _TRAIN_LOSS: best.train_loss} if best else {} for best in bests]
@@ -118,7 +123,7 @@ def _shown_results(runs: Sequence[ComparedRun]) -> list[_Row]:
     return [*rows, *_shown_totals(runs)]
 
 
-def _shown_totals(runs: Sequence[ComparedRun]) -> list[_Row]:
+def _shown_totals(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
     changed = [run.changed or _UNKNOWN for run in runs]
     totals = [run.report.totals for run in runs]
     return [
@@ -132,7 +137,7 @@ def _shown_totals(runs: Sequence[ComparedRun]) -> list[_Row]:
     ]
 
 
-def _measure_rows(reports: Sequence[Report], measures: Sequence[_Measures]) -> list[_Row]:
+def _measure_rows(reports: Sequence[Report], measures: Sequence[_Measures]) -> list[ComparisonRow]:
     """A row for each measure, those that the runs are judged by first; the best of several values has a star."""
     judged = {report.monitor.name for report in reports}
     rows = []

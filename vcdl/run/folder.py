@@ -19,6 +19,7 @@ uploads/        results that wait to be assimilated
 kept/           uploads applied since the last closed epoch, where the store is a server that may lose its memory, or
                 the job is for strangers; all of them with retention > uploads: all
 workers.log     what the workers print to stderr
+note.json     what a person wrote on the run, and its tags
 summary.json  model.keras  curves.png  confusion_matrix.csv  confusion_matrix.png  tensorboard/
                 what a run leaves behind
 """
@@ -173,6 +174,7 @@ class RunFolder:
     workers_log = Below("workers.log")
     stop_request = Below("stop.request")
     """While this file is there, the run ends as soon as it sees it."""
+    note_file = Below("note.json")
     summary_file = Below("summary.json")
     keras_file = Below("model.keras")
     plot_file = Below("curves.png")

@@ -1,5 +1,6 @@
 """The standing of runs, as `vcdl status`, `vcdl jobs` and the pages show it: one with all figures, many in rows."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ from vcdl.job.lr_schedule import RateTrial
 from vcdl.journal.journal import Clock
 from vcdl.planner.time_left import money_to_end
 from vcdl.report.measures import Report
+from vcdl.report.note import RunNote
+from vcdl.report.own_settings import own_settings
 from vcdl.report.progress import (
     Costs,
     RunGoal,
@@ -19,6 +22,7 @@ from vcdl.report.progress import (
     seconds_left,
     status_figures,
 )
+from vcdl.report.side_by_side import ComparedRun
 from vcdl.report.summary import summary_of
 from vcdl.report.wording import aligned, duration
 from vcdl.run.folder import RunFolder
@@ -103,6 +107,21 @@ class Standing:
         trial = _TRIALS.get(self.report.totals.rate_trial, "")
         return f"{highest * self.job.training.peak_rate:.3g} at most{trial}"
 
+    def compared(self, name: str) -> ComparedRun:
+        """Return this run as a column of a comparison, under a name that no other column has."""
+        return ComparedRun(
+            name=name,
+            folder=str(self.folder.path),
+            state=self.state.value,
+            kind=self.folder.kind.name,
+            job=self.job.name,
+            settings={key: value for key, value in self.job.resolved().items() if key != "name"},
+            report=self.report,
+            epochs_wanted=self.job.stop.epochs,
+            changed=self.changes,
+            has_wall_clock=self.folder.kind.has_wall_clock,
+        )
+
     def fields(self, **beside: Any) -> dict[str, Any]:
         """The keys of `vcdl status --json`, with what only a caller knows."""
         left_s, between = self.seconds_left, self.range_left
@@ -140,6 +159,8 @@ class JobRow:
     value: str
     """The last measured epoch's, in words."""
     mean: float | None
+    score: float | None
+    """The same number, turned so that larger is better."""
     share: int | None
     """Its share of the clients; None where it does not share them."""
     hosts: int
@@ -153,6 +174,9 @@ class JobRow:
     """Bytes that a client gets for a task, on average: an upper bound where clients keep shards."""
     bytes_up: float
     """Bytes that it sends back."""
+    settings: Mapping[str, tuple[str, str]]
+    """Those that are not the defaults: value and default as text."""
+    note: RunNote
 
     @classmethod
     def of(cls, standing: Standing, hosts: int) -> "JobRow":
@@ -170,6 +194,7 @@ class JobRow:
             monitor=report.monitor.name,
             value=measured_words(mean, report.monitor),
             mean=mean,
+            score=None if mean is None or not math.isfinite(mean) else report.monitor.score(mean),
             share=job.boinc.share if folder.kind.has_daemons else None,
             hosts=hosts,
             seconds_left=standing.seconds_left,
@@ -177,6 +202,8 @@ class JobRow:
             course=course,
             bytes_down=totals.bytes_down / max(1, totals.applied),
             bytes_up=totals.bytes_up / max(1, totals.applied),
+            settings={key: both for key, both in own_settings(job).items() if key != "name"},
+            note=RunNote.read(folder.note_file),
         )
 
     @property
@@ -198,6 +225,8 @@ class JobRow:
             "share": self.share,
             "part": part,
             "hosts": self.hosts,
+            "note": self.note.text,
+            "tags": self.note.tags,
             "seconds_left": None if self.seconds_left is None else round(self.seconds_left, 1),
             "seconds_left_range": self.range_left,
         }

@@ -5,11 +5,14 @@ import re
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from vcdl.errors import RunFolderError, VcdlError
 from vcdl.files.atomic import final_name
+from vcdl.report.note import RunNote
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import is_finished
 from vcdl.run.standing import JobRow
@@ -23,6 +26,9 @@ _NAME = re.compile(r"[^./\0\ud800-\udfff][^/\0\ud800-\udfff]{0,62}")
 """Names that can be a folder's; those that begin with a dot are the service's own."""
 PAGE = 50
 """Rows of a page of the list."""
+_READS_S = 0.5
+"""Time that ordering by measure may take to read jobs that no page has shown yet; ten thousand take half a minute, so
+those that are left stand at the end until the page is drawn again."""
 
 
 class NoSuchJobError(RunFolderError):
@@ -114,18 +120,57 @@ class JobCatalogue:
             raise NoSuchJobError(f"there is no job {name[:64]!r} here: `vcdl jobs` lists them")
         return RunFolder(path.resolve())
 
-    def page(self, after: str = "", limit: int = PAGE, state: str = "") -> JobPage:
-        """Rows behind a cursor; `state`: `open` or `finished` ones only. Raises RunFolderError."""
-        listed = self.listed()
+    def page(self, after: str = "", limit: int = PAGE, state: str = "", search: str = "", sort: str = "") -> JobPage:
+        """Return rows of the list.
+
+        Args:
+            after: The cursor that the page before gave.
+            state: `open` or `finished` jobs only.
+            search: Words, each of which is in the name, the note or a tag of the jobs.
+            sort: `measure`, the best first, or `newest`; empty: the open ones first, each group by name.
+
+        Raises:
+            RunFolderError: The folder cannot be read.
+        """
+        listed, words = self.listed(), search.casefold().split()
         chosen = [one for one in listed if not state or one[0] == (state == "finished")]
-        begin = next((place for place, one in enumerate(chosen) if _cursor(one) > after), len(chosen)) if after else 0
+        chosen = [one for one in chosen if not words or self._has(one[1], words)]
+        if sort:
+            chosen.sort(key=lambda one: self._began_s(one[1]), reverse=True)
+            chosen = self._best_first(chosen) if sort == "measure" else chosen
+            begin = int(after) if after.isdecimal() else 0
+        else:
+            begin = next((at for at, one in enumerate(chosen) if _cursor(one) > after), len(chosen)) if after else 0
         shown, rest = chosen[begin : begin + limit], chosen[begin + limit :]
         return JobPage(
             rows=[self.row(name) for _, name in shown],
-            after=_cursor(shown[-1]) if rest else None,
+            after=None if not rest else str(begin + limit) if sort else _cursor(shown[-1]),
             jobs=len(listed),
             open=sum(not is_over for is_over, _ in listed),
         )
+
+    def _has(self, name: str, words: Sequence[str]) -> bool:
+        if all(word in name.casefold() for word in words):
+            return True
+        searched = f"{name}\n{RunNote.read(RunFolder(self.runs / name).note_file).words}".casefold()
+        return all(word in searched for word in words)
+
+    def _began_s(self, name: str) -> float:
+        with suppress(OSError):
+            return (self.runs / name / "host").stat().st_mtime
+        return 0.0
+
+    def _best_first(self, jobs: Sequence[tuple[bool, str]]) -> list[tuple[bool, str]]:
+        """Jobs by their measure, those that are judged by the same one together; unread ones last."""
+        end_s = time.monotonic() + _READS_S
+
+        def place(one: tuple[bool, str]) -> tuple[bool, str, float]:
+            row = self.row(one[1]) if one[1] in self._rows or time.monotonic() < end_s else None
+            if isinstance(row, JobRow) and row.score is not None:
+                return False, row.monitor, -row.score
+            return True, "", 0.0
+
+        return sorted(jobs, key=place)
 
     def row(self, name: str) -> JobRow | UnreadableJob:
         """The row of a job, from memory where it is over and nothing has changed."""

@@ -2,10 +2,12 @@
 
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, islice
 from typing import Any
+from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -15,16 +17,28 @@ from vcdl.errors.refusal import Refusal
 from vcdl.files.version import __version__
 from vcdl.report.own_settings import own_settings
 from vcdl.report.progress import epoch_words, measured_figures, score_words, setback_words
+from vcdl.report.side_by_side import comparison_rows
 from vcdl.report.wording import duration, plural
 from vcdl.run.reading import NOBODY_WORKS, RunState
-from vcdl.run.standing import Standing
+from vcdl.run.standing import JobRow, Standing
 from vcdl.trust.kept_hosts import ShownTrust
 from vcdl.web.catalogue import JobPage, UnreadableJob
 from vcdl.web.job_view import FeedLine, JobView
-from vcdl.web.overview import PageSection
-from vcdl.web.pictures import StreamPicture, loss_chart, measure_chart, sparkline, staleness_chart, stream_picture
+from vcdl.web.overview import PageCell, PageSection
+from vcdl.web.pictures import (
+    StreamPicture,
+    comparison_chart,
+    loss_chart,
+    measure_chart,
+    sparkline,
+    staleness_chart,
+    stream_picture,
+)
+from vcdl.wire.task import LOSS
 
 _FEED = 25
+_SETTINGS = 4
+"""Columns of the list for settings: more would push the time left off a screen of 1280 pixels."""
 PARTS = ("trains", "head", "trouble", "figures", "curves", "stream", "staleness", "profile", "epochs", "feed",
          "settings")  # fmt: skip
 """The parts of a job's page that change while it runs, by the id of their element and the name of their macro."""
@@ -52,6 +66,7 @@ def _job_facts(view: JobView, is_public: bool, by_epoch: bool) -> dict[str, Any]
     return {
         "name": view.folder.path.name,
         "trains": row.trains,
+        "note": None if is_public else row.note,
         "state": row.state.value,
         "epochs_done": len(report.history.closed),
         "epochs": row.epochs,
@@ -99,6 +114,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        self.environment.filters |= {"query": _query}
         self.environment.filters |= {"prose": _prose, "duration": duration, "clock": _clock, "printable": printable}
         self.environment.globals |= {"version": __version__, "sparkline": sparkline}
         self.environment.globals |= {"ways": ways, "here": "", "base": base, "is_public": is_public}
@@ -114,23 +130,53 @@ class Pages:
         macros = self.environment.get_template("job_parts.html").module
         return {name: str(getattr(macros, name)(facts)) for name in PARTS}
 
+    def comparison(self, standings: Mapping[str, Standing], by_epoch: bool) -> dict[str, Any]:
+        """Return the curves and the table of some jobs beside each other, by their names."""
+        runs = [standing.compared(name) for name, standing in standings.items()]
+        reports = {run.name: run.report for run in runs}
+        measures = dict.fromkeys([*(report.monitor.name for report in reports.values()), LOSS])
+        charts = [comparison_chart(measure, reports, by_epoch) for measure in measures]
+        head = [PageCell("job"), *(PageCell(run.name, job=run.name) for run in runs)]
+        rows = [
+            [PageCell(label), *(PageCell(words, "good" if words.startswith("* ") else "") for words in values)]
+            for label, values in comparison_rows(runs)
+        ]
+        table = self.overview_parts([PageSection("", rows=[head, *rows])])["sections"]
+        return {"charts": [chart for chart in charts if chart is not None], "table": table}
+
     def overview_parts(self, sections: list[PageSection]) -> dict[str, str]:
         """The part of a page of tables."""
         macros: Any = self.environment.get_template("overview_parts.html").module
         return {"sections": str(macros.sections(sections))}
 
     def list_parts(self, page: JobPage, is_public: bool = False) -> dict[str, str]:
-        """The parts of the list: a row for each job, `names`, by which a browser sees that there are others, and the
-        cursor `after`. `is_public`: for visitors, who are not told why a job cannot be read.
+        """Return the parts of the list: its head, a row for each job, the cursor `after`, and `names`, by which a
+        browser sees that there are other rows or columns.
+
+        Args:
+            is_public: For visitors, who are told neither settings and notes nor why a job cannot be read.
         """
         macros: Any = self.environment.get_template("list_parts.html").module
-        rows = {f"job-{row.job}": str(macros.row(row, isinstance(row, UnreadableJob), is_public)) for row in page.rows}
+        columns = {} if is_public else _differing([row for row in page.rows if isinstance(row, JobRow)])
+        rows = {
+            f"job-{row.job}": str(macros.row(row, isinstance(row, UnreadableJob), is_public, columns))
+            for row in page.rows
+        }
         return {
             "count": str(macros.count(page)),
-            "names": " ".join(row.job for row in page.rows),
+            "head": str(macros.head(columns, is_public)),
+            "names": " ".join([*(row.job for row in page.rows), *columns]),
             "after": page.after or "",
             **rows,
         }
+
+
+def _differing(rows: Sequence[JobRow]) -> dict[str, str]:
+    """Return the settings in which jobs of a page differ, those first that most jobs set, and their defaults."""
+    defaults = {key: default for row in rows for key, (_, default) in row.settings.items()}
+    counts = Counter(key for row in rows for key in row.settings)
+    found = [key for key, _ in counts.most_common() if len({row.settings.get(key) for row in rows}) > 1]
+    return {key: defaults[key] for key in found[:_SETTINGS]}
 
 
 def _stream(view: JobView, standing: Standing, is_public: bool = False) -> StreamPicture | None:
@@ -275,6 +321,12 @@ def _prose(words: str) -> Markup:
     """A sentence with its first letter large, and what stands between backticks as code."""
     parts = str(escape(f"{words[:1].upper()}{words[1:]}")).split("`")
     return Markup("".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts)))
+
+
+def _query(asked: Mapping[str, str | Sequence[str]], **changed: str) -> str:
+    """Return the query of an address with some values changed; empty ones are left out."""
+    found = urlencode({name: value for name, value in {**asked, **changed}.items() if value}, doseq=True)
+    return f"?{found}" if found else ""
 
 
 def _clock(time_s: float) -> str:

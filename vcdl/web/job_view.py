@@ -190,7 +190,8 @@ def signature_of(folder: RunFolder) -> Signature:
     SQLite makes an empty log for it.
     """
     log = folder.journal_file.with_name(f"{folder.journal_file.name}-wal")
-    return tuple(map(_size_and_time, (folder.job_file, folder.journal_file, log, folder.summary_file)))
+    files = (folder.job_file, folder.journal_file, log, folder.summary_file, folder.note_file)
+    return tuple(map(_size_and_time, files))
 
 
 def _size_and_time(path: Path) -> tuple[int, int] | None:

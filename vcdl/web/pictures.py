@@ -7,7 +7,7 @@ which a browser shows under the pointer, are the title of an invisible column ar
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -37,6 +37,8 @@ _LANES = 4
 _IDLE = 0.08
 """The strip of time in which nothing happened, as a part of the time before it: it may last for days."""
 _BARS = 12
+COLOURS = 6
+"""Lines of a comparison that can be told apart; the next ones begin again."""
 FATES = (Fate.TRAINED, Fate.AT_WORK, Fate.PAUSED, Fate.SUPERSEDED, Fate.LOST, Fate.REFUSED)
 """In the order in which they are drawn: what matters lies above."""
 
@@ -148,36 +150,92 @@ def _chart(
         return None
     has_band = any(point.low < point.high for point in points)
     points = _thinned(points)
-    low = min([*(point.low for point in points), *(value for _, value in beside)])
-    high = max([*(point.high for point in points), *(value for _, value in beside)])
-    is_log = is_loss and low > 0
-    if low == high:
-        low, high = low - abs(low) * 0.1 - (0 if is_log else 1e-6), high + abs(high) * 0.1 + 1e-6
-    last = max(point.x for point in points) or 1.0
-    scaled: Callable[[float], float] = math.log if is_log else float
-
-    def share(value: float) -> float:
-        return (scaled(value) - scaled(low)) / (scaled(high) - scaled(low))
-
-    def at(x: float, value: float) -> str:
-        return f"{x / last * _WIDTH:.1f} {(1 - share(value)) * _HEIGHT:.1f}"
-
-    shapes = "" if mark is None else f'<path class="best" d="M{at(*mark)}h0"/>'
+    values = [*(value for point in points for value in (point.low, point.high)), *(value for _, value in beside)]
+    scale = _Scale.of(values, max(point.x for point in points), is_loss, by_epoch)
+    shapes = "" if mark is None else f'<path class="best" d="M{scale.at(*mark)}h0"/>'
     if has_band:
-        upper = [at(point.x, point.high) for point in points]
-        lower = [at(point.x, point.low) for point in reversed(points)]
+        upper = [scale.at(point.x, point.high) for point in points]
+        lower = [scale.at(point.x, point.low) for point in reversed(points)]
         shapes += f'<path class="band" d="M{"L".join([*upper, *lower])}Z"/>'
         keys = [*keys, ("band", "from the lowest to the highest version")]
-    shapes += f'<path class="second" d="M{"L".join(at(*one) for one in beside)}"/>' if len(beside) > 1 else ""
-    shapes += f'<path class="line" d="M{"L".join(at(point.x, point.mean) for point in points)}"/>'
-    if len(points) <= _DOTS:
-        shapes += "".join(f'<path class="dot" d="M{at(point.x, point.mean)}h0"/>' for point in points)
-    shapes += _columns([(point.x / last * _WIDTH, point.words) for point in points])
-    length = plural(round(last), "epoch") if by_epoch else f"{duration(last)} of training"
-    words = f"{title} over {length}: from {points[0].mean:.4g} to {points[-1].mean:.4g}"
-    up = [Tick(share(value), f"{value:.4g}") for value in round_values(low, high, is_log)]
-    across = epoch_ticks(last) if by_epoch else time_ticks(last)
-    return Chart(f"{title}, logarithmic" if is_log else title, _framed(shapes, words, up, across), keys)
+    shapes += scale.line("second", beside) if len(beside) > 1 else ""
+    shapes += scale.line("line", [(point.x, point.mean) for point in points])
+    shapes += _columns([(scale.across(point.x), point.words) for point in points])
+    words = f"{title} over {scale.length}: from {points[0].mean:.4g} to {points[-1].mean:.4g}"
+    return scale.chart(title, shapes, words, keys)
+
+
+def comparison_chart(measure: str, reports: Mapping[str, Report], by_epoch: bool = False) -> Chart | None:
+    """Return the curves of a measure of several runs over each other; None: no run has measured it."""
+    lines = {
+        name: [
+            (_place(one, by_epoch), one.measures[measure], one.epoch)
+            for one in report.epochs
+            if math.isfinite(one.measures.get(measure, math.nan))
+        ]
+        for name, report in reports.items()
+    }
+    points = [point for line in lines.values() for point in line]
+    if not points:
+        return None
+    scale = _Scale.of([value for _, value, _ in points], max(x for x, *_ in points), measure == LOSS, by_epoch)
+    shapes, keys, words = "", [], defaultdict[float, list[str]](list)
+    for number, (name, line) in enumerate(lines.items()):
+        if line:
+            kind = f"line run{number % COLOURS}"
+            shapes += scale.line(kind, [(x, value) for x, value, _ in line])
+            keys.append((kind, printable(name)))
+        for x, value, epoch in line:
+            words[x].append(f"{printable(name)}, epoch {epoch}: {measure} {value:.4g}")
+    shapes += _columns([(scale.across(x), "; ".join(said)) for x, said in sorted(words.items())])
+    return scale.chart(measure, shapes, f"{measure} of {plural(len(keys), 'job')} over {scale.length}", keys)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """The axes of a chart: values from `low` to `high` upwards, and 0 to `last` to the right."""
+
+    low: float
+    high: float
+    last: float
+    is_log: bool
+    by_epoch: bool
+
+    @classmethod
+    def of(cls, values: Sequence[float], last: float, is_loss: bool, by_epoch: bool) -> "_Scale":
+        """Return the scale of some values; losses above 0 are drawn on a logarithmic one."""
+        low, high = min(values), max(values)
+        is_log = is_loss and low > 0
+        if low == high:
+            low, high = low - abs(low) * 0.1 - (0 if is_log else 1e-6), high + abs(high) * 0.1 + 1e-6
+        return cls(low, high, last or 1.0, is_log, by_epoch)
+
+    @property
+    def length(self) -> str:
+        return plural(round(self.last), "epoch") if self.by_epoch else f"{duration(self.last)} of training"
+
+    def share(self, value: float) -> float:
+        scaled: Callable[[float], float] = math.log if self.is_log else float
+        return (scaled(value) - scaled(self.low)) / (scaled(self.high) - scaled(self.low))
+
+    def across(self, x: float) -> float:
+        return x / self.last * _WIDTH
+
+    def at(self, x: float, value: float) -> str:
+        return f"{self.across(x):.1f} {(1 - self.share(value)) * _HEIGHT:.1f}"
+
+    def line(self, kind: str, points: Sequence[tuple[float, float]]) -> str:
+        """Return a line through some points, which are marked where they are few."""
+        shape = f'<path class="{kind}" d="M{"L".join(self.at(*point) for point in points)}"/>'
+        if "line" not in kind or len(points) > _DOTS:
+            return shape
+        dots = kind.replace("line", "dot")
+        return shape + "".join(f'<path class="{dots}" d="M{self.at(*point)}h0"/>' for point in points)
+
+    def chart(self, title: str, shapes: str, words: str, keys: Sequence[tuple[str, str]]) -> Chart:
+        up = [Tick(self.share(value), f"{value:.4g}") for value in round_values(self.low, self.high, self.is_log)]
+        across = epoch_ticks(self.last) if self.by_epoch else time_ticks(self.last)
+        return Chart(f"{title}, logarithmic" if self.is_log else title, _framed(shapes, words, up, across), keys)
 
 
 def _columns(places: list[tuple[float, str]]) -> str:

@@ -1,6 +1,7 @@
 """The pages of the service, and what their forms do."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs, quote
 
@@ -19,6 +20,8 @@ from vcdl.web.service import CallerHere, Forbidden, ServiceHere, SubmitterHere, 
 from vcdl.web.sessions import COOKIE, OWNER, SESSION_S, Caller, Role, is_same
 
 router = APIRouter(include_in_schema=False)
+Chosen = Annotated[Sequence[str], Query(max_length=12)]
+Axis = Literal["time", "epoch"]
 Notice = Annotated[str, Query(max_length=40)]
 
 _OVERVIEWS: Mapping[str, Callable[[WebService], list[PageSection]]] = {
@@ -29,15 +32,36 @@ _OVERVIEWS: Mapping[str, Callable[[WebService], list[PageSection]]] = {
 
 
 @router.get("/")
-def jobs(request: Request, service: ServiceHere, after: Cursor = "", state: State = "") -> Response:
+def jobs(
+    request: Request,
+    service: ServiceHere,
+    after: Cursor = "",
+    state: State = "",
+    search: Annotated[str, Query(max_length=200)] = "",
+    sort: Literal["", "measure", "newest"] = "",
+) -> Response:
     visits = is_visitor(request)
-    words = {"here": "/", "after": after, "state": state, "money": "" if visits else money_words(service.fleets)}
+    asked = {"state": state, "search": "" if visits else search, "sort": sort}
     return _shown(
         request,
         "jobs.html",
-        lambda: service.pages.list_parts(service.catalogue.page(after, PAGE, state), visits),
-        **words,
+        lambda: service.pages.list_parts(service.catalogue.page(after, PAGE, **asked), visits),
+        here="/",
+        after=after,
+        asked=asked,
+        money="" if visits else money_words(service.fleets),
     )
+
+
+@router.get("/compare")
+def compare(request: Request, service: ServiceHere, job: Chosen = (), by: Axis = "epoch") -> Response:
+    names = [*dict.fromkeys(job)]
+    if len(names) < 2:
+        return error_page(request, 422, "Nothing to compare", "choose at least two jobs in the list.")
+    with ExitStack() as unchanged:  # in one order, so that two requests for the same jobs never wait for each other
+        views = {name: unchanged.enter_context(service.catalogue.view(name).current()) for name in sorted(names)}
+        shown = service.pages.comparison({name: views[name].standing for name in names}, by == "epoch")
+    return _page(request, "compare.html", names=names, by=by, **shown)
 
 
 @router.get("/hosts")
@@ -50,9 +74,7 @@ def overview(request: Request, service: ServiceHere) -> Response:
 
 
 @router.get("/jobs/{name}")
-def job(
-    request: Request, service: ServiceHere, name: str, notice: Notice = "", by: Literal["time", "epoch"] = "time"
-) -> Response:
+def job(request: Request, service: ServiceHere, name: str, notice: Notice = "", by: Axis = "time") -> Response:
     visits = is_visitor(request)
     failure = "" if visits else service.submissions.failure(name)
     if failure or service.submissions.is_beginning(name):

@@ -91,6 +91,7 @@ COMMANDS: Mapping[str, CommandRule] = {
     "plot": CommandRule(options=frozenset({"--title"}), jobs=None, writes=True),
     "export": CommandRule(options=frozenset({"--best"}), writes=True),
     "set": CommandRule(Role.SUBMITTER),
+    "note": CommandRule(Role.SUBMITTER, frozenset({"--text", "--tag", "--untag"})),
     "stop": CommandRule(Role.SUBMITTER, frozenset({"--timeout", "--forget"})),
     "resume": CommandRule(Role.SUBMITTER, frozenset({"--set"})),
     "hosts ban": CommandRule(Role.OPERATOR, jobs=0),

@@ -12,7 +12,10 @@ async function reloadRows() {
   const answer = await fetch(location.href, { credentials: "same-origin" });
   const found = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("[data-names]");
   if (answer.ok && found) {
+    const chosen = [...live.querySelectorAll("input:checked")].map((box) => box.value);
+    live.tHead.replaceWith(found.tHead);
     live.tBodies[0].replaceWith(found.tBodies[0]);
+    for (const box of live.querySelectorAll("input")) box.checked = chosen.includes(box.value);
     live.dataset.names = found.dataset.names;
   }
 }
@@ -26,7 +29,9 @@ function fill(parts) {
     const element = document.getElementById(id);
     if (element === null) continue;
     const focused = element.contains(document.activeElement) ? document.activeElement.getAttribute("formaction") : null;
+    const isChosen = element.querySelector("input:checked") !== null;
     element.innerHTML = html;
+    if (isChosen) element.querySelector("input").checked = true;
     if (focused !== null) element.querySelector(`[formaction="${CSS.escape(focused)}"]`)?.focus();
   }
 }

@@ -1,0 +1,57 @@
+"""What a person wrote on a run: a sentence and tags, in note.json of its folder. Training reads none of it."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from vcdl.errors import JobError, printable
+from vcdl.files.atomic import whole_file
+
+_TAG = re.compile(r"[\w.+-]{1,40}")
+_MOST_TAGS = 20
+_MOST_CHARACTERS = 2000
+
+
+@dataclass(frozen=True)
+class RunNote:
+    """A person's words on a run."""
+
+    text: str = ""
+    tags: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Return the note of a run, an empty one where nobody wrote any or the file cannot be read."""
+        try:
+            with file.open("rb") as opened:
+                found = json.loads(opened.read(_MOST_CHARACTERS * 8))
+            return cls(printable(str(found["text"])), tuple(printable(str(tag)) for tag in found["tags"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return cls()
+
+    def changed(self, text: str | None, tags: Sequence[str], untags: Sequence[str]) -> "RunNote":
+        """Return the note with another text, unless it is None, with further tags and without others.
+
+        Raises:
+            JobError: A tag or the text is none.
+        """
+        kept = printable(self.text if text is None else text)
+        together = tuple(tag for tag in dict.fromkeys((*self.tags, *tags)) if tag not in untags)
+        if odd := [tag for tag in tags if not _TAG.fullmatch(tag)]:
+            raise JobError(f"{odd[0][:60]!r} is no tag: a word of at most 40 letters, digits and . + - _ is one")
+        if len(together) > _MOST_TAGS or len(kept) > _MOST_CHARACTERS:
+            raise JobError(f"a run has at most {_MOST_TAGS} tags and {_MOST_CHARACTERS} characters of a note")
+        return RunNote(kept, together)
+
+    def keep(self, file: Path) -> None:
+        """Write the note. Raises RunFolderError."""
+        with whole_file(file) as temporary:
+            temporary.write_text(json.dumps(asdict(self), ensure_ascii=False), encoding="utf-8")
+
+    @property
+    def words(self) -> str:
+        """The text and the tags, to search in."""
+        return "\n".join((self.text, *self.tags))
