@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,42 +20,75 @@ from vcdl.commands._options import (
 from vcdl.errors import ExitCode, RunFolderError
 from vcdl.files.extras import require
 
+if TYPE_CHECKING:
+    from vcdl.profile.stages import RunProfile
+    from vcdl.run.folder import RunFolder
+
 _EXAMPLES = """\b
 Examples:
   vcdl profile                         of the run below runs/ that changed last, also while it runs
   vcdl profile runs/digits
   vcdl profile runs/digits --json | jq .all.stages_s
   vcdl profile mnist --project-dir ~/projects/grid
+  vcdl profile runs/digits --beside runs/digits-2        seconds by stage, of both
+  vcdl profile runs/digits --trace digits.json           each subtask on a time line, for Perfetto
   vcdl profile job.yaml                 of a job on this machine, in about a minute
   vcdl profile job.yaml --project-dir ~/projects/grid     and over the network of its clients"""
 
 
-def profile_run(path: Path | None = None, output: Path | None = None, as_json: bool = False) -> ExitCode:
+def profile_run(
+    path: Path | None = None,
+    output: Path | None = None,
+    as_json: bool = False,
+    *,
+    beside: Path | None = None,
+    trace: Path | None = None,
+) -> ExitCode:
     """Print where the time of a run's subtasks goes. Raises RunFolderError, JobError, JournalError."""
     from vcdl.profile.advice import JobSettings, advise
-    from vcdl.profile.kept_profile import kept_profile
-    from vcdl.profile.show import draw_profile, profile_json, profile_lines
-    from vcdl.profile.stages import RunProfile
-    from vcdl.run.finding import chosen_run, shown
+    from vcdl.profile.show import beside_lines, draw_profile, profile_json, profile_lines
+    from vcdl.run.finding import chosen_run, distinct_names
     from vcdl.run.frozen_job import read_frozen
-    from vcdl.run.reading import journal_of
 
     folder = chosen_run(path)
-    job = read_frozen(folder)
+    job, profile = read_frozen(folder), _kept(folder)
+    advice = advise(profile, JobSettings.of(job))
+    if trace is not None:
+        _trace(folder, trace)
+    if as_json:
+        say_json(profile_json(profile, advice))
+    elif beside is not None:
+        other = chosen_run(beside)
+        say(beside_lines(dict(zip(distinct_names([folder, other]), (profile, _kept(other)), strict=True))))
+    else:
+        say(profile_lines(profile, advice))
+    if output is not None:
+        draw_profile(profile, output, job.name)
+    return ExitCode.OK
+
+
+def _kept(folder: "RunFolder") -> "RunProfile":
+    from vcdl.profile.kept_profile import kept_profile
+    from vcdl.profile.stages import RunProfile
+    from vcdl.run.finding import shown
+    from vcdl.run.reading import journal_of
+
     with journal_of(folder) as journal:
         profile = RunProfile() if journal is None else kept_profile(journal).advance(save=True)
     if not profile.by_host:
         raise RunFolderError(
             f"{shown(folder.path)} has no upload that was folded in yet: `vcdl status` shows how far it is"
         )
-    advice = advise(profile, JobSettings.of(job))
-    if as_json:
-        say_json(profile_json(profile, advice))
-    else:
-        say(profile_lines(profile, advice))
-    if output is not None:
-        draw_profile(profile, output, job.name)
-    return ExitCode.OK
+    return profile
+
+
+def _trace(folder: "RunFolder", file: Path) -> None:
+    from vcdl.profile.trace import write_trace
+    from vcdl.run.reading import journal_of
+
+    with journal_of(folder) as journal:
+        subtasks = write_trace(() if journal is None else journal.stream(0), file)
+    click.echo(f"{file}: a trace of {subtasks} subtasks; open it at ui.perfetto.dev or chrome://tracing", err=True)
 
 
 def profile_job(
@@ -109,11 +143,21 @@ def profile_job(
 @project_option
 @picture_option
 @set_option
+@click.option("--beside", metavar="RUN", type=PATH, help="Show the stages of another run beside these.")
+@click.option("--trace", metavar="FILE", type=PATH, help="Write a time line of all subtasks, for Perfetto.")
 @json_option
 def command(
-    path: Path | None, project_dir: Path | None, output: Path | None, overrides: tuple[str, ...], as_json: bool
+    path: Path | None,
+    project_dir: Path | None,
+    output: Path | None,
+    overrides: tuple[str, ...],
+    beside: Path | None,
+    trace: Path | None,
+    as_json: bool,
 ) -> ExitCode:
     """Show where the time of a run or a job goes."""
     if path is not None and (path.suffix in (".yaml", ".yml") or path.is_file()):
+        if beside is not None or trace is not None:
+            raise click.UsageError("--beside and --trace are of runs: name a run's folder, not a job file")
         return profile_job(path, overrides, project_dir, output, as_json)
-    return profile_run(in_project(path, project_dir), output, as_json)
+    return profile_run(in_project(path, project_dir), output, as_json, beside=beside, trace=trace)

@@ -1,6 +1,6 @@
 """A run's profile as a table, as a picture, and as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,11 @@ def profile_lines(profile: RunProfile, advice: Advice | None) -> list[str]:
     lines.append("")
     lines += _beside(profile, whole)
     return lines
+
+
+def beside_lines(profiles: Mapping[str, RunProfile]) -> list[str]:
+    """Return the table by stage with a column for each of some runs, by their names."""
+    return _table([(name, profile.total()) for name, profile in profiles.items()])
 
 
 def profile_json(profile: RunProfile, advice: Advice | None) -> dict[str, Any]:
@@ -88,11 +93,9 @@ def _draw(axes: "Axes", columns: Sequence[tuple[str, StageSums]]) -> None:
 
 
 def _table(columns: Sequence[tuple[str, StageSums]]) -> list[str]:
-    whole = columns[0][1]
-    turnaround_s = whole.mean_s()
     rows = [["stage", *(name for name, _ in columns), ""]]
     for stage in STAGES:
-        if whole.mean_s(stage) >= _LEAST * turnaround_s:
+        if any(sums.mean_s(stage) > _LEAST * sums.mean_s() for _, sums in columns):
             rows.append([stage, *(_cell(sums, stage) for _, sums in columns), MEANINGS[stage]])
     rows.append(["together", *(f"{sums.mean_s():.2f} s" for _, sums in columns), "from its creation to its fold"])
     rows.append(["subtasks", *(str(sums.subtasks) for _, sums in columns), ""])

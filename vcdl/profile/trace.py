@@ -1,0 +1,107 @@
+"""A run's journal as a trace in Chrome's JSON format, which Perfetto and chrome://tracing show as a time line.
+
+A host is a process with a thread for each subtask that it has at a time. Below a subtask lie the stages that its client
+told. A client tells seconds and no moments, so its stages end where its upload came: an upload's own time is the gap
+before them. Folds and evaluations are threads of the process `server`. Times are microseconds since the first event.
+
+Format: "Trace Event Format", the JSON object form with complete events (`ph: X`).
+"""
+
+import json
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vcdl.files.atomic import whole_file
+from vcdl.journal.events import Recorded, UpdateApplied, VersionEvaluated
+from vcdl.profile.stages import FOLD, OF_HOST, SERVER, stages_of
+from vcdl.report.subtask_stream import SubtaskStream
+
+_SERVER = 0
+"""The number of the server among the processes; hosts follow."""
+_FOLDS, _EVALUATIONS = 0, 1
+Slice = dict[str, Any]
+
+
+def write_trace(events: Iterable[Recorded], file: Path) -> int:
+    """Write the trace of a run.
+
+    Args:
+        events: The whole journal, in order.
+        file: Where to write; it is there whole or not at all.
+
+    Returns:
+        The number of subtasks in it.
+
+    Raises:
+        RunFolderError: The file cannot be written.
+    """
+    trace = _Trace()
+    for recorded in events:
+        trace.follow(recorded)
+    with whole_file(file) as temporary, temporary.open("w", encoding="utf-8") as opened:
+        json.dump({"displayTimeUnit": "ms", "traceEvents": [*trace.slices()]}, opened, separators=(",", ":"))
+    return len(trace.stream.ended)
+
+
+@dataclass
+class _Trace:
+    stream: SubtaskStream = field(default_factory=lambda: SubtaskStream(ended=deque()))
+    began_s: float | None = None
+    applied: dict[str, tuple[float, UpdateApplied]] = field(default_factory=dict)
+    """Workunit → the Unix time of its fold, and what was told of it."""
+    evaluated: list[tuple[float, VersionEvaluated]] = field(default_factory=list)
+
+    def follow(self, recorded: Recorded) -> None:
+        self.began_s = recorded.time_s if self.began_s is None else self.began_s
+        self.stream.follow(recorded)
+        if isinstance(event := recorded.event, UpdateApplied):
+            self.applied[event.workunit] = recorded.time_s, event
+        elif isinstance(event, VersionEvaluated):
+            self.evaluated.append((recorded.time_s, event))
+
+    def slices(self) -> Iterator[Slice]:
+        yield _name("process_name", _SERVER, 0, "server")
+        yield _name("thread_name", _SERVER, _FOLDS, "folds")
+        yield _name("thread_name", _SERVER, _EVALUATIONS, "evaluations")
+        for time_s, event in self.applied.values():
+            facts = {"version": event.version, "staleness": event.staleness, "weight": event.weight}
+            yield self._slice(event.workunit, _SERVER, _FOLDS, time_s - (event.fold_s or 0.0), time_s, facts)
+        for time_s, one in self.evaluated:
+            words = f"version {one.version} on {one.split}"
+            yield self._slice(words, _SERVER, _EVALUATIONS, time_s - one.evaluation_s, time_s, one.measures)
+        yield from self._of_hosts()
+
+    def _of_hosts(self) -> Iterator[Slice]:
+        ends: defaultdict[str, list[float]] = defaultdict(list)
+        """Of each host the end of the last subtask in each of its threads."""
+        for span in sorted(self.stream.ended, key=lambda one: one.begin_s):
+            if span.host not in ends:
+                yield _name("process_name", len(ends) + 1, 0, span.host)
+            lanes = ends[span.host]
+            process = [*ends].index(span.host) + 1
+            lane = next((at for at, end_s in enumerate(lanes) if end_s <= span.begin_s), len(lanes))
+            lanes[lane : lane + 1] = [span.end_s]
+            yield self._slice(span.workunit, process, lane, span.begin_s, span.end_s, {"fate": span.fate.value})
+            time_s, event = self.applied.get(span.workunit, (0.0, None))
+            if event is None or time_s != span.end_s:
+                continue
+            with_host_s = span.end_s - span.begin_s
+            stages = stages_of(event, with_host_s, with_host_s)
+            at_s = span.end_s - stages[FOLD] - stages[SERVER]
+            for stage in reversed(OF_HOST):
+                if stages[stage] > 0:
+                    yield self._slice(stage, process, lane, at_s - stages[stage], at_s, {})
+                at_s -= stages[stage]
+
+    def _slice(self, name: str, process: int, thread: int, begin_s: float, end_s: float, facts: Any) -> Slice:
+        began_s = self.began_s or 0.0
+        times = {"ts": round((begin_s - began_s) * 1e6), "dur": max(0, round((end_s - begin_s) * 1e6))}
+        finite = {key: value for key, value in facts.items() if value == value}  # JSON has no NaN
+        return {"name": name, "ph": "X", "pid": process, "tid": thread, **times, "args": finite}
+
+
+def _name(what: str, process: int, thread: int, name: str) -> Slice:
+    return {"name": what, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
