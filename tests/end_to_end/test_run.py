@@ -14,6 +14,7 @@ from tests.end_to_end.vcdl_process import (
     vcdl,
 )
 from tests.places import EXAMPLES
+from vcdl.files.version import __version__
 
 pytestmark = pytest.mark.process
 
@@ -71,6 +72,14 @@ def test_the_summary_agrees_with_the_journal(finished: tuple[Path, subprocess.Co
     assert facts["updates_applied"] == len(updates) == EPOCHS * SHARDS
     assert facts["samples_trained"] == sum(update.samples for update in updates)
     assert facts["bytes"]["up"] == sum(update.bytes_up for update in updates)  # type: ignore[index]
+
+
+def test_each_worker_tells_its_machine_once(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    updates = applied(finished[0])
+    assert sorted(one.host for one in updates if one.machine) == sorted({one.host for one in updates})
+    hosts = json.loads(vcdl("hosts", finished[0], "--json").stdout)
+    assert {host["machine"].split(", ")[:2] == ["tensorflow", f"vcdl {__version__}"] for host in hosts} == {True}
+    assert sum(host["bytes_up"] for host in hosts) == sum(one.bytes_up for one in updates)
 
 
 def test_the_exported_model_scores_the_same_in_plain_keras(

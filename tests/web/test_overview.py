@@ -5,16 +5,19 @@ import time
 from decimal import Decimal
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from tests.fleet.fleet_files import fleet_file
-from tests.recorded_run import FIRST_SESSION, recorded
+from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
 from tests.run_folders import make_run
 from tests.web.asking import asking
+from vcdl.errors.backoff import wait_until
 from vcdl.fleet.instance import Ending, Instance, InstanceState, Pool
 from vcdl.fleet.ledger import Ledger
 from vcdl.fleet.ledger_rows import PricedRow
 from vcdl.fleet.open import Fleet
 from vcdl.fleet.state import FleetGoal, FleetState
-from vcdl.journal.events import WorkunitSent
+from vcdl.journal.events import Recorded, UpdateApplied, WorkunitSent
 from vcdl.web.catalogue import project_of
 
 HOSTILE = '<img src=x onerror="alert(1)">'
@@ -81,3 +84,17 @@ def test_a_fleet_shows_its_instances_and_its_money(tmp_path: Path) -> None:
     assert re.search(said, words), words
     assert re.search(r"i-live t3.2xlarge us-east-1a preemptible live 2 h \S+ \S+ 0.100 0.20", words), words
     assert re.search(r"i-gone .* preempted", words)
+
+
+def test_a_hosts_machine_and_traffic_are_shown_of_one_job_also_when_it_is_over(tmp_path: Path) -> None:
+    told = [
+        Recorded(row.id, row.time_s, replace(row.event, machine="vcdl 1, 4 × <b>", backend="jax"))
+        if isinstance(row.event, UpdateApplied)
+        else row
+        for row in WHOLE_RUN
+    ]
+    make_run(tmp_path / "demo", told)
+    client = asking(tmp_path)
+    assert "0 hosts with work of open jobs" in client.get("/hosts").text
+    assert wait_until(lambda: "jax, vcdl 1, 4 × &lt;b&gt;" in client.get("/hosts?job=demo").text, 10)
+    assert client.get("/hosts?job=none").status_code == 404

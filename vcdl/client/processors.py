@@ -1,10 +1,29 @@
 """The processors of a training: its number of cores, and the device that the BOINC client assigned to it, if any."""
 
 import logging
+import os
+import platform
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 
 from vcdl.client.init_data import InitData
+from vcdl.files.version import __version__
 
 _log = logging.getLogger(__name__)
+
+
+@cache
+def machine_words() -> str:
+    """Return version, system, processor and memory of this machine, as the operator of a job sees them."""
+    processor = platform.processor() or platform.machine()
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        processor = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    words = [f"vcdl {__version__}", platform.system(), f"{os.cpu_count()} × {processor}"]
+    with suppress(AttributeError, ValueError, OSError):  # Windows has no sysconf
+        words.append(f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / (1 << 30):.0f} GB")
+    return ", ".join(words)[:200]
 
 
 def limit_threads(threads: int) -> dict[str, str]:

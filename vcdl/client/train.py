@@ -16,6 +16,7 @@ from vcdl.client.checkpoint import Checkpoint, Position, remove_checkpoint
 from vcdl.client.inputs import Shard, ShardReader, read_model_json, read_shard, read_workunit
 from vcdl.client.newest import NewestWeights, Start, begin
 from vcdl.client.process_age import process_age
+from vcdl.client.processors import machine_words
 from vcdl.client.residual import HostMemory, write_upload
 from vcdl.client.slot import CHECKPOINT_FILE
 from vcdl.client.stage_clock import NETWORK, TRAIN, StageClock
@@ -217,6 +218,7 @@ class _Subtask:
             loss=position.loss_sum / self._batches.samples_of_epoch(position.samples),
             codec=up.label,
             backend=self.trainer.backend,
+            machine=machine_words(),
             times_s=self.clock.times_s,
         )
         path, base = self.folder / OUTPUT_FILE, self.start.weights

@@ -23,6 +23,7 @@ from vcdl.errors import ExitCode, GridError
 if TYPE_CHECKING:
     from vcdl.boinc.grid.host_report import HostFacts
     from vcdl.job import Job
+    from vcdl.profile.stages import RunProfile
     from vcdl.run.folder import RunFolder
     from vcdl.trust.host_record import HostRecord
     from vcdl.trust.hosts import HostHistory
@@ -51,7 +52,7 @@ def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
     now_s = clock_of(folder)() if folder.kind.has_wall_clock else None
     rows = _rows(job, history, _facts(folder), now_s)
     if as_json:
-        return say_json(rows)
+        return say_json([row | _machine(profile, row["host"]) for profile in [_profile(folder)] for row in rows])
     if not rows:
         return say([f"{job.name} in {shown(folder.path)}: no host has got work yet"])
     say(_lines(rows))
@@ -61,6 +62,19 @@ def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
     if not job.is_for_strangers:
         click.echo("the hosts are the submitter's own (trust > kind): none is judged")
     return ExitCode.OK
+
+
+def _profile(folder: "RunFolder") -> "RunProfile":
+    from vcdl.profile.kept_profile import kept_profile
+    from vcdl.profile.stages import RunProfile
+    from vcdl.run.reading import journal_of
+
+    with journal_of(folder) as journal:
+        return RunProfile() if journal is None else kept_profile(journal).advance(save=True)
+
+
+def _machine(profile: "RunProfile", host: str) -> dict[str, Any]:
+    return dict(zip(("bytes_down", "bytes_up", "machine"), profile.machine(host), strict=True))
 
 
 def ban(names: tuple[str, ...], project_dir: Path | None, *, banned: bool) -> ExitCode:

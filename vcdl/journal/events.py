@@ -162,13 +162,14 @@ class UpdateApplied(Event, frozen=True, tag="update_applied"):
     reference_cosine: float | None = None
     """Cosine of its step with the server's own step on held-out data, likewise."""
     checksum: str = ""
-    """The sum of the client's weights (vcdl.wire.checksum), if its upload is kept; "": unknown, as in a
-    row that was made from the store's record."""
+    """The sum of the client's weights (vcdl.wire.checksum), if its upload is kept; "": unknown."""
     times_s: dict[str, float] = {}
     """Seconds of its stages as the client tells (vcdl.wire.workunit.STAGES); empty: not told, or not possible."""
     waited_s: float | None = None
     """Seconds from its coming to a server's turn: for validation, for a server, for those folded with it."""
     backend: str = ""
+    machine: str = ""
+    """The client's machine in its own words, in the first row of a session that tells it."""
     is_part: bool = False
     """The client trained a part of the subtask, and not because its time was up: the subtask is made again."""
     fold_s: float | None = None

@@ -14,6 +14,7 @@ from functools import partial
 from msgspec import structs
 
 from vcdl.checks.claims import LOSSES_KEPT, ClaimCheck, believed_times_s, believed_train_s
+from vcdl.errors import printable
 from vcdl.errors.refusal import Blame, Refusal, Refused
 from vcdl.journal.events import (
     Event,
@@ -97,6 +98,8 @@ class Assimilator:
         self._trust = trust_of(run, journal)
         self._buffers, self._settings = BufferPool(), FoldSettings.of(run, self._trust.measurement)
         self._claims = ClaimCheck.of(_losses_of(journal))
+        self._machines: dict[str, str] = {}
+        """Host → what it said of its machine: a row of the journal has it once and not with each upload."""
 
     def run_once(self) -> int:
         """Assimilate everything that waits; returns how many results came to an end.
@@ -213,7 +216,7 @@ class Assimilator:
             if version is not None:  # kept before its row says that it can be folded again
                 is_new = item.streamed is not None
                 keep_upload(self._run.folder, item.uploaded.path, item.uploaded.workunit, version, replace=is_new)
-            self._conclude(item.uploaded.workunit, *_events(item, record), version=version)
+            self._conclude(item.uploaded.workunit, *self._events(item, record), version=version)
         return {item.uploaded.workunit for item in batch[: len(records)]}
 
     def _refuse_or_doubt(self, batch: Sequence[_Waiting], refused: Mapping[str, Refused]) -> Collection[str]:
@@ -281,24 +284,26 @@ class Assimilator:
         self._results.done(workunit, version)
         self._run.folder.own_upload(workunit).unlink(missing_ok=True)
 
+    def _events(self, item: _Waiting, record: Applied) -> Iterable[Event]:
+        """The journal rows of an upload, from the store's record."""
+        applied, host = _applied(item, record), item.uploaded.host
+        if record.workunit == item.uploaded.workunit:
+            if self._machines.get(host) != item.header.machine:
+                self._machines[host] = item.header.machine
+                applied = structs.replace(applied, machine=printable(item.header.machine))
+            yield applied
+            return
+        # Another attempt was first. Should its server have died before its row was written, this is as near as
+        # anybody comes to it; a row that is there stays as it is.
+        base_version = record.version - 1 - record.staleness
+        yield structs.replace(applied, workunit=record.workunit, base_version=base_version, host="")
+        yield UpdateSuperseded(item.uploaded.workunit, item.uploaded.size_bytes, host)
+
 
 def _losses_of(journal: Journal) -> list[float]:
     """The losses of the last applied uploads, the oldest first. Raises JournalError."""
     rows = [row.event for row in journal.newest(UpdateApplied.kind, LOSSES_KEPT)]
     return [row.loss for row in reversed(rows) if isinstance(row, UpdateApplied) and row.loss is not None]
-
-
-def _events(item: _Waiting, record: Applied) -> Iterable[Event]:
-    """The journal rows of an upload, from the store's record."""
-    applied = _applied(item, record)
-    if record.workunit == item.uploaded.workunit:
-        yield applied
-        return
-    # Another attempt was first. Should its server have died before its row was written, this is as near as
-    # anybody comes to it; a row that is there stays as it is.
-    base_version = record.version - 1 - record.staleness
-    yield structs.replace(applied, workunit=record.workunit, base_version=base_version, host="")
-    yield UpdateSuperseded(item.uploaded.workunit, item.uploaded.size_bytes, item.uploaded.host)
 
 
 def _applied(item: _Waiting, record: Applied) -> UpdateApplied:

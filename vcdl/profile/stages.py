@@ -137,6 +137,9 @@ class HostUse:
     """Active seconds at which it got its first one."""
     last_s: float = 0.0
     """Active seconds of its last event."""
+    machine: str = ""
+    """What its client last said of it; empty: nothing, as older ones do."""
+    backend: str = ""
     _since_s: float = 0.0
     """Active seconds since which it has had some, while it has."""
 
@@ -237,6 +240,11 @@ class RunProfile:
             case _:
                 pass
 
+    def machine(self, host: str) -> tuple[int, int, str]:
+        """Return the bytes that a host fetched and sent for what was folded in, and its machine in words."""
+        sums, use = self.by_host.get(host, StageSums()), self.hosts.get(host, HostUse())
+        return sums.bytes_down, sums.bytes_up, ", ".join(word for word in (use.backend, use.machine) if word)
+
     def total(self, hosts: Iterable[str] | None = None) -> StageSums:
         """The sums over some hosts; None: all."""
         chosen, wanted = StageSums(), None if hosts is None else set(hosts)
@@ -262,6 +270,8 @@ class RunProfile:
         host = event.host or next(reversed(sendings), "")
         for other in sendings:
             self.hosts[other].ends(event.workunit, now_s)
+        if use := self.hosts.get(host):
+            use.machine, use.backend = event.machine or use.machine, event.backend or use.backend
         if created_s is None:
             return
         sent_s, bytes_down = sendings.get(host, (created_s, 0))

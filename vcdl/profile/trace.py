@@ -75,13 +75,14 @@ class _Trace:
         yield from self._of_hosts()
 
     def _of_hosts(self) -> Iterator[Slice]:
+        processes: dict[str, int] = {}
         ends: defaultdict[str, list[float]] = defaultdict(list)
-        """Of each host the end of the last subtask in each of its threads."""
+        """Host → the end of the last subtask in each of its threads."""
         for span in sorted(self.stream.ended, key=lambda one: one.begin_s):
-            if span.host not in ends:
-                yield _name("process_name", len(ends) + 1, 0, span.host)
-            lanes = ends[span.host]
-            process = [*ends].index(span.host) + 1
+            if span.host not in processes:
+                processes[span.host] = len(processes) + 1
+                yield _name("process_name", processes[span.host], 0, span.host)
+            process, lanes = processes[span.host], ends[span.host]
             lane = next((at for at, end_s in enumerate(lanes) if end_s <= span.begin_s), len(lanes))
             lanes[lane : lane + 1] = [span.end_s]
             yield self._slice(span.workunit, process, lane, span.begin_s, span.end_s, {"fate": span.fate.value})

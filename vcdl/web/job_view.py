@@ -158,6 +158,8 @@ class ProfileReader:
         self._words = ""
         self.stages: dict[str, tuple[int, float]] = {}
         """Stage → subtasks that were folded in and their seconds in it, as of the last call of `sentence`."""
+        self.machines: dict[str, tuple[int, int, str]] = {}
+        """Host → bytes down and up, and its machine in words, likewise."""
         self._busy = threading.Lock()
 
     def sentence(self, job: Job) -> str:
@@ -179,6 +181,7 @@ class ProfileReader:
                 advice = advise(self._profile.state, JobSettings.of(job))
                 sums = self._profile.state.total()
                 self.stages = {stage: (sums.subtasks, seconds) for stage, seconds in sums.seconds.items()}
+                self.machines = {host: self._profile.state.machine(host) for host in self._profile.state.hosts}
                 self._words = "" if advice is None else advice.words()
         finally:
             self._due_s = time.monotonic() + _PROFILE_EVERY_S

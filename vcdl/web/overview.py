@@ -50,17 +50,22 @@ class PageSection:
     rows: list[Sequence[PageCell]] = field(default_factory=list)
 
 
-def hosts_page(catalogue: JobCatalogue) -> list[PageSection]:
-    """The hosts of all open jobs, those with trouble first. Raises RunFolderError."""
+def hosts_page(catalogue: JobCatalogue, job: str = "") -> list[PageSection]:
+    """Return the hosts of all open jobs, or of one, open or not, those with trouble first.
+
+    Raises:
+        RunFolderError: The folder of runs cannot be read, or has no such job.
+    """
     banned = banned_hosts(catalogue.runs)
-    found = [_host_row(view, name, banned) for view in _open_views(catalogue) for name in view.hosts.hosts]
+    found = [_host_row(view, name, banned) for view in _views(catalogue, job) for name in view.hosts.hosts]
     found.sort(key=lambda one: one[0])
     hosts = plural(len({cells[0].text for _, cells in found}), "host")
-    words = f"{hosts} with work of open jobs, a row for each host and job, those with trouble first"
+    whose = f"of {printable(job)}" if job else "with work of open jobs, a row for each host and job"
+    words = f"{hosts} {whose}, those with trouble first"
     if len(found) > _MOST_HOSTS:
         words += f"; {_MOST_HOSTS} are shown, `vcdl hosts JOB --json` has all"
     columns: tuple[str, ...] = ("host", "job", "state", "#applied", "#refused", "#lost", "#samples/s")
-    columns += ("#staleness", "#silent for", *(() if banned is None else ("",)))
+    columns += ("#staleness", "#silent for", "#down", "#up", "machine", *(() if banned is None else ("",)))
     return [PageSection("", words, columns, [cells for _, cells in found[:_MOST_HOSTS]])]
 
 
@@ -69,6 +74,8 @@ def _host_row(
 ) -> tuple[tuple[float, float], Sequence[PageCell]]:
     """A host's row, and what it is sorted by: those with trouble come first."""
     host, job = view.hosts.hosts[name], view.folder.path.name
+    view.profile.sentence(view.job)  # has the machines read, for the next look
+    down, up, machine = view.profile.machines.get(name, (None, None, ""))
     refused, trust = host.refused.total(), ShownTrust.of(view.job, view.hosts, name)
     speed = view.hosts.samples_per_s(name)
     is_banned = banned is not None and name in banned
@@ -85,6 +92,9 @@ def _host_row(
         _number(None if speed is None else f"{speed:.1f}"),
         _number(f"{host.staleness / host.applied:.1f}" if host.applied else None),
         _number(duration(max(0.0, time.time() - host.heard_of_s)) if host.heard_of_s else None),
+        _number(None if down is None else size(down)),
+        _number(None if up is None else size(up)),
+        PageCell(printable(machine) or _UNKNOWN),
         *([] if banned is None else [PageCell(ban, deed=f"/hosts/{quote(name, safe='')}/{ban}")]),
     )
     return (1.0 if trust.weight is None else trust.weight, -(refused + host.lost) / tried), cells
@@ -217,6 +227,15 @@ def _instance_row(one: "InstanceHistory") -> Sequence[PageCell]:
         _number(f"{one.rates[-1].usd_per_h(one.launch.on_demand):.3f}" if one.rates else None),
         _number(f"{float(one.charge().paid_usd):.2f}"),
     )
+
+
+def _views(catalogue: JobCatalogue, job: str) -> Iterator[JobView]:
+    """The view of a job, or without one those of all open ones."""
+    if not job:
+        yield from _open_views(catalogue)
+        return
+    with catalogue.view(job).current() as view:
+        yield view
 
 
 def _open_views(catalogue: JobCatalogue) -> Iterator[JobView]:

@@ -24,10 +24,10 @@ Chosen = Annotated[Sequence[str], Query(max_length=12)]
 Axis = Literal["time", "epoch"]
 Notice = Annotated[str, Query(max_length=40)]
 
-_OVERVIEWS: Mapping[str, Callable[[WebService], list[PageSection]]] = {
-    "Hosts": lambda service: hosts_page(service.catalogue),
-    "Server": lambda service: server_page(service.catalogue, service.live.watchers),
-    "Fleets": lambda service: fleets_page(service.fleets),
+_OVERVIEWS: Mapping[str, Callable[[WebService, str], list[PageSection]]] = {
+    "Hosts": lambda service, job: hosts_page(service.catalogue, job),
+    "Server": lambda service, _: server_page(service.catalogue, service.live.watchers),
+    "Fleets": lambda service, _: fleets_page(service.fleets),
 }
 
 
@@ -67,10 +67,12 @@ def compare(request: Request, service: ServiceHere, job: Chosen = (), by: Axis =
 @router.get("/hosts")
 @router.get("/server")
 @router.get("/fleets")
-def overview(request: Request, service: ServiceHere) -> Response:
+def overview(request: Request, service: ServiceHere, job: Annotated[str, Query(max_length=64)] = "") -> Response:
     title = request.scope["path"][1:].capitalize()
     words = {"title": title, "here": request.scope["path"]}
-    return _shown(request, "overview.html", lambda: service.pages.overview_parts(_OVERVIEWS[title](service)), **words)
+    return _shown(
+        request, "overview.html", lambda: service.pages.overview_parts(_OVERVIEWS[title](service, job)), **words
+    )
 
 
 @router.get("/jobs/{name}")

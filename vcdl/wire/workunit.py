@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -226,9 +226,11 @@ class UpdateHeader:
     """Seconds of each of STAGES, over all restarts; a stage of none is left out. `first` is a part of `train_s`."""
     base_checksum: Annotated[str, _checksum] = field(default="", metadata=NEWER)
     """The checksum in the header of the weights that it began with; "": of an older client."""
+    machine: str = field(default="", metadata=NEWER)
+    """Version, processor and memory of the client in words, for people; "": of an older client."""
 
     def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
+        return json.dumps({"format": FORMAT, **to_raw(self)}, sort_keys=True)
 
     @classmethod
     def from_json(cls, content: str) -> Self:
