@@ -1,12 +1,17 @@
 """`vcdl sweep`: runs of a job with settings that Optuna chooses, taken up again after a kill."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.end_to_end.vcdl_process import applied, vcdl, vcdl_in_background, wait_until
+from tests.web.served import served
 from vcdl.commands.sweep import SearchKey, sweep
 from vcdl.errors import JobError
+from vcdl.remote.connections import ServiceConnection, keep_connection
+from vcdl.web.accounts import Accounts
+from vcdl.web.sessions import Role
 
 JOB = """name: demo
 model: {builtin: {name: mlp, units: [8]}}
@@ -72,3 +77,30 @@ def test_a_sweep_that_was_killed_goes_on_and_ends_what_falls_behind(
     pruned = trial.with_name("trial-0007")
     shards = [path for path in (pruned / "data").rglob("*") if path.is_file()]
     assert any(path.stat().st_nlink > 1 for path in shards), "shards are shared"
+
+
+@pytest.mark.nightly
+@pytest.mark.server
+@pytest.mark.slow
+def test_a_sweep_at_a_service_ends_what_falls_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import optuna
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    Path("job.yaml").write_text(JOB.partition("grid:")[0])  # how many workers there are is the service's to say
+    runs = tmp_path / "there"
+    runs.mkdir()
+    arguments = ("sweep", "job.yaml", "--server", "lab", "--over", "training.learning_rate=0.01,0.001")
+    with served(runs) as service:
+        keep_connection(ServiceConnection("lab", service.url, Accounts(runs).add("ada", Role.SUBMITTER, 1)))
+        done = vcdl(*arguments, "--set", "stop.epochs=6", "--trials", "1")
+        assert done.returncode == 0, done.stderr
+        assert "trial 0: demo: accuracy" in done.stdout
+        storage = f"sqlite:///{tmp_path / 'runs' / 'demo-sweep-lab' / 'sweep.db'}"
+        study = optuna.load_study(study_name="demo", storage=storage)
+        for _ in range(5):  # what the pruner wants before it judges
+            study.add_trial(optuna.create_trial(value=1.0, intermediate_values=dict.fromkeys(range(1, 401), 1.0)))
+        done = vcdl(*arguments, "--set", "stop.epochs=400", "--trials", "7")
+        assert "demo-2 pruned after epoch" in done.stdout, done.stdout + done.stderr
+        wait_until(lambda: (runs / "demo-2" / "summary.json").exists(), "the pruned job ends")
+        assert json.loads((runs / "demo-2" / "summary.json").read_text())["stop_reason"] == "wall_time"

@@ -1,6 +1,8 @@
 """What a client keeps, sends and says."""
 
 import json
+import ssl
+import subprocess
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -9,6 +11,7 @@ from threading import Thread
 import numpy as np
 import pytest
 
+from tests.store_servers import needs
 from tests.web.served import served
 from vcdl.commands.login import login
 from vcdl.errors import ExitCode, GridError, GridUnavailable, JobError
@@ -140,3 +143,52 @@ def test_a_client_waits_as_long_as_a_busy_service_asks_within_reason(monkeypatch
         ServiceClient(ServiceConnection("lab", f"http://127.0.0.1:{server.server_port}", "vcdl_1")).ask("GET", "/jobs")
         server.shutdown()
     assert waited == [7.0, 30.0, 3.0, 4.0]
+
+
+def test_data_are_sent_again_for_minutes_while_the_service_is_away(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    now_s = [0.0]
+    tried: list[str] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now_s[0] += seconds
+
+    def away(_self: ServiceClient, method: str, path: str, *_: object) -> None:
+        tried.append(path)
+        raise GridUnavailable("away")
+
+    monkeypatch.setattr("vcdl.remote.service_client.time.sleep", sleep)
+    monkeypatch.setattr("vcdl.remote.service_client.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr(ServiceClient, "_opened", away)
+    client = ServiceClient(ServiceConnection("lab", "http://127.0.0.1:1", "t"))
+    with pytest.raises(GridUnavailable):
+        client.ask("PUT", "/chunks/abc", b"x")
+    assert 600 <= sum(slept) < 660
+    assert max(slept) == 30.0
+    slept.clear()
+    with pytest.raises(GridUnavailable):
+        client.ask("GET", "/version")
+    assert len(slept) == 5
+
+
+@pytest.mark.process
+def test_a_certificate_that_is_not_trusted_is_said_at_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("openssl")
+    names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *names, "-keyout", "key.pem", "-out", "cert.pem"],
+        cwd=home, check=True, capture_output=True,
+    )  # fmt: skip
+    server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(home / "cert.pem", home / "key.pem")
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setattr("vcdl.remote.service_client.time.sleep", lambda _: pytest.fail("it is asked again"))
+    try:
+        with pytest.raises(GridError, match=r"has a certificate that is not trusted here .*SSL_CERT_FILE"):
+            ServiceClient(ServiceConnection("lab", f"https://localhost:{server.server_port}", "t")).version()
+    finally:
+        server.shutdown()
+        server.server_close()

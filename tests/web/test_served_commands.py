@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,29 @@ def test_a_file_is_fetched_once_and_by_its_name_alone(tmp_path: Path) -> None:
     assert b"<svg" in client.get(path).content
     assert client.get(path).status_code == 409
     assert client.get("/api/v1/outputs/..%2F..%2F/session_key").status_code in (404, 409)
+
+
+def test_a_command_that_takes_long_keeps_its_connection_with_spaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "one")
+    monkeypatch.setattr("vcdl.web.api._QUICK_S", 0.05)
+
+    def slow(*command: str, **_: object) -> "subprocess.CompletedProcess[bytes]":
+        time.sleep(0.3)
+        return subprocess.CompletedProcess(command, 3, b"said", b"why")
+
+    monkeypatch.setattr("vcdl.web.served_commands.run_child", slow)
+    client = asking_with_token(tmp_path)
+    answer = client.post(f"{API}/status", json={"arguments": ["one"]})
+    assert answer.text.startswith("  ")
+    assert answer.json() == {"output": "said", "errors": "why", "exit_code": 3, "file": None}
+
+    def too_slow(*command: str, **_: object) -> "subprocess.CompletedProcess[bytes]":
+        time.sleep(0.3)
+        raise subprocess.TimeoutExpired(command, 150)
+
+    monkeypatch.setattr("vcdl.web.served_commands.run_child", too_slow)
+    answer = client.post(f"{API}/status", json={"arguments": ["one"]})
+    assert answer.json()["errors"] == "vcdl: error: status took more than 150 s at the service\n"
+    assert answer.json()["exit_code"] != 0

@@ -3,19 +3,24 @@
 import hashlib
 import json
 import os
+import signal
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.end_to_end.vcdl_process import applied, vcdl, vcdl_in_background, wait_until
 from tests.fleet.fleet_files import fleet_file
 from tests.run_folders import make_run
 from tests.web.asking import asking
+from tests.web.served import served
 from vcdl.errors import RunFolderError
 from vcdl.job import load_frozen_job
+from vcdl.run.folder import RunFolder
 from vcdl.web.accounts import Accounts
 from vcdl.web.chunks import CHUNK_BYTES, ChunkStore
 from vcdl.web.served_commands import CommandAnswer, CommandRequest, CommandRunner
@@ -333,3 +338,33 @@ def test_a_submitter_stops_its_own_jobs_and_no_others(sender: Sender) -> None:
     make_run(sender.runs / "other")
     assert sender.client.post(f"{API}/jobs/away/stop").status_code == 409  # finished, but it may
     assert sender.client.post(f"{API}/jobs/other/stop").status_code == 403
+
+
+def _trains(folder: Path) -> bool:
+    return (folder / "journal.db").exists() and len(applied(folder)) > 0
+
+
+@pytest.mark.process
+def test_a_submitted_job_whose_process_died_goes_on_by_itself_and_others_do_not(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(
+        "name: demo\nmodel: {builtin: mlp}\ndata: {dataset: digits, shards: 4}\nstop: {epochs: 60}\ngrid: {workers: 1}"
+    )
+    runs = tmp_path / "runs"
+    for name in ("sent", "own", "paused"):
+        process = vcdl_in_background("run", tmp_path / "job.yaml", "--out", runs / name)
+        wait_until(partial(_trains, runs / name), f"{name} trains")
+        if name == "paused":
+            process.send_signal(signal.SIGINT)
+        else:
+            process.kill()
+        process.communicate()
+    for name in ("sent", "paused"):
+        Accounts(runs).submitted("ada", f"key-{name}", "digest", name, 0.0)
+    with served(runs):
+        wait_until(lambda: RunFolder(runs / "sent").running_pid is not None, "the submitted job goes on")
+        before = len(applied(runs / "sent"))
+        wait_until(lambda: len(applied(runs / "sent")) > before, "it trains")
+        assert RunFolder(runs / "own").running_pid is None
+        assert RunFolder(runs / "paused").running_pid is None
+        assert [(one.deed, one.job) for one in Accounts(runs).deeds(9)] == [("resume", "sent")]
+        assert vcdl("stop", runs / "sent").returncode == 0

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vcdl.remote.service_client import Progress, ServiceClient
 
 _GIVEN = "vcdl.commands.given"
+_LONG_BYTES = 50 << 20
 server_option = click.option("--server", metavar="NAME", help="A service of `vcdl login`: DIR is a job's name there.")
 
 
@@ -117,5 +118,22 @@ def _sending(job_file: Path, overrides: Sequence[str]) -> "Iterator[tuple[Parcel
 
     with parcel_of(job_file, overrides) as parcel:
         whole = sum(file.size_bytes for file in parcel.files)
-        with click.progressbar(length=max(1, whole), label=f"sending {size(whole)}", file=sys.stderr) as bar:
+        label = f"sending {size(whole)}"
+        if not sys.stderr.isatty():  # where a bar would be nothing: a line for each tenth
+            click.echo(label, err=True)
+            yield parcel, _Tenths(whole)
+            return
+        with click.progressbar(length=max(1, whole), label=label, file=sys.stderr) as bar:
             yield parcel, lambda sent, _: bar.update(sent - bar.pos)
+
+
+class _Tenths:
+    """Says how much is sent, a line for each tenth of what takes more than a minute or so."""
+
+    def __init__(self, whole_bytes: int) -> None:
+        self._told = 0 if whole_bytes >= _LONG_BYTES else 10
+
+    def __call__(self, sent: int, whole: int) -> None:
+        if (tenths := sent * 10 // max(1, whole)) > self._told:
+            self._told = tenths
+            click.echo(f"sent {tenths * 10} %", err=True)

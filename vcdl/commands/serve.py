@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
+from threading import Thread
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
@@ -87,6 +88,7 @@ def serve(order: ServiceOrder) -> ExitCode:
         channel = AlertChannel("", tuple(shlex.split(order.alert_command)), order.alert_webhook)
         Watchman(service.catalogue, channel).begin()
     service.submissions.begin_those_left()
+    Thread(target=service.resume_killed, name="vcdl-resume", daemon=True).start()
     app = create_app(service, describe_error, [*order.host_names, name])
     answer(mounted(app, order.base) if order.base else app, listener, order.behind_tls or bool(order.base))
     return ExitCode.OK

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from vcdl.commands._elsewhere import client_of
 from vcdl.commands._options import job_file_argument, say, set_option
 from vcdl.errors import ExitCode, JobError, RunFolderError, folder_errors
 from vcdl.files.children import start_child
@@ -76,11 +77,14 @@ class SearchKey:
         return str(int(value)) if self.is_whole else repr(value)
 
 
-def sweep(job_file: Path, over: Sequence[str], trials: int, overrides: Sequence[str] = ()) -> ExitCode:
-    """Run trials until so many are complete or pruned, and print the best. Raises VcdlError."""
+def sweep(
+    job_file: Path, over: Sequence[str], trials: int, overrides: Sequence[str] = (), server: str | None = None
+) -> ExitCode:
+    """Run trials until so many are complete or pruned, here or at a service, and print the best. Raises VcdlError."""
     require("sweep", "optuna")
     import optuna
 
+    from vcdl.commands._sweep_there import trained_there
     from vcdl.files.lock import FileLock
     from vcdl.job import load_job
     from vcdl.journal.monitor import MAX
@@ -91,7 +95,8 @@ def sweep(job_file: Path, over: Sequence[str], trials: int, overrides: Sequence[
     for key in keys:
         for setting in key.ends:
             load_job(job_file, [*overrides, setting])
-    folder = (RUNS / f"{job.name}-sweep").resolve()
+    client = None if server is None else client_of(server)
+    folder = (RUNS / f"{job.name}-sweep{'' if server is None else f'-{server}'}").resolve()
     with folder_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -113,11 +118,14 @@ def sweep(job_file: Path, over: Sequence[str], trials: int, overrides: Sequence[
             trial.set_user_attr(_FOLDER, path.name)
             arguments = [word for setting in (*overrides, *settings) for word in ("--set", setting)]
             click.echo(f"trial {trial.number}: {' '.join(settings)}")
-            click.echo(f"trial {trial.number}: {_trained(study, trial, path, [str(job_file), *arguments])}")
+            if client is None:
+                said = _trained(study, trial, path, [str(job_file), *arguments])
+            else:
+                said = trained_there(study, trial, client, job_file, [*overrides, *settings])
+            click.echo(f"trial {trial.number}: {said}")
     best = study.best_trial
-    click.echo(
-        f"best {job.monitor.name} {best.value:.4f}, trial {best.number}: {shown(folder / best.user_attrs[_FOLDER])}"
-    )
+    where = f": {shown(folder / best.user_attrs[_FOLDER])}" if client is None else ""
+    click.echo(f"best {job.monitor.name} {best.value:.4f}, trial {best.number}{where}")
     return say(f"  --set {name}={value}" for name, value in best.params.items())
 
 
@@ -133,7 +141,7 @@ def _take_up(study: "optuna.Study") -> None:
 
     for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         if _FOLDER in left.user_attrs:
-            study.enqueue_trial(left.params, user_attrs={_FOLDER: left.user_attrs[_FOLDER]})
+            study.enqueue_trial(left.params, user_attrs=left.user_attrs)
         study.tell(left.number, state=TrialState.FAIL)
 
 
@@ -200,6 +208,9 @@ def _report(folder: "RunFolder") -> Any:
 @click.option("--over", metavar="KEY=VALUES", multiple=True, required=True, help="LOW..HIGH or A,B,C; repeatable.")
 @click.option("--trials", type=click.IntRange(1), default=20, show_default=True, help="Trials in all.")
 @set_option
-def command(job_file: Path, over: tuple[str, ...], trials: int, overrides: tuple[str, ...]) -> ExitCode:
+@click.option("--server", metavar="NAME", help="Train the trials as jobs of a service of `vcdl login`.")
+def command(
+    job_file: Path, over: tuple[str, ...], trials: int, overrides: tuple[str, ...], server: str | None
+) -> ExitCode:
     """Search the best settings of a job by many runs."""
-    return sweep(job_file, over, trials, overrides)
+    return sweep(job_file, over, trials, overrides, server)

@@ -39,6 +39,8 @@ _NO_SERVICE = "answers something else than a service of VCDL: look at its URL"
 _PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 """What OpenSSL, of several versions, calls an answer that is plain HTTP."""
 _TRIES, _WAIT_S = 6, 1.0
+_PATIENCE_S = 600.0
+"""Time for which data are sent again while the service is away: a server's reboot or upgrade takes some minutes."""
 _LONGEST_WAIT_S = 30.0
 """The longest wait before a next try, whatever a service asks for."""
 _KINDS: dict[int, type[VcdlError]] = {
@@ -232,19 +234,22 @@ class ServiceClient:
 
     def _json(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
         """An answer as JSON. What is safe to ask twice is asked again while the service is away."""
-        for tried in range(1, self._tries + 1):
+        give_up_s = time.monotonic() + (_PATIENCE_S if path.startswith("/chunks") and self._tries > 1 else 0.0)
+        tried = 0
+        while True:
+            tried += 1
             try:
                 with self._opened(method, path, body, headers) as answer:
                     text = answer.read()
                 return _Answer(json.loads(text) if text else {})
             except GridUnavailable as error:
-                if tried == self._tries or (method == "POST" and path not in ("/chunks", "/jobs")):
+                is_over = tried >= self._tries and time.monotonic() >= give_up_s
+                if is_over or (method == "POST" and path not in ("/chunks", "/jobs")):
                     raise
                 asked_s = error.wait_s if isinstance(error, ServiceIsBusy) else 0.0
-                time.sleep(max(_WAIT_S * tried, min(_LONGEST_WAIT_S, asked_s)))
+                time.sleep(min(_LONGEST_WAIT_S, max(_WAIT_S * tried, asked_s)))
             except (ValueError, TypeError, RecursionError) as error:
                 raise GridError(f"{self.name} {_NO_SERVICE}") from error
-        raise AssertionError  # the last try returns or raises
 
     def _opened(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
         is_bytes = isinstance(body, bytes)
@@ -258,6 +263,11 @@ class ServiceClient:
             raise self._told(error) from None
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "reason", error)
+            if isinstance(why, ssl.SSLCertVerificationError):
+                raise GridError(
+                    f"{self.name} ({self._url}) has a certificate that is not trusted here "
+                    f"({why.verify_message}): use the name that stands in it, or set SSL_CERT_FILE to its authority's"
+                ) from error
             if isinstance(why, ssl.SSLError) and why.reason in _PLAIN:
                 raise GridError(
                     f"{self.name} ({self._url}) answers without TLS: use http:// on this machine or through `ssh -L`, "

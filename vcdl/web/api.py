@@ -8,24 +8,27 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Body, Header, Path, Query, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.background import BackgroundTask
 
-from vcdl.errors import VcdlError
+from vcdl.errors import ExitCode, VcdlError
 from vcdl.files.version import __version__
 from vcdl.journal.events import Recorded
 from vcdl.run.reading import RunState
 from vcdl.web.catalogue import PAGE, NoSuchJobError
 from vcdl.web.job_page import epoch_lines, feed_of
 from vcdl.web.live import EVERY_S, sse, while_valid
-from vcdl.web.served_commands import CommandRequest
+from vcdl.web.served_commands import CommandAnswer, CommandRequest
 from vcdl.web.service import CallerHere, ServiceHere, SubmitterHere, WebService
 from vcdl.web.submissions import SentFile
 
 router = APIRouter(prefix="/api/v1", tags=["v1"])
 _MOST_EVENTS = 1000
 _PING_S = 15.0
+_QUICK_S = 15.0
+"""Seconds after which a command sends spaces, and between two of them: proxies wait for sixty."""
 _SUBMIT_WAIT_S = 10.0
 """The longest that a submission waits for its answer: most checks take six seconds, and proxies wait for sixty."""
 _ROW = 2**63 - 1
@@ -164,14 +167,22 @@ def resume(service: ServiceHere, caller: CallerHere, name: Name) -> dict[str, st
 
 
 @router.post("/commands/{command}")
-def run_command(service: ServiceHere, caller: CallerHere, command: CommandName, asked: Command) -> Response:
-    """Run `status`, `profile`, `plan`, `compare`, `hosts`, `plot`, `export`, `set`, `stop`, `resume`, `hosts ban` or
-    `hosts unban` here: `{"output": …, "errors": …, "exit_code": …, "file": …}`.
+async def run_command(service: ServiceHere, caller: CallerHere, command: CommandName, asked: Command) -> Response:
+    """Run `status`, `profile`, `plan`, `compare`, `hosts`, `plot`, `export`, `set`, `note`, `stop`, `resume`,
+    `hosts ban` or `hosts unban` here: `{"output": …, "errors": …, "exit_code": …, "file": …}`. Spaces come before it
+    where that takes long, so that a web server in between keeps the connection.
     """
-    sent = asked.new
-    new = None if sent is None else service.submissions.looked_at(caller, sent.job, sent.files)
-    wanted = CommandRequest(command, asked.arguments, asked.options, asked.output, asked.columns, new)
-    return _json(asdict(service.run_command(caller, wanted)))
+
+    def run() -> CommandAnswer:
+        sent = asked.new
+        new = None if sent is None else service.submissions.looked_at(caller, sent.job, sent.files)
+        wanted = CommandRequest(command, asked.arguments, asked.options, asked.output, asked.columns, new)
+        return service.run_command(caller, wanted)
+
+    running = asyncio.create_task(run_in_threadpool(run))
+    if (await asyncio.wait([running], timeout=_QUICK_S))[0]:
+        return _json(asdict(running.result()))
+    return StreamingResponse(_spaces_before(running), media_type="application/json")
 
 
 @router.get("/outputs/{folder}/{name}", response_class=FileResponse)
@@ -186,6 +197,17 @@ def output(service: ServiceHere, folder: str, name: str) -> FileResponse:
 def file(service: ServiceHere, name: Name, file: str) -> FileResponse:
     """A file that a run leaves behind: the model, its results, its curves."""
     return service.file(name, file)
+
+
+async def _spaces_before(running: "asyncio.Task[CommandAnswer]") -> AsyncGenerator[bytes, None]:
+    """A command's answer as JSON behind spaces; by then the status is sent, so an error is the command's own."""
+    while not (await asyncio.wait([running], timeout=_QUICK_S))[0]:
+        yield b" "
+    try:
+        answer = running.result()
+    except VcdlError as error:
+        answer = CommandAnswer("", f"vcdl: error: {error}\n", ExitCode.RUN_FAILED)
+    yield msgspec.json.encode(asdict(answer))
 
 
 def _event(recorded: Recorded) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from vcdl.files.children import Limits, confined_environment, run_child
 from vcdl.web.sessions import Role, service_folder
 
 _LONGEST_S = 150.0
+_LONGEST_EXPORT_S = 3600.0
+"""A model of some gigabytes is read, checked and packed at the pace of the disk."""
 _AT_ONCE, _IN_LINE, _WAIT_S = 2, 8, 30.0
 """Commands that run at once, these and the waiting ones, and how long one waits."""
 _MOST_CHARACTERS = 4 << 20
@@ -51,6 +53,7 @@ class CommandRule:
     """Whether it writes a file with --output."""
     takes_new: bool = False
     """Whether it takes the file of a job that is not there yet."""
+    longest_s: float = _LONGEST_S
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ COMMANDS: Mapping[str, CommandRule] = {
     ),
     "compare": CommandRule(options=_JSON, jobs=None),
     "plot": CommandRule(options=frozenset({"--title"}), jobs=None, writes=True),
-    "export": CommandRule(options=frozenset({"--best"}), writes=True),
+    "export": CommandRule(options=frozenset({"--best"}), writes=True, longest_s=_LONGEST_EXPORT_S),
     "set": CommandRule(Role.SUBMITTER),
     "note": CommandRule(Role.SUBMITTER, frozenset({"--text", "--tag", "--untag"})),
     "stop": CommandRule(Role.SUBMITTER, frozenset({"--timeout", "--forget"})),
@@ -160,13 +163,13 @@ class CommandRunner:
             try:
                 done = run_child(
                     *("vcdl", *self._words(request, output, new)),
-                    timeout_s=_LONGEST_S,
-                    limits=None if new is None else Limits.for_foreign_files(_LONGEST_S),
+                    timeout_s=command.longest_s,
+                    limits=None if new is None else Limits.for_foreign_files(command.longest_s),
                     cwd=self._runs,
                     env=environment,
                 )
             except subprocess.TimeoutExpired:
-                raise VcdlError(f"{request.name} took more than {_LONGEST_S:g} s at the service") from None
+                raise VcdlError(f"{request.name} took more than {command.longest_s:g} s at the service") from None
             is_there = output is not None and output.is_file()
             return CommandAnswer(
                 self._told(done.stdout, output, request, new),

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import logging
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from vcdl.files.children import confined_environment
 from vcdl.run.control import ask_to_pause, release
 from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
-from vcdl.run.reading import is_finished, read_report
+from vcdl.run.reading import RunState, is_finished, read_report, state_of
 from vcdl.web.accounts import Accounts
 from vcdl.web.budgets import Budgets
 from vcdl.web.catalogue import JobCatalogue, NoSuchJobError, project_of
@@ -33,6 +34,7 @@ from vcdl.web.sessions import OWNER, Caller, Role, Sessions, service_folder
 from vcdl.web.submission_line import SubmissionLine
 from vcdl.web.submissions import SentFile, Submissions, digest_of, started
 
+_log = logging.getLogger("vcdl.web")
 _STARTS_S = 30.0
 """Longest wait for a process that resumes a run."""
 _RESUMES_AT_ONCE = 4
@@ -158,6 +160,21 @@ class WebService:
         """
         with self._noted(caller, "resume", name):
             return self._go_on(name)
+
+    def resume_killed(self) -> None:
+        """Continue the submitted jobs whose process died, as with the machine: nobody who sent one sits beside it.
+
+        Each is tried once, so a job that takes the machine down with it does so once per start of the service.
+        """
+        for is_over, name in self.catalogue.listed():
+            try:
+                if is_over or self.accounts.submitter(name) is None:
+                    continue
+                folder = self.folder(name)
+                if state_of(folder, read_report(folder)) is RunState.KILLED:
+                    _log.info("%s: %s", name, self.resume(Caller(OWNER, Role.OPERATOR), name))
+            except VcdlError as error:
+                _log.warning("%s does not go on by itself: %s", name, error)
 
     def _go_on(self, name: str) -> str:
         folder = self.folder(name)
