@@ -172,7 +172,8 @@ def test_data_are_sent_again_for_minutes_while_the_service_is_away(home: Path, m
     assert len(slept) == 5
 
 
-@pytest.mark.process
+@pytest.mark.server
+@pytest.mark.slow
 def test_a_certificate_that_is_not_trusted_is_said_at_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("openssl")
     names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")

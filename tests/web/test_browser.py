@@ -15,6 +15,7 @@ from vcdl.errors.backoff import wait_until
 from vcdl.journal.events import Recorded
 from vcdl.run.folder import RunFolder
 from vcdl.run.kind import BOINC
+from vcdl.web.static_page import write_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -193,3 +194,25 @@ def test_a_chosen_job_stays_chosen_while_its_row_changes(run: RunFolder, service
         expect(page.get_by_role("heading", name="2 jobs compared")).to_be_visible()
         expect(page.get_by_role("img", name="accuracy of 2 jobs")).to_be_visible()
         assert page.url.endswith("/compare?job=demo&job=other")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_axe_finds_nothing_on_any_page(
+    run: RunFolder, service: Served, browser: "Browser", tmp_path: Path, width: int
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    write_run(run.path.parent / "other", 12, 4, 3)
+    write_page(RunFolder(run.path.parent / "other"), tmp_path / "page.html")
+    axe = Axe()
+    for scheme in ("light", "dark"):
+        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        page.goto(service.login)
+        page.get_by_role("heading", name="Jobs").wait_for()
+        for path in ("/", "/compare?job=demo&job=other", "/hosts?job=other", "/server", "/jobs/other", "/login", ""):
+            page.goto(f"{service.url}{path}" if path else (tmp_path / "page.html").as_uri())
+            page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+            found = axe.run(page).response
+            assert found["passes"], "it looked"
+            assert not [(path, one["id"], one["nodes"][0]["html"]) for one in found["violations"]]
+        page.close()

@@ -14,6 +14,7 @@ Examples:
   vcdl export runs/fashion_mnist -o model.keras
   vcdl export runs/fashion_mnist -o best.keras --best
   vcdl export runs/fashion_mnist --mlflow http://127.0.0.1:5000
+  vcdl export runs/fashion_mnist --page fashion.html       to send to somebody
 
 The exported model normalises by itself: give it samples as they are in your data
 set, say images of 0 to 255. keras.models.load_model needs nothing of vcdl."""
@@ -32,19 +33,35 @@ def export(path: Path, output: Path, best: bool = False) -> ExitCode:
     return ExitCode.OK
 
 
-def export_to_mlflow(path: Path, server: str) -> ExitCode:
-    """Log a run's settings, curves and results to an MLflow server. Raises VcdlError."""
+def export_to_tracker(path: Path, server: str | None) -> ExitCode:
+    """Log a run's settings, curves and results to an MLflow server, or without one to trackio. Raises VcdlError."""
     from vcdl.journal.events import VersionEvaluated
-    from vcdl.report.mlflow_run import log_run
+    from vcdl.report.trackers import log_to_mlflow, log_to_trackio
     from vcdl.run.frozen_job import read_frozen
     from vcdl.run.reading import journal_of, read_report
 
     folder = RunFolder.existing(path)
+    job, report = read_frozen(folder), read_report(folder)
     files = [file for file in (folder.summary_file, folder.plot_file, folder.keras_file) if file.is_file()]
     with journal_of(folder) as journal:
         events = () if journal is None else journal.stream(kinds=(VersionEvaluated,))
-        page = log_run(server, folder.path, read_frozen(folder), read_report(folder), events, files)
-    click.echo(f"logged {page}")
+        if server is None:
+            click.echo(f"logged; see it by `{log_to_trackio(folder.path, job, report, events)}`")
+        else:
+            click.echo(f"logged {log_to_mlflow(server, folder.path, job, report, events, files)}")
+    return ExitCode.OK
+
+
+def export_page(path: Path, file: Path) -> ExitCode:
+    """Write a run's page as one file that needs no service and asks for nothing. Raises VcdlError."""
+    from vcdl.files.extras import require
+
+    require("web", "fastapi", "jinja2")
+    from vcdl.run.finding import shown
+    from vcdl.web.static_page import write_page
+
+    write_page(RunFolder.existing(path), file)
+    click.echo(f"page {shown(file)}")
     return ExitCode.OK
 
 
@@ -63,11 +80,23 @@ def _keras_file(_context: click.Context, _parameter: click.Parameter, value: Pat
 @project_option
 @click.option("--best", is_flag=True, help="The end of the best epoch instead of the newest weights.")
 @click.option("--mlflow", metavar="URL", help="Log settings, curves and results to this MLflow server instead.")
-def command(path: Path, project_dir: Path | None, output: Path | None, best: bool, mlflow: str | None) -> ExitCode:
-    """Write a run's model as a file for plain Keras."""
+@click.option("--trackio", is_flag=True, help="Log settings and curves to trackio instead.")
+@click.option("--page", metavar="FILE.html", type=FILE, help="Write the run's page as one file instead.")
+def command(
+    path: Path,
+    project_dir: Path | None,
+    output: Path | None,
+    best: bool,
+    mlflow: str | None,
+    trackio: bool,
+    page: Path | None,
+) -> ExitCode:
+    """Write a run's model as a file for plain Keras, or show the run elsewhere."""
     path = in_project(path, project_dir) or path
-    if (output is None) == (mlflow is None):
-        raise click.UsageError("say where to: -o FILE.keras for the model, or --mlflow URL for the run")
+    if sum((output is not None, mlflow is not None, trackio, page is not None)) != 1:
+        raise click.UsageError(
+            "say where to: -o FILE.keras for the model, or one of --mlflow URL, --trackio, --page FILE.html for the run"
+        )
     if output is not None:
         return export(path, output, best)
-    return export_to_mlflow(path, str(mlflow))
+    return export_to_tracker(path, mlflow) if page is None else export_page(path, page)

@@ -81,3 +81,21 @@ def test_a_run_is_logged_once_however_often(tmp_path: Path, client: Path, server
     assert [(one["step"], one["value"]) for one in asked(server, path)["metrics"]] == [(1, 0.5), (2, 0.7), (4, 0.8)]
     listed = asked(server, f"artifacts/list?run_id={found['info']['run_id']}")
     assert [one["path"] for one in listed["files"]] == ["summary.json"]
+
+
+def test_a_run_is_logged_to_trackio_and_again_in_its_place(tmp_path: Path) -> None:
+    got = run(*_UV, "pip", "install", "--target", str(tmp_path / "client"), "trackio")
+    if got.returncode and "CI" not in os.environ:
+        pytest.skip(f"trackio cannot be fetched: {got.stderr[-200:]}")
+    assert got.returncode == 0, got.stderr
+    folder = make_run(tmp_path / "demo run")
+    given = {**os.environ, "PYTHONPATH": str(tmp_path / "client"), "TRACKIO_DIR": str(tmp_path / "kept")}
+    for _ in range(2):
+        done = run(sys.executable, "-m", "vcdl", "export", str(folder.path), "--trackio", env=given)
+        assert (done.returncode, done.stdout) == (0, "logged; see it by `trackio show --project demo`\n"), done.stderr
+    code = "import json; from trackio import SQLiteStorage as s; print(json.dumps([s.get_runs('demo'), "
+    code += "s.get_logs('demo', 'demo run'), s.get_run_config('demo', 'demo run')]))"
+    runs, logs, settings = json.loads(run(sys.executable, "-c", code, env=given).stdout)
+    assert runs == ["demo run"]
+    assert [row["epoch/mean"] for row in logs if "epoch/mean" in row] == [0.6, 0.8]
+    assert settings["data.shards"] == "2"

@@ -1,9 +1,13 @@
-"""A run as a run of MLflow: settings, curves and files; logged again, it replaces what was logged before."""
+"""A run as a run of MLflow or trackio: settings and curves, logged by their own clients; again replaces before."""
 
 import hashlib
 import os
+import shlex
 import socket
+import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from vcdl.errors import GridError, without_passwords
@@ -22,7 +26,34 @@ _LONGEST = 6000
 _TRIES = "2"
 
 
-def log_run(
+def log_to_trackio(folder: Path, job: Job, report: Report, events: Iterable[Recorded]) -> str:
+    """Log a run to trackio's folder (TRACKIO_DIR), in the project of its job's name, under the name of its folder.
+
+    Returns:
+        The command that shows it.
+
+    Raises:
+        GridError: trackio is not installed, or cannot write its folder.
+    """
+    require("trackio", "trackio")
+    from trackio import SQLiteStorage
+
+    by_step: defaultdict[tuple[int, float], dict[str, float]] = defaultdict(dict)
+    for one in sorted(scalars(report, events)):
+        by_step[one.step, one.time_s][one.tag] = one.value
+    times = [datetime.fromtimestamp(time_s, UTC).isoformat() for _, time_s in by_step]
+    settings = {key: value for key, (value, _) in own_settings(job).items()}
+    try:
+        if folder.name in SQLiteStorage.get_runs(job.name):
+            SQLiteStorage.delete_run(job.name, folder.name)
+        steps = [step for step, _ in by_step]
+        SQLiteStorage.bulk_log(job.name, folder.name, [*by_step.values()], steps, times, settings)
+    except (OSError, ValueError, sqlite3.Error) as error:
+        raise GridError(f"trackio does not take the run ({str(error)[:200]}): look at its folder") from error
+    return f"trackio show --project {shlex.quote(job.name)}"
+
+
+def log_to_mlflow(
     server: str, folder: Path, job: Job, report: Report, events: Iterable[Recorded], files: Sequence[Path]
 ) -> str:
     """Log a run to an MLflow server, in the experiment of its job's name; returns the address of its page.

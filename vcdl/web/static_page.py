@@ -1,0 +1,34 @@
+"""The page of a run as one file: style and curves are in it, and it asks for nothing when it is opened."""
+
+from importlib.resources import files
+from pathlib import Path
+
+from vcdl.files.atomic import whole_file
+from vcdl.report.own_settings import own_settings
+from vcdl.run.folder import RunFolder
+from vcdl.web.job_page import Pages
+from vcdl.web.job_view import JobView
+
+
+def write_page(folder: RunFolder, file: Path) -> None:
+    """Write the page of a run, finished or not.
+
+    Hosts are numbers in it, as for a visitor of the service: its reader need not know whose machines trained.
+
+    Args:
+        folder: The run.
+        file: Where to write; it is there whole or not at all.
+
+    Raises:
+        RunFolderError: The run cannot be read, or the file not be written.
+        JobError, JournalError: The run cannot be read.
+    """
+    pages = Pages()
+    with JobView(folder).current() as view:
+        parts = pages.job_parts(view, is_public=True, by_epoch=True)
+        settings = own_settings(view.job)
+    style = files("vcdl.web").joinpath("static/style.css").read_text(encoding="utf-8")
+    page = pages.environment.get_template("static.html")
+    text = page.render(name=folder.path.name, parts=parts, style=style, settings=settings)
+    with whole_file(file) as temporary:
+        temporary.write_text(text, encoding="utf-8")
