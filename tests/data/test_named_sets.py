@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from vcdl.data import cifar10, digits, facts_of, fashion_mnist, load_dataset
+from vcdl.data.class_weights import with_class_weights
 from vcdl.data.rows import in_memory
 from vcdl.errors import DataError
 from vcdl.job.data import DataSettings
@@ -31,6 +32,11 @@ def test_fashion_mnist_has_its_published_shape_and_an_even_class_mix() -> None:
     assert dataset.x_test is not None
     assert dataset.x_test.shape == (10_000, 28, 28, 1)
     assert np.bincount(dataset.y_val).tolist() == [600] * 10
+    assert dataset.classes is not None
+    assert dataset.classes.names[:2] == ("T-shirt", "trouser")
+    own = load_dataset(DataSettings(dataset="fashion-mnist", classes=10), seed=1)
+    assert own.classes is not None
+    assert own.classes.names == ()
 
 
 @needs_fashion_mnist
@@ -143,3 +149,14 @@ def pack(path: Path, batches: dict[str, bytes]) -> None:
             member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
+
+
+@needs_fashion_mnist
+def test_a_class_with_a_name_is_weighed_by_it_or_by_its_number() -> None:
+    dataset = load_dataset(DataSettings(dataset="fashion-mnist"), seed=1)
+    by_name, by_number = (with_class_weights(dataset, {key: 2.0}).weights_train for key in ("dress", "3"))
+    assert by_name is not None
+    assert by_number is not None
+    assert set(by_name[dataset.y_train == 3]) == {2.0}
+    assert set(by_name[dataset.y_train != 3]) == {1.0}
+    assert np.array_equal(by_name, by_number)

@@ -12,7 +12,8 @@ from vcdl.data.download import downloaded
 from vcdl.errors import DataError
 from vcdl.files.atomic import file_sha256
 
-FACTS = Facts((32, 32, 3), 10, 50_000, 0, 10_000, sample_bytes=32 * 32 * 3 + 4, packed=0.9)
+_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+FACTS = Facts((32, 32, 3), 10, 50_000, 0, 10_000, sample_bytes=32 * 32 * 3 + 4, packed=0.9, classes=_CLASSES)
 
 _ARCHIVE = "cifar-10-binary.tar.gz"
 _ARCHIVE_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"

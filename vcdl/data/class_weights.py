@@ -37,9 +37,12 @@ def _balanced(y: Array, classes: Classes) -> Array:
 
 
 def _named(given: ClassWeight, classes: Classes) -> Array:
-    known = list(classes.names) or [str(number) for number in range(classes.count)]
+    numbers = [str(number) for number in range(classes.count)]
+    known = list(classes.names) or numbers
+    by_number = {} if set(numbers) & set(known) else dict(zip(numbers, known, strict=True))
     weights = np.ones(classes.count)
-    for name, weight in dict(given).items():  # type: ignore[arg-type]
+    for given_name, weight in dict(given).items():  # type: ignore[arg-type]
+        name = by_number.get(str(given_name), given_name)
         if str(name) not in known:
             listed = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
             raise JobError(f"training > class_weight: {name} is no class of the data, which has {listed}"[:500])

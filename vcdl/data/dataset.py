@@ -132,6 +132,8 @@ class Facts:
     """Bytes of one sample and its label, uncompressed."""
     packed: float = 1.0
     """Measured ratio of the size in a compressed shard to the uncompressed size; 1 when unknown."""
+    classes: tuple[str, ...] = ()
+    """The names of the classes; empty where they are numbers."""
 
 
 def outputs_of(y: Array, classes: Classes | None, by_output: Mapping[str, Classes | None]) -> Outputs:

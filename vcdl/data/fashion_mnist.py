@@ -11,7 +11,8 @@ from vcdl.data.download import downloaded
 from vcdl.data.rows import Array
 from vcdl.errors import DataError
 
-FACTS = Facts((28, 28, 1), 10, 60_000, 0, 10_000, sample_bytes=28 * 28 + 4, packed=0.56)
+_CLASSES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+FACTS = Facts((28, 28, 1), 10, 60_000, 0, 10_000, sample_bytes=28 * 28 + 4, packed=0.56, classes=_CLASSES)
 
 _DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 _SHA256 = {

@@ -36,7 +36,8 @@ def load_dataset(data: "DataSettings", seed: int) -> Dataset:
         checked = {
             name: checked_part(name, in_memory(part.x), part.y, data.task) for name, part in source.parts().items()
         }
-        source = labelled(DataSource(checked["train"], test=checked.get("test")), data.classes)
+        classes = data.classes or _named(data).FACTS.classes or None
+        source = labelled(DataSource(checked["train"], test=checked.get("test")), classes)
     train, val = (source.train, source.val) if source.val is not None else _cut_validation(source.train, data, seed)
     test = source.test
     return Dataset(
