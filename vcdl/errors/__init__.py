@@ -56,12 +56,12 @@ _FILED_BY = {
 
 
 def start_cure(error: OSError) -> str:
-    """The cure for a process that cannot be started."""
+    """Return the advice for a process that cannot be started."""
     return _STARTED_BY.get(error.errno or 0, "free some memory")
 
 
 def file_cure(error: OSError) -> str:
-    """The cure for a file that cannot be read or written."""
+    """Return the advice for a file that cannot be read or written."""
     return (_FILED_BY | _STARTED_BY).get(error.errno or 0, "mend its disk")
 
 
@@ -106,7 +106,10 @@ class VcdlError(Exception):
 
 
 class Unavailable(VcdlError):
-    """A resource is away, full or busy: the call did nothing, and works once mended. Long-running callers wait."""
+    """A resource is away, full or busy.
+
+    The call had no effect and can be retried; long-running callers do so with backoff.
+    """
 
 
 class JobError(VcdlError):
@@ -200,7 +203,7 @@ class FleetUnavailable(FleetError, Unavailable):
 
 
 class FleetNotAuthorised(FleetError):
-    """The cloud's credentials are missing or expired, or lack a right: a user must mend them."""
+    """The cloud's credentials are missing, expired, or lack a permission: only a user can fix that."""
 
 
 class WorkunitError(VcdlError):
@@ -212,7 +215,7 @@ class WeightsFileError(VcdlError):
 
 
 def folder_error(path: Path, error: OSError) -> RunFolderError:
-    """The RunFolderError for an OSError in the run's folder, with advice."""
+    """Convert an OSError in the run's folder to a RunFolderError with advice."""
     if error.errno == errno.ENOENT and not path.exists():
         return RunFolderError(f"there is no folder {path}: make it, or choose another")
     if error.errno == errno.ENOENT:
@@ -237,6 +240,7 @@ def folder_errors(path: Path) -> Iterator[None]:
 
 
 _LONGEST_FAULT = 500
+"""Characters kept of another library's message: enough for its first sentence, short enough for one terminal line."""
 
 
 def first_fault(error: ValueError) -> str:
@@ -254,7 +258,7 @@ def first_fault(error: ValueError) -> str:
 
 
 def unreadable(path: Path, error: OSError) -> FileUnavailable:
-    """The error for an OSError while reading an existing file."""
+    """Convert an OSError while reading an existing file to FileUnavailable."""
     return FileUnavailable(
         f"{path} is there, but this machine cannot read it ({error.strerror or error}): {file_cure(error)}; or remove "
         "the file if it is lost"
@@ -262,7 +266,7 @@ def unreadable(path: Path, error: OSError) -> FileUnavailable:
 
 
 def data_file_error(path: Path, error: OSError, missing: str = "check the name and the folder") -> VcdlError:
-    """The error for an OSError of a submitter's data: theirs where it is missing or closed, else this machine's."""
+    """Convert an OSError on a submitter's data file: DataError if missing or forbidden, else FileUnavailable."""
     if isinstance(error, FileNotFoundError):
         return DataError(f"{path} does not exist: {missing}")
     if isinstance(error, PermissionError):
@@ -271,14 +275,18 @@ def data_file_error(path: Path, error: OSError, missing: str = "check the name a
 
 
 def weights_file_error(path: Path, error: OSError) -> WeightsFileError | FileUnavailable:
-    """The error for an OSError of a weights file: its sender's fault if missing or no file, else this machine's."""
+    """Convert an OSError on a weights file.
+
+    Returns:
+        WeightsFileError, which blames the sender, if the file is missing or a folder; otherwise FileUnavailable.
+    """
     if error.errno in (errno.ENOENT, errno.EISDIR):
         return WeightsFileError(f"{path.name} cannot be read ({error})")
     return unreadable(path, error)
 
 
 def one_line(error: BaseException) -> str:
-    """An error's message in one line that is not too long, for a message of ours; its kind where it says nothing."""
+    """Return an error's message on one line of at most 300 characters, or its class name if it has none."""
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
@@ -299,12 +307,16 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def without_passwords(text: str) -> str:
-    """The text with passwords of URLs (`//user:…@`) masked, from the first to the last in a line."""
+    """Mask the passwords of all URLs (`//user:…@`) in a text."""
     return _PASSWORD.sub(rf"\1{MASK}@", text)
 
 
 def split_password(url: str) -> tuple[str, str]:
-    """A URL `SCHEME://[USER[:PASSWORD]@]HOST…` without its password, and the password as it is written there."""
+    """Split the password off a URL.
+
+    Returns:
+        The URL `SCHEME://[USER@]HOST…` without the password, and the password as it is encoded in the URL, or "".
+    """
     scheme, separator, rest = url.partition("://")
     authority = _AUTHORITY_END.split(rest, maxsplit=1)[0]
     login, _, host = authority.rpartition("@")

@@ -45,8 +45,12 @@ class Backoff:
 
 
 def within(seconds: float, ask: Callable[[], Result]) -> Result:
-    """The answer to a question to another machine, if it comes in this time: a socket's timeout begins again with every
-    byte, so it goes on in a thread. Raises TimeoutError, and as `ask`.
+    """Return the result of `ask` if it arrives within a time limit.
+
+    `ask` runs in a thread: a socket's own timeout restarts with every byte, so a slow sender would never hit it.
+
+    Raises:
+        TimeoutError: There is no whole answer in time. Errors of `ask` are raised as they are.
     """
     answer: Future[Result] = Future()
 
@@ -108,7 +112,12 @@ class Attempts:
 
 
 def retry(act: Callable[[], Result], tell: Callable[[str], None]) -> Result:
-    """Call `act` again and again until what it needs is there; returns its result. `tell` is told why each time."""
+    """Call `act` until it no longer raises Unavailable, and return its result.
+
+    Args:
+        act: The call to repeat, with exponential backoff.
+        tell: Called with the reason and the wait before each retry.
+    """
     attempts = Attempts()
     while True:
         try:

@@ -31,7 +31,7 @@ class Refusal(StrEnum):
     UNREADABLE = "unreadable", "no whole weights file", Blame.FORM
     """Cut short, damaged, too large, or not stored plainly."""
     NO_FILE = "no_file", "no file arrived", Blame.NOBODY
-    """The grid has no file for it: the server lost it, or it was never sent. By itself it says nothing of its host."""
+    """The grid has no file for it: the server lost it, or it was never sent. That alone says nothing about its host."""
     BAD_HEADER = "bad_header", "a header that is missing, damaged or out of bounds", Blame.FORM
     WRONG_JOB = "wrong_job", "made for another job", Blame.FORM
     WRONG_WORKUNIT = "wrong_workunit", "made for another workunit", Blame.FORM
@@ -61,7 +61,7 @@ class Refusal(StrEnum):
 
 
 def blame_of(refusal: str) -> Blame:
-    """Return the blame of a refusal by its name in a journal; a name of another version of VCDL blames nobody."""
+    """Return the blame of a refusal by its name in a journal; Blame.NOBODY for a name of another version of VCDL."""
     return next((one.blame for one in Refusal if one == refusal), Blame.NOBODY)
 
 

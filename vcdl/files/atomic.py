@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: one grows as `.STEM.PID.tmp.SUFFIX` beside its own name."""
+"""Atomic files: a file appears whole or not at all. While it is written it is called `.STEM.PID.tmp.SUFFIX`."""
 
 import contextlib
 import hashlib
@@ -14,7 +14,7 @@ _TEMPORARY = re.compile(r"\.(?P<stem>.+)\.(?P<pid>\d+)\.tmp(?P<suffix>\.[^.]*)?"
 _PROCESSES = Path("/proc")
 
 PRIVATE_MODE = 0o600
-"""The mode of a file with a secret."""
+"""The mode of a file that contains a secret, so that only its owner can read it."""
 
 
 def file_sha256(path: Path) -> str:
@@ -25,9 +25,15 @@ def file_sha256(path: Path) -> str:
 
 @contextmanager
 def atomic_write(path: Path, *, durable: bool = False, private: bool = False) -> Iterator[Path]:
-    """A temporary name to write to, which takes the place of `path` when the block ends well; else nothing is left.
-    `durable`: it outlives a power cut. `private`: only the owner may read or write it, from its first byte on. Raises
-    OSError.
+    """Yield a temporary path that replaces `path` when the block succeeds; on an error nothing remains.
+
+    Args:
+        path: The final name.
+        durable: Sync the file first, so that it survives a power cut.
+        private: Restrict the file to its owner from the first byte on.
+
+    Raises:
+        OSError: The file cannot be written.
     """
     temporary = temporary_name(path)
     try:
@@ -52,25 +58,30 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def temporary_name(path: Path) -> Path:
-    """The name under which this process writes a file before it takes the name `path`."""
+    """Return the temporary name under which this process writes the file `path`."""
     return path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
 
 
 def final_name(name: str) -> str:
-    """The name that a file was to take when it has a temporary one; any other name as it is."""
+    """Return the final name of a temporary file; any other name is returned unchanged."""
     match = _TEMPORARY.fullmatch(name)
     return name if match is None else f"{match['stem']}{match['suffix'] or ''}"
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a name is the temporary one of an ended process; this one must not be writing the file."""
+    """Return whether a name is a temporary file of a process that has ended. This process must not be writing it."""
     match = _TEMPORARY.fullmatch(name)
     return match is not None and not _is_another_running(match["pid"])
 
 
 def sweep(folder: Path, *, below: bool = False) -> None:
-    """Remove leftovers in a folder, `below`: and in those below it. What another process writes, or may not be removed,
-    is left; this one must write none of its files.
+    """Remove temporary files of ended processes.
+
+    Files that another process writes, or that may not be removed, are left. This process must not be writing any.
+
+    Args:
+        folder: Where to look.
+        below: Look in its subfolders as well.
     """
     for parent, _, names in os.walk(folder):
         for name in filter(is_leftover, names):
@@ -81,7 +92,7 @@ def sweep(folder: Path, *, below: bool = False) -> None:
 
 
 def _is_another_running(pid: str) -> bool:
-    """Where the system does not say, every other process counts as running."""
+    """Return whether a PID belongs to another running process. Without /proc every other process counts as running."""
     return int(pid) != os.getpid() and (not _PROCESSES.is_dir() or (_PROCESSES / pid).exists())
 
 

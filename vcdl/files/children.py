@@ -31,7 +31,13 @@ _OPEN_FILES = 1024
 
 
 def python_command(module: str, *arguments: str | Path, python: str | Path | None = None) -> list[str]:
-    """Return the command that runs a module of ours; `python`: another interpreter than this one."""
+    """Return the command that runs one of our modules.
+
+    Args:
+        module: Its dotted name.
+        arguments: Passed to it.
+        python: Another interpreter than this one.
+    """
     return [str(python or sys.executable), "-P", "-m", module, *map(str, arguments)]
 
 
@@ -52,11 +58,15 @@ def when_parent_ends(act: Callable[[], object]) -> None:
 
 
 def confined_environment(environment: Mapping[str, str] = os.environ, *, has_store: bool = True) -> dict[str, str]:
-    """Return the environment for a child that works on what a submitter sent: no credentials of clouds or accounts.
+    """Return the environment for a child that processes a submitter's files: no credentials of clouds or accounts.
 
-    `has_store`: whether it keeps weights in the store, whose password it then gets.
+    PYTHONPATH is kept, because the operator set it and not the submitter. It is made absolute, so that the child's
+    working
+    directory does not matter.
 
-    PYTHONPATH stays, as the operator has set it and not the submitter; made absolute, it depends on no folder.
+    Args:
+        environment: The parent's.
+        has_store: The child writes weights to the store, so it needs the store's password.
     """
     passed_on = {
         name: value
@@ -80,16 +90,23 @@ class Limits:
 
     @classmethod
     def for_foreign_files(cls, timeout_s: float) -> "Limits":
-        """Return the most that a child may take that reads a submitter's files, for so many seconds.
+        """Return the limits for a child that reads a submitter's files.
 
-        A third of the machine's memory, as several may run beside the service; at least 4 GiB, of which TensorFlow
-        takes 0.35 GiB on 2 cores before it has a model, and more with each core.
+        Memory is a third of the machine's, because several may run at once on the service's machine. It is at least 4
+        GiB:
+        TensorFlow takes 0.35 GiB on 2 cores before it has a model, and more with each core.
+
+        Args:
+            timeout_s: The longest that the child may run.
         """
         whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return cls(max(4 << 30, whole // 3), int(timeout_s) * (os.cpu_count() or 1))
 
     def impose(self, pid: int) -> None:
-        """Limit a process that has just begun. From outside, as code before `exec` may deadlock where threads run."""
+        """Apply the limits to a new process.
+
+        Called from outside: code between fork and exec may deadlock in a threaded parent.
+        """
         for kind, most in (
             (resource.RLIMIT_DATA, self.memory_bytes),
             (resource.RLIMIT_CPU, self.cpu_s),
@@ -106,10 +123,20 @@ class Limits:
 def run_child(
     module: str, *arguments: str | Path, timeout_s: float, limits: Limits | None = None, **options: Any
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a module to its end, with options of `subprocess.Popen`, and return what it printed.
+    """Run a module until it ends, and return what it printed.
 
-    With `limits` it has a session of its own, of which nothing outlives it: the limit of Linux on processes counts
-    all of a user's, the trainings that run among them. Raises OSError, subprocess.TimeoutExpired.
+    Args:
+        module: Its dotted name.
+        arguments: Passed to it.
+        timeout_s: Kill it after this time.
+        limits: Also run it in a session of its own, which is killed at the end. A limit on the number of processes
+            would
+            not do: Linux counts all processes of a user, trainings included.
+        options: Further options of `subprocess.Popen`.
+
+    Raises:
+        OSError: It cannot be started.
+        subprocess.TimeoutExpired: It took too long.
     """
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with start_child(module, *arguments, **pipes, start_new_session=limits is not None, **options) as process:

@@ -18,7 +18,7 @@ def require(extra: str, *packages: str) -> None:
 
 
 def installed_extras() -> list[str]:
-    """Return the extras of VCDL of which all packages are installed, whoever asked for them."""
+    """Return the extras of VCDL whose packages are all installed, whoever installed them."""
     from importlib import metadata
 
     from packaging.requirements import Requirement

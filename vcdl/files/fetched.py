@@ -24,13 +24,15 @@ from vcdl.files.remote import AwayError, Remote, RemoteFile, remote_at, shown
 _SCHEMES = ("s3", "gs", "https", "http")
 _CHECKSUM = re.compile("sha256=([0-9a-f]{64})")
 _TRIES = 5
-"""Tries without a single new byte."""
+"""Retries without a single new byte before a download fails, so that a dead server does not hold a job up forever."""
 _AT_ONCE = 8
-"""Files of a folder that are fetched at a time."""
+"""Files of a folder that are downloaded at once; more gained nothing because the link was full
+(docs/measured/data.md)."""
 _TELL_EVERY_S = 5.0
+"""Seconds between two lines of progress: enough for a person, and few lines in a log."""
 _PART = ".part"
 _NO_COPY = frozenset({".", "..", "files", "lock", "whole"})
-"""Names that no copy may have: the folder, the one above it, and what is noted beside the copy."""
+"""Names that no copy may have: the folder, the one above it, and the bookkeeping files next to the copy."""
 
 Tell = Callable[[str], None]
 _Result = TypeVar("_Result")
@@ -60,12 +62,19 @@ class Address(NamedTuple):
 
 
 def cache_folder() -> Path:
-    """The folder of this user's files that can be made again: `vcdl` in $XDG_CACHE_HOME, by default ~/.cache."""
+    """Return the folder for files that can be recreated: `vcdl` in $XDG_CACHE_HOME, by default ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vcdl"
 
 
 def address_of(text: str) -> Address | None:
-    """A URL in the place of a path; None: it is a path. Raises ValueError with what to do."""
+    """Parse a URL given in place of a path.
+
+    Returns:
+        The address, or None if the text is a path.
+
+    Raises:
+        ValueError: The scheme or the checksum is not supported; the message says what is.
+    """
     scheme, separator, _ = text.partition("://")
     if not separator or not scheme.isalnum():
         return None
@@ -88,7 +97,17 @@ def address_of(text: str) -> Address | None:
 
 
 def fetch(address: Address, tell: Tell = lambda line: print(line, file=sys.stderr)) -> Path:
-    """Have the copy of an address; `tell`: a line of progress. Raises DataError, FileUnavailable, RunFolderError."""
+    """Return the local copy of an address, downloading it if needed.
+
+    Args:
+        address: What to download.
+        tell: Called with lines of progress.
+
+    Raises:
+        DataError: The address is refused or the checksum differs.
+        FileUnavailable: The server is away.
+        RunFolderError: The cache cannot be written.
+    """
     folder = address.folder
     whole = folder / "whole"
     with folder_errors(folder):
@@ -112,7 +131,7 @@ def fetch(address: Address, tell: Tell = lambda line: print(line, file=sys.stder
 
 
 def pinned(address: Address) -> Address:
-    """The address with the checksum of what is there now, under which its copy is kept. Raises as `fetch`."""
+    """Return the address with the checksum of its current content, and keep the copy under that. Raises as `fetch`."""
     copy = fetch(address)
     with folder_errors(address.folder):
         found = Address(address.url, sha256_of(copy))

@@ -10,7 +10,9 @@ from types import TracebackType
 from typing import Self
 
 _POLL_S = 0.02
+"""Seconds between two attempts to take a lock that is held: short beside any work done under one."""
 _PID_BYTES = 20
+"""Bytes for a PID in decimal: enough for 64 bits."""
 
 
 class FileLock:
@@ -19,7 +21,17 @@ class FileLock:
     def __init__(
         self, path: Path, *, existing: bool = False, names_holder: bool = False, is_record: bool = False
     ) -> None:
-        """Open the file; `names_holder`: it says who holds it. `is_record`: a record lock, as BOINC's programs take."""
+        """Open the lock file.
+
+        Args:
+            path: The file.
+            existing: Do not create it.
+            names_holder: Write the PID of the process that holds it exclusively into it.
+            is_record: Use a record lock (fcntl), as BOINC's programs do, instead of flock.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
         flags = os.O_RDONLY if existing else os.O_RDWR | os.O_CREAT
         self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o664)
         self._names_holder = names_holder
@@ -53,7 +65,7 @@ class FileLock:
         self._lock(self._descriptor, fcntl.LOCK_UN)
 
     def holder(self) -> int:
-        """The process that took the lock last and exclusively, if the file names it; otherwise 0."""
+        """Return the PID of the last exclusive holder if the file names it, otherwise 0."""
         pid = os.pread(self._descriptor, _PID_BYTES, 0).strip()
         return int(pid) if pid.isdigit() else 0
 
@@ -79,7 +91,14 @@ def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
 
 
 def holder_of(path: Path) -> int | None:
-    """The process that holds a file's lock exclusively, 0: not named, None: nobody. Raises OSError."""
+    """Return the PID of the process that holds a lock file exclusively.
+
+    Returns:
+        Its PID, 0 if the file does not name it, or None if the lock is free.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
     try:
         lock = FileLock(path, existing=True)
     except FileNotFoundError:

@@ -27,8 +27,10 @@ def _anything(_name: str, _found: object) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Parts(Mapping[str, T], Generic[T]):
-    """The parts of one kind by name, ours first, imported at look-up. A look-up raises KeyError for an unknown name,
-    and PluginError for a part that fails to import, comes twice, or has one of our names.
+    """The parts of one kind by name, ours first, imported on look-up.
+
+    A look-up raises KeyError for an unknown name, and PluginError for a part that fails to import, is defined twice, or
+    takes one of our names.
     """
 
     kind: str
@@ -74,7 +76,7 @@ class Parts(Mapping[str, T], Generic[T]):
         return len(self._points)
 
     def package(self, name: str) -> str | None:
-        """The package that brings a part, with its version; None for one of ours."""
+        """Return the package that provides a part, with its version; None for one of ours."""
         point = self._points[name][0]
         return None if _is_ours(point) else _package(point)
 

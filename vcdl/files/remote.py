@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from vcdl.errors import DataError, one_line
 
 SILENCE_S = 30.0
-"""Seconds of silence after which a connection is given up."""
+"""Seconds without a byte after which a connection counts as dead; slow servers send something sooner."""
 _PIECE_BYTES = 2**22
 _REFUSED = re.compile("ACCESS_DENIED|FORBIDDEN|UNAUTHORIZED|40[13]|INVALID_ACCESS_KEY|SIGNATURE|TOKEN|credential", re.I)
 """A refusal in the words of the clouds' libraries."""
@@ -57,19 +57,19 @@ class Remote(Protocol):
     """An address. All calls raise DataError for what will not pass, AwayError for what may."""
 
     def files(self) -> list[RemoteFile]:
-        """The file at the address, or those below it."""
+        """Return the file at the address, or those below it."""
 
     def opened(self, file: RemoteFile, begin: int) -> Opened:
-        """A file, from a byte on."""
+        """Open a file at a byte offset."""
 
 
 def remote_at(url: str) -> Remote:
-    """The place that a URL names. Raises DataError, AwayError."""
+    """Return the client for a URL. Raises DataError, AwayError."""
     return Web(url) if urlsplit(url).scheme in ("http", "https") else Bucket(url)
 
 
 def shown(url: str) -> str:
-    """A URL for messages, without its query, which may hold a signature."""
+    """Return a URL for messages, without its query, which may hold a signature."""
     return url.partition("?")[0].partition("#")[0]
 
 
@@ -145,7 +145,7 @@ class Bucket:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """pyarrow's errors have no kinds: a refusal is told by its words."""
+        """Map pyarrow's errors, which have no types: a refusal is recognised by its message."""
         try:
             yield
         except ImportError as error:

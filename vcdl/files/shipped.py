@@ -6,6 +6,10 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def shipped(name: str) -> Path:
-    """`boinc_project`, `templates`, `wrappers` or `examples`: of a checkout, or inside the installed package."""
+    """Return a folder that ships with VCDL: `boinc_project`, `templates`, `wrappers` or `examples`.
+
+    Args:
+        name: Which. It is in the checkout, or inside the installed package.
+    """
     packed = _PACKAGE / "_shipped" / name
     return packed if packed.is_dir() else _PACKAGE.parent / name

@@ -34,22 +34,22 @@ class SteadyClock:
 
 
 def kept_clock(connection: sqlite3.Connection) -> SteadyClock:
-    """The clock of a journal on this machine, noted in it for the other processes. Raises sqlite3.Error."""
+    """Return the clock of a journal on this machine, and store it there for other processes. Raises sqlite3.Error."""
     with connection:
         connection.execute(_KEEP, (_boot(), _new(connection).zero_s))
     return _found(connection) or SteadyClock()
 
 
 def seen_clock(connection: sqlite3.Connection) -> SteadyClock:
-    """The clock of a journal that is only read. Raises sqlite3.Error."""
+    """Return the clock of a journal that is opened read-only. Raises sqlite3.Error."""
     (tables,) = connection.execute(_HAS_TABLES).fetchone()
-    if tables < 2:  # nobody has written into it yet, or only a version of vcdl without clocks
+    if tables < 2:  # no event was written yet, or only by a version of vcdl without clocks
         return SteadyClock()
     return _found(connection) or _new(connection)
 
 
 def rebooted_to(connection: sqlite3.Connection) -> str:
-    """The boot, where a writable journal knows an earlier one; "" elsewhere. Raises sqlite3.Error."""
+    """Return this boot's id if a writable journal has events of an earlier boot, else "". Raises sqlite3.Error."""
     kept_clock(connection)
     return _boot() if connection.execute(_OTHERS, (_boot(),)).fetchone() else ""
 
@@ -60,7 +60,7 @@ def _found(connection: sqlite3.Connection) -> SteadyClock | None:
 
 
 def _new(connection: sqlite3.Connection) -> SteadyClock:
-    """A clock for a new boot: it begins after the last event, even where the wall clock was set back meanwhile."""
+    """Return a clock for a new boot. It starts after the last event, even if the wall clock was set back in between."""
     last = connection.execute(_LAST).fetchone()
     return SteadyClock() if last is None else SteadyClock(max(_MADE_S, last[0] - time.monotonic()))
 

@@ -46,7 +46,7 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     @classmethod
     def key_of(cls, *fields: object) -> str:
-        """The key of the event with these fields."""
+        """Return the key of the event with these fields."""
         return ":".join((cls.keyed_by[0], *map(str, fields)))
 
 
@@ -76,7 +76,7 @@ class SettingsChanged(Event, frozen=True, tag="settings_changed"):
 
 
 class WorkunitCreated(Event, frozen=True, tag="workunit_created"):
-    """A workunit exists from now on, whether or not the grid has been told."""
+    """A workunit exists from now on, whether or not the grid has received it."""
 
     keyed_by: ClassVar = "created", "workunit"
     workunit: str
@@ -113,7 +113,7 @@ class WorkunitFailed(Event, frozen=True, tag="workunit_failed"):
 
 
 class WorkunitCancelled(Event, frozen=True, tag="workunit_cancelled"):
-    """The server took a workunit back before it came to an end; its subtask is made again, and this was not a try."""
+    """The server cancelled a workunit before it ended. Its subtask is reissued, and this does not count as a try."""
 
     keyed_by: ClassVar = "cancelled", "workunit"
     workunit: str
@@ -164,14 +164,14 @@ class UpdateApplied(Event, frozen=True, tag="update_applied"):
     checksum: str = ""
     """The sum of the client's weights (vcdl.wire.checksum), if its upload is kept; "": unknown."""
     times_s: dict[str, float] = {}
-    """Seconds of its stages as the client tells (vcdl.wire.workunit.STAGES); empty: not told, or not possible."""
+    """Seconds of its stages as reported by the client (vcdl.wire.workunit.STAGES); empty: none, or not plausible."""
     waited_s: float | None = None
     """Seconds from its coming to a server's turn: for validation, for a server, for those folded with it."""
     backend: str = ""
     machine: str = ""
     """The client's machine in its own words, in the first row of a session that tells it."""
     is_part: bool = False
-    """The client trained a part of the subtask, and not because its time was up: the subtask is made again."""
+    """The client trained only part of the subtask although its time was not up, so the subtask is reissued."""
     fold_s: float | None = None
     """Seconds that its server worked on it, of several uploads an equal part each; None: not known."""
 
@@ -247,7 +247,7 @@ class HostConvicted(Event, frozen=True, tag="host_convicted"):
     versions: tuple[Int, ...]
     """The versions that its uploads made since the last one that was found good: they are taken back."""
     again: tuple[str, ...] = ()
-    """The workunits of all that it brought since then: their subtasks are made again."""
+    """The workunits of everything that it has brought since then; their subtasks are reissued."""
     for_good: bool = True
 
 
@@ -286,7 +286,7 @@ class VersionEvaluated(Event, frozen=True, tag="version_evaluated"):
 
 
 class EvaluatorDied(Event, frozen=True, tag="evaluator_died"):
-    """The evaluator died and is started again; training goes on meanwhile."""
+    """The evaluator died and is restarted; training continues in the meantime."""
 
     reason: str
 
@@ -302,8 +302,7 @@ class EpochClosed(Event, frozen=True, tag="epoch_closed"):
 
 
 class RolledBack(Event, frozen=True, tag="rolled_back"):
-    """The weights had collapsed, or a host is convicted: `version` is the good version `to` with the later updates that
-    are not dropped. Whoever finds the store behind it makes it (vcdl.loop.recovery)."""
+    """After a collapse or a conviction, `version` is the good version `to` plus the later updates that were kept."""
 
     version: Int
     to: Int
@@ -318,22 +317,22 @@ class RolledBack(Event, frozen=True, tag="rolled_back"):
     host: str = ""
     """The convicted host whose uploads are dropped; empty: the weights had collapsed."""
     again: tuple[str, ...] = ()
-    """The workunits of honest updates that are dropped with them: their subtasks are made again."""
+    """The workunits of honest updates that are dropped with them; their subtasks are reissued."""
 
     @property
     def key(self) -> str:
         return f"rolled_back:{self.collapsed}{self.host and ':' + self.host}"
 
     def undoes(self, version: int) -> bool:
-        """Whether a version is one that the job went back from."""
+        """Return whether the job rolled back behind a version, so that it no longer counts."""
         return self.to < version < self.version
 
     def overtakes(self, version: int) -> bool:
-        """Whether what started from a version is dropped: it has a dropped update in it."""
+        """Return whether work based on a version is dropped, because that version contains a dropped update."""
         return min(self.dropped, default=self.to + 1) <= version < self.version
 
     def overtaken(self, workunits: Mapping[str, WorkunitName]) -> list[str]:
-        """The workunits that are overtaken."""
+        """Return the workunits whose base version contains a dropped update."""
         return [workunit for workunit, name in workunits.items() if self.overtakes(name.base_version)]
 
 
@@ -354,14 +353,13 @@ class StoreRestored(Event, frozen=True, tag="store_restored"):
     folded_again: Int
     """Updates that were folded in again, after the snapshot that it began with."""
     twice: Int = 0
-    """Updates in that snapshot of which there is no row: they may be brought again, and then count twice."""
+    """Updates in that snapshot without a journal row. Their hosts may upload them again, and they then count twice."""
     lost: Int | None = None
     """As in EpochClosed; None: in older journals, where `version` was the newest update's once more."""
 
 
 class RowsRewritten(Event, frozen=True, tag="rows_rewritten"):
-    """The store knew of updates that the journal had lost, as when an older copy of it was put back. So many rows of
-    them follow, from the store's records. The snapshot of `version` has all of them."""
+    """The journal had lost updates, as by an older copy of it; `rows` rows follow, all in the snapshot of `version`."""
 
     version: Int
     rows: Int
@@ -370,7 +368,7 @@ class RowsRewritten(Event, frozen=True, tag="rows_rewritten"):
 
 
 class FilesChecked(Event, frozen=True, tag="files_checked"):
-    """Weights on disk were held to their checksums after a reboot: so many files, beside the store's weights."""
+    """After a reboot, the store's weights and this many files were verified against their checksums."""
 
     boot: str
     files: Int
@@ -383,7 +381,7 @@ class RunFinished(Event, frozen=True, tag="run_finished"):
 
 
 class RunReopened(Event, frozen=True, tag="run_reopened"):
-    """A job that ended because a subtask kept failing is tried again; the cause may have been mended."""
+    """A job that ended because a subtask kept failing is tried again, since the cause may have been fixed."""
 
 
 class Recorded(msgspec.Struct, frozen=True):

@@ -69,7 +69,7 @@ class CreationContext:
     made: int
     """Subtasks for which a workunit was created, each counted once."""
     again: int = 0
-    """Subtasks whose update was a lie and that had to be made again."""
+    """Subtasks that had to be reissued because their update was a lie."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class LossSum:
     samples: int = 0
 
     def plus(self, loss: float, samples: int) -> "LossSum":
-        """The sum with one more update."""
+        """Return the sum with one more update."""
         return LossSum(self.total + loss * samples, self.samples + samples)
 
     @property
@@ -98,7 +98,7 @@ class JobHistory:
     made: int = 0
     """Subtasks for which a workunit was created, each counted once."""
     again: int = 0
-    """Subtasks that are to be made again, as their update was a lie, and for which that is not begun."""
+    """Subtasks whose update was a lie and that have not been reissued yet."""
     open: dict[str, WorkunitName] = field(default_factory=dict)
     """Workunits that were created and have not come to an end."""
     created: dict[str, WorkunitCreated] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class JobHistory:
     trained: Counter[int] = field(default_factory=Counter)
     """Shard → samples of it in all updates, over all epochs and passes."""
     at_work: set[str] = field(default_factory=set)
-    """Open workunits that a client has begun."""
+    """Open workunits that a client has started."""
     last_sent_s: float = 0.0
     """Unix time at which the last workunit was sent; 0 before the first one."""
     bases: dict[int, int] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class JobHistory:
     published: dict[int, float] = field(default_factory=dict)
     """Version → Unix time at which it was offered to clients: the newest, and what open workunits may begin with."""
     applied_by_epoch: Counter[int] = field(default_factory=Counter)
-    """Subtasks of which an update was applied, by their epoch."""
+    """Number of subtasks with an applied update, by epoch."""
     closed: dict[int, Timed[EpochClosed]] = field(default_factory=dict)
     epochs: list[EpochDetail] = field(default_factory=list)
     """Epochs that are closed and measured, in order."""
@@ -155,7 +155,7 @@ class JobHistory:
 
     @classmethod
     def of(cls, events: Iterable[Recorded]) -> Self:
-        """The history that a journal tells."""
+        """Return the history of a sequence of events."""
         history = cls()
         for recorded in events:
             history.follow(recorded)
@@ -215,7 +215,7 @@ class JobHistory:
         self._last_s = time_s
 
     def published_since(self, time_s: float) -> set[int]:
-        """The published versions that were the newest at a Unix time or later."""
+        """Return the published versions that were the newest at a Unix time or later."""
         until_s = (*islice(self.published.values(), 1, None), math.inf)
         return {version for version, end_s in zip(self.published, until_s, strict=False) if end_s >= time_s}
 
@@ -234,15 +234,15 @@ class JobHistory:
         return self._earlier_s + (now_s - self._started_s if self._started_s is not None else 0.0)
 
     def creation_context(self, together: int = 1) -> CreationContext:
-        """The context of each of so many workunits that are created now."""
+        """Return the context shared by `together` workunits that are created now."""
         return CreationContext(len(self.at_work), len(self.open) + together, self.made, self.again)
 
     def is_applied(self, epoch: int, shard: int) -> bool:
-        """Whether an update of this shard in this epoch was applied."""
+        """Return whether an update of this shard in this epoch was applied."""
         return epoch in self.closed or shard in self._shards.get(epoch, ())
 
     def end_of(self, epoch: int) -> int:
-        """The version at the end of a closed epoch, or the one that a rollback put in its place; without any, 0."""
+        """Return the version at a closed epoch's end, or its replacement by a rollback; 0 if not closed."""
         closed = self.closed.get(epoch)
         version = closed.event.version if closed is not None else 0
         for rolled in self.rollbacks:
@@ -251,13 +251,13 @@ class JobHistory:
         return version
 
     def is_announced(self, version: int, split: str) -> bool:
-        """Whether an evaluation is wanted or measured; old versions count as announced."""
+        """Return whether an evaluation is requested or done; versions too old to be remembered count as such."""
         if split == VALIDATION and version <= self._forgotten:
             return True
         return (version, split) in self.wanted or (version, split) in self.measured
 
     def score(self, epoch: EpochDetail) -> float:
-        """An epoch's mean, turned so that larger is better; one that diverged (NaN) scores worst."""
+        """Return an epoch's mean, oriented so that larger is better; an epoch that diverged (NaN) scores worst."""
         return self.monitor.score(epoch.mean)
 
     # -- sessions
@@ -282,7 +282,7 @@ class JobHistory:
         self.again -= name.begins_turn
 
     def _end(self, workunit: str) -> None:
-        """A workunit is no longer open; nothing when it was not."""
+        """Remove a workunit from the open ones; does nothing if it is not among them."""
         name = self.open.pop(workunit, None)
         if name is None:
             return
@@ -297,7 +297,7 @@ class JobHistory:
             del self._open_attempts[subtask]
 
     def _publish(self, version: int, time_s: float) -> None:
-        """A client begins with a version that is at least its workunit's: older ones are nobody's any more."""
+        """Record a published version, and forget those that no client can start from any more."""
         first = min(self.bases, default=version)
         self.published = {other: at_s for other, at_s in self.published.items() if other >= first}
         self.published[version] = time_s
@@ -306,7 +306,7 @@ class JobHistory:
         name = self.open.get(event.workunit) or WorkunitName.parse(event.workunit)
         self.trained[name.shard] += event.samples
         self.version = max(self.version, event.version)
-        if not name.turn:  # what is made again was counted before
+        if not name.turn:  # a reissued subtask was counted before
             self.applied_by_epoch[name.epoch] += 1
             self._shards.setdefault(name.epoch, set()).add(name.shard)
         self.again += event.is_part
@@ -327,7 +327,7 @@ class JobHistory:
     # -- evaluations
 
     def _judge_by(self, monitor: Monitor | None) -> None:
-        """A session names the monitor; what is scored is not scored again."""
+        """Set the monitor that a session names, unless epochs were already scored by another."""
         if monitor is not None and not self.epochs:
             self.monitor, self._is_told = monitor, True
 

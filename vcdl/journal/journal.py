@@ -75,7 +75,9 @@ SELECT kind, fields FROM events WHERE kind = 'update_applied' ORDER BY json_extr
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'events'"
 
 _PAGE = 5000
+"""Rows read at once: a few MB of memory, and large enough that the cost of a query does not show."""
 _FEW = 200
+"""Rows read at once from the end, where usually the first few suffice."""
 _BEHIND_ALL = 2**62
 _POLL_S = 0.005
 _BUSY_TIMEOUT_S = 30
@@ -109,7 +111,15 @@ class Journal:
 
     @classmethod
     def at(cls, path: Path, clock: Clock | None = None) -> Self:
-        """The journal in a file, made if there is none; `clock`: an append's, in seconds. Raises JournalError."""
+        """Open the journal in a file, creating it if there is none.
+
+        Args:
+            path: The SQLite file.
+            clock: Gives the time of appended events in seconds; by default the journal's own steady clock.
+
+        Raises:
+            JournalError: The file is damaged, or cannot be opened.
+        """
         with _mapped_errors(path):
             connection = sqlite3.connect(path, _BUSY_TIMEOUT_S, isolation_level="IMMEDIATE")
             try:
@@ -125,7 +135,7 @@ class Journal:
 
     @classmethod
     def existing(cls, path: Path, clock: Clock | None = None) -> Self:
-        """The journal that preparation made. Raises JournalError, also when it was deleted or emptied since."""
+        """Open the journal that preparation created. Raises JournalError, also if it was deleted or emptied since."""
         try:
             is_empty = path.stat().st_size == 0
         except FileNotFoundError:
@@ -138,7 +148,7 @@ class Journal:
 
     @classmethod
     def read_only(cls, path: Path) -> Self:
-        """The journal in an existing file, to be read only; without its table it is empty. Raises JournalError."""
+        """Open an existing journal read-only; without its table it counts as empty. Raises JournalError."""
         with _mapped_errors(path):
             connection = open_to_read(path, _BUSY_TIMEOUT_S)
             _check_format(connection, path)
@@ -163,12 +173,12 @@ class Journal:
         return self._clock
 
     def rebooted_to(self) -> str:
-        """The machine's boot, if events were written before it; "" if not. Raises JournalError."""
+        """Return this boot's id if events were written before it, else "". Raises JournalError."""
         with _mapped_errors(self._path):
             return rebooted_to(self._connection)
 
     def now_s(self) -> float:
-        """The time of an event that is appended now. Raises JournalError."""
+        """Return the time that an event appended now would get. Raises JournalError."""
         return self.clock()
 
     def append_at(self, events: Sequence[tuple[float, Event]]) -> None:
@@ -182,13 +192,16 @@ class Journal:
     def stream(
         self, after_id: int = 0, kinds: Collection[type[Event]] = (), at_once: int = _PAGE
     ) -> Iterator[Recorded]:
-        """The events of `read`, or of some kinds, so many `at_once`. Raises JournalError."""
+        """Yield the events after an id, or only those of some kinds, reading `at_once` rows at a time.
+
+        Raises JournalError.
+        """
         while page := self._read(after_id, at_once, [kind.kind for kind in kinds]):
             yield from page
             after_id = page[-1].id
 
     def backwards(self, kind: type[Event]) -> Iterator[Recorded]:
-        """The events of a kind, the newest first, with only some in memory at a time. Raises JournalError."""
+        """Yield the events of a kind, the newest first, with only a page of them in memory. Raises JournalError."""
         before_id = _BEHIND_ALL
         while True:
             self._check_place()
@@ -218,8 +231,13 @@ class Journal:
         self._place.check(self._connection, may_write=self._may_write)
 
     def keep_state(self, name: str, form: str, last_id: int, state: bytes) -> None:
-        """Keep a state that follows from the events up to `last_id`, beside them: what copies, restores or deletes
-        the one does it to the other. A state of later events stays. Raises JournalError.
+        """Store a state folded from the events up to `last_id` in the journal's own file.
+
+        Whoever copies, restores or deletes the journal then does the same to the state. A stored state of later events
+        is kept.
+
+        Raises:
+            JournalError: The journal cannot be written.
         """
         self._check_place()
         event = self.digest(last_id) or ""
@@ -227,7 +245,7 @@ class Journal:
             self._connection.execute(_KEEP_STATE, (name, form, last_id, event, state))
 
     def digest(self, number: int) -> str | None:
-        """The identity of the event with this id; None: there is none. Raises JournalError."""
+        """Return a hash that identifies the event with this id; None if there is none. Raises JournalError."""
         with _mapped_errors(self._path):
             return _digest(self._connection.execute(_LAST, (number,)).fetchall())
 
@@ -242,10 +260,13 @@ class Journal:
         return self._may_write
 
     def kept_state(self, name: str, form: str) -> tuple[int, bytes] | None:
-        """The newest state kept under this name in this form, after the id of its last event; None: there is none, or
-        it is of another journal than this one.
+        """Return the newest stored state of a name and form, with the id of its last event.
 
-        Raises JournalError.
+        Returns:
+            None if there is none, or if it belongs to another journal than this one.
+
+        Raises:
+            JournalError: The journal cannot be read.
         """
         self._check_place()
         with _mapped_errors(self._path):
@@ -272,24 +293,27 @@ class Journal:
             return _in_order(after_id, [_recorded(*row) for row in rows])
 
     def find(self, key: str) -> Recorded | None:
-        """The event of a key; None when there is none. Raises JournalError."""
+        """Return the event with a key; None if there is none. Raises JournalError."""
         self._check_place()
         with _mapped_errors(self._path):
             rows = self._connection.execute(_FIND, (key,)).fetchall()
             return _recorded(*rows[0]) if rows else None
 
     def newest(self, kind: str, limit: int) -> list[Recorded]:
-        """The last events of a kind, the newest first. Raises JournalError."""
+        """Return the last events of a kind, the newest first. Raises JournalError."""
         with _mapped_errors(self._path):
             return [_recorded(*row) for row in self._connection.execute(_READ_NEWEST, (kind, limit)).fetchall()]
 
     def last_id(self) -> int:
-        """The id of the last event; 0 before the first. Raises JournalError."""
+        """Return the id of the last event; 0 if there is none. Raises JournalError."""
         with _mapped_errors(self._path):
             return int(next(self._connection.execute(_LAST_ID), (0,))[0])
 
     def newest_update(self) -> UpdateApplied | None:
-        """The update that made the highest version, found by an index; None before the first. Raises JournalError."""
+        """Return the update that made the highest version, found by an index; None if there is none.
+
+        Raises JournalError.
+        """
         with _mapped_errors(self._path):
             for kind, fields in self._connection.execute(_NEWEST).fetchall():
                 event = decode(kind, fields)
@@ -325,7 +349,7 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 
 def _in_order(after_id: int, page: list[Recorded]) -> list[Recorded]:
-    """A page of a journal, if its ids grow: pages of a damaged file may lead back to where one was."""
+    """Return a page of rows after checking that ids increase: a damaged file may lead in circles."""
     for recorded in page:
         if recorded.id <= after_id:
             raise ValueError(f"row {recorded.id} comes after row {after_id}")
@@ -340,7 +364,7 @@ def _recorded(number: int, time_s: float, kind: str, fields: str) -> Recorded:
 
 
 def _digest(rows: Sequence[tuple[object, ...]]) -> str | None:
-    """The identity of an event; None: it is not there."""
+    """Return the hash that identifies an event; None if it does not exist."""
     return hashlib.sha256(repr(rows[0]).encode()).hexdigest() if rows else None
 
 

@@ -1,8 +1,10 @@
-"""States that are folded from a journal, kept beside its events, so that nobody reads a long journal from its begin.
+"""Folded states stored in a journal, so that a long journal need not be read from its beginning.
 
-A kept state is a shortcut and never a source. It is used when the code that folded it, its settings and the last event
-in it are those of today, and folded again from the first event otherwise. It lies in the journal's own file, so a copy
-or a backup of the one is a copy or a backup of the other. What those keep who may only read lies beside it
+A stored state is a cache and never a source. It is used only if the code that folded it, its settings and its last
+event
+are those of today; otherwise everything is folded again from the first event. It lies in the journal's own file, so a
+copy
+or a backup of one includes the other. Readers without permission to write keep theirs in separate files
 (vcdl.journal.reader_state).
 """
 
@@ -40,7 +42,7 @@ F = TypeVar("F", bound=Folding)
 
 
 class KeptState(Generic[F]):
-    """A folded state and how far it has come: loaded as it was kept, advanced to the journal, saved again."""
+    """A folded state and the last event in it: loaded from the cache, advanced to the journal's end, saved again."""
 
     def __init__(
         self,
@@ -52,8 +54,15 @@ class KeptState(Generic[F]):
         code: tuple[str, ...] = (),
         without: int | None = None,
     ) -> None:
-        """`new`: the state before all. `settings`, `code`: what it follows beyond events, and files that fold it.
-        `without`: what is kept is read without the items of deques of this length, and not kept again.
+        """Prepare the state; `load` reads the cache.
+
+        Args:
+            journal: The events to fold.
+            name: Under which it is stored.
+            new: The state before the first event.
+            settings: What the fold depends on apart from events; another value invalidates the cache.
+            code: Files and folders of the package that implement the fold; a change in them invalidates the cache.
+            without: Read stored deques of this maximum length as empty, and do not store the state again.
         """
         self._without = without
         self.state = new
@@ -117,7 +126,7 @@ class KeptState(Generic[F]):
 
 
 def kept_history(journal: Journal) -> KeptState[JobHistory]:
-    """The history of a job, begun from what is kept. Raises JournalError."""
+    """Return the history of a job, starting from the cache. Raises JournalError."""
     return KeptState(journal, "history", JobHistory()).load()
 
 
@@ -134,7 +143,7 @@ def _wait(packed: bytes) -> int:
 
 @cache
 def _fingerprint(code: tuple[str, ...]) -> str:
-    """A mark that changes with the code: then a state that it folded before means nothing."""
+    """Return a hash of the code that folds a state: after a change the stored state is meaningless."""
     digest = hashlib.sha256(__version__.encode())
     for name in code:
         path = _PACKAGE / name

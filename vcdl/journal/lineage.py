@@ -32,7 +32,7 @@ class Lineage:
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Self:
-        """The lineage that a journal tells."""
+        """Return the lineage of a sequence of events."""
         lineage = cls()
         for event in events:
             lineage._follow(event)
@@ -75,29 +75,29 @@ class Lineage:
         return self._made > 0 and self._made == self.version
 
     def after(self, version: int) -> list[UpdateApplied]:
-        """The updates of the newest version that `version` does not have, in the order in which they are folded in.
+        """Return the updates of the newest version that `version` does not contain, in the order of their application.
 
-        `version` is one that leads to the newest.
+        `version` must lead to the newest one.
         """
         return [update for update in self._rows(version, self.version) if update.version not in self._left_out]
 
     def refolded(self, rolled: RolledBack) -> list[UpdateApplied]:
-        """The updates that a rollback folded in again."""
+        """Return the updates that a rollback applied again."""
         earlier = self.rollbacks[: self.rollbacks.index(rolled) + 1]
         left_out = {version for one in earlier for version in one.dropped}
         return [update for update in self._rows(rolled.to, rolled.version) if update.version not in left_out]
 
     def base_of(self, version: int) -> int:
-        """The newest of the bases up to a version."""
+        """Return the newest base up to a version."""
         return max(base for base in self.bases if base <= version)
 
     def without_row(self, version: int) -> int:
-        """Updates in a snapshot of a version of which there is no row: they will be brought again."""
+        """Return the number of updates in a snapshot without a journal row: their hosts will upload them again."""
         base = self.base_of(version)
         return max(0, version - base - len(self._rows(base, version)))
 
     def leads_on(self, version: int) -> bool:
-        """Whether the newest version comes from this one: no rollback went back behind it."""
+        """Return whether the newest version descends from this one, so that no rollback went behind it."""
         return not any(rolled.undoes(version) for rolled in self.rollbacks)
 
     def _rows(self, after: int, up_to: int) -> list[UpdateApplied]:

@@ -24,26 +24,26 @@ class Monitor:
 
     @classmethod
     def of_session(cls, event: RunStarted) -> "Monitor | None":
-        """The monitor that a session names; None in an older journal."""
+        """Return the monitor named by a session; None in journals of older versions."""
         return cls(event.monitor, event.mode) if event.monitor else None
 
     @classmethod
     def of_first(cls, event: VersionEvaluated) -> "Monitor":
-        """The monitor of a journal that names none: accuracy, or the loss of a regression."""
+        """Return the monitor of a journal that names none: accuracy, or the loss of a regression."""
         return cls() if ACCURACY in event.metrics else cls(LOSS, MIN)
 
     def value(self, event: VersionEvaluated) -> float:
-        """The measure of a version; NaN when it was not measured."""
+        """Return the measure of a version; NaN if it was not measured."""
         return event.measures.get(self.name, math.nan)
 
     def score(self, value: float) -> float:
-        """A value turned so that larger is better; NaN is worst."""
+        """Return a value oriented so that larger is better; NaN scores worst."""
         if math.isnan(value):
             return -math.inf
         return value if self.mode == MAX else -value
 
     def reaches(self, value: float, target: float) -> bool:
-        """Whether a value is as good as a target."""
+        """Return whether a value is at least as good as a target."""
         return self.score(value) >= self.score(target)
 
 

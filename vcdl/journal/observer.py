@@ -1,4 +1,4 @@
-"""Hooks of a run: what may be shown or counted while it goes on. They do nothing by default."""
+"""Hooks of a run, for displays and counters. They do nothing by default."""
 
 import contextlib
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ class RunObserver:
     """Override what you want to see; what runs calls it through a Shielded."""
 
     def phase(self, text: str) -> None:
-        """The run does something that the user waits for ("cutting the data into 50 shards")."""
+        """Report a phase that the user waits for, such as "cutting the data into 50 shards"."""
 
     def waiting_for(self, why: str | None) -> None:
-        """The run waits for something that is away, or for room, by itself; None: it goes on. May be repeated."""
+        """Report that the run waits for a resource, and why; None: it continues. May be called repeatedly."""
 
     def begins(self, history: JobHistory) -> None:
         """Learn what the job was like before the first of `events`; the observer may keep the history."""

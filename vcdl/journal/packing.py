@@ -13,12 +13,21 @@ T = TypeVar("T")
 
 
 def pack(state: Any) -> bytes:
-    """The state, a dataclass."""
+    """Serialise a state, which is a dataclass."""
     return zlib.compress(msgspec.msgpack.encode(state, enc_hook=_pack_deque), 1)
 
 
 def unpack(kind: type[T], packed: bytes, without: int | None = None) -> T:
-    """The state of a kind; deques of a length `without` come empty. Raises ValueError for bytes that are none."""
+    """Deserialise a state.
+
+    Args:
+        kind: Its class.
+        packed: What `pack` returned.
+        without: Return deques of this maximum length empty.
+
+    Raises:
+        ValueError: The bytes are not such a state.
+    """
     hook = partial(_unpacked, without=without)
     try:
         return msgspec.msgpack.decode(zlib.decompress(packed), type=kind, dec_hook=hook)
@@ -39,7 +48,7 @@ def _pack_deque(value: Any) -> Any:
 
 
 def _unpacked(hint: Any, raw: Any, without: int | None = None) -> Any:
-    """A value of a type that msgspec does not know. Raises ValueError, TypeError."""
+    """Decode a value of a type that msgspec does not know. Raises ValueError, TypeError."""
     arguments = get_args(hint)
     if get_origin(hint) is Counter:
         return Counter(msgspec.convert(raw, dict[arguments[0], int]))  # type: ignore[valid-type]

@@ -12,7 +12,7 @@ from vcdl.errors import JournalError, file_cure
 from vcdl.files.atomic import temporary_name
 
 _BESIDE = ("-wal", "-shm")
-"""Ends of SQLite's files beside the journal's; rows that went into such a file after the deletion are in the copy."""
+"""Suffixes of SQLite's companion files. Rows written to them after the journal's deletion are in the copy."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,18 @@ class Place:
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        """The place of the file that lies there now."""
+        """Return the place of the file that is there now."""
         return cls(path, _file_at(path))
 
     def check(self, connection: sqlite3.Connection, *, may_write: bool) -> None:
-        """Raise JournalError when another file or none lies there now.
+        """Check that the journal's file is still the one that was opened.
 
-        A deleted file is put back first, if this process `may_write`: `connection` has it open, as a whole.
+        Args:
+            connection: The open database. It still holds a deleted file's whole content.
+            may_write: A deleted file may be restored from the connection.
+
+        Raises:
+            JournalError: Another file lies there, or none; the message says whether it was restored.
         """
         found = _file_at(self.path)
         if found == self._file:
@@ -49,7 +54,7 @@ class Place:
 
 
 def gone(path: Path) -> JournalError:
-    """The error for a run whose journal is not there."""
+    """Return the error for a run whose journal is missing."""
     folder = path.parent
     return JournalError(
         f"{path} is gone, and nothing else knows what this run has done: put a copy of it back, and `vcdl resume` goes "
@@ -59,7 +64,7 @@ def gone(path: Path) -> JournalError:
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:
-    """The identity of the file; None when there is none."""
+    """Return the identity (device and inode) of the file; None if there is none."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,8 +1,8 @@
-"""States that readers of a journal have folded, in files beside it: who may only read it cannot keep them in it.
+"""States folded by readers without permission to write the journal, in separate files next to it.
 
-A file names the last event in its state by a hash. So it is used with the journal that has this very event at this very
-place, and with no other.
-It is not used with an older copy that was put back, nor with what was appended to that one since.
+A file contains a hash of the last event in its state. It is used only with a journal that has this event at this
+position:
+not with an older copy that was restored, nor with events appended to that copy since.
 """
 
 import json
@@ -21,10 +21,13 @@ def keep_beside(journal: Journal, name: str, form: str, last_id: int, state: byt
 
 
 def kept_beside(journal: Journal, name: str, form: str) -> tuple[int, bytes] | None:
-    """The state of this name and form that a reader has kept, after the id of its last event; None: there is none, or
-    it is damaged, or of another journal than this one.
+    """Return the state of a name and form that a reader has stored, with the id of its last event.
 
-    Raises JournalError.
+    Returns:
+        None if there is none, or if it is damaged or belongs to another journal.
+
+    Raises:
+        JournalError: The journal cannot be read.
     """
     try:
         line, _, state = _file(journal, name).read_bytes().partition(b"\n")

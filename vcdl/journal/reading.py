@@ -13,18 +13,21 @@ from vcdl.errors import folder_errors
 
 _CLOSED = "CANTOPEN READONLY READONLY_CANTINIT READONLY_CANTLOCK READONLY_DIRECTORY READONLY_RECOVERY"
 _NOT_WRITABLE = frozenset(f"SQLITE_{code}" for code in _CLOSED.split())
-"""SQLite's codes for a file beside the journal that it can neither make nor use."""
+"""SQLite's codes for a companion file that it can neither create nor use."""
 
 
 def open_to_read(path: Path, timeout_s: float) -> sqlite3.Connection:
-    """A connection that writes nothing in the journal's folder unless it may. Raises sqlite3.Error, RunFolderError."""
+    """Open a connection that writes nothing to the journal's folder unless permitted.
+
+    Raises sqlite3.Error, RunFolderError.
+    """
     try:
         return _opened(path, "mode=ro", timeout_s)
     except sqlite3.OperationalError as error:
         if error.sqlite_errorname not in _NOT_WRITABLE or not path.is_file():
             raise
     log = path.with_name(f"{path.name}-wal")
-    if not log.exists() or not log.stat().st_size:  # nobody writes, and the file alone is whole
+    if not log.exists() or not log.stat().st_size:  # no process writes, so the file alone is complete
         return _opened(path, "mode=ro&immutable=1", timeout_s)
     with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, folder_errors(Path(folder)):
         copy = Path(shutil.copyfile(path, Path(folder) / path.name))

@@ -11,15 +11,16 @@ _DECODERS = {kind: msgspec.json.Decoder(event) for kind, event in KINDS.items()}
 
 
 def encode(event: Event) -> str:
-    """The event's fields, as JSON."""
+    """Return an event's fields as JSON."""
     return json.dumps(msgspec.structs.asdict(event))
 
 
 def decode(kind: str, fields: str) -> Event:
-    """The event of a kind, from its fields.
+    """Decode an event of a kind from its fields.
 
-    Raises ValueError for a text that is no JSON; JournalError when this version of vcdl does not know the kind or a
-    field, or when a value is of another type.
+    Raises:
+        ValueError: The text is not JSON.
+        JournalError: This version of vcdl does not know the kind or a field, or a value has the wrong type.
     """
     decoder = _DECODERS.get(kind)
     if decoder is None:
@@ -44,7 +45,7 @@ def _check_text(kind: str, fields: str) -> None:
 
 
 def _decode_as_json(kind: str, fields: str) -> Event:
-    """The event of a text that msgspec refuses: damage, or NaN and infinities."""
+    """Decode a text that msgspec refuses: it is damaged, or has NaN or infinities."""
     raw, event = json.loads(fields), KINDS[kind]
     if not isinstance(raw, dict):
         raise _damaged(kind, "they are no object")

@@ -64,7 +64,12 @@ class Totals:
     """Settings that were changed after the job began, `boinc.share=3`."""
 
     def follow(self, event: Event, wall_s: float) -> None:
-        """Take in the journal's next event; `wall_s`: the active time at that moment."""
+        """Apply the next journal event.
+
+        Args:
+            event: The event.
+            wall_s: Active seconds at that moment.
+        """
         match event:
             case RunStarted():
                 self.rate_trial = event.rate_trial
