@@ -207,7 +207,7 @@ def test_the_health_check_fails_when_pages_hang(tmp_path: Path, monkeypatch: pyt
     (runs := tmp_path / "runs").mkdir()
     goes_on, hang = threading.Event(), threading.Semaphore(0)
 
-    def page(*_arguments: object) -> None:
+    def page(*_arguments: object, **_options: object) -> None:
         hang.release()
         goes_on.wait(60)
 

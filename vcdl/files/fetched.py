@@ -26,8 +26,7 @@ _CHECKSUM = re.compile("sha256=([0-9a-f]{64})")
 _TRIES = 5
 """Retries without a single new byte before a download fails, so that a dead server does not hold a job up forever."""
 _AT_ONCE = 8
-"""Files of a folder that are downloaded at once; more gained nothing because the link was full
-(docs/measured/data.md)."""
+"""Files of a folder that are downloaded at once, so that the latency of one hides behind the others."""
 _TELL_EVERY_S = 5.0
 """Seconds between two lines of progress: enough for a person, and few lines in a log."""
 _PART = ".part"

@@ -15,8 +15,8 @@ from vcdl.stores.change import Change, WorkingVector, fold_changes
 from vcdl.wire.weights import Vector
 
 _TRIES = 100
-"""Attempts at one fold that other servers keep overtaking. Servers take turns: a second attempt is rare, a third is a
-stall."""
+"""Attempts at a fold that other servers keep overtaking. Servers take turns, so a second attempt is rare, and a
+hundredth means that something is wrong."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ RESTORED = "restored"
 
 
 def restored_record(version: int) -> Applied:
-    """The record of restored weights, which have this version."""
+    """Return the record of restored weights with this version."""
     return Applied(RESTORED, RESTORED, version, 0, 0.0)
 
 
@@ -115,8 +115,10 @@ class Transaction(ABC):
     @property
     @abstractmethod
     def working(self) -> WorkingVector:
-        """The whole vector, to be changed in place; nobody else sees the changes before `commit`. Raises Conflict,
-        StoreError."""
+        """The whole vector, to be changed in place; no other process sees the changes before `commit`.
+
+        Raises Conflict, StoreError.
+        """
 
     @abstractmethod
     def weights(self) -> Vector:
@@ -124,7 +126,7 @@ class Transaction(ABC):
 
     @abstractmethod
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        """The records that earlier transactions made, by subtask; a new subtask is not among them."""
+        """Return the records of earlier transactions by subtask; subtasks without one are left out."""
 
     @abstractmethod
     def commit(self, version: int, applied: Sequence[Applied]) -> int:
@@ -136,7 +138,7 @@ class Transaction(ABC):
 
 
 class WeightStore(ABC):
-    """The versioned weights of one job, and what its rule keeps beside them."""
+    """The versioned weights of one job, and the numbers that its rule keeps with them."""
 
     state: RuleState
     """The size of what the rule keeps."""
@@ -157,26 +159,31 @@ class WeightStore(ABC):
 
     @abstractmethod
     def version(self) -> int:
-        """The newest version. Raises StoreLost, StoreError, as all that follow."""
+        """Return the newest version. Raises StoreLost, StoreError, like all methods below."""
 
     @abstractmethod
     def read(self) -> tuple[int, Vector]:
-        """The newest version and a copy of its W, shape (n,)."""
+        """Return the newest version and a copy of its W, shape (n,)."""
 
     @abstractmethod
     def read_whole(self) -> tuple[int, Vector]:
-        """The newest version and a copy of the store's whole vector (vcdl.rules.state)."""
+        """Return the newest version and a copy of the store's whole vector (vcdl.rules.state)."""
 
     def regain(self, records: Sequence[Applied], are_all: Callable[[int, Collection[Applied]], bool]) -> bool:
-        """Put back what a store has lost, if it is records alone; whether it did. Else restore it.
+        """Recover what the store has lost, if only records are missing.
 
-        `records`: those that are known elsewhere. `are_all`: whether a version needs no others than these.
+        Args:
+            records: Those known from elsewhere.
+            are_all: Tells whether a version consists of these records alone.
+
+        Returns:
+            Whether it succeeded; if not, call `restore`.
         """
         return False
 
     @abstractmethod
     def records(self, after_version: int) -> list[Applied]:
-        """The records of the updates that made later versions than this one, in any order."""
+        """Return the records of updates with a later version than this one, in any order."""
 
     @abstractmethod
     @contextmanager
@@ -185,25 +192,36 @@ class WeightStore(ABC):
 
     @abstractmethod
     def drop(self) -> None:
-        """Remove everything of the job: it is over and its weights are kept elsewhere. Does nothing when nothing is
-        there."""
+        """Remove everything of the job, which is over and whose weights are kept elsewhere.
+
+        Does nothing if nothing is there.
+        """
 
     @abstractmethod
     def close(self) -> None:
         """Close files and connections."""
 
     def lost_updates(self) -> int:
-        """The number of updates that were overwritten, and so are missing, in the version that this object read or
-        made last."""
+        """Return the number of overwritten, hence missing, updates in the version that was last read or made."""
         return 0
 
     @abstractmethod
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
-        """Put a whole vector there as `version`, with the records of all updates up to it and no others; `lost` of
-        these updates are missing in it. After StoreLost, or when the job goes back to an older vector.
+        """Replace the store's content by a whole vector: after StoreLost, or when the job rolls back.
 
-        False when another server was first: then its snapshot stands. Updates later than the snapshot are folded
-        again by the servers that hold their uploads. Raises StoreError.
+        Updates later than the snapshot are applied again by the servers that hold their uploads.
+
+        Args:
+            version: The version of the vector.
+            vector: All numbers of the store.
+            applied: The records of all updates up to it, and of no others.
+            lost: How many of these updates are missing in the vector.
+
+        Returns:
+            False if another server was first; its snapshot then stands.
+
+        Raises:
+            StoreError: The store cannot be written.
         """
 
     def fold(self, folds: Sequence[Fold], boundary: Boundary | None = None) -> list[Applied]:

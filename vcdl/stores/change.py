@@ -27,7 +27,7 @@ class Change(ABC):
         return False
 
     def first_pass(self, w: Vector, begin: int) -> None:
-        """Measure the upload beside a block of W, which stays as it is. Blocks come in order."""
+        """Measure a block of the upload against the same block of W, which is not changed. Blocks come in order."""
         return
 
     def first_pass_done(self, tail: Vector) -> None:
@@ -36,10 +36,12 @@ class Change(ABC):
 
     @abstractmethod
     def apply(self, w: Vector, begin: int) -> float:
-        """Fold the upload into a block of W, in place, and return the weight given to it.
+        """Fold the upload into a block of W in place, and return the weight given to it.
 
-        The block has the shape (m,) and starts at weight number `begin`. A rule with k vectors beside W gets the
-        shape (1 + k, m), where W is the first row. Blocks come in order.
+        Args:
+            w: The block, shape (m,). For a rule with k vectors in addition to W its shape is (1 + k, m), and row 0 is
+                W.
+            begin: The number of the block's first weight. Blocks come in order.
         """
 
     @property
@@ -83,10 +85,9 @@ class WorkingVector(Protocol):
         ...
 
     def block(self, begin: int, end: int) -> Vector:
-        """Weights `begin` to `end` of W, shape (m,), or of W and the k vectors beside it, shape (1 + k, m), to be
-        changed in place.
+        """Return numbers `begin` to `end` of W, shape (m,), to be changed in place.
 
-        Valid until the next call. Raises StoreError.
+        With k further vectors the shape is (1 + k, m), and row 0 is W. Valid until the next call. Raises StoreError.
         """
         ...
 

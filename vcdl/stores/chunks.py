@@ -1,8 +1,7 @@
-"""A vector in chunks: a value of Redis is limited to 512 MB, a packet of MariaDB to 16 MB, and both are fastest well
-below.
+"""Vectors in chunks: Redis limits a value to 512 MB, MariaDB a packet to 16 MB, and both are fastest well below.
 
-A chunk is `chunk_bytes` of the vector's little-endian float32; the last one is shorter, and an empty vector has none.
-It is kept with a seal behind it: its checksum, and which chunk of which generation it is.
+A chunk is `chunk_bytes` of the vector's little-endian float32 numbers. The last one is shorter, and an empty vector has
+none. A chunk is stored with a seal at its end: its checksum, generation and number.
 """
 
 from collections.abc import Iterator
@@ -18,26 +17,26 @@ MiB are equally fast, 8 MiB half as fast."""
 
 
 def chunk_count(size: int, chunk_bytes: int) -> int:
-    """The number of chunks of a vector of `size` float32."""
+    """Return the number of chunks of a vector with `size` float32 numbers."""
     return -(-size * 4 // chunk_bytes)
 
 
 def chunks(vector: Vector, chunk_bytes: int) -> Iterator[memoryview]:
-    """The chunks of a contiguous vector, in order: views of its memory, not copies."""
+    """Yield the chunks of a contiguous vector, in order, as views of its memory."""
     whole = vector.view(np.uint8).data
     for start in range(0, len(whole), chunk_bytes):
         yield whole[start : start + chunk_bytes]
 
 
 def sealed(chunk: memoryview, generation: str, number: int) -> bytes:
-    """A chunk as it is kept: a copy, with its seal."""
+    """Return a copy of a chunk with its seal, as it is stored."""
     return b"".join([chunk, _seal(chunk, generation, number)])
 
 
 def opened(kept: bytes | None, size_bytes: int, generation: str, number: int) -> memoryview | None:
-    """The chunk of so many bytes in what was kept of it; None: it is gone, or not what was written.
+    """Return the chunk of `size_bytes` in a stored value; None if it is missing or not what was written.
 
-    One without a seal is of an earlier version of vcdl, and only its length is known.
+    Chunks without a seal are of an earlier version of vcdl; only their length can be checked.
     """
     if kept is None or len(kept) < size_bytes:
         return None

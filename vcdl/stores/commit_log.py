@@ -22,18 +22,24 @@ from vcdl.stores.base import Applied
 from vcdl.stores.record_index import RecordIndex
 
 _CHECKSUM_BYTES = 8
+"""Bytes of a line's CRC-32 in hexadecimal."""
 _SUBTASK = re.compile(rb'"subtask": "([^"]+)"')
 _VERSION = re.compile(rb'^\{"version": (\d+)')
 _RESTORED = b'"restored": true}\n'
 _RECENT = 500
-"""Newest records that are kept in memory; of the others only where they are."""
+"""Records kept in memory, the newest ones, so that memory is bounded; of older ones only their offsets are known."""
 
 
 class CommitLog:
     """The commits that were in the file at the last look. All methods raise OSError."""
 
     def __init__(self, path: Path, *, skips_damage: bool = False) -> None:
-        """`skips_damage`: read on behind a damaged line, whose records are lost."""
+        """Prepare an empty index of the log.
+
+        Args:
+            path: The file.
+            skips_damage: Continue after a damaged line, whose records are lost.
+        """
         self._path = path
         self._skips_damage = skips_damage
         self._begin_anew()
@@ -62,8 +68,10 @@ class CommitLog:
         self._begin_anew()
 
     def catch_up(self) -> None:
-        """Take in the commits that this or another process has appended since the last look. Raises StoreLost for a
-        damaged log."""
+        """Read the commits that this or another process appended since the last call.
+
+        Raises StoreLost for a damaged log.
+        """
         with self._path.open("rb") as log:
             if not self._is_the_same(log):
                 self._begin_anew()
@@ -102,7 +110,18 @@ class CommitLog:
     def append(
         self, version: int, slot: int, checksums: tuple[str, str], applied: Sequence[Applied], *, restored: bool = False
     ) -> None:
-        """Commit a slot; when that fails, the log is as it was. `restored`: these records replace all older ones."""
+        """Append a commit; if that fails, the log is as before.
+
+        Args:
+            version: The version that the commit makes.
+            slot: Where its weights are.
+            checksums: Of W and of the other numbers.
+            applied: The records of its updates.
+            restored: These records replace all older ones.
+
+        Raises:
+            OSError: The line cannot be written.
+        """
         line = _line(version, slot, checksums, applied, restored)
         # Unbuffered: nothing of a refused line may be written later, when the file is closed.
         with self._path.open("r+b", buffering=0) as log:
@@ -123,7 +142,7 @@ class CommitLog:
         self._remember(applied[-_RECENT:])
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        """The records of those subtasks that were folded in."""
+        """Return the records of those subtasks that were applied."""
         found = {subtask: self._recent[subtask] for subtask in subtasks if subtask in self._recent}
         offsets = {subtask: self._index.offsets(subtask.encode()) for subtask in subtasks if subtask not in found}
         if not any(offsets.values()):
@@ -140,7 +159,7 @@ class CommitLog:
         return found
 
     def records(self, after_version: int) -> list[Applied]:
-        """All records with a later version."""
+        """Return all records with a later version."""
         records: list[Applied] = []
         with self._path.open("rb") as log:
             for line in iter(log.readline, b""):
@@ -160,7 +179,7 @@ class CommitLog:
         )
 
     def _is_the_same(self, log: BinaryIO) -> bool:
-        """Whether the file is the one of the last look, and not an older copy of it that was put back."""
+        """Return whether the file is still the one read last, and not an older copy that was restored."""
         begin, checksum = self._last
         log.seek(begin)
         return log.read(len(checksum)) == checksum
@@ -179,7 +198,7 @@ class CommitLog:
 
 
 def _valid_body(line: bytes) -> bytes | None:
-    """The JSON of a line; None: it is not whole."""
+    """Return the JSON of a line; None if the line is incomplete."""
     checksum, _, body = line.partition(b" ")
     return body if line.endswith(b"\n") and checksum == _checksum(body) else None
 

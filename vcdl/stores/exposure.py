@@ -16,7 +16,7 @@ class Exposure:
 
 
 def exposures(settings: StoreSettings) -> Iterator[Exposure]:
-    """The ways of others on the network into a store; nothing for one that only this machine reaches."""
+    """Yield the ways in which others on the network can reach a store; none if only this machine can."""
     if settings.kind.port is None or settings.socket or _is_this_machine(settings.host):
         return
     if settings.tls == Tls.OFF:

@@ -1,13 +1,13 @@
 """The weight store in a folder of the local disk.
 
-    weights.bin   two vectors of float32 (vcdl.rules.state); the newest version is in the slot that the log names
-    commits.log   a line a commit: CRC-32, a space, JSON {version, slot, checksums: [of W, of the rest], applied};
-                  the first line is a whole version; `restored: true` in one whose records replace all older ones
-    lock          an exclusive lock (flock) that every transaction and every reader holds
+    weights.bin   two vectors of float32 (vcdl.rules.state); the log names the slot of the newest version
+    commits.log   a line per commit: CRC-32, a space, JSON {version, slot, checksums: [of W, of the others], applied};
+                  the first line is a whole version; a line with `restored: true` replaces all older records
+    lock          an exclusive lock (flock), held by every transaction and every reader
 
-A transaction reads the newest slot, writes the other one, then appends one line, and that line is the commit. Killed
-before it, the old version stands. Servers take turns: the kernel releases the lock when its holder ends, however it
-ends. A slot that was damaged since its commit is found by whoever reads it, and nothing is made from it.
+A transaction reads the newest slot, writes the other one, then appends one line, which is the commit. If it is killed
+before that, the old version stands. Servers take turns: the kernel releases the lock whenever its holder ends. A reader
+detects a slot that was damaged after its commit, and uses nothing of it.
 """
 
 import errno
@@ -36,7 +36,13 @@ class FileStore(WeightStore):
     """Versioned weights in a folder; any number of processes may use it at once."""
 
     def __init__(self, folder: Path, size: int, state: RuleState = STATELESS) -> None:
-        """`size`: the number of weights n. The folder is not looked at yet."""
+        """Prepare a store; its folder is not touched yet.
+
+        Args:
+            folder: Where it is.
+            size: The number of weights n.
+            state: The further numbers of its rule.
+        """
         self.state = state
         self.width = size
         self.size = state.size(size)
@@ -50,7 +56,10 @@ class FileStore(WeightStore):
 
     @classmethod
     def of_job(cls, settings: StoreSettings, job: str, size: int, state: RuleState = STATELESS) -> Self:
-        """The store of a job in a folder that several may share. It is always strong: more than `eventual` asks for."""
+        """Return the store of a job in a folder that jobs may share.
+
+        It is always `strong`, also when `eventual` is asked for.
+        """
         return cls(settings.folder / job, size, state)
 
     def create(self, vector: Vector) -> None:
@@ -114,7 +123,7 @@ class FileStore(WeightStore):
         return True
 
     def checksums(self, vector: Vector) -> tuple[str, str]:
-        """The checksums of a commit: of W, the first numbers of a whole vector, and of the others."""
+        """Return the checksums of a commit: of W (the first numbers of a whole vector), and of the others."""
         return checksum_of(vector[: self.width]), checksum_of(vector[self.width :], self.width)
 
     def check(self, log: CommitLog, found: tuple[str, ...]) -> None:
@@ -145,7 +154,7 @@ class FileStore(WeightStore):
 
     @contextmanager
     def _checked(self) -> Iterator[CommitLog]:
-        """The log as of `_caught_up`, of a store that has what is expected. Raises StoreLost."""
+        """Yield the log after `_caught_up`, of a store that contains what is expected. Raises StoreLost."""
         expected = self.expected()
         with self._caught_up() as log:
             with self.naming("read"):
@@ -154,7 +163,7 @@ class FileStore(WeightStore):
 
     @contextmanager
     def _caught_up(self) -> Iterator[CommitLog]:
-        """The log with every commit in it; no other process commits until this is left."""
+        """Yield the log with every commit; no other process can commit within the block."""
         with self._locked():
             with self.naming("read"):
                 self._log.catch_up()
@@ -196,7 +205,7 @@ class _FileTransaction(Transaction):
         return self.read(self._store.width)
 
     def read(self, size: int) -> Vector:
-        """A copy of the first `size` numbers of the newest slot."""
+        """Return a copy of the first `size` numbers of the newest slot."""
         numbers = np.empty(size, np.float32)
         with self._store.naming("read"):
             self._slots.read(self._log.slot, 0, numbers)

@@ -67,7 +67,15 @@ class MysqlStore(ServerStore):
     def __init__(
         self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES, state: RuleState = STATELESS
     ) -> None:
-        """`size`: the number of weights n. Nothing is connected yet."""
+        """Prepare a store; nothing is connected yet.
+
+        Args:
+            settings: The server.
+            job: The key.
+            size: The number of weights n.
+            chunk_bytes: Bytes of a chunk.
+            state: The further numbers of its rule.
+        """
         super().__init__(settings, job, size, chunk_bytes, state)
         self._database = MysqlConnection(_login(settings), "REPEATABLE READ", self._translation)
         """A reader's chunks must be of one generation."""

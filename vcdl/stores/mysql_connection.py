@@ -1,8 +1,8 @@
-"""One connection to MariaDB or MySQL, made again after a loss, and the errors of both servers by their meaning.
+"""A connection to MariaDB or MySQL that reconnects after a loss, and the errors of both servers by their meaning.
 
-The store of weights and the grid of a BOINC project use it. A thread has its own. It is made on first use and closed
-when the server goes away: the next call makes it again, but never within a transaction, whose first part the server
-has rolled back by then.
+The weight store and the grid of a BOINC project use it. Each thread has its own. It connects on first use and is closed
+when the server goes away; the next call reconnects. Within a transaction it never does, because the server has rolled
+back the first part by then.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,12 +38,12 @@ class MysqlConnection:
     """A connection for one thread."""
 
     def __init__(self, login: Mapping[str, Any], isolation: str, translation: Callable[[Exception], Exception]) -> None:
-        """Connect to nothing yet.
+        """Prepare a connection; nothing is connected yet.
 
         Args:
-            login: Arguments of `MySQLdb.connect` beside the time-outs.
+            login: Arguments of `MySQLdb.connect` without the time-outs.
             isolation: The isolation level of its transactions, whatever the server's default.
-            translation: Turns an exception of MySQLdb into one of ours, which says what to do.
+            translation: Converts an exception of MySQLdb to one of ours, which says what to do.
         """
         self._login = login
         self._isolation = isolation
@@ -66,7 +66,7 @@ class MysqlConnection:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Begin a transaction. What is not committed when it is left is rolled back."""
-        self._roll_back()  # by this an idle connection that was cut off is noticed, and made again
+        self._roll_back()  # detects an idle connection that was cut off, and reconnects
         self.execute("START TRANSACTION")
         self._in_transaction = True
         try:
@@ -92,7 +92,7 @@ class MysqlConnection:
         if self._connection is not None:
             try:
                 self._connection.rollback()
-            except MySQLdb.Error:  # cut off: the server rolls back by itself
+            except MySQLdb.Error:  # cut off: the server rolls back on its own
                 self.close()
 
     def _connected(self) -> Any:
@@ -121,17 +121,17 @@ class MysqlConnection:
 
 
 def code_of(error: Exception) -> int:
-    """The error's number; 0 when it has none."""
+    """Return the error's number; 0 if it has none."""
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
 
 def words_of(error: Exception) -> str:
-    """The message of the server or the library, in one short line."""
+    """Return the message of the server or the library on one short line."""
     return " ".join(str(part) for part in error.args[1:] or error.args)[:200]
 
 
 def usual_words(error: Exception) -> tuple[str, bool]:
-    """Return what happened and what to do, to stand behind the server's name, and whether it passes by itself."""
+    """Return what happened and what to do, as a phrase after the server's name, and whether retrying helps."""
     code, words = code_of(error), words_of(error)
     if code in FULL:
         return f"cannot write ({words}): is the disk of the server full?", True
@@ -141,5 +141,5 @@ def usual_words(error: Exception) -> tuple[str, bool]:
 
 
 def is_away(error: Exception) -> bool:
-    """Whether the connection is lost, or cannot be made for now."""
+    """Return whether the connection is lost or cannot be made for now."""
     return code_of(error) in _AWAY or isinstance(error, MySQLdb.InterfaceError)

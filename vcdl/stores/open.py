@@ -38,10 +38,17 @@ def check_usable(settings: StoreSettings) -> None:
 
 
 def open_store(settings: StoreSettings, job: str, size: int, state: RuleState = STATELESS) -> WeightStore:
-    """The store of `settings` for a job's `size` float32 weights and its rule's `state`. Nothing is connected yet.
+    """Return the store for a job's `size` float32 weights and its rule's `state`; nothing is connected yet.
 
-    `job` is the key: two runs that must not share weights need two names. Raises StoreError when the service's
-    library is not installed or the file of the trusted authority is missing, and PluginError.
+    Args:
+        settings: Which store.
+        job: The key: two runs that must not share weights need two names.
+        size: The number of weights n.
+        state: The further numbers of the rule.
+
+    Raises:
+        StoreError: The library of the service is not installed, or the file of the trusted authority is missing.
+        PluginError: The store is a plugin that cannot be loaded.
     """
     if settings.ca and not Path(settings.ca).is_file():
         raise StoreError(f"{settings}: there is no file {settings.ca}: `ca` names the certificate of the authority")

@@ -23,14 +23,14 @@ class RecordIndex:
         """Offsets in `_new` that are sorted in."""
 
     def add(self, subtask: bytes, offset: int) -> None:
-        """The record of a subtask stands at an offset."""
+        """Note the offset of a subtask's record."""
         self._new.setdefault(hash(subtask), []).append(offset)
         self._count += 1
         if self._count >= self._limit:
             self._sort_in()
 
     def offsets(self, subtask: bytes) -> list[int]:
-        """The offsets at which its record may stand; empty: it has none."""
+        """Return the offsets at which a subtask's record may be; empty if it has none."""
         number = hash(subtask)
         begin, end = (int(np.searchsorted(self._hashes, np.int64(number), side)) for side in ("left", "right"))
         return [*self._offsets[begin:end].tolist(), *self._new.get(number, ())]

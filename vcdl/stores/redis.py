@@ -3,14 +3,14 @@
 The keys (the braces keep a job's keys on one node of a cluster):
 
     vcdl:{JOB}:head           hash: era, generation, version, kept, size (weights), chunk_bytes, chunks (their number);
-                              applied:SUBTASK → "VERSION STALENESS WEIGHT TRUST WORKUNIT", once it is folded in
+                              applied:SUBTASK → "VERSION STALENESS WEIGHT TRUST WORKUNIT", once it is applied
     vcdl:{JOB}:GENERATION:I   string: chunk I, from 0, of the weights of that generation, and its seal (chunks.py)
     vcdl:{JOB}:turn           string: the server that folds now; it expires, so that a dead server loses its turn
 
-A write puts new chunks beside the old ones, with an expiry. Then one script compares the head, records the subtasks,
-makes the new chunks permanent and deletes the old ones. A server killed before the script has changed nothing, and
-its new chunks expire. The turn only saves work: when two servers believe that they have it, the script refuses one of
-them. What says which weights these are, and what is in them, is one key: it can only be lost as a whole.
+A write first stores new chunks under a new generation, with an expiry. One script then compares the head, records the
+subtasks, makes the new chunks permanent and deletes the old ones. A server that is killed before the script has changed
+nothing, and its chunks expire. The turn only saves work: if two servers believe that they have it, the script refuses
+one of them. Version and records are in one key, so they can only be lost together.
 """
 
 import math
@@ -107,7 +107,7 @@ redis.call('UNLINK', KEYS[1], KEYS[2])
 """
 
 _HEAD = ("era", "generation", "version", "kept", "size", "chunk_bytes")
-"""The head's fields; the scripts know `chunks` beside them."""
+"""The head's fields; the scripts also know `chunks`."""
 
 
 class RedisStore(ServerStore):
@@ -116,7 +116,15 @@ class RedisStore(ServerStore):
     def __init__(
         self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES, state: RuleState = STATELESS
     ) -> None:
-        """`size`: the number of weights n. Nothing is connected yet."""
+        """Prepare a store; nothing is connected yet.
+
+        Args:
+            settings: The server.
+            job: The key.
+            size: The number of weights n.
+            chunk_bytes: Bytes of a chunk.
+            state: The further numbers of its rule.
+        """
         super().__init__(settings, job, size, chunk_bytes, state)
         self._prefix = f"vcdl:{{{job}}}:"
         self._keys = [self._key("head"), self._key("turn")]
@@ -304,7 +312,7 @@ class _Silent(StoreUnavailable):
 
 
 def _client(settings: StoreSettings) -> Any:
-    """A connection, typed Any: what redis-py returns depends on its options, and its types know only some of them."""
+    """Return a connection, typed Any because redis-py's stubs know only some of its return types."""
     return redis.Redis(
         host=settings.host,
         port=settings.port,
@@ -342,7 +350,7 @@ def _problem(facts: Mapping[str, Any]) -> str:
 
 
 def _head_of(values: Sequence[bytes | None]) -> Head | None:
-    """The head from the values of `_HEAD`. Raises StoreError for a damaged one."""
+    """Return the head from the values of `_HEAD`. Raises StoreError if it is damaged."""
     fields = [value for value in values if value is not None]
     if len(fields) < len(_HEAD):
         return None

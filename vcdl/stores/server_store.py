@@ -25,7 +25,8 @@ from vcdl.stores.settings import Consistency, StoreSettings
 from vcdl.wire.weights import Vector
 
 _TRIES = 20
-"""Attempts at a call that changes of other servers keep interrupting."""
+"""Attempts at a call that other servers keep interrupting; with turns a second one is rare, so this many mean
+overload."""
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ class Head:
 
 
 def fresh_name() -> str:
-    """A name for an era or a generation: 16 hex digits."""
+    """Return a name for an era or a generation: 16 hex digits."""
     return secrets.token_hex(8)
 
 
@@ -57,7 +58,15 @@ class ServerStore(WeightStore):
     def __init__(
         self, settings: StoreSettings, job: str, size: int, chunk_bytes: int = CHUNK_BYTES, state: RuleState = STATELESS
     ) -> None:
-        """`size`: the number of weights n. Nothing is connected yet."""
+        """Prepare a store; nothing is connected yet.
+
+        Args:
+            settings: The server.
+            job: The key.
+            size: The number of weights n.
+            chunk_bytes: Bytes of a chunk.
+            state: The further numbers of its rule.
+        """
         self.state = state
         self.overwrites = settings.consistency == Consistency.EVENTUAL
         self._settings = settings
@@ -74,15 +83,15 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _head(self) -> Head | None:
-        """The current head; None when the server has nothing of this job."""
+        """Return the current head; None if the server has nothing of this job."""
 
     @abstractmethod
     def _snapshot(self) -> AbstractContextManager[Head | None]:
-        """The head, for reading: inside, `_load` gives that head's weights or raises Conflict, StoreLost."""
+        """Open the head for reading: inside, `_load` returns that head's weights or raises Conflict, StoreLost."""
 
     @abstractmethod
     def _turn(self) -> AbstractContextManager[Head | None]:
-        """The head, for changing it: other `strong` servers wait until this is left."""
+        """Open the head for changing it: other `strong` servers wait until the block is left."""
 
     @abstractmethod
     def _load(self, head: Head, out: Vector) -> None:
@@ -93,11 +102,11 @@ class ServerStore(WeightStore):
 
     @abstractmethod
     def _find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        """The records of those subtasks that have one."""
+        """Return the records of those subtasks that have one."""
 
     @abstractmethod
     def _records(self, after_version: int) -> list[Applied]:
-        """The records with a later version."""
+        """Return the records with a later version."""
 
     @abstractmethod
     def _replace(self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], *, anyway: bool) -> int:
@@ -108,7 +117,7 @@ class ServerStore(WeightStore):
         older records.
         """
 
-    # The rest is the same for all backends.
+    # What follows is the same for all backends.
 
     def create(self, vector: Vector) -> None:
         self._check_size(self.state.size(vector.size))
@@ -146,8 +155,7 @@ class ServerStore(WeightStore):
             yield _ServerTransaction(self, self._known(head, expected))
 
     def working_copy(self, head: Head) -> Vector:
-        """The weights of a head, to be changed in place; read from the server only when this process does not have
-        them."""
+        """Return a head's weights, to be changed in place; read from the server only if this process lacks them."""
         if self._copy is None:
             self._copy = np.empty(self._size, np.float32)
         if self._copy_generation != head.generation:
@@ -157,8 +165,10 @@ class ServerStore(WeightStore):
         return self._copy
 
     def commit(self, head: Head, version: int, applied: Sequence[Applied]) -> int:
-        """Write the working copy, which was made from `head`; returns the version that was made. Raises Conflict,
-        StoreError."""
+        """Write the working copy, which was made from `head`, and return the new version.
+
+        Raises Conflict, StoreError.
+        """
         if self._copy is None:
             raise StoreError("nothing to commit: this is a bug in vcdl")
         kept = head.kept + version - head.version
@@ -169,11 +179,11 @@ class ServerStore(WeightStore):
         return made
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        """The records of those subtasks that have one."""
+        """Return the records of those subtasks that have one."""
         return self._find(subtasks)
 
     def _put(self, old: Head | None, version: int, vector: Vector, applied: Sequence[Applied], lost: int) -> bool:
-        """Whether this vector is in the store; False when another server put one there instead of `old`."""
+        """Replace `old` by this vector; return False if another server was first."""
         new = Head(
             era=fresh_name(),
             generation=fresh_name(),
@@ -193,8 +203,10 @@ class ServerStore(WeightStore):
         raise StoreUnavailable(f"{self._settings} is busy with others: job {self._job} could not be put there")
 
     def _undisturbed(self, call: Callable[[], T]) -> T:
-        """Repeat a call until no other server interferes, and return its result. Raises StoreUnavailable when they
-        always do."""
+        """Repeat a call until no other server interferes, and return its result.
+
+        Raises StoreUnavailable if they always do.
+        """
         for _ in range(_TRIES):
             try:
                 return call()
@@ -218,13 +230,13 @@ class ServerStore(WeightStore):
         return self._undisturbed(alone)  # others write faster than this one reads: hold them off
 
     def _newest(self) -> Head:
-        """The newest head. Raises Conflict, and what `_known` raises."""
+        """Return the newest head. Raises Conflict, and whatever `_known` raises."""
         expected = self.expected()
         with self._snapshot() as head:
             return self._known(head, expected)
 
     def _copied(self, head: Head, size: int) -> tuple[int, Vector]:
-        """A head's version and the first `size` numbers of its vector; later chunks are not read."""
+        """Return a head's version and the first `size` numbers of its vector; later chunks are not read."""
         chunk = head.chunk_bytes // 4
         out = np.empty(min(self._size, -(-size // chunk) * chunk), np.float32)
         if self._copy is not None and self._copy_generation == head.generation:
@@ -234,13 +246,13 @@ class ServerStore(WeightStore):
         return head.version, out[:size]
 
     def _lost_chunk(self, number: int) -> StoreLost:
-        """The error for a chunk that was evicted, removed by hand or shortened; VCDL never does that."""
+        """Return the error for a chunk that was evicted, removed by hand or truncated; VCDL never does that."""
         return StoreLost(
             f"chunk {number} of job {self._job} in {self._settings} is gone or damaged: restore the newest snapshot"
         )
 
     def _known(self, head: Head | None, expected: Expected) -> Head:
-        """The head, once it is there and has what is expected. Raises StoreLost, StoreError."""
+        """Return the head after checking that it exists and contains what is expected. Raises StoreLost, StoreError."""
         if head is None:
             raise StoreLost(
                 f"{self._settings} has no weights of job {self._job}: it has lost its memory, or never had them; "

@@ -80,8 +80,10 @@ class StoreSettings:
 
     @classmethod
     def parse(cls, url: str, consistency: str = "strong", environment: Mapping[str, str] | None = None) -> Self:
-        """The settings of a job file's URL ("" when it has none) and of `environment`. Raises StoreError, without the
-        password."""
+        """Parse the URL of a job file ("" if it has none) and the environment.
+
+        Raises StoreError; its message never contains the password.
+        """
         environment = environment or {}
         url = url or environment.get(URL_VARIABLE, "")
         if not url:
@@ -151,7 +153,7 @@ class StoreSettings:
         return "" if self.socket else f"{host}:{self.port}"
 
     def __str__(self) -> str:
-        """The URL, with the password masked."""
+        """Return the URL with the password masked."""
         if self.kind.port is None:
             return f"{self.service}:{self.folder}"
         secure = self.kind.over_tls if self.tls == Tls.VERIFY else None
@@ -163,7 +165,7 @@ class StoreSettings:
 
 
 def _kind_of(scheme: str) -> tuple[StoreKind, Tls]:
-    """The kind of store of a URL's scheme, and how its connection is protected. Raises StoreError."""
+    """Return the kind of store for a URL's scheme, and how its connection is protected. Raises StoreError."""
     if scheme not in STORES:
         raise StoreError(f"store: the URL must begin with one of {', '.join(STORES)}; {_HOW}; {STORES.how_to_add}")
     try:

@@ -12,6 +12,7 @@ from vcdl.errors import StoreError
 from vcdl.wire.weights import Vector
 
 _SLOTS = 2
+"""Two, so that the old version stands until the commit of the new one."""
 
 
 class WeightSlots:

@@ -1,14 +1,13 @@
-"""Whether two uploads of one subtask are the same work: trained from the same weights, on the same shard, with the
-same seed, on two computers.
+"""Compare two uploads of one subtask: were both trained from the same weights, on the same shard, with the same seed?
 
-Rounding differs between processors, numbers of threads and versions of TensorFlow, and training amplifies it. So the
-distance of the two is compared with the length of the step that they both made from their base B:
+Rounding differs between processors, thread counts and versions of TensorFlow, and training amplifies it. So the
+distance of the two is compared with the length of the step that both made from their base B:
 
     ‖C1 − C2‖ ≤ TOLERANCE · max(‖C1 − B‖, ‖C2 − B‖)
 
-for all trained weights together. Each other variable (statistics of batch normalisation, moments of the optimizer) is
-compared by itself: a counter among them would hide the rest. Variables that hold a twentieth of these numbers may
-differ. Where a gradient is nothing but rounding, as of a bias before batch normalisation, so is what follows from it.
+for all trained weights together. Every other variable (statistics of batch normalisation, moments of the optimizer) is
+compared separately: a counter among them would hide the others. Variables with a twentieth of these numbers may differ:
+where a gradient is only rounding, as for a bias before batch normalisation, so is everything computed from it.
 """
 
 from collections.abc import Sequence
@@ -48,7 +47,18 @@ class Disagreement:
 
 
 def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> Disagreement:
-    """Compare two uploads, block by block; `base`: the snapshot of both. Raises Refused, FileUnavailable."""
+    """Compare two uploads block by block.
+
+    Args:
+        first: An upload.
+        second: Another upload of the same subtask.
+        base: The snapshot that both started from.
+        encoding: How their weights are encoded.
+
+    Raises:
+        Refused: An upload cannot be read.
+        FileUnavailable: A file cannot be read on this machine.
+    """
     layout = encoding.layout
     others = [variable for variable in layout.variables if not variable.is_trained]
     sums = np.zeros((1 + len(others), 3))
@@ -73,7 +83,7 @@ def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> D
 
 
 def _most(measures: Sequence[float], sizes: Sequence[int]) -> float:
-    """The largest measure, without those of variables that hold _MAY_DIFFER of the numbers."""
+    """Return the largest measure, ignoring variables with at most a fraction _MAY_DIFFER of the numbers."""
     left = _MAY_DIFFER * sum(sizes)
     for place in np.argsort(measures)[::-1]:  # what is no number comes first
         left -= sizes[place]

@@ -112,7 +112,7 @@ class Bounds:
 
     @classmethod
     def of(cls, run: Run) -> Self | None:
-        """The bounds on what clients upload; None where they are trusted."""
+        """Return the bounds on clients' uploads; None where clients are trusted."""
         own_step = run.prepared.own_step
         return cls(run.layout, run.job.trust.clip, own_step) if own_step else None
 
@@ -133,13 +133,13 @@ class Bounds:
         return np.array([variable.is_nonnegative for variable in self._variables], np.bool_)
 
     def state_of(self, rule: Rule) -> RuleState:
-        """The state of a bounded rule: its own, and the table."""
+        """Return the state of a bounded rule: the rule's own plus the table of step norms."""
         return replace(rule.state, first_row=self.first_row)
 
     # -- measuring (1, 2)
 
     def sums(self) -> StepSums:
-        """The sums that `measure` adds to."""
+        """Return empty sums for `measure`."""
         return StepSums(np.zeros(len(self._variables)), np.zeros((4, len(self._variables))))
 
     def measure(
@@ -153,8 +153,8 @@ class Bounds:
     ) -> None:
         """Add a block of an upload's step to its sums.
 
-        Lengths are summed in float64, so that a rounded sum does not depend on a library's order of addition. Only
-        refusals depend on directions, which are not made again.
+        Norms are summed in float64, so that the rounded sum does not depend on a library's order of addition. Only
+        refusals depend on directions, and those are never replayed.
 
         Args:
             sums: The sums of this upload.
@@ -189,7 +189,7 @@ class Bounds:
                 sums[1, number] += way[cell] @ way[cell]
 
     def step_norms(self, sums: StepSums, rate: float) -> Vector:
-        """The table's row of a whole step, trained at `rate` times the job's peak."""
+        """Return the table row for a whole step that was trained at `rate` times the job's peak rate."""
         squares = np.where(self._is_trained, sums.squares / rate**2, sums.squares)
         squares = np.where(self._is_nonnegative, squares / self._counts, squares)
         norms = np.sqrt(np.concatenate([[squares[self._is_trained].sum()], squares]))
@@ -197,14 +197,15 @@ class Bounds:
         return row
 
     def row_of_step(self, weights: Vector, base: Vector, rate: float) -> Vector:
-        """The table's row of a step in memory, from `base` to `weights`, both of shape (n,)."""
+        """Return the table row for a step in memory, from `base` to `weights`, both of shape (n,)."""
         sums = self.sums()
         self.measure(sums, weights, base, 0)
         return self.step_norms(sums, rate)
 
     def cosines(self, sums: StepSums, factors: Vector) -> tuple[float | None, float | None]:
-        """Cosines of the shortened step, `factors` of shape (v,), with the way of the shared weights and with the
-        reference update; None without one.
+        """Return the clipped step's cosines with the movement of the shared weights and with the reference update.
+
+        `factors`, shape (v,), are those of the clipping. None where there is no such direction.
         """
         kept = np.where(self._is_trained, factors, 0.0)
         length = float(sums.squares @ kept**2)
@@ -237,7 +238,14 @@ class Bounds:
         return StepLimits(limit, factors, float(row[0]), float(usual[0]), float(np.max(moved, initial=0.0)), floors)
 
     def hold(self, weights: Vector, base: Vector, begin: int, limits: StepLimits) -> None:
-        """Hold a block of an upload, shape (m,), to its limits, in place; `base`: what its client started from."""
+        """Clip a block of an upload, shape (m,), to its limits, in place.
+
+        Args:
+            weights: The block.
+            base: The same block of what its client started from.
+            begin: The number of the block's first weight.
+            limits: The limits of this upload.
+        """
         known = limits.scale_floors.get(begin)
         own, floors = self._scaled_by(base, begin) if known is None else (base, known)
         for is_nonnegative, at, cells in self._block(begin, weights.size).pieces:
@@ -262,7 +270,7 @@ class Bounds:
         return {}
 
     def _block(self, begin: int, size: int) -> _Block:
-        """A block's cells. Blocks are the same for each upload, so they are looked up once."""
+        """Return a block's cells, cached: every upload has the same blocks."""
         known = self._known_blocks.get((begin, size))
         if known is None:
             inside = [
@@ -297,7 +305,7 @@ class Bounds:
 
 
 def _within(run: _Run, start: int, stop: int) -> list[tuple[int, slice]]:
-    """The parts of variables that lie between two places of their block."""
+    """Return the parts of variables between two positions of their block."""
     return [
         (number, slice(max(first, start) - start, min(behind, stop) - start))
         for number, first, behind in run
@@ -310,7 +318,7 @@ def _cosine(product: float, squares: float) -> float | None:
 
 
 def _scales(own: Vector, cells: tuple[tuple[int, slice], ...], floors: _Floors) -> Vector:
-    """The scale s of each number of a piece: a new array."""
+    """Return the scale s of each number of a piece, as a new array."""
     scales = np.empty_like(own)
     for number, cell in cells:
         np.add(own[cell], floors[number], out=scales[cell])
@@ -327,9 +335,9 @@ def _limit(piece: Vector, base: Vector, longest: Vector) -> None:
 
 
 def usual_of(table: Vector) -> Vector:
-    """The usual length in each column of a table of lengths, shape (r, c) → (c,): the lower median of those > 0.
+    """Return the lower median of the positive lengths in each column of a table, shape (r, c) → (c,).
 
-    0 where there is none.
+    0 for a column without any.
     """
     rows = table.shape[0]
     if table.size and table.all():  # as soon as the table is full: no column has a place of its own for the middle

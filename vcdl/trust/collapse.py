@@ -17,7 +17,7 @@ from vcdl.journal.monitor import MAX, MIN, Monitor
 _STRETCH_AT_LEAST, _STRETCH_AT_MOST = 8, 100
 """Updates over which the median is taken: an epoch, within these. Honest swings are shorter."""
 _MEASURES = 4
-"""Measuring in it before it says anything."""
+"""Measures within an epoch before the watch may judge, since one or two low ones may be chance."""
 _LEVEL_OF = 3
 """Measuring whose median is a level of the job, at least."""
 _FALL, _FALL_SHARE = 0.15, 0.25
@@ -25,7 +25,7 @@ _FALL, _FALL_SHARE = 0.15, 0.25
 _FALL_LOSS = math.log(3.0)
 """A loss or an error is bad above three times the level."""
 _SWINGS = 2.0
-"""Neither is bad within so many of the job's usual swings from one measure to the next."""
+"""A fall within this many of the job's usual swings between two measures is noise."""
 _SMALLEST, _WORST = 1e-30, -100.0
 """The loss that counts as none, and the score of a measure that is not a number."""
 _TRIES = 3
@@ -133,7 +133,7 @@ class CollapseWatch:
         return [end for end in ends if end >= self._first_kept]
 
     def wants_measure_of(self, version: int) -> bool:
-        """Whether the newest version must be measured besides, to tell a collapse from a swing."""
+        """Return whether the newest version must also be measured, to tell a collapse from a swing."""
         if not self._bad or self._tries >= _TRIES or self.collapse is not None:
             return False
         return version >= self._measures[-1].version + max(1, self._stretch // (2 * _MEASURES))
@@ -200,8 +200,9 @@ class CollapseWatch:
         return value if self.monitor is None or self.monitor.mode == MAX else -value
 
     def _good_end(self) -> int:
-        """The last end of an epoch that was not half way down already. The one before it where going back to it has
-        not made good weights, or twice not lasting ones.
+        """Return the last end of an epoch that was not already halfway down.
+
+        If going back to it did not yield good weights, or twice not lasting ones, return the one before it.
         """
         least = self._levels[-1].score - self._fall / 2
         ends = [end for end in self.to_keep if end == 0 or self._good_ends[end] >= least] or self.to_keep[:1]

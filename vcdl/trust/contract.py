@@ -1,11 +1,11 @@
-"""The trust in what clients upload: what a parameter server asks of it.
+"""Trust in clients' uploads: the questions that a parameter server asks.
 
-A server asks for each upload that has come whether it may count, and how far (`admit`), and whether it must be measured
-before any of it is folded in (`measurement`). It tells what it has folded in (`accept`). Where clients are the
-submitter's own, vcdl.trust.own answers; where they are strangers, vcdl.trust.strangers. Each answer follows from the
-journal alone, so any number of servers may ask, and each may be killed at any moment.
+For each upload the server asks whether and how much it counts (`admit`), and whether it must be measured before any of
+it is applied (`measurement`). It reports what it has applied (`accept`). vcdl.trust.own answers where clients are the
+submitter's own, vcdl.trust.strangers where they are not. Each answer follows from the journal alone, so any number of
+servers may ask, and each may be killed at any moment.
 
-The numbers that trust keeps in the store beside W are fixed when a job is prepared (`Prepared.own_step`).
+The numbers that trust adds to the store, after W, are fixed when a job is prepared (`Prepared.own_step`).
 """
 
 from collections.abc import Callable, Sequence
@@ -32,16 +32,16 @@ class Admission:
     refused: Refused | None = None
     """Why it does not count; None: it may."""
     is_part: bool = False
-    """Whether the rest of its subtask is made again."""
+    """Whether the rest of its subtask is reissued."""
     usual_train_s: float | None = None
-    """Seconds that so many samples used to take its host; None: unknown."""
+    """Seconds that its host used to take for as many samples; None: unknown."""
     rate: float = 1.0
     """The learning rate of its workunit, as a factor of the job's peak; 1 where nothing depends on it."""
 
 
 @dataclass(frozen=True)
 class UploadFacts:
-    """The facts about an upload that a rule gets beside its weights."""
+    """The facts about an upload that a rule gets in addition to its weights."""
 
     epoch: int
     staleness: int
@@ -74,7 +74,7 @@ class Measurement(Protocol):
     """Its cosine with the server's own step, likewise."""
 
     def add(self, w: Vector, update: Update, begin: int) -> None:
-        """Measure a block beside the same block of W. Raises FileUnavailable."""
+        """Measure a block against the same block of W. Raises FileUnavailable."""
         ...
 
     def judge(self, tail: Vector) -> Refused | None:
@@ -109,12 +109,13 @@ class Trust(Protocol):
         ...
 
     def host_of(self, upload: Uploaded) -> str:
-        """The host of an upload; empty: unknown."""
+        """Return the host of an upload; empty: unknown."""
         ...
 
     def key_of(self, upload: Uploaded) -> str:
-        """Uploads with equal keys are looked at one after the other, as each may change what the next one counts. Empty
-        while it makes a difference whose an upload is, and the journal has still to say.
+        """Return a key; uploads with equal keys are processed in turn, as each may change how the next counts.
+
+        Empty while the host matters and the journal does not know it yet.
         """
         ...
 
@@ -133,7 +134,7 @@ class Trust(Protocol):
         ...
 
     def may_be_doubted(self, host: str, attempt: int) -> bool:
-        """Whether a strange upload at this attempt counts for little instead of being refused."""
+        """Return whether a strange upload at this attempt gets a small weight instead of being refused."""
         ...
 
     def accept(self, cosine: float | None, reference: float | None) -> None:

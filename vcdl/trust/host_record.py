@@ -13,9 +13,9 @@ import msgspec
 from vcdl.journal.events import UpdateApplied
 
 KNOWN_AFTER = 5
-"""Applied uploads after which a host is no longer new, also where none of them was trained again."""
+"""Applied uploads after which a host is not new any more, even if none was verified: honest ones soon count."""
 KEPT_OF_ONE = 1000
-"""Uploads of a host on its word alone that are remembered."""
+"""Unverified uploads of a host that are remembered, so that a job's memory is bounded by its hosts."""
 
 
 class HostState(StrEnum):
@@ -37,21 +37,22 @@ class Brought(msgspec.Struct, frozen=True, array_like=True, gc=False):
     weight: float
     """The trust in its host; only one that counted fully was a measure for others."""
     is_part: bool = False
-    """Whether its subtask is made again for the rest."""
+    """Whether the untrained part of its subtask is reissued."""
     samples: int = 0
     fraction: float = 1.0
     """The part of its subtask that was trained."""
 
     @classmethod
     def of(cls, event: UpdateApplied, host: str) -> Self:
-        """The upload of a row, by the host that brought it."""
+        """Return the upload of a journal row, with the host that brought it."""
         return cls(host, event.workunit, event.version, event.trust, event.is_part, event.samples, event.fraction)
 
 
 def usual_fraction(uploads: Iterable[Brought]) -> float:
-    """The median fraction of uploads, each with the weight of its samples; 0: there is none.
+    """Return the median fraction of uploads, weighted by their samples; 0 without uploads.
 
-    By samples and not by uploads or hosts: whoever trains next to nothing has no say, under however many names.
+    Weighted by samples and not by uploads or hosts: a host that trains next to nothing gets no vote, under however many
+    names.
     """
     lately = sorted((one.fraction, one.samples) for one in uploads)
     half = sum(samples for _, samples in lately) / 2
@@ -106,15 +107,15 @@ class HostRecord:
 
     @property
     def is_known(self) -> bool:
-        """Whether it counts by itself, and not among the newcomers."""
+        """Whether it counts individually, and no longer as one of the newcomers."""
         return not self.joined_late or self.verified > 0 or self.applied >= KNOWN_AFTER
 
     def is_out(self, updates: int) -> bool:
-        """Whether its uploads are refused after so many updates of the job."""
+        """Return whether its uploads are refused once the job has `updates` updates."""
         return bool(self.convicted) or updates < self.quarantined_until
 
     def state(self, updates: int) -> HostState:
-        """The trust in it after so many updates of the job, in a word."""
+        """Return the trust in it once the job has `updates` updates."""
         if self.convicted:
             return HostState.CONVICTED
         if self.is_out(updates):

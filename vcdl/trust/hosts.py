@@ -31,29 +31,32 @@ from vcdl.journal.events import (
 from vcdl.trust.host_record import KEPT_OF_ONE, KNOWN_AFTER, Brought, HostRecord, HostState, usual_fraction
 
 _SMOOTHING = 0.2
-"""Share of the newest upload in a moving average: an average over some ten."""
+"""Weight of the newest upload in moving averages, so that they cover about ten uploads."""
 _FIRST_UPDATES = 10
-"""Updates of a job after which a host that gets its first workunit joins late."""
+"""Updates of a job after which a new host counts as a late joiner, since by then the first fleet has brought
+something."""
 _NEWCOMERS = 0.1
-"""Share of the last uploads that unknown hosts which joined late may have together."""
+"""Share of recent uploads that late joiners may bring together while unknown, so that new names cannot flood a job."""
 _BEFORE_A_CHECK = 5
 """Uploads that a host which was there from the begin may bring before one was trained again. With three, hosts sixteen
 times as fast as others had one of ninety refused in every third job; a liar's are taken back.
 """
 _FIRST_UPLOADS, _FASTER = 3, 1.5
-"""Uploads that a host may bring before one was trained again; later so many times an equal part of all."""
+"""Uploads that a host may bring before one is verified; later this multiple of an equal share."""
 _NOT_YET = 1.25
-"""Hosts with work that count, in those that have brought some: names that only hold work would leave nobody a part."""
+"""Factor on the hosts that brought uploads, to count hosts: names that only hold work must not shrink an equal
+share."""
 _ENOUGH_PROVEN = 2
 """Proven hosts from which on others must be comparable as well: one may be the only one of its kind."""
 _LATELY = 100
 """The last uploads; a host has its share of them, and their hosts are those at work."""
 _SHARE = 0.2
-"""Share of the last uploads that one host may have of weights and medians on its word alone."""
+"""Share of recent uploads that one host may have in weights and medians while unverified, so that it never
+dominates."""
 _OF_FEW = 1.5
-"""The same in a small fleet, in equal parts."""
+"""The same in a small fleet, as a multiple of an equal share, since a fifth is less than that below five hosts."""
 LEAST_WEIGHT = 0.05
-"""The least that an upload counts by its host alone; one that counts less was strange by itself."""
+"""The least weight of an upload because of its host; a smaller one means that the upload itself looked strange."""
 NO_MEASURE = 0.999
 """The weight of an upload of a host that has its share of the measures, and is believed."""
 _STRIKES = 2.0
@@ -132,11 +135,11 @@ class HostHistory:
     # -- read
 
     def sender(self, workunit: str) -> str:
-        """The host that a workunit was sent to last; empty when that is not known, or the workunit has ended."""
+        """Return the last host that a workunit was sent to; empty if unknown, or if the workunit has ended."""
         return next(reversed(self._senders.get(workunit, {})), self._earlier.get(workunit, ""))
 
     def _known(self, host: str) -> HostRecord:
-        """The record of a host, also of one that nothing is known of."""
+        """Return the record of a host, or a new one for a host without history."""
         return self.hosts.get(host) or HostRecord(host, joined_late=self.updates >= _FIRST_UPDATES)
 
     @property
@@ -145,11 +148,11 @@ class HostHistory:
         return sum(host.applied > 0 for host in self.hosts.values())
 
     def is_out(self, host: str) -> bool:
-        """Whether uploads of a host are refused now."""
+        """Return whether uploads of a host are refused now."""
         return self._known(host).is_out(self.updates)
 
     def weight(self, host: str) -> float:
-        """The weight of an upload of this host, from 0 to 1. One that counts fully is also a measure for others."""
+        """Return the weight of a host's upload, from 0 to 1. Uploads of weight 1 also serve as a measure for others."""
         if self.is_out(host):
             return 0.0
         of_it, share = self._of(host), self._share
@@ -173,9 +176,9 @@ class HostHistory:
         return record.applied < max(_BEFORE_A_CHECK, 1 + _FASTER * self.updates / hosts)
 
     def may_bring_part(self, host: str) -> bool:
-        """Return whether a part of a subtask counts for this host: no more often than a whole one.
+        """Return whether a partial upload of this host counts: it may bring no more of them than whole ones.
 
-        Nobody can prove that a machine was stopped. But one that trains whole subtasks between its stops is no way to
+        It cannot be proven that a machine was stopped. But a host that trains a whole subtask between two stops cannot
         take many subtasks and train next to nothing, which left a job at chance (docs/trust.md).
         """
         record = self._known(host)
@@ -211,11 +214,11 @@ class HostHistory:
         return self._at_work.union(*self._senders.values())
 
     def is_proven(self, host: str) -> bool:
-        """Whether the server has trained an upload of a host again and found it good."""
+        """Return whether an upload of a host was verified and found good."""
         return self._known(host).verified > 0
 
     def is_known(self, host: str) -> bool:
-        """Whether a host counts by itself, and not among the newcomers."""
+        """Return whether a host counts individually, and no longer as one of the newcomers."""
         return self._known(host).is_known
 
     def is_incomparable(self, host: str) -> bool:
@@ -223,12 +226,12 @@ class HostHistory:
         return self._known(host).is_incomparable
 
     def is_vouched(self, host: str, version: int) -> bool:
-        """Whether an update of a host is believed for more than its word."""
+        """Return whether an update of a host is covered by a verified one."""
         record = self.hosts.get(host)
         return record is not None and not record.convicted and version <= record.vouched
 
     def must_be_verified(self, host: str) -> bool:
-        """Whether the next upload of a host is to be trained again, whatever the draw says."""
+        """Return whether the next upload of a host is verified, whatever the draw says."""
         record = self.hosts[host]
         if record.convicted or record.is_incomparable or host in self.disputed:
             return False
@@ -241,9 +244,9 @@ class HostHistory:
 
     @property
     def to_convict(self) -> list[HostConvicted]:
-        """The hosts that lied, and those that may have: nobody can compare what they brought, and it is taken back.
+        """The hosts that lied, and those whose uploads could be anything because they cannot be compared.
 
-        Nobody is convicted before the server agreed with a host: it may itself be wrong.
+        None before one host was verified: until then the server itself may be wrong.
         """
         if not self._proven:
             return []
@@ -266,23 +269,23 @@ class HostHistory:
         return min(1.0, max(_SHARE, _OF_FEW / max(1, len(self._at_work))))
 
     def _of(self, host: str) -> list[Brought]:
-        """The last uploads of a host; of a newcomer, those of all newcomers."""
+        """Return the last uploads of a host; for a newcomer, those of all newcomers."""
         if self.is_known(host):
             return [one for one in self._lately if one.host == host]
         return [one for one in self._lately if not self.is_known(one.host)]
 
     def usual_train_s(self, host: str, samples: int) -> float | None:
-        """Seconds that so many samples used to take a host; None for one that is new."""
+        """Return the seconds that a host used to take for `samples` samples; None for a new host."""
         record = self._known(host)
         return None if record.pace is None or record.applied < KNOWN_AFTER else samples * exp(record.pace)
 
     def samples_per_s(self, host: str) -> float | None:
-        """The speed of a host lately; None: not known."""
+        """Return the recent speed of a host; None: unknown."""
         pace = self.hosts[host].pace
         return None if pace is None else exp(-pace)
 
     def state(self, host: str) -> HostState:
-        """The trust in a host, in a word."""
+        """Return the trust in a host."""
         return self.hosts[host].state(self.updates)
 
     # -- following
@@ -317,7 +320,7 @@ class HostHistory:
             host.turnaround_s = before_s + _SMOOTHING * (took_s - before_s)
 
     def _forget(self, workunit: str) -> dict[str, float]:
-        """A workunit has come to an end; returns the hosts that had it in this session."""
+        """Remove a workunit that has ended; return the hosts that had it in this session."""
         self._earlier.pop(workunit, None)
         return self._senders.pop(workunit, {})
 
@@ -335,7 +338,7 @@ class HostHistory:
         self._forget(event.workunit)
 
     def _drop(self, event: RolledBack) -> None:
-        """Forget uploads that were taken back with a convicted host's: they are made again."""
+        """Forget uploads that a rollback dropped together with a convicted host's; they are reissued."""
         for host in self.hosts.values():
             host.on_its_word = deque((one for one in host.on_its_word if one.version not in event.dropped), KEPT_OF_ONE)
 
@@ -343,18 +346,18 @@ class HostHistory:
         """Take a host out: for a while, as one wrong bit in its memory is enough, and the second time for good."""
         host.suspected += 1
         self.disputed.pop(host.name, None)
-        host.on_its_word.clear()  # all of it is made again, once
+        host.on_its_word.clear()  # all of it is reissued, once
         if event.for_good:
             host.convicted = event.workunit
         else:
             self._quarantine(host)
 
     def _may_be_anything(self, host: str) -> bool:
-        """Return whether nobody can compare what a host brings, while others' uploads were compared and found good.
+        """Return whether a host's uploads cannot be compared while others' were compared and found good.
 
-        Those who cannot be compared do not vote: names are free, and three hosts with three names each outnumbered
-        seven honest ones, for 70 points of accuracy. Where all hosts have another backend than the server, nobody is
-        proven, and all count.
+        Hosts that cannot be compared do not vote: names are free, and three hosts with three names each outnumbered
+        seven honest ones, for 70 points of accuracy. Where all hosts have another backend than the server, none is
+        verified, and all count.
         """
         return self.is_incomparable(host) and self._proven >= _ENOUGH_PROVEN
 
@@ -369,7 +372,7 @@ class HostHistory:
         host.quarantined_until = self.updates + _QUARANTINE_UPDATES * 2 ** min(host.quarantines - 1, 20)
 
     def _may_quarantine(self, host: HostRecord) -> bool:
-        """Whether most hosts that are there will still be believed: a job without them would stand still."""
+        """Return whether most hosts would still be trusted without this one; otherwise the job would stall."""
         if self.is_out(host.name):
             return False
         there = self._there

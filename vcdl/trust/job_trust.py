@@ -53,7 +53,7 @@ class TrustPlan:
 
     @classmethod
     def of(cls, run: Run) -> Self:
-        """The trust in the clients of a run."""
+        """Return how a run trusts its clients."""
         job = run.job
         return cls(job.is_for_strangers, job.rolls_back and run.folder.kept_uploads.is_dir(), job.verifies)
 
@@ -69,7 +69,7 @@ class JobTrust:
     plan: TrustPlan
     watch: CollapseWatch
     senders: dict[str, str] = field(default_factory=dict)
-    """Open workunit → the host that it was sent to last, where hosts are told apart."""
+    """Open workunit → the last host it was sent to, where hosts are distinguished."""
     known: set[str] = field(default_factory=set)
     """Hosts that have brought an update."""
     convicted: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class JobTrust:
 
     @classmethod
     def of(cls, plan: TrustPlan, shards: int, monitor: Monitor | None) -> Self:
-        """The clients before the first event."""
+        """Return the clients' state before the first event."""
         return cls(plan, CollapseWatch(shards, monitor))
 
     def follow(self, recorded: Recorded, open_workunits: Container[str]) -> None:
@@ -111,28 +111,34 @@ class JobTrust:
     # -- tries
 
     def who(self, workunit: str, host: str = "") -> str:
-        """The host that brought a workunit or failed at it; its own name where no host is known."""
+        """Return the host that brought a workunit or failed at it; the workunit's own name if no host is known."""
         return host or self.senders.get(workunit, workunit)
 
     def counts(self, who: str) -> bool:
-        """Return whether a failure is a try. Among strangers only a host's that has brought an update: names are free,
-        and fifteen files of garbage under as many of them would end the job.
+        """Return whether a failure counts as a try.
+
+        Among strangers only failures of hosts that have brought an update do: names are free, and fifteen files of
+        garbage under as many names would end the job.
         """
         return not self.plan.tells_hosts_apart or who in self.known
 
     def are_all(self, hosts: Collection[str], open_workunits: Container[str]) -> bool:
-        """Whether no other host has a workunit or has ever brought an update."""
+        """Return whether no other host has a workunit or has ever brought an update."""
         at_work = (host for workunit, host in self.senders.items() if workunit in open_workunits)
         return all(host in hosts for host in (*at_work, *self.known))
 
     def tries_allowed(self, tries: int) -> float:
-        """The failures at a subtask after which the job ends; none do where the server itself tries what nobody can."""
+        """Return the failures of a subtask that end the job; infinite where the server then trains it itself."""
         return math.inf if self.plan.verifies else tries
 
     # -- versions
 
     def due(self, covered: int) -> RollBack | TakeBack | None:
-        """What the job must go back from; `covered`: the version from which updates may be folded again."""
+        """Return the rollback that is due, if any.
+
+        Args:
+            covered: The version from which updates can be applied again.
+        """
         if self.watch.collapse is not None:
             return RollBack(self.watch.collapse)
         for host, versions in self.convicted.items():
@@ -141,7 +147,12 @@ class JobTrust:
         return None
 
     def covered(self, last_end: int, covered: int) -> int:
-        """The version from which updates may be folded again, after one; `last_end`: of the last closed epoch."""
+        """Return the version from which updates can be applied again.
+
+        Args:
+            last_end: The version at the end of the last closed epoch.
+            covered: The previous answer.
+        """
         return max(covered, self.watch.covered) if self.plan.rolls_back else last_end
 
     @property
@@ -150,9 +161,9 @@ class JobTrust:
         return self.watch.to_keep if self.plan.rolls_back else ()
 
     def wants_measure_of(self, version: int) -> bool:
-        """Whether the newest version must be measured besides, to tell a collapse from a swing."""
+        """Return whether the newest version must also be measured, to tell a collapse from a swing."""
         return self.watch.wants_measure_of(version)
 
     def is_verified(self, version: int) -> bool:
-        """Whether the uploads of the last epoch were looked at, too: a liar may have waited for it."""
+        """Return whether the last epoch's uploads were verified as well: a liar may have waited for it."""
         return not self.plan.verifies or self.verified >= version

@@ -12,18 +12,22 @@ from vcdl.trust.hosts import HostHistory
 
 
 def hosts_of(journal: Journal, *, without: int | None = None) -> KeptState[HostHistory]:
-    """Return the hosts of a job, of whose events nothing is read yet; `without`: see KeptState."""
+    """Return the hosts of a job, before any event is read.
+
+    Args:
+        journal: The job's events.
+        without: See KeptState.
+    """
     return KeptState(journal, "hosts", HostHistory(), code=("trust",), without=without)
 
 
 def kept_hosts(journal: Journal) -> KeptState[HostHistory]:
-    """Return the hosts of a job, begun from what is kept. Raises JournalError."""
+    """Return the hosts of a job, starting from the cache. Raises JournalError."""
     return hosts_of(journal).load()
 
 
 def shown_hosts(journal: Journal) -> KeptState[HostHistory]:
-    """Return the hosts of a job for who only looks: without the uploads that a conviction would name, most of its
-    memory.
+    """Return the hosts of a job for readers: without the uploads that a conviction would name, which take most memory.
 
     Raises JournalError.
     """
@@ -54,7 +58,7 @@ class ShownTrust(NamedTuple):
 
     @classmethod
     def of(cls, job: Job, hosts: HostHistory, host: str) -> Self:
-        """The trust of a job in one of its hosts."""
+        """Return the trust of a job in one of its hosts."""
         if not job.is_for_strangers:
             return cls()
         return cls(hosts.state(host), hosts.weight(host), hosts.hosts[host].verified)
@@ -66,7 +70,7 @@ class ShownTrust(NamedTuple):
 
 
 def hosts_out(job: Job, folder: RunFolder) -> frozenset[str]:
-    """The hosts of a run whose uploads are refused now. Raises JournalError."""
+    """Return the hosts of a run whose uploads are refused now. Raises JournalError."""
     if not job.is_for_strangers:
         return frozenset()
     history = read_hosts(folder)

@@ -12,10 +12,9 @@ from vcdl.trust.step import Step, StepCheck
 from vcdl.wire.weights import Vector
 
 _GROWTH = 0.5
-"""Exponent by which a step is taken to grow with the samples trained, so that parts are judged beside whole subtasks.
-That of a random walk, the least there is: where gradients agree steps grow up to evenly with the samples, so an honest
-part looks shorter than a whole subtask, never longer.
-"""
+"""Exponent by which a step's length is assumed to grow with the samples trained, to compare parts with whole subtasks.
+It is that of a random walk, the smallest possible: where gradients agree, steps grow up to linearly. So an honest part
+can look shorter than a whole subtask, but never longer."""
 
 
 class MeasuringPass:
@@ -27,7 +26,14 @@ class MeasuringPass:
     def __init__(
         self, bounds: Bounds, facts: UploadFacts, reference: Reference | None = None, steps: StepCheck | None = None
     ) -> None:
-        """`reference`: the server's own step, to compare with; `steps`: judges the step; None: it counts already."""
+        """Prepare the measuring of one upload.
+
+        Args:
+            bounds: The bounds of the job.
+            facts: The facts about the upload.
+            reference: The server's own step, to compare with.
+            steps: Judges the step; None: it has been accepted before.
+        """
         self._bounds = bounds
         self._facts = facts
         self._reference = reference

@@ -12,7 +12,11 @@ class Own:
     """Believes all uploads."""
 
     def __init__(self, *, ends_by_time: bool = False) -> None:
-        """`ends_by_time`: whether a subtask ends by time, so that none is a part of one."""
+        """Trust every client.
+
+        Args:
+            ends_by_time: Subtasks end by time, so that a smaller upload is not a part of one.
+        """
         self._ends_by_time = ends_by_time
 
     def measurement(self, facts: UploadFacts, opened: ExitStack) -> None:

@@ -38,10 +38,18 @@ def first_step(
 
 
 def _trained(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: "Samples", rate: float) -> OwnStep:
-    """Train a subtask of so many `samples` twice: for the moments, and then for the lengths.
+    """Train a subtask of `samples` samples twice: first for the moments, then for the lengths.
 
-    `initial`: weights with fresh moments, shape (n,). `held_out`: samples that are taken as often as it takes. `rate`:
-    the highest factor of the peak rate that a workunit may get. Raises JobError where the training diverges.
+    Args:
+        job: Its settings.
+        trainer: The model.
+        initial: Weights with fresh moments, shape (n,).
+        samples: Samples of the subtask.
+        held_out: The samples to train on, repeated as often as needed.
+        rate: The highest factor on the peak rate that a workunit may get.
+
+    Raises:
+        JobError: The training diverges.
     """
     x, y, sample_weights = held_out.loaded(samples)
     training, begin = job.training, initial.copy()

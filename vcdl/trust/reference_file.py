@@ -19,7 +19,7 @@ class Reference:
         self._file = file
 
     def block(self, begin: int, size: int) -> Vector:
-        """The numbers from `begin` on, shape (size,), in which statistics are undefined. Raises FileUnavailable."""
+        """Return `size` numbers from `begin` on; those of statistics are undefined. Raises FileUnavailable."""
         if self._whole is not None:
             return self._whole[begin : begin + size]
         block = np.empty(size, np.float32)
@@ -44,7 +44,7 @@ class ReferenceFile:
         """Identity of the file that was read whole."""
 
     def open(self, opened: ExitStack) -> Reference:
-        """The newest one, which stays as it is until `opened` is closed. Raises FileUnavailable."""
+        """Return the newest reference, which stays unchanged until `opened` is closed. Raises FileUnavailable."""
         identity, layout = _identity(self._path), self._layout
         if identity == self._read != ():
             return Reference(layout, self._whole, None)

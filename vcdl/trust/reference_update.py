@@ -25,7 +25,13 @@ class ReferenceUpdate:
     """
 
     def __init__(self, run: Run, history: JobHistory, held_out: Samples) -> None:
-        """`history`: the job's; the caller keeps it up to date. `held_out`: samples, of which some are taken."""
+        """Prepare the training of reference updates.
+
+        Args:
+            run: The run.
+            history: The job's history; the caller keeps it up to date.
+            held_out: The samples to draw from.
+        """
         from vcdl.client.trainer import Trainer
 
         job = run.job

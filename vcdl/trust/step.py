@@ -22,9 +22,11 @@ _LEAST_USUAL = 0.2
 _SPREADS = 5.0
 """Median deviations from the median cosine, 3.4 standard deviations, that an honest step may lie below it alone."""
 _KEPT = 50
+"""Recent steps that define what is usual: enough for a stable median, few enough to follow training."""
 _ENOUGH = 10
-"""Accepted steps that define a usual cosine; before them it is _USUAL_COSINE."""
+"""Accepted steps that define a usual cosine; with fewer, _USUAL_COSINE is assumed, as a median of few says little."""
 _USUAL_COSINE = 0.3
+"""Cosine assumed before enough steps are known: in the middle of the 0.1 to 0.6 of honest steps (decision 025)."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Step:
     furthest: float
     """The step of the trained variable that moved furthest, in its usual lengths."""
     cosine: float | None
-    """Cosine of what is folded with W − B, what the others brought meanwhile; None when nobody brought anything."""
+    """Cosine of the folded step with W − B, the movement by others in the meantime; None if there was none."""
     reference: float | None
     """Its cosine with the server's own step on held-out data; None when there is none to compare with."""
 
@@ -49,9 +51,11 @@ def _no_cosines() -> deque[float]:
 
 @dataclass
 class StepCheck:
-    """Decides about steps; it learns from those that were accepted. A direction speaks against a step only when both
-    do: others may have been led astray, and the server's data say little about those of a client. For a client that
-    began with the newest weights, the cosines of others say what is far from honest.
+    """Decides about steps, and learns from accepted ones.
+
+    A direction counts against a step only if both references agree: other clients may have been led astray, and the
+    server's data say little about a client's. For a client that started from the newest weights, other clients' cosines
+    tell what is far from honest.
     """
 
     _cosines: deque[float] = field(default_factory=_no_cosines)
@@ -102,12 +106,12 @@ class StepCheck:
 
 
 def _least(known: deque[float]) -> float:
-    """The least cosine that does not speak against a step."""
+    """Return the least cosine that does not count against a step."""
     return -_AGAINST * _usual(known)
 
 
 def _least_alone(known: deque[float]) -> float:
-    """The least cosine where no other direction must agree: honest cosines scatter, late in a job around zero."""
+    """Return the least cosine where no second direction must agree: honest ones scatter, late in a job around zero."""
     if len(known) < _ENOUGH:
         return _least(known)
     middle = median(known)

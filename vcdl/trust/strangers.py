@@ -30,9 +30,9 @@ _HELD = 0.5
 """Part of a subtask's time for which a host must have had it. Less than all of it, as the grid tells some seconds late
 when it was sent."""
 _NEXT_TO_NOTHING = 0.25
-"""Part of the usual fraction from which on an upload that ends by time completes its subtask. Otherwise a host that has
-eight tasks at a time and trains one batch of each completes most subtasks of a job (10 points of 100). A half would
-have every second subtask of hosts whose speeds differ by 16 made again."""
+"""Part of the usual fraction from which on an upload that ends by time completes its subtask. Otherwise a host that
+takes eight tasks at a time and trains one batch of each completes most subtasks of a job (10 points of 100). With a
+half, every second subtask would be reissued for hosts whose speeds differ by 16."""
 
 
 class Strangers:
@@ -85,9 +85,10 @@ class Strangers:
         )
 
     def may_be_doubted(self, host: str, attempt: int) -> bool:
-        """Whether an upload that looks strange counts for little instead of being refused: of a host that has proved
-        itself, as it will be trained again. The third attempt of one with a history, as a shard on which all honest
-        steps look strange must come to an end, too.
+        """Return whether a strange upload gets a small weight instead of being refused.
+
+        That is so for a verified host, which will be verified again. It is also so for the third attempt of a host with
+        a history: a shard on which all honest steps look strange must come to an end, too.
         """
         return self._history.is_proven(host) or (attempt >= _REFUSED_AT_MOST and self._history.is_known(host))
 
@@ -100,8 +101,10 @@ class Strangers:
         return [row.event for row in self._journal.keyed(RolledBack.kind) if isinstance(row.event, RolledBack)]
 
     def _part(self, workunit: str, host: str, counted: float, now_s: float) -> tuple[bool, bool]:
-        """Return whether an upload leaves a part of its subtask to be made again, and whether it came before its time:
-        before that of its workunit, or sooner after the host's last part than one workunit after the other would.
+        """Return whether an upload leaves part of its subtask to be reissued, and whether it came too early.
+
+        Too early: before its workunit's time, or sooner after the host's last part than two workunits in a row would
+        be.
         """
         target_s, history = self._job.training.target_s, self._history
         if counted >= 1.0:
@@ -114,11 +117,11 @@ class Strangers:
         return is_part, is_part and since_part_s < _HELD * target_s
 
     def _weight(self, host: str, *, is_part: bool, is_again: bool) -> float:
-        """Return the weight of an upload, from 0 to 1; 0 of a host that is out, whose uploads are refused.
+        """Return the weight of an upload, from 0 to 1; 0 for a host in quarantine, whose uploads are refused.
 
-        A part of a subtask is no measure for others: its step is short, and theirs would look strange beside it. What
-        is made again at a job's end counts less where few workunits are out: with nothing else brought meanwhile, a
-        rule would take the weights of one shard for those of all (3 points of 100 on shards of uneven classes).
+        A part of a subtask is no measure for others: its step is short, and theirs would look strange against it. A
+        reissued subtask at a job's end counts less while few workunits are out: without other updates, a rule would
+        take the weights of one shard for those of all (3 points of 100 on shards of uneven classes).
         """
         weight = self._history.weight(host)
         if is_again and weight:
@@ -145,13 +148,13 @@ class Strangers:
 
 
 def trust_of(run: Run, journal: Journal) -> Trust:
-    """The trust in the clients of a run."""
+    """Return the trust in the clients of a run."""
     if run.job.is_for_strangers:
         return Strangers(run, journal)
     return Own(ends_by_time=run.job.training.target_s is not None)
 
 
 def refolded(run: Run) -> Measuring:
-    """The measures by which the uploads of a run that count already are folded in again."""
+    """Return the measures with which accepted uploads of a run are applied again."""
     bounds = Bounds.of(run)
     return lambda facts, opened: None if bounds is None else MeasuringPass(bounds, facts)

@@ -1,12 +1,12 @@
-"""Trains subtasks at which hosts keep failing on the server itself, as nobody else does.
+"""Trains on the server the subtasks at which hosts keep failing.
 
-Names are free on a public project, so failures alone never end a job for strangers: whoever wants it to end would bring
-garbage under a new name each time. After `grid > tries` failures the server trains the subtask with the client's own
-code, as an attempt of its own beside those of hosts. Its update waits in the run's folder, from where a parameter
-server folds it in like a client's. When the server fails as well, the shard or the model is at fault, and the job ends.
+Names are free on a public project, so failures alone never end a job for strangers: an attacker would bring garbage
+under a new name each time. After `grid > tries` failures the server trains the subtask with the client's own code, as a
+separate attempt. The update waits in the run's folder, from where a parameter server applies it like a client's. If the
+server fails as well, the shard or the model is at fault, and the job ends.
 
-Killed at any moment, it goes on: the journal has the attempt, the slot its checkpoint. Only the count of failures
-starts over. An update that two servers take is folded in once, as its subtask is the key.
+It can be killed at any moment: the journal has the attempt, and the slot its checkpoint. Only the count of failures
+starts over. An update that two servers take is applied once, because its subtask is the key.
 """
 
 import logging
@@ -60,7 +60,10 @@ class Trials:
         return self._begun is not None
 
     def next_event(self) -> WorkunitCreated | SubtaskTried | None:
-        """Begin with a subtask, or train one on for a while; None: nothing is to be told. Raises Unavailable."""
+        """Start a subtask, or continue one for a time slice; return None if there is nothing to record.
+
+        Raises Unavailable.
+        """
         own = next(filter(self._is_to_train, self._history.created), None)
         if own != self._begun:  # a host was sooner, or an earlier process began it
             self._retraining.clear()

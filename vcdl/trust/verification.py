@@ -1,19 +1,20 @@
-"""Secret re-execution: the server trains drawn uploads again, from their own weights, shard and seed, and compares.
+"""Secret re-execution: the server retrains sampled uploads from their own weights, shard and seed, and compares.
 
-Honest clients differ by rounding, some millionths of a step (vcdl.trust.agreement); whatever else a client uploads,
-it is not what its subtask gives. So a host that lied is told from one whose data are strange, and only it is punished.
+Honest clients differ by rounding, some millionths of a step (vcdl.trust.agreement). Whatever else a client uploads is
+not the result of its subtask. So a host that lied is distinguished from one with strange data, and only the liar is
+punished.
 
-Trained again are uploads that look strange, the first one of each host and the next one of a host that was refused. Of
-the others as many as the job's budget allows (`trust > verify`): of the host that brought most on its word alone, one
-that it cannot foretell, and in turn with it the one whose step went least along with the others. An upload that agrees
-speaks for all that its host had brought when it was drawn.
+Retrained are: uploads that look strange, the first one of each host, and the next one of a host that was refused. Of
+the others as many as the job's budget allows (`trust > verify`), alternating between two choices: one of the host with
+most unverified uploads, picked so that it cannot be predicted, and the one whose step agreed least with the others. An
+upload that agrees vouches for everything that its host had brought when it was drawn.
 
-The evaluator's process does it while nothing waits to be evaluated. An upload, or weights that it started from, that
-are gone are not trained again. Neither is one of another backend, where the model draws random numbers: its host is
-refused, and what it brought taken back, once two others are proven.
+The evaluator's process does this while no evaluation waits. An upload is skipped if it, or the weights it started from,
+no longer exist. It is also skipped if its backend is another one and the model draws random numbers: its host is then
+refused, and its updates are dropped, once two other hosts are verified.
 
-Before a job ends, its last uploads are drawn from as well, within a bound: a liar may have waited for them. Subtasks at
-which hosts keep failing are trained here in turn with drawn uploads (vcdl.trust.trials).
+Before a job ends, its last uploads are sampled as well, within a limit: a liar may have waited for them. Subtasks at
+which hosts keep failing are trained here in turn with sampled uploads (vcdl.trust.trials).
 """
 
 import hashlib
@@ -55,9 +56,10 @@ from vcdl.trust.trials import Trials
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 _BACKLOG = 1000
-"""Uploads among which one is drawn."""
+"""Uploads from which one is drawn, so that memory is bounded; files of older ones are mostly gone."""
 _SCATTER = 4.0
-"""Longest distance of an honest upload, in that of two trainings here whose rates differ a little."""
+"""Longest distance of an honest upload, as a multiple of that between two trainings here whose rates differ slightly.
+Larger lets a larger lie pass; smaller suspects hosts whose processor rounds differently."""
 _OTHER_RATE = 1.0001
 _FARTHEST = 1e9
 _AFTER_A_SLEEPER = 3
@@ -65,9 +67,9 @@ _AFTER_A_SLEEPER = 3
 _FALL = 0.1
 """Part of its best score by which a job's measure has fallen."""
 _FIRST = 3.0
-"""Weight of an upload in the draw while none of its host has agreed, until a host turns to lies."""
+"""Weight in the draw of a host's uploads while none has agreed, so that newcomers are verified first."""
 _NEWEST = 3
-"""Last uploads of a host among which one is drawn: a host that turns to lies brought them last."""
+"""Last uploads of a host from which one is drawn, because a host that turns to lying brought those last."""
 _AT_THE_END, _TIME_AT_THE_END = 3, 0.1
 """Uploads that may be drawn before the job ends, at least, and the part of the job's time in which more are: no client
 works meanwhile. Three is what finds a liar among ten hosts that waited for the last tenth of a short job.
@@ -135,7 +137,7 @@ class Verification:
         self._closing: tuple[int, float] | None = None
         """Uploads that were trained again, and the seconds of it, when all epochs were closed."""
         self._ended = -1
-        """The version for which the end was told."""
+        """The version for which the end was recorded."""
         self._up = up_encoding(run.transport, run.layout)
         retraining.clear()
 
@@ -263,7 +265,7 @@ class Verification:
         return hosts.verified - verified < _AT_THE_END or is_early
 
     def _drawn(self) -> _Check | None:
-        """The next upload to train again; None: there is none, or the budget is spent."""
+        """Return the next upload to retrain; None if there is none, or the budget is spent."""
         while self._share > 0 and (update := self._next()) is not None:
             try:
                 return self._check_of(update)
@@ -274,9 +276,7 @@ class Verification:
         return None
 
     def _next(self) -> UpdateApplied | None:
-        """The next upload to draw: of the host that brought most on its word alone; what agrees with others counts
-        less.
-        """
+        """Return the next upload to draw, of the host with most unverified ones; those that agree come later."""
         waiting = [one for one in self._waiting.values() if one.host not in self._hosts.disputed]
         strange = [one for one in waiting if one.trust < LEAST_WEIGHT]
         usual = self._next_usual([one for one in waiting if one.trust >= LEAST_WEIGHT])
@@ -285,11 +285,11 @@ class Verification:
         return strange[-1] if strange and is_turn else usual
 
     def _next_usual(self, waiting: list[UpdateApplied]) -> UpdateApplied | None:
-        """The next one of those that look like others."""
+        """Return the next of the uploads that look like others."""
         hosts = self._hosts
         urgent = [one for one in waiting if hosts.must_be_verified(one.host)]
         if urgent and math.isinf(hosts.closest):
-            # Nobody is convicted before one agrees; the first uploads may all be lies, and agree with each other.
+            # No host is convicted before one agrees; the first uploads may all be lies, and agree with each other.
             return max(urgent, key=lambda one: one.reference_cosine or 0.0)
         turned = hosts.sleepers + self._falls
         if hosts.verified_drawn < self._share * hosts.updates + _AFTER_A_SLEEPER * turned or self._draws_at_the_end:
@@ -325,9 +325,11 @@ class Verification:
         )
 
     def _verified(self, check: _Check) -> UploadVerified | None:
-        """The verdict of training the upload again; None: there is more to train.
+        """Return the verdict of retraining an upload; None: there is more to train.
 
-        Raises VcdlError for an upload that cannot be trained again, Refused for one that cannot be read.
+        Raises:
+            VcdlError: The upload cannot be retrained.
+            Refused: The upload cannot be read.
         """
         update, folder = check.update, self._run.folder
         upload, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
@@ -335,7 +337,7 @@ class Verification:
         if ours is None:
             return None
         apart, scatter = disagreement(upload, ours, base, self._up), 0.0
-        if not apart.is_rounding:  # nobody is suspected of what a difference in the fourth digit of the rate does
+        if not apart.is_rounding:  # a difference in the fourth digit of the rate does as much: no ground for suspicion
             scattered = self._trained("scattered", check, _at_other_rate(check.staged))
             if scattered is None:
                 return None
@@ -354,12 +356,12 @@ class Verification:
 
 
 def _agreement(update: UpdateApplied) -> float:
-    """The agreement of a step with those of the others and with the server's own."""
+    """Return how well a step agrees with those of the others and with the server's own."""
     return min((one for one in (update.cosine, update.reference_cosine) if one is not None), default=0.0)
 
 
 def _at_other_rate(of: Staged) -> Staged:
-    """A subtask whose learning rate differs in the fourth digit: rounding drives the two apart, and nothing else."""
+    """Return a subtask whose learning rate differs in the fourth digit, so that only rounding drives the two apart."""
     training = of.workunit.training
     changed = replace(training, learning_rate=training.learning_rate * _OTHER_RATE)
     return replace(of, workunit=replace(of.workunit, training=changed))
