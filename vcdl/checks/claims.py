@@ -1,6 +1,7 @@
-"""A header's claims about its training, beside what is possible. One that cannot be right is left out of the journal
-(None), and its upload counts: clocks may be wrong, machines slow. What nothing explains is refused
-(vcdl.checks.upload).
+"""Claims in an upload's header about its training, compared with what is possible.
+
+An impossible claim is left out of the journal (None), and its upload still counts: clocks may be wrong, and machines
+slow. What nothing explains is refused (vcdl.checks.upload).
 """
 
 from collections import deque
@@ -13,7 +14,7 @@ import numpy as np
 LARGEST_LOSS = float(np.finfo(np.float32).max)
 """Losses are computed in float32."""
 LONGEST_S = 1e9
-"""Thirty years: longer than any subtask."""
+"""Thirty years: longer than any subtask, and small enough that sums stay exact."""
 LOSSES_KEPT = 50
 _LOSSES_NEEDED = 5
 _FIRST_LOSS = 1000.0
@@ -25,8 +26,9 @@ _LEAST_LOSS = 0.01
 _PACE_FACTOR = 100.0
 """Most that a host may be faster or slower than it used to be; a first subtask with compilation is ten times slower."""
 _DRIFT = 1.02
+"""Factor by which a client's clock may run faster than the server's."""
 _SLACK_S = 2.0
-"""Seconds by which two clocks may differ."""
+"""Seconds by which two clocks may differ, so that rounding and network delays refuse nobody."""
 
 
 @dataclass
@@ -37,11 +39,11 @@ class ClaimCheck:
 
     @classmethod
     def of(cls, losses: Iterable[float]) -> "ClaimCheck":
-        """The check that knows the losses of the last applied uploads, the oldest first."""
+        """Return a check that knows the losses of the last applied uploads, the oldest first."""
         return cls(deque(losses, LOSSES_KEPT))
 
     def loss(self, claimed: float) -> float | None:
-        """The loss, if it is of the size of others lately."""
+        """Return the loss if its size is like that of recent ones, else None."""
         if len(self._losses) < _LOSSES_NEEDED:
             most = _FIRST_LOSS
         else:
@@ -54,7 +56,13 @@ class ClaimCheck:
 
 
 def believed_train_s(claimed_s: float, age_s: float | None, usual_s: float | None) -> float | None:
-    """The training time, if possible. `age_s`: of the workunit. `usual_s`: of so many samples here; None: unknown."""
+    """Return the training time if it is possible, else None.
+
+    Args:
+        claimed_s: The client's claim.
+        age_s: Seconds since the workunit was sent; None: unknown.
+        usual_s: Seconds that its host used to take for as many samples; None: unknown.
+    """
     if age_s is not None and claimed_s > _DRIFT * age_s + _SLACK_S:
         return None
     if usual_s is not None and not usual_s / _PACE_FACTOR <= claimed_s <= usual_s * _PACE_FACTOR:
@@ -63,7 +71,13 @@ def believed_train_s(claimed_s: float, age_s: float | None, usual_s: float | Non
 
 
 def believed_times_s(claimed_s: Mapping[str, float], train_s: float | None, age_s: float | None) -> dict[str, float]:
-    """The times of stages, if possible. `train_s`: the believed one. `age_s`: of the workunit; None: unknown."""
+    """Return the stages' times if they are possible, else nothing.
+
+    Args:
+        claimed_s: The client's claims.
+        train_s: The training time that is believed.
+        age_s: Seconds since the workunit was sent; None: unknown.
+    """
     if train_s is None or any(seconds < 0 for seconds in claimed_s.values()):
         return {}
     whole_s = train_s + sum(claimed_s.values()) - claimed_s.get("first", 0.0)

@@ -31,7 +31,7 @@ class NormMeter:
 
 
 def trained_norm(vector: Vector, layout: Layout) -> float:
-    """The norm of a vector of shape (n,), as a NormMeter measures it."""
+    """Return the norm of a vector of shape (n,), as a NormMeter measures it."""
     meter = NormMeter(layout)
     for begin in range(0, vector.size, _BLOCK):
         meter.add(vector[begin : begin + _BLOCK], begin)

@@ -22,13 +22,16 @@ from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import PLAIN, Transport, UpdateHeader, WorkunitName
 
 _NORM_FACTOR = 10.0
-"""Longest norm of an accepted update, in medians of the last ones; honest training changes norms by per cents."""
+"""Longest norm of an accepted update, in medians of recent ones: honest training changes norms by percents, so a factor
+of ten refuses only garbage."""
 _NORMS_KEPT = 50
+"""Norms of recent updates that are remembered: enough for a stable median, few enough to follow training."""
 _ROUNDING = 1e-9
+"""Relative tolerance between the claimed fraction and samples / all, since both are rounded."""
 
 
 def as_given(version: int, given: int, _: str) -> bool:
-    """Whether a version is the workunit's own."""
+    """Return whether a version is the workunit's own."""
     return version == given
 
 
@@ -65,7 +68,17 @@ class UploadCheck:
         return header
 
     def examine(self, path: Path, workunit: str, base: Path | None = None) -> UpdateHeader:
-        """Check and accept an upload; returns its header. `base`: for differences. Raises Refused, FileUnavailable."""
+        """Check and accept an upload, and return its header.
+
+        Args:
+            path: The upload.
+            workunit: The one that it must be of.
+            base: The snapshot that it started from, for uploads that are differences.
+
+        Raises:
+            Refused: The upload is wrong.
+            FileUnavailable: A file cannot be read on this machine.
+        """
         header = self.read_header(path, workunit)
         meter, room = NormMeter(self.layout), np.empty(min(CHUNK, self.layout.size), np.float32)
         with opened_upload(path, self.up, base if self.up.is_difference else None) as upload:
@@ -98,7 +111,7 @@ class UploadCheck:
         self.accept(trained_norm(vector, self.layout))
 
     def _header_text(self, path: Path) -> str:
-        """The header in any encoding, so that its real fault gets its name. Raises WeightsFileError."""
+        """Return the header in whatever encoding, so that the real fault is reported. Raises WeightsFileError."""
         try:
             return self.up.read_header(path)
         except WeightsFileError as error:

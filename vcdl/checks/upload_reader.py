@@ -58,7 +58,17 @@ class UploadReader:
 
 @contextmanager
 def opened_upload(path: Path, encoding: Encoding, base: Path | None = None) -> Iterator[UploadReader]:
-    """Open an upload, all but its weights found right. `base`: its base's snapshot. Raises Refused, FileUnavailable."""
+    """Open an upload after checking everything but its weights.
+
+    Args:
+        path: The upload.
+        encoding: The one that the job asks for.
+        base: The snapshot of its base version.
+
+    Raises:
+        Refused: The upload is wrong.
+        FileUnavailable: A file cannot be read on this machine.
+    """
     if encoding.is_difference and base is None:
         raise ValueError("a difference came without its base: this is a bug in vcdl")
     with ExitStack() as opened:

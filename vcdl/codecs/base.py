@@ -14,9 +14,8 @@ from vcdl.errors import WeightsFileError
 from vcdl.wire.weights import Vector
 
 SCALE_BLOCK = 256
-"""Numbers that share a scale or range, in codecs that have one: a few bytes per block, little beside 1 byte per
-number.
-"""
+"""Numbers that share a scale or range, in codecs that have one: large enough that the few bytes per block cost little
+against 1 byte per number, small enough that one outlier spoils only its neighbours."""
 CHUNK = 1 << 16
 """Numbers in a chunk; chunks are encoded independently. 256 KiB as float32 fit into the second-level cache."""
 
@@ -35,11 +34,14 @@ class Codec(ABC):
         return False
 
     def thinned(self, vector: Vector, always: list[tuple[int, int]]) -> Vector:
-        """A vector of shape (n,) with dropped numbers set to zero; the parts `always`, (begin, end), are kept whole."""
+        """Return a vector of shape (n,) with dropped numbers set to zero.
+
+        The ranges `always`, (begin, end), are kept whole.
+        """
         return vector
 
     def within(self, size_bytes: float, vector_size: int) -> "Codec":
-        """The codec that takes about so many bytes for a vector, within its bounds, and that this one decodes."""
+        """Return a variant of about `size_bytes` for a vector, within this codec's bounds; this codec decodes it."""
         return self
 
     @abstractmethod
@@ -64,14 +66,15 @@ class Codec(ABC):
 
 
 def to_planes(numbers: npt.NDArray[Any]) -> bytes:
-    """Bytes of little-endian numbers, shape (n,), sorted by significance: lowest bytes first. Similar bytes
-    become neighbours.
+    """Sort the bytes of little-endian numbers, shape (n,), by significance, lowest first.
+
+    Similar bytes become neighbours, which compress better.
     """
     return np.ascontiguousarray(numbers.view(np.uint8).reshape(numbers.size, numbers.itemsize).T).tobytes()
 
 
 def from_planes(data: memoryview, kind: str, size: int) -> npt.NDArray[Any]:
-    """The inverse: `size` numbers of a little-endian type such as `<f4`. Raises WeightsFileError."""
+    """Invert `to_planes` for `size` numbers of a little-endian type such as `<f4`. Raises WeightsFileError."""
     width = np.dtype(kind).itemsize
     check_length(data, size * width)
     planes = np.frombuffer(data, np.uint8).reshape(width, size)
@@ -79,7 +82,7 @@ def from_planes(data: memoryview, kind: str, size: int) -> npt.NDArray[Any]:
 
 
 def in_blocks(numbers: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """A copy of the first `size` numbers in rows of SCALE_BLOCK, the last one padded with zeros."""
+    """Return a copy of the first `size` numbers in rows of SCALE_BLOCK, the last row padded with zeros."""
     blocks = np.zeros((block_count(size), SCALE_BLOCK), numbers.dtype)
     blocks.reshape(-1)[:size] = numbers[:size]
     return blocks

@@ -24,12 +24,12 @@ _CODECS: Mapping[str, Callable[..., Codec]] = {
 
 
 def down_encoding(transport: Transport, layout: Layout) -> Encoding:
-    """The encoding of weights on the way to the clients. Raises WorkunitError."""
+    """Return the encoding of weights on the way to clients. Raises WorkunitError."""
     return Encoding(_codec(transport.down), transport.compress, layout, transport.moment_block)
 
 
 def up_encoding(transport: Transport, layout: Layout) -> Encoding:
-    """The encoding of uploads. Raises WorkunitError."""
+    """Return the encoding of uploads. Raises WorkunitError."""
     return Encoding(_codec(transport.up), transport.compress, layout, transport.moment_block)
 
 

@@ -14,12 +14,13 @@ from pathlib import Path
 from vcdl.errors import WeightsFileError, weights_file_error
 
 FRAME_BYTES = 4
+"""Bytes of a chunk's length and flag: enough for 2 GiB, far above any chunk."""
 _DEFLATED = 1 << 31
 _LEVEL, _MEMORY = 6, 9
 
 
 def framed(raw: bytes, *, compress: bool) -> bytes:
-    """A chunk in the file's form; deflated when that makes it shorter."""
+    """Return a chunk as it is stored: deflated if that makes it shorter."""
     if compress:
         # Neighbouring numbers share no phrases, only frequent bytes; a search for phrases is ten times as slow
         # and saves nothing.
@@ -34,7 +35,15 @@ class ChunkReader:
     """Reads the chunks of an open file in order."""
 
     def __init__(self, file: FileIO, path: Path, data_at: int, size_bytes: int, *, compress: bool) -> None:
-        """`compress`: whether chunks may be deflated."""
+        """Start at a file's first chunk.
+
+        Args:
+            file: The open file.
+            path: Its name, for messages.
+            data_at: Offset of the first chunk.
+            size_bytes: Bytes of all chunks.
+            compress: Chunks may be deflated.
+        """
         self._file = file
         self._path = path
         self._compress = compress
@@ -46,9 +55,11 @@ class ChunkReader:
         self._next = self._begin
 
     def next(self, most_bytes: int) -> memoryview:
-        """The next chunk, inflated.
+        """Return the next chunk, inflated.
 
-        Raises FileUnavailable, and WeightsFileError, before memory is taken, for one beyond `most_bytes`.
+        Raises:
+            FileUnavailable: The file cannot be read on this machine.
+            WeightsFileError: The chunk is larger than `most_bytes`; this is found before memory is allocated.
         """
         frame = int.from_bytes(self._read(FRAME_BYTES), "little")
         length = frame & ~_DEFLATED

@@ -102,12 +102,12 @@ class Encoding:
         return self.most_bytes + PREFIX_LIMIT_BYTES
 
     def within(self, size_bytes: float) -> "Encoding":
-        """The encoding whose files are about so long, within the codec's bounds, and which this one reads."""
+        """Return an encoding for files of about `size_bytes`, within the codec's bounds; this one reads them."""
         moments = self.moments_codec.most_bytes(sum(self.moment_counts(0, self.layout.size).shape))
         return replace(self, codec=self.codec.within(size_bytes - moments, self.model_size))
 
     def moment_counts(self, begin: int, size: int) -> npt.NDArray[np.intp]:
-        """The number of neighbouring moments that each travelling one stands for, in a range of the vector."""
+        """Return how many neighbouring moments each transmitted one stands for, in a range of the vector."""
         counts: list[int] = []
         for variable in self.layout.variables:
             first = max(begin, variable.offset, self.model_size)
@@ -141,14 +141,14 @@ class Encoding:
         change_header(path, dataset, sizes, change)
 
     def read_header(self, path: Path) -> str:
-        """The header alone. Raises WeightsFileError, FileUnavailable."""
+        """Return the header alone. Raises WeightsFileError, FileUnavailable."""
         if self.is_plain:
             return read_header(path, self.layout.size)
         with opened_dataset(path, ENCODED, self._sizes) as opened:
             return opened.header
 
     def read(self, path: Path) -> tuple[Vector, str]:
-        """The decoded vector and the header. Raises WeightsFileError, FileUnavailable."""
+        """Return the decoded vector and the header. Raises WeightsFileError, FileUnavailable."""
         with self.opened(path) as source:
             vector = np.empty(self.layout.size, np.float32)
             source.read(0, vector)
@@ -265,7 +265,7 @@ def _clipped(size: int, most: int) -> int:
 
 
 def _mask(statistics: list[tuple[int, int]], begin: int, size: int) -> npt.NDArray[np.bool_] | None:
-    """A mask, shape (size,), of the statistics in the chunk that starts at `begin`; None when it has none."""
+    """Return a mask, shape (size,), of the statistics in the chunk that starts at `begin`; None if it has none."""
     inside = [(first, behind) for first, behind in statistics if first < begin + size and behind > begin]
     if not inside:
         return None

@@ -15,13 +15,14 @@ from vcdl.errors import WeightsFileError
 from vcdl.wire.weights import Vector
 
 MOST_LEVELS = 127
+"""The most steps that fit a signed byte."""
 
 
 class Int8(Codec):
     """1 byte per number and 4 per block; error ≤ half a step, max |x| of the block / levels / 2."""
 
     def __init__(self, levels: int = MOST_LEVELS) -> None:
-        """`levels`: steps from 0 to the largest number of a block, 1 to 127. Raises ValueError."""
+        """Set the number of steps from 0 to the largest number of a block, 1 to 127. Raises ValueError."""
         if not 1 <= levels <= MOST_LEVELS:
             raise ValueError(f"{levels} levels")
         self._levels = levels

@@ -16,7 +16,9 @@ from vcdl.errors import WeightsFileError
 from vcdl.wire.weights import Vector
 
 _LEVELS = 126
+"""Steps of the logarithmic scale: 7 bits without the code for 0."""
 _SIGN = 128
+"""The bit of a code that holds the sign."""
 _HIGHEST = np.nextafter(np.float32(128), np.float32(0))
 """The highest logarithm of a finite float32, which may be rounded up to that of infinity."""
 _LOWEST = np.float32(-149)
@@ -24,8 +26,9 @@ _LOWEST = np.float32(-149)
 
 
 class Logarithmic(Codec):
-    """1 byte per number and 8 per block; error ≤ half a step: 2^(octaves of the block / 252) − 1, 6 % for 20
-    octaves.
+    """1 byte per number and 8 per block.
+
+    The error is at most half a step: 2^(octaves of the block / 252) − 1, which is 6 % for 20 octaves.
     """
 
     @property

@@ -1,8 +1,7 @@
-"""The largest numbers of a vector, and zero for all others (sparsified updates: Aji and Heafield 2017, Stich et
-al. 2018).
+"""The largest numbers of a vector, and zero for all others.
 
-A host may keep the rest for its next update (the error feedback of those papers, vcdl.client.residual); else it is
-lost. A chunk holds, for each kept number, the gap since the previous one and its value.
+A host may add what was dropped to its next update (vcdl.client.residual), the error feedback of Aji and Heafield 2017
+and Stich et al. 2018; otherwise it is lost. A chunk holds, for each kept number, the gap since the previous one and its value.
 """
 
 import math
@@ -17,10 +16,11 @@ from vcdl.errors import WeightsFileError
 from vcdl.wire.weights import Vector
 
 _MORE = 255
-"""Byte of a gap that continues in the next byte."""
+"""Byte of a gap that continues in the next byte, so that most gaps take one byte."""
 _COUNT_BYTES = 4
+"""Bytes for the count of numbers in a chunk."""
 _FEWER = 20
-"""A host with the slowest link sends a twentieth of what others send."""
+"""A host with the slowest link sends at least one twentieth of what others send, so that its updates still count."""
 _TINIEST = np.float32(2.0**-24)
 """The smallest positive number of float16."""
 
@@ -29,8 +29,15 @@ class TopK(Codec):
     """A byte for each kept number, rarely one more, and its value. Hosts may send less than the share."""
 
     def __init__(self, share: float, two_bits: bool = False, sent: float | None = None) -> None:
-        """`share` of the numbers to keep, in (0, 1]; `two_bits`: whether 2 bits of each travel; `sent`: the share that
-        a host with a slow link keeps, None: as much. Raises ValueError.
+        """Set which numbers are kept.
+
+        Args:
+            share: The share of numbers to keep, in (0, 1].
+            two_bits: Send 2 bits of each kept number.
+            sent: The share kept by a host with a slow link; None: the same.
+
+        Raises:
+            ValueError: A share is out of range.
         """
         if not 0 < (sent or share) <= share <= 1:
             raise ValueError(f"a share of {share}")
@@ -42,8 +49,9 @@ class TopK(Codec):
         return f"top_k({self._share:g},2)" if self._two_bits else f"top_k({self._share:g})"
 
     def thinned(self, vector: Vector, always: list[tuple[int, int]]) -> Vector:
-        """Keep exactly the share that this host sends beside the parts `always`, or fewer if the rest is 0; among equal
-        numbers the first.
+        """Keep exactly the share that this host sends, plus the ranges `always`.
+
+        Fewer if all others are 0; among equal numbers the first ones.
         """
         sizes = np.abs(vector)
         sizes[sizes < _TINIEST] = 0.0
@@ -95,7 +103,7 @@ class TopK(Codec):
 
 
 def _gap_bytes(gaps: npt.NDArray[np.intp]) -> bytes:
-    """Encode each gap as multiples of 255 and a final rest below 255."""
+    """Encode each gap as multiples of 255 and a final remainder below 255."""
     ends = np.cumsum(gaps // _MORE + 1) - 1
     coded = np.full(ends[-1] + 1 if ends.size else 0, _MORE, np.uint8)
     coded[ends] = gaps % _MORE

@@ -1,7 +1,7 @@
-"""A sign and one of two sizes: values in 2 bits, of which a host keeps the rest for its next update.
+"""A sign and one of two sizes: values in 2 bits. A host adds what was rounded away to its next update.
 
-The sizes are the means of a block's numbers below and above its mean. SparseLoCo (arXiv 2508.15706) sends 2 bits of
-each change, too. Without error feedback (vcdl.client.residual) what they round away is lost.
+The sizes are the means of a block's numbers below and above its mean. SparseLoCo (arXiv 2508.15706) also sends 2 bits
+of each change. Without error feedback (vcdl.client.residual) what is rounded away is lost.
 """
 
 import numpy as np
@@ -42,6 +42,6 @@ class TwoBits(Codec):
 
 
 def _means(blocks: Vector, of: npt.NDArray[np.bool_]) -> Vector:
-    """The mean of some numbers of each block, shape (blocks,); 0 for none."""
+    """Return the mean of the selected numbers of each block, shape (blocks,); 0 where none is selected."""
     sums = np.where(of, blocks, 0).sum(axis=1, dtype=np.float64)
     return np.asarray(sums / np.maximum(1, np.count_nonzero(of, axis=1)), np.float32)

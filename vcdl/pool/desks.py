@@ -1,23 +1,24 @@
-"""The folder through which a run and its pilots talk, and the rules by which both write in it.
+"""The folder through which a run and its pilots communicate, and the rules by which both write to it.
 
     RUN/pool/
-      driver.json            what the run says to all: whether it goes on, how often to look, the newest weights
-      bell/PILOT.json        what a pilot says; a newer message takes the place of one that is unread
-      desks/PILOT/           one folder for each pilot
+      driver.json            from the run to all pilots: whether it continues, how often to look, the newest weights
+      bell/PILOT.json        a pilot's heartbeat; a newer one replaces one that is unread
+      desks/PILOT/           one mailbox for each pilot
         next.json            the task that the run gives it; the run takes it back by renaming it
         taken.json           the task that it trains: the pilot has renamed next.json
-        drop.json            a task that the run does not want any more
+        drop.json            a task that the run no longer wants
         WORKUNIT.h5          a task's end: its update ...
         WORKUNIT.failed      ... or why there is none ...
         WORKUNIT.back        ... or that another pilot shall train it
 
-Only renames within one folder tree decide who has what, and no file is locked: a network file system keeps the former
-and may not keep the latter. No time of one machine is compared with one of another: each side counts, by its own clock,
-how long the other's number has not changed. A pilot reads its own desk and driver.json, whatever the number of pilots.
+Only renames within one folder tree decide who has what, and no file is locked: a network file system guarantees the
+former and may not support the latter. Times of two machines are never compared: each side measures by its own clock how
+long the other's counter has not changed. A pilot reads only its own mailbox and driver.json, however many pilots there
+are.
 
-Whoever may write in the folder may lie, and may put a link, a pipe or a folder where a file is expected. So names are
-held to their forms, only regular files are read, and the run's side, whose user owns the run, acts in folders that it
-holds (vcdl.files.shared): on a desk through `Desk.held`.
+Anyone who may write to the folder may lie, and may put a link, a pipe or a folder where a file is expected. So names
+must match their forms, only regular files are read, and the run's side, whose user owns the run, works in folders that
+it holds open (vcdl.files.shared): in a mailbox through `Desk.held`.
 """
 
 import errno
@@ -91,7 +92,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """A pilot's word: it is there, and what it does. The ends of its tasks lie on its desk."""
+    """A pilot's heartbeat: it is alive, and what it does. The ends of its tasks are in its mailbox."""
 
     pilot: str
     beat: int
@@ -114,7 +115,7 @@ class Drop(msgspec.Struct, frozen=True):
 
 
 def is_pilot(name: str) -> bool:
-    """Whether a pilot may have this name."""
+    """Return whether a pilot may have this name."""
     return _PILOT.fullmatch(name) is not None
 
 
@@ -124,7 +125,7 @@ def host_of(pilot: str) -> str:
 
 
 def mark_of(key: str) -> str:
-    """Return what the names of a machine's pilots show of its key: nobody else can make a key with the same mark."""
+    """Return the part of a machine's key in its pilots' names. No other key with this mark can be found."""
     return hashlib.sha256(key.encode()).hexdigest()[:_MARK_DIGITS]
 
 
@@ -139,14 +140,14 @@ class Desk:
 
     @contextmanager
     def held(self) -> Iterator["Desk"]:
-        """Hold the desk of a pool's pilot, and yield it. Raises OSError, FileNotFoundError when it has gone."""
+        """Hold the mailbox of a pool's pilot open, and yield it. Raises OSError, FileNotFoundError if it is gone."""
         with held(self.path.parents[1], *self.path.parts[-2:]) as path:
             yield Desk(path)
 
     # -- the run's side; all calls raise OSError
 
     def give(self, task: Assignment) -> None:
-        """Lay the pilot's next task down. Raises FileNotFoundError when the desk has gone."""
+        """Assign the pilot's next task. Raises FileNotFoundError if the mailbox is gone."""
         _write(self._next, task)
 
     def take_back(self) -> str:
@@ -160,12 +161,12 @@ class Desk:
         _write(self.path / "drop.json", Drop(workunit))
 
     def tasks(self) -> list[str]:
-        """The workunits of the tasks that lie here: the one that is trained, then the next one."""
+        """Return the workunits in this mailbox: the one in training, then the next one."""
         found = (_read(path, Assignment) for path in (self._taken, self._next))
         return [task.workunit for task in found if task is not None]
 
     def endings(self) -> list[Path]:
-        """The files that say how tasks ended."""
+        """Return the files that say how tasks ended."""
         return [self.path / name for name in sorted(os.listdir(self.path)) if _ENDING.fullmatch(name)]
 
     # -- the pilot's side; all calls raise OSError, and FileNotFoundError when the run has given the pilot up
@@ -175,7 +176,7 @@ class Desk:
         self.path.mkdir()
 
     def taken(self) -> Assignment | None:
-        """The task that was taken up and not ended; None: there is none."""
+        """Return the task that was taken and has not ended; None if there is none."""
         return _read(self._taken, Assignment)
 
     def take(self) -> Assignment | None:
@@ -185,15 +186,18 @@ class Desk:
         return _read(self._taken, Assignment)
 
     def dropped(self) -> str:
-        """The workunit that is not wanted any more; empty: none is."""
+        """Return the workunit that is no longer wanted; empty if there is none."""
         if "drop.json" not in _names_now(self.path):
             return ""
         drop = _read(self.path / "drop.json", Drop)
         return "" if drop is None else drop.workunit
 
     def end(self, workunit: str, update: Path | str | None) -> bool:
-        """Lay down how a task ended: its update, a failure's reason, or None: another pilot shall train it. Returns
-        True.
+        """Record how a task ended, and return True.
+
+        Args:
+            workunit: The task.
+            update: Its update, the reason of a failure, or None to have another pilot train it.
         """
         if isinstance(update, Path):
             _deliver(update, self.path / f"{workunit}.h5")
@@ -219,7 +223,7 @@ class PoolFolder:
 
     @classmethod
     def of(cls, run: Path) -> "PoolFolder":
-        """The pool in a run's folder."""
+        """Return the pool in a run's folder."""
         return cls(run / "pool")
 
     @property
@@ -232,7 +236,7 @@ class PoolFolder:
         return str(self.run)
 
     def state_of(self, path: str) -> str:
-        """The identity of a file's content. Raises OSError."""
+        """Return the identity of a file's content. Raises OSError."""
         source = self.run / path
         found = source.stat()
         return f"{source}\0{found.st_size}\0{found.st_mtime_ns}"
@@ -256,7 +260,7 @@ class PoolFolder:
             folder.mkdir(parents=True, exist_ok=True)
 
     def read_driver(self) -> Driver | None:
-        """The run's word; None: nothing yet. Raises OSError."""
+        """Return the run's notice; None if there is none yet. Raises OSError."""
         return _read(self._driver, Driver)
 
     def write_driver(self, driver: Driver) -> None:
@@ -275,7 +279,7 @@ class PoolFolder:
             _write(bell / f"{message.pilot}.json", message)
 
     def rung(self) -> list[Message]:
-        """The messages that came since the last call, by pilot; what is no message is removed. Raises OSError."""
+        """Return the heartbeats since the last call, by pilot, and remove what is none. Raises OSError."""
         messages = []
         with held(self.path, "bell") as bell, held(self.path, "read") as folder:
             for name in sorted(_names_now(bell)):
@@ -294,12 +298,12 @@ class PoolFolder:
         return messages
 
     def pilots(self) -> list[str]:
-        """The pilots that have a desk. Raises OSError."""
+        """Return the pilots that have a mailbox. Raises OSError."""
         with held(self.path, "desks") as desks:
             return sorted(filter(is_pilot, os.listdir(desks)))
 
     def remove(self, pilot: str) -> None:
-        """Remove a pilot's desk, and with it its right to hand in."""
+        """Remove a pilot's mailbox, and with it its right to deliver results."""
         with suppress(OSError), held(self.path, "desks") as desks:
             discard(desks / pilot)
 
@@ -323,7 +327,7 @@ def pour(source: IO[bytes], part: Path) -> bool:
 
 
 def _names_now(folder: Path) -> list[str]:
-    """The names in a folder; network file systems list it afresh when this machine changed it. Raises OSError."""
+    """Return the names in a folder, changing it first so that network file systems list it afresh."""
     one, other = folder / ".look.0", folder / ".look.1"
     if not _moved(one, other) and not _moved(other, one):
         with suppress(FileExistsError):  # of another thread that looks, or a link that must not be followed
@@ -337,7 +341,7 @@ def _write(path: Path, message: msgspec.Struct) -> None:
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
-    """A message; None: it is not there, or is none. Raises OSError."""
+    """Return a decoded message; None if it is missing or invalid. Raises OSError."""
     try:
         return msgspec.json.decode(read_some(path, _MOST_BYTES + 1), type=kind)
     except (FileNotFoundError, NotRegular, ValueError, RecursionError):  # also bytes that are no UTF-8

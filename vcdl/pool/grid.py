@@ -1,4 +1,5 @@
-"""The grid of a pool: tasks and results on the desks of pilots, its memory, so that a killed run can be resumed."""
+"""The grid of a pool: tasks and results in the mailboxes of pilots, which are its memory, so that a killed run can be
+resumed."""
 
 import math
 import os
@@ -29,11 +30,11 @@ from vcdl.run.reading import read_report
 from vcdl.run.staging import Uploaded
 from vcdl.trust.kept_hosts import hosts_out
 
-LEASE_S = 60.0
-_BEAT_S = 2.0
-_POLL_S = 0.02
-_SHORTEST_LOOK_S = 0.1
-_JUDGES_EVERY_S = 10.0
+LEASE_S = 60.0  # of silence until a pilot counts as gone: longer than the pauses of a busy network file system
+_BEAT_S = 2.0  # between two heartbeats of the run, so that pilots may miss many of them
+_POLL_S = 0.02  # between two looks at heartbeats: a fraction of the shortest subtask
+_SHORTEST_LOOK_S = 0.1  # between two looks of a pilot, so that many of them do not overload a file server
+_JUDGES_EVERY_S = 10.0  # between two reads of the journal for strangers in quarantine, who get no work
 _LOOKS_PER_S = 1000.0
 """Looks of all waiting pilots together."""
 _VANISHED = 3
@@ -51,10 +52,10 @@ def _errors_of(pool: PoolFolder) -> Iterator[None]:
 
 
 class PoolGrid(FolderGrid):
-    """Pilots that come and go by themselves. Used by one thread; `close` tells them that the run rests."""
+    """Pilots that come and go. Used by one thread; `close` tells them that the run is paused."""
 
     def __init__(self, folder: RunFolder, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: stands still while the machine sleeps, as the pilots' messages wait unread."""
+        """Prepare the grid; `clock` must stand still while the machine sleeps, as heartbeats wait unread then."""
         super().__init__(folder, hands_out_uploads=job.grid.servers == 1)
         self._pool = PoolFolder.of(folder.path)
         self._job = job
@@ -72,7 +73,7 @@ class PoolGrid(FolderGrid):
         self._turnarounds = Turnarounds(job.late_after)
 
     def start(self) -> None:
-        """Take up what lies on desks and in uploads. Raises GridError, also while another machine drives this run."""
+        """Adopt the tasks in mailboxes and uploads. Raises GridError, also while another machine drives this run."""
         with _errors_of(self._pool):
             self._pool.make()
             self._refuse_another()
@@ -109,7 +110,7 @@ class PoolGrid(FolderGrid):
             self._say(newest_version=version, newest_params=path)
 
     def pause(self) -> None:
-        """Say that the run rests; pilots train on, and lay results on their desks meanwhile."""
+        """Announce that the run is paused; pilots keep training, and leave results in their mailboxes."""
         with _errors_of(self._pool):
             self._say(state="paused")
 
@@ -133,7 +134,7 @@ class PoolGrid(FolderGrid):
 
     @property
     def waiting(self) -> int:
-        """Workunits that no pilot has begun with."""
+        """Workunits that no pilot has started."""
         return len(self._waiting) + sum(pilot.has_next for pilot in self._pilots.values())
 
     def running(self) -> list[RunningTask]:
@@ -144,9 +145,7 @@ class PoolGrid(FolderGrid):
         ]
 
     def close(self) -> None:
-        """Tell the pilots that nobody drives the run, or that the job is over; the former they would notice by
-        themselves.
-        """
+        """Tell the pilots that the job is over, or that the run is no longer driven (they would notice by the lease)."""
         with suppress(OSError, JournalError):
             self._say(state="ended" if read_report(self._folder).history.finished else "paused")
 
@@ -197,10 +196,10 @@ class PoolGrid(FolderGrid):
         had = workunit in pilot.tasks
         if had:
             pilot.tasks.remove(workunit)
-        # Otherwise it is superseded: another pilot was given it, or nobody wants it any more.
+        # Otherwise it is superseded: another pilot has it, or it is no longer wanted.
         if had and workunit in self._known and workunit not in self._outcomes:
             if ending.suffix == ".h5":
-                # It may have trained it between two looks at the bell; then it had the other files already.
+                # It may have trained it between two looks at heartbeats; then it had the other files already.
                 staged = self._known[workunit]
                 self._note_sent(pilot, workunit, staged.params.stat().st_size if staged is not None else 0)
                 self._take_upload(pilot, ending)
@@ -272,9 +271,7 @@ class PoolGrid(FolderGrid):
                 self._give_next(pilot)
 
     def replicate_late(self, *, queue_empty: bool) -> None:
-        """Give late subtasks to idle pilots as well that are usually through by now. The first upload counts, and the
-        other pilot is told to do without.
-        """
+        """Give late subtasks to idle pilots; the first upload counts, and the other pilot is told to drop its task."""
         idle = [pilot.name for pilot in self._pilots.values() if not pilot.tasks and pilot.host not in self._out]
         lateness = self._turnarounds.lateness if idle and not self._waiting else None
         if lateness is None:
@@ -292,7 +289,7 @@ class PoolGrid(FolderGrid):
                     idle.remove(quick)
 
     def _take_from_another(self) -> None:
-        """Take a task back that lies on a desk while its pilot trains another, for one that has nothing to do."""
+        """Give a task that waits in the mailbox of a busy pilot to an idle one."""
         for pilot in self._pilots.values():
             if len(pilot.tasks) > 1 and (back := pilot.take_back()) in pilot.tasks:
                 pilot.tasks.remove(back)
@@ -333,7 +330,10 @@ class PoolGrid(FolderGrid):
     # -- the run's own word
 
     def _new(self, name: str, now_s: float) -> KnownPilot:
-        """A pilot that comes. Strangers are judged by machine, so that none is new again when it starts again."""
+        """Return the record of a new pilot.
+
+        Strangers are judged by machine, so that a restart does not make one new again.
+        """
         host = host_of(name) if self._job.is_for_strangers else name
         return KnownPilot(name, self._pool.desk(name), host, heard_s=now_s, since_s=now_s)
 
@@ -345,7 +345,7 @@ class PoolGrid(FolderGrid):
                 self._out = hosts_out(self._job, self._folder)
 
     def _adopt(self, name: str) -> None:
-        """Take up a pilot of an earlier process, with what lies on its desk."""
+        """Adopt a pilot of an earlier process, with the tasks in its mailbox."""
         pilot = self._new(name, self._clock())
         with suppress(FileNotFoundError), pilot.desk.held() as desk:
             pilot.tasks = desk.tasks()

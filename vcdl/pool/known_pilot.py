@@ -8,7 +8,7 @@ from vcdl.pool.desks import Desk
 
 @dataclass
 class KnownPilot:
-    """A pilot with the workunits on its desk."""
+    """A pilot with the workunits in its mailbox."""
 
     name: str
     desk: Desk
@@ -21,12 +21,12 @@ class KnownPilot:
     """The workunits that it has, the one that it trains first."""
     training: str = ""
     begun: set[str] = field(default_factory=set)
-    """Tasks of which the journal knows that it began them."""
+    """Tasks that the journal records as started."""
     fraction: float = 0.0
 
     @property
     def has_next(self) -> bool:
-        """Whether a task that it has not begun lies on its desk."""
+        """Whether its mailbox holds a task that it has not started."""
         return bool(self.tasks) and self.tasks[-1] != self.training
 
     def take_back(self) -> str:

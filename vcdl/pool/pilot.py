@@ -1,4 +1,5 @@
-"""A pilot: it takes a task from its desk, trains it by a worker beside it, lays the result there, always answers."""
+"""A pilot: it takes tasks from its mailbox, trains them in a worker process, delivers the results, and always
+answers."""
 
 import errno
 import hashlib
@@ -17,13 +18,13 @@ from vcdl.wire.newest import NEWEST_FILE, VERSION_FILE
 from vcdl.wire.workunit import DESCRIPTION_FILE, FROZEN_FILE, INPUT_FILES, OUTPUT_FILE, PARAMS_FILE, Workunit
 
 _FILES = frozenset({*INPUT_FILES, FROZEN_FILE}) - {DESCRIPTION_FILE}
-"""The files of a subtask beside its description, by their names in its slot."""
+"""The files of a subtask without its description, by their names in its slot."""
 _LASTING = frozenset({errno.ENOENT, errno.EPERM, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP})
 """Errors of a shared file that do not pass by themselves."""
 _BEATS_A_LEASE = 4
 _DRIVER_LOOK_S = 2.0
 _EAGER_S = 0.5
-"""Seconds after a subtask in which a pilot looks for the next one as often as the run looks at the bell."""
+"""Seconds after a subtask in which a pilot looks for the next one as often as the run looks for heartbeats."""
 
 
 class Worker(Protocol):
@@ -48,7 +49,7 @@ class Worker(Protocol):
 
 
 class PilotDesk(Protocol):
-    """The pilot's side of its desk. Calls raise OSError, FileNotFoundError when the run has given it up."""
+    """The pilot's side of its mailbox. Calls raise OSError, FileNotFoundError if the run has given it up."""
 
     def make(self) -> None: ...
     def take(self) -> Assignment | None: ...
@@ -61,7 +62,7 @@ class SharedPool(Protocol):
     """A pool as a pilot reaches it: a folder, or a service. All calls raise OSError."""
 
     shortest_look_s: float
-    """Time between two looks at a desk soon after a subtask."""
+    """Seconds between two looks at a mailbox soon after a subtask."""
 
     @property
     def where(self) -> str: ...
@@ -86,7 +87,7 @@ class Pilot:
     say: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
     why_left: str = ""
-    """Why it has left, when that was not wanted; empty: it was told to, or the job is over."""
+    """Why it left against its will; empty if it was told to, or the job is over."""
     is_over: bool = False
     """Whether the job is over."""
     _task: Assignment | None = None
@@ -190,7 +191,7 @@ class Pilot:
         return not self._is_leaving or self._task is not None or self._ending is not None or self._farewell()
 
     def _look_s(self, now_s: float) -> float:
-        """The time until the next look at the desk."""
+        """Return the time until the next look at the mailbox."""
         if self._driver is None or now_s < self._is_eager_until_s:
             return self.pool.shortest_look_s
         return max(self.pool.shortest_look_s, self._driver.look_s)
@@ -204,7 +205,7 @@ class Pilot:
         if driver.state == "ended" and not self._is_leaving:
             self.say("the job is over")
             self._is_leaving = self.is_over = True
-            if self._task is not None:  # nobody waits for it
+            if self._task is not None:  # its result is no longer wanted
                 self._stop()
         if driver.state == "running" and (before is None or (before.id, before.beat) != (driver.id, driver.beat)):
             self._heard_s = now_s
@@ -231,7 +232,7 @@ class Pilot:
             self._arrive()
 
     def _arrive(self) -> None:
-        """Make a desk: at the beginning, and after the run has given this pilot up."""
+        """Create a mailbox: at the start, and after the run has given this pilot up."""
         if self._task is not None:
             self._forget("the run has given this pilot up, and has the subtask trained by another")
         self.pool.desk(self.name).make()
@@ -304,7 +305,7 @@ class Pilot:
             elif is_here or error.errno in _LASTING:
                 self._is_over(f"{error.filename}: {error.strerror or error}")
             else:
-                raise  # the shared folder is away for a while: the task goes on when it is there
+                raise  # the shared folder is away for a while; the task continues once it is back
             return
         self._lacks, self._rings_at_s = None, 0.0
         self.worker.train(task.workunit, slot)
@@ -336,8 +337,10 @@ class Pilot:
             self._bytes_down += part.stat().st_size - before_bytes
 
     def _fetch_newest(self, task: Assignment, slot: Path) -> bool:
-        """Have the worker start from the newest weights, if they are offered; returns whether they are whole or not
-        needed.
+        """Have the worker start from the newest weights if they are offered.
+
+        Returns:
+            Whether they are complete, or not needed.
         """
         driver = self._newest = self._newest or self.pool.read_driver()
         if driver is None or not FETCHED.fullmatch(driver.newest_params):

@@ -10,14 +10,20 @@ from vcdl.local.worker_process import WorkerProcess
 from vcdl.run.failure import how_it_died
 
 _START_ATTEMPTS = 3
-"""Processes that may die one after the other before they are ready: after that none will ever be."""
+"""Processes that may die in a row before one is ready: after that none will ever be."""
 
 
 class PilotWorker:
     """A worker process and its successors; `close` leaves none behind."""
 
     def __init__(self, threads: int, log: Path, *, allows_code: bool = False) -> None:
-        """`allows_code`: whether it runs the code that a job brings."""
+        """Start a worker.
+
+        Args:
+            threads: Threads that it may use.
+            log: Where its output goes.
+            allows_code: It may run code that a job brings.
+        """
         self._allows_code = allows_code
         self._threads = threads
         self._log = log

@@ -15,7 +15,9 @@ from pathlib import Path
 from vcdl.errors import GridError, GridUnavailable, RunFolderError
 
 _TIMEOUT_S = 60.0
+"""Seconds for a command of a queue, since a busy one answers slowly."""
 _NOTICE_S = 120
+"""Seconds between a queue's signal and its kill, enough to upload what is trained."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class BatchQueue:
     """The command that takes all pilots back."""
 
     def count(self, name: str) -> int:
-        """The pilots that wait or run. Raises GridError."""
+        """Return the number of pilots that wait or run. Raises GridError."""
         return len(self._call(self.show, name).split())
 
     def add(self, name: str, script: Path, missing: int) -> None:
@@ -75,14 +77,14 @@ QUEUES = {queue.name: queue for queue in (SLURM, HTCONDOR)}
 
 
 def queue_name(run: Path) -> str:
-    """The name of a run's pilots in a queue."""
+    """Return the name of a run's pilots in a queue."""
     digest = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:8]
     plain = re.sub(r"[^a-z0-9]+", "-", run.name.lower())[:40].strip("-")
     return f"vcdl-{plain}-{digest}"
 
 
 def script(kind: str, run: Path) -> str:
-    """The script of a kind of queue, for the pilots of a run. Raises RunFolderError for a path that none can hold."""
+    """Return the script of a kind of queue for a run's pilots. Raises RunFolderError for a path that none can hold."""
     run = run.resolve()
     if not str(run).isprintable():
         raise RunFolderError(f"{str(run)!r} has a character that no script can hold: rename it")

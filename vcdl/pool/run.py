@@ -9,10 +9,11 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.frozen_job import read_frozen
 
 _PUBLISHED_EVERY_S = 1.0
+"""Seconds between two publications of the newest weights, which cost a read of the store each."""
 
 
 def run_over_pilots(folder: RunFolder, observer: RunObserver) -> StopReason | None:
     """Run the job of a folder with pilots, as `run_over` does."""
-    # A task waits on a desk, and is trained, for less than a time limit each.
+    # A task waits in a mailbox, and is trained, for less than a time limit each.
     keeps_s = 2 * read_frozen(folder).grid.timeout_s
     return run_over(folder, observer, PoolGrid, Publishing(_PUBLISHED_EVERY_S, keeps_s))

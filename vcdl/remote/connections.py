@@ -31,7 +31,7 @@ def connections_file() -> Path:
 
 
 def checked_url(url: str) -> str:
-    """The address of a service, without its last slash. Raises JobError for one over which a token would be read."""
+    """Return a service's address without its last slash. Raises JobError for one that would expose a token."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         known = parts.scheme and parts.hostname
@@ -62,7 +62,7 @@ def keep_connection(connection: ServiceConnection) -> Path:
 
 
 def connection_of(name: str) -> ServiceConnection:
-    """The connection of a name. Raises JobError when `vcdl login` kept none."""
+    """Return the connection of a name. Raises JobError if `vcdl login` kept none."""
     known = _read(connections_file())
     if name not in known:
         raise JobError(

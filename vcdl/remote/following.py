@@ -45,7 +45,7 @@ def follow(client: ServiceClient, name: str, stream: IO[str] | None, timeout_s: 
 
 
 def _present(client: ServiceClient, name: str) -> dict[str, Any]:
-    """The fields of a job, also of a service that is being restarted."""
+    """Return the fields of a job, waiting for a service that is being restarted."""
     end_s = time.monotonic() + _AWAY_S
     while True:
         try:

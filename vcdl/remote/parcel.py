@@ -36,7 +36,7 @@ class ParcelFile:
         return cls(name, path, tuple(digest for digest, _ in pieces), sum(size for _, size in pieces))
 
     def read(self) -> Iterator[tuple[str, bytes]]:
-        """Each piece with its digest. Raises FileUnavailable, and JobError for a file that changes meanwhile."""
+        """Yield each piece with its digest. Raises FileUnavailable, and JobError for a file that changes meanwhile."""
         for digest, piece in zip(self.chunks, _pieces(self.path), strict=False):
             if hashlib.sha256(piece).hexdigest() != digest:
                 raise JobError(f"{self.path} changes while it is sent: submit again")
@@ -54,7 +54,7 @@ class Parcel:
 
 @contextmanager
 def parcel_of(job_file: Path, overrides: Sequence[str] = ()) -> Iterator[Parcel]:
-    """The parcel of a job file, while the block lasts. Raises JobError, ModelError, FileUnavailable."""
+    """Yield the parcel of a job file, which exists within the block. Raises JobError, ModelError, FileUnavailable."""
     job = load_job(job_file, overrides)
     if job.model.from_run is not None or job.data.from_ is not None:
         key = "model > from" if job.model.from_run is not None else "data > from"
@@ -71,7 +71,7 @@ def parcel_of(job_file: Path, overrides: Sequence[str] = ()) -> Iterator[Parcel]
 
 
 def _files_of(job: Job, values: dict[str, Any], folder: Path) -> Iterator[tuple[str, Path]]:
-    """The files that a job names, which get their new names in its keys."""
+    """Yield the files that a job names, and change its keys to their new names."""
     if job.model.python is not None:
         values["model"] = {key: value for key, value in values["model"].items() if not key.startswith("python")}
         values["model"]["keras"] = "model.keras"
@@ -90,7 +90,7 @@ def _files_of(job: Job, values: dict[str, Any], folder: Path) -> Iterator[tuple[
 
 
 def _built(job: Job, folder: Path) -> Path:
-    """The model that a function of the submitter's builds, in a file. Raises ModelError."""
+    """Build the model of a submitter's function, and return its file. Raises ModelError."""
     from vcdl.data import facts_of
     from vcdl.models.model_classes import with_model_classes
     from vcdl.models.python_function import call_builder

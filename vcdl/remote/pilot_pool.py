@@ -52,7 +52,7 @@ class RemotePool:
         return f"{self.run} at {self.client.name}"
 
     def read_driver(self) -> Driver | None:
-        """The run's notice; None: nothing yet."""
+        """Return the run's notice; None if there is none yet."""
         with _understood(self):
             return msgspec.convert(self.ask("GET", "driver")["driver"], Driver | None)
 
@@ -64,7 +64,7 @@ class RemotePool:
         return RemoteDesk(self, pilot)
 
     def state_of(self, path: str) -> str:
-        """The identity of a file's content."""
+        """Return the identity of a file's content."""
         with self._opened(path, "0-0") as answer:
             return f"{self.where}\0{path}\0{answer.headers.get('etag')}"
 
@@ -95,7 +95,7 @@ class RemotePool:
             raise ServiceAway(str(error)) from error
 
     def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """One act, and its answer."""
+        """Send a request, and return its answer."""
         try:
             return dict(self.client.ask(method, self._path(path), body))
         except ServiceRefuses:
@@ -125,12 +125,12 @@ class RemoteDesk:
             return msgspec.json.decode(msgspec.json.encode(task), type=Assignment | None)  # text that can be written
 
     def dropped(self) -> str:
-        """The workunit that is not wanted any more; empty: none is."""
+        """Return the workunit that is no longer wanted; empty if there is none."""
         with _understood(self.pool):
             return str(self._ask("GET", "/dropped")["workunit"])
 
     def end(self, workunit: str, update: Path | str | None) -> bool:
-        """Hand in how a task ended, as `Desk.end` does; False: pieces of the update are still to be sent."""
+        """Deliver how a task ended, as `Desk.end` does; return False while pieces of the update are missing."""
         if isinstance(update, Path):
             content, place = update.read_bytes(), f"/updates/{workunit}"
             until_s = time.monotonic() + _SEND_S

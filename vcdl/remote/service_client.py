@@ -34,7 +34,7 @@ from vcdl.remote.connections import ServiceConnection
 from vcdl.remote.parcel import Parcel, ParcelFile
 
 _TIMEOUT_S = 200.0
-"""Time-out of a request, longer than the service runs a command."""
+"""Time-out of a request, longer than the service stays silent while it runs a command."""
 _NO_SERVICE = "answers something else than a service of VCDL: look at its URL"
 _PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 """What OpenSSL, of several versions, calls an answer that is plain HTTP."""
@@ -59,7 +59,7 @@ class ServiceIsBusy(GridUnavailable):
     """The service, or a web server in front of it, does not serve the request now."""
 
     def __init__(self, words: str, wait_s: float) -> None:
-        """`wait_s`: the time that it asks for; 0: none."""
+        """Store the message, and the seconds that the service asks to wait; 0: none."""
         super().__init__(words)
         self.wait_s = wait_s
 
@@ -69,7 +69,10 @@ Progress = Callable[[int, int], None]
 
 
 def _event(told: dict[str, Any]) -> Event:
-    """An event as a service tells of it, with null for numbers that are not finite. Raises JournalError, KeyError."""
+    """Decode an event as a service reports it, with null for numbers that are not finite.
+
+    Raises JournalError, KeyError.
+    """
     fields = {key: value for key, value in told.items() if key not in ("time_s", "kind")}
     try:
         return decode(told["kind"], json.dumps(fields))
@@ -123,11 +126,11 @@ class ServiceClient:
         self._opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=context))
 
     def version(self) -> str:
-        """The version of the service."""
+        """Return the version of the service."""
         return str(self._json("GET", "/version")["version"])
 
     def jobs(self) -> Iterator[dict[str, Any]]:
-        """Each job, the open ones first."""
+        """Yield each job, the open ones first."""
         after = ""
         while True:
             page = self._json("GET", f"/jobs?{urlencode({'after': after, 'limit': 200})}")
@@ -137,7 +140,7 @@ class ServiceClient:
                 return
 
     def job(self, name: str) -> dict[str, Any]:
-        """The keys of `vcdl status --json`; of one that is about to begin `state` alone."""
+        """Return the keys of `vcdl status --json`; only `state` for a job that is about to start."""
         return self._json("GET", f"/jobs/{quote(name, safe='')}")
 
     def events(self, name: str, after: int = 0) -> list[tuple[int, Event]]:
@@ -159,8 +162,17 @@ class ServiceClient:
     def command(
         self, name: str, arguments: Sequence[str], options: Mapping[str, Any], output: Path | None = None, **more: Any
     ) -> dict[str, Any]:
-        """Run a command there; returns what it said: `output`, `errors` and `exit_code`. `output`: where the file that
-        it writes is to be. `more`: `columns`, and as `new` a job that was sent.
+        """Run a command at the service.
+
+        Args:
+            name: The command.
+            arguments: Its arguments.
+            options: Its options.
+            output: Where the file that it writes is to be.
+            more: `columns`, and as `new` a job that was sent.
+
+        Returns:
+            What it printed: `output`, `errors` and `exit_code`.
         """
         sent = "" if output is None else f"output{output.suffix}"
         body = {"arguments": list(arguments), "options": dict(options), "output": sent, **more}
@@ -221,7 +233,7 @@ class ServiceClient:
 
     @contextmanager
     def opened(self, path: str, span: str) -> Iterator[Any]:
-        """The answer with a part of a file, such as `100-`, if its status is 206; else with all of it."""
+        """Open a part of a file, such as `100-`. If the status is not 206, the answer is the whole file."""
         with self._opened("GET", path, headers={"Range": f"bytes={span}"}) as answer:
             try:
                 yield answer
@@ -229,11 +241,11 @@ class ServiceClient:
                 raise GridUnavailable(f"the connection to {self.name} broke off: try again") from error
 
     def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """A request, and its answer."""
+        """Send a request, and return its answer."""
         return self._json(method, path, body)
 
     def _json(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
-        """An answer as JSON. What is safe to ask twice is asked again while the service is away."""
+        """Return an answer as JSON. Requests that are safe to repeat are retried while the service is away."""
         give_up_s = time.monotonic() + (_PATIENCE_S if path.startswith("/chunks") and self._tries > 1 else 0.0)
         tried = 0
         while True:
@@ -276,7 +288,7 @@ class ServiceClient:
             raise GridUnavailable(f"{self.name} ({self._url}) does not answer ({why}): is it running?") from error
 
     def _told(self, error: urllib.error.HTTPError) -> VcdlError:
-        """The error that the service tells of."""
+        """Return the error that the service reports."""
         try:
             told = json.loads(error.read(100_000))
             words, kind = str(told["detail"]), _KINDS.get(told.get("exit_code"), GridError)

@@ -55,7 +55,7 @@ def weights(seed: int, size: int = SIZE) -> Vector:
 def fold(
     number: int, attempt: int = 0, base_version: int = 0, size: int = SIZE, refusal: Refusal | None = None
 ) -> Fold:
-    """The upload of a subtask; `refusal`: it is refused when all of it has been read."""
+    """Return the upload of a subtask; with `refusal` it is refused once it has been read."""
 
     def begin(staleness: int) -> Change:
         return FoldedUpload(weights(number + 1, size), staleness, refusal)
@@ -64,12 +64,12 @@ def fold(
 
 
 def changing(name: str, change: Callable[[Vector, int], float], base_version: int = 0) -> Fold:
-    """A fold that does to W whatever a test wants."""
+    """Return a fold that changes W as a test wants."""
     return Fold(name, name, base_version, lambda staleness: Changed(change, staleness))
 
 
 def interrupted(interruption: Callable[[], object], number: int) -> Fold:
-    """A fold between whose read and write something happens."""
+    """Return a fold that calls `interruption` between its read and its write."""
 
     def change(w: Vector, staleness: int) -> float:
         interruption()

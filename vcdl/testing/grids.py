@@ -22,6 +22,7 @@ from vcdl.run.reading import events_of
 from vcdl.run.staging import Staged, Uploaded
 
 _PATIENCE_S = 120.0
+"""Seconds that a contract test waits for a client: longer than the start of a process on a busy machine."""
 _JOB = {
     "name": "contract",
     "model": {"builtin": {"name": "mlp", "units": [4]}},
@@ -43,7 +44,7 @@ class GridContract:
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Iterator[RunFolder]:
-        """A run that has begun."""
+        """Yield a run that has started."""
         folder = RunFolder(tmp_path / "run")
         with begun(folder, Job.model_validate(_JOB)):
             yield folder
@@ -101,7 +102,7 @@ class GridContract:
 
     @contextmanager
     def _looped(self, folder: RunFolder) -> Iterator[tuple[Loop, DrivenGrid]]:
-        """The loop of a run's folder over the grid, without a parameter server; it is gone as if it was killed."""
+        """Yield the loop of a run over the grid, without a parameter server; it then disappears as if killed."""
         run = prepare(folder, Job.model_validate(_JOB), RunObserver())
         grid = type(self).open_grid(folder, run.job)
         loop = Loop.of(run, grid)
@@ -126,7 +127,7 @@ class _PausedByUpdate(RunObserver):
 
 
 def _brought(grid: DrivenGrid, number: int) -> list[Outcome]:
-    """So many outcomes, once clients have brought them."""
+    """Return `number` outcomes, once clients have brought them."""
     give_up = time.monotonic() + _PATIENCE_S
     while len(outcomes := list(grid.claim())) < number:
         assert time.monotonic() < give_up, f"{outcomes} and no more after {_PATIENCE_S:g} s"

@@ -11,6 +11,7 @@ from vcdl.wire.weights import Vector
 
 _SIZES = (0, 1, 2, 1000, 100_003)
 _UPDATES = 100
+"""Updates applied by a test: enough for a rule's buffers and averages to settle."""
 
 
 class RuleContract:
@@ -31,7 +32,7 @@ class RuleContract:
             metafunc.parametrize("number", (17, 20))
 
     def test_its_settings_are_keys_of_a_job_file(self, rule: Rule) -> None:
-        """All have a default, and what a run keeps of them reads back equal."""
+        """Check that all settings have a default, and that what a run stores of them reads back equal."""
         kind = type(rule)
         assert kind().rule == rule.rule
         assert kind.model_validate(rule.model_dump(mode="json", by_alias=True, exclude_none=True)) == rule
@@ -48,7 +49,7 @@ class RuleContract:
         assert (client.tobytes(), base.tobytes()) == (_noise(1, size).tobytes(), _noise(2, size).tobytes())
 
     def test_folded_again_the_same_update_gives_the_same_bits(self, rule: Rule, number: int) -> None:
-        """A rule keeps nothing but its state: what a server does does not depend on what it has done before."""
+        """Check that a rule keeps nothing but its state, so that a result never depends on earlier calls."""
         first, second = _kept(rule, 100).copy(), _kept(rule, 100).copy()
         update = _update(slice(0, 100), _noise(1, 100), _noise(2, 100), number)
         rule.apply(first, update)

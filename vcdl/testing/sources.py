@@ -26,7 +26,7 @@ class SourceContract:
     @pytest.fixture(scope="class")
     @classmethod
     def loaded(cls) -> DataSource:
-        """All of its samples."""
+        """Return all of its samples."""
         found: DataSource = cls.source.load(cls.local)
         return found
 

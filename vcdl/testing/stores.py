@@ -31,7 +31,7 @@ class StoreContract:
 
     @pytest.fixture
     def store(self, open_store: OpenStore) -> Iterator[WeightStore]:
-        """A store with version 0 in it."""
+        """Yield a store that contains version 0."""
         store = open_store()
         store.create(weights(0))
         yield store
@@ -187,7 +187,7 @@ class StoreContract:
         check(store, 3, replayed(0, 1, 3))
 
     def test_what_is_in_the_weights_is_not_looked_at_again(self, store: WeightStore) -> None:
-        """A server was killed between its fold and its journal row. Today's verdict of the checks does not matter."""
+        """Check that an applied update is not judged again, whose server was killed before its journal row."""
         (first,) = store.fold([fold(0)])
         assert store.fold([fold(0, refusal=Refusal.NORM_TOO_LARGE)]) == [first]
 

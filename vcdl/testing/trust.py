@@ -21,6 +21,7 @@ LAYOUT = Layout((Variable("dense/kernel", (60, 10), 0), Variable("dense/bias", (
 """The model of the job."""
 _HOSTS = ("often", "seldom", "refused", "new")
 _BROUGHT = 60
+"""Uploads of a test: enough for hosts to become known, quarantined and trusted."""
 _SIZES = (LAYOUT.size, 7)
 """All at once, and blocks that end in the middle of a variable."""
 
@@ -31,16 +32,16 @@ NewTrust = Callable[[Journal], Trust]
 class TrustContract:
     """Tests of a trust: a package's test class subclasses it and has two fixtures.
 
-    `tail` holds the numbers that the trust keeps beside W when a job begins.
+    `tail` returns the numbers that the trust keeps after W when a job starts.
 
-    class TestReputation(TrustContract):
-        @pytest.fixture
-        def new_trust(self) -> NewTrust:
-            return Reputation
+        class TestReputation(TrustContract):
+            @pytest.fixture
+            def new_trust(self) -> NewTrust:
+                return Reputation
 
-        @pytest.fixture
-        def tail(self) -> Vector:
-            return np.zeros(0, np.float32)
+            @pytest.fixture
+            def tail(self) -> Vector:
+                return np.zeros(0, np.float32)
     """
 
     @pytest.mark.parametrize("counted", [1.0, 0.3])
@@ -82,7 +83,7 @@ class TrustContract:
         assert (np.abs(held[0] - base) <= np.abs(upload - base) + 1e-5).all()
 
     def _held(self, new_trust: NewTrust, tail: Vector, folder: Path, length: float, size: int) -> Vector:
-        """An upload as it is folded in, in blocks of a size."""
+        """Return an upload as it is applied, in blocks of `size` numbers."""
         base, upload, w = _base(), _upload(length), weights(3, LAYOUT.size)
         with closing(Journal.at(folder / "journal.db")) as journal, ExitStack() as opened:
             measurement = new_trust(journal).measurement(UploadFacts(1, 0, 10, 1.0), opened)
@@ -109,7 +110,7 @@ def _upload(length: float) -> Vector:
 
 
 def _bring(journal: Journal, number: int) -> None:
-    """A host brings an upload: it counts, or that of one host is refused."""
+    """Record an upload of a host: it counts, or is refused for one of the hosts."""
     name, host = workunit(number), "refused" if number % 3 == 0 else "seldom" if number % 7 == 0 else "often"
     journal.append(WorkunitCreated(name), WorkunitSent(name, host, 10))
     if host == "refused":
@@ -119,7 +120,7 @@ def _bring(journal: Journal, number: int) -> None:
 
 
 def _admitted(trust: Trust, journal: Journal, counted: float) -> Sequence[Admission]:
-    """What each host would be believed now."""
+    """Return how far each host would be trusted now."""
     name = workunit(_BROUGHT)
     header = UpdateHeader("j", name, 0, LAYOUT.fingerprint, 10, counted, 1.0, 0.5)
     uploads = [Uploaded(name, Path("update.h5"), 0, host) for host in _HOSTS]

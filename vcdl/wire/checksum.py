@@ -35,14 +35,14 @@ class Checksum:
 
 
 def checksum_of(vector: Numbers, begin: int = 0) -> str:
-    """The checksum of a vector of shape (n,), or of its numbers from `begin` on."""
+    """Return the checksum of a vector of shape (n,), as the numbers from `begin` on of a longer one."""
     checksum = Checksum()
     checksum.add(vector, begin)
     return checksum.text
 
 
 def checksum_in(header: str) -> str:
-    """The checksum that a file's header names; "" for a file without one, as an upload is, or of format 1."""
+    """Return the checksum in a file's header; "" for a file without one, such as an upload or a file of format 1."""
     if f'"{_KEY}"' not in header:
         return ""
     try:

@@ -38,7 +38,10 @@ def read_object(cls: type[_T], content: str, what: str) -> _T:
 
 
 def to_raw(value: Any) -> Any:
-    """The fields for JSON, without those of NEWER that have their default: older versions do not know them."""
+    """Return the fields for JSON.
+
+    Fields of NEWER with their default are omitted, because older versions do not know them.
+    """
     if isinstance(value, tuple):
         return [to_raw(one) for one in value]
     if not is_dataclass(value):
@@ -61,7 +64,17 @@ def _types(cls: Any) -> Mapping[str, Any]:
 
 
 def _decoded(cls: type[_T], raw: Any, what: str, beside: set[str]) -> _T:
-    """`beside`: further keys that the object has, which are no fields."""
+    """Decode an object into a dataclass.
+
+    Args:
+        cls: The dataclass.
+        raw: The object.
+        what: Its name in messages.
+        beside: Further keys of the object that are not fields.
+
+    Raises:
+        WorkunitError: Keys or values are wrong.
+    """
     kinds = _types(cls)  # type: ignore[arg-type]
     newer = {each.name: each.default for each in fields(cls) if each.metadata.get("newer")}  # type: ignore[arg-type]
     keys = kinds.keys() | beside
@@ -72,7 +85,7 @@ def _decoded(cls: type[_T], raw: Any, what: str, beside: set[str]) -> _T:
 
 
 def _value(kind: Any, raw: Any, key: str) -> Any:
-    """The value of a field of this type; `key` names it in a refusal."""
+    """Decode the value of a field of type `kind`; `key` names the field in messages."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return inner[1](raw, key)
@@ -128,7 +141,7 @@ def _object(raw: Any, key: str) -> Mapping[str, Any]:
 
 
 def expected(key: str, what: str, got: Any) -> WorkunitError:
-    """The refusal of a value."""
+    """Return the error for a wrong value."""
     return WorkunitError(f"{key}: expected {what}, got {str(got)[:100]!r}")
 
 

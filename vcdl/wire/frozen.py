@@ -21,7 +21,12 @@ def write_frozen(path: Path, vector: Vector) -> Frozen:
 
 
 def read_frozen(path: Path, expected: Frozen | None) -> Vector:
-    """The weights, shape (n,), or none. Raises WeightsFileError for a missing or wrong file, FileUnavailable."""
+    """Return the frozen weights, shape (n,), or none if none are expected.
+
+    Raises:
+        WeightsFileError: The file is missing or wrong.
+        FileUnavailable: This machine cannot read it.
+    """
     if expected is None:
         return np.zeros(0, np.float32)
     try:

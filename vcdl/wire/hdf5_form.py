@@ -19,6 +19,7 @@ PREFIX_LIMIT_BYTES = HEADER_LIMIT_BYTES + 1024
 
 _UNDEFINED = b"\xff" * 8
 _SUPERBLOCK_BYTES = 48
+"""Bytes of HDF5's superblock of version 2 with 8-byte offsets: 12, four addresses, a checksum of 4."""
 _ROOT_SIZE_AT = _SUPERBLOCK_BYTES + 6
 """Offset of the length of the root group's messages in its object header."""
 _SCALAR = bytes((2, 0, 0, 0))
@@ -36,7 +37,7 @@ class Hdf5Dataset:
     """The type in HDF5's encoding."""
 
     def described(self, sizes: range) -> str:
-        """The expected form, for a refusal: with the exact number of elements, or at most so many."""
+        """Return the expected form for a message: with the exact number of elements, or the most that are possible."""
         most = sizes.stop - 1
         return f"a plain {self.words.format(most if len(sizes) == 1 else f'at most {most}')}"
 
@@ -54,7 +55,7 @@ ENCODED = Hdf5Dataset(
 
 @lru_cache(maxsize=16)  # an upload is opened twice: to be measured and to be applied
 def prefix(header: bytes, size: int, dataset: Hdf5Dataset = WEIGHTS) -> bytes:
-    """All bytes before the data of a file with this header (1 to HEADER_LIMIT_BYTES of UTF-8) and `size` elements."""
+    """Return all bytes before the data of a file with this header (1 to HEADER_LIMIT_BYTES) and `size` elements."""
     dataset_at = _SUPERBLOCK_BYTES + _header_bytes(_root_messages(header, dataset, 0))
     data_at = -(-(dataset_at + _header_bytes(_dataset_messages(dataset, size, 0))) // 8) * 8
     root = _object_header(_root_messages(header, dataset, dataset_at))
@@ -63,7 +64,7 @@ def prefix(header: bytes, size: int, dataset: Hdf5Dataset = WEIGHTS) -> bytes:
 
 
 def header_of(start: bytes) -> bytes:
-    """The header in a file's first PREFIX_LIMIT_BYTES, if `prefix` made them; else arbitrary bytes."""
+    """Return the header in a file's first PREFIX_LIMIT_BYTES if `prefix` made them; otherwise arbitrary bytes."""
     messages_bytes = int.from_bytes(start[_ROOT_SIZE_AT : _ROOT_SIZE_AT + 4], "little")
     end = _ROOT_SIZE_AT + 4 + messages_bytes
     begin = _ROOT_SIZE_AT + 4 + sum(len(message) for message in _root_messages(b"", WEIGHTS, 0))

@@ -15,7 +15,7 @@ Outputs = int | Mapping[str, int]
 
 
 def packed(arrays: Mapping[str, Array]) -> Array:
-    """The inputs by name, each of shape (n, …), as one structured array of shape (n,)."""
+    """Pack named inputs, each of shape (n, …), into one structured array of shape (n,)."""
     count = len(next(iter(arrays.values())))
     whole = np.empty(count, [(name, array.dtype, array.shape[1:]) for name, array in arrays.items()])
     for name, array in arrays.items():
@@ -24,36 +24,36 @@ def packed(arrays: Mapping[str, Array]) -> Array:
 
 
 def parts_of(x: Array) -> dict[str, Array]:
-    """The inputs by name, each of shape (n, …), as views; of a single input: itself, without a name."""
+    """Return the inputs by name, each of shape (n, …), as views. A single input has the name ""."""
     return {"": x} if x.dtype.names is None else {name: x[name] for name in x.dtype.names}
 
 
 def each(change: Callable[[str, Array], Array], x: Array) -> Array:
-    """The samples with each input changed by the function; a single one has no name."""
+    """Apply a function to each input of some samples; a single input has the name ""."""
     changed = {name: change(name, part) for name, part in parts_of(x).items()}
     return changed[""] if x.dtype.names is None else packed(changed)
 
 
 def as_keras_takes(x: Array) -> Array | dict[str, Array]:
-    """The samples as a Keras model takes them: several inputs as a dict of arrays."""
+    """Return samples as a Keras model takes them: several inputs as a dict of arrays."""
     return x if x.dtype.names is None else {name: np.ascontiguousarray(part) for name, part in parts_of(x).items()}
 
 
 def sample_shape(x: Array) -> InputShape:
-    """The shape of one sample."""
+    """Return the shape of one sample."""
     return x.shape[1:] if x.dtype.names is None else {name: part.shape[1:] for name, part in parts_of(x).items()}
 
 
 def count_of(outputs: Outputs) -> int:
-    """The classes or numbers of all outputs together."""
+    """Return the number of classes or numbers of all outputs together."""
     return outputs if isinstance(outputs, int) else sum(outputs.values())
 
 
 def shown_shape(shape: InputShape) -> str:
-    """The shape in words: `(28, 28)`, or `a (28, 28), b (3,)`."""
+    """Return the shape in words: `(28, 28)`, or `a (28, 28), b (3,)`."""
     return str(shape) if isinstance(shape, tuple) else ", ".join(f"{name} {one}" for name, one in shape.items())
 
 
 def array_name(part: str, name: str) -> str:
-    """The name of an input's array in a file: `x_train`, or `x_train_NAME` for one of several."""
+    """Return the name of an input's array in a file: `x_train`, or `x_train_NAME` for one of several."""
     return f"{part}_{name}" if name else part

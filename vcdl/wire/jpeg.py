@@ -35,7 +35,7 @@ class JpegSamples:
         return len(self._ends)
 
     def __getitem__(self, some: Any, /) -> _Pixels:
-        """The pictures of a slice, or at some indices. Raises NpzError."""
+        """Return the decoded pictures of a slice, or at some indices. Raises NpzError."""
         decode, shape = _decoder(self.shape[3]), self.shape[1:]
         places = np.arange(len(self))[some]
         pixels = np.empty((len(places), *shape), np.uint8)
@@ -51,13 +51,13 @@ class JpegSamples:
 
 
 def read_inputs(file: NpzFile) -> npt.NDArray[Any]:
-    """The array `x` of a shard, or the pictures that stand in its place. Raises NpzError, OSError."""
+    """Return the array `x` of a shard, or the decoded pictures stored in its place. Raises NpzError, OSError."""
     x = file.read("x")
     return JpegSamples(x, file.read(ENDS), file.read(SHAPE))[:] if ENDS in file.names and SHAPE in file.names else x
 
 
 def decode_jpeg(data: bytes, channels: int) -> _Pixels:
-    """The pixels of a JPEG file, shape (height, width, channels). Raises what the library raises."""
+    """Return the pixels of a JPEG file, shape (height, width, channels). Raises whatever the library raises."""
     return _decoder(channels)(data)
 
 

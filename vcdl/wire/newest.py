@@ -1,7 +1,8 @@
-"""The signed statement of a job's newest weights, beside them: whoever changes a bit of either makes clients keep what
-they were sent. Standard library only.
+"""The signed statement of a job's newest weights. If a bit of it or of the weights is changed, clients keep the weights
+that they were sent. Standard library only.
 
-RSA with PKCS #1 v1.5 and SHA-256; the verifier builds the one right padding and compares all of it: nothing is parsed.
+RSA with PKCS #1 v1.5 and SHA-256. The verifier builds the only valid padding and compares all of it, so nothing is
+parsed.
 """
 
 import hashlib
@@ -13,9 +14,11 @@ from typing import Any, Self
 from vcdl.errors import WorkunitError
 
 EXPONENT = 65537
+"""The usual public exponent of RSA: verification is fast, and small exponents have attacks."""
 LEAST_BITS = 2048
+"""Shortest modulus that is accepted: the minimum of NIST SP 800-131A for new signatures."""
 NEWEST_FILE, VERSION_FILE = "newest.h5", "newest_version"
-"""Files that a task keeps beside its inputs when it starts from the newest weights."""
+"""Files that a task keeps with its inputs when it starts from the newest weights."""
 MOST_BYTES = 4096
 """The longest signed statement."""
 _CONTEXT = b"vcdl newest weights 1\n"
@@ -47,7 +50,7 @@ class PublicKey:
         return cls(modulus)
 
     def verifies(self, statement: str, signature: bytes) -> bool:
-        """Whether the project signed the statement."""
+        """Return whether the project signed the statement."""
         size = (self.modulus.bit_length() + 7) // 8
         number = int.from_bytes(signature, "big")
         if len(signature) != size or number >= self.modulus:
@@ -58,7 +61,7 @@ class PublicKey:
 
 
 def signed_bytes(statement: str) -> bytes:
-    """The bytes that are signed."""
+    """Return the bytes that are signed."""
     return _CONTEXT + statement.encode()
 
 
@@ -79,12 +82,12 @@ class Newest:
 
 
 def signed(statement: str, signature: bytes) -> str:
-    """The content of the published file."""
+    """Return the content of the published file."""
     return json.dumps({"statement": statement, "signature": signature.hex()}) + "\n"
 
 
 def read_signed(content: bytes, key: PublicKey) -> Newest:
-    """The statement in a published file. Raises WorkunitError for what the project has not signed."""
+    """Return the statement in a published file. Raises WorkunitError for one that the project has not signed."""
     try:
         raw = json.loads(content)
         statement, signature = raw["statement"], bytes.fromhex(raw["signature"])
@@ -107,5 +110,5 @@ def _newest(raw: dict[str, Any]) -> Newest:
 
 
 def is_web_address(url: str) -> bool:
-    """Whether it is an address that a client may fetch from."""
+    """Return whether a client may fetch from this address."""
     return url.startswith(_WEB)

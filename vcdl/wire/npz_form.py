@@ -18,11 +18,12 @@ from numpy.lib import format as npy
 
 _ENDING = ".npy"
 _MOST_DIMENSIONS = 64
+"""NumPy's own limit on the dimensions of an array."""
 _INFLATES_AT_MOST = 1032
-"""Bytes that a byte of deflate may become."""
+"""Bytes that one byte of deflate can become at most, by its format: what claims more is refused unread."""
 _METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _ENCRYPTED = 1
-"""Bit of a member's flags."""
+"""Bit of a zip member's flags; encrypted members are refused, as the password is unknown."""
 _DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -72,7 +73,7 @@ class NpzFile:
             return self._header(member, self._member(name))
 
     def read(self, name: str) -> npt.NDArray[Any]:
-        """An array. Raises NpzError, OSError, and MemoryError for an array larger than the free memory."""
+        """Return an array. Raises NpzError, OSError, and MemoryError for an array larger than the free memory."""
         self.header(name)
         with _errors(), self._archive.open(self._member(name)) as member:
             array: npt.NDArray[Any] = npy.read_array(member, allow_pickle=False)
@@ -81,7 +82,10 @@ class NpzFile:
             return array
 
     def mapped(self, name: str) -> npt.NDArray[Any] | None:
-        """An array that is mapped, its checksum not compared; None: it is compressed. Raises NpzError, OSError."""
+        """Return an array memory-mapped, without verifying its checksum; None if it is compressed.
+
+        Raises NpzError, OSError.
+        """
         header, member = self.header(name), self._member(name)
         if member.compress_type != zipfile.ZIP_STORED or self._archive.filename is None:
             return None

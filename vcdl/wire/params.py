@@ -12,6 +12,7 @@ from vcdl.wire.checksum import checksum_of
 from vcdl.wire.weights import Vector, write_weights
 
 _FORMAT = 2
+"""Format number of params.h5's header; a client refuses any other."""
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class Layout:
         return Layout(tuple(variable for variable in self.variables if not variable.path.startswith(_MOMENTS)))
 
     def with_moments(self, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> "Layout":
-        """The layout with an optimizer's variables (name, shape) behind the model's."""
+        """Return the layout extended by an optimizer's variables (name, shape)."""
         variables, offset = list(self.variables), self.size
         for name, shape in shapes:
             variables.append(Variable(_MOMENTS + name, shape, offset))
@@ -116,12 +116,12 @@ class Layout:
 
     @classmethod
     def of(cls, model: Any) -> Self:
-        """The layout of what training changes in a built Keras model."""
+        """Return the layout of the weights of a built Keras model that training changes."""
         return cls._of(trained_weights(model))
 
     @classmethod
     def of_frozen(cls, model: Any) -> Self:
-        """The layout of the rest."""
+        """Return the layout of the weights that training does not change."""
         return cls._of(frozen_weights(model))
 
     @classmethod
@@ -146,13 +146,13 @@ def _joined(variables: Iterable[Variable]) -> list[tuple[int, int]]:
 
 
 def trained_weights(model: Any) -> list[Any]:
-    """The weights that training changes, in Keras' order: by gradients, and statistics that are not frozen."""
+    """Return the weights that training changes, in Keras' order: trainable ones, and statistics not frozen."""
     frozen = _frozen_ids(model)
     return [weight for weight in model.weights if id(weight) not in frozen]
 
 
 def frozen_weights(model: Any) -> list[Any]:
-    """The weights of a Keras model that no training changes, in Keras' order."""
+    """Return the weights of a Keras model that no training changes, in Keras' order."""
     frozen = _frozen_ids(model)
     return [weight for weight in model.weights if id(weight) in frozen]
 
@@ -169,12 +169,12 @@ def _frozen_ids(model: Any) -> set[int]:
 
 
 def flatten(model: Any) -> Vector:
-    """The weights of a Keras model that training changes as one float32 vector of shape (n,)."""
+    """Return the weights of a Keras model that training changes as one float32 vector of shape (n,)."""
     return _flattened(trained_weights(model))
 
 
 def flatten_frozen(model: Any) -> Vector:
-    """The weights of a Keras model that no training changes as one float32 vector of shape (n,)."""
+    """Return the weights of a Keras model that no training changes as one float32 vector of shape (n,)."""
     return _flattened(frozen_weights(model))
 
 
@@ -204,7 +204,17 @@ def _assign(weights: Sequence[Any], vector: Vector, kind: str) -> None:
 
 
 def write_weights(path: Path, vector: Vector, header: str, *, durable: bool = False) -> None:
-    """Write a weights file atomically; `durable`: it outlives a power cut. Raises OSError and leaves nothing."""
+    """Write a weights file atomically.
+
+    Args:
+        path: The file.
+        vector: The weights, shape (n,).
+        header: Its JSON header.
+        durable: Sync the file, so that it survives a power cut.
+
+    Raises:
+        OSError: It cannot be written; nothing remains.
+    """
     write_dataset(path, WEIGHTS, [np.ascontiguousarray(vector, _FLOAT32).view(np.uint8).data], header, durable=durable)
 
 
@@ -231,7 +241,7 @@ def change_header(path: Path, dataset: Hdf5Dataset, sizes: range, change: Callab
 
 
 def _start(header: str, dataset: Hdf5Dataset, parts: Sequence[bytes | memoryview]) -> bytes:
-    """All bytes before the data of a file with this header and data."""
+    """Return all bytes before the data of a file with this header and data."""
     text = header.encode()
     if len(text) > HEADER_LIMIT_BYTES:
         raise ValueError("the header of a weights file is limited to 60 000 bytes")
@@ -239,7 +249,7 @@ def _start(header: str, dataset: Hdf5Dataset, parts: Sequence[bytes | memoryview
 
 
 def read_header(path: Path, size: int) -> str:
-    """The header of a weights file of `size` numbers. Raises WeightsFileError, FileUnavailable."""
+    """Return the header of a weights file of `size` numbers. Raises WeightsFileError, FileUnavailable."""
     with opened_weights(path, size) as file:
         return file.header
 
@@ -263,7 +273,7 @@ class WeightsFile:
         self._size = opened.size
         self._named = checksum_in(opened.header)
         self._checksum, self._summed = Checksum(), 0
-        """The sum of so many numbers, from the first one on."""
+        """The checksum of the first `_summed` numbers."""
 
     def read(self, begin: int, out: Vector) -> None:
         """Read the weights from `begin` on into `out`, in order. Raises WeightsFileError, FileUnavailable."""

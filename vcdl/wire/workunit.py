@@ -24,7 +24,7 @@ model built → inputs read → first batch, where it compiles; suspended or thr
 the device.
 """
 _DEEPEST = 20
-"""Levels of lists and objects in the arguments of a part: more than Keras has."""
+"""Levels of lists and objects in the arguments of a part: more than Keras has, few enough that recursion is safe."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TURN = 10_000
 """More attempts than a subtask ever has; those of the next turn are numbered from here."""
@@ -123,7 +123,7 @@ class Training:
     """Seconds of training after which a subtask ends, with the part that is trained; None: it is trained to its end."""
 
     def without_metrics(self) -> "Training":
-        """The settings without metrics, for those who read the loss alone."""
+        """Return the settings without metrics, for callers that only read the loss."""
         return replace(self, metrics=(), outputs=tuple(replace(output, metrics=()) for output in self.outputs))
 
 
@@ -242,7 +242,7 @@ class UpdateHeader:
 
 
 def subtask_name(epoch: int, shard: int, turn: int = 0) -> str:
-    """The name of the unit that is applied exactly once: a shard in an epoch, and once more in each turn."""
+    """Return the name of the unit that is applied exactly once: a shard in an epoch, and once more in each turn."""
     return f"e{epoch:04d}_s{shard:03d}" + (f"_t{turn}" if turn else "")
 
 

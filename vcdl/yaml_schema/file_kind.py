@@ -1,4 +1,4 @@
-"""The kinds of YAML files that VCDL reads, and how one is told from another."""
+"""The kinds of YAML files that VCDL reads, and how they are distinguished."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _KINDS = (JOB, FLEET, CLIENTS)
 
 
 def mistaken_for(expected: FileKind, values: Mapping[str, Any]) -> FileKind | None:
-    """The other kind that a file is by its keys; None: it may be of the expected kind."""
+    """Return the other kind that a file is, judging by its keys; None if it may be of the expected kind."""
     if expected.own_keys & values.keys():
         return None
     return next((kind for kind in _KINDS if kind.own_keys & values.keys()), None)

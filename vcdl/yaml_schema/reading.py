@@ -66,7 +66,7 @@ class Document:
     """Places that the command line replaced, with the setting as it was given."""
 
     def setting_of(self, at: Place) -> str | None:
-        """The setting of the command line that a place comes from; None: it comes from the file."""
+        """Return the setting of the command line that a place comes from; None if it comes from the file."""
         return next((self.settings[at[:end]] for end in range(len(at), 0, -1) if at[:end] in self.settings), None)
 
     def line_of(self, at: Place) -> int:
@@ -139,7 +139,7 @@ def replace_key(document: Document, setting: str) -> None:
 
 
 def report(path: Path, document: Document, problems: Iterable[Problem]) -> JobError:
-    """One error with a line for each problem: those of the file in its order, then those of the command line."""
+    """Return one error with a line per problem: those of the file in its order, then those of the command line."""
     of_file: list[tuple[int, str]] = []
     of_settings: list[str] = []
     for problem in problems:
@@ -155,12 +155,12 @@ def report(path: Path, document: Document, problems: Iterable[Problem]) -> JobEr
 
 
 def report_values(origin: str, problems: Iterable[Problem]) -> JobError:
-    """One error with a line for each problem of values that come from no file."""
+    """Return one error with a line per problem of values that come from no file."""
     return JobError("\n".join([f"{origin}: {_breadcrumb(problem)}" for problem in problems][:MAX_SHOWN]))
 
 
 def show(value: Any) -> str:
-    """A value as the user may have written it, on one line and short; without the password of a URL."""
+    """Return a value as the user may have written it, short and on one line, without the password of a URL."""
     if value is None:
         return "nothing"
     if isinstance(value, dict):
@@ -257,7 +257,7 @@ def _mapping(node: yaml.MappingNode, at: Place, document: Document) -> dict[str,
 
 
 def _whole_characters(text: str) -> str:
-    """The text, with pairs of escapes as JSON writes them (`"\\ud83d\\ude00"`) as the characters that they stand for.
+    r"""Replace JSON's pairs of escapes (`"\ud83d\ude00"`) by the characters that they stand for.
 
     Raises UnicodeError for half a pair, which no file can hold.
     """

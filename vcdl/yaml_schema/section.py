@@ -49,7 +49,18 @@ SECTION_AS_YAML = PlainSerializer(_as_yaml)
 def load_section(
     schema: type[_Kind], kind: FileKind, path: Path | None, overrides: Sequence[str] = (), folder: Path | None = None
 ) -> _Kind:
-    """Read and check a whole file, keys replaced: `("stop.epochs=2",)`; no `path`: no file. Raises JobError."""
+    """Read and check a whole file.
+
+    Args:
+        schema: Its section.
+        kind: Which kind of file it is.
+        path: The file; None: all keys come from `overrides`.
+        overrides: Keys to replace: `("stop.epochs=2",)`.
+        folder: Where relative paths start.
+
+    Raises:
+        JobError: Something in it is wrong; the message has a line for each problem.
+    """
     document = Document(kind, values={}) if path is None else read_document(path, kind)
     for setting in overrides:
         replace_key(document, setting)
@@ -84,7 +95,14 @@ def read_section(kind: type[_Kind], raw: Any) -> _Kind:
 def one_of_sections(
     key: str, known: Mapping[str, type[Section]], default: str | None = None, cure: str = ""
 ) -> PlainValidator:
-    """A section whose `key`, or name alone, names its kind. `known`: a look-up; `cure`: for an unknown name."""
+    """Return a validator for a section whose `key`, or name alone, names its kind.
+
+    Args:
+        key: The key that names the kind.
+        known: The kinds by name.
+        default: The kind without that key; None: it is required.
+        cure: Advice for an unknown name.
+    """
 
     def check(raw: Any) -> Section:
         if isinstance(raw, Section):
@@ -123,7 +141,7 @@ def one_of_sections(
 
 
 def list_of_sections(kind: type[Section]) -> PlainValidator:
-    """A list of one section or more; the place of a problem is `(index, key)`."""
+    """Return a validator for a list of one section or more; a problem's place is `(index, key)`."""
 
     def check(raw: Any) -> tuple[Section, ...]:
         if not isinstance(raw, list | tuple) or not raw:
@@ -142,7 +160,7 @@ def list_of_sections(kind: type[Section]) -> PlainValidator:
 
 
 def plain_or_section(plain: PlainValidator, section: type[Section]) -> PlainValidator:
-    """A plain value, or a section in its place."""
+    """Return a validator for a plain value, or a section in its place."""
     check_plain: Callable[[Any], Any] = plain.func  # type: ignore[assignment]
 
     def check(raw: Any) -> Any:
@@ -154,7 +172,7 @@ def plain_or_section(plain: PlainValidator, section: type[Section]) -> PlainVali
 
 
 def section_or_nothing(section: type[Section]) -> PlainValidator:
-    """A section that may be left out."""
+    """Return a validator for a section that may be left out."""
 
     def check(raw: Any) -> Any:
         if raw is None or isinstance(raw, section):
@@ -195,14 +213,14 @@ def _unknown(at: Place, section: type[Section]) -> Problem:
 
 
 def _section_at(schema: type[Section], at: Place) -> type[Section]:
-    """The section at a place below another one; every step is the key of a section, or a place in a list of them."""
+    """Return the section at a place below another one, by keys and indices of lists."""
     for step in at:
         schema = get_args(schema)[0] if isinstance(step, int) else _fields(schema)[str(step)]
     return schema
 
 
 def _fields(section: type[Section]) -> dict[str, Any]:
-    """The type of each key of a section, by the key's name in the file."""
+    """Return the type of each key of a section, by the key's name in the file."""
     return {field.alias or name: field.annotation for name, field in section.model_fields.items()}
 
 

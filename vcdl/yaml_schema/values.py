@@ -15,12 +15,12 @@ FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
 def expected(what: str, value: Any) -> ValueError:
-    """A refusal in its usual form: `expected a whole number ≥ 1, got "fifty"`."""
+    """Return an error in the usual form: `expected a whole number ≥ 1, got "fifty"`."""
     return ValueError(f"expected {what}, got {show(value)}")
 
 
 def whole(at_least: int, at_most: int | None = None, *words: str) -> PlainValidator:
-    """A whole number in a range (both ends included), or one of the words."""
+    """Return a validator for a whole number in a range (both ends included), or one of the words."""
     limits = f"≥ {at_least}" if at_most is None else f"from {at_least} to {at_most}"
     what = " or ".join((f"a whole number {limits}", *words))
 
@@ -35,34 +35,41 @@ def whole(at_least: int, at_most: int | None = None, *words: str) -> PlainValida
 
 
 def above_zero(also: str = "") -> PlainValidator:
-    """A finite number > 0. `also`: another form that the key takes, for the refusal."""
+    """Return a validator for a finite number > 0. `also` names another form of the key in messages."""
     return _number("a number > 0", lambda value: value > 0, also=also)
 
 
 def any_number() -> PlainValidator:
-    """A finite number."""
+    """Return a validator for a finite number."""
     return _number("a number", lambda value: True)
 
 
 def at_least(limit: float, *words: str) -> PlainValidator:
-    """A finite number ≥ limit, or one of the words."""
+    """Return a validator for a finite number ≥ limit, or one of the words."""
     return _number(f"a number ≥ {limit:g}", lambda value: value >= limit, *words)
 
 
 def between(least: float, most: float) -> PlainValidator:
-    """A number in a range, both ends included."""
+    """Return a validator for a number in a range, both ends included."""
     return _number(f"a number from {least:g} to {most:g}", lambda value: least <= value <= most)
 
 
 def fraction(*words: str, zero: bool, one: bool, also: str = "") -> PlainValidator:
-    """A number between 0 and 1, or a word. `zero`, `one`: included? `also`: another form, for the refusal."""
+    """Return a validator for a number between 0 and 1, or a word.
+
+    Args:
+        words: The words.
+        zero: 0 is included.
+        one: 1 is included.
+        also: Another form of the key, for messages.
+    """
     out = " and ".join(name for name, included in (("0", zero), ("1", one)) if not included)
     what = "a number between 0 and 1" + (f" ({out} excluded)" if out else "")
     return _number(what, lambda v: 0 < v < 1 or (zero and v == 0) or (one and v == 1), *words, also=also)
 
 
 def count_or_fraction() -> PlainValidator:
-    """A whole number ≥ 1, or a number strictly between 0 and 1."""
+    """Return a validator for a whole number ≥ 1, or a number strictly between 0 and 1."""
 
     def check(value: Any) -> int | float:
         if _is_whole(value) and value >= 1:
@@ -86,7 +93,7 @@ def true_or_false() -> PlainValidator:
 
 
 def one_of(literal: Any) -> PlainValidator:
-    """One of the words of a `Literal`."""
+    """Return a validator for one of the words of a `Literal`."""
     known: tuple[str, ...] = get_args(literal)
 
     def check(value: Any) -> Any:
@@ -98,7 +105,7 @@ def one_of(literal: Any) -> PlainValidator:
 
 
 def expected_one_of(known: tuple[str, ...], value: Any) -> ValueError:
-    """A refusal that names the nearest of the known words."""
+    """Return an error that names the nearest of the known words."""
     hint = nearest(value, known) if isinstance(value, str) else ""
     hint = f"; {hint}" if hint.startswith("did") else ""
     return ValueError(f"expected one of: {', '.join(known)}; got {show(value)}{hint}")
@@ -122,7 +129,11 @@ def function_path() -> PlainValidator:
 
 
 def existing_file(misread: Callable[[Path], str | None] = lambda _: None) -> PlainValidator:
-    """An existing file's path relative to the context's folder. `misread`: words for a wrong kind."""
+    """Return a validator for an existing file, relative to the context's folder.
+
+    Args:
+        misread: Returns advice for a path of the wrong kind, or None.
+    """
 
     def check(value: Any, info: ValidationInfo) -> Path:
         wrong = None
@@ -136,17 +147,17 @@ def existing_file(misread: Callable[[Path], str | None] = lambda _: None) -> Pla
 
 
 def existing_folder() -> PlainValidator:
-    """The path of an existing folder, relative as that of an existing file."""
+    """Return a validator for an existing folder, relative to the context's folder."""
     return PlainValidator(lambda value, info: _existing(value, info.context, "folder", Path.is_dir))
 
 
 def existing_path(value: Any, job_folder: Path | None) -> Path:
-    """An existing path relative to the job file's; None: not looked up. Raises ValueError."""
+    """Return an existing path, relative to the job file's folder; without one it is not checked. Raises ValueError."""
     return _existing(value, job_folder, "file or folder", Path.exists)
 
 
 def folder(raw: Any, job_folder: Path | None) -> Path | None:
-    """An existing folder, relative to `job_folder`, which is also the default. Raises ValueError."""
+    """Return an existing folder, relative to `job_folder`, which is also the default. Raises ValueError."""
     if raw is None and job_folder is None:
         return None
     return _existing("." if raw is None else raw, job_folder, "folder", Path.is_dir)
