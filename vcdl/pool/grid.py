@@ -145,7 +145,7 @@ class PoolGrid(FolderGrid):
         ]
 
     def close(self) -> None:
-        """Tell the pilots that the job is over, or that the run is no longer driven (they would notice by the lease)."""
+        """Tell the pilots that the job is over, or that the run is no longer driven (which they would notice)."""
         with suppress(OSError, JournalError):
             self._say(state="ended" if read_report(self._folder).history.finished else "paused")
 
