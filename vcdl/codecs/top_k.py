@@ -1,7 +1,8 @@
 """The largest numbers of a vector, and zero for all others.
 
-A host may add what was dropped to its next update (vcdl.client.residual), the error feedback of Aji and
-Heafield 2017 and Stich et al. 2018; otherwise it is lost. A chunk holds, for each kept number, the gap since the previous one and its value.
+A host may add what was dropped to its next update (vcdl.client.residual), the error feedback of Aji and Heafield 2017
+and Stich et al. 2018; otherwise it is lost. A chunk holds, for each kept number, the gap since the previous one and
+its value.
 """
 
 import math

@@ -15,7 +15,7 @@ _BUDGET_SHARES = (0.5, 0.8, 1.0)
 def causes_of(
     settings: FleetSettings, observed: Observation, actions: Actions, launched: LaunchResult, paid_for_s: float
 ) -> Mapping[str, str]:
-    """The messages of a pass, by the name of their alert."""
+    """Return the messages of a pass, keyed by the name of their alert."""
     state, now_s, budget_usd, causes = observed.state, observed.now_s, settings.budget_usd, {}
     if actions.other_keeper:
         return {"keeper": actions.other_keeper}
@@ -37,7 +37,7 @@ def causes_of(
 
 
 def _lease_left_s(settings: FleetSettings, observed: Observation) -> float:
-    """The seconds until the first lease is over that its machine's life does not end, while leases are renewed."""
+    """Return the seconds until the first lease ends that should have been renewed."""
     if observed.state.goal is not FleetGoal.UP:
         return math.inf
     life_s = settings.max_life_h * 3600 - 60

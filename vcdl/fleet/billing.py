@@ -53,7 +53,7 @@ class Charge:
 
     spot_usd: Fraction = Fraction(0)
     on_demand_usd: Fraction = Fraction(0)
-    """The same seconds at the list price; never free, as nobody interrupts an on-demand instance."""
+    """The same seconds at the list price; never free, because on-demand instances are not interrupted."""
     extras_usd: Fraction = Fraction(0)
     """The public address and the disk, due at either price."""
 
@@ -67,7 +67,7 @@ class Charge:
 
 
 def working_share(type: str) -> float:
-    """The part of each vCPU that a type may use all the time: the baseline of a T3, T3a or T4g."""
+    """Return the part of each vCPU that a type may use continuously: the baseline of a T3, T3a or T4g."""
     family, _, size = type.partition(".")
     return float(_BASELINE.get(size, 1)) if family in _BURSTABLE else 1.0
 
@@ -80,7 +80,14 @@ def extras_per_h(cloud: Cloud, disk_gb: int, has_address: bool = True) -> Decima
 
 
 def bill(launch: LaunchedRow, end_s: float, ending: Ending | None, rates: Sequence[PricedRow]) -> Charge:
-    """The charge for a life. `rates`: by time; the first also holds for the time before it; none: 0."""
+    """Return the charge for an instance's life.
+
+    Args:
+        launch: Its launch.
+        end_s: Unix time of its end.
+        ending: How it ended; None: it lives.
+        rates: Prices by time. The first also holds before its time; without any the charge is 0.
+    """
     seconds = max(_MINIMUM_S, math.ceil(end_s - launch.launched_s))
     billing = _BILLING.get(launch.cloud, CloudBilling())
     is_free = ending is Ending.PREEMPTED and end_s - launch.launched_s < billing.free_if_preempted_within_s
@@ -94,7 +101,10 @@ def bill(launch: LaunchedRow, end_s: float, ending: Ending | None, rates: Sequen
 def _stretches(
     rates: Sequence[PricedRow], launched_s: float, seconds: int, holds_s: int
 ) -> Iterator[tuple[PricedRow, int]]:
-    """The seconds of a life at each of its rates; a rate takes effect at the end of the stretch in which it came."""
+    """Yield the seconds of a life at each of its rates.
+
+    A rate takes effect at the end of the period in which it came.
+    """
     starts = [max(0, math.ceil((rate.since_s - launched_s) / holds_s) * holds_s) for rate in rates]
     for rate, start, end in zip(rates, [0, *starts[1:]], [*starts[1:], seconds], strict=False):
         if (length_s := min(end, seconds) - min(start, seconds)) > 0:

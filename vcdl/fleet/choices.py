@@ -38,7 +38,7 @@ class FleetChoices:
         return [one for one in self.choices if one.spot_usd_per_h is not None]
 
     def checked_notes(self, settings: FleetSettings) -> list[str]:
-        """The `notes`. Raises FleetError without any choice, with the reasons."""
+        """Return the `notes`. Raises FleetError if there is no choice, with the reasons."""
         if not self.choices:
             raise FleetError(
                 f"no pool of {settings.name} can be planned with; not known: {'; '.join(self.notes(settings))}"
@@ -67,7 +67,18 @@ def fleet_choices(
     slot: HostType,
     sizes: Iterable[int] = (),
 ) -> FleetChoices:
-    """The allowed pools with so many units; default: parts of `capacity > max`. Raises FleetError for none."""
+    """Return the allowed pools in several sizes.
+
+    Args:
+        settings: The fleet file.
+        types: The allowed pools.
+        prices: Their prices.
+        slot: The speed of one subtask's slot.
+        sizes: Units to plan with; by default parts of `capacity > max`.
+
+    Raises:
+        FleetError: No pool has the unit.
+    """
     if not types:
         raise _no_types(settings, prices)
     capacity = settings.capacity
@@ -101,7 +112,7 @@ def _no_types(settings: FleetSettings, prices: PriceTable) -> FleetError:
 def _choices_of(
     pool: Pool, price: PricedRow, size: int, units: int, capacity: CapacitySettings, slot: HostType
 ) -> Iterator[tuple[Choice, float]]:
-    """Yield so many units of a pool, on spot and on demand, each with the hourly price of its dearest machine."""
+    """Yield `units` units of a pool, on spot and on demand, each with the hourly price of its dearest machine."""
     on_demand_units = capacity.on_demand.units(units)
     count, firm = math.ceil(units / size), math.ceil(on_demand_units / size)
     listed, spot = float(price.usd_per_h(on_demand=True)), float(price.usd_per_h(on_demand=False))
@@ -116,7 +127,7 @@ def _choices_of(
 
 
 def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, InstanceType]:
-    """The allowed pools in the price table: for a plan without asking the cloud."""
+    """Return the allowed pools in the price table, to plan without asking the cloud."""
     allowed = settings.instances
     found = {}
     for row in prices.by_key.values():
@@ -131,7 +142,7 @@ def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, In
 
 
 def planned_settings(file: Path) -> list[str]:
-    """The keys of a fleet file, as `--set` takes them, that a plan's recommendation sets. Raises FleetError."""
+    """Return the keys of a fleet file, as `--set` takes them, that a plan recommends. Raises FleetError."""
     again = "`vcdl plan JOB.yaml RUN --fleet fleet.yaml --json > plan.json` makes one"
     try:
         plan = json.loads(file.read_text(encoding="utf-8"))

@@ -25,6 +25,7 @@ from vcdl.report.alerts import AlertChannel
 from vcdl.report.wording import duration
 
 _CLOCKS_AGREE_S = 30.0
+"""Seconds by which clocks may differ without a warning: far below any lease."""
 _COOLDOWN_S = {
     ProblemKind.QUOTA: 600.0,
     ProblemKind.NOT_AUTHORISED: 300.0,
@@ -32,7 +33,8 @@ _COOLDOWN_S = {
     ProblemKind.THROTTLED: 60.0,
     ProblemKind.UNAVAILABLE: 60.0,
 }
-"""Time for which a pool is not asked after these refusals. A user must mend the first three."""
+"""Seconds for which a pool is not asked after such a refusal. The first three need a user, so a short wait would only
+fill the log."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Pass:
         return observed.state.goal is not FleetGoal.UP and not any(i.is_live for i in observed.instances)
 
     def lines(self) -> tuple[str, ...]:
-        """Its actions and problems, for a log."""
+        """Return its actions and problems as lines for a log."""
         lines = [*self.observed.warnings, *self.actions.warnings, *self.errors]
         if self.actions.terminate:
             lines.append(f"terminated: {', '.join(self.actions.terminate)}")
@@ -111,7 +113,7 @@ class Controller:
         return self._clock() + (offset_s if abs(offset_s) > _CLOCKS_AGREE_S else 0.0)
 
     def observe(self) -> Observation:
-        """The fleet now; changes nothing."""
+        """Return the fleet now, changing nothing."""
         return self._observe(*self._find(self._folder.read()))
 
     def record(self) -> None:
@@ -121,7 +123,7 @@ class Controller:
             self._money.ledger.record_found(found, self.now_s())
 
     def preview(self, change: Callable[[FleetState], FleetState]) -> Pass:
-        """The pass that would follow a change of the state; changes nothing."""
+        """Return the pass that would follow a change of the state, changing nothing."""
         observed = self._observe(*self._find(change(self._folder.read())))
         return Pass(observed, self._decide(observed))
 
@@ -186,8 +188,13 @@ class Controller:
         return not_sent
 
     def take_down(self, log: Callable[[str], None]) -> tuple[str, ...]:
-        """Delete everything with the tag, even if the folder cannot be written. Returns what still carries it: nothing,
-        or a reason to try again. `log`: takes what could not be recorded.
+        """Delete everything with the tag, even if the folder cannot be written.
+
+        Args:
+            log: Takes lines about what could not be recorded.
+
+        Returns:
+            What still carries the tag; empty if nothing does, otherwise a reason to try again.
         """
         errors: list[VcdlError] = []
         hidden: Sequence[RecentLaunch] = ()
@@ -218,7 +225,7 @@ class Controller:
                 yield f"{launch.instance.id}, which the cloud does not show yet: in {duration(wait_s)}"
 
     def _find(self, state: FleetState) -> tuple[tuple[Instance, ...], FleetState]:
-        """The instances that the cloud shows, and those of regions that are away, which count as live for a time."""
+        """Return the instances that the cloud shows, and for a time those of unreachable regions."""
         found, now_s = self._provider.find(), self.now_s()
         away_since_s = {region: state.away_since_s.get(region, now_s) for region in self._provider.away}
         # Most likely the cloud's API is away, and its instances are not: they work until their leases are over.
@@ -229,7 +236,7 @@ class Controller:
         return instances, replace(state, away_since_s=away_since_s)
 
     def _observe(self, found: Sequence[Instance], state: FleetState) -> Observation:
-        """The fleet of these instances, and the state that follows for it; writes nothing."""
+        """Return the observation of these instances and the state that follows, writing nothing."""
         now_s, unit = self.now_s(), self._settings.capacity.unit
         recent = self._hidden(found, state, now_s)
         instances = (*found, *(replace(it.instance, is_assumed=True) for it in recent))
@@ -339,7 +346,7 @@ class Controller:
         return f"{why}; end the other one, or give this fleet another name"
 
     def _types(self, on_demand: bool) -> tuple[Mapping[Pool, InstanceType], list[str]]:
-        """The type of each pool that may be launched from, and a reason for each pool that is left out."""
+        """Return the type of each pool that may be launched from, and a reason for each pool that is left out."""
         types, unit = self._provider.pools(), self._settings.capacity.unit
         if on_demand:
             types = {**types, **{replace(pool, on_demand=True): kind for pool, kind in types.items()}}

@@ -136,7 +136,17 @@ class _Subtask:
 
 
 def cost_of(ledger: Ledger, until_s: float, journals: Journals = (), hosts: Mapping[str, str] = _NO_HOSTS) -> Cost:
-    """The cost of all instances in a ledger until a Unix time; `hosts`: instances by host. Raises FleetError."""
+    """Return the cost of all instances in a ledger.
+
+    Args:
+        ledger: The ledger.
+        until_s: Unix time up to which it counts.
+        journals: Those of the jobs that the fleet trained.
+        hosts: Instances by host.
+
+    Raises:
+        FleetError: The ledger cannot be read.
+    """
     history = ledger.history()
     instances = history.until(until_s)
     subtasks = _subtasks(journals, hosts)
@@ -166,7 +176,7 @@ def cost_of(ledger: Ledger, until_s: float, journals: Journals = (), hosts: Mapp
 
 
 def epoch_costs(ledger: Ledger, journal: Iterable[Recorded], details: Iterable[EpochDetail]) -> list[EpochCost]:
-    """The cost at the end of each epoch of a run. Raises FleetError."""
+    """Return the cost at the end of each epoch of a run. Raises FleetError."""
     values = {detail.epoch: detail.mean for detail in details}
     ends = {row.event.epoch: row.time_s for row in journal if isinstance(row.event, EpochClosed)}
     history = ledger.history()
@@ -214,7 +224,7 @@ def dollars(amount: Decimal) -> str:
 
 
 def _subtasks(journals: Journals, hosts: Mapping[str, str]) -> Mapping[str, list[_Subtask]]:
-    """The subtasks of each instance."""
+    """Return the subtasks of each instance."""
     found: dict[str, list[_Subtask]] = defaultdict(list)
     for journal in journals:
         open_since: dict[str, tuple[str, float]] = {}
@@ -236,7 +246,7 @@ def _applied(journals: Journals, from_s: float, until_s: float) -> int:
 
 
 def _shares(instance: InstanceHistory, subtasks: Sequence[_Subtask]) -> Iterable[tuple[str, Fraction]]:
-    """The parts of an instance's cost."""
+    """Yield the parts of an instance's cost."""
     begin_s, end_s = instance.launch.launched_s, instance.end_s
     first_s = min((one.began_s for one in subtasks), default=end_s)
     marks = {begin_s, end_s, *(one.began_s for one in subtasks), *(one.ended_s or end_s for one in subtasks)}
@@ -253,7 +263,7 @@ def _shares(instance: InstanceHistory, subtasks: Sequence[_Subtask]) -> Iterable
 
 
 def _wasted(instance: InstanceHistory, subtasks: Iterable[_Subtask], until_s: float) -> Fraction:
-    """The cost after its last finished subtask; a free first hour is no waste, nor is anything before it."""
+    """Return the cost after its last finished subtask; a free first hour is no waste, nor is anything before it."""
     finished_s = [one.ended_s for one in subtasks if one.part == "training" and one.ended_s and one.ended_s <= until_s]
     before_s = max(finished_s, default=instance.launch.launched_s)
     before = instance.charge_before(before_s).paid_usd if before_s > instance.launch.launched_s else 0
@@ -261,7 +271,7 @@ def _wasted(instance: InstanceHistory, subtasks: Iterable[_Subtask], until_s: fl
 
 
 def _rate(live: Sequence[InstanceHistory], market: Callable[[PricedRow], Decimal]) -> Decimal:
-    """The hourly cost of these from now on."""
+    """Return the hourly cost of these instances from now on."""
     latest = [instance.rates[-1] for instance in live if instance.rates]
     return sum((rate.extras_usd_per_h + market(rate) for rate in latest), Decimal(0))
 

@@ -43,7 +43,19 @@ class Units(NamedTuple):
 def follow_deadline(
     before: Progress | None, queue: Queue, capacity: CapacitySettings, units: Units, now_s: float, step_s: float
 ) -> Progress | None:
-    """The decision of a pass; None: no deadline, or no work. `step_s`: between passes. More work: a new line."""
+    """Return the decision of a pass about the deadline.
+
+    Args:
+        before: The last decision.
+        queue: The work that is left.
+        capacity: The fleet's settings.
+        units: Its units.
+        now_s: Unix time.
+        step_s: Seconds between passes.
+
+    Returns:
+        None without a deadline or without work. More work than before starts a new line.
+    """
     if capacity.deadline is None or units.wanted <= 0:
         return None
     deadline_s = capacity.deadline.timestamp()

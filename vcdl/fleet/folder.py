@@ -1,4 +1,4 @@
-"""The folder of a fleet, beside its file: `fleet/NAME/`.
+"""The folder of a fleet, next to its file: `fleet/NAME/`.
 
 state.json    the goal, the target, cooldowns, recent launches (vcdl.fleet.state)
 ledger.jsonl  which instance lived from when to when, at which price (vcdl.fleet.ledger)
@@ -37,7 +37,7 @@ class FleetFolder:
 
     @classmethod
     def beside(cls, fleet_file: Path, name: str) -> Self:
-        """The folder of the fleet of that name, which is not created yet."""
+        """Return the folder of the fleet of that name, which is not created yet."""
         return cls(Path(os.path.abspath(fleet_file)).parent / "fleet" / name)
 
     ledger_file = Below("ledger.jsonl")
@@ -45,10 +45,13 @@ class FleetFolder:
     keeper_file = Below("keeper")
 
     def keeper(self, new: bool = False) -> str:
-        """Return the name of this folder's keeper; empty while it has none. `new`: give it one then.
+        """Return the name of this folder's keeper; empty if it has none.
 
-        It is kept apart from the state, which may be lost, and is not the machine's alone: a container has another
-        name each time.
+        It is kept apart from the state, which may be lost. It is not only the machine's name, as a container has a new
+        one each time.
+
+        Args:
+            new: Give it a name if it has none.
         """
         with self._mapped():
             if new and not self.keeper_file.exists():
@@ -57,7 +60,7 @@ class FleetFolder:
             return self.keeper_file.read_text(encoding="ascii") if self.keeper_file.exists() else ""
 
     def read(self) -> FleetState:
-        """The state, or a new one without a file. Raises FleetError for a damaged file."""
+        """Return the state, or a new one if there is no file. Raises FleetError for a damaged file."""
         with self._mapped():
             try:
                 return FleetState.of_json(self.state_file.read_text(encoding="utf-8"))
@@ -88,7 +91,7 @@ class FleetFolder:
             yield
 
     def running_pid(self) -> int | None:
-        """The process of the running control loop, or None."""
+        """Return the PID of the running control loop, or None."""
         with self._mapped():
             return holder_of(self.path / _RUN_LOCK)
 

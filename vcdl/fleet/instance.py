@@ -32,7 +32,7 @@ class Ending(StrEnum):
     GAVE_UP = "gave_up"
     """The machine powered itself off although its lease was not over: it had no work."""
     SILENT = "silent"
-    """We ended it, as nobody had ever heard of its agent."""
+    """We ended it because its agent had never been heard of."""
     UNKNOWN = "unknown"
     """Not known to the cloud any more."""
 
@@ -103,7 +103,7 @@ class Instance:
     until_s: float | None = None
     """Unix time at which its lease ends (vcdl/fleet/reconciler.py); None: unknown."""
     keeper: str = ""
-    """The keeper that wrote the lease; empty: an older version of vcdl, or nobody."""
+    """The keeper that wrote the lease; empty if there is none, or an older version of vcdl wrote it."""
     draining_s: float | None = None
     """Unix time since which it takes no more work, as its lease is over; None: it works."""
     is_assumed: bool = False
@@ -115,7 +115,7 @@ class Instance:
         return self.state.is_live
 
     def at(self, now_s: float) -> "Instance":
-        """The instance with what its lease means at that time."""
+        """Return the instance with what its lease means at that time."""
         is_over = self.is_live and self.until_s is not None and self.until_s <= now_s
         return replace(self, draining_s=self.until_s) if is_over else self
 
@@ -125,5 +125,5 @@ class Instance:
         return self.is_live and self.draining_s is None
 
     def units(self, unit: Unit) -> int:
-        """Its size in such units."""
+        """Return its size in these units."""
         return {"vcpu": self.vcpus, "gpu": self.gpus, "instance": 1}[unit]

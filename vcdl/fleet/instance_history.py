@@ -29,15 +29,15 @@ class InstanceHistory:
         return self.end_s - self.launch.launched_s
 
     def charge(self) -> Charge:
-        """Its charge; 0 while no price is known."""
+        """Return its charge; 0 while no price is known."""
         return bill(self.launch, self.end_s, self.ending, self.rates)
 
     def charge_before(self, until_s: float) -> Charge:
-        """Its charge up to that time."""
+        """Return its charge up to that time."""
         return bill(self.launch, min(until_s, self.end_s), None, self.rates)
 
     def charge_at_most(self) -> Charge:
-        """Its charge if it ended just before it was missed."""
+        """Return its charge if it ended just before it was missed."""
         return bill(self.launch, self.latest_end_s, self.ending, self.rates)
 
 
@@ -83,16 +83,16 @@ class FleetHistory:
                 self._see(row)
 
     def is_news(self, row: EndedRow) -> bool:
-        """Whether an ending adds to what is known."""
+        """Return whether an ending adds to what is known."""
         known = self.ended.get(row.id)
         return known is None or (known.ending is Ending.UNKNOWN and row.ending is not Ending.UNKNOWN)
 
     def not_missed(self) -> list[LaunchedRow]:
-        """The instances that were launched and neither ended nor were missed by an answer of the cloud, by id."""
+        """Return the launched instances, by id, that neither ended nor were missing in an answer of the cloud."""
         return [self.launched[id] for id in sorted(self._open - self._missed_s.keys())]
 
     def failures(self, now_s: float, useful_s: float, heard: tuple[str, ...]) -> list[str]:
-        """The last instances in a row that failed, newest first; none while one of `heard` lives for `useful_s`."""
+        """Return the last instances in a row that failed, newest first; none while one works."""
         if any(now_s - row.launched_s >= useful_s and row.id in heard for row in self.not_missed()):
             return []
         failed = []
@@ -104,7 +104,7 @@ class FleetHistory:
         return failed
 
     def until(self, until_s: float) -> list[InstanceHistory]:
-        """All instances launched by then, as they stood; one that nobody has missed counts as live."""
+        """Return all instances launched by then, as they stood. One that was never missed counts as live."""
         rates = {key: tuple(sorted(rows, key=lambda row: row.since_s)) for key, rows in self.prices.items()}
         return [
             self._history(row, until_s, rates.get((row.type, row.region, row.zone), ()))
@@ -133,7 +133,7 @@ class FleetHistory:
         if (ended := self.ended.get(launch.id)) is not None and ended.ended_s <= until_s:
             end_s, latest_end_s, ending = ended.ended_s, ended.ended_s, ended.ending
         elif ended is None and (is_missed or (lease is not None and lease.ends_s < until_s)):
-            # Nobody saw its end: most likely it worked until its lease was over.
+            # Its end was not seen: most likely it worked until its lease was over.
             missed_s = self._missed_s.get(launch.id, until_s)
             answered_s = self._answered_s if launch.id in self.live else launch.launched_s
             seen_s = min(until_s, self._seen_s.get(launch.id, answered_s))

@@ -1,5 +1,7 @@
-"""A fleet's ledger, from which its cost is computed: a fact a line (ledger_rows), appended under a lock by who has read
-the rest. A line counts once its break is on the disk; the next writer cuts off any other.
+"""A fleet's ledger, from which its cost is computed.
+
+Each line is a fact (ledger_rows). It is appended under a lock by a process that has read all lines before it. A line
+counts once its line break is on the disk; the next writer truncates anything behind the last one.
 """
 
 import os
@@ -24,7 +26,13 @@ class Ledger:
     """The ledger in a file, which need not exist yet. Several processes may write to it at once."""
 
     def __init__(self, path: Path, price_of: PriceOf = lambda _: None, ends_after_s: float = 0.0) -> None:
-        """`price_of`: the prices of instances that are recorded. `ends_after_s`: after their lease they are off."""
+        """Prepare the ledger.
+
+        Args:
+            path: The file.
+            price_of: Returns the prices of instances that are recorded.
+            ends_after_s: Seconds after its lease at which an instance is off.
+        """
         self.path = path
         self._price_of = price_of
         self._ends_after_s = ends_after_s
@@ -82,13 +90,13 @@ class Ledger:
         if last is None:
             return replace(price, since_s=now_s)
         is_dearer = price.spot_usd_per_h > last.spot_usd_per_h
-        # Since when nobody knows; at most since it was last seen to be lower.
+        # Since when is unknown; at most since it was last seen to be lower.
         row = replace(price, since_s=max(price.since_s, last.since_s) if is_dearer and price.since_s else now_s)
         return None if replace(row, since_s=last.since_s, source=last.source) == last else row
 
     @contextmanager
     def _alone(self) -> Iterator[FileIO]:
-        """Read everything while nobody else writes; yields the file."""
+        """Lock the file, read everything, and yield the file."""
         with self._mapped_errors():
             is_new = not self.path.exists()
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -57,7 +57,7 @@ class PricedRow:
     kind: Literal["priced"] = "priced"
 
     def usd_per_h(self, on_demand: bool) -> Decimal:
-        """The cost of an hour of an instance, its address and disk included."""
+        """Return the hourly cost of an instance, including its address and disk."""
         return (self.on_demand_usd_per_h if on_demand else self.spot_usd_per_h) + self.extras_usd_per_h
 
 
@@ -95,8 +95,9 @@ LedgerRow = LaunchedRow | PricedRow | LeasedRow | SeenRow | EndedRow
 
 
 def encode(row: LedgerRow) -> bytes:
-    """A line with its line break. Prices are text, so that no digit is lost. Raises ValueError for one that `decode`
-    would refuse: it would stop every later pass.
+    """Return a line with its line break. Prices are text, so that no digit is lost.
+
+    Raises ValueError for a row that `decode` would refuse: it would stop every later pass.
     """
     line = _format().dump_json(row)
     decode(line)
@@ -104,7 +105,7 @@ def encode(row: LedgerRow) -> bytes:
 
 
 def decode(line: bytes) -> LedgerRow:
-    """The inverse of `encode`. Raises ValueError for any other line."""
+    """Decode a line of `encode`. Raises ValueError for any other line."""
     return _format().validate_json(line)
 
 

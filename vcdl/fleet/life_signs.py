@@ -24,9 +24,9 @@ last 64 KB, and apt may have pushed the agent's first lines out. Not `vcdl`: Com
 names, which the login prompt shows.
 """
 MOST_FAILURES = 5
-"""Machines in a row that fail before one at a time is launched."""
+"""Machines in a row that fail before only one at a time is launched, so that a broken image costs little."""
 _AT_ONCE = 10
-"""Consoles read in a pass: more would be throttled when a large fleet reaches this age."""
+"""Consoles read per pass: more would be throttled when a large fleet reaches this age."""
 _LEFT = "drained: the machine is powered off"
 """The last words of an agent that had no reason to give up."""
 

@@ -15,8 +15,9 @@ from vcdl.fleet.reconciler import LaunchOrder
 from vcdl.fleet.settings import GRACE_S, FleetSettings
 
 _REFRESH_S = 900.0
+"""Seconds between two fetches of prices, so that a budget is guarded by prices at most this old."""
 _REFRESH_AGAIN_S = 300.0
-"""Time between two fetches after a failure."""
+"""Seconds between two fetches after a failure."""
 
 
 class Money:
@@ -29,7 +30,14 @@ class Money:
         clock: Callable[[], float],
         source: Callable[[], PriceSource] | None = None,
     ) -> None:
-        """`source`: called when prices are to be fetched; None: they never are."""
+        """Prepare the money of a fleet.
+
+        Args:
+            settings: The fleet file.
+            ledger_file: Its ledger.
+            clock: Returns Unix time.
+            source: Called when prices are to be fetched; None: they never are.
+        """
         self._settings = settings
         self.ledger = Ledger(ledger_file, self.price, settings.drain_s + GRACE_S)
         self._clock = clock
@@ -38,7 +46,7 @@ class Money:
         self._fetched_s = (0.0, 0.0)
         """The times of the last fetch but one, and of the last."""
         self.stale_why = ""
-        """Why today's prices are not known; empty: they are, or nobody has asked."""
+        """Why today's prices are unknown; empty if they are known or were not asked for."""
         try:
             self._prices = PriceTable.current()
         except FleetError as error:  # a pass must go on without it, as list prices are known
@@ -49,7 +57,7 @@ class Money:
         if self._source is None or self._clock() < self._refresh_s:
             return
         try:
-            offered, now_s = pools(), self._clock()  # the cloud has told its time now
+            offered, now_s = pools(), self._clock()  # pools() has set the clock by the cloud's answer
             now = datetime.fromtimestamp(now_s, UTC)
             types = {pool.type: kind for pool, kind in offered.items()}
             regions = list(dict.fromkeys(pool.region for pool in offered))  # those that are not away
@@ -68,7 +76,7 @@ class Money:
         self.ledger.record_launched(ended, now_s)
 
     def last_live(self, regions: Collection[str]) -> list[Instance]:
-        """The instances of these regions that most likely live, as nobody has seen them end."""
+        """Return the instances of these regions that most likely live, because their end was not seen."""
         return [
             Instance(row.id, row.pool, row.vcpus, row.gpus, InstanceState.RUNNING, row.launched_s, is_assumed=True)
             for row in self.ledger.history().not_missed()
@@ -76,24 +84,24 @@ class Money:
         ]
 
     def failures(self, now_s: float, heard: tuple[str, ...]) -> list[str]:
-        """The last instances in a row that ended without having worked, newest first."""
+        """Return the last instances in a row that ended without having worked, newest first."""
         return self.ledger.history().failures(now_s, 2.0 * self._settings.idle_shutdown_s, heard)
 
     def spent_usd(self, now_s: float) -> float:
-        """The cost of all instances so far; for those that vanished unseen, the upper bound."""
+        """Return the cost of all instances so far; for those that vanished unseen, the upper bound."""
         return float(sum(it.charge_at_most().paid_usd for it in self.ledger.history().until(now_s)))
 
     def usd_per_h(self, instances: Iterable[Instance], at_list: bool = False) -> float:
-        """The hourly cost of the live instances, now or at list prices; no price counts as 0."""
+        """Return the hourly cost of the live instances, now or at list prices; an unknown price counts as 0."""
         return sum(self._rate_usd_per_h(i.pool, at_list) or 0.0 for i in instances if i.is_live)
 
     def unit_usd_per_h(self, pool: Pool, kind: InstanceType, at_list: bool = False) -> float:
-        """The hourly cost of a unit of capacity; infinite while it is unknown."""
+        """Return the hourly cost of a unit of capacity; infinite if it is unknown."""
         rate, units = self._rate_usd_per_h(pool, at_list), kind.units(self._settings.capacity.unit)
         return math.inf if rate is None or not units else rate / units
 
     def price(self, pool: Pool) -> PricedRow | None:
-        """The present price of a pool's instances, since the last fetch but one; None: no budget can guard them."""
+        """Return the present price of a pool, dated by the last fetch but one; None: no budget can guard it."""
         price = price_of(pool, self._prices, self._settings, self._clock())
         return price and replace(price, since_s=self._fetched_s[0])
 
@@ -143,13 +151,13 @@ class Money:
         return f"the budget of {self._settings.budget_usd:g} $ is spent ({spent}): the fleet goes down"
 
     def unpriced_words(self, pools: Iterable[Pool]) -> list[str]:
-        """A line for each of these pools, which have no price."""
+        """Return a line for each of these pools, which have no price."""
         what = "its cost is not counted" if self._settings.budget_usd is None else "with a budget it is not used"
         how = f"`vcdl fleet prices --refresh`, or a row in {refreshed_file()}"
         return [f"no price of {pool} is known: {what} ({how})" for pool in sorted(set(pools))]
 
     def _rate_usd_per_h(self, pool: Pool, at_list: bool) -> float | None:
-        """The cost of an hour of a pool's instance; None: unknown."""
+        """Return the hourly cost of a pool's instance; None: unknown."""
         if (price := self.price(pool)) is None:
             return None
         return float(price.usd_per_h(at_list or pool.on_demand))

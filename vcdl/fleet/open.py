@@ -25,13 +25,22 @@ _NEEDED = r"""^(name|cloud|gcp_project):\s*["']?([A-Za-z0-9_-]+)"""
 
 
 def open_provider(settings: FleetSettings) -> Provider:
-    """The provider of the fleet's cloud. Raises FleetError without its client library, PluginError."""
+    """Return the provider of the fleet's cloud. Raises FleetError without its client library, PluginError."""
     kind: type[Provider] = CLOUDS[settings.cloud]
     return kind.of_fleet(settings)
 
 
 def open_price_source(cloud: Cloud, environment: Mapping[str, str], known: PriceTable | None = None) -> PriceSource:
-    """A cloud's prices; `known`: not asked for again. Raises FleetError, FleetNotAuthorised, PluginError."""
+    """Return a cloud's source of prices.
+
+    Args:
+        cloud: Its name.
+        environment: Credentials.
+        known: Prices that need not be asked for.
+
+    Raises:
+        FleetError, FleetNotAuthorised, PluginError: It cannot be opened.
+    """
     kind = CLOUDS[cloud]
     if not hasattr(kind, "price_source"):
         raise FleetError(f"{cloud} has no list of prices here: write its prices into prices.csv (docs/fleet-cost.md)")
@@ -48,12 +57,15 @@ class Fleet:
 
     @classmethod
     def of_file(cls, file: Path, overrides: Sequence[str] = ()) -> Self:
-        """The fleet of a file. Raises JobError."""
+        """Return the fleet of a file. Raises JobError."""
         return cls(file, load_fleet_settings(file, overrides))
 
     @classmethod
     def to_end(cls, file: Path, overrides: Sequence[str], name: str | None, gcp_project: str | None) -> Self:
-        """The fleet for `down`, which needs a name and a cloud: of a faulty file or of none. Raises JobError."""
+        """Return the fleet for `down`, which needs only a name and a cloud: from a faulty file or none.
+
+        Raises JobError.
+        """
         said = {"name": name, "gcp_project": gcp_project}
         try:
             if name is None:
@@ -106,7 +118,7 @@ class Fleet:
         return weak_key(self.settings.project.url, self.settings.project.account_key(os.environ))
 
     def user_data(self) -> str:
-        """The user data of new instances. Raises FleetError as `weak_key`."""
+        """Return the user data of new instances. Raises FleetError as `weak_key`."""
         from vcdl.fleet.machine.cloud_init import user_data
 
         return user_data(self.settings, self.weak_key)

@@ -32,7 +32,7 @@ A list price that is far too low lets a fleet spend a multiple of its budget; on
 """
 
 FRESH_S = 3600.0
-"""A spot price that is older, or dated later, counts as the list price."""
+"""Seconds for which a spot price counts; an older one, or one dated later, is replaced by the list price."""
 _SHIPPED = Path(__file__).with_name("prices.csv")
 _Word = Annotated[str, Field(min_length=1)]
 
@@ -82,17 +82,17 @@ class PriceTable:
 
     @classmethod
     def of(cls, rows: Iterable[PriceRow]) -> Self:
-        """A later row replaces an earlier one with the same key."""
+        """Return a table of rows; a later row replaces an earlier one with the same key."""
         return cls({row.key: row for row in rows})
 
     @classmethod
     def shipped(cls) -> Self:
-        """The table in the package: it works offline and is as old as its rows say."""
+        """Return the table in the package: it works offline and is as old as its rows say."""
         return cls.read(_SHIPPED)
 
     @classmethod
     def current(cls) -> Self:
-        """The shipped table with the rows of this user's refreshed one, if any. Raises FleetError."""
+        """Return the shipped table with the rows of this user's refreshed one, if any. Raises FleetError."""
         shipped, path = cls.shipped(), refreshed_file()
         refreshed = cls.read(path).by_key if path.exists() else {}
         if why := next(filter(None, map(shipped.fault, refreshed.values())), ""):
@@ -100,7 +100,7 @@ class PriceTable:
         return cls({**shipped.by_key, **refreshed})
 
     def fault(self, row: PriceRow) -> str:
-        """Why a list price cannot be true beside this table's; empty: it may be."""
+        """Return why a list price cannot be true, compared with this table's; empty if it may be."""
         known = self.find(row.type, row.region, row.zone)
         if known is None or (listed := row.on_demand_usd_per_h) >= _LEAST_OF_SHIPPED * known.on_demand_usd_per_h:
             return ""
@@ -135,7 +135,7 @@ class PriceTable:
             lines.writerows(astuple(row) for row in sorted(self.by_key.values(), key=lambda row: (row.cloud, row.key)))
 
     def find(self, type: str, region: str, zone: str = "") -> PriceRow | None:
-        """The price in the zone, else the region's, else that of the region's most expensive zone, else None."""
+        """Return the price in the zone, else the region's, else that of its most expensive zone, else None."""
         if row := self.by_key.get((type, region, zone)) or self.by_key.get((type, region, "")):
             return row
         zones = [row for row in self.by_key.values() if (row.type, row.region) == (type, region)]
@@ -143,7 +143,14 @@ class PriceTable:
 
 
 def price_of(pool: Pool, table: PriceTable, settings: FleetSettings, now_s: float | None) -> PricedRow | None:
-    """The price of a fleet's instances, since any time; None: the table has none. `now_s`: None: of whatever age."""
+    """Return the price of a fleet's instances; None if the table has none.
+
+    Args:
+        pool: Type and place.
+        table: The prices.
+        settings: The fleet file, for disk and address.
+        now_s: Unix time, to which a spot price must be fresh; None: of any age.
+    """
     place = pool.type, pool.region, pool.zone
     if (row := table.find(*place)) is None:
         return None
@@ -154,7 +161,7 @@ def price_of(pool: Pool, table: PriceTable, settings: FleetSettings, now_s: floa
 
 
 def refreshed_file() -> Path:
-    """The file of this user's refreshed prices: `vcdl/prices.csv` in $XDG_CACHE_HOME, by default ~/.cache."""
+    """Return the file of this user's refreshed prices: `vcdl/prices.csv` in $XDG_CACHE_HOME, by default ~/.cache."""
     return cache_folder() / "prices.csv"
 
 
@@ -186,7 +193,7 @@ class PriceSource(Protocol):
     """The content of the table's column `source`."""
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
-        """The quotes of each type that has both prices there. Raises FleetError."""
+        """Yield the quotes of each type that has both prices there. Raises FleetError."""
 
 
 def _row_of(source: PriceSource, kind: InstanceType, region: str, quote: Quote, now: datetime) -> PriceRow:
@@ -199,11 +206,16 @@ def _row_of(source: PriceSource, kind: InstanceType, region: str, quote: Quote, 
 def refresh_prices(
     source: PriceSource, types: Sequence[InstanceType], regions: Sequence[str], path: Path, now: datetime
 ) -> list[str]:
-    """Fetch the prices of these types in these regions into the table at `path`, as a whole; returns what became of
-    them, a line each.
+    """Fetch the prices of these types in these regions into the table at `path`, which is replaced as a whole.
 
     A region gets a row for each quoted zone, and one for its most expensive. Older rows stay where a price is
-    implausible or missing. Raises FleetError, with the table unchanged.
+    implausible or missing.
+
+    Returns:
+        A line about each price.
+
+    Raises:
+        FleetError: The table is unchanged.
     """
     kinds = {kind.name: kind for kind in types}
     rows: dict[tuple[str, str], list[PriceRow]] = defaultdict(list)

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from vcdl.run.folder import RunFolder
 
 _TIMEOUT_S = 20.0
+"""Seconds for an answer of the project's web server."""
 _MAX_BYTES = 1_000_000
+"""Bytes of a page that are read, so that a wrong URL cannot fill the memory."""
 
 
 def weak_key(url: str, key: str) -> str:
-    """The account's weak key. Raises FleetError, without the key, for no project's URL or an unknown account."""
+    """Return the account's weak key. Raises FleetError, without the key, if the URL or the account is wrong."""
     if "scheduler" not in _page(url):
         raise FleetError(f"what answers at {url} is no BOINC project: correct `project > url` in the fleet file")
     user, _, rest = key.partition("_")
@@ -90,11 +92,16 @@ class ProjectDatabase:
     """The BOINC project in a folder, opened at the first call. Calls raise GridError, GridUnavailable."""
 
     def __init__(self, folder: Path, unit: Unit = "instance") -> None:
-        """`unit`: what the fleet consists of: subtasks on other machines than its own kind are not its queue."""
+        """Prepare the queue.
+
+        Args:
+            folder: The project.
+            unit: What the fleet consists of; subtasks that run only on another kind of machine are not its queue.
+        """
         self._folder, self._unit = folder, unit
 
     def queue(self) -> Queue:
-        """The queue now. Raises JournalError, too."""
+        """Return the queue now. Raises JournalError, too."""
         from vcdl.boinc.daemons.open_jobs import open_runs
         from vcdl.boinc.grid.client_rows import ClientRows
         from vcdl.boinc.grid.workunit_rows import WorkunitRows
@@ -113,7 +120,7 @@ class ProjectDatabase:
         )
 
     def hosts(self) -> list[tuple[str, str]]:
-        """The hosts' names in journals, with machine names, which may be bytes: a client can send any."""
+        """Return the hosts' names in journals, with their machine names, which may be any bytes a client sends."""
         rows = self._opened[1].execute("SELECT id, domain_name FROM host")
         return [
             (f"host-{id}", name.decode(errors="replace") if isinstance(name, bytes) else str(name)) for id, name in rows
@@ -129,7 +136,7 @@ class ProjectDatabase:
 
 
 def instances_of_hosts(hosts: Iterable[tuple[str, str]], instances: Iterable[str]) -> dict[str, str]:
-    """The instance of each host that is one, by the machine's name; on AWS the subnet gives it (resource name)."""
+    """Return the instance of each host by the machine's name; on AWS the subnet sets it (resource name)."""
     by_name = {id.rsplit("/", 1)[-1]: id for id in instances}
     labelled = ((host, machine.split(".", 1)[0]) for host, machine in hosts)
     return {host: by_name[label] for host, label in labelled if label in by_name}

@@ -79,7 +79,7 @@ class TagScan:
     """Why some places could not be asked, a line each: something may be left there."""
 
     def lines(self) -> tuple[str, ...]:
-        """A line for each resource, and for each place that was not asked."""
+        """Return a line for each resource, and for each place that was not asked."""
         return (*map(str, self.found), *self.away)
 
 
@@ -96,11 +96,10 @@ class SweepPace:
 
 
 class Provider(ABC):
-    """One fleet in one cloud, in all the places of its settings. A region that is away is named in `away`, and left
-    out.
+    """One fleet in one cloud, in all places of its settings. A region that is away is named in `away` and left out.
 
     A call does what it can everywhere, then may raise FleetUnavailable (wait and call again), FleetNotAuthorised or
-    FleetError, none of a client library. `find` raises only when no region answers.
+    FleetError, but no error of a client library. `find` raises only if no region answers.
     """
 
     settings: FleetSettings
@@ -119,10 +118,13 @@ class Provider(ABC):
     @classmethod
     @abstractmethod
     def of_fleet(cls, settings: FleetSettings) -> Self:
-        """The provider of a fleet, which asks its cloud nothing yet. Raises FleetError without its client library."""
+        """Return the provider of a fleet, without asking its cloud yet.
+
+        Raises FleetError without its client library.
+        """
 
     def marks(self, until_s: float | None) -> dict[str, str]:
-        """The tags of a lease with its keeper, without those that are not known."""
+        """Return the tags of a lease and its keeper, omitting unknown ones."""
         found = {LEASE_TAG: "" if until_s is None else str(int(until_s)), KEEPER_TAG: self.keeper}
         return {name: value for name, value in found.items() if value}
 
@@ -132,7 +134,7 @@ class Provider(ABC):
         return {}
 
     def pools(self) -> Mapping[Pool, InstanceType]:
-        """Each allowed type, preemptible, in each place that offers it; asked once."""
+        """Return each allowed type, preemptible, in each place that offers it; asked once."""
         regions, known = self.settings.regions, self._known_pools
         here = [region for region in regions if region not in self.away]
         answers, refusals = asked([region for region in here if region not in known], self.pools_in)
@@ -147,21 +149,27 @@ class Provider(ABC):
 
     @abstractmethod
     def pools_in(self, region: str) -> Mapping[Pool, InstanceType]:
-        """The pools of a region of the fleet file."""
+        """Return the pools of a region of the fleet file."""
 
     @abstractmethod
     def find(self) -> tuple[Instance, ...]:
-        """All instances with the fleet's tag, in all places; ended ones too, as long as the cloud shows them."""
+        """Return all instances with the fleet's tag, in all places; ended ones too, as long as the cloud shows them."""
 
     @abstractmethod
     def launch(
         self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
     ) -> LaunchResult:
-        """Launch from any of the pools, first regions first, until instances count for at least `units`, by less than
-        one more. A shortage is no exception.
+        """Launch from any of the pools, first regions first, until at least `units` are there, by less than one more.
 
-        The pools are all preemptible or all on demand. `token`: up to 36 of [a-z0-9-]; a repeated call with it launches
-        nothing more, as far as the cloud can promise. `until_s`: the first lease; None: the agent's own.
+        A shortage is no exception.
+
+        Args:
+            pools: All preemptible, or all on demand.
+            units: The capacity to launch.
+            token: Up to 36 of [a-z0-9-]; a repeated call with it launches nothing more, as far as the cloud can
+                promise.
+            user_data: For cloud-init.
+            until_s: The first lease; None: the agent's own.
         """
 
     @abstractmethod
@@ -170,10 +178,10 @@ class Provider(ABC):
 
     @abstractmethod
     def console(self, id: str) -> str:
-        """The end of the instance's console output; empty where the cloud gives none."""
+        """Return the end of the instance's console output; empty if the cloud gives none."""
 
     def last_words(self, id: str, lines: int, about: str = "") -> str:
-        """The last lines of an instance's console in which a word stands; or why there are none."""
+        """Return the last lines of an instance's console that contain a word, or why there are none."""
         try:
             said = [line.strip() for line in self.console(id).split("\n") if line.strip() and about in line]
         except FleetError as error:
@@ -186,7 +194,7 @@ class Provider(ABC):
 
     @abstractmethod
     def look(self, every_fleet: bool = False) -> TagScan:
-        """Everything with the tag in the account, until it is gone; `every_fleet`: whatever the tag's value."""
+        """Return everything with the tag that still exists, with `every_fleet` whatever the tag's value."""
 
     @abstractmethod
     def remove(self, leftovers: Sequence[Leftover]) -> frozenset[Leftover]:
@@ -197,15 +205,19 @@ class Provider(ABC):
         return
 
     def look_around(self) -> TagScan:
-        """The resources with the tag, or why there is no answer."""
+        """Return the resources with the tag, or why there is no answer."""
         try:
             return self.look()
         except FleetError as error:
             return TagScan(away=(str(error),))
 
     def sweep(self) -> tuple[str, ...]:
-        """Remove everything with the tag, and look until it is gone; a place that fails stops no other, and is tried
-        again. Returns a line for each thing still there, and each place not asked.
+        """Remove everything with the tag, and look until it is gone.
+
+        A place that fails stops no other, and is tried again.
+
+        Returns:
+            A line for each thing that still exists, and each place that was not asked.
         """
         give_up_s = time.monotonic() + self.pace.at_most_s
         empty_looks = 0
@@ -225,12 +237,15 @@ class Provider(ABC):
 
 
 def missing_units(units: int, instances: Iterable[Instance], unit: Unit) -> int:
-    """The part of `units` that these instances lack."""
+    """Return the part of `units` that these instances lack."""
     return units - sum(instance.units(unit) for instance in instances)
 
 
 def lease_of(mark: str | None) -> float | None:
-    """The time of a lease; None without one. One that somebody wrote in another form is over: the instance shall go."""
+    """Return the time of a lease; None without one.
+
+    A mark in another form counts as over, so that the instance goes.
+    """
     if mark is None:
         return None
     return float(mark) if mark.isascii() and mark.isdigit() else 0.0
@@ -239,7 +254,7 @@ def lease_of(mark: str | None) -> float | None:
 def asked(
     items: Iterable[Item], question: Callable[[Item], Answer]
 ) -> tuple[dict[Item, Answer], dict[Item, CloudRefusal]]:
-    """The answers and the refusals, in the order of the items: one that is refused holds up none of the others."""
+    """Return answers and refusals, in the order of the items; a refused one does not hold up the others."""
 
     def attempt(item: Item) -> Answer | CloudRefusal:
         try:

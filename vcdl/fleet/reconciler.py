@@ -3,23 +3,24 @@
 Level-triggered: a pass that is lost, repeated, or made by two reconcilers at once costs at most a surplus. The next
 pass of either ends the surplus, as both choose the same instances.
 
-Lease: an instance may work until the time in LEASE_TAG, which lies in its own metadata. A pass renews it, for `lease_s`
-and never for longer than the budget pays; without passes every instance drains by itself.
+Lease: an instance may work until the time in LEASE_TAG, which is in its own metadata. A pass renews it for `lease_s`,
+but never for longer than the budget pays; without passes every instance drains.
 
 1. To drain an instance its lease is ended now. A lease that is over is never renewed: the agent may have seen it.
-2. The agent on the instance (machine/vcdl_agent) reads it within seconds, takes no new subtask, has all results
-   uploaded, and powers off.
+2. The agent on the instance (machine/vcdl_agent) reads it within seconds, takes no new subtask, waits until all results
+  are uploaded, and powers off.
 3. Powering off terminates an instance on AWS. On GCP it is then STOPPED, and the next pass terminates it. An instance
-   whose lease is over for `drain_s` is terminated whatever its agent does, and so is one that is older than its life.
+  whose lease has been over for `drain_s` is terminated whatever its agent does, and so is one that is older than its
+  life.
 
-All of this is stored in the cloud, so any reconciler can carry it on. An instance whose lease is over is no capacity.
+All of this is stored in the cloud, so any reconciler can continue it. An instance whose lease is over is no capacity.
 
 On demand: the first of `wanted` units, as the settings say. Others stand in after a time without preemptible capacity,
-or when spot alone would miss the deadline. Preemptible ones are asked for all the while, and when they come, those on
+or when spot alone would miss the deadline. Preemptible ones are requested all the while, and when they come, those on
 demand are the surplus that goes first. With a deadline they also go once the work is ahead of it.
 
-Crash loop: after MOST_FAILURES instances in a row that powered themselves off without ever having worked, or of which
-nobody ever heard, one instance at a time is launched, until one works.
+Crash loop: after MOST_FAILURES instances in a row that powered off without ever having worked, or that were never heard
+of, only one instance at a time is launched, until one works.
 """
 
 import math
@@ -40,7 +41,7 @@ _TOKEN_S = 30
 
 @dataclass(frozen=True)
 class Observation:
-    """A fleet at a moment, beside what is wanted of it."""
+    """A fleet at a moment, and what is wanted of it."""
 
     now_s: float
     state: FleetState
@@ -59,9 +60,9 @@ class Observation:
     prices_as_of: str | None = None
     """The day of the oldest price of a live instance; None: there is none."""
     unpriced: frozenset[str] = frozenset()
-    """Live instances whose cost nobody knows."""
+    """Live instances of unknown cost."""
     silent: Mapping[str, str] = field(default_factory=dict)
-    """Instances that are terminated, as nobody has heard of them, with the words for it."""
+    """Instances that are terminated because they were never heard of, with the reason in words."""
     warnings: tuple[str, ...] = ()
 
 
@@ -112,11 +113,16 @@ def spot_capacity(instances: Iterable[Instance], unit: Unit) -> int:
 def reconcile(
     settings: FleetSettings, observed: Observation, types: Mapping[Pool, InstanceType], failures: int = 0
 ) -> Actions:
-    """The actions that bring the fleet to `wanted` units, with a surplus smaller than one instance.
+    """Return the actions that bring the fleet to `wanted` units, with a surplus smaller than one instance.
 
     The youngest of a surplus go first: pending ones are terminated, running ones drained. With a budget, instances of
-    unknown cost are drained; once it is spent, all are terminated. `types`: the allowed pools, those on demand, too.
-    `failures`: instances in a row that gave up.
+    unknown cost are drained; once it is spent, all are terminated.
+
+    Args:
+        settings: The fleet file.
+        observed: The fleet now.
+        types: The allowed pools, including those on demand.
+        failures: Instances in a row that gave up.
     """
     stopped = _ids_in(InstanceState.STOPPED, observed.instances)
     if _is_spent(settings, observed):
@@ -192,7 +198,7 @@ def _overdue(settings: FleetSettings, observed: Observation) -> tuple[str, ...]:
 def _first_order(
     settings: FleetSettings, observed: Observation, types: Mapping[Pool, InstanceType], mix: Mix, most: int
 ) -> tuple[LaunchOrder | None, tuple[str, ...]]:
-    """Return the first launch that some pool may serve, of at most so many units, and why those before it may not."""
+    """Return the first possible launch of at most `most` units, and why those before it are not possible."""
     warnings: tuple[str, ...] = ()
     for missing, on_demand in ((mix.firm, True), (mix.spot, False), (mix.stand_in, True)):
         if (units := min(missing, most)) > 0:
@@ -204,13 +210,13 @@ def _first_order(
 
 
 def _leaves_s(settings: FleetSettings, instance: Instance) -> float:
-    """The Unix time from which it drains."""
+    """Return the Unix time from which it drains."""
     life_ends_s = math.inf if instance.is_assumed else instance.launched_s + settings.max_life_h * 3600
     return life_ends_s if instance.draining_s is None else min(instance.draining_s, life_ends_s)
 
 
 def _first(instances: Iterable[Instance], unit: Unit, units: int) -> list[Instance]:
-    """The oldest instances on demand that count for the units."""
+    """Return the oldest instances on demand that make up the units."""
     chosen: list[Instance] = []
     on_demand = [i for i in instances if i.is_capacity and i.pool.on_demand]
     for instance in sorted(on_demand, key=lambda i: (i.launched_s, i.id)):
@@ -220,7 +226,7 @@ def _first(instances: Iterable[Instance], unit: Unit, units: int) -> list[Instan
 
 
 def _surplus(instances: Iterable[Instance], unit: Unit, spare: int) -> list[Instance]:
-    """The youngest instances that fit into the spare units, on demand first, then by id: the same for all."""
+    """Return the youngest instances that fit into the spare units, on demand first, then by id, so that all agree."""
     chosen = []
     working = [i for i in instances if i.is_capacity and not i.is_assumed]
     for instance in sorted(working, key=lambda i: (i.pool.on_demand, i.launched_s, i.id), reverse=True):
@@ -234,7 +240,7 @@ def _surplus(instances: Iterable[Instance], unit: Unit, spare: int) -> list[Inst
 def _usable(
     observed: Observation, types: Mapping[Pool, InstanceType], unit: Unit, on_demand: bool
 ) -> tuple[tuple[Pool, ...], tuple[str, ...]]:
-    """The pools to launch from, and warnings if there are none."""
+    """Return the pools to launch from, and warnings if there are none."""
     fitting = sorted(pool for pool, kind in types.items() if pool.on_demand is on_demand and kind.units(unit) > 0)
     if not types:
         return (), ()  # no region of the file can be asked, which the controller says
@@ -258,7 +264,7 @@ def _token(name: str, observed: Observation, units: int, pools: tuple[Pool, ...]
 def leases_to_write(
     settings: FleetSettings, instances: Iterable[Instance], now_s: float, most_s: float
 ) -> Mapping[float, tuple[str, ...]]:
-    """The leases to be renewed, once a quarter is over, or cut to `most_s` from now, within a life; ids by time."""
+    """Return the leases to renew, once a quarter is over, or to cut to `most_s` from now: ids by time."""
     ids: dict[float, tuple[str, ...]] = {}
     for instance in instances:
         if instance.is_capacity and not instance.is_assumed:

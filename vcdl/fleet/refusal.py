@@ -22,7 +22,7 @@ class ProblemKind(StrEnum):
     THROTTLED = "throttled"
     """Too many calls: wait."""
     NOT_AUTHORISED = "not_authorised"
-    """Credentials are missing, expired or lack a right: a user must mend them."""
+    """Credentials are missing, expired or lack a permission: only a user can fix that."""
     BAD_REQUEST = "bad_request"
     """The cloud does not know an image, a subnet or a type of the fleet file."""
     UNAVAILABLE = "unavailable"
@@ -66,7 +66,7 @@ _ERRORS: dict[ProblemKind, type[CloudRefusal]] = {
 
 
 def cloud_refusal(cloud: Cloud, kind: ProblemKind, said: str, code: str = "", advice: str = "") -> CloudRefusal:
-    """The error of the class that callers of a Provider expect for this kind."""
+    """Return an error of the class that callers of a Provider expect for this kind."""
     advice = advice or _ADVICE.get(kind, "try again later").format(cloud=cloud)
     error = _ERRORS.get(kind, CloudUnavailable)(f"{one_line(said)}; {advice}")
     error.kind, error.code = kind, code
@@ -84,11 +84,11 @@ def unless(*codes: str) -> Iterator[None]:
 
 
 def kind_by(patterns: Mapping[ProblemKind, str], code: str) -> ProblemKind | None:
-    """The first kind whose pattern is a cloud's code, or the part of the code before a full stop."""
+    """Return the first kind whose pattern matches a cloud's code, or the part of the code before a full stop."""
     return next((kind for kind, pattern in patterns.items() if re.fullmatch(rf"({pattern})(\..*)?", code)), None)
 
 
 def one_line(words: str) -> str:
-    """A cloud's words on one line of bounded length."""
+    """Return a cloud's message on one line of bounded length."""
     line = " ".join(words.split())
     return line if len(line) <= _MAX_CHARACTERS else line[:_MAX_CHARACTERS] + "…"

@@ -15,8 +15,9 @@ from vcdl.fleet.settings import FleetSettings
 from vcdl.fleet.state import FleetGoal, FleetState
 
 FIRST_WAIT_S = 5.0
+"""Seconds before the first retry, so that a short failure of the cloud's API delays a pass little."""
 LONGEST_WAIT_S = 600.0
-"""Between tries while the cloud is unavailable or refuses: doubled each time, and back to the first after an answer."""
+"""Seconds between tries while the cloud is unavailable or refuses: doubled each time, reset after an answer."""
 _AFTER_A_BUG_S = 60.0
 _NEXT_POOL_S = 1.0
 _MAX_PASSES = 20
@@ -24,17 +25,17 @@ _MAX_PASSES = 20
 
 
 def up(state: FleetState) -> FleetState:
-    """The state for `up` and `run`: an earlier `scale` still counts, an earlier refusal does not."""
+    """Return the state for `up` and `run`: an earlier `scale` still counts, an earlier refusal does not."""
     return replace(state, goal=FleetGoal.UP, budget_spent=False, cooldowns=())
 
 
 def drained(state: FleetState) -> FleetState:
-    """The state for `drain`; a fleet that is down stays down."""
+    """Return the state for `drain`; a fleet that is down stays down."""
     return state if state.goal is FleetGoal.DOWN else replace(state, goal=FleetGoal.DRAINED)
 
 
 def scaled(target: int | None) -> Callable[[FleetState], FleetState]:
-    """The change of the state for `scale`; None: the fleet file's target."""
+    """Return the change of the state for `scale`; None: back to the fleet file's target."""
     return lambda state: replace(state, target=target)
 
 
@@ -44,7 +45,14 @@ class ControlLoop:
     def __init__(
         self, controller: Controller, every_s: float, log: Callable[[str], None], ending: threading.Event
     ) -> None:
-        """`log`: takes a line."""
+        """Prepare the control loop.
+
+        Args:
+            controller: Makes the passes.
+            every_s: Seconds between two passes.
+            log: Takes a line.
+            ending: Set to end the loop.
+        """
         self._controller = controller
         self._every_s = every_s
         self._log = log
@@ -93,7 +101,7 @@ class ControlLoop:
             self._log(str(unreadable))
 
     def _take_down(self) -> ExitCode:
-        """A fleet without instances may have left something that costs: a template, a disk."""
+        """Remove what a fleet without instances may have left and still costs: a template, a disk."""
         try:
             left = self._controller.take_down(self._log)
         except VcdlError as error:
@@ -141,7 +149,10 @@ _PASSED_ON = ("AWS_PROFILE", "GOOGLE_APPLICATION_CREDENTIALS")
 
 
 def unit(settings: FleetSettings, file: Path, overrides: Sequence[str], environment: Mapping[str, str]) -> str:
-    """A systemd unit that runs the fleet, and none taken down. Raises FleetError for a key in the environment."""
+    """Return a systemd unit that runs the fleet, and none taken down.
+
+    Raises FleetError for a key in the environment.
+    """
     if settings.project.account_key_env is not None:
         raise FleetError("a unit has no environment of yours: use `project > account_key_file` in the fleet file")
     command = python_command("vcdl", "fleet", "run", "--resume", file.resolve())

@@ -59,7 +59,7 @@ _Words = Annotated[tuple[str, ...], PlainValidator(_words)]
 
 
 def _path_beside(raw: Any, info: ValidationInfo) -> Path:
-    """A path relative to the fleet file's folder; it need not exist yet."""
+    """Return a path relative to the fleet file's folder; it need not exist yet."""
     if not isinstance(raw, str | Path) or not str(raw).strip():
         raise kinds.expected("the name of a file or folder", raw)
     return (info.context / raw).resolve() if info.context is not None else Path(raw)
@@ -91,7 +91,7 @@ class ProjectSettings(Section):
         return self
 
     def account_key(self, environment: Mapping[str, str]) -> str:
-        """The account key. Raises FleetError, which never shows the key, when it is missing or malformed."""
+        """Return the account key. Raises FleetError, which never shows the key, if it is missing or malformed."""
         if self.account_key_file is not None:
             return account_key_in(self.account_key_file)
         name = self.account_key_env or ""
@@ -99,7 +99,7 @@ class ProjectSettings(Section):
 
 
 def _is_local(host: str) -> bool:
-    """Whether a host is this machine or in a private network."""
+    """Return whether a host is this machine or in a private network."""
     try:
         return host == "localhost" or ip_address(host).is_private
     except ValueError:
@@ -107,7 +107,7 @@ def _is_local(host: str) -> bool:
 
 
 def account_key_in(file: Path) -> str:
-    """The account key in a file. Raises FleetError, without the key, when missing, malformed or open to others."""
+    """Return the account key in a file. Raises FleetError, without the key, if missing, malformed or open to others."""
     try:
         if file.stat().st_mode & 0o077:
             raise FleetError(f"other users can read the account key in {file}: chmod 600 {file}")
@@ -147,7 +147,7 @@ class OnDemandSettings(Section):
     """Seconds without a preemptible instance after which on demand stands in; None: never."""
 
     def units(self, wanted: int) -> int:
-        """The units on demand among the wanted ones."""
+        """Return the units on demand among the wanted ones."""
         return min(wanted, max(self.min, math.ceil(self.share * wanted)))
 
     @property
@@ -212,7 +212,7 @@ class Range(Section):
         return self
 
     def holds(self, value: float) -> bool:
-        """Whether a value lies between the bounds."""
+        """Return whether a value lies between the bounds."""
         return self.min <= value and (self.max is None or value <= self.max)
 
 
@@ -225,7 +225,7 @@ class Requirements(Section):
     """Default: none, as GPUs are expensive; `{min: 1, max: 1}`: exactly one."""
 
     def met_by(self, vcpus: int, memory_gb: float, gpus: int) -> bool:
-        """Whether a type is allowed."""
+        """Return whether a type is allowed."""
         return self.vcpus.holds(vcpus) and self.memory_gb.holds(memory_gb) and self.gpus.holds(gpus)
 
 
@@ -356,7 +356,7 @@ class FleetSettings(Section):
         return tuple(dict.fromkeys(place.region for place in self.places))
 
     def image_in(self, region: str) -> str | None:
-        """The image of a place, else of the fleet; None: the default."""
+        """Return the image of a place, else of the fleet; None: the default."""
         return next((place.image for place in self.places if place.region == region and place.image), self.image)
 
 

@@ -16,10 +16,11 @@ from vcdl.report.progress import more_words
 from vcdl.report.wording import aligned, duration, plural
 
 _MAX_OFFERS = 10
+"""Rows of a plan that are printed, so that they fit a screen."""
 
 
 def units(count: int, unit: Unit) -> str:
-    """A capacity in words: `40 vCPUs`, `1 GPU`."""
+    """Return a capacity in words: `40 vCPUs`, `1 GPU`."""
     return plural(count, {"vcpu": "vCPU", "gpu": "GPU", "instance": "instance"}[unit])
 
 
@@ -35,7 +36,7 @@ def summary(settings: FleetSettings, observed: Observation) -> str:
 
 
 def preview(settings: FleetSettings, planned: Pass) -> list[str]:
-    """The actions of a pass, a line each."""
+    """Return the actions of a pass, a line each."""
     actions = planned.actions
     names = {instance.id: f"{instance.id} ({instance.pool})" for instance in planned.observed.instances}
     lines = [*planned.observed.warnings, *actions.warnings]
@@ -71,7 +72,7 @@ def ending(settings: FleetSettings, leftovers: Sequence[str]) -> list[str]:
 
 
 def status(settings: FleetSettings, observed: Observation, pid: int | None) -> list[str]:
-    """The fleet now, a line for each instance."""
+    """Return the fleet now, a line for each instance."""
     state, now_s = observed.state, observed.now_s
     controller = (
         f"process {pid} controls it" if pid is not None else "no control loop: `vcdl fleet run` replaces lost instances"
@@ -92,7 +93,7 @@ def status(settings: FleetSettings, observed: Observation, pid: int | None) -> l
 
 
 def status_json(settings: FleetSettings, observed: Observation, pid: int | None) -> dict[str, Any]:
-    """The fleet now, for programs."""
+    """Return the fleet now, for programs."""
     return {
         "name": settings.name,
         "cloud": settings.cloud,
@@ -128,7 +129,7 @@ def status_json(settings: FleetSettings, observed: Observation, pid: int | None)
 
 
 def plan(settings: FleetSettings, offered: FleetChoices, wanted: int) -> list[str]:
-    """The preemptible choices of a plan as a table, cheapest first."""
+    """Return the preemptible choices of a plan as a table, cheapest first."""
     unit, on_demand = settings.capacity.unit, settings.capacity.on_demand.units(wanted)
     of_them = f", {on_demand} of them on demand," if on_demand else ""
     head = ["instances", "$/h", "on demand", "saved"]
@@ -153,7 +154,7 @@ def plan(settings: FleetSettings, offered: FleetChoices, wanted: int) -> list[st
 
 
 def prices(pools: Iterable[Pool], table: PriceTable) -> list[str]:
-    """A table of the prices of these pools."""
+    """Return a table of the prices of these pools."""
     rows = (table.find(pool.type, pool.region, pool.zone) for pool in sorted(pools))
     lines = [
         f"{row.type:<24}{row.zone or row.region:<20}{row.spot_usd_per_h or 'unknown':>10} $/h"

@@ -68,16 +68,16 @@ class FleetState:
     """Alerts that were sent and whose cause lasts."""
 
     def cooling(self, now_s: float) -> tuple[Cooldown, ...]:
-        """The cooldowns that are not over."""
+        """Return the cooldowns that are not over."""
         return tuple(it for it in self.cooldowns if it.until_s > now_s)
 
     def to_json(self) -> str:
-        """One JSON object."""
+        """Return the state as one JSON object."""
         return _format().dump_json(self, indent=1).decode() + "\n"
 
     @staticmethod
     def of_json(text: str) -> "FleetState":
-        """The inverse of `to_json`. Raises FleetError when it is damaged."""
+        """Decode a state of `to_json`. Raises FleetError if it is damaged."""
         try:
             return _format().validate_json(text, strict=True)
         except ValueError as error:

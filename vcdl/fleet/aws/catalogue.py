@@ -45,7 +45,7 @@ class Catalogue:
         self.__dict__.pop("image", None)
 
     def pools(self) -> Mapping[Pool, InstanceType]:
-        """The allowed types in each subnet whose zone offers them. Raises FleetError."""
+        """Return the allowed types in each subnet whose zone offers them. Raises FleetError."""
         subnets = self._subnet_of_zone()
         filters = [filter_by("location", *subnets)]
         if listed := self._settings.instances.types:
@@ -94,7 +94,7 @@ class Catalogue:
         return self._region.all_of("describe_instance_types", "InstanceTypes", **which)
 
     def _subnet_of_zone(self) -> Mapping[str, str]:
-        """The first subnet of each zone: EC2 refuses a fleet that has a pool twice. Raises FleetError."""
+        """Return the first subnet of each zone: EC2 refuses a fleet that contains a pool twice. Raises FleetError."""
         listed = [s for place in self._settings.places if place.region == self._region.name for s in place.subnets]
         filters = [filter_by("subnet-id", *listed)] if listed else [filter_by("default-for-az", "true")]
         found = {item["SubnetId"]: item for item in self._region.all_of("describe_subnets", "Subnets", Filters=filters)}
@@ -112,12 +112,15 @@ class Catalogue:
 
 
 def _makers(item: Answer) -> set[str]:
-    """The makers of a type's GPUs."""
+    """Return the makers of a type's GPUs."""
     return {gpu.get("Manufacturer", "") for gpu in item.get("GpuInfo", {}).get("Gpus", ())}
 
 
 def _find_image(region: AwsRegion, wanted: str | None) -> Image:
-    """The image ami-…, or OWNER/NAME's newest; None: Ubuntu. Raises CloudRefusal, FleetError without one."""
+    """Return the image ami-…, or the newest OWNER/NAME; None:
+
+    Ubuntu. Raises CloudRefusal, FleetError if there is none.
+    """
     wanted = wanted or UBUNTU
     if wanted.startswith("ami-"):
         # By filter: a missing id then gives an empty answer, also when it is another region's.

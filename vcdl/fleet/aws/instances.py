@@ -42,7 +42,7 @@ class AwsPlace:
         self._ended_s: dict[str, float | None] = {}
 
     def find(self) -> tuple[Instance, ...]:
-        """All instances with the fleet's tag. Raises CloudRefusal."""
+        """Return all instances with the fleet's tag. Raises CloudRefusal."""
         items = self._described(fleet_filter(self._fleet))
         lost = self.live.difference(item["InstanceId"] for item in items)
         for ids in batches(sorted(lost)):
@@ -52,7 +52,7 @@ class AwsPlace:
         return found
 
     def of_launch(self, token: str) -> tuple[Instance, ...]:
-        """The instances of a launch, gone or not. Raises CloudRefusal."""
+        """Return the instances of a launch, gone or not. Raises CloudRefusal."""
         return self._read(self._described(fleet_filter(self._fleet), filter_by(f"tag:{LAUNCH_TAG}", token)))
 
     def lease(self, ids: Iterable[str], marks: Mapping[str, str]) -> None:
@@ -61,7 +61,7 @@ class AwsPlace:
         self._on_all_or_each(ids, lambda some: self.region.call("create_tags", Resources=some, Tags=tags))
 
     def console(self, id: str) -> str:
-        """The end of an instance's console output. Raises CloudRefusal."""
+        """Return the end of an instance's console output. Raises CloudRefusal."""
         try:  # a machine that has ended may have none but the kept one
             answer = self.region.call("get_console_output", InstanceId=id, Latest=True)
         except CloudRefusal as refused:

@@ -82,7 +82,7 @@ class RegionalLaunch:
         return self.pools[0].on_demand
 
     def _fleet(self) -> Mapping[str, Any]:
-        """The arguments of `create_fleet`."""
+        """Return the arguments of `create_fleet`."""
         configs = []
         for credits in (False, True):  # only T types take a credit specification, so they have a template of their own
             if of_kind := [pool for pool in self.pools if bool(_T_TYPE.match(pool.type)) is credits]:
@@ -111,7 +111,7 @@ class RegionalLaunch:
         return {"InstanceType": pool.type, "WeightedCapacity": weight, **place}
 
     def _template(self, credits: bool) -> Mapping[str, Any]:
-        """The `LaunchTemplateSpecification` of a template, created if missing. Raises CloudRefusal."""
+        """Return the `LaunchTemplateSpecification` of a template, created if missing. Raises CloudRefusal."""
         data = self._template_data(credits)
         content = json.dumps(data, sort_keys=True).encode()
         name = f"vcdl-{self.settings.name}-{hashlib.sha256(content).hexdigest()[:16]}"
@@ -162,7 +162,7 @@ class RegionalLaunch:
             yield ProviderProblem(blamed, kind, f"{code}: {one_line(error.get('ErrorMessage', ''))}")
 
     def _instances(self, answer: Answer) -> tuple[Instance, ...]:
-        """The launched instances, from the answer alone: for some seconds EC2 may not describe them."""
+        """Return the launched instances from the answer alone: EC2 may not describe them for some seconds."""
         date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         launched_s = (parsedate_to_datetime(date) if date else datetime.now(UTC)).timestamp()
         made = []

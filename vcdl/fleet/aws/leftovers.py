@@ -40,7 +40,7 @@ _KINDS = (
 
 
 def find_leftovers(region: AwsRegion, fleet: Mapping[str, Any]) -> tuple[Leftover, ...]:
-    """The leftovers that a filter selects, in the order in which they should be removed. Raises CloudRefusal."""
+    """Return the leftovers that a filter selects, in the order in which to remove them. Raises CloudRefusal."""
     return tuple(
         Leftover(kind.noun, id, region.name)
         for kind in _KINDS

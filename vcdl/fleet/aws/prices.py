@@ -28,12 +28,20 @@ class AwsPrices:
     name = "AWS: spot price history and price list"
 
     def __init__(self, session: Any = None, known: PriceTable | None = None) -> None:
-        """`session`: None: by boto3's credentials. `known`: prices not asked for. Raises FleetNotAuthorised."""
+        """Prepare the source of prices.
+
+        Args:
+            session: A boto3.Session; None: with boto3's own credentials.
+            known: Prices that need not be asked for.
+
+        Raises:
+            FleetNotAuthorised: There are no credentials.
+        """
         self._known = known or PriceTable({})
         self._session = session_or(session, _LIST_REGION)
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
-        """A quote for each type and zone. Raises CloudRefusal."""
+        """Return a quote for each type and zone. Raises CloudRefusal."""
         names = [kind.name for kind in types]
         spot = self._spot(names, region)
         found = {name: self._known.find(name, region) for name, _ in spot}
@@ -70,7 +78,7 @@ class AwsPrices:
 
 
 def _usd_per_h(product: Mapping[str, Any]) -> list[Decimal]:
-    """The hourly prices of a product in the price list."""
+    """Return the hourly prices of a product in the price list."""
     return [
         Decimal(dimension["pricePerUnit"]["USD"])
         for term in product.get("terms", {}).get("OnDemand", {}).values()

@@ -43,7 +43,16 @@ class AwsProvider(Provider):
         return AwsPrices(known=known)
 
     def __init__(self, settings: FleetSettings, session: Any = None, pace: SweepPace | None = None) -> None:
-        """`session`: a boto3.Session; None: with the credentials that boto3 finds. Raises FleetNotAuthorised."""
+        """Prepare the provider.
+
+        Args:
+            settings: The fleet file.
+            session: A boto3.Session; None: with the credentials that boto3 finds.
+            pace: How a sweep waits.
+
+        Raises:
+            FleetNotAuthorised: There are no credentials.
+        """
         self.settings = settings
         self.pace = pace or SweepPace()
         self._session = session_or(session, settings.places[0].region)
@@ -159,7 +168,7 @@ class AwsProvider(Provider):
     def _ask(
         self, places: Sequence[AwsPlace], question: Callable[[AwsPlace], Answer]
     ) -> tuple[dict[AwsPlace, Answer], dict[AwsPlace, CloudRefusal]]:
-        """The answers and refusals of `asked`. A region outside the file that the account may not use is in neither."""
+        """Ask as `asked` does, omitting regions outside the file that the account may not use."""
         answers, refusals = asked(places, question)
         closed = (ProblemKind.NOT_AUTHORISED,)
         return answers, {p: it for p, it in refusals.items() if it.kind not in closed or p in self._used}

@@ -51,16 +51,25 @@ _CONFIG = Config(
     user_agent_extra="vcdl-fleet",
 )
 _SIGNED_S = 240.0
-"""AWS refuses what a clock has signed that is five minutes off."""
+"""Clock difference above which to blame the clock: AWS refuses signatures that are five minutes off."""
 _BATCH = 100
-"""Values in one list: AWS takes 100 types at once, and 200 values in a filter."""
+"""Values in one list: AWS takes 100 types at once, and 200 values in a filter, so 100 is safe for both."""
 
 
 class AwsRegion:
     """Calls by their name in boto3. Each may be repeated, and raises CloudRefusal."""
 
     def __init__(self, session: Any, name: str, service: str = "ec2") -> None:
-        """`session`: a boto3.Session, which must make clients in one thread only. Raises CloudRefusal."""
+        """Create the client of a region.
+
+        Args:
+            session: A boto3.Session; it must create clients in one thread only.
+            name: The region.
+            service: The AWS service.
+
+        Raises:
+            CloudRefusal: There is no such region, or no credentials.
+        """
         self.name = name
         self.clock_offset = -math.inf, 0.0
         """When it was noted, by time.monotonic(), and by how many seconds AWS's clock is ahead of this machine's."""
@@ -83,7 +92,16 @@ class AwsRegion:
         return answer
 
     def all_of(self, operation: str, items: str, **arguments: Any) -> Iterator[Any]:
-        """The items of all pages. `items`: their place in the answer, in JMESPath. Raises CloudRefusal."""
+        """Yield the items of all pages.
+
+        Args:
+            operation: The call.
+            items: Their place in the answer, in JMESPath.
+            arguments: Of the call.
+
+        Raises:
+            CloudRefusal: AWS refuses the call, or is away.
+        """
         try:
             for item in self._client.get_paginator(operation).paginate(**arguments).search(items):
                 if item is not None:
@@ -98,7 +116,7 @@ def _offset_s(headers: Mapping[str, str]) -> float | None:
 
 
 def session_or(session: Any, region: str) -> Any:
-    """The session; None: one with the credentials that boto3 finds. Raises FleetNotAuthorised."""
+    """Return the session, or one with the credentials that boto3 finds. Raises FleetNotAuthorised."""
     try:
         return session or boto3.Session()
     except BotoCoreError as error:  # AWS_PROFILE names a missing profile
@@ -106,12 +124,12 @@ def session_or(session: Any, region: str) -> Any:
 
 
 def kind_of(code: str, status: int = 400) -> ProblemKind:
-    """The kind of a code of AWS's, or of an exception of botocore's. `status`: that of the HTTP answer."""
+    """Return the kind of an AWS error code, or of a botocore exception. `status` is that of the HTTP answer."""
     return kind_by(_KINDS, code) or (ProblemKind.UNAVAILABLE if status >= 500 else ProblemKind.BAD_REQUEST)
 
 
 def refusal(error: ClientError | BotoCoreError, region: str, operation: str) -> CloudRefusal:
-    """The CloudRefusal for one of botocore's errors."""
+    """Convert a botocore error to CloudRefusal."""
     code, message, status, offset_s = type(error).__name__, str(error), 400, 0.0
     if isinstance(error, ClientError):
         answer = error.response.get("Error", {})
@@ -126,18 +144,18 @@ def refusal(error: ClientError | BotoCoreError, region: str, operation: str) -> 
 
 
 def batches(values: Iterable[str]) -> Iterator[list[str]]:
-    """The values in lists that AWS takes."""
+    """Split values into lists that AWS accepts."""
     listed = list(values)
     return (listed[begin : begin + _BATCH] for begin in range(0, len(listed), _BATCH))
 
 
 def filter_by(name: str, *values: str) -> Mapping[str, Any]:
-    """A filter of a `describe_…` call: one of these values."""
+    """Return a filter of a `describe_…` call: any of these values."""
     return {"Name": name, "Values": list(values)}
 
 
 def fleet_filter(fleet: str) -> Mapping[str, Any]:
-    """A filter for everything with the tag of a fleet."""
+    """Return a filter for everything with the tag of a fleet."""
     return filter_by(f"tag:{FLEET_TAG}", fleet)
 
 
@@ -151,5 +169,5 @@ def tag_specifications(
 
 
 def tags_of(item: Answer) -> dict[str, str]:
-    """The tags of a resource."""
+    """Return the tags of a resource."""
     return {tag["Key"]: tag["Value"] for tag in item.get("Tags", ())}

@@ -52,7 +52,7 @@ class MachineCatalogue:
         self._types: dict[tuple[str, str], InstanceType | None] = {}
 
     def zones(self, region: str) -> tuple[str, ...]:
-        """All zones of a region. Raises CloudRefusal; FleetError for an unknown region."""
+        """Return all zones of a region. Raises CloudRefusal; FleetError for an unknown region."""
         if region not in self._zones:
             answer = self._asked("regions.get", region=region)
             if answer is None:
@@ -63,7 +63,7 @@ class MachineCatalogue:
         return self._zones[region]
 
     def type(self, zone: str, name: str) -> InstanceType | None:
-        """A type as a zone offers it; None if it does not. Raises CloudRefusal."""
+        """Return a type as a zone offers it; None if it does not. Raises CloudRefusal."""
         if (zone, name) not in self._types:
             parsed = MachineName.parse(name)
             described = self._asked("machine_types.get", zone=zone, machine_type=parsed.machine)
@@ -71,7 +71,7 @@ class MachineCatalogue:
         return self._types[zone, name]
 
     def pools(self, region: str, settings: FleetSettings) -> Mapping[Pool, InstanceType]:
-        """Each allowed type in each zone of the fleet's that offers it. Raises CloudRefusal, and FleetError."""
+        """Return each allowed type in each of the fleet's zones that offers it. Raises CloudRefusal and FleetError."""
         known, places = self.zones(region), [place for place in settings.places if place.region == region]
         zones = dict.fromkeys(zone for place in places for zone in place.zones or known)
         if unknown := [zone for zone in zones if zone not in known]:
@@ -94,14 +94,14 @@ class MachineCatalogue:
         return allowed
 
     def _asked(self, method: str, **which: str) -> Any:
-        """The resource; None: nothing has that name."""
+        """Return the resource; None if nothing has that name."""
         with unless(NOT_FOUND):
             return self._connection.call(method, **which)
         return None
 
 
 def type_of(instance: Any) -> str:
-    """The type of a machine as in a fleet file; Compute Engine lists a type's own GPUs like added ones."""
+    """Return the type of a machine as in a fleet file; Compute Engine lists a type's own GPUs like added ones."""
     machine = str(instance.machine_type.rsplit("/", 1)[-1])
     for added in instance.guest_accelerators if machine.startswith("n1-") else ():
         count = "" if added.accelerator_count == 1 else f"{added.accelerator_count}x"

@@ -17,9 +17,9 @@ NOT_FOUND, CONFLICT = "404", "412"
 
 _SCOPE = "https://www.googleapis.com/auth/compute"
 _CALL_S = 60.0
-"""Time-out of a call."""
+"""Time-out of a call: longer than a slow answer, short enough that one dead region does not hold up a pass."""
 _WAIT_S = 150.0
-"""Time-out of operations.wait, which answers after two minutes at the latest."""
+"""Time-out of operations.wait, which answers after at most two minutes."""
 _KINDS = {
     ProblemKind.NO_CAPACITY: (
         ".*RESOURCE_POOL_EXHAUSTED.*|resourcePoolExhausted|insufficientCapacity|VM_MIN_COUNT_NOT_REACHED"
@@ -70,7 +70,7 @@ class Connection:
             self.clock_offset_s = parsedate_to_datetime(date).timestamp() - time.time()
 
     def listed(self, method: str, **request: Any) -> list[Any]:
-        """All pages of a list. Raises CloudRefusal."""
+        """Return all pages of a list. Raises CloudRefusal."""
         pages = self.call(method, **request)
         with _mapped():
             return list(pages)
@@ -97,7 +97,7 @@ class Connection:
 
 
 def kind_of(reason: str, status: int) -> ProblemKind:
-    """The kind of a reason (`quotaExceeded`, an operation's code), or else of the HTTP status."""
+    """Return the kind of a reason (`quotaExceeded`, an operation's code), or else of the HTTP status."""
     if kind := kind_by(_KINDS, reason):
         return kind
     if status == 429:
@@ -109,13 +109,13 @@ def kind_of(reason: str, status: int) -> ProblemKind:
 
 
 def errors_of(operation: Any) -> Iterator[tuple[Any, ProblemKind, str]]:
-    """The errors of an operation that is done, with their kinds and words."""
+    """Yield the errors of a finished operation, with their kinds and messages."""
     for error in operation.error.errors:
         yield error, kind_of(error.code, operation.http_error_status_code), f"{error.code}: {error.message}"
 
 
 def refusal(kind: ProblemKind, words: str, status: int = 0) -> CloudRefusal:
-    """The CloudRefusal for Compute Engine's words. `status`: the HTTP status; 0 without an answer."""
+    """Return the CloudRefusal for Compute Engine's message. `status` is the HTTP status; 0 without an answer."""
     return cloud_refusal("gcp", kind, f"Compute Engine: {words}", str(status or ""))
 
 

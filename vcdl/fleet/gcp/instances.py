@@ -33,7 +33,13 @@ class GcpInstances:
     """The machines that there are and those that ended recently."""
 
     def __init__(self, connection: Connection, catalogue: MachineCatalogue, clock: Callable[[], float]) -> None:
-        """`clock`: Unix time."""
+        """Prepare the list of machines.
+
+        Args:
+            connection: Compute Engine.
+            catalogue: Its types.
+            clock: Returns Unix time.
+        """
         self._connection = connection
         self._catalogue = catalogue
         self._clock = clock
@@ -45,14 +51,17 @@ class GcpInstances:
         """Gone machines by id, with the time at which that was noticed."""
 
     def list(self, wanted: str) -> tuple[Instance, ...]:
-        """The machines in all regions that a filter selects. Raises CloudRefusal."""
+        """Return the machines in all regions that a filter selects. Raises CloudRefusal."""
         machines, self.away = self._connection.listed_by_zone("instances", wanted)
         shown = {(one := self._instance(zone, machine)).id: (one, machine.id) for zone, machine in machines}
         self._seen |= shown
         return tuple(instance for instance, _ in shown.values())
 
     def list_with_gone(self, wanted: str) -> tuple[Instance, ...]:
-        """The machines of `list` with endings, and the gone ones that this process has seen. Raises CloudRefusal."""
+        """Return the machines of `list` with their endings, and gone ones that this process has seen.
+
+        Raises CloudRefusal.
+        """
         shown = self.list(wanted)
         ids = {instance.id for instance in shown}
         now_s = self._clock()
@@ -106,5 +115,5 @@ class GcpInstances:
 
 
 def unix_time(stamp: str) -> float:
-    """The Unix time of Compute Engine's RFC 3339 format."""
+    """Return the Unix time of an RFC 3339 time stamp."""
     return datetime.fromisoformat(stamp).timestamp()

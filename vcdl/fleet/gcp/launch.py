@@ -48,12 +48,12 @@ class Group:
         )
 
     def problems(self, kind: ProblemKind, words: str) -> list[ProviderProblem]:
-        """One problem of all its pools."""
+        """Return one problem for each of its pools."""
         return [ProviderProblem(pool, kind, words) for pool in self.pools]
 
 
 def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit) -> tuple[Group, ...]:
-    """The pools with such units, in few groups; in a region large ones first: choice prevents preemptions."""
+    """Group the pools with such units into few requests, in a region the largest first: choice prevents preemptions."""
     zones: dict[tuple[str, str, bool], list[str]] = {}
     for pool in pools:
         zones.setdefault((pool.region, pool.type, pool.on_demand), []).append(pool.zone)
@@ -131,7 +131,7 @@ class BulkLaunch:
         return self.connection.wait(operation.name, _LIMIT_S, group.region)
 
     def _body(self, group: Group, count: int, name: str) -> dict[str, Any]:
-        """The BulkInsertInstanceResource for 1 to `count` machines: deleted when preempted, without rights."""
+        """Return the BulkInsertInstanceResource for 1 to `count` machines, deleted on preemption and without rights."""
         settings = self.settings
         labels = {**settings.tags, FLEET_TAG: settings.name, LAUNCH_TAG: self.token}
         names = [MachineName.parse(type) for type in group.types]
@@ -180,7 +180,7 @@ class BulkLaunch:
         }
 
     def _shortages(self, group: Group, operation: Any, made: str) -> list[ProviderProblem]:
-        """The reasons for too few machines, from the single inserts, which are more precise than the bulk insert."""
+        """Return why there are too few machines, from the single inserts, which say more than the bulk insert."""
         problems: list[ProviderProblem] = []
         wanted = f'operationGroupId = "{operation.operation_group_id}"'
         for zone in group.zones:
@@ -193,7 +193,7 @@ class BulkLaunch:
 
 
 def _blamed(group: Group, zone: str, error: Any) -> Iterator[Pool]:
-    """The pools of a zone that an error is about: those of its type, where it names one."""
+    """Return the pools of a zone that an error is about: those of its type if it names one."""
     type = next((it.error_info.metadatas.get("vmType", "") for it in error.error_details), "")
     return (pool for pool in group.pools if pool.zone == zone and type in ("", pool.type.split("+")[0]))
 

@@ -20,8 +20,9 @@ from vcdl.fleet.settings import Cloud
 _CATALOGUE_URL = "https://cloudbilling.googleapis.com"
 _COMPUTE_ENGINE = "6F81-5844-456A"
 _PAGE = 5000
-"""The largest page; there are some 30 000 entries."""
+"""The largest page that the API allows; there are some 30 000 entries."""
 _TIMEOUT_S = 60
+"""Seconds for one page of the price list, which is large."""
 
 _SERIES = {
     "c2": "Compute optimized",
@@ -56,7 +57,10 @@ class GcpPrices:
         """Prices of a vCPU, a GB or a GPU by OnDemand or Preemptible, region and part; the highest of several."""
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
-        """A quote for each type: Google's spot prices are the same in all zones of a region. Raises FleetError."""
+        """Yield a quote for each type:
+
+        Google's spot prices are the same in all zones of a region. Raises FleetError.
+        """
         if not self._prices:
             for usage, regions, part, price in filter(None, map(_entry, self._catalogue())):
                 for its in regions:
@@ -68,7 +72,7 @@ class GcpPrices:
                 yield Quote(kind.name, "", listed, spot)
 
     def _usd_per_h(self, kind: InstanceType, usage: str, region: str) -> Decimal | None:
-        """The price of a machine; None if the price of a part is unknown."""
+        """Return the price of a machine; None if the price of a part is unknown."""
         name = MachineName.parse(kind.name)
         series = name.machine.split("-")[0]
         words = _SERIES.get(series, "")

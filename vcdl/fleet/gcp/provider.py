@@ -55,7 +55,13 @@ class GcpProvider(Provider):
     def __init__(
         self, settings: FleetSettings, clock: Callable[[], float] = time.time, pace: SweepPace | None = None
     ) -> None:
-        """`clock`: Unix time."""
+        """Prepare the provider.
+
+        Args:
+            settings: The fleet file.
+            clock: Returns Unix time.
+            pace: How a sweep waits.
+        """
         self.pace = pace or SweepPace(every_s=2.0, empty_looks=1)
         self.settings = settings
         self._connection = Connection(settings.gcp_project or "")
@@ -73,7 +79,7 @@ class GcpProvider(Provider):
         return self._catalogue.pools(region, self.settings)
 
     def find(self) -> tuple[Instance, ...]:
-        """The fleet's machines, also in regions of the project that the fleet file no longer names."""
+        """Return the fleet's machines, including those in regions that the fleet file no longer names."""
         found = self._instances.list_with_gone(self._ours)
         self.away = {zone.rsplit("-", 1)[0]: why for zone, why in self._instances.away.items()}
         return found
@@ -128,7 +134,7 @@ class GcpProvider(Provider):
         self._inserts = self._inserts_under_way()
 
     def _inserts_under_way(self) -> set[Leftover]:
-        """The bulk inserts in the fleet's regions; they do not tell whose they are."""
+        """Return the bulk inserts in the fleet's regions; whose they are cannot be seen."""
         wanted = '(operationType = "bulkInsert") (status != "DONE")'
         found: set[Leftover] = set()
         for region in self.settings.regions:

@@ -54,7 +54,10 @@ _PREFERENCES = {
 
 
 def user_data(settings: FleetSettings, account_key: str) -> str:
-    """The cloud-init file of instances. It contains the key: never log it. Raises FleetError above AWS's limit."""
+    """Return the cloud-init file of instances.
+
+    It contains the key: never log it. Raises FleetError above AWS's limit.
+    """
     gpus = settings.capacity.unit == "gpu"
     life_s = settings.max_life_h * 3600 + settings.drain_s + GRACE_S
     # systemd itself keeps it; usual dependencies wait for the end of the boot, for which cloud-init waits.
@@ -97,7 +100,7 @@ def user_data(settings: FleetSettings, account_key: str) -> str:
 
 
 def client_files(url: str, account_key: str, gpus: bool, cpus: bool = True) -> dict[str, str]:
-    """The files of a BOINC client for one project, by name; it reads the account's at its start.
+    """Return the files of a BOINC client for one project, by name; it reads the account's file when it starts.
 
     Without `cpus` it takes no CPU tasks, unless the account has project preferences, which replace these.
     """
@@ -112,7 +115,7 @@ def client_files(url: str, account_key: str, gpus: bool, cpus: bool = True) -> d
 
 
 def compressed(user_data: str) -> bytes:
-    """The user data as they are sent, the same bytes each time."""
+    """Return the user data as they are sent; the same input gives the same bytes."""
     return gzip.compress(user_data.encode(), 9, mtime=0)
 
 
@@ -127,17 +130,17 @@ _ReadableYaml.add_representer(str, _ReadableYaml.represent_text)
 
 
 def _written(path: str, content: str, mode: str = _PLAIN) -> dict[str, str]:
-    """An entry of cloud-init's `write_files`."""
+    """Return an entry of cloud-init's `write_files`."""
     return {"path": path, "permissions": mode, "content": content}
 
 
 def shipped(name: str) -> str:
-    """The content of a file of this package."""
+    """Return the content of a file of this package."""
     return files(__package__).joinpath(name).read_text("utf-8")
 
 
 def _account_file(url: str) -> str:
-    """The name that a BOINC client gives the file of an account; under another one it would make a second file."""
+    """Return the name that a BOINC client gives an account's file; under another name it would create a second one."""
     _, _, rest = url.partition("://")
     host, _, path = re.sub("/+", "/", f"{rest}/").partition("/")
     return (

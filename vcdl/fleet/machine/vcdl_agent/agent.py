@@ -19,14 +19,15 @@ from .watches import CLOUDS, Clock, CloudWatch, Log, Signals, logger
 _WORKING_S, _LEAVING_S = 5.0, 0.5
 """Time between two steps."""
 _REPEAT_S = 30.0
-"""Time before the same request to the client is made again while working, and before powering off is tried again."""
+"""Seconds before a request to the client, or powering off, is repeated while working; the client needs some to act."""
 _REPEAT_LEAVING_S = 3.0
-"""Time before a request is repeated while leaving."""
+"""Seconds before a request is repeated while leaving, since little time is left then."""
 _EMPTY_S = 5.0
-"""Time that the client must be without tasks: a scheduler's reply under way may bring more."""
+"""Seconds for which the client must be without tasks: a scheduler's reply under way may bring more."""
 _LAST_CALL_S = 120.0
-"""Time before the end of its drain time at which a drained machine's subtasks finish now."""
+"""Seconds before the end of its drain time at which a drained machine's subtasks finish early, so that uploads fit."""
 _SAVE_S = 30.0
+"""Seconds between two writes of the idle time, so that a reboot loses little of it."""
 
 
 @dataclass(frozen=True)
@@ -215,11 +216,11 @@ class Agent:
             self._boinc.command("--network_available")
 
     def _is_last_call(self) -> bool:
-        """Whether a drained machine's time is nearly over."""
+        """Return whether a drained machine's time is nearly over."""
         return self._drained_s() >= -min(_LAST_CALL_S, self._config.drain_s / 2)
 
     def _drained_s(self) -> float:
-        """The seconds since the end of a drained machine's time."""
+        """Return the seconds since the end of a drained machine's time."""
         return (
             -math.inf if self._drain_since_s is None else self._clock.now() - self._drain_since_s - self._config.drain_s
         )
@@ -262,7 +263,7 @@ class Agent:
 
 
 def _born_s(path: Path, now_s: float) -> float:
-    """The Unix time of the machine's first boot, which the first agent writes down."""
+    """Return the Unix time of the machine's first boot, which the first agent writes down."""
     try:
         return float(path.read_text())
     except (OSError, ValueError):

@@ -49,12 +49,12 @@ class Boinc:
         self._boinccmd, self._folder = boinccmd, folder
 
     def projects(self) -> dict[str, bool]:
-        """The URL of each attached project, with whether the client may ask it for work."""
+        """Return the URL of each attached project, with whether the client may ask it for work."""
         rows = self._list("get_project_status")
         return {row["master URL"]: row["don't request more work"] != "yes" for row in rows}
 
     def tasks(self) -> list[Task]:
-        """All tasks that are not yet reported."""
+        """Return all tasks that are not yet reported."""
         rows = self._list("get_tasks")
         return [
             Task(row["project URL"], row["name"], row["state"], row["scheduler state"], row["ready to report"])
@@ -97,7 +97,7 @@ class Boinc:
 
 
 def systemctl(command: str) -> str:
-    """The answer of `systemctl COMMAND`; empty, with a line in the log, when it fails."""
+    """Return the answer of `systemctl COMMAND`; empty, with a line in the log, if it fails."""
     try:
         done = subprocess.run(["systemctl", command], stdout=subprocess.PIPE, timeout=_TIMEOUT_S, text=True)
     except (OSError, subprocess.TimeoutExpired) as error:

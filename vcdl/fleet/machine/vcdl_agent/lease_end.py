@@ -19,11 +19,11 @@ from .boinc import systemctl
 from .watches import CLOUDS
 
 _GRACE_S = 30.0
-"""Seconds left to the agent, which powers off by itself."""
+"""Seconds left to the agent, so that it can power off in good order first."""
 
 
 def _until_s(config: dict[str, str], known: Path, boot_s: float) -> float:
-    """The Unix time of the lease's end."""
+    """Return the Unix time of the lease's end."""
     with suppress(OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
         if (mark := CLOUDS[config["cloud"]](config.get("metadata_url", "")).read().until) is not None:
             if not mark.isdecimal():

@@ -21,6 +21,7 @@ _POLL_S = 5.0
 _TIMEOUT_S = 10.0
 _MAX_BYTES = 1_000_000
 _TOKEN_TTL_S = 21_600
+"""Seconds for which a token of AWS's metadata service is valid: its maximum, six hours."""
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Metadata is on the machine itself: never through a proxy."""
 
@@ -162,6 +163,6 @@ class CloudWatch:
 
 
 def _fetch(url: str, headers: dict[str, str], method: str = "GET", timeout_s: float = _TIMEOUT_S) -> tuple[str, str]:
-    """The body of a page and its ETag."""
+    """Return the body of a page and its ETag."""
     with _direct.open(urllib.request.Request(url, headers=headers, method=method), timeout=timeout_s) as reply:
         return reply.read(_MAX_BYTES).decode("utf-8", "replace").strip(), reply.headers.get("ETag", "")
