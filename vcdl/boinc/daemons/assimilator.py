@@ -18,8 +18,10 @@ from vcdl.run.run import Run
 from vcdl.run.staging import Uploaded
 
 _IDLE_S = 0.5
+"""Seconds of sleep after a round without work: an upload waits no longer, and an idle daemon costs next to nothing."""
 _AT_MOST = 8
-"""Rows of one claim: they are folded between one read and one write of the shared weights."""
+"""Rows per claim. They are applied between one read and one write of the shared weights, so a larger number delays
+others."""
 _log = logging.getLogger("vcdl.loop.assimilator")
 
 
@@ -41,7 +43,7 @@ class Assimilation:
         """Fold what waits. Raises VcdlError."""
         self._history.advance(_log_event)
         if self._history.state.stop is not None:
-            return False  # what still comes is nobody's any more; it is concluded with the orphans
+            return False  # results that still arrive are no longer wanted; they are concluded with the orphans
         try:
             return self._fold()
         except StoreLost as lost:
@@ -70,7 +72,7 @@ class Assimilation:
             return worked
 
     def _one_by_one(self) -> bool:
-        """A row that fails alone is put into quarantine with its reason, so that it never blocks the queue."""
+        """Process rows one at a time, and quarantine one that fails, so that it never blocks the queue."""
         self._results.at_most = 1
         try:
             for _ in range(_AT_MOST):
@@ -126,7 +128,7 @@ class AssimilatorDaemon:
         self._saw_runs = True
 
     def run_once(self) -> bool:
-        """A round over the open jobs, then the results that belong to none. Raises GridError."""
+        """Process the open jobs once, then the results that belong to none. Raises GridError."""
         worked = self._jobs.run_once()
         return self._conclude_orphans() > 0 or worked
 
@@ -152,7 +154,7 @@ class AssimilatorDaemon:
 
 
 def main() -> ExitCode:
-    """Assimilate until told to end."""
+    """Assimilate until told to stop."""
     return run_daemon("vcdl_assimilator", __doc__.partition("\n")[0], AssimilatorDaemon, _IDLE_S)
 
 

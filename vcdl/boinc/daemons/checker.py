@@ -1,8 +1,8 @@
-"""`vcdl_checker`: keeps processes ready that check uploads, so that no check begins with the start of a Python.
+"""`vcdl_checker`: keeps processes ready that check uploads, so that no check waits for the start of a Python.
 
-`vcdl_validate` asks through PROJECT/vcdl/checker.sock, which only the project's user may use, and does the whole work
-itself when nobody answers. The daemon has as many processes as script_validators ask, restarts
-those that end, and decides nothing itself.
+`vcdl_validate` asks through PROJECT/vcdl/checker.sock, which only the project's user may use. Without an answer it does
+the whole work itself. The daemon runs as many processes as there are script_validators, restarts those that end, and
+decides nothing itself.
 
     asked       validate, NUL, a file's path; a line break
     answered    "." when a process has taken it; then the exit code, a space, the reason, NUL
@@ -36,7 +36,10 @@ _log = logging.getLogger("vcdl.checker")
 
 @contextmanager
 def socket_address(project: BoincProject) -> Iterator[str]:
-    """An address of the socket within the 108 bytes that one may have. Raises OSError without the folder."""
+    """Yield an address of the socket within the 108 bytes that one may have.
+
+    Raises OSError if its folder is missing.
+    """
     path = project.checker_socket
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
@@ -46,7 +49,7 @@ def socket_address(project: BoincProject) -> Iterator[str]:
 
 
 def connect(project: BoincProject) -> socket.socket:
-    """A connection to the project's checker. Raises OSError when none listens."""
+    """Return a connection to the project's checker. Raises OSError if none listens."""
     asking = socket.socket(socket.AF_UNIX)
     try:
         with socket_address(project) as address:
@@ -126,13 +129,13 @@ class Checkers:
 
 
 def _validators(project: BoincProject) -> int:
-    """The number of script_validators of this machine that may ask at once; at least 1. Raises GridError."""
+    """Return the number of script_validators on this machine that may ask at once; at least 1. Raises GridError."""
     daemons = ServerConfig.at(project.path).daemons_here
     return max(1, sum(_SCRIPT in daemon.command and not daemon.disabled for daemon in daemons))
 
 
 def main() -> ExitCode:
-    """Keep the processes running until told to end."""
+    """Keep the processes running until told to stop."""
     return run_daemon("vcdl_checker", __doc__.partition("\n")[0], Checkers, _IDLE_S)
 
 

@@ -70,7 +70,7 @@ def _line(connection: socket.socket) -> bytes:
 
 
 def judged(runs: OpenedRuns, file: Path) -> Verdict:
-    """The verdict; LATER when this machine cannot look at the file, or `validate` has a bug."""
+    """Return the verdict; LATER if this machine cannot read the file, or `validate` has a bug."""
     signal.alarm(_LONGEST_S)
     try:
         return validate(runs, file)

@@ -31,7 +31,15 @@ class Rounds(Protocol):
 def run_daemon(
     name: str, what: str, begin: Callable[[BoincProject], Rounds], idle_s: float, arguments: Sequence[str] | None = None
 ) -> ExitCode:
-    """Run a daemon until it is told to end; `idle_s`: seconds after a round without work."""
+    """Run a daemon until it is told to stop.
+
+    Args:
+        name: The daemon's name.
+        what: Its description for --help.
+        begin: Makes its rounds.
+        idle_s: Seconds of sleep after a round without work.
+        arguments: The command line; by default the process'.
+    """
     options = _parser(name, what).parse_args(arguments)
     log = _open_log(name, options.debug_level)
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):

@@ -17,6 +17,7 @@ from vcdl.run.results import leave_results
 from vcdl.run.run import Run
 
 _IDLE_S = 1.0
+"""Seconds of sleep after a round without work: an evaluation takes longer than that."""
 _log = logging.getLogger("vcdl.loop.evaluator")
 
 
@@ -52,12 +53,12 @@ class Evaluation:
 
 
 def evaluations(project: BoincProject) -> OpenJobs:
-    """The rounds over the open jobs."""
+    """Return the rounds over the open jobs."""
     return OpenJobs(project, Evaluation)
 
 
 def main() -> ExitCode:
-    """Evaluate until told to end."""
+    """Evaluate until told to stop."""
     return run_daemon("vcdl_evaluator", __doc__.partition("\n")[0], evaluations, _IDLE_S)
 
 

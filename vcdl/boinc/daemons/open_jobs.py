@@ -14,12 +14,12 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.reading import is_finished
 
 _AFTER_A_BUG_S = 30.0
-"""Seconds until a part that failed in a way nobody expected is put together again."""
+"""Seconds before a part that failed unexpectedly is set up again, so that a bug does not fill the log."""
 _log = logging.getLogger("vcdl.jobs")
 
 
 def open_runs(project: BoincProject) -> list[RunFolder]:
-    """The folders of the submitted jobs that have no results yet, sorted by name. Raises GridError."""
+    """Return the folders of submitted jobs without results, sorted by name. Raises GridError."""
     with advised(project.runs_folder, RESULTS_WAIT):
         if not project.runs_folder.is_dir():
             return []
@@ -36,7 +36,7 @@ class _Job:
 
 
 def _stamp(folder: RunFolder) -> Identity | None:
-    """The state of a job's file; None if unreadable; opening the job reports why."""
+    """Return the state of a job's file; None if it is unreadable: opening the job reports why."""
     with suppress(OSError):
         return identity_of(folder.job_file)
     return None
@@ -51,7 +51,13 @@ class OpenJobs:
         put_together: Callable[[RunFolder], Rounds],
         runs: Callable[[BoincProject], list[RunFolder]] = open_runs,
     ) -> None:
-        """`runs`: the folders to serve, those of the open jobs or others."""
+        """Prepare the rounds.
+
+        Args:
+            project: The BOINC project.
+            put_together: Makes the rounds of one job.
+            runs: Returns the folders to serve; by default those of the open jobs.
+        """
         self._project = project
         self._runs = runs
         self._put_together = put_together

@@ -9,7 +9,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 
 _KEPT = 16
-"""Runs that stay open."""
+"""Runs that stay open at once, which bounds memory and file descriptors."""
 
 
 class OpenedRuns:
@@ -21,7 +21,7 @@ class OpenedRuns:
         self._opened: OrderedDict[RunFolder, tuple[tuple[Identity, ...], Run]] = OrderedDict()
 
     def of(self, folder: RunFolder) -> Run:
-        """The run in a folder as its files are now. Raises RunFolderError, JobError, FileUnavailable."""
+        """Return the run in a folder as its files are now. Raises RunFolderError, JobError, FileUnavailable."""
         stamp = _stamp(folder)
         kept = self._opened.get(folder)
         if kept is None or kept[0] != stamp or stamp == ():
@@ -38,7 +38,7 @@ class OpenedRuns:
 
 
 def _stamp(folder: RunFolder) -> tuple[Identity, ...]:
-    """The identity of the run's files; () when one is missing. Raises FileUnavailable."""
+    """Return the identity of the run's files; () if one is missing. Raises FileUnavailable."""
     try:
         return tuple(map(identity_of, (folder.job_file, folder.prepared_file)))
     except FileNotFoundError:

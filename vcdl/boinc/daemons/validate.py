@@ -39,7 +39,9 @@ _log = logging.getLogger("vcdl.validate")
 
 ACCEPTED, REFUSED, LATER = 0, 10, 3
 _TRIES = 5
+"""Attempts of a check before the validator is told to come later: a database that restarts is back by then."""
 _BETWEEN_TRIES_S = 2.0
+"""Seconds between two attempts of a check."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def refused(why: str) -> Verdict:
 
 
 def validate(runs: OpenedRuns, file: Path) -> Verdict:
-    """Check an upload. Raises VcdlError or OSError when this machine cannot look at it: nobody is refused for that."""
+    """Check an upload. Raises VcdlError or OSError if this machine cannot read it, which refuses no upload."""
     verdict = _verdict(runs, file)
     if verdict.code == REFUSED and file.parent.resolve().is_relative_to(runs.project.upload_dir.resolve()):
         _free(file)
@@ -65,7 +67,7 @@ def validate(runs: OpenedRuns, file: Path) -> Verdict:
 
 
 def _free(file: Path) -> None:
-    """Delete a refused upload: BOINC's transitioner never has it deleted, and nobody looks at it again."""
+    """Delete a refused upload: BOINC never deletes it, and it is not needed any more."""
     try:
         file.unlink(missing_ok=True)
     except OSError as error:
@@ -110,7 +112,7 @@ def _verdict(runs: OpenedRuns, file: Path) -> Verdict:
 
 
 def _host_of(runs: OpenedRuns, result: str) -> str:
-    """The host of a result, by the result's name; empty when the database does not say."""
+    """Return the host of a result, by the result's name; empty if the database does not say."""
     try:
         host = host_of(runs.database, result)
     except GridError as error:
@@ -139,14 +141,15 @@ def _refused(run: Run, file: Path, workunit: str, *, is_late: bool) -> Refused |
 
 
 def _is_applied(run: Run, workunit: str) -> bool:
-    """Whether an update of the workunit's subtask is in the weights. Raises JournalError."""
+    """Return whether an update of the workunit's subtask was applied. Raises JournalError."""
     with closing(run.journal()) as journal:
         return journal.find(UpdateApplied.key_of(WorkunitName.parse(workunit).subtask)) is not None
 
 
 def _record_superseded(run: Run, database: BoincDatabase, file: Path, workunit: str) -> None:
-    """Record a valid upload of an applied subtask that the assimilator will not see: it sees each workunit's canonical
-    result only. Raises GridError, JournalError.
+    """Record a valid upload of an applied subtask that the assimilator will not see.
+
+    It sees each workunit's canonical result only. Raises GridError, JournalError.
     """
     rows = database.execute(
         "SELECT r.id, r.hostid, w.canonical_resultid FROM result r JOIN workunit w ON w.id = r.workunitid"

@@ -55,7 +55,7 @@ _PUBLISHED_EVERY_S = 1.0
 _PUBLISHED_BYTES = 4 << 30
 """Room for the published versions of a job."""
 _HEADER_BYTES = 1 << 20
-"""Bytes of an update beside its weights, at most."""
+"""Most bytes of an update in addition to its weights."""
 _log = logging.getLogger("vcdl.loop.work_generator")
 
 
@@ -76,7 +76,7 @@ class Generation:
         self._credit = Credit(database, run.name, [of_sample * samples for samples in run.prepared.shard_samples])
         self._database = database
         self._taken_back = 0
-        """The last conviction of which the credit was taken back."""
+        """The last conviction for which credit was revoked."""
         self._lock: RunLock | None = None
         self._is_cleared = False
 
@@ -100,7 +100,7 @@ class Generation:
         self._loop.close()
 
     def _take_credit_back(self) -> None:
-        """Take the credit back for what convicted hosts brought. Begun anew, it finds nothing more to take."""
+        """Revoke the credit of convicted hosts' uploads. A restart finds nothing more to revoke."""
         for row in self._loop.journal.keyed(HostConvicted.keyed_by[0]):
             if row.id > self._taken_back and isinstance(event := row.event, HostConvicted):
                 credit = take_back(self._database, host_number(event.host), {event.workunit, *event.again})
@@ -109,7 +109,7 @@ class Generation:
                 self._taken_back = row.id
 
     def _publishing(self, run: Run) -> Publishing | None:
-        """The publication of new weights, so rare that all versions a client may have begun with take limited room."""
+        """Return how often to publish new weights, so that the versions clients may have take bounded room."""
         if not self._grid.offers_newest:
             return None
         deadline_s = run.job.boinc.deadline_s
@@ -129,7 +129,7 @@ class Generation:
             self._loop.begin_session(resumed=history.paused is not None)
 
     def _pause(self) -> bool:
-        """Take back all that is out; it is made again when the job is resumed."""
+        """Cancel everything that is out; it is reissued when the job is resumed."""
         is_new = self._loop.coordinator.history.paused is None
         if is_new:
             self._loop.pause("stop was requested")
@@ -178,7 +178,10 @@ def _runtime_bytes(project: BoincProject) -> int:
 
 
 def work_settings(run: Run, runtime_bytes: int) -> WorkSettings:
-    """BOINC's settings for a run's subtasks; `runtime_bytes`: of a delivered runtime. Raises OSError."""
+    """Return BOINC's settings for a run's subtasks.
+
+    `runtime_bytes` is the size of a delivered runtime. Raises OSError.
+    """
     job, prepared = run.job, run.prepared
     samples = sum(prepared.shard_samples) / len(prepared.shard_samples) * job.training.local_epochs
     shard_bytes = max(file.stat().st_size for file in run.shard_files)
@@ -217,7 +220,7 @@ class Clearing:
 
 
 def left_staged(project: BoincProject) -> list[RunFolder]:
-    """The folders of finished jobs that still have something in download/. Raises GridError."""
+    """Return the folders of finished jobs that still have something in download/. Raises GridError."""
     with advised(project.runs_folder, RESULTS_WAIT):
         folders = (project.run_folder(job) for job in sorted(Manifests(project).jobs()))
         return [folder for folder in folders if is_finished(folder)]
@@ -242,7 +245,7 @@ class WorkGenerators:
         return worked
 
     def _quarantined(self) -> dict[int, str]:
-        """The hosts that an open job of strangers has in quarantine."""
+        """Return the hosts that an open job for strangers has in quarantine, with the reason."""
         found: dict[int, str] = {}
         for folder in open_runs(self._project):
             with suppress(JobError, RunFolderError, JournalError):  # the job's own part says what is wrong
@@ -257,7 +260,7 @@ class WorkGenerators:
 
 
 def main() -> ExitCode:
-    """Generate work until told to end."""
+    """Generate work until told to stop."""
     return run_daemon("vcdl_work_generator", __doc__.partition("\n")[0], WorkGenerators, _IDLE_S)
 
 

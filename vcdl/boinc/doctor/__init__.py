@@ -40,7 +40,7 @@ _NEED_DATABASE: tuple[Check, ...] = (
 
 
 def examine(project_dir: Path) -> Iterator[Finding]:
-    """The findings of all checks, as they are made."""
+    """Yield the findings of all checks as they are made."""
     try:
         project = BoincProject.at(project_dir)
         config, environment = ServerConfig.at(project.path), read_environment(project.path)

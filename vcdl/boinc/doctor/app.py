@@ -25,7 +25,7 @@ class _File:
 
 
 def app(installation: Installation) -> Iterator[Finding]:
-    """The app's row, which the scheduler reads."""
+    """Check the app's row, which the scheduler reads."""
     row = rows.app_row(installation.database)
     if row is None:
         yield failed(f"the database has no app {APP}", installation.install_command)
@@ -39,7 +39,7 @@ def app(installation: Installation) -> Iterator[Finding]:
 
 
 def app_version(installation: Installation) -> Iterator[Finding]:
-    """The app versions offered to clients: their files unchanged, with valid signatures."""
+    """Check the app versions offered to clients: files unchanged, with valid signatures."""
     row = rows.app_row(installation.database)
     published = rows.published_versions(installation.database, row) if row else []
     offered = [version for version in published if version.is_ours and not version.deprecated]
@@ -99,7 +99,7 @@ def _wrong(installation: Installation, file: _File) -> str:
 
 
 def signing_key(installation: Installation) -> Iterator[Finding]:
-    """The private signing key, whose owner can run anything on the volunteers' computers."""
+    """Check the private signing key, whose owner can run anything on the volunteers' computers."""
     key = installation.config.key_dir / "code_sign_private"
     if key.is_file():
         yield warning(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from vcdl.errors.backoff import within
 
 _TIMEOUT_S = 20
+"""Seconds for an answer of a web server, slow scripts included."""
 _LONGEST_BYTES = 1 << 20
 
 
@@ -30,7 +31,7 @@ class NoAnswer(Exception):
 
 
 def ask(url: str, body: bytes | None = None) -> Answer:
-    """The answer to a request, a POST where it has a body. Raises NoAnswer."""
+    """Return the answer to a request, a POST if it has a body. Raises NoAnswer."""
     if not url.startswith(("http://", "https://")):
         raise NoAnswer("is not the address of a web server")
     try:

@@ -10,10 +10,11 @@ from vcdl.boinc.project.processes import how_to_start, is_running
 
 _SEGMENTS = Path("/proc/sysvipc/shm")
 _ANSWERS_WITHIN_S = 10.0
+"""Seconds in which the checker must answer, longer than it needs to restart a process."""
 
 
 def daemons(installation: Installation) -> Iterator[Finding]:
-    """The daemons of this machine, which must run."""
+    """Check that the daemons of this machine run."""
     down, running = [], []
     for daemon in installation.config.daemons_here:
         if daemon.disabled:
@@ -33,7 +34,7 @@ def daemons(installation: Installation) -> Iterator[Finding]:
 
 
 def shared_memory(installation: Installation) -> Iterator[Finding]:
-    """The feeder's shared memory, without which the scheduler reports that the project is down."""
+    """Check the feeder's shared memory, without which the scheduler reports that the project is down."""
     key = installation.config.shmem_key
     try:
         lines = _SEGMENTS.read_text().splitlines()[1:]
@@ -47,7 +48,7 @@ def shared_memory(installation: Installation) -> Iterator[Finding]:
 
 
 def checker(installation: Installation) -> Iterator[Finding]:
-    """The resident checker, without which each check of an upload starts a Python of its own."""
+    """Check the resident checker, without which each check of an upload starts a Python of its own."""
     if not any(daemon.program == "vcdl_checker" and not daemon.disabled for daemon in installation.config.daemons):
         return
     try:

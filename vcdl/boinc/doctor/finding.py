@@ -39,7 +39,7 @@ def failed(what: str, cure: str) -> Finding:
 
 
 def as_text(finding: Finding) -> str:
-    """A finding for people: a line, and the cure below it."""
+    """Return a finding for people: a line, and the cure below it."""
     line = f"{finding.level.value:<8} {finding.check}: {finding.what}"
     return f"{line}\n{'':<8} → {finding.cure}" if finding.cure else line
 

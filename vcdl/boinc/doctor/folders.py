@@ -20,7 +20,7 @@ _PAGES = {"html/inc": _READ, "html/languages": _READ, "html/cache": _WRITE}
 
 
 def page_rights(installation: Installation) -> Iterator[Finding]:
-    """The folders that every page needs: without them get_project_config.php and each client's attach answer 500."""
+    """Check the folders that every page needs: without them every client's attach gets 500."""
     web_user = _web_user(installation)
     if web_user is None:
         return
@@ -66,7 +66,7 @@ def folder_rights(installation: Installation) -> Iterator[Finding]:
 
 
 def downloads_readable(installation: Installation) -> Iterator[Finding]:
-    """The path to download/, every folder of which the web server must be able to enter."""
+    """Check the path to download/: the web server must be able to enter every folder of it."""
     web_user = _web_user(installation)
     if web_user is None:
         return
@@ -81,7 +81,7 @@ def downloads_readable(installation: Installation) -> Iterator[Finding]:
 
 
 def upload_key(installation: Installation) -> Iterator[Finding]:
-    """The scheduler's key for tasks of one host (a second copy), which it signs as the web server's user."""
+    """Check the scheduler's key for tasks of one host (a second copy), which it signs as the web server's user."""
     web_user, key = _web_user(installation), installation.config.key_dir / "upload_private"
     if web_user is None or not key.is_file():
         return
@@ -97,7 +97,7 @@ def upload_key(installation: Installation) -> Iterator[Finding]:
 
 
 def stop_files(installation: Installation) -> Iterator[Finding]:
-    """The files by which bin/stop keeps daemons and scheduler from running; bin/start removes them."""
+    """Check the files by which bin/stop keeps daemons and scheduler from running; bin/start removes them."""
     for name, meaning in (("stop_daemons", "daemons end as soon as they start"), ("stop_sched", "clients get no work")):
         if (installation.path / name).exists():
             yield failed(f"{name} is there: {meaning}", "bin/start")
@@ -116,7 +116,7 @@ def _web_user(installation: Installation) -> pwd.struct_passwd | None:
 
 
 def _can_be_emptied(installation: Installation, folder: Path) -> bool:
-    """Whether the project's user may delete in it: new folders inherit a set-group-ID folder's group."""
+    """Return whether the project's user may delete in it: new folders inherit a set-group-ID folder's group."""
     status, uid = folder.stat(), (installation.path / "config.xml").stat().st_uid
     if uid == 0 or not status.st_mode & stat.S_ISGID:
         return True
@@ -136,7 +136,7 @@ def _membership(installation: Installation, folder: Path, web_user: pwd.struct_p
 
 
 def group_of(path: Path) -> str:
-    """The name of a file's group, its number where it has none."""
+    """Return the name of a file's group, or its number if it has none."""
     gid = path.stat().st_gid
     try:
         return grp.getgrgid(gid).gr_name
@@ -145,12 +145,12 @@ def group_of(path: Path) -> str:
 
 
 def user_of(path: Path) -> str:
-    """The name of a file's owner."""
+    """Return the name of a file's owner."""
     return user_named(path.stat().st_uid)
 
 
 def _has(path: Path, user: pwd.struct_passwd, rights: int) -> bool:
-    """Whether the user has all of these rights, given as the owner's bits."""
+    """Return whether the user has all of these permissions, given as the owner's bits."""
     status = path.stat()
     if status.st_uid == user.pw_uid:
         return not rights & ~status.st_mode

@@ -21,7 +21,7 @@ _BREAK_AFTER_RESULT = re.compile(rb"<result>[ \t]*\r?\n")
 
 
 def installed_files(installation: Installation) -> Iterator[Finding]:
-    """The installed files, unchanged since install."""
+    """Check that the installed files are unchanged."""
     record = Record.of(installation.path)
     if not record.installed or PYTHON_VARIABLE not in installation.environment:
         yield failed("VCDL is not installed in this project, or not to the end", installation.install_command)
@@ -62,7 +62,7 @@ def upload_certificates(installation: Installation) -> Iterator[Finding]:
 
 
 def templates(installation: Installation) -> Iterator[Finding]:
-    """The templates, which BOINC reads by line: without a break after <result> no task is ever sent."""
+    """Check the templates, which BOINC reads by line: without a line break after <result> no task is ever sent."""
     paths = [*sorted(shipped("templates").glob("*.xml")), *sorted(installation.project.templates.glob("vcdl_*.xml"))]
     wrong = {path.name: reason for path in paths if (reason := _wrong(path))}
     named = installation.database.execute(

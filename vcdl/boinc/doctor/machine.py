@@ -13,7 +13,7 @@ _LITTLE_BYTES = 5 * _GIB
 
 
 def user(installation: Installation) -> Iterator[Finding]:
-    """The user: BOINC's programs and ours must run as the same one, or they cannot read each other's files."""
+    """Check the user: BOINC's programs and ours must run as the same one, or they cannot read each other's files."""
     me = os.geteuid()
     owner = (installation.path / "config.xml").stat().st_uid
     wanted = installation.config.settings.get("project_user_name", "")
@@ -28,7 +28,7 @@ def user(installation: Installation) -> Iterator[Finding]:
 
 
 def host_name(installation: Installation) -> Iterator[Finding]:
-    """The host name: bin/start starts no daemon, almost silently, unless <host> is this machine's short name."""
+    """Check the host name: bin/start starts no daemon, almost silently, unless <host> is this machine's short name."""
     here, configured = this_machine(), installation.project.host
     if configured == here:
         yield ok(here)

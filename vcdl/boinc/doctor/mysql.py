@@ -36,7 +36,7 @@ _SKEW_S = 5.0
 
 
 def database(installation: Installation) -> Iterator[Finding]:
-    """The database itself: reachable, and new enough."""
+    """Check that the database is reachable and new enough."""
     text = str(installation.database.execute("SELECT VERSION()")[0][0])
     product = "MariaDB" if "mariadb" in text.lower() else "MySQL"
     match = re.match(r"(\d+)\.(\d+)", text)
@@ -51,7 +51,7 @@ def database(installation: Installation) -> Iterator[Finding]:
 
 
 def columns(installation: Installation) -> Iterator[Finding]:
-    """The columns of a current BOINC server."""
+    """Check that the tables have the columns of a current BOINC server."""
     rows = installation.database.execute(
         "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = %s AND table_name IN %s",
         installation.project.db_name,
@@ -69,7 +69,7 @@ def columns(installation: Installation) -> Iterator[Finding]:
 
 
 def clock(installation: Installation) -> Iterator[Finding]:
-    """The two clocks: one writes deadlines, the other reads them."""
+    """Compare the two clocks: one writes deadlines, the other reads them."""
     before = time.time()
     database_s = float(installation.database.execute("SELECT UNIX_TIMESTAMP(SYSDATE(3))")[0][0])
     after = time.time()

@@ -13,10 +13,11 @@ from vcdl.stores.settings import URL_VARIABLE, StoreSettings
 
 _IMPORTS = "import MySQLdb, keras, vcdl.boinc.daemons; print(keras.__version__)"
 _IMPORT_S = 120
+"""Seconds for importing Keras and VCDL, which a cold disk makes slow."""
 
 
 def python(installation: Installation) -> Iterator[Finding]:
-    """The daemons' Python, which needs Keras (for the evaluator) and VCDL itself."""
+    """Check the daemons' Python, which needs Keras (for the evaluator) and VCDL itself."""
     program = installation.environment.get(PYTHON_VARIABLE, "")
     cure = f"install VCDL there (docs/operator.md), or {installation.install_command} --python OTHER"
     if not program:

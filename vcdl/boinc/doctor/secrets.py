@@ -14,7 +14,7 @@ _DATABASE = "whoever has it can change every row, credit too"
 
 
 def secret_files(installation: Installation) -> Iterator[Finding]:
-    """The files with passwords and keys, which BOINC makes by the umask; its group must read some of them."""
+    """Check the files with passwords and keys, which BOINC creates by the umask; its group must read some of them."""
     files = {installation.path / "config.xml": f"the database's password is in it, and {_DATABASE}"}
     files[installation.config.key_dir / "upload_private"] = _UPLOADS
     files[environment_file(installation.path)] = "it may hold the password of the weight store"

@@ -21,10 +21,11 @@ from vcdl.boinc.project.tools import run_tool
 
 _CONTENT = b"doctor\n"
 _SURELY_OVER_S = 60.0
+"""Seconds after which an upload that was under way during the check is surely over."""
 
 
 def upload_handler(installation: Installation) -> Iterator[Finding]:
-    """The upload handler, which must answer; it refuses the request, so nothing is left behind."""
+    """Check that the upload handler answers; it refuses the request, so nothing is left behind."""
     url = installation.config.upload_url
     try:
         answer = ask(url, b"<data_server_request>\n</data_server_request>\n")
@@ -42,7 +43,7 @@ def upload_handler(installation: Installation) -> Iterator[Finding]:
 
 
 def upload_folders(installation: Installation) -> Iterator[Finding]:
-    """The folders in upload/ that are there: the web server must be able to write in each, file_deleter to delete."""
+    """Check the existing folders in upload/: the web server must be able to write in each, file_deleter to delete."""
     top = installation.project.upload_dir
     if installation.environment:  # before install there is no mark
         installation.project.check_uploads()
@@ -74,7 +75,7 @@ def _closed_to_the_web_server(folders: Sequence[Path]) -> Sequence[Path]:
 
 
 def certificates(installation: Installation) -> Iterator[Finding]:
-    """The certificates of the tasks that are out, or wait to be sent: the upload handler knows one key only."""
+    """Check the certificates of tasks that are out or wait to be sent: the upload handler knows only one key."""
     key = BoincKey.read(installation.project.upload_public)
     app = rows.app_row(installation.database)
     if key is None or app is None:
@@ -96,7 +97,7 @@ def certificates(installation: Installation) -> Iterator[Finding]:
 
 
 def upload(installation: Installation) -> Iterator[Finding]:
-    """A small file, uploaded as a client does and deleted as file_deleter does."""
+    """Upload a small file as a client does, and delete it as file_deleter does."""
     key = installation.config.key_dir / "upload_private"
     if not os.access(key, os.R_OK):
         yield failed(f"{installation.shown(key)} cannot be read: no upload can be tried", "restore it from a backup")

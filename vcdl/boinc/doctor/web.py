@@ -13,6 +13,7 @@ from vcdl.boinc.project import files
 from vcdl.boinc.project.server_config import scheduler_in
 
 _SKEW_S = 5.0
+"""Seconds by which two clocks may differ without a warning."""
 _PHP_SAID = re.compile(r"<b>(Warning|Notice|Deprecated|Fatal error|Parse error)</b>:\s*(.{0,120})", re.DOTALL)
 _PROGRAM = "\x7fELF"
 _NOT_IN_GROUP = (
@@ -22,7 +23,7 @@ _NOT_IN_GROUP = (
 
 
 def master_page(installation: Installation) -> Iterator[Finding]:
-    """The page at the project's URL, in which a client that attaches looks for the scheduler's address."""
+    """Check the page at the project's URL, in which an attaching client looks for the scheduler's address."""
     url = installation.config.master_url
     if "." not in url.partition("://")[2]:
         yield failed(
@@ -50,7 +51,7 @@ def master_page(installation: Installation) -> Iterator[Finding]:
 
 
 def _page(installation: Installation, url: str) -> Generator[Finding, None, Answer | None]:
-    """The page, with findings of its faults; None: a fault hides all others."""
+    """Yield findings about a page, and return it; None if a fault hides all others."""
     try:
         answer = ask(url)
     except NoAnswer as reason:
@@ -64,7 +65,7 @@ def _page(installation: Installation, url: str) -> Generator[Finding, None, Answ
 
 
 def attach_page(installation: Installation) -> Iterator[Finding]:
-    """The page get_project_config.php, which a volunteer's BOINC Manager asks for first."""
+    """Check get_project_config.php, which a volunteer's BOINC Manager asks for first."""
     url = f"{installation.config.master_url.rstrip('/')}/get_project_config.php"
     answer = yield from _page(installation, url)
     if answer is None:
@@ -78,7 +79,7 @@ def attach_page(installation: Installation) -> Iterator[Finding]:
 
 
 def scheduler(installation: Installation) -> Iterator[Finding]:
-    """The scheduler, which must answer in XML; an empty request leaves nothing behind in the database."""
+    """Check that the scheduler answers in XML; an empty request leaves nothing in the database."""
     url = installation.config.scheduler_url
     if not url:
         yield failed(
@@ -104,7 +105,7 @@ def scheduler(installation: Installation) -> Iterator[Finding]:
 
 
 def downloads(installation: Installation) -> Iterator[Finding]:
-    """The client's launcher, and a file of a job if there is any, downloaded as a client does."""
+    """Download the client's launcher, and a file of a job if there is any, as a client does."""
     project = installation.project
     launcher = next((path for path in sorted(project.download_dir.glob("vcdl_client_*")) if path.suffix == ""), None)
     if launcher is None:
@@ -127,7 +128,7 @@ def _same(url: str, answer: Answer, path: Path) -> Finding:
 
 
 def cure_of(installation: Installation, reason: NoAnswer) -> str:
-    """The cure for a status of HTTP, or for no answer at all."""
+    """Return the cure for an HTTP status, or for no answer at all."""
     configuration = f"{installation.path.name}.httpd.conf"
     match reason.status:
         case 0 if "certificate" in f"{reason}".lower():
@@ -152,19 +153,19 @@ def cure_of(installation: Installation, reason: NoAnswer) -> str:
 
 
 def is_program(answer: Answer) -> bool:
-    """Whether the web server sent a program, which has all texts of its answers in it, instead of running it."""
+    """Return whether the web server sent a program, which contains all its answers, instead of running it."""
     return answer.body.startswith(_PROGRAM)
 
 
 def no_program(answer: Answer, program: str) -> str:
-    """The cure where a program's own answer was expected."""
+    """Return the cure where a program's own answer was expected."""
     if is_program(answer):
         return "the web server sends the program instead of running it: a2enmod cgi, then restart it"
     return f"let the web server run {program} there (see PROJECT.httpd.conf); it writes why it ends to its error log"
 
 
 def _of_php(url: str, answer: Answer) -> Finding | None:
-    """A fault of PHP, which answers with 200 then; None without one."""
+    """Return a fault of PHP, which then answers with 200; None without one."""
     if answer.body.lstrip().startswith("<?php"):
         return failed(
             f"{url} is sent as it is, and not run by PHP",

@@ -25,7 +25,7 @@ class BoincKey:
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """The key in a file: its bits, then modulus and exponent in hexadecimal; None if it cannot be read."""
+        """Return the key in a file: its bits, then modulus and exponent in hexadecimal; None if it cannot be read."""
         try:
             bits, *lines = path.read_text().split()
             number = bytes.fromhex("".join(lines).rstrip("."))
@@ -35,14 +35,14 @@ class BoincKey:
         return cls(int.from_bytes(number[:size]), int.from_bytes(number[size:]))
 
     def verifies(self, content: bytes, signature: str) -> bool:
-        """Whether a signature, in hexadecimal, is this key's of a content."""
+        """Return whether a hexadecimal signature of a content was made with this key."""
         digest = hashlib.md5(content, usedforsecurity=False).hexdigest().encode()
         number = int("".join(signature.split()).rstrip(".") or "0", 16)
         opened = pow(number, self.exponent, self.modulus)
         return opened.to_bytes(self.modulus.bit_length() // 8 + 1).endswith(b"\0" + digest)
 
     def certified(self, description: bytes | str) -> bool:
-        """Whether this key signed the certificate in a task's description; True for one without any."""
+        """Return whether this key signed the certificate in a task's description; True without a certificate."""
         text = description.decode(errors="replace") if isinstance(description, bytes) else description
         found = _FILE.search(text)
         if found is None:

@@ -10,9 +10,9 @@ from vcdl.boinc.grid.supply import Demand
 from vcdl.boinc.grid.workunit_rows import IN_PROGRESS, OVER, SUCCESS, of_job
 
 _RECENT = 50
-"""Number of last results whose times are averaged."""
+"""Newest results whose times are averaged, so that the mean follows a changing fleet."""
 _HELD = 100
-"""More tasks than a host has at a time."""
+"""More tasks than a host has at a time, so that a query of its newest ones finds all it may still hold."""
 _DELETE = "delete_file"
 _OURS = "<delete_file_info>vcdl\\_%"
 
@@ -31,12 +31,12 @@ class ClientRows:
     """Queries about clients; all calls may raise GridUnavailable or GridError."""
 
     def __init__(self, database: BoincDatabase, account: int | None = None) -> None:
-        """`account`: the only one whose hosts count in `demand`."""
+        """Prepare the queries; `account` is the only one whose hosts count in `demand`."""
         self._database = database
         self._account = account
 
     def first_unsent(self) -> int:
-        """The first result that may still be sent: none below this id will be."""
+        """Return the first result that may still be sent; none below this id will be."""
         rows = self._database.execute(
             "SELECT COALESCE("
             "(SELECT MIN(id) FROM result WHERE appid = %s AND server_state < %s), (SELECT MAX(id) + 1 FROM result), 0)",
@@ -55,7 +55,7 @@ class ClientRows:
         return [Sending(*row) for row in rows]
 
     def had(self, sending: Sending, name: str, *, is_sticky: bool) -> bool:
-        """Whether the host already had a file: a sticky one unless asked to delete it, others while needed."""
+        """Return whether the host already had a file: a sticky one unless asked to delete it, others while needed."""
         results = "result" if is_sticky else f"(SELECT * FROM result WHERE hostid = %s ORDER BY id DESC LIMIT {_HELD})"
         rows = self._database.execute(
             f"SELECT 1 FROM {results} r JOIN workunit w ON w.id = r.workunitid"
@@ -71,7 +71,7 @@ class ClientRows:
         return bool(rows)
 
     def demand(self) -> Demand:
-        """The demand of the clients, over all jobs."""
+        """Return the demand of the clients, over all jobs."""
         whose, account = ("", ()) if self._account is None else (" AND userid = %s", (self._account,))
         running = self._database.execute(
             f"SELECT hostid, COUNT(*) FROM result WHERE appid = %s AND server_state = %s{whose} GROUP BY hostid",
@@ -98,7 +98,7 @@ class ClientRows:
         return {(int(host), name) for host, name in rows}
 
     def keep(self, job: str, name: str) -> bool:
-        """Whether some host that got work of the job still keeps this sticky file, unasked to delete it."""
+        """Return whether some host that got work of the job still keeps this sticky file."""
         match, arguments = of_job(job)
         rows = self._database.execute(
             "SELECT 1 FROM workunit w JOIN result r ON r.workunitid = w.id"
@@ -111,7 +111,7 @@ class ClientRows:
         return bool(rows)
 
     def not_told(self) -> int:
-        """Count the hosts that must still be told to delete our files."""
+        """Count the hosts that have not yet been asked to delete our files."""
         rows = self._database.execute(
             "SELECT COUNT(DISTINCT hostid) FROM msg_to_host WHERE variety = %s AND handled = 0 AND xml LIKE %s",
             _DELETE, _OURS,
@@ -154,5 +154,5 @@ class ClientRows:
 
 
 def _deletion(name: str) -> str:
-    """A deletion request, as BOINC's own delete_file writes it."""
+    """Return a deletion request, as BOINC's own delete_file writes it."""
     return f"<delete_file_info>{name}</delete_file_info>\n"

@@ -71,8 +71,9 @@ def create_work(
     deadline_s: float,
     creations: Sequence[Creation],
 ) -> str:
-    """Run create_work once for all; returns its output. Raises GridError, GridUnavailable when it does not end. It may
-    fail with status 0 and lose rows: look up which exist.
+    """Run create_work once for all workunits, and return its output.
+
+    It may fail with status 0 and lose rows: look up which exist. Raises GridError, GridUnavailable if it does not end.
     """
     command = [
         str(project.bin / "create_work"), "--appname", APP,

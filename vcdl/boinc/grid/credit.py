@@ -13,17 +13,17 @@ from vcdl.wire.workunit import WorkunitName
 _PER_OPERATION = 200 / 86400e9
 """BOINC's measure: a day of a computer with 10^9 operations a second is worth 200."""
 _BESIDE_TRAINING = 4e9
-"""Operations that a subtask is worth beside its training, for reading, starting and writing: a second of a core. With
-the arithmetic alone a small model's subtask is worth a thousandth of the time that it takes. By the hosts' times, as it
-was, the first results of a job were worth a thousandth of the later ones.
-"""
+"""Operations that a subtask is worth in addition to its training: reading, starting and writing, a second of a core. By
+arithmetic alone a small model's subtask is worth a thousandth of the time that it takes. By the hosts' times, as it
+once was, the first results of a job were worth a thousandth of the later ones."""
 _EVERY_S = 10.0
+"""Seconds between two looks at open workunits, whose credit changes slowly."""
 _DRIFT = 0.02
-"""Share by which an open workunit's credit may differ from what it should be."""
+"""Share by which an open workunit's credit may differ from its target, so that few rows are written."""
 
 
 def credit_of(operations: float) -> float:
-    """Return the credit of a subtask whose training takes so many operations."""
+    """Return the credit of a subtask whose training takes this many operations."""
     return _PER_OPERATION * (_BESIDE_TRAINING + operations)
 
 
@@ -31,7 +31,7 @@ class Credit:
     """Sets the credit of one job's workunits by their shards; all calls may raise GridUnavailable or GridError."""
 
     def __init__(self, database: BoincDatabase, job: str, operations: Sequence[float]) -> None:
-        """`operations`: of a subtask's training, by shard."""
+        """Prepare the credit of a job; `operations` are those of a subtask's training, by shard."""
         self._database = database
         self._job = job
         self._credit = list(map(credit_of, operations))

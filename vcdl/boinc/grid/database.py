@@ -1,5 +1,7 @@
-"""The database of a BOINC project: one connection, renewed after a loss. Outside of `transaction()` every statement
-commits by itself, and sees what others committed (READ COMMITTED), unlike InnoDB's default.
+"""The database of a BOINC project: one connection, renewed after a loss.
+
+Outside of `transaction()` every statement commits on its own, and sees what others committed (READ COMMITTED), unlike
+InnoDB's default.
 """
 
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ except ModuleNotFoundError as error:
 
 @contextmanager
 def opened_project(folder: Path) -> "Iterator[tuple[BoincProject, BoincDatabase]]":
-    """The project in a folder, and its database until the block ends. Raises GridError, and what the block raises."""
+    """Yield the project in a folder, and its database. Raises GridError, and what the block raises."""
     project = BoincProject.at(folder)
     with closing(BoincDatabase(project)) as database:
         yield project, database

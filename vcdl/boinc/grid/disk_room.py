@@ -1,7 +1,8 @@
-"""The room on a project's disks. No new work is made before a disk is full: the database, the journals and uploads of
-what is out need the rest.
+"""The room on a project's disks: work generation stops before a disk is full.
 
-PROJECT/vcdl/no_new_work   is there from such a shortage until it is over, so that others see that nothing is made
+The database, the journals and the uploads of tasks that are out need the remaining room.
+
+    PROJECT/vcdl/no_new_work   exists during such a shortage, so that others see it
 """
 
 import logging
@@ -19,9 +20,10 @@ _GIB = 1 << 30
 STOP_BYTES = 2 * _GIB
 """Free bytes below which no work is made. BOINC's upload handler takes nothing below 1 GiB."""
 GO_ON_BYTES = 3 * _GIB
-"""Free bytes on each disk at which work is made again."""
+"""Free bytes on each disk at which work generation resumes."""
 _DATABASE = Path("/var/lib/mysql")
 _QUOTA_EVERY_S = 60.0
+"""Seconds between two measurements of a job's size, which walk through its folders."""
 _log = logging.getLogger("vcdl.loop.work_generator")
 
 
@@ -43,7 +45,7 @@ def free_by_folder(project: BoincProject) -> dict[Path, int]:
 
 
 def shortage_mark(project: BoincProject) -> Path:
-    """The file that is there during a shortage."""
+    """Return the file that exists during a shortage."""
     return project.path / "vcdl" / "no_new_work"
 
 
@@ -63,7 +65,7 @@ class DiskRoom:
         self._look_at_s = -math.inf
 
     def is_short(self) -> bool:
-        """Whether no new work of the job may be made now. Raises GridError."""
+        """Return whether no new work of the job may be made now. Raises GridError."""
         return self._is_disk_short() or self._is_job_large()
 
     def _is_job_large(self) -> bool:
@@ -93,7 +95,7 @@ class DiskRoom:
 
 
 def shortage(folder: Path, free_bytes: int) -> str:
-    """The sentence for people."""
+    """Return the message for people."""
     return (
         f"{free_bytes / _GIB:.1f} GiB are free for {folder}: no new work is made until {GO_ON_BYTES / _GIB:g} are. "
         "Remove old jobs in vcdl/runs, logs and backups"

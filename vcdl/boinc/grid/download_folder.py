@@ -18,6 +18,7 @@ from vcdl.boinc.grid.project_folder import BoincProject, advised
 from vcdl.files.atomic import atomic_write, final_name, is_leftover
 
 _FILE_MODE = 0o644
+"""The mode of files in download/: the web server must read them."""
 _FOLDER_MODE = 0o771
 """The mode that BOINC gives to folders."""
 _BLOCK_BYTES = 1 << 20
@@ -84,7 +85,7 @@ class DownloadFolder:
                 path.with_name(f"{name}{ending}").unlink(missing_ok=True)
 
     def remove_all(self, is_unwanted: Callable[[str], bool]) -> None:
-        """Search the whole folder; remove each file `is_unwanted` with the files beside it, and all leftovers."""
+        """Search the whole folder; remove each file `is_unwanted` with its companions, and all leftovers."""
         top = self._project.download_dir
         with _explained(top):
             folders = (
@@ -128,7 +129,7 @@ def writing(path: Path) -> Iterator[Path]:
 
 
 def _plain_name(name: str) -> str:
-    """The name of the file that this one accompanies."""
+    """Return the name of the file that this one accompanies."""
     name = final_name(name)
     for ending in (".md5", ".gz"):
         name = name.removesuffix(ending)

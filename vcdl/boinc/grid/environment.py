@@ -24,7 +24,7 @@ def environment_file(project: Path) -> Path:
 
 
 def read_environment(project: Path) -> dict[str, str]:
-    """The variables of the file; none when VCDL is not installed. Raises GridError."""
+    """Return the variables of the file; none if VCDL is not installed. Raises GridError."""
     path = environment_file(project)
     try:
         lines = [shlex.split(line, comments=True) for line in path.read_text().splitlines()]
@@ -45,7 +45,7 @@ def use_environment(project: BoincProject) -> None:
 
 
 def environment_text(content: bytes | None, wanted: Mapping[str, str]) -> bytes:
-    """The file's content with these variables; "" removes one, and others stay."""
+    """Return the file's content with these variables; "" removes one, and others stay."""
     lines = [line for line in (content or b"").decode().splitlines() if line.partition("=")[0] not in wanted]
     lines += [f"{name}={shlex.quote(value)}" for name, value in wanted.items() if value]
     old = sorted((content or b"").decode().splitlines())

@@ -15,7 +15,7 @@ from vcdl.wire.workunit import WorkunitName
 def files_on_hosts(
     sent: Collection[tuple[int, str]], manifest: Manifest, others: Collection[Manifest]
 ) -> set[tuple[int, str]]:
-    """The sticky files of a job on hosts that were `sent` its workunits, without those that `others` use, too."""
+    """Return the sticky files of a job on hosts that were `sent` its workunits, except those that `others` use."""
     kept = {name for other in others for name in other.sticky}
     contents = (
         (host, manifest.model, manifest.frozen, manifest.shards.get(WorkunitName.parse(workunit).shard))

@@ -15,7 +15,7 @@ _FILE_REF = f"""        <file_ref>
 
 
 def with_frozen(template: str) -> str:
-    """The input template of such workunits, from that of the others: the file is their last input."""
+    """Return the input template for workunits with frozen weights: the file is their last input."""
     for before, text in (("    <workunit>", _FILE_INFO), ("        <min_quorum>", _FILE_REF)):
         if template.count(before) != 1:
             raise ValueError(f"the input template has {template.count(before)} times {before}: this is a bug in vcdl")

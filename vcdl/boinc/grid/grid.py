@@ -28,7 +28,7 @@ from vcdl.run.staging import Staged
 from vcdl.wire.workunit import WorkunitName
 
 _BATCH = 1000
-"""Workunits that are staged and created at a time."""
+"""Workunits that are staged and created at a time, so that a turn stays short."""
 _TRIES = 3
 """Attempts of create_work: one of a killed process may still be inserting, and wins."""
 _PASSED_S = 3.0
@@ -41,7 +41,7 @@ class BoincGrid(Grid):
     def __init__(
         self, project: BoincProject, database: BoincDatabase, settings: WorkSettings, sent_since_s: float = 0.0
     ) -> None:
-        """`sent_since_s`: Unix time; `sent` reports what was sent after it."""
+        """Prepare the grid; `sent` reports what was sent after the Unix time `sent_since_s`."""
         self._project = project
         self._database = database
         self._settings = settings
@@ -198,7 +198,7 @@ class BoincGrid(Grid):
         return settings.deadline_s if lateness is None else lateness.deadline_s(least_s, settings.deadline_s)
 
     def _with_newest(self, item: Staged) -> Staged:
-        """The workunit as clients get it: told where the newest weights are."""
+        """Return the workunit as clients get it: with the address of the newest weights."""
         return replace(item, workunit=replace(item.workunit, newest=self._newest.url))
 
     def _bytes_down(self, sending: Sending) -> int:
@@ -213,7 +213,7 @@ class BoincGrid(Grid):
         return sum(self._staging.download_bytes(file) for file in new)
 
     def _had_sticky(self, sending: Sending, file: str) -> bool:
-        """Whether the host had the sticky file before; from now on it has it."""
+        """Return whether the host had the sticky file before; from now on it has it."""
         key = sending.host, file
         had = key in self._has or self._clients.had(sending, file, is_sticky=True)
         self._has.add(key)

@@ -1,13 +1,13 @@
-"""Hosts whose tasks fail one after the other get no work for a while, by BOINC's own daily quota; hosts can be banned.
+"""Suspend hosts whose tasks keep failing, by BOINC's own daily quota, and ban hosts.
 
-BOINC takes one task off a host's quota for each failure, and doubles the quota with each success. Of 2000 tasks a day,
-nobody notices the former; and it counts an upload that the check refuses as a success. So a host that rests has a quota
-of 1, and has used that and all that it may become. With each task that a host reports, BOINC doubles the quota before
-anybody has looked at the upload, and sends the next ones in the same answer. After its rest it gets one task; when that
-succeeds, the host has used nothing, and BOINC itself doubles the quota with each success.
+BOINC takes one task off a host's quota for each failure and doubles the quota with each success. Of 2000 tasks a day
+the former is not noticed, and BOINC counts an upload that the check refuses as a success. So a suspended host has a
+quota of 1, and has used that and everything that it may become: with each task that a host reports, BOINC doubles the
+quota before the upload was checked, and sends the next tasks in the same answer. After its suspension a host gets one
+task. If that succeeds, it has used nothing, and BOINC doubles the quota with each success.
 
-The quotas are rows of a host with an app version. So a host that rests has a row for each version that is offered, one
-that it never had as well. Who rests is kept in PROJECT/vcdl/hosts.json.
+The quotas are rows of a host and an app version. So a suspended host has a row for each offered version, also for one
+that it never had. The suspensions are stored in PROJECT/vcdl/hosts.json.
 """
 
 import logging
@@ -29,6 +29,7 @@ from vcdl.errors import GridError
 from vcdl.files.atomic import atomic_write
 
 _EVERY_S = 15.0
+"""Seconds between two looks at hosts: a failing one cannot do much in that time."""
 _LOOKED_AT = 20_000
 """Results, the newest ones, among which failures are searched for."""
 _THERE_S = 180
@@ -40,7 +41,7 @@ _UNDECIDED = 0, 4
 USED_UP = 1_000_000
 """host_app_version.n_jobs_today of a host that gets nothing: more than any quota, times the processors of any host."""
 NOT_BEGUN_IN_TIME = 200
-"""result.exit_status of tasks that a client gave up as it had not begun them by their deadline."""
+"""result.exit_status of tasks that a client gave up because it had not started them by their deadline."""
 NO_FAULT = (NOT_BEGUN_IN_TIME, 202, 203)
 """result.exit_status of those, and of tasks that the project took back, or a person on the client."""
 BANNED = -1
@@ -62,7 +63,11 @@ class HostCare:
         self._looked_s = -math.inf
 
     def look(self, quarantined: Callable[[], Mapping[int, str]] = dict) -> None:
-        """Let hosts rest, and end their rests, each some seconds; `quarantined`: why, by host."""
+        """Suspend hosts, and end suspensions, at most once per interval.
+
+        Args:
+            quarantined: Returns the hosts that a job has in quarantine, with the reason.
+        """
         if time.monotonic() < self._looked_s + _EVERY_S:
             return
         self._looked_s = time.monotonic()
@@ -71,13 +76,13 @@ class HostCare:
         there = {int(row[0]) for row in rows}
         rests = before.after(ended_tasks(self._project, self._database, before.of), quarantined(), there, now_s)
         if rests != before:
-            write_rests(self._project, rests)  # first: a rest that is known nowhere would end with this process
+            write_rests(self._project, rests)  # first: a suspension that is stored nowhere would end with this process
             _tell(before, rests, now_s)
         self.hold(rests, now_s)
         self._free(rests.of)
 
     def hold(self, rests: Rests, now_s: float) -> None:
-        """Stop the hosts that rest, and give one task to those whose rest is over."""
+        """Stop the suspended hosts, and give one task to those whose suspension is over."""
         for host, rest in rests.of.items():
             if rest.is_on(now_s) or self._had_one(host, rest):
                 self._stop(host)
@@ -100,7 +105,7 @@ class HostCare:
         )  # fmt: skip
 
     def _had_one(self, host: int, rest: Rest) -> bool:
-        """Whether a host got its one task after its rest: it gets no other before that has ended."""
+        """Return whether a host got its one task after its suspension: it gets no other before that has ended."""
         rows = self._database.execute(
             "SELECT 1 FROM result WHERE hostid = %s AND appid = %s AND sent_time >= %s LIMIT 1",
             host, self._database.app_id, int(rest.until_s),
@@ -140,7 +145,7 @@ def rests_file(project: BoincProject) -> Path:
 
 
 def read_rests(project: BoincProject) -> Rests:
-    """The hosts that rest. Raises GridError."""
+    """Return the suspensions. Raises GridError."""
     path = rests_file(project)
     try:
         return msgspec.json.decode(path.read_bytes(), type=Rests)
@@ -152,7 +157,7 @@ def read_rests(project: BoincProject) -> Rests:
 
 
 def write_rests(project: BoincProject, rests: Rests) -> None:
-    """Write the hosts that rest to their file. Raises GridError."""
+    """Store the suspensions. Raises GridError."""
     path = rests_file(project)
     with advised(path, "who rests cannot be kept"), atomic_write(path) as target:
         target.write_bytes(msgspec.json.format(msgspec.json.encode(rests), indent=1))
@@ -161,7 +166,10 @@ def write_rests(project: BoincProject, rests: Rests) -> None:
 def ended_tasks(
     project: BoincProject, database: BoincDatabase, resting: Collection[int] = ()
 ) -> Mapping[int, list[Ended]]:
-    """The last tasks of hosts with failures or rests, and of all around failed transfers. Raises GridError."""
+    """Return the last tasks of hosts with failures or suspensions, and all tasks around failed transfers.
+
+    Raises GridError.
+    """
     newest = database.execute("SELECT COALESCE(MAX(id), 0) FROM result")
     since = int(newest[0][0]) - _LOOKED_AT
     failing = database.execute(
@@ -205,14 +213,14 @@ def ban(database: BoincDatabase, hosts: Collection[int], *, banned: bool = True)
 
 
 def banned_hosts(database: BoincDatabase) -> frozenset[int]:
-    """The hosts that BOINC's scheduler turns away. Raises GridError."""
+    """Return the hosts that BOINC's scheduler turns away. Raises GridError."""
     return frozenset(int(row[0]) for row in database.execute("SELECT id FROM host WHERE max_results_day = %s", BANNED))
 
 
 def hosts_at_work(database: BoincDatabase, account: int | None = None) -> frozenset[int]:
-    """Return the hosts that may get work now: heard of lately, neither banned nor resting. Raises GridError.
+    """Return the hosts that may get work now: active lately, neither banned nor suspended. Raises GridError.
 
-    `account`: the only one whose hosts may have it.
+    With `account` only that account's hosts count.
     """
     rows = database.execute(
         "SELECT id FROM host WHERE rpc_time > %s AND %s IN (0, userid) AND max_results_day <> %s AND NOT EXISTS"
@@ -224,7 +232,7 @@ def hosts_at_work(database: BoincDatabase, account: int | None = None) -> frozen
 
 
 def _end(outcome: int, status: int, checked: int, *, in_time: bool) -> End | None:
-    """The end of a task; None: it says nothing of its host."""
+    """Return the end of a task; None if it says nothing about its host."""
     is_refused = outcome == VALIDATE_ERROR or (checked == INVALID and outcome == SUCCESS)
     if status in TRANSFER_FAILED and (is_refused or outcome == CLIENT_ERROR):
         return End.LOST

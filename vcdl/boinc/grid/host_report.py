@@ -1,4 +1,4 @@
-"""Facts of BOINC's tables about the hosts of a job: failures, last contact, credit, ban and rest."""
+"""Facts from BOINC's tables about the hosts of a job: failures, last contact, credit, bans and suspensions."""
 
 from dataclasses import dataclass
 
@@ -24,11 +24,11 @@ class HostFacts:
     """Unix time of its last request, for whatever job."""
     banned: bool
     rest: Rest | None
-    """The host's rest, as the work generator holds it over all jobs; None: it may have work."""
+    """The host's suspension over all jobs; None: it may have work."""
 
 
 def facts_of(project: BoincProject, database: BoincDatabase, job: str) -> dict[str, HostFacts]:
-    """The hosts that were sent tasks of a job, by the names that the journal uses. Raises GridError."""
+    """Return the hosts that were sent tasks of a job, by their names in the journal. Raises GridError."""
     match, arguments = of_job(job)
     rows = database.execute(
         "SELECT r.hostid, h.rpc_time, h.max_results_day, SUM(r.server_state = %s),"

@@ -65,7 +65,7 @@ class JobBytes:
 
 
 def quota_bytes(project: BoincProject) -> int | None:
-    """The quota of each job; None without one. Raises GridError."""
+    """Return the quota of each job; None without one. Raises GridError."""
     text = read_environment(project.path).get(QUOTA_VARIABLE, "")
     try:
         return int(float(text) * 1e9) if text else None
@@ -74,7 +74,7 @@ def quota_bytes(project: BoincProject) -> int | None:
 
 
 def over_quota(project: BoincProject, job: str) -> str:
-    """The sentence for people where a job holds more than its quota, else nothing. Raises GridError."""
+    """Return the message for people if a job holds more than its quota, else "". Raises GridError."""
     quota = quota_bytes(project)
     if quota is None or (held := JobBytes.of(project, job).total) <= quota:
         return ""
@@ -85,7 +85,7 @@ def over_quota(project: BoincProject, job: str) -> str:
 
 
 def check_room(project: BoincProject, job: str, cut: float) -> None:
-    """Refuse a job above its quota; `cut`: the fraction of its data that is there. Raises GridError."""
+    """Refuse a job above its quota; `cut` is the fraction of its data that is there. Raises GridError."""
     quota = quota_bytes(project)
     if quota is None or (held := JobBytes.of(project, job)).total <= quota:
         return

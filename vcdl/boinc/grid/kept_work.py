@@ -1,8 +1,8 @@
 """Workunits that only the hosts of one account may have: BOINC's targeted jobs.
 
-`create_work --target_user` makes a workunit of which the transitioner makes no results, and a row in `assignment`. The
+`create_work --target_user` makes a workunit for which the transitioner makes no results, and a row in `assignment`. The
 scheduler makes the result when a host of the account asks for work, again after one that was lost or failed, and never
-twice for a host. Those jobs go before all others, and the feeder has no part in them.
+twice for a host. Such jobs go before all others, and do not pass through the feeder.
 """
 
 from vcdl.boinc.grid.database import BoincDatabase
@@ -19,8 +19,9 @@ class KeptWork:
         self._account = account
 
     def mend(self) -> None:
-        """Assign what a create_work killed between its two rows has left, and forget what is over: the scheduler reads
-        all assignments of an account at each of its hosts' requests.
+        """Repair the assignments: add those that a killed create_work has not written, and delete those that are over.
+
+        The scheduler reads all assignments of an account at each request of its hosts.
         """
         if self._account is None:
             return
@@ -42,7 +43,10 @@ class KeptWork:
 
 
 def account_number(database: BoincDatabase, account: str) -> int:
-    """The number of an account, given by that or by its e-mail address. Raises JobError without one, GridError."""
+    """Return the number of an account, given by number or e-mail address.
+
+    Raises JobError if there is none, GridError.
+    """
     number = int(account) if account.isascii() and account.isdigit() and len(account) < 10 else 0
     rows = database.execute("SELECT id FROM user WHERE id = %s OR email_addr = %s", number, account)
     if not rows:

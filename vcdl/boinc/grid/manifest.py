@@ -65,7 +65,7 @@ class Manifests:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One process at a time stages or removes; its end frees the lock."""
+        """Hold the lock with which one process at a time stages or removes; its end frees the lock."""
         with advised(self._folder, RUN_AS_USER):
             self._folder.mkdir(parents=True, exist_ok=True)
             with locked(self._folder / "lock"):
@@ -96,7 +96,7 @@ class Manifests:
         return manifest
 
     def write(self, job: str, manifest: Manifest) -> None:
-        """The lock must be held."""
+        """Write a job's manifest; the caller must hold the lock."""
         sweep(self._folder)
         with writing(self._path(job)) as target:
             target.write_text(manifest.to_json())
@@ -107,7 +107,7 @@ class Manifests:
             path.unlink(missing_ok=True)
 
     def others(self, job: str) -> dict[str, Manifest]:
-        """The manifests of the other jobs."""
+        """Return the manifests of the other jobs."""
         read = {other: self.read(other) for other in sorted(self.jobs() - {job})}
         return {other: manifest for other, manifest in read.items() if manifest is not None}
 

@@ -126,7 +126,7 @@ class BoincProject:
             )
 
     def shown(self, path: Path) -> str:
-        """A path relative to the project's folder, if it lies below."""
+        """Return a path relative to the project's folder, if it is below."""
         return str(path.relative_to(self.path)) if path.is_relative_to(self.path) else str(path)
 
     def download_path(self, name: str) -> Path:
@@ -134,7 +134,7 @@ class BoincProject:
         return self._fanned_out(self.download_dir, name)
 
     def url_of_download(self, name: str) -> str:
-        """The address from which clients download a physical file."""
+        """Return the address from which clients download a physical file."""
         return f"{self.download_url.rstrip('/')}/{self.download_path(name).relative_to(self.download_dir)}"
 
     checker_socket = Below("vcdl", "checker.sock")
@@ -203,13 +203,13 @@ def advised(path: Path, advice: str) -> Iterator[None]:
 
 
 def identity_of(path: Path) -> Identity:
-    """The identity of a file, to notice its replacement under the same name. Raises OSError."""
+    """Return the identity of a file, to notice its replacement under the same name. Raises OSError."""
     found = path.stat()
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def user_named(uid: int) -> str:
-    """The name of a user, the number where there is none."""
+    """Return the name of a user, or the number if there is none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -217,7 +217,7 @@ def user_named(uid: int) -> str:
 
 
 def this_machine() -> str:
-    """The short name by which BOINC knows this machine."""
+    """Return the short name by which BOINC knows this machine."""
     return socket.gethostname().split(".")[0]
 
 

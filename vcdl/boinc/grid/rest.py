@@ -5,14 +5,17 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 _FAILURES = 3
-"""Failures in a row after which a host rests; a computer without memory fails all tasks, within seconds each."""
+"""Failures in a row after which a host is suspended, since a computer without memory fails all tasks within seconds."""
 _REFUSALS = 2
-"""Refused uploads in a row, likewise: an honest host has hardly any."""
+"""Refused uploads in a row after which a host is suspended: an honest host has hardly any, so two are enough."""
 _FIRST_REST_S = 600.0
+"""Seconds of the first suspension after failures, doubled by each further failure."""
 _REFUSED_REST_S = 3600.0
+"""Seconds of the first suspension after refusals, longer because the uploads cost the server work."""
 LONGEST_REST_S = 86400.0
+"""Seconds of the longest suspension, so that a repaired host is tried at least once a day."""
 SAME_MINUTE_S = 60.0
-"""Seconds before and after a lost transfer in which others' tasks tell whether the server lost it."""
+"""Seconds before and after a lost transfer in which other hosts' tasks show whether the server lost it."""
 
 
 class End(Enum):
@@ -30,7 +33,7 @@ class End(Enum):
 
 @dataclass(frozen=True)
 class Ended:
-    """A task of a host that has come to an end."""
+    """A task of a host that has ended."""
 
     time_s: float
     """Unix time."""
@@ -39,22 +42,22 @@ class Ended:
 
 @dataclass(frozen=True)
 class Rest:
-    """A host's rest: no task until then, and then a single one, upon whose success it has work again."""
+    """A host's suspension: no task until its end, then a single one; if that succeeds, the host gets work again."""
 
     until_s: float
     why: str
     since_s: float = 0.0
-    """Unix time of the task that led to the rest; a later good one ends it."""
+    """Unix time of the task that led to the suspension; a later good one ends it."""
     is_quarantine: bool = False
     """Whether a job's quarantine is the reason. It holds, whatever other hosts do."""
 
     def is_on(self, now_s: float) -> bool:
-        """Whether it lasts."""
+        """Return whether it lasts."""
         return now_s < self.until_s
 
 
 def rest_after(ended: Iterable[Ended]) -> Rest | None:
-    """The rest after a host's last tasks, doubled by each failure; None: the last was good, or few failed."""
+    """Return the suspension after a host's last tasks, doubled by each failure; None: it needs none."""
     in_order = sorted(ended, key=lambda one: one.time_s)
     good = max((place for place, one in enumerate(in_order) if one.end is End.GOOD), default=-1)
     failed = in_order[good + 1 :]
@@ -70,7 +73,7 @@ def rest_after(ended: Iterable[Ended]) -> Rest | None:
 
 
 def of_hosts(ended: Mapping[int, Sequence[Ended]]) -> dict[int, list[Ended]]:
-    """The ended tasks without those that the server lost: one counts only where more others brought theirs then."""
+    """Return the ended tasks without those lost by the server, when most other uploads failed as well."""
     lost = {host: [one.time_s for one in tasks if one.end is End.LOST] for host, tasks in ended.items()}
     good = {host: [one.time_s for one in tasks if one.end is End.GOOD] for host, tasks in ended.items()}
 
@@ -87,17 +90,17 @@ def of_hosts(ended: Mapping[int, Sequence[Ended]]) -> dict[int, list[Ended]]:
 
 @dataclass(frozen=True)
 class Rests:
-    """The hosts that rest, kept in a file: neither the end of a job nor another app version ends a rest."""
+    """The suspended hosts, stored in a file: neither the end of a job nor another app version ends a suspension."""
 
     of: Mapping[int, Rest]
-    """Rests by host, also those that are over until the host's next task was good."""
+    """Suspensions by host, also those that are over until the host's next task was good."""
     forgiven_until_s: float = 0.0
-    """Unix time up to which failures count for nobody, as most hosts had them."""
+    """Unix time up to which failures do not count, because most hosts had them."""
 
     def after(
         self, ended: Mapping[int, Sequence[Ended]], quarantined: Mapping[int, str], there: Collection[int], now_s: float
     ) -> "Rests":
-        """The rests after these tasks; nobody's where more than half would rest: the job or the server is at fault."""
+        """Return the suspensions after these tasks; with more than half suspended, the job is at fault."""
         kept = {host: rest for host, rest in self.of.items() if _last_good_s(ended.get(host, ())) <= rest.since_s}
         condemned = self._quarantines(quarantined, now_s)
         new = {}
@@ -113,7 +116,7 @@ class Rests:
         return replace(self, of={**resting, **condemned})
 
     def _quarantines(self, quarantined: Mapping[int, str], now_s: float) -> dict[int, Rest]:
-        """The rests of hosts in a job's quarantine: until a day after the job last reported it."""
+        """Return the suspensions of hosts in a job's quarantine: until a day after the job last reported it."""
         until_s = now_s + LONGEST_REST_S
         said = {host: Rest(until_s, why, until_s, is_quarantine=True) for host, why in quarantined.items()}
         kept = {host: rest for host, rest in self.of.items() if rest.is_quarantine and rest.is_on(now_s)}

@@ -52,13 +52,13 @@ _UPLOAD = re.compile(
 
 
 def workunit_and_result(file: Path) -> tuple[str, int]:
-    """The workunit that an output file is for, and the number of its result; the whole name and 0 for another file."""
+    """Return the workunit and the result's number of an output file; for another file its whole name and 0."""
     match = _UPLOAD.fullmatch(file.name)
     return (match["workunit"], int(match["sent"] or match["result"])) if match else (file.name, 0)
 
 
 def result_name(file: Path) -> str:
-    """The name of the result that an output file is for."""
+    """Return the name of the result that an output file is for."""
     return file.name.rpartition("_r")[0]
 
 
@@ -76,15 +76,17 @@ class BoincResults(Results):
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """A transaction: claims inside are this server's alone, and its acts take effect at the end, or not at all.
-        BOINC's transitioner waits for locked rows: a turn must not wait for anything.
+        """Open a transaction: claims inside are this server's alone, and its changes take effect at the end, or not at
+        all.
+
+        BOINC's transitioner waits for locked rows, so a turn must not wait for anything.
         """
         self._claimed.clear()
         with self._database.transaction():
             yield
 
     def claim(self) -> Sequence[Outcome]:
-        """The oldest free workunits that have ended, and this turn's not `done`. Raises GridError."""
+        """Return the oldest free workunits that have ended and that this turn has not concluded. Raises GridError."""
         match, arguments = of_job(self._job)
         candidates = self._database.execute(
             f"SELECT w.id FROM workunit w WHERE w.appid = %s AND w.assimilate_state = %s AND {match}"
@@ -123,6 +125,7 @@ class BoincResults(Results):
 
     def done(self, workunit: str, version: int | None = None) -> None:
         """Conclude a workunit that is in store and journal; keep an upload that made a `version` without a snapshot.
+
         BOINC deletes the files after the turn. Raises GridError, RunFolderError.
         """
         outcome = self._claimed.get(workunit)
@@ -134,10 +137,10 @@ class BoincResults(Results):
         )  # fmt: skip
 
     def second_copies(self) -> Iterator[tuple[str, str, int]]:
-        """Workunit, host and size of the valid uploads of this turn's workunits that are not the canonical ones.
+        """Yield workunit, host and size of valid uploads of this turn's workunits that are not the canonical ones.
 
-        BOINC credits them and shows them to nobody; one that was checked once its subtask was in the weights is
-        recorded by vcdl_validate already. Raises GridError.
+        BOINC credits them and passes them to no daemon. One that was checked after its subtask was applied is recorded
+        by vcdl_validate. Raises GridError.
         """
         if not self._claimed:
             return
@@ -189,17 +192,17 @@ class BoincResults(Results):
 
 
 def host_name(host: int) -> str:
-    """A host of BOINC's database as the journal names it."""
+    """Return a host of BOINC's database as the journal names it."""
     return f"host-{host}"
 
 
 def host_number(name: str) -> int:
-    """The id of a host in BOINC's database, by its name in the journal."""
+    """Return the id of a host in BOINC's database, by its name in the journal."""
     return int(name.removeprefix("host-"))
 
 
 def host_of(database: BoincDatabase, result: str) -> int | None:
-    """The host of a result, by the result's name; None when the database has no such result. Raises GridError."""
+    """Return the host of a result, by the result's name; None if the database has no such result. Raises GridError."""
     rows = database.execute("SELECT hostid FROM result WHERE name = %s", result)
     return int(rows[0][0]) if rows else None
 
@@ -225,7 +228,7 @@ def output_file(xml_doc_in: bytes | str) -> str:
 
 
 def has_arrived(project: BoincProject, description: bytes | str) -> bool:
-    """Whether the upload of a result with this description is here."""
+    """Return whether the upload of a result with this description has arrived."""
     with suppress(GridError):
         return project.upload_path(output_file(description)).is_file()
     return False

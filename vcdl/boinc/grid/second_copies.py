@@ -1,7 +1,8 @@
-"""Subtasks of one job that are out for too long, and those that nobody may train any more, in BOINC's tables. A late
-one gets a second host: its workunit wants one result more, and an assignment names the hosts. The first upload becomes
-canonical. With `one_result_per_host_per_wu` a workunit that every host had is given up. Where only an account's hosts
-may have the job's workunits, no other host is asked or waited for.
+"""Subtasks of one job that are out for too long, and those that no host may train any more, in BOINC's tables.
+
+A late one gets a second host: its workunit wants one more result, and an assignment names the hosts. The first upload
+becomes canonical. With `one_result_per_host_per_wu` a workunit that every host had is given up. Where only one
+account's hosts may have the job's workunits, no other host is asked or waited for.
 """
 
 import logging
@@ -78,7 +79,14 @@ class SecondCopies:
     def __init__(
         self, database: BoincDatabase, job: str, account: int | None = None, late_after: float = LATE_AFTER
     ) -> None:
-        """`account`: the only one whose hosts may have the workunits; `late_after`: as Lateness has it."""
+        """Prepare the second copies of a job.
+
+        Args:
+            database: BOINC's.
+            job: The job.
+            account: The only one whose hosts may have the workunits.
+            late_after: As Lateness has it.
+        """
         self._database = database
         self._job = job
         self._account = account
@@ -88,7 +96,7 @@ class SecondCopies:
         """The turnarounds that are usual in this job, once they are known."""
 
     def look(self, *, queue_empty: bool) -> None:
-        """Ask further hosts for what is late, and give up what nobody may have; `queue_empty`: nothing else waits."""
+        """Ask further hosts for late workunits, and give up those that no host may have."""
         if time.monotonic() < self._looked_s + _EVERY_S:
             return
         self._looked_s = time.monotonic()
@@ -121,7 +129,7 @@ class SecondCopies:
         return Turnarounds(self._late_after, ((str(host), float(took_s)) for host, took_s in reversed(rows)))
 
     def _open(self) -> list[_Workunit]:
-        """The workunits that some host has had, or has, and that wait for an upload."""
+        """Return the workunits that some host has or had, and that wait for an upload."""
         match, arguments = of_job(self._job)
         rows = self._database.execute(
             "SELECT w.id, w.name, w.max_total_results, r.server_state, r.outcome,"
@@ -169,8 +177,9 @@ class SecondCopies:
         return {int(row[0]) for row in rows}
 
     def _assign(self, workunit: _Workunit, hosts: Sequence[int]) -> None:
-        """Offer the workunit to these hosts as well; the first that asks gets it. A transition would offer it to any
-        host.
+        """Offer the workunit to these hosts as well; the first that asks gets it.
+
+        A transition would offer it to any host.
         """
         with self._database.transaction():
             self._database.execute(

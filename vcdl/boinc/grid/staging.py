@@ -93,8 +93,10 @@ class Staging:
                 self._manifests.write(self._settings.job, left)
 
     def clear(self) -> None:
-        """Remove everything of this job that no other open job uses, but for the result template: the transitioner ends
-        for good when it makes a result without, as after a validator wrote over a cancellation.
+        """Remove everything of this job that no other open job uses, except the result template.
+
+        The transitioner ends for good if it makes a result without a template, for example after a validator overwrote
+        a cancellation.
         """
         with self._manifests.locked():
             manifest = self.manifest

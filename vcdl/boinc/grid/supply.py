@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 REFILL_S = 10.0
-"""Seconds from a low mark to results that can be sent: our loop, create_work, transitioner and feeder."""
+"""Seconds from a low mark until new results can be sent: our loop, create_work, transitioner and feeder."""
 _LEAST_LOW = 2
+"""The least low mark, so that a small fleet never waits."""
 _FIRST_LOW = 8
 """The least low mark while nothing runs: a fleet may come at once, and waiting would bring no newer weights."""
 
@@ -43,7 +44,7 @@ class Marks:
 
 
 def marks(demand: Demand) -> Marks:
-    """The marks over all jobs: what is fetched until more is made, by Poisson λ + 3·√λ, and one for each idle host."""
+    """Return the marks over all jobs: fetches until more is made (Poisson λ + 3·√λ), one per idle host."""
     fetched = float(demand.running)
     if demand.task_s is not None:
         mean = demand.running * REFILL_S / max(demand.task_s, 1.0)
@@ -66,7 +67,7 @@ class JobStock:
 
 
 def open_wanted(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pass: bool = False) -> int:
-    """The workunits of `job` that should be open: its part; beyond it when `others_pass` and little is unsent."""
+    """Return the workunits of `job` that should be open: its share; more when `others_pass` and little is unsent."""
     mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
     part = mine.share / sum(other.share for other in jobs.values())
     if mine.open < part * (running + whole.low):

@@ -14,6 +14,7 @@ from vcdl.errors import GridError
 from vcdl.wire.newest import EXPONENT, PublicKey, signed, signed_bytes
 
 _BITS = 3072
+"""Bits of the key that signs weights: NIST's strength for use beyond 2030."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class WeightsKey:
 
     @staticmethod
     def file(project: Path) -> Path:
-        """The place of a project's key."""
+        """Return the place of a project's key."""
         return project / "vcdl" / "weights_key.pem"
 
     @classmethod
@@ -33,7 +34,7 @@ class WeightsKey:
 
     @classmethod
     def of(cls, project: BoincProject) -> Self | None:
-        """The project's key; None where none was made. Raises GridError."""
+        """Return the project's key; None if none was made. Raises GridError."""
         path = cls.file(project.path)
         try:
             private = serialization.load_pem_private_key(path.read_bytes(), None)
@@ -53,12 +54,12 @@ class WeightsKey:
         return PublicKey(self._private.public_key().public_numbers().n)
 
     def to_pem(self) -> bytes:
-        """The content of the key's file: equal for equal keys."""
+        """Return the content of the key's file; equal keys give equal bytes."""
         return self._private.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
 
     def signed(self, statement: str) -> str:
-        """The statement with its signature, as clients read it."""
+        """Return the statement with its signature, as clients read it."""
         signature = self._private.sign(signed_bytes(statement), padding.PKCS1v15(), hashes.SHA256())
         return signed(statement, signature)

@@ -26,19 +26,19 @@ _NOT_VALIDATED, VALID, INVALID = 0, 1, 2
 HOST, USER = 1, 2
 """assignment.target_type"""
 _UNCHECKED_S = 60
-"""Seconds after which an upload that could not be looked at is checked again."""
+"""Seconds after which an upload that could not be read is checked again."""
 _AT_ONCE = 1000
-"""Names or ids per statement."""
+"""Names or ids per statement, so that it stays far below MariaDB's limit for a packet."""
 
 
 def of_job(job: str) -> tuple[str, tuple[str, str]]:
-    """A condition on `workunit w` with arguments: its first half uses the index, the second tells `a` from `a_e`."""
+    """Return a condition on `workunit w`: one half uses the index, the other separates `a` from `a_e`."""
     prefix = job.replace("_", "|_") + "|_e%"
     return ("(w.name LIKE %s ESCAPE '|' AND w.name RLIKE %s)", (prefix, f"^{job}_e[0-9]+_s[0-9]+_a[0-9]+_v[0-9]+$"))
 
 
 def was_submitted(database: BoincDatabase, job: str) -> bool:
-    """Whether workunits of a job of that name were ever created: names are never used again. Raises GridError."""
+    """Return whether workunits of a job of that name ever existed: names are never reused. Raises GridError."""
     pattern = job.replace("\\", r"\\").replace("_", r"\_").replace("%", r"\%") + r"\_e%\_s%\_a%\_v%"
     rows = database.execute(
         "SELECT 1 FROM workunit WHERE appid = %s AND name LIKE %s LIMIT 1", database.app_id, pattern
@@ -75,7 +75,7 @@ class WorkunitRows:
         self._job = job
 
     def existing(self, names: Collection[str]) -> set[str]:
-        """The names that have rows, in any state."""
+        """Return the names that have rows, in any state."""
         return {
             row[0]
             for some in _chunks(names)
@@ -99,8 +99,9 @@ class WorkunitRows:
         return [name for _, name in self._unfinished()]
 
     def stock(self) -> Stock:
-        """Count the unsent workunits (also without results yet), those that run or wait to be assimilated, and those of
-        them that run on a GPU, by the plan class of the app version.
+        """Count the unsent workunits (also without results yet), and those that run or wait to be assimilated.
+
+        Of the latter also those that run on a GPU, by the plan class of the app version.
         """
         match, arguments = of_job(self._job)
         rows = self._database.execute(
@@ -115,7 +116,12 @@ class WorkunitRows:
         return Stock(unsent, total - unsent, on_gpus)
 
     def cancel(self, names: Collection[str], arrived: Arrived) -> None:
-        """Cancel workunits as cancel_jobs: running ones abort at the next report. `arrived`: is an upload here?"""
+        """Cancel workunits as cancel_jobs does: running ones abort at the next report.
+
+        Args:
+            names: The workunits.
+            arrived: Tells whether an upload is here.
+        """
         for some in _chunks(names):
             rows = self._database.execute(
                 "SELECT id FROM workunit WHERE name IN %s AND assimilate_state = %s", some, INIT
@@ -128,8 +134,9 @@ class WorkunitRows:
             self._cancel(some, arrived)
 
     def hurry_ended(self) -> None:
-        """Have the transitioner handle cancelled workunits again that it worked on meanwhile. It has overwritten our
-        transition_time, and would return after ten days.
+        """Have the transitioner handle cancelled workunits again that it processed in the meantime.
+
+        It has overwritten our transition_time, and would return after ten days.
         """
         match, arguments = of_job(self._job)
         rows = self._database.execute(

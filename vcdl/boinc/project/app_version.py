@@ -19,6 +19,7 @@ from vcdl.files.shipped import shipped
 
 RUNTIME_PREFIX = "vcdl_runtime_"
 _FIRST_NUMBER = 100
+"""Number of the first version: 1.00."""
 _FILE_PREFIX = "vcdl_client_"
 _API_VERSION = "7.9.0"
 """The API version of our programs. Without it the BOINC client would talk to them through shared memory that they lack.
@@ -58,7 +59,7 @@ class ClientFiles:
 
     @classmethod
     def build(cls, project_key: str = "") -> "ClientFiles":
-        """Build them from this installation of VCDL. `project_key`: the one that signs weights, as JSON."""
+        """Build the files from this installation of VCDL; `project_key` signs weights, as JSON."""
         from vcdl.boinc.project.client_build import build_client
 
         with tempfile.TemporaryDirectory(prefix="vcdl-client-") as folder:
@@ -80,9 +81,10 @@ class ClientFiles:
         return f"{_FILE_PREFIX}{digest.hexdigest()[:12]}"
 
     def variants(self, threads: int) -> tuple[Variant, ...]:
-        """The app versions to offer: for Linux on x86-64, and for other systems where there is a runtime. A CPU task
-        with one thread needs no plan class; the scheduler prefers the kind with more threads, so one is offered. Hosts
-        that get a runtime may have no Python: GPU tasks then need one for them.
+        """Return the app versions to offer: for Linux on x86-64, and for other systems if there is a runtime.
+
+        A CPU task with one thread needs no plan class. The scheduler prefers the kind with more threads, so only one is
+        offered. Hosts that get a runtime may have no Python, so GPU tasks need one for them.
         """
         plan_class = MT_CLASS if threads > 1 else ""
         runtimes = {(runtime.platform, runtime.manifest.gpu): runtime for runtime in self.runtimes}
@@ -134,7 +136,7 @@ _WINDOWS_NAMES = {"job.xml": ".xml", "vcdl_client.cmd": ".cmd", _ZIPAPP: ".pyz"}
 
 
 def _version_xml(names: Sequence[tuple[str, str]]) -> str:
-    """The version.xml of files with a physical and a logical name; the first is the main program."""
+    """Return the version.xml for files with a physical and a logical name; the first is the main program."""
     lines = ["<version>"]
     for number, (physical, logical) in enumerate(names):
         lines += ["    <file>", f"        <physical_name>{physical}</physical_name>"]
@@ -165,11 +167,11 @@ class PublishedVersion:
         return self.platform, self.plan_class
 
     def is_of(self, client: ClientFiles) -> bool:
-        """Whether these are its client's files."""
+        """Return whether these are its client's files."""
         return f">{client.name}.pyz<" in self.xml
 
     def is_signed(self, client: ClientFiles, key: BoincKey | None) -> bool:
-        """Whether clients that know this key may take the files of `client` from this version."""
+        """Return whether clients that know this key accept the files of `client` from this version."""
         found = re.search(rf"<name>{client.name}\.pyz</name>.*?<file_signature>(.*?)</file_signature>", self.xml, re.S)
         return key is None or found is None or key.verifies(client.zipapp, found[1])
 
@@ -181,8 +183,15 @@ class PublishedVersion:
 def number_for(
     apps: Path, client: ClientFiles, published: Sequence[PublishedVersion], key: BoincKey | None = None
 ) -> int:
-    """The version number of these client files: their own, or the next. `key`: today's; a version that another one
-    signed is no good. Files keep their names: clients take the new signatures to them.
+    """Return the version number of these client files: their own, or the next one.
+
+    Files keep their names, and clients take the new signatures for them.
+
+    Args:
+        apps: The folder of app versions.
+        client: The files.
+        published: The versions in the database.
+        key: Today's; a version signed with another one does not count.
     """
     folders = {number: folder for folder in _subfolders(apps / APP) if (number := _number(folder.name)) is not None}
     ours = [version for version in published if version.is_of(client)]
@@ -193,7 +202,7 @@ def number_for(
 
 
 def version_folder(apps: Path, number: int, variant: Variant) -> Path:
-    """The folder of an app version."""
+    """Return the folder of an app version."""
     return apps / APP / f"{number // 100}.{number % 100:02d}" / variant.folder_name
 
 
@@ -232,7 +241,7 @@ def _unsigned(folder: Path, contents: Iterable[str]) -> list[Path]:
 
 
 def our_version_folders(apps: Path) -> list[Path]:
-    """The folders that install made below apps/vcdl/, including unfinished ones."""
+    """Return the folders that install made below apps/vcdl/, including unfinished ones."""
     if not (apps / APP).is_dir():
         return []
     platforms = tuple(f"*/*{platform.boinc}*" for platform in PLATFORMS)
@@ -241,12 +250,17 @@ def our_version_folders(apps: Path) -> list[Path]:
 
 
 def published_names(folder: Path) -> list[str]:
-    """The names that the files of such a folder have in download/."""
+    """Return the names that the files of such a folder have in download/."""
     return [file.name for prefix in (_FILE_PREFIX, RUNTIME_PREFIX) for file in folder.glob(f"{prefix}*")]
 
 
 def others_unpublished(apps: Path, known: set[tuple[str, int, str, str]]) -> list[str]:
-    """App versions of other apps that it would publish. `known`: app, number, platform and plan class of each."""
+    """Return the app versions of other apps that it would publish.
+
+    Args:
+        apps: The folder of app versions.
+        known: App, number, platform and plan class of each known one.
+    """
     found = []
     for app in _subfolders(apps):
         for version in _subfolders(app):
@@ -266,7 +280,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _number(name: str) -> int | None:
-    """The number of a version's folder as update_versions reads it: 1.02 is 102, and 3 is 3."""
+    """Return the number of a version's folder as update_versions reads it: 1.02 is 102, and 3 is 3."""
     major, dot, minor = name.partition(".")
     if not major.isdecimal() or (dot and not minor.isdecimal()):
         return None

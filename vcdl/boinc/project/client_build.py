@@ -17,10 +17,11 @@ _SHEBANG = b"#!/usr/bin/env python3\n"
 _TIME = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip file can store."""
 _MODE = 0o100644
+"""The mode of files in the zipapp, fixed so that equal sources give equal bytes."""
 
 
 def build_client(path: Path, project_key: str = "") -> str:
-    """Write the zipapp; returns its hex sha256. `project_key`: that signs weights, as JSON. Raises RunFolderError."""
+    """Write the zipapp, and return its hex sha256. `project_key` signs weights, as JSON. Raises RunFolderError."""
     sources = {"__main__.py": _MAIN.encode()}
     if project_key:
         sources[_KEY] = project_key.encode()
@@ -38,7 +39,7 @@ def build_client(path: Path, project_key: str = "") -> str:
 
 
 def client_modules() -> list[str]:
-    """All modules of vcdl that the client imports, directly or indirectly, at the top or inside functions; sorted."""
+    """Return all modules of vcdl that the client imports, directly or not, at the top or inside functions; sorted."""
     found: set[str] = set()
     waiting = [ENTRY]
     while waiting:
@@ -50,7 +51,7 @@ def client_modules() -> list[str]:
 
 
 def _imported_by(module: str) -> list[str]:
-    """The modules of vcdl that a module imports, with their packages."""
+    """Return the modules of vcdl that a module imports, with their packages."""
     names = [module]
     for node in _executed(ast.parse(_source(module).read_bytes())):
         if isinstance(node, ast.Import):
@@ -62,7 +63,7 @@ def _imported_by(module: str) -> list[str]:
 
 
 def _executed(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and those in it, without what is for type checkers only."""
+    """Yield a node and those in it, without what is only for type checkers."""
     yield node
     only_for_types = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     for child in () if only_for_types else ast.iter_child_nodes(node):
@@ -70,7 +71,7 @@ def _executed(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _source(module: str) -> Path:
-    """The path of a module's source; no file for a name inside a module."""
+    """Return the path of a module's source, which does not exist for a name inside a module."""
     path = _ROOT.joinpath(*module.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 

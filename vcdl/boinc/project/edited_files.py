@@ -25,7 +25,13 @@ class Fragment:
 
     @classmethod
     def shipped(cls, name: str, threads: int, service: str = "") -> "Fragment":
-        """Our fragment, for so many threads a task. `service`: the daemon that shows jobs; empty: none."""
+        """Return our fragment of a file.
+
+        Args:
+            name: The file.
+            threads: Threads of a task.
+            service: The daemon that shows jobs; empty: none.
+        """
         file = shipped("boinc_project") / name
         document = XmlDocument(file, file.read_bytes())
         for plan_class in document.root.iterfind("plan_class"):
@@ -38,7 +44,7 @@ class Fragment:
         return cls(name, document.content())
 
     def added_to(self, path: Path, content: bytes | None) -> bytes:
-        """The file with the fragment; a missing file becomes the fragment. Raises GridError when it is not XML."""
+        """Return the file with the fragment; a missing file becomes the fragment. Raises GridError if it is not XML."""
         if content is None:
             return self.content
         document = XmlDocument(path, content)
@@ -48,7 +54,7 @@ class Fragment:
         return content if edited == unedited else edited
 
     def taken_out_of(self, path: Path, content: bytes | None, before: bytes | None) -> bytes | None:
-        """The file without the fragment, keeping later edits; None when nothing is left. Raises GridError."""
+        """Return the file without the fragment, keeping later edits; None if nothing is left. Raises GridError."""
         if content is None:
             return None
         document = XmlDocument(path, content)

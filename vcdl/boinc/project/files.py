@@ -16,17 +16,19 @@ from vcdl.files.shipped import shipped
 DOCTORS_UPLOAD = "vcdl_doctor_"
 """Prefix of the files that `vcdl project doctor` uploads."""
 FILE_MODE = 0o644
+"""The mode of installed files: daemons and the web server read them."""
 PROGRAM_MODE = 0o755
+"""The mode of installed programs."""
 SECRET_MODE = PRIVATE_MODE
 
 
 def launchers() -> list[Path]:
-    """The programs that go into a project's bin/, without what Python keeps beside those it has imported."""
+    """Return the programs for a project's bin/, without the byte code that Python keeps next to imported ones."""
     return sorted(path for path in (shipped("boinc_project") / "bin").iterdir() if path.is_file())
 
 
 def read(path: Path) -> bytes | None:
-    """The file's content; None when there is none. Raises GridError."""
+    """Return the file's content; None if there is none. Raises GridError."""
     with mapped(path, "read"):
         try:
             return path.read_bytes()
@@ -35,7 +37,7 @@ def read(path: Path) -> bytes | None:
 
 
 def holds(path: Path, content: bytes | RuntimeFile) -> bool:
-    """Whether the file has this content. Raises GridError."""
+    """Return whether the file has this content. Raises GridError."""
     if isinstance(content, bytes):
         return read(path) == content
     with mapped(path, "read"):

@@ -78,7 +78,7 @@ def _publish(plan: InstallPlan, app: rows.AppRow, database: BoincDatabase) -> It
 
 
 def preview(plan: InstallPlan) -> Iterator[str]:
-    """The changes of an install as lines, without passwords."""
+    """Yield the changes of an install as lines, without passwords."""
     shown = plan.project.shown
     for edit in plan.edited:
         name = shown(edit.path)

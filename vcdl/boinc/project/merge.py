@@ -73,7 +73,7 @@ def program_of(daemon: Element) -> str:
 
 
 def _counterpart(parent: Element, wanted: Element) -> Element | None:
-    """The child that corresponds to `wanted`; of a repeated setting the last, which is the one BOINC takes."""
+    """Return the child that corresponds to `wanted`; of a repeated setting the last, which is the one BOINC takes."""
     return next(reversed(_counterparts(parent, wanted)), None)
 
 
@@ -82,7 +82,7 @@ def _counterparts(parent: Element, wanted: Element) -> list[Element]:
 
 
 def _are_shared_out(daemons: Sequence[Element]) -> bool:
-    """Whether an operator runs several of a daemon, here or on several machines."""
+    """Return whether an operator runs several of a daemon, here or on several machines."""
     return len(daemons) > 1 or any(_MOD in _words(_text(daemon.find("cmd"))) for daemon in daemons)
 
 
@@ -145,7 +145,7 @@ def _commands(daemons: Element, program: str) -> Iterator[Element]:
 
 
 def hastened(command: str) -> str:
-    """A daemon's command line with a sleep of one second between two queries of the database."""
+    """Return a daemon's command line with a sleep of one second between two queries of the database."""
     words = command.split(" ")
     for option in (_SLEEP, _SLEEP[1:]):  # BOINC accepts a single dash, too
         if option in words:

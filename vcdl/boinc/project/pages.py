@@ -22,7 +22,7 @@ _TITLED = re.compile(rb'define\("(PROJECT|COPYRIGHT_HOLDER)", "[^"\n]*"\);' + re
 
 
 def pages(project: Path, name: str) -> Iterator[tuple[Path, bytes]]:
-    """The pages to write, with their content; `name`: the project's long name. Raises GridError."""
+    """Yield the pages to write, with their content; `name` is the project's long name. Raises GridError."""
     if not (project / "html").is_dir():
         return
     yield project / JOBS_PAGE, _shipped(JOBS_PAGE)
@@ -38,7 +38,7 @@ def pages(project: Path, name: str) -> Iterator[tuple[Path, bytes]]:
 
 
 def pages_to_remove(project: Path) -> Iterator[Path]:
-    """Our pages that nobody has changed, whether they exist or not. Raises GridError."""
+    """Yield our pages that are unchanged, whether they exist or not. Raises GridError."""
     yield project / JOBS_PAGE
     yield project / JOBS_FILE
     if files.read(project / _DESCRIPTION) == _shipped(_DESCRIPTION):
@@ -46,7 +46,10 @@ def pages_to_remove(project: Path) -> Iterator[Path]:
 
 
 def untitled(project: Path) -> tuple[Path, bytes, bytes] | None:
-    """The file with the title that install gave, as it is and as it was; None: there is none. Raises GridError."""
+    """Return the file with the title that install set, as it is and as it was; None if there is none.
+
+    Raises GridError.
+    """
     path = project / _TITLE
     now = files.read(path)
     if now is None or _OURS not in now:

@@ -97,7 +97,7 @@ class InstallPlan:
 
 
 def password_beside(store_url: str, environment: Mapping[str, str]) -> str:
-    """The password that goes with a store's address, where that has none. Raises StoreError for a wrong address."""
+    """Return the password for a store's address that has none. Raises StoreError for a wrong address."""
     StoreSettings.parse(store_url)
     return "" if split_password(store_url)[1] else environment.get(PASSWORD_VARIABLE, "")
 
@@ -155,7 +155,7 @@ def _versions(
 
 
 def service_command(config: ServerConfig, port: int | None) -> str:
-    """The daemon's command that shows jobs at `port`; None: as it is; empty: there is none."""
+    """Return the daemon's command that shows jobs at `port`; None: as it is; empty: there is none."""
     if port is None:
         return next((daemon.command for daemon in config.daemons if daemon.program == SERVICE), "")
     address = urlsplit(config.master_url)
@@ -197,7 +197,7 @@ def _check_others(project: BoincProject, database: BoincDatabase) -> None:
 
 
 def _client(project: BoincProject, wishes: Wishes, key: WeightsKey) -> ClientFiles:
-    """The client's files with the runtimes that are kept or given. Raises GridError."""
+    """Return the client's files with the runtimes that are kept or given. Raises GridError."""
     wrapper = files.read(wishes.wrapper or kept_wrapper(project.path)) or b""
     chosen = wanted(project.path, wishes.runtimes, wishes.without_runtimes)
     if not wrapper and any(runtime.platform.is_windows for runtime in chosen):
@@ -231,7 +231,7 @@ def _our_files(
 
 
 def _published_files(project: BoincProject, client: ClientFiles, versions: Versions) -> Iterator[NewFile]:
-    """The removed client files of versions in the database: a client that gets 404 gives up for good."""
+    """Yield the removed client files of versions in the database: a client that gets 404 gives up for good."""
     downloads: dict[str, Content] = {}
     for folder, variant in versions.published.items():
         for name, (content, mode) in client.contents_of(variant).items():

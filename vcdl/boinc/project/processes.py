@@ -13,13 +13,13 @@ from vcdl.errors.backoff import wait_until
 
 _OURS = "vcdl_"
 _ENDING_S = 90.0
-"""Seconds that a daemon of ours may take to end: script_validator completes up to a thousand checks."""
+"""Seconds that a daemon of ours may take to end, as script_validator completes up to a thousand checks."""
 _REREAD = "reread_db"
 _UNITS = Path("/etc/systemd/system")
 
 
 def is_running(project: BoincProject, daemon: Daemon) -> bool:
-    """Whether a process runs the daemon. Raises GridError."""
+    """Return whether a process runs the daemon. Raises GridError."""
     try:
         pid = int(files.read(project.path / f"pid_{project.host}" / daemon.pid_file) or b"")
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -33,13 +33,13 @@ def is_running(project: BoincProject, daemon: Daemon) -> bool:
 
 
 def down(project: BoincProject) -> list[str]:
-    """The daemons of this machine that should run, and do not. Raises GridError."""
+    """Return the daemons of this machine that should run, and do not. Raises GridError."""
     daemons = ServerConfig.at(project.path).daemons_here
     return [daemon.name for daemon in daemons if not daemon.disabled and not is_running(project, daemon)]
 
 
 def troubles(project_dir: Path) -> list[str]:
-    """The reasons for which the jobs of a project do not go on; none where this user cannot read its configuration."""
+    """Return the reasons why the jobs of a project stand still; none if this user cannot read its configuration."""
     try:
         found = standstills(BoincProject.at(project_dir))
     except GridError:
@@ -53,7 +53,7 @@ def troubles(project_dir: Path) -> list[str]:
 
 
 def standstills(project: BoincProject) -> list[str]:
-    """The reasons among them that its folder and this machine's disks tell: no database is asked. Raises GridError."""
+    """Return those reasons that its folder and this machine's disks show, without the database. Raises GridError."""
     dead, found = down(project), []
     if project.stop_daemons.exists():
         found.append(f"the project is stopped ({how_to_start(project)})")
@@ -64,7 +64,7 @@ def standstills(project: BoincProject) -> list[str]:
 
 
 def how_to_start(project: BoincProject) -> str:
-    """The command that starts the daemons, and what must call it from then on."""
+    """Return the command that starts the daemons, and what must call it from then on."""
     unit = f"{project.path.name}.service"
     if (_UNITS / unit).is_file():  # of vcdl server install; it looks every minute
         return f"as root: systemctl restart {unit}"
@@ -72,7 +72,7 @@ def how_to_start(project: BoincProject) -> str:
 
 
 def wait_for_our_daemons(project: BoincProject) -> list[str]:
-    """Our running daemons, after a wait for those that bin/stop has told to end. Raises GridError."""
+    """Wait for our daemons to end, which bin/stop has told to, and return those still running. Raises GridError."""
     daemons = [daemon for daemon in ServerConfig.at(project.path).daemons if daemon.name.startswith(_OURS)]
 
     def running() -> list[str]:

@@ -20,6 +20,7 @@ from vcdl.boinc.project.edited_files import Fragment
 from vcdl.errors import GridError, first_fault
 
 _FORMAT = 1
+"""Format number of record.json."""
 Digest = Annotated[str, msgspec.Meta(pattern=r"\A([0-9a-f]{64})?\Z")]
 
 
@@ -74,7 +75,7 @@ class Record:
         return bool(self.edited)
 
     def without_us(self, path: Path, now: bytes | None) -> bytes | None:
-        """The file as if VCDL had never been installed; None: no file. Raises GridError."""
+        """Return the file as if VCDL had never been installed; None: no file. Raises GridError."""
         edited = self.edited.get(path.name)
         if edited is None or files.digest(now) == edited.before:
             return now
@@ -84,7 +85,7 @@ class Record:
         return self._fragment(path.name, edited).taken_out_of(path, now, before)
 
     def plan(self, path: Path, fragment: Fragment) -> Edit:
-        """The edit after which the file holds the fragment. Raises GridError."""
+        """Return the edit after which the file holds the fragment. Raises GridError."""
         now = files.read(path)
         before = self.without_us(path, now)
         edited = self.edited.get(path.name)

@@ -35,7 +35,7 @@ def set_app(database: BoincDatabase, app: AppRow) -> None:
 
 
 def published_versions(database: BoincDatabase, app: AppRow) -> list[PublishedVersion]:
-    """Every version of our app. Raises GridError."""
+    """Return every version of our app. Raises GridError."""
     rows = database.execute(
         "SELECT v.id, v.version_num, p.name, v.plan_class, v.deprecated, v.xml_doc "
         "FROM app_version v JOIN platform p ON p.id = v.platformid WHERE v.appid = %s",

@@ -14,7 +14,7 @@ _SCHEDULER = re.compile(r"""boinc_scheduler["']\s+href=["']([^"']+)["']|<schedul
 
 
 def scheduler_in(page: str) -> str:
-    """The scheduler's address in a master page, or in the part of it that names it; empty without one."""
+    """Return the scheduler's address in a master page, or in the part of it that names it; empty without one."""
     found = _SCHEDULER.search(page)
     return (found.group(1) or found.group(2)).strip() if found else ""
 

@@ -35,5 +35,5 @@ def run_tool(project: Path, program: str, *arguments: str) -> str:
 
 
 def last_words(output: str) -> str:
-    """The end of an output, in one line."""
+    """Return the end of an output, on one line."""
     return " ".join(output.split())[-300:] or "it said nothing"

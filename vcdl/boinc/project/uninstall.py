@@ -54,7 +54,7 @@ class Removal:
     runs: int
     """Jobs whose folders stay."""
     not_told: int
-    """Clients not yet told to delete our files; nobody tells them once config.xml is restored."""
+    """Clients not yet asked to delete our files; once config.xml is restored, they never are."""
     kept_on_clients: tuple[str, ...]
     """Finished jobs whose files some clients still keep."""
     delete_rows: bool
@@ -63,7 +63,7 @@ class Removal:
     """Reasons for which nothing is removed now."""
 
     def preview(self) -> Iterator[str]:
-        """The planned changes, as lines."""
+        """Yield the planned changes as lines."""
         yield from (f"refused as it is: {refusal}" for refusal in self.refusals)
         if self.open_workunits:
             yield f"cancel {self.open_workunits} open workunits"

@@ -9,7 +9,7 @@ SERVICE_PORT = 8630
 
 
 def service_path(url: str) -> str:
-    """The path of a project's service on the web server that has the project at `url`."""
+    """Return the path of a project's service on the web server that has the project at `url`."""
     project = urlsplit(url).path.rstrip("/")
     return f"{project}_vcdl" if project else "/vcdl"
 

@@ -37,7 +37,7 @@ class XmlDocument:
 
 
 def _outline(content: bytes) -> tuple[bytes, bytes, list[bool]]:
-    """The text before and after the root, and for each element in document order whether it has an end tag."""
+    """Return the text before and after the root, and for each element in document order whether it has an end tag."""
     parser = expat.ParserCreate()
     starts: list[int] = []
     has_end_tag: list[bool] = []

@@ -27,8 +27,9 @@ from vcdl.files.atomic import file_sha256
 
 PYTHON = "python.tar.gz"
 _FORMAT = 1
+"""Format number of an archive's manifest."""
 _TIME = 946684800
-"""2000-01-01: a time before any wrong clock's."""
+"""2000-01-01, the time of all files in the archive, so that equal content gives equal bytes."""
 _BLOCK = 1 << 20
 
 
@@ -65,7 +66,7 @@ class ArchiveManifest:
 
     @classmethod
     def of(cls, path: Path) -> "ArchiveManifest":
-        """The manifest in an archive. Raises GridError."""
+        """Return the manifest in an archive. Raises GridError."""
         try:
             with tarfile.open(path, "r:") as tar:
                 names = tar.getnames()
@@ -110,7 +111,7 @@ class RuntimeFile:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """All files and links below a folder, in one order."""
+    """Return all files and links below a folder, sorted."""
     return iter(sorted(path for path in folder.rglob("*") if path.is_symlink() or path.is_file()))
 
 
@@ -120,7 +121,7 @@ def size_below(folder: Path) -> int:
 
 
 def pack(manifest: ArchiveManifest, folder: Path, scratch: Path, target: Path, level: int = 6) -> None:
-    """Write the archive of an unpacked runtime; `level`: xz's, 0 to 9."""
+    """Write the archive of an unpacked runtime; `level` is xz's, 0 to 9."""
     packages = folder / manifest.folder
     python = scratch / PYTHON
     with (

@@ -13,6 +13,7 @@ from vcdl.errors import GridError
 from vcdl.files.atomic import whole_file
 
 _SHOWN_FAULTS = 8
+"""Faults that are printed, so that the message stays readable."""
 
 
 @dataclass(frozen=True)

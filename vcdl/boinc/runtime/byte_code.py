@@ -25,8 +25,16 @@ for path in sorted(top.rglob("*.py")):
 
 
 def compile_ahead(folder: Path, python: Path, platform: Platform, minor: str) -> None:
-    """Put byte-code beside each module, the same bytes each time; `python`: the runtime's, if it runs. Raises
-    GridError.
+    """Write byte code next to each module, the same bytes each time.
+
+    Args:
+        folder: The modules.
+        python: The runtime's Python, used if it runs here.
+        platform: The runtime's.
+        minor: Its Python version.
+
+    Raises:
+        GridError: No Python here can write it.
     """
     if runs_here(platform):
         program = python

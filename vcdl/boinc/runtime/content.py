@@ -16,7 +16,7 @@ _LIBRARY_NAMES = ("*.so", "*.so.*", "*.pyd", "*.dll", "*.dylib", "python3.*")
 
 
 def glibc_of(folder: Path) -> str:
-    """The newest version of the GNU C library that any program or library below the folder names; may be empty."""
+    """Return the newest version of the GNU C library named by any program or library below the folder, or ""."""
     minors = {int(minor) for path in _programs(folder) for minor in _GLIBC.findall(path.read_bytes())}
     return f"2.{max(minors)}" if minors else ""
 

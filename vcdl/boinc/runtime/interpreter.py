@@ -15,12 +15,12 @@ from vcdl.errors import GridError
 
 
 def runs_here(platform: Platform) -> bool:
-    """Whether programs of the platform run on this machine."""
+    """Return whether programs of the platform run on this machine."""
     return (platform.system, platform.machine) == (sys.platform, machine.machine())
 
 
 def fault_of_program(program: Path, code: str, *arguments: str, **variables: str) -> str:
-    """The last words of a Python that cannot run this code in an environment of its own; empty where it can."""
+    """Return the last output of a Python that cannot run this code in a clean environment; empty if it can."""
     done = subprocess.run(
         [str(program), "-S", "-c", code, *arguments],
         env={"PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1", **variables},
@@ -83,7 +83,7 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, folder
 
 
 def version_in(folder: Path, platform: Platform) -> str:
-    """The version of the Python in a folder, as 3.12. Raises GridError."""
+    """Return the version of the Python in a folder, as 3.12. Raises GridError."""
     pattern = r"python3(\d+)\.dll" if platform.is_windows else r"python3\.(\d+)"
     names = folder.iterdir() if platform.is_windows else (folder / "lib").iterdir()
     minors = {match[1] for path in names if (match := re.fullmatch(pattern, path.name))}

@@ -22,7 +22,7 @@ _NOT_ON_CLIENTS = (
 
 
 def lock_of(backend: str, gpu: bool) -> Path:
-    """The lock of a backend's runtime, for every platform and Python at once: `make lock` writes it."""
+    """Return the lock of a backend's runtime, for every platform and Python at once: `make lock` writes it."""
     return shipped("wrappers") / "runtime" / f"{backend}{'-gpu' if gpu else ''}.lock"
 
 

@@ -33,11 +33,11 @@ class Platform:
         return self.system == "win32"
 
     def library(self, minor: str) -> PurePosixPath:
-        """The folder of Python's own modules; `minor`: 3.12, for example."""
+        """Return the folder of Python's own modules; `minor` is 3.12, for example."""
         return PurePosixPath("Lib") if self.is_windows else PurePosixPath("lib") / f"python{minor}"
 
     def packages(self, minor: str) -> PurePosixPath:
-        """The folder of packages."""
+        """Return the folder of packages."""
         return self.library(minor) / "site-packages"
 
 
@@ -81,7 +81,7 @@ LINUX = PLATFORMS[0]
 
 
 def platform_named(name: str) -> Platform:
-    """The platform with our own name, or BOINC's. Raises GridError."""
+    """Return the platform with our own name, or BOINC's. Raises GridError."""
     for platform in PLATFORMS:
         if name in (platform.name, platform.boinc):
             return platform

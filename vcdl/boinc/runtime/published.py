@@ -20,13 +20,16 @@ def kept_wrapper(project: Path) -> Path:
 
 
 def kept_path(project: Path, runtime: RuntimeFile) -> Path:
-    """The place of a kept runtime: one for each platform, and one for its GPUs."""
+    """Return the place of a kept runtime: one per platform, and one for its GPUs."""
     manifest = runtime.manifest
     return kept_folder(project) / f"{manifest.platform}{'_gpu' if manifest.gpu else ''}{_SUFFIX}"
 
 
 def wanted(project: Path, given: Iterable[Path], without: Sequence[str]) -> tuple[RuntimeFile, ...]:
-    """The runtimes to publish: given ones, and kept ones of other platforms not in `without`. Raises GridError."""
+    """Return the runtimes to publish: given ones, and kept ones of other platforms not in `without`.
+
+    Raises GridError.
+    """
     chosen = {kept_path(project, runtime): runtime for runtime in map(RuntimeFile.at, (*_kept(project), *given))}
     return tuple(runtime for path, runtime in sorted(chosen.items()) if path.stem not in without)
 
@@ -49,7 +52,7 @@ class Size:
 
 
 def sizes(project: Path) -> list[Size]:
-    """The sizes of the kept runtimes. Raises GridError."""
+    """Return the sizes of the kept runtimes. Raises GridError."""
     found = []
     for path in _kept(project):
         manifest, size_bytes = ArchiveManifest.of(path), path.stat().st_size

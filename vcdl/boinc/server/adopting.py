@@ -13,7 +13,7 @@ from vcdl.errors import ServerError
 def adopted(project_dir: Path, email: str, boinc: Path, tls: str, backup_for: str = "") -> ServerSettings:
     """Return the settings of a project by its own config.xml. Raises ServerError, GridError.
 
-    `tls`: `CERTIFICATE,KEY` of a project that is reached by https, or `letsencrypt`; both are in no file of BOINC.
+    `tls` is `CERTIFICATE,KEY` of a project that is reached by https, or `letsencrypt`; both are in no file of BOINC.
     """
     project = BoincProject.at(project_dir)
     url = urlsplit(project.master_url)

@@ -1,6 +1,6 @@
 """Make a backup while jobs run: the cut's links, the database's snapshot, the cut of the runs, in this order.
 
-Of the three the database is the oldest, and that is what a restore can mend: a result that it takes for new is in the
+The database is the oldest of the three, and that is what a restore can repair: a result that it takes for new is in the
 journal, and counts once; a workunit that it lacks is created again from the journal. See decision 082.
 """
 
@@ -38,8 +38,9 @@ _PROJECT_FILES = (
 
 
 def back_up(settings: ServerSettings, place: str, recipient: str = "") -> Iterator[str]:
-    """Make a backup at a place and thin the older ones, yielding lines. Waits for another backup of the project, such
-    as the timer's. Raises ServerError.
+    """Make a backup at a place and thin out older ones, yielding lines.
+
+    Waits for another backup of the project, such as the timer's. Raises ServerError.
     """
     vault, folder = vault_at(place), WORK / "backup" / settings.name
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -81,7 +82,7 @@ def _make(settings: ServerSettings, vault: Vault, folder: Path, recipient: str) 
 
 
 def last_event(journal: Path) -> int:
-    """The number of a journal's last event. Raises sqlite3.Error."""
+    """Return the number of a journal's last event. Raises sqlite3.Error."""
     with closing(sqlite3.connect(f"{journal.as_uri()}?mode=ro", uri=True)) as connection:
         return int(connection.execute("SELECT COALESCE(MAX(id), 0) FROM events").fetchone()[0])
 
@@ -115,7 +116,7 @@ def _pack(target: Path, folder: Path, names: list[str], recipient: str) -> None:
 
 
 def _pipe(command: list[str], target: Path, recipient: str) -> None:
-    """The output of a command in a file, compressed, and encrypted for a recipient. Raises ServerError."""
+    """Write the output of a command to a file, compressed, and encrypted for a recipient. Raises ServerError."""
     chain = [command, ["gzip", "--fast"]]
     if recipient:
         target = target.with_name(f"{target.name}.{'age' if is_of_age(recipient) else 'gpg'}")
@@ -125,7 +126,7 @@ def _pipe(command: list[str], target: Path, recipient: str) -> None:
 
 
 def _encrypting(recipients: str) -> list[str]:
-    """The command; each of several keys reads the backup, such as an old one and its successor."""
+    """Return the command; each of several keys can read the backup, such as an old one and its successor."""
     each = [word for key in recipients.split(",") for word in ("--recipient", key)]
     return ["age", "--encrypt", *each] if is_of_age(recipients) else [*_GPG, *each]
 

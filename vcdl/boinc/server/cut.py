@@ -1,11 +1,11 @@
-"""A consistent cut of a project's files, made as its user while jobs run: hard links, which cost no room and no time.
+"""A consistent cut of a project's files, made as its user while jobs run: hard links, which take no room and no time.
 
     python -m vcdl.boinc.server.cut PROJECT staged     links of download/ and upload/
     python -m vcdl.boinc.server.cut PROJECT runs       the runs, and the links of what came since
 
-A backup takes the first before the database and the second after it. So it has each file to which a row of the
-database, or of a journal, refers, whether it came or went meanwhile. A run is held for the moment of its cut: nobody
-folds or writes to its journal, so journal, weights and snapshots belong together.
+A backup takes the first before the database and the second after it. So it contains each file to which a row of the
+database, or of a journal, refers, whether it came or went in between. A run is locked for the moment of its cut: no
+process applies updates or writes to its journal, so journal, weights and snapshots are consistent.
 """
 
 import os
@@ -27,6 +27,7 @@ _COPIED = ("store", "workers.log")
 _PASSING = {"slots", "uploads", "verify", "run.lock", "restore.lock", "restore.gate", "stop.request"}
 _JOURNAL = ("journal.db", "journal.db-wal", "journal.db-shm")
 _HELD_S = 60.0
+"""Seconds to wait for a run's lock: longer than any single update takes to apply."""
 
 
 def cut_staged(project: Path) -> None:
@@ -50,7 +51,7 @@ def cut_runs(project: Path) -> None:
 
 @contextmanager
 def _held(run: RunFolder) -> Iterator[None]:
-    """Nobody folds, restores or appends meanwhile."""
+    """Lock a run so that no process applies, restores or appends in the meantime."""
     if not run.journal_file.exists():  # being prepared; or what the service keeps
         yield
         return
@@ -88,13 +89,14 @@ def _cut_run(path: Path, target: Path) -> None:
 
 
 def _link(path: Path, target: Path) -> None:
-    """A file that goes meanwhile is not missed, and one that is linked already stays: files do not change."""
+    """Link a file. One that disappears is not missed, and one that is linked already stays: files do not change."""
     if path.is_symlink():
         return
     with suppress(FileNotFoundError, FileExistsError):
         try:
             os.link(path, target)
-        except PermissionError:  # an upload belongs to the web server's user, and the kernel lets nobody else link it
+        # an upload belongs to the web server's user, and the kernel lets only its owner link it
+        except PermissionError:
             shutil.copy2(path, target)
 
 

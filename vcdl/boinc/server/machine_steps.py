@@ -18,14 +18,14 @@ _HOSTS = Path("/etc/hosts")
 _REDIS_CONFIG = Path("/etc/redis/redis.conf")
 _REDIS_INCLUDE = f"include {REDIS_FILE}\n"
 _KEEP = "--force-confold"
-"""dpkg keeps the operator's settings, and asks nobody."""
+"""dpkg keeps the operator's settings without asking."""
 _FIREWALL_FILE = Path("/etc/vcdl/firewall.nft")
 _FIREWALL_CONFIG = Path("/etc/nftables.conf")
 _FIREWALL_INCLUDE = f'include "{_FIREWALL_FILE}"\n'
 
 
 def machine_steps(settings: ServerSettings, *, with_web: bool) -> Iterator[ServerStep]:
-    """The machine's part of an installation."""
+    """Yield the machine's part of an installation."""
     wanted = texts.packages(settings, with_web=with_web)
     yield ServerStep(
         f"packages: {' '.join(each.replace('|', ' or ') for each in wanted)}",
@@ -134,8 +134,9 @@ def _has_grant(settings: ServerSettings) -> bool:
 
 
 def _grant(settings: ServerSettings) -> None:
-    """The project's user needs no password: MariaDB asks the kernel who it is. The web server's needs the one that
-    comes later.
+    """Give the project's user access without a password: MariaDB asks the kernel who it is.
+
+    The web server's user needs the password that is set later.
     """
     who = f"'{settings.user}'@localhost"
     system.sql(
@@ -144,7 +145,7 @@ def _grant(settings: ServerSettings) -> None:
 
 
 def _is_redis_set() -> bool:
-    """Whether Redis itself asks for the password: a file that it has not read yet says nothing."""
+    """Return whether Redis itself asks for the password: a file that it has not read yet proves nothing."""
     included = _REDIS_CONFIG.is_file() and _REDIS_INCLUDE in _REDIS_CONFIG.read_text()
     if not included or not (password := redis_password()):
         return False
@@ -168,7 +169,7 @@ def set_redis_password(password: str) -> None:
 
 
 def _ssh_port() -> int:
-    """The port by which this session came, which must stay open."""
+    """Return the port by which this session came, which must stay open."""
     return int((os.environ.get("SSH_CONNECTION") or "0 0 0 22").split()[-1])
 
 

@@ -26,17 +26,24 @@ _BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 _OPERATOR = "operator"
 _SECRETS = {"keys/code_sign_private": 0o600, "keys/upload_private": 0o640, "config.xml": 0o640}
 _STARTING_S = 90.0
+"""Seconds in which the daemons must have started."""
 _PASSWORD_TAG = re.compile(r"<db_passwd>[^<]*</db_passwd>|<db_passwd/>")
 
 
 def has_web() -> bool:
-    """Whether this VCDL has the parts of its service."""
+    """Return whether this VCDL has the parts of its service."""
     return is_installed("fastapi", "uvicorn")
 
 
 def install_steps(settings: ServerSettings, between: Iterable[ServerStep] = ()) -> Iterator[ServerStep]:
-    """All steps of an installation; `between`: those of a restore, after the project is made, before anything serves.
-    Raises ServerError.
+    """Yield all steps of an installation.
+
+    Args:
+        settings: The server's.
+        between: The steps of a restore, after the project is made and before anything serves.
+
+    Raises:
+        ServerError: The settings are wrong.
     """
     settings.check()
     check_python(settings.python)
@@ -47,7 +54,7 @@ def install_steps(settings: ServerSettings, between: Iterable[ServerStep] = ()) 
 
 
 def project_steps(settings: ServerSettings) -> Iterator[ServerStep]:
-    """The folder that make_project makes, with its rights and passwords."""
+    """Yield the steps of the folder that make_project makes, with its permissions and passwords."""
     project = settings.project
     yield ServerStep(
         f"project {project}, by BOINC's make_project", lambda: is_made(settings), lambda: _make_project(settings)
@@ -97,17 +104,17 @@ def doctor_step(settings: ServerSettings) -> ServerStep:
 
 
 def is_made(settings: ServerSettings) -> bool:
-    """Whether make_project ran to its end: it writes this file last."""
+    """Return whether make_project completed: it writes this file last."""
     return (settings.project / f"{settings.name}.readme").is_file()
 
 
 def is_healthy(settings: ServerSettings) -> bool:
-    """Whether the doctor finds nothing that has failed."""
+    """Return whether the doctor finds nothing that has failed."""
     return system.succeeds(texts.COMMAND, "project", "doctor", "--project-dir", settings.project, user=settings.user)
 
 
 def complaints(settings: ServerSettings) -> list[str]:
-    """The doctor's failures, each with its cure."""
+    """Return the doctor's failures, each with its cure."""
     script = f"{texts.COMMAND} project doctor --project-dir {settings.project} 2>&1; true"
     said = system.run("sh", "-c", script, user=settings.user).splitlines()
     failed = [number for number, line in enumerate(said) if line.startswith("failed")]
@@ -146,14 +153,14 @@ def set_config_password(settings: ServerSettings, password: str) -> None:
 
 
 def config_password(settings: ServerSettings) -> str:
-    """The database's password in config.xml."""
+    """Return the database's password in config.xml."""
     text = (files.read(settings.project / "config.xml") or b"").decode()
     found = re.search(r"<db_passwd>([^<]*)</db_passwd>", text)
     return found[1].strip() if found else ""
 
 
 def _make_project(settings: ServerSettings) -> None:
-    """Make the project; what a killed run of ours left of one is made again."""
+    """Make the project; what a killed run of ours left of one is replaced."""
     tools, mark = settings.boinc / "tools", ETC / f"{settings.name}.making"
     if not (tools / "make_project").is_file() or not (settings.boinc / "sched" / "feeder").is_file():
         raise ServerError(
@@ -201,13 +208,13 @@ def _is_closed(settings: ServerSettings) -> bool:
 
 
 def _opened(settings: ServerSettings) -> list[tuple[Path, int]]:
-    """The secrets that more may read or write than shall, with their modes; one may lie elsewhere."""
+    """Return the secrets that more users may read or write than should, with their modes; one may lie elsewhere."""
     modes = {settings.project / name: mode for name, mode in _SECRETS.items()}
     return [(path, mode) for path, mode in modes.items() if path.exists() and path.stat().st_mode & 0o777 & ~mode]
 
 
 def _has_password(settings: ServerSettings) -> bool:
-    """Whether others, such as the web server's user, get in with what config.xml says."""
+    """Return whether others, such as the web server's user, can log in with the password in config.xml."""
     password = config_password(settings)
     login = f"[client]\nuser={settings.user}\npassword={password}\n"
     return bool(password) and system.succeeds(
@@ -312,7 +319,7 @@ def _is_for(settings: ServerSettings, certificate: Path) -> bool:
 
 
 def make_certificate(settings: ServerSettings, certificate: Path, key: Path) -> None:
-    """Make a certificate signed by itself; it is written last. Raises ServerError."""
+    """Make a self-signed certificate; it is written last. Raises ServerError."""
     kind = "IP" if settings.host.replace(".", "").isdigit() or ":" in settings.host else "DNS"
     files.write(key, system.run("openssl", "genrsa", "2048").encode(), files.SECRET_MODE)
     made = system.run(
@@ -343,7 +350,7 @@ def _is_served(settings: ServerSettings) -> bool:
 
 
 def _answers(url: str) -> bool:
-    """Whether Apache has read the site, and not only got it."""
+    """Return whether Apache has loaded the site, and not only received it."""
     try:
         ask(url)
     except NoAnswer:

@@ -12,8 +12,9 @@ from vcdl.boinc.server.steps import ServerStep
 
 
 def removal_steps(settings: ServerSettings, *, delete_project: bool) -> Iterator[ServerStep]:
-    """The steps; packages stay, as others may use them, and so do VCDL's folders in /opt. The settings go last, so
-    that a killed removal can be run again.
+    """Yield the steps of a removal. Packages stay, as others may use them, and so do VCDL's folders in /opt.
+
+    The settings go last, so that a killed removal can be repeated.
     """
     rotation = Path("/etc/logrotate.d") / settings.name
     site = Path("/etc/apache2/sites-enabled") / f"{settings.name}.conf"
@@ -56,7 +57,7 @@ def _has_database(settings: ServerSettings) -> bool:
 
 
 def _drop(settings: ServerSettings) -> None:
-    """The user of the database goes, too, unless another project of this machine is his."""
+    """Drop the database, and its user unless another project of this machine uses it."""
     who = f"'{settings.user}'@localhost"
     system.sql(f"DROP DATABASE IF EXISTS `{settings.name}`; REVOKE ALL ON `{settings.name}`.* FROM {who};")
     others = system.sql(f"SELECT COUNT(*) FROM mysql.db WHERE User = '{settings.user}'").strip()

@@ -1,6 +1,6 @@
-"""Restore a backup on a new machine, or rehearse it beside a living project.
+"""Restore a backup on a new machine, or rehearse that next to a live project.
 
-A restore is an installation with steps of its own in the middle: the project's files and its database, before anything
+A restore is an installation with additional steps in the middle: the project's files and its database, before anything
 serves. A client that asked a freshly made project would be told to wait for an hour.
 """
 
@@ -46,7 +46,7 @@ class Fetched:
     """The file of a key of age; gpg has its own."""
 
     def reader(self, name: str) -> list[list[str]]:
-        """The commands whose output is a file of the backup, decrypted and unpacked."""
+        """Return the commands whose output is a file of the backup, decrypted and unpacked."""
         found = [path for path in self.folder.iterdir() if path.name.startswith(f"{name}.")]
         if not found:
             raise ServerError(f"the backup lacks its {name}: take another one")
@@ -89,14 +89,14 @@ def fetch(vault: Vault, name: str, folder: Path, identity: Path | None) -> Fetch
 
 @contextmanager
 def fetched_for_a_while(vault: Vault, name: str, identity: Path | None) -> Iterator[Fetched]:
-    """A backup that is removed here at the end of the block. Raises ServerError."""
+    """Yield a backup that is removed here at the end of the block. Raises ServerError."""
     WORK.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=WORK) as folder:
         yield fetch(vault, name, Path(folder) / name, identity)
 
 
 def kept_settings(fetched: Fetched, boinc: Path, python: Path) -> ServerSettings:
-    """The settings of the server that made a backup, for this machine. Raises ServerError."""
+    """Return the settings of the server that made a backup, adapted to this machine. Raises ServerError."""
     name = fetched.manifest.project
     with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
         fetched.unpack("machine", Path(folder))
@@ -107,7 +107,7 @@ def kept_settings(fetched: Fetched, boinc: Path, python: Path) -> ServerSettings
 
 
 def restore_steps(settings: ServerSettings, fetched: Fetched) -> Iterator[ServerStep]:
-    """All steps of a restore. Raises ServerError when another project is in its place."""
+    """Yield all steps of a restore. Raises ServerError if another project is in its place."""
     mark = _mark(settings)
     if is_made(settings) and not mark.exists():
         raise ServerError(
@@ -121,7 +121,7 @@ def restore_steps(settings: ServerSettings, fetched: Fetched) -> Iterator[Server
 
 
 def rehearse(fetched: Fetched) -> Iterator[str]:
-    """Restore a backup beside everything else, look, and remove it. Raises ServerError where it does not come up."""
+    """Restore a backup next to everything else, check it, and remove it. Raises ServerError if it does not come up."""
     manifest = fetched.manifest
     database = f"{manifest.project}_rehearsal"
     WORK.mkdir(parents=True, exist_ok=True)
@@ -161,7 +161,7 @@ def _steps(settings: ServerSettings, fetched: Fetched) -> Iterator[ServerStep]:
 
 
 def _once(settings: ServerSettings, name: str, what: str, do: Callable[[], None]) -> ServerStep:
-    """A step that leaves a mark of its own when it is done, as nothing else tells."""
+    """Return a step that leaves a mark of its own when it is done, since nothing else shows that."""
     mark = _mark(settings).with_suffix(f".{name}")
 
     def make_so() -> None:
@@ -236,7 +236,7 @@ def _reconcile(settings: ServerSettings, fetched: Fetched) -> None:
 
 
 def _look_at_run(run: Path, last: int) -> str:
-    """A line on a run that can go on. Raises ServerError."""
+    """Return a line about a run that can continue. Raises ServerError."""
     try:
         with closing(sqlite3.connect(run / "journal.db")) as journal:
             said = journal.execute("PRAGMA integrity_check").fetchone()[0]

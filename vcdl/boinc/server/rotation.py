@@ -1,12 +1,12 @@
-"""Change keys while clients have the old ones: BOINC's code signing key, and a certificate signed by itself.
+"""Change keys while clients have the old ones: BOINC's code signing key, and a self-signed certificate.
 
     keys/code_sign_private, code_sign_public          the pair in use
     keys/old_key_N, signature_N, signature_stripped_N an older public key, and the one in use signed with it
     keys/retired/NN/                                  the older pairs, so that the next key is signed with each of them
-    keys/next/                                        a change that is under way, and goes on from it when it is killed
+    keys/next/                                        a change under way, from which a killed one continues
 
-A client takes a key that the one it has has signed, and no other: the scheduler sends it the key in use, never one in
-between. So a client that slept through two changes needs the newest key signed with its own. See decision 096.
+A client accepts only a key that its present one has signed: the scheduler sends it the key in use, never one in
+between. So a client that missed two changes needs the newest key signed with its own. See decision 096.
 """
 
 import os
@@ -25,7 +25,7 @@ from vcdl.errors import ServerError
 
 _PRIVATE, _PUBLIC = "code_sign_private", "code_sign_public"
 _BITS = 1024
-"""The size that BOINC's programs have room for."""
+"""Bits of the key, as many as BOINC's programs have room for."""
 _OLD = re.compile(r"(old_key|signature|signature_stripped)_\d+")
 
 
@@ -47,7 +47,7 @@ class SigningKeys:
         return self.folder / "retired"
 
     def is_ready(self) -> bool:
-        """Whether a whole change lies there: its public key is written last."""
+        """Return whether a complete change is prepared: its public key is written last."""
         return (self.next / _PUBLIC).is_file()
 
     def make_ready(self) -> None:
@@ -80,7 +80,7 @@ class SigningKeys:
         return self.is_ready() and files.read(self.folder / _PUBLIC) == files.read(self.next / _PUBLIC)
 
     def put_in_use(self) -> None:
-        """The older keys with their signatures first, else a client would be told to leave and come again."""
+        """Put the prepared key in use, signatures first, or clients would be told to re-attach."""
         found = sorted(path.name for path in self.next.iterdir() if _OLD.fullmatch(path.name))
         for name in found:
             self._write(self.folder / name, (self.next / name).read_text())
@@ -128,13 +128,15 @@ class SigningKeys:
 
 
 def keys_of(settings: ServerSettings) -> SigningKeys:
-    """The keys of a project on this machine."""
+    """Return the keys of a project on this machine."""
     return SigningKeys(settings.project / "keys", settings.project / "bin" / "crypt_prog", settings.user)
 
 
 def signing_steps(settings: ServerSettings) -> Iterator[ServerStep]:
-    """The steps to another code signing key. The project is stopped meanwhile: a client with the new key takes no file
-    that the old one has signed, and install publishes the client anew.
+    """Yield the steps to another code signing key.
+
+    The project is stopped meanwhile: a client with the new key takes no file that the old one has signed, and install
+    publishes the client anew.
     """
     keys = keys_of(settings)
     yield ServerStep("new code signing key, signed with each older one", keys.is_ready, keys.make_ready)
@@ -156,16 +158,20 @@ def change_here(keys: SigningKeys) -> None:
 
 
 def not_asked_since(settings: ServerSettings) -> int:
-    """The hosts of the last 30 days that have not asked since the key in use was made: they have an older one."""
+    """Return the number of hosts of the last 30 days that still have an older key."""
     made_s = (settings.project / "keys" / _PUBLIC).stat().st_mtime
     asked = f"rpc_time < {int(made_s)} AND rpc_time > UNIX_TIMESTAMP() - 30 * 86400"
     return int(system.sql(f"SELECT COUNT(*) FROM host WHERE {asked}", settings.name).strip() or 0)
 
 
 def next_certificate(settings: ServerSettings) -> Path | None:
-    """Another certificate: made beside the one in use at first, and put in its place by the next call.
+    """Rotate a certificate in two phases: the first call makes the new one next to the old, the second activates it.
 
-    Returns the new one's file while clients must be given it, None when it is in use. Raises ServerError.
+    Returns:
+        The new one's file while clients must be given it; None once it is in use.
+
+    Raises:
+        ServerError: The certificate is not self-signed.
     """
     if settings.tls != SELF_SIGNED:
         raise ServerError(

@@ -1,4 +1,4 @@
-"""The settings of a server, kept in /etc/vcdl/NAME.json: what install was told, and what later commands need."""
+"""The settings of a server in /etc/vcdl/NAME.json: the options of install, and what later commands need."""
 
 import ipaddress
 import json
@@ -14,6 +14,7 @@ from vcdl.errors import ServerError
 
 ETC = Path("/etc/vcdl")
 _FORMAT = 1
+"""Format number of the settings file."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,15}")
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)+")
 LETS_ENCRYPT, SELF_SIGNED, NO_TLS = "letsencrypt", "self-signed", ""
@@ -98,7 +99,7 @@ class ServerSettings:
 
     @classmethod
     def from_json(cls, text: bytes, name: str) -> Self:
-        """Raises ServerError; `name`: of the file."""
+        """Decode the settings file `name`. Raises ServerError."""
         try:
             raw: dict[str, Any] = json.loads(text)
             if raw.pop("format") != _FORMAT:
@@ -113,7 +114,7 @@ class ServerSettings:
         return settings
 
     def changed(self, wishes: Mapping[str, Any]) -> Self:
-        """The settings with those wishes that are not None."""
+        """Return the settings with those of `wishes` that are not None."""
         return replace(self, **{key: value for key, value in wishes.items() if value is not None})
 
 
@@ -122,7 +123,7 @@ def settings_file(name: str) -> Path:
 
 
 def is_of_age(recipients: str) -> bool:
-    """Whether they are keys of age; else of gpg."""
+    """Return whether the recipients are keys of age; otherwise they are gpg's."""
     return recipients.startswith("age1")
 
 
@@ -135,7 +136,7 @@ def is_address(host: str) -> bool:
 
 
 def installed(name: str | None = None) -> ServerSettings:
-    """The settings of a project of this machine, of the only one without a name. Raises ServerError."""
+    """Return the settings of a project of this machine; without a name, of the only one. Raises ServerError."""
     names = [name] if name else sorted(path.stem for path in ETC.glob("*.json"))
     if not names:
         raise ServerError(

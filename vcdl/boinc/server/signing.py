@@ -13,7 +13,7 @@ _PROGRAM = Path("tools/sign_executable")
 
 
 def sign(folder: Path, key: Path, boinc: Path) -> list[Path]:
-    """Write a .sig beside each file below `folder` that has none; returns the signed files. Raises ServerError."""
+    """Write a .sig next to each file below `folder` that has none, and return the signed files. Raises ServerError."""
     program = boinc / _PROGRAM
     if not folder.is_dir():
         raise ServerError(f"there is no folder {folder}: bring apps/vcdl/N.NN of the project")

@@ -22,8 +22,9 @@ class ServerStep:
 
 
 def carry_out(steps: Iterable[ServerStep], *, dry_run: bool = False) -> Iterator[str]:
-    """Carry out the steps that are not done, in their order, yielding a line for each. Raises ServerError, and what a
-    step raises.
+    """Carry out the steps that are not done, in order, yielding a line for each.
+
+    Raises ServerError, and what a step raises.
     """
     for step in steps:
         if step.is_so():
@@ -39,12 +40,12 @@ def carry_out(steps: Iterable[ServerStep], *, dry_run: bool = False) -> Iterator
 
 
 def file_step(what: str, path: Path, content: bytes) -> ServerStep:
-    """A step that writes a file."""
+    """Return a step that writes a file."""
     return ServerStep(f"{what} in {path}", lambda: files.read(path) == content, lambda: files.write(path, content))
 
 
 def always(what: str, do: Callable[[], object]) -> ServerStep:
-    """A step that each run takes once: it is cheap, or nobody can check whether it is done."""
+    """Return a step that each run carries out once: it is cheap, or there is no way to check whether it is done."""
     done: list[bool] = []
 
     def make_so() -> None:

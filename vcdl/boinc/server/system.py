@@ -13,7 +13,9 @@ from vcdl.errors import ServerError
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TIMEOUT_S = 3600.0
+"""Seconds for a command, long enough for a package installation on a slow mirror."""
 _UMASK = 0o022
+"""Files that commands create can be read by all; secrets get their own modes."""
 
 
 def run(
@@ -24,9 +26,18 @@ def run(
     more: Mapping[str, str] | None = None,
     fails: bool = False,
 ) -> str:
-    """Run a command and return its output; `more`: variables of its environment. Raises ServerError when it fails.
+    """Run a command and return its output.
 
-    `fails`: a failure is an answer, and gives an empty output.
+    Args:
+        command: Program and arguments.
+        user: Who runs it.
+        cwd: Its working directory.
+        stdin: Its input.
+        more: Further variables of its environment.
+        fails: A failure is an answer, and gives an empty output.
+
+    Raises:
+        ServerError: It fails.
     """
     words = [str(word) for word in command]
     if fails and not has_user(user):
@@ -51,7 +62,7 @@ def run(
 
 
 def succeeds(*command: str | Path, user: str = "root", cwd: Path | None = None, stdin: str = "") -> bool:
-    """Whether a command ends well; False where it is not there."""
+    """Return whether a command succeeds; False if it does not exist."""
     try:
         run(*command, user=user, cwd=cwd, stdin=stdin)
     except ServerError:
@@ -60,12 +71,12 @@ def succeeds(*command: str | Path, user: str = "root", cwd: Path | None = None, 
 
 
 def is_active(*units: str) -> bool:
-    """Whether systemd runs all of these units."""
+    """Return whether systemd runs all of these units."""
     return succeeds("systemctl", "is-active", "--quiet", *units)
 
 
 def sql(statements: str, database: str = "") -> str:
-    """The rows of statements to MariaDB as its root, a line each, by tabs. Raises ServerError."""
+    """Run statements as MariaDB's root and return their rows: a line each, separated by tabs. Raises ServerError."""
     return run("mariadb", "--batch", "--skip-column-names", *([database] if database else []), stdin=statements)
 
 
@@ -93,7 +104,7 @@ def in_group(user: str, group: str) -> bool:
 
 
 def environment(who: pwd.struct_passwd) -> dict[str, str]:
-    """The environment of a command: that of a login, and the addresses of proxies and certificates of ours."""
+    """Return the environment of a command: that of a login, plus our addresses of proxies and certificates."""
     kept = ("PIP_CERT", "SSL_CERT_FILE", "http_proxy", "https_proxy", "no_proxy")
     passed = {name: os.environ[name] for name in kept if name in os.environ}
     own = {"PATH": _PATH, "HOME": who.pw_dir, "USER": who.pw_name, "LOGNAME": who.pw_name}
@@ -115,7 +126,7 @@ def own(path: Path, user: str, mode: int) -> None:
 
 
 def is_private(path: Path) -> bool:
-    """Whether a file is there, for its owner alone."""
+    """Return whether a file exists and only its owner can read it."""
     return path.is_file() and path.stat().st_mode & 0o077 == 0
 
 
@@ -126,7 +137,7 @@ def check_root() -> None:
 
 
 def packages_missing(wanted: Sequence[str]) -> list[str]:
-    """The Debian packages among these that are not installed; of `a|b` one is enough."""
+    """Return the Debian packages among these that are not installed; of `a|b` one is enough."""
     listed = run("dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n", fails=True)
     there = {line.split()[0] for line in listed.splitlines() if line.endswith(" installed")}
     return [each for each in wanted if there.isdisjoint(each.split("|"))]

@@ -1,4 +1,4 @@
-"""The files that an installation writes outside the project: units of systemd, Apache's site, and the rest. Pure."""
+"""The files that an installation writes outside the project: systemd units, Apache's site, and others. Pure."""
 
 import re
 from pathlib import Path
@@ -15,9 +15,9 @@ ACME_FOLDER = Path("/var/www/html")
 
 
 def project_unit(settings: ServerSettings) -> str:
-    """The daemons: bin/start watches them every minute, as cron would, and runs BOINC's periodic tasks.
+    """Return the daemons' unit: bin/start checks them each minute, as cron would, and runs periodic tasks.
 
-    bin/stop does not wait for them: systemd repeats its signal, and kills what has not ended by that after the timeout.
+    bin/stop does not wait for them: systemd repeats its signal, and after the timeout kills what has not ended.
     """
     needs = "network-online.target mariadb.service"
     return _lasting(
@@ -34,7 +34,7 @@ TimeoutStopSec=150
 
 
 def web_unit(settings: ServerSettings) -> str:
-    """The unit of the service. Its output has a code to log in with, so no log may hold it."""
+    """Return the unit of the service. Its output contains a login code, so no log may keep it."""
     tls = f" --port {SERVICE_PORT} --path {service_path(settings.url)} --behind-tls" if settings.tls else ""
     return _lasting(
         settings,
@@ -47,7 +47,7 @@ StandardOutput=null
 
 
 def _lasting(settings: ServerSettings, description: str, service: str) -> str:
-    """A unit of the project's user that is started again whenever it ends."""
+    """Return a unit of the project's user that is restarted whenever it ends."""
     return f"""\
 [Unit]
 Description={description}
@@ -92,7 +92,7 @@ WantedBy=timers.target
 
 
 def units(settings: ServerSettings, *, with_web: bool) -> dict[Path, str]:
-    """The units of systemd, by their files."""
+    """Return the systemd units, by their files."""
     found = {f"{settings.name}.service": project_unit(settings)}
     if with_web:
         found[f"{settings.name}-web.service"] = web_unit(settings)
@@ -103,13 +103,16 @@ def units(settings: ServerSettings, *, with_web: bool) -> dict[Path, str]:
 
 
 def to_start(settings: ServerSettings, *, with_web: bool) -> list[str]:
-    """The units that run from now on."""
+    """Return the units that run from now on."""
     names = [path.name for path in units(settings, with_web=with_web)]
     return [name for name in names if name != f"{settings.name}-backup.service"]
 
 
 def log_rotation(settings: ServerSettings) -> str:
-    """`copytruncate`: the daemons keep their files open; `su`: the scheduler's logs are the web server's user's."""
+    """Return the log rotation.
+
+    It needs `copytruncate`, as daemons keep their files open, and `su` for the scheduler's logs.
+    """
     return f"""\
 {settings.project}/log_*/*.log {{
     su {WEB_USER} {settings.user}
@@ -134,9 +137,15 @@ def service_location(port: int | str, path: str) -> str:
 
 
 def site(settings: ServerSettings, project_part: str, *, with_tls: bool, with_web: bool) -> str:
-    """Apache's site; `project_part`: what make_project wrote for it. Without a certificate yet, only plain HTTP.
+    """Return Apache's site.
 
-    By plain HTTP nobody reaches the service: its tokens would travel in the clear. Raises ServerError.
+    The service is not reachable by plain HTTP: its tokens would travel in the clear. Raises ServerError.
+
+    Args:
+        settings: The server's.
+        project_part: What make_project wrote for it.
+        with_tls: There is a certificate; without one the site is only plain HTTP.
+        with_web: There is a service.
     """
     lines = [line.strip() for line in project_part.splitlines()]
     if strange := [line for line in lines if line and not _SITE_LINE.match(line)]:  # root will let Apache read this
@@ -191,7 +200,7 @@ table inet vcdl {{
 
 
 def packages(settings: ServerSettings, *, with_web: bool) -> list[str]:
-    """The Debian packages; `a|b`: one of them, as they are called in this or that release."""
+    """Return the Debian packages; `a|b` is one of them, as releases name them differently."""
     wanted = [
         *("apache2", "libapache2-mod-php", "apache2-utils", "php-cli", "php-gd", "php-mysql", "php-xml"),
         *("mariadb-server", "python-is-python3", "python3-mysqldb", "logrotate", "openssl", "procps"),

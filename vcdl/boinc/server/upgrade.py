@@ -1,7 +1,7 @@
-"""Upgrade VCDL, and BOINC, under jobs that go on: the new version lies beside the old one, and the way back is open.
+"""Upgrade VCDL, and BOINC, while jobs run: the new version is installed next to the old one, so that it can be undone.
 
-Tasks that are out end with the client that they began with, and their uploads count. What stops is the daemons, for
-some seconds.
+Tasks that are out end with the client that they started with, and their uploads count. Only the daemons stop, for some
+seconds.
 """
 
 import os
@@ -36,7 +36,7 @@ start page, at which clients attach, each other page and upgrade_db.php die of t
 
 
 def upgraded(settings: ServerSettings, source: str, boinc: Path | None) -> Iterator[str]:
-    """Upgrade, and go back by itself when what was switched does not come up, such as when the doctor is not content.
+    """Upgrade, and go back automatically if what was switched does not come up, for example if the doctor fails.
 
     Yields lines. Raises ServerError, also when it went back.
     """
@@ -54,7 +54,7 @@ def upgraded(settings: ServerSettings, source: str, boinc: Path | None) -> Itera
 
 
 def upgrade_steps(settings: ServerSettings, source: str, boinc: Path | None) -> Iterator[ServerStep]:
-    """The steps to the VCDL of a wheel or a checkout, and to a newer tree of BOINC."""
+    """Yield the steps to the VCDL of a wheel or a checkout, and to a newer tree of BOINC."""
     folder = _folder(source)
     new = switched(settings, folder / "bin" / "python", boinc or settings.boinc)
     yield ServerStep(f"VCDL in {folder}", (folder / _MARK).exists, lambda: _make(folder, source, settings.python))
@@ -66,13 +66,13 @@ def upgrade_steps(settings: ServerSettings, source: str, boinc: Path | None) -> 
 
 
 def switched(settings: ServerSettings, python: Path, boinc: Path) -> ServerSettings:
-    """The settings with another VCDL; those of an upgrade that was killed after it had switched keep the one before."""
+    """Return the settings with another VCDL, and the version to go back to."""
     before = settings.python_before if settings.python == python else settings.python
     return replace(settings, python=python, python_before=before, boinc=boinc)
 
 
 def back_steps(settings: ServerSettings) -> Iterator[ServerStep]:
-    """The steps to the version before. Raises ServerError when there is none."""
+    """Yield the steps to the version before. Raises ServerError if there is none."""
     before = settings.python_before
     if before is None or not before.exists():
         raise ServerError("there is no version to go back to: `vcdl server upgrade SOURCE` takes any")
@@ -80,7 +80,7 @@ def back_steps(settings: ServerSettings) -> Iterator[ServerStep]:
 
 
 def switch_steps(settings: ServerSettings) -> Iterator[ServerStep]:
-    """The steps by which a project uses another VCDL of this machine."""
+    """Yield the steps by which a project switches to another VCDL of this machine."""
     yield file_step("settings", settings.file, settings.to_json())
     yield always(f"command leads to {settings.python.parent}", lambda: link_command(settings.python))
     yield always("project stopped", lambda: _stop(settings))
@@ -90,7 +90,7 @@ def switch_steps(settings: ServerSettings) -> Iterator[ServerStep]:
 
 
 def _folder(source: str) -> Path:
-    """A folder of its own for each source, so that a killed upgrade goes on where it was."""
+    """Return a separate folder for each source, so that a killed upgrade continues where it was."""
     path = Path(source)
     stamp = int(path.stat().st_mtime) if path.exists() else 0
     name = path.name.removesuffix(".whl").split("-py3")[0]
@@ -109,8 +109,10 @@ def _make(folder: Path, source: str, before: Path) -> None:
 
 
 def shared(before: Path, folder: Path) -> bool:
-    """Give a virtual environment the packages of another one of the same Python, as further names of its files; whether
-    that could be done. pip replaces files, and never writes into one: each keeps its own.
+    """Link the packages of another virtual environment of the same Python into a new one; return whether that was
+    possible.
+
+    pip replaces files and never writes into one, so each environment keeps its own.
     """
     for old in (before / "lib").glob("python*/site-packages"):
         new = folder / "lib" / old.parent.name / old.name
@@ -128,7 +130,7 @@ def shared(before: Path, folder: Path) -> bool:
 
 
 def _extras() -> list[str]:
-    """The extras that this VCDL was installed with, as far as it needs them as a server."""
+    """Return the extras that this VCDL was installed with, as far as a server needs them."""
     found = ["server"]
     for extra, package in (("cpu", "tensorflow-cpu"), ("gpu", "tensorflow"), ("web", "fastapi"), ("data", "pyarrow")):
         try:
@@ -157,7 +159,7 @@ def _stop(settings: ServerSettings) -> None:
 
 
 def _upgrade_boinc(settings: ServerSettings) -> None:
-    """BOINC's own two programs; the second asks, and is told yes."""
+    """Run BOINC's own two upgrade programs; the second asks, and is answered yes."""
     _stop(settings)
     tools = settings.boinc / "tools"
     system.run("./upgrade", settings.project, user=settings.user, cwd=tools, stdin="y\n")

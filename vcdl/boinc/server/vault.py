@@ -14,6 +14,7 @@ from vcdl.errors import ServerError
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
+"""Format number of a backup's manifest."""
 _STAMP = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"(?P<project>[a-z0-9_]+)-(?P<stamp>\d{8}T\d{6}Z)")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -56,9 +57,9 @@ def backup_name(project: str, now: datetime) -> str:
 
 
 def to_remove(names: Collection[str]) -> list[str]:
-    """The backups that are not needed any more.
+    """Return the backups that are not needed any more.
 
-    Kept are the newest three, the newest of each of the last 7 days, 5 weeks and 12 months that have any, and strange
+    Kept are the newest three, the newest of each of the last 7 days, 5 weeks and 12 months that have any, and unknown
     names.
     """
     times = {name: _time_of(name) for name in names if _NAME.fullmatch(name)}
@@ -93,14 +94,14 @@ class Vault(ABC):
 
     @abstractmethod
     def _with_manifest(self) -> Iterable[str]:
-        """The names of all folders with a manifest."""
+        """Return the names of all folders with a manifest."""
 
     def names(self) -> list[str]:
-        """The whole backups, the oldest first."""
+        """Return the complete backups, the oldest first."""
         return sorted(filter(_NAME.fullmatch, self._with_manifest()))
 
     def newest(self, project: str | None = None) -> str:
-        """The newest backup, of a project. Raises ServerError when there is none."""
+        """Return the newest backup, of a project if one is named. Raises ServerError if there is none."""
         names = [name for name in self.names() if project is None or name.rpartition("-")[0] == project]
         if not names:
             raise ServerError("there is no whole backup: `vcdl server backup --to PLACE` makes one")
@@ -182,7 +183,7 @@ class S3Vault(Vault):
 
 
 def vault_at(place: str) -> Vault:
-    """The vault of `s3://BUCKET/PREFIX`, or of a folder."""
+    """Return the vault of `s3://BUCKET/PREFIX`, or of a folder."""
     if place.startswith("s3://"):
         bucket, _, prefix = place.removeprefix("s3://").partition("/")
         return S3Vault(bucket, prefix)
