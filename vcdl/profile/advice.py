@@ -43,7 +43,7 @@ class JobSettings:
 
     @classmethod
     def of(cls, job: "Job") -> Self:
-        """The settings of a job."""
+        """Return the settings of a job."""
         return cls(job.data.shards, job.stop.epochs, job.grid.servers, sends_all=not job.transport.needs_bases)
 
 
@@ -77,7 +77,7 @@ class Advice:
     """Shards below which the job would learn less, where only that keeps the advice from naming fewer."""
 
     def words(self) -> str:
-        """The sentence, and a second one where links may be slow."""
+        """Return the sentence, and a second one where links may be slow."""
         said = f"{self.group} takes {self.share:.0%} of the {_seconds(self.cycle_s)} that a host spends on a subtask"
         if self.change is not None:
             said = f"{said}: {self.change.words()}."
@@ -101,7 +101,7 @@ class Advice:
 
 
 def advise(profile: RunProfile, settings: JobSettings) -> Advice | None:
-    """The advice for a run; None while nothing was folded in."""
+    """Return the advice for a run; None while nothing was applied."""
     sums = profile.total()
     if not sums.subtasks or not profile.hosts:
         return None
@@ -133,7 +133,7 @@ def advise(profile: RunProfile, settings: JobSettings) -> Advice | None:
 
 
 def _server_busy(profile: RunProfile, settings: JobSettings) -> float:
-    """The share of their time in which the servers fold."""
+    """Return the share of their time in which the servers apply updates."""
     wall_s = profile.history.wall_s * settings.servers
     return profile.total().seconds.get(FOLD, 0.0) / wall_s if wall_s > 0 else 0.0
 
@@ -141,7 +141,7 @@ def _server_busy(profile: RunProfile, settings: JobSettings) -> float:
 def _changes(
     hosts: Sequence[HostType], servers: Servers, subtask: Subtask, settings: JobSettings, least_shards: int
 ) -> Iterator[SettingChange]:
-    """Yield the changes that the model knows, each by itself; none goes below `least_shards`."""
+    """Yield the changes that the model knows, one at a time; none goes below `least_shards`."""
     now = throughput(hosts, servers, subtask)
     if now.samples_per_s <= 0:
         return

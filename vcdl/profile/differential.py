@@ -30,13 +30,15 @@ from vcdl.wire.workunit import WorkunitName
 
 WORKER = "vcdl.profile.worker"
 _CUT_S = 0.6
-"""A subtask that takes longer is cut."""
+"""Seconds above which a subtask is cut, so that five rounds take about a minute."""
 _TRIAL_BATCHES = 4
+"""Batches of the trial that measures a subtask's length."""
 _SUBTASKS = range(2, 101)
 """Subtasks of a worker in a run."""
 _OWN_EPOCH = 1_000_000
-"""The runs' own subtasks are numbered from here, and the loop's from 1."""
+"""The runs' own subtasks are numbered from here, so that they never collide with the loop's, which start at 1."""
 _WAIT_S = 0.1
+"""Seconds between two looks at the grid."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def differential_runs(
 
 
 def _measurable(job: Job) -> Job:
-    """The job without an end or a trial of rates, and with shards of one size."""
+    """Return the job without an end or a trial of rates, and with shards of one size."""
     ends = dict.fromkeys(("wall_time_s", "target_accuracy", "target", "patience"))
     stop = job.stop.model_copy(update={"epochs": _OWN_EPOCH - 1, **ends})
     data = job.data.model_copy(update={"split": "iid"})
@@ -133,7 +135,7 @@ class _Bench:
         return self._train(self._workers, self._shards(self._workers))
 
     def round(self, count: int) -> Iterator[tuple[str, float]]:
-        """Make all runs once, with so many subtasks for each worker: their names, and the seconds of a subtask."""
+        """Make all runs once, with `count` subtasks for each worker; yield their names and the seconds per subtask."""
         every = count * self._workers
         yield ALONE, self._train(1, itertools.repeat(self._in_memory, count))
         yield TOGETHER, self._train(self._workers, itertools.repeat(self._in_memory, every))
@@ -152,7 +154,7 @@ class _Bench:
         store.close()
 
     def _train(self, workers: int, shards: Iterator[Path]) -> float:
-        """Keep so many workers busy with these shards; returns the mean seconds of a subtask on its worker."""
+        """Keep `workers` workers busy with these shards; return the mean seconds of a subtask on its worker."""
         cycles, is_open = _Cycles(), set[str]()
         while True:
             for shard in itertools.islice(shards, workers - len(is_open)):
@@ -181,7 +183,7 @@ class _Bench:
         return item.workunit.name
 
     def _train_in_loop(self, count: int) -> float:
-        """Let the loop give out so many subtasks more, and fold the others in; as `_train`."""
+        """Let the loop hand out `count` further subtasks and apply earlier ones; return as `_train`."""
         if self._loop is None:
             self._loop = Loop.of(self.run, self._grid, self._grid)
             self._loop.take_up()
@@ -221,17 +223,17 @@ class _Cycles:
         self._times_s: list[float] = []
         self._since_s: dict[str, float] = {}
         self._last_s: dict[str, float] = {}
-        """Worker → the time of a subtask after which it has begun with no other."""
+        """Worker → the time of its last subtask, if it has not started another one."""
 
     def begins(self, worker: str, now_s: float) -> None:
-        """A worker begins with a subtask."""
+        """Record that a worker starts a subtask."""
         if worker in self._since_s:
             self._times_s.append(now_s - self._since_s[worker])
         self._since_s[worker] = now_s
         self._last_s.pop(worker, None)
 
     def ends(self, worker: str, now_s: float) -> None:
-        """A worker has trained a subtask."""
+        """Record that a worker has trained a subtask."""
         self._last_s[worker] = now_s - self._since_s[worker]
 
     @property
@@ -253,7 +255,7 @@ def _evict(path: Path) -> None:
 
 
 def _can_evict(folder: Path) -> bool:
-    """Whether files of a folder leave the page cache when asked to: those in memory, and those of macOS, do not."""
+    """Return whether files of a folder can be evicted from the page cache, unlike in memory or on macOS."""
     if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
         return False
     probe = folder / "probe"

@@ -22,7 +22,7 @@ class HostSettings(Section):
     samples_per_s: Annotated[float, kinds.at_least(1e-6)]
     """Speed of one slot, as `vcdl hosts` or `vcdl profile` measured it."""
     fixed_s: _NotNegative = 0.0
-    """Seconds of a subtask beside its training."""
+    """Seconds of a subtask in addition to its training."""
     away_s: _NotNegative = 0.0
     """Seconds of a subtask on the way."""
     usd_per_h: _NotNegative = 0.0
@@ -35,7 +35,7 @@ class HostsFile(Section):
     hosts: Annotated[tuple[HostSettings, ...], list_of_sections(HostSettings)]
 
     def choice(self) -> Choice:
-        """All of them."""
+        """Return all of them as one choice."""
         types = tuple(
             HostType(one.name, one.count, one.fixed_s, 1.0 / one.samples_per_s, one.away_s, one.slots, one.slots)
             for one in self.hosts

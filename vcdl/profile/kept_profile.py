@@ -1,4 +1,4 @@
-"""The profile of a run, begun from what was kept beside its journal, so that nobody adds up a long one twice."""
+"""The profile of a run, started from the cache in its journal, so that a long one is added up once."""
 
 from vcdl.journal.journal import Journal
 from vcdl.journal.kept_state import KeptState
@@ -6,5 +6,5 @@ from vcdl.profile.stages import RunProfile
 
 
 def kept_profile(journal: Journal) -> KeptState[RunProfile]:
-    """The profile, begun from what is kept. Raises JournalError."""
+    """Return the profile, starting from the cache. Raises JournalError."""
     return KeptState(journal, "profile", RunProfile(), code=("profile",)).load()

@@ -38,7 +38,7 @@ class _Enough(RunObserver):
 
 
 def measured_run(folder: RunFolder) -> RunProfile:
-    """The profile of a run, also while it runs. Raises RunFolderError when it has no update."""
+    """Return the profile of a run, also while it runs. Raises RunFolderError if it has no update."""
     with journal_of(folder) as journal:
         profile = RunProfile.of(() if journal is None else journal.stream())
     if not profile.by_host:
@@ -49,7 +49,10 @@ def measured_run(folder: RunFolder) -> RunProfile:
 
 
 def measured_here(job: Job) -> RunProfile:
-    """The profile of the job's first subtasks, for at most MOST_S. Raises VcdlError, RunFolderError without update."""
+    """Return the profile of the job's first subtasks, for at most MOST_S.
+
+    Raises VcdlError, RunFolderError without update.
+    """
     stop = job.stop.model_copy(update={"wall_time_s": MOST_S, "target_accuracy": None, "target": None})
     workers = job.grid.workers if isinstance(job.grid.workers, int) else os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="vcdl-plan-") as path:

@@ -26,7 +26,7 @@ class HostClass:
 
 
 def host_classes(profile: RunProfile) -> list[HostClass]:
-    """The hosts in classes of a factor two, fastest first; fixed bounds: one that lies moves no other."""
+    """Group hosts into classes of a factor two, fastest first; bounds are fixed, so a lying host moves no other."""
     speeds = {}
     for host in profile.hosts:
         sums = profile.total([host])
@@ -45,7 +45,7 @@ def host_classes(profile: RunProfile) -> list[HostClass]:
 
 
 def measured_type(profile: RunProfile, measured: HostClass) -> HostType:
-    """A class of hosts, for the model: seconds that a subtask needs, and how many a host has at a time."""
+    """Return a class of hosts for the model: seconds that a subtask needs, and how many a host has at a time."""
     sums, uses = profile.total(measured.hosts), [profile.hosts[host] for host in measured.hosts]
     at_once = sum(use.most_out for use in uses) / len(uses)
     at_work_s = sum(use.at_work_s for use in uses)
@@ -74,23 +74,23 @@ def measured_type(profile: RunProfile, measured: HostClass) -> HostType:
 
 
 def measured_types(profile: RunProfile) -> list[HostType]:
-    """All hosts of a run, for the model."""
+    """Return all hosts of a run for the model."""
     return [measured_type(profile, one) for one in host_classes(profile)]
 
 
 def measured_servers(profile: RunProfile, count: int) -> Servers:
-    """The run's servers, for the model."""
+    """Return the run's servers for the model."""
     return Servers(max(1, count), profile.total().mean_s(FOLD))
 
 
 def mean_subtask(sums: StageSums) -> Subtask:
-    """The mean subtask."""
+    """Return the mean subtask."""
     count = max(1, sums.subtasks)
     return Subtask(sums.samples / count, sums.bytes_up / count, sums.bytes_down / count)
 
 
 def planned_work(profile: RunProfile, subtasks: int, subtask: Subtask, shards: int) -> Work:
-    """A job of so many subtasks, with the measured run's begin and end, the evaluator's start among them."""
+    """Return a job of `subtasks` subtasks, with the measured run's start and end, including the evaluator's start."""
     first_s = min((host.first_s for host in profile.hosts.values() if host.first_s is not None), default=0.0)
     evaluator_s = profile.first_measured_s or 0.0
     if profile.history.finished:
@@ -101,7 +101,7 @@ def planned_work(profile: RunProfile, subtasks: int, subtask: Subtask, shards: i
 
 
 def _drift(profile: RunProfile) -> float:
-    """The change of hosts' speed between epochs, and from now on, as a fraction: σ · √(1 + 1/n); 0: not known."""
+    """Return the relative change of hosts' speed between epochs and from now on: σ · √(1 + 1/n); 0: unknown."""
     count, squares = 0, 0.0  # of each epoch's mean as a ratio to its host's, which are 1 on average
     for means in profile.steady.values():
         epochs, sum_s, sum_of_squares = means.moments()

@@ -18,7 +18,10 @@ _TIMEOUT_S = 900.0
 
 
 def network_of(folder: RunFolder, observer: RunObserver) -> Stall:
-    """The stall of a submitted job, which is stopped once some subtasks came. Raises GridError when none does."""
+    """Measure the network's stall of a submitted job, and stop it after some subtasks.
+
+    Raises GridError if none comes.
+    """
     begun_s = time.monotonic()
 
     def has_enough() -> bool:
@@ -40,8 +43,9 @@ def network_of(folder: RunFolder, observer: RunObserver) -> Stall:
 
 
 def stall_of(profile: RunProfile) -> Stall:
-    """The network's stall in a run: the part of a subtask's way that its host hid by no other training, in its least
-    slots.
+    """Return the network's stall in a run: the part of a subtask's way not hidden by other training on its host.
+
+    Hosts are counted with the fewest slots that explain what they trained.
     """
     sums, slots_s = profile.total(), 0.0
     for host, use in profile.hosts.items():

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LEAST = 0.005
-"""The least share that has a line of its own."""
+"""Smallest share with a line of its own, since less cannot be acted upon."""
 _COLUMNS = 6
-"""Most columns beside all hosts; further ones are left to --json."""
+"""Most columns next to all hosts, so that they fit a terminal; further ones are in --json."""
 _INCHES = (8.0, 5.4)
 _MANY = 40
-"""Bars between which there is no room any more."""
+"""Bars above which there is no gap between them."""
 
 
 def profile_lines(profile: RunProfile, advice: Advice | None) -> list[str]:
-    """The sentence, then the table by stage: for all, and by class of hosts or epoch where there are several."""
+    """Return the sentence and the table by stage: for all, and by class of hosts or epoch if there are several."""
     whole, classes = profile.total(), host_classes(profile)
     lines = [advice.words(), ""] if advice is not None else []
     columns = [("all", whole)]
@@ -45,7 +45,7 @@ def beside_lines(profiles: Mapping[str, RunProfile]) -> list[str]:
 
 
 def profile_json(profile: RunProfile, advice: Advice | None) -> dict[str, Any]:
-    """The figures, for programs."""
+    """Return the figures for programs."""
     classes = {_named(one): _figures(profile.total(one.hosts)) for one in host_classes(profile)}
     return {
         "advice": None if advice is None else advice.words(),
@@ -132,5 +132,5 @@ def _named(one: HostClass) -> str:
 
 
 def _ends(epochs: Sequence[int]) -> list[int]:
-    """The first and the last epoch."""
+    """Return the first and the last epoch."""
     return sorted({epochs[0], epochs[-1]})

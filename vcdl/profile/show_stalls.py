@@ -18,12 +18,12 @@ _CURES = {
     NETWORK: "`transport` can send less (docs/codecs.md, Uploads that fit the link)",
 }
 _UNSTEADY = 0.2
-"""The difference of two rounds from which on other work hides stalls."""
+"""Difference of two rounds above which other work on the machine hides stalls."""
 _INCHES = (8.0, 3.4)
 
 
 def sentence(measured: Measured, found: Sequence[Stall]) -> str:
-    """The job's stalls on this machine, and the changes that mend them."""
+    """Return the job's stalls on this machine, and the changes that reduce them."""
     stall = greatest(found)
     if stall is None:
         workers = plural(measured.workers, "worker")
@@ -38,7 +38,7 @@ def sentence(measured: Measured, found: Sequence[Stall]) -> str:
 
 
 def stall_lines(measured: Measured, found: Sequence[Stall]) -> list[str]:
-    """The sentence, the runs and the stalls."""
+    """Return the sentence, the runs and the stalls."""
     cut = f", 1/{measured.cut} of the job's" if measured.cut > 1 else ""
     runs = [["run", f"a subtask of {measured.samples} samples{cut}"]]
     runs += [[name, f"{statistics.median(times_s):.3f} s", RUNS[name]] for name, times_s in measured.times_s.items()]
@@ -64,7 +64,7 @@ def stall_lines(measured: Measured, found: Sequence[Stall]) -> list[str]:
 
 
 def stalls_json(measured: Measured, found: Sequence[Stall]) -> dict[str, Any]:
-    """The figures, for programs."""
+    """Return the figures for programs."""
     return {
         "sentence": sentence(measured, found),
         "workers": measured.workers,

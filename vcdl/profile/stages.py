@@ -71,7 +71,7 @@ class StageSums:
     bytes_up: int = 0
     bytes_down: int = 0
     told: int = 0
-    """Subtasks whose client told its stages, and was believed."""
+    """Subtasks whose client reported its stages, and was believed."""
     compiled: int = 0
     """Subtasks that were the first of their process."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class EpochMeans:
         self.open[epoch] = count + 1, before_s + seconds
 
     def close(self, epoch: int) -> None:
-        """Nothing more is expected of an epoch."""
+        """Record that nothing more is expected of an epoch."""
         if counted := self.open.pop(epoch, None):
             mean_s = counted[1] / counted[0]
             self.epochs += 1
@@ -117,7 +117,7 @@ class EpochMeans:
             self.sum_of_squares += mean_s * mean_s
 
     def moments(self) -> tuple[int, float, float]:
-        """The number of epochs, the sum of their means, and that of their squares."""
+        """Return the number of epochs, the sum of their means, and that of their squares."""
         means = [seconds / count for count, seconds in self.open.values()]
         squares = self.sum_of_squares + sum(mean * mean for mean in means)
         return self.epochs + len(means), self.sum_s + sum(means), squares
@@ -203,7 +203,7 @@ class RunProfile:
 
     @classmethod
     def of(cls, events: Iterable[Recorded]) -> Self:
-        """The profile that a journal tells."""
+        """Return the profile of a sequence of events."""
         profile = cls()
         for recorded in events:
             profile.follow(recorded)
@@ -246,7 +246,7 @@ class RunProfile:
         return sums.bytes_down, sums.bytes_up, ", ".join(word for word in (use.backend, use.machine) if word)
 
     def total(self, hosts: Iterable[str] | None = None) -> StageSums:
-        """The sums over some hosts; None: all."""
+        """Return the sums over some hosts, or over all."""
         chosen, wanted = StageSums(), None if hosts is None else set(hosts)
         for host, sums in self.by_host.items():
             if wanted is None or host in wanted:
@@ -255,7 +255,7 @@ class RunProfile:
 
     @property
     def epochs(self) -> list[int]:
-        """The epochs of which something was folded in."""
+        """The epochs with applied updates."""
         return sorted(self.by_epoch)
 
     @property

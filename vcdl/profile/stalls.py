@@ -28,7 +28,7 @@ MEANINGS: Mapping[str, str] = {
     NETWORK: "files are on the way to BOINC's clients and back",
 }
 WORTH = 0.05
-"""The least share that is called a stall."""
+"""Smallest share that is called a stall: less does not stand out from noise."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,12 @@ class Stall:
 
 
 def stalls(times_s: Mapping[str, Sequence[float]], cut: float = 1.0) -> list[Stall]:
-    """The stalls between runs that were both made. `times_s`: run → seconds of a subtask; `cut`: into how many."""
+    """Return the stalls between runs that were both made.
+
+    Args:
+        times_s: Run → seconds of a subtask.
+        cut: Into how many parts subtasks were cut.
+    """
     found = []
     for name, (with_it, without) in _DIFFERENCES.items():
         if with_it in times_s and without in times_s:
@@ -72,12 +77,12 @@ def stalls(times_s: Mapping[str, Sequence[float]], cut: float = 1.0) -> list[Sta
 
 
 def network_stall(away_s: float, on_host_s: float) -> Stall:
-    """The network's stall of a subtask that was so long on the way, and on its host: T(1 machine) is the latter."""
+    """Return the network's stall of a subtask; T(1 machine) is its time on the host."""
     return Stall(NETWORK, away_s, (_share(away_s, on_host_s),))
 
 
 def greatest(found: Sequence[Stall]) -> Stall | None:
-    """The stall whose end would bring most; None: none is worth a word."""
+    """Return the stall whose end would gain most; None if none is worth mentioning."""
     return max((stall for stall in found if stall.is_worth_a_word), key=lambda stall: stall.gain, default=None)
 
 

@@ -1,8 +1,9 @@
 """A run's journal as a trace in Chrome's JSON format, which Perfetto and chrome://tracing show as a time line.
 
-A host is a process with a thread for each subtask that it has at a time. Below a subtask lie the stages that its client
-told. A client tells seconds and no moments, so its stages end where its upload came: an upload's own time is the gap
-before them. Folds and evaluations are threads of the process `server`. Times are microseconds since the first event.
+A host is a process with a thread for each subtask that it has at a time. Below a subtask are the stages that its client
+reported. A client reports durations and no moments, so its stages end where its upload came: an upload's own time is
+the gap before them. Folds and evaluations are threads of the process `server`. Times are microseconds since the first
+event.
 
 Format: "Trace Event Format", the JSON object form with complete events (`ph: X`).
 """
@@ -20,7 +21,7 @@ from vcdl.profile.stages import FOLD, OF_HOST, SERVER, stages_of
 from vcdl.report.subtask_stream import SubtaskStream
 
 _SERVER = 0
-"""The number of the server among the processes; hosts follow."""
+"""The server's number among the processes, so that it is drawn first."""
 _FOLDS, _EVALUATIONS = 0, 1
 Slice = dict[str, Any]
 
@@ -51,7 +52,7 @@ class _Trace:
     stream: SubtaskStream = field(default_factory=lambda: SubtaskStream(ended=deque()))
     began_s: float | None = None
     applied: dict[str, tuple[float, UpdateApplied]] = field(default_factory=dict)
-    """Workunit → the Unix time of its fold, and what was told of it."""
+    """Workunit → the Unix time of its application, and its journal event."""
     evaluated: list[tuple[float, VersionEvaluated]] = field(default_factory=list)
 
     def follow(self, recorded: Recorded) -> None:

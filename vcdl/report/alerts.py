@@ -1,4 +1,4 @@
-"""Alerts: each cause is told once, by a command or a webhook, and again after it was gone."""
+"""Alerts: each cause is reported once, by a command or a webhook, and again after it was gone."""
 
 import http.client
 import json
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from vcdl.errors import JobError
 
 _TIMEOUT_S = 30.0
+"""Seconds that a command or a webhook may take, so that one cannot hold up the others."""
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,18 @@ from vcdl.report.wording import grouped
 MOST_CLASSES = 1000
 """Classes of the largest matrix that is counted: a file of 2 MB."""
 MOST_DRAWN = 50
-"""Classes of the largest matrix that is drawn; a larger one is a file of numbers only."""
+"""Classes of the largest matrix that is drawn, since names would overlap in a larger one."""
 _MOST_NUMBERED = 20
-"""Classes of the largest matrix that has a number in each cell."""
+"""Classes of the largest matrix with a number in each cell, since smaller cells have no room."""
 _CELL_INCHES, _SMALL_CELL_INCHES, _LEAST_INCHES = 0.42, 0.17, 3.0
 """Sides of a cell with a number and of one without, and the least side of the matrix."""
 _MARGIN_INCHES, _LETTER_INCHES = 0.6, 0.08
 _FONT = 8
+"""Points of the font."""
 _LONGEST_NAME = 24
+"""Characters of a class's name, so that names do not take more room than the matrix."""
 _DOTS_PER_INCH = 150
+"""Resolution, high enough to be sharp on a screen."""
 _Array = npt.NDArray[Any]
 
 

@@ -24,18 +24,26 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]
 
 _REDRAWS_S = 4
-"""Redraws per second."""
+"""Redraws per second: smooth to the eye, and little work beside training."""
 _TASKS_SHOWN = 8
+"""Subtasks shown, so that the display fits a small terminal."""
 _BAR_WIDTH = 40
-"""Width of a bar, in characters."""
+"""Widest bar, in characters."""
 _LEAST_BAR_WIDTH = 4
+"""Narrowest bar, in characters; in a narrower terminal it is cut off."""
 _GAP = 2
-"""Characters between two columns."""
+"""Characters between two columns, so that they stay apart."""
 
 
 @contextmanager
 def display(goal: RunGoal, stream: IO[str], clock: Clock | None = None) -> Iterator[RunObserver]:
-    """Show a run on `stream` until the context is left. `clock`: its journal's; None: there is no journal yet."""
+    """Show a run on `stream` until the context is left.
+
+    Args:
+        goal: What the run trains towards.
+        stream: The terminal or file.
+        clock: The journal's clock; None: there is no journal yet.
+    """
     from rich.console import Console
 
     console = Console(file=stream, highlight=False, markup=False)
@@ -131,8 +139,9 @@ class PlainLines(EventLines):
 
 
 class LiveDisplay(EventLines):
-    """The figures of a run, redrawn in place. rich's thread calls `render`, the run's the hooks: a lock keeps them
-    apart.
+    """The figures of a run, redrawn in place.
+
+    rich's thread calls `render`, and the run's thread the hooks: a lock separates them.
     """
 
     def __init__(self, goal: RunGoal, console: "Console", clock: Clock | None = None) -> None:
@@ -174,7 +183,7 @@ class LiveDisplay(EventLines):
         return self._report.stop is not None or self._report.subtasks_done >= self._goal.subtasks
 
     def render(self) -> "RenderableType":
-        """The display as it is drawn now."""
+        """Return the display as it is drawn now."""
         from rich.text import Text
 
         with self._lock:

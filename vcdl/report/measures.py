@@ -30,7 +30,7 @@ class Report:
 
     @classmethod
     def of(cls, events: Iterable[Recorded]) -> Self:
-        """The report of a journal."""
+        """Return the report of a sequence of events."""
         return cls(JobHistory.of(events))
 
     def follow(self, recorded: Recorded) -> None:
@@ -46,7 +46,7 @@ class Report:
 
     @property
     def subtasks_done(self) -> int:
-        """Subtasks of which an update was applied; those that were made again count once."""
+        """Subtasks with an applied update; reissued ones count once."""
         return sum(self.history.applied_by_epoch.values())
 
     @property
@@ -93,7 +93,7 @@ class Report:
         return best if best is not None and math.isfinite(best.mean) else None
 
     def final(self, split: str) -> VersionEvaluated | None:
-        """The measures of the job's last version on a whole split, one of FINAL_SPLITS; None until it is measured."""
+        """Return the last version's measures on a split of FINAL_SPLITS; None if not measured yet."""
         return self.history.measured.get((self.stop.version, split)) if self.stop is not None else None
 
     @property
@@ -112,7 +112,7 @@ class Report:
         return self.totals.staleness_sum / self.totals.applied if self.totals.applied else None
 
     def rates(self, now_s: float) -> Rates | None:
-        """Speed over the last updates, at a Unix time while the run goes on; None before there are two."""
+        """Return the speed over the last updates at a Unix time while it runs; None before there are two."""
         recent = self.totals.recent
         if len(recent) < 2:
             return None

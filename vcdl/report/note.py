@@ -12,7 +12,9 @@ from vcdl.files.atomic import whole_file
 
 _TAG = re.compile(r"[\w.+-]{1,40}")
 _MOST_TAGS = 20
+"""Tags of a run, so that a row of the list stays readable."""
 _MOST_CHARACTERS = 2000
+"""Characters of a note, enough for a paragraph."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class RunNote:
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """Return the note of a run, an empty one where nobody wrote any or the file cannot be read."""
+        """Return the note of a run; empty if there is none or the file cannot be read."""
         try:
             with file.open("rb") as opened:
                 found = json.loads(opened.read(_MOST_CHARACTERS * 8))

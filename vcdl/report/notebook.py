@@ -13,14 +13,15 @@ from vcdl.report.display import Clock, LiveDisplay
 from vcdl.report.progress import RunGoal
 
 _WIDTH = 100
-"""Characters of a line."""
+"""Characters of a line, which fits the cell of a notebook."""
 _REDRAW_EVERY_S = 0.5
+"""Seconds between two redraws, each of which travels to the browser."""
 _LINES_SHOWN = 30
-"""Epochs and setbacks above the figures; those before them are counted."""
+"""Epochs and setbacks shown above the figures, so that a cell stays short; earlier ones are counted."""
 
 
 def is_notebook() -> bool:
-    """Whether this program runs in a notebook's kernel, without loading IPython where it is not."""
+    """Return whether this program runs in a notebook's kernel, without importing IPython."""
     import sys
 
     ipython = sys.modules.get("IPython")
@@ -84,7 +85,7 @@ class NotebookDisplay(LiveDisplay):
             self._handle.update(bundle, raw=True)
 
     def _bundle(self, is_over: bool) -> dict[str, str]:
-        """A cell's content, as text and as HTML."""
+        """Return a cell's content as text and as HTML."""
         from rich.console import Group
         from rich.text import Text
 

@@ -16,7 +16,7 @@ _REASONS = {
 
 
 def outcome_lines(report: Report) -> list[str]:
-    """The reason and the time of the run's end, and the measures of its last weights on the held-out sets."""
+    """Return why and when the run ended, and the measures of its last weights on the held-out sets."""
     reason = _REASONS[StopReason(report.stop.reason)].format(report.monitor.name) if report.stop else "it ended"
     lines = [
         f"finished after {plural(len(report.epochs), 'epoch')} and {duration(report.wall_s)} of training: {reason}"

@@ -17,7 +17,15 @@ def plan_lines(
     held: str,
     deadline_s: float | None = None,
 ) -> list[str]:
-    """The plan; `held`: the bounds that nothing keeps, where nothing is recommended."""
+    """Return the plan as lines.
+
+    Args:
+        chosen: The recommendation.
+        forecasts: All choices.
+        unknown: What is not known.
+        held: The limits that no choice keeps, where none is recommended.
+        deadline_s: Time that it may take.
+    """
     if chosen.chosen is not None:
         lines = [f"{chosen.chosen.choice.name}: {chosen.why}, {_words(chosen.chosen)}."]
     else:
@@ -64,7 +72,7 @@ def draw_plan(chosen: Recommendation, forecasts: Sequence[ChoiceForecast], outpu
 
 
 def plan_json(chosen: Recommendation, forecasts: Sequence[ChoiceForecast], unknown: Sequence[str]) -> dict[str, Any]:
-    """The plan, for programs and for `vcdl fleet up --from-plan`."""
+    """Return the plan for programs and for `vcdl fleet up --from-plan`."""
     return {
         "recommended": None if chosen.chosen is None else chosen.chosen.choice.name,
         "why": chosen.why,

@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 
 _WIDTH_INCHES, _HEIGHT_INCHES = 8.0, 4.8
 _ROW_INCHES = 2.6
-"""Height of a row of small panels."""
+"""Height of a row of small panels, in inches."""
 _COLUMNS = 2
+"""Small panels in a row, so that their labels have room."""
 _DOTS_PER_INCH = 150
+"""Resolution, high enough to be sharp on a screen."""
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Okabe and Ito's colours, which colour-blind people can tell apart."""
 _MARKED_EPOCHS = 40
-"""The largest number of points that get a marker each."""
+"""Most points that get a marker each, so that markers do not touch."""
 _NUMBERED_EPOCHS = 12
-"""The largest number of epochs that are numbered."""
+"""Most epochs that are numbered, so that numbers do not overlap."""
 _MEAN, _BAND = "mean of an epoch", "its lowest to its highest evaluation"
 
 
@@ -41,12 +43,12 @@ class Curve:
 
     @classmethod
     def of(cls, label: str, report: Report) -> "Curve":
-        """The curve of a run."""
+        """Return the curve of a run."""
         return cls(label, tuple(report.epochs), report.monitor.name)
 
 
 def can_draw() -> bool:
-    """Return whether Matplotlib is installed, of which a run needs nothing but its pictures."""
+    """Return whether Matplotlib is installed, which a run needs only for its pictures."""
     return is_installed("matplotlib")
 
 
@@ -64,7 +66,7 @@ def save(figure: "Figure", output: Path) -> None:
 def new_figure(
     width: float, height: float, layout: "Literal['constrained', 'tight'] | None" = "constrained"
 ) -> "Figure":
-    """Return an empty picture of so many inches. Raises GridError where Matplotlib is not installed."""
+    """Return an empty picture of this size in inches. Raises GridError if Matplotlib is not installed."""
     require("plot", "matplotlib")
     from matplotlib.figure import Figure
 
@@ -72,7 +74,7 @@ def new_figure(
 
 
 def figure_of(curves: Sequence[Curve], title: str, measured: str | None = None) -> "Figure":
-    """The picture of curves: the judged measure large, others small. `measured`: the large panel's vertical label."""
+    """Draw curves: the judged measure large, others small. `measured` is the large panel's vertical label."""
     further = _further_measures(curves)
     rows = math.ceil(len(further) / _COLUMNS)
     figure = new_figure(_WIDTH_INCHES, _HEIGHT_INCHES + rows * _ROW_INCHES)
@@ -126,30 +128,33 @@ def _number_epochs(axes: "Axes", curve: Curve, unit_s: float) -> None:
 
 
 def round_step(count: int) -> int:
-    """The least of 1, 2, 5, 10, 20 … by which so many places have few enough numbers."""
+    """Return the smallest of 1, 2, 5, 10, 20 … at which `count` places have few enough numbers."""
     steps = (int(digit + "0" * zeros) for zeros in range(9) for digit in "125")
     return next(step for step in steps if count <= step * _NUMBERED_EPOCHS)
 
 
 def _starts_late(curves: Sequence[Curve]) -> bool:
-    """Whether more than half of the time had gone at the end of the first epoch: the picture would be mostly blank."""
+    """Return whether the first epoch took more than half of the time: from 0 the picture would be mostly blank."""
     ends_s = [detail.wall_s for curve in curves for detail in curve.epochs]
     return bool(ends_s) and min(ends_s) > max(ends_s) / 2
 
 
 def _columns(place: int, panels: int) -> slice:
-    """The columns of a small panel: the last one has the rest of its row."""
+    """Return the columns of a small panel; the last one fills its row."""
     begin = place % _COLUMNS
     return slice(begin, None if place == panels - 1 else begin + 1)
 
 
 def _marks(curve: Curve) -> dict[str, Any]:
-    """A marker for each epoch, or a single one could not be seen; none where there are many."""
+    """Return a marker for each epoch, without which a single one would be invisible; none if there are many."""
     return {"marker": "o" if len(curve.epochs) <= _MARKED_EPOCHS else "", "markersize": 3.5}
 
 
 def _further_measures(curves: Sequence[Curve]) -> list[str]:
-    """Measures beside the judged one, the loss first, also when it is that: then the training's is beside it."""
+    """Return the measures other than the judged one, the loss first, also if it is that one.
+
+    The training loss is then drawn with it.
+    """
     names = dict.fromkeys(name for curve in curves for detail in curve.epochs for name in detail.measures)
     judged = {curve.measure for curve in curves} - {LOSS}
     return sorted(names.keys() - judged, key=lambda name: name != LOSS)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _LABEL_WIDTH = 12
-"""The longest name of a measure that is a label of its own."""
+"""Longest name of a measure that is a label of its own, in characters."""
 
 
 Costs = Callable[[], tuple[float, float]]
@@ -62,7 +62,7 @@ class RunGoal:
 
 
 def epoch_at_work(goal: RunGoal, report: Report) -> int:
-    """The first epoch with shards that are not folded in yet."""
+    """Return the first epoch with shards that are not applied yet."""
     return min(len(report.history.closed) + 1, goal.epochs)
 
 
@@ -78,7 +78,7 @@ def seconds_left(goal: RunGoal, report: Report, now_s: float) -> float | None:
 
 
 def measured_words(value: float | None, monitor: Monitor) -> str:
-    """A measure with four decimals, such as an accuracy, or one that should be low with four digits."""
+    """Return a measure with four decimals, such as an accuracy, or with four digits if it should be low."""
     if value is None:
         return "–"
     return f"{value:.4g}" if monitor.mode == MIN else f"{value:.4f}"
@@ -100,7 +100,13 @@ def epoch_words(goal: RunGoal, report: Report, detail: EpochDetail) -> str:
 
 
 def event_words(event: Event, report: Report | None = None, host: str = "") -> str | None:
-    """The sentence of an event for a person; None for others, and epochs. `report`: up to it; `host`: that had it."""
+    """Return the sentence of an event; None for events without one, and for epochs.
+
+    Args:
+        event: The event.
+        report: The run up to it.
+        host: The host that had the subtask.
+    """
     match event:
         case RunStarted(True):
             return "resumed" if report is None else f"resumed after {plural(report.totals.applied, 'update')}"
@@ -117,7 +123,7 @@ def event_words(event: Event, report: Report | None = None, host: str = "") -> s
 
 
 def status_figures(goal: RunGoal, report: Report, now_s: float | None) -> dict[str, str]:
-    """All figures of a run, by their labels; `now_s` None: nobody runs it."""
+    """Return all figures of a run by their labels; `now_s` is None if it is not running."""
     epoch = epoch_at_work(goal, report)
     done = report.history.applied_by_epoch.get(epoch, 0)
     figures = {
@@ -175,12 +181,12 @@ def _measures(report: Report, evaluated: VersionEvaluated) -> str:
 
 
 def _beside(report: Report, measures: Mapping[str, float]) -> list[str]:
-    """All measures but the monitor's, the loss first."""
+    """Return all measures but the monitor's, the loss first."""
     return [f"{name} {value:.4g}" for name, value in measures.items() if name != report.monitor.name]
 
 
 def score_words(goal: RunGoal, report: Report) -> str:
-    """The last epoch's mean with its band, the best mean, and the target."""
+    """Return the last epoch's mean with its band, the best mean, and the target."""
     epochs, best = report.epochs, report.best_epoch
     words = [
         f"{band_words(epochs[-1], report.monitor)} in epoch {epochs[-1].epoch}" if epochs else "no epoch measured yet"
@@ -208,7 +214,7 @@ def staleness_words(report: Report) -> str:
 
 
 def count_words(report: Report) -> str:
-    """`137 done, 1 lost, 0 refused, 1 made again`."""
+    """Return `137 done, 1 lost, 0 refused, 1 made again`."""
     return (
         f"{grouped(report.totals.applied)} done, {report.totals.failed} lost, {report.totals.refused} refused, "
         f"{report.retried} made again"
@@ -255,7 +261,7 @@ def rolled_back_words(event: RolledBack) -> str:
 
 
 def mended_words(event: StoreRestored | RowsRewritten | FilesChecked) -> str:
-    """Words about what was made again from the journal or the store, or was checked."""
+    """Return what was rebuilt from the journal or the store, or was checked, in words."""
     if isinstance(event, RowsRewritten):
         return (
             f"the store is {plural(event.rows, 'update')} ahead of the journal, as when an older copy was put back: "
@@ -311,7 +317,10 @@ def range_left(goal: RunGoal, report: Report, now_s: float) -> tuple[float, floa
 
 
 def setback_words(event: WorkunitFailed | UpdateRefused | ResultRefused, host: str = "") -> str:
-    """`shard 17 of epoch 3, attempt 1, on host-4: lost, the worker died (signal 9)`; `host`: if not named."""
+    """Return `shard 17 of epoch 3, attempt 1, on host-4: lost, the worker died (signal 9)`.
+
+    `host` is used if the event names none.
+    """
     name = WorkunitName.parse(event.workunit)
     if isinstance(event, WorkunitFailed):
         what = f"lost, {event.reason}"

@@ -16,9 +16,11 @@ from vcdl.report.wording import duration, grouped, size
 
 _UNKNOWN = "–"
 _GAP = 2
+"""Characters between two columns, so that they stay apart."""
 _LEAST_COLUMN, _MOST_COLUMN = 14, 40
 """The most that a run's column may take, by the room and the number of runs."""
 _LEAST_LABEL = 16
+"""Narrowest column of labels, in characters; shorter ones would not be recognised."""
 _TRAIN_LOSS = "train_loss"
 ComparisonRow = tuple[str, list[str]]
 _Measures = Mapping[str, float | None]
@@ -52,7 +54,7 @@ def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
 
 
 def comparison_json(runs: Sequence[ComparedRun]) -> str:
-    """The comparison for programs: the settings that differ, and each run with the keys of its summary.json."""
+    """Return the comparison for programs: the settings that differ, and each run with the keys of its summary.json."""
     rows = [
         {
             "run": run.name,
@@ -75,7 +77,7 @@ def comparison_rows(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
 
 
 def comparison_lines(runs: Sequence[ComparedRun], width: int) -> list[str]:
-    """The comparison for people: a line for each setting and figure, a column for each run, in several tables."""
+    """Return the comparison for people: a line per setting and figure, a column per run."""
     rows = comparison_rows(runs)
     heads = [printable(run.name) for run in runs]
     label_width = min(max(len(label) for label, _ in rows), max(_LEAST_LABEL, width * 2 // 5))
@@ -93,7 +95,7 @@ def comparison_lines(runs: Sequence[ComparedRun], width: int) -> list[str]:
 
 
 def _tables(widths: Sequence[int], room: int) -> list[list[int]]:
-    """The columns of each table, as many as fit beside the labels, at least one."""
+    """Return the columns of each table: as many as fit next to the labels, at least one."""
     tables: list[list[int]] = [[]]
     left = room
     for column, one in enumerate(widths):
@@ -138,7 +140,7 @@ def _shown_totals(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
 
 
 def _measure_rows(reports: Sequence[Report], measures: Sequence[_Measures]) -> list[ComparisonRow]:
-    """A row for each measure, those that the runs are judged by first; the best of several values has a star."""
+    """Return a row for each measure, the judged ones first; the best of several values has a star."""
     judged = {report.monitor.name for report in reports}
     rows = []
     for name, values in sorted(_by_measure(measures).items(), key=lambda item: item[0] not in judged):
@@ -188,7 +190,7 @@ def _without_password(value: Any) -> Any:
 
 
 def _setting(value: Any) -> str:
-    """A setting as a job file has it, on one line."""
+    """Return a setting as a job file has it, on one line."""
     if value is None:
         return ""
     return str(_without_password(value)) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -199,5 +201,5 @@ def _cut(text: str, width: int) -> str:
 
 
 def _end_of(label: str, width: int) -> str:
-    """The label, or its end, which says more than its begin: `…learning_rate.schedule`."""
+    """Return the label, or its end, which says more than its start: `…learning_rate.schedule`."""
     return label if len(label) <= width else f"…{label[len(label) - width + 1 :]}"

@@ -33,7 +33,7 @@ class Fate(StrEnum):
     """It came too late, or was taken back."""
     LOST = "lost"
     PAUSED = "paused"
-    """It goes on when the run does."""
+    """It continues when the run does."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,11 @@ class SubtaskStream:
         return len({host for hosts in self._out.values() for host in hosts})
 
     def host_of(self, workunit: str) -> str:
-        """The host that has a workunit, of several the last that got it; empty: not known."""
+        """Return the last host that got a workunit; empty: unknown."""
         return next(reversed(self._out.get(workunit, {})), "")
 
     def spans(self, now_s: float | None) -> list[Span]:
-        """All spans, those at work until `now_s`; None: nobody runs it, and they are left out."""
+        """Return all spans; those at work end at `now_s`, and are omitted if it is None (not running)."""
         at_work = [
             Span(host, workunit, begin_s, max(now_s, begin_s), Fate.AT_WORK)
             for workunit, hosts in self._out.items()
@@ -104,7 +104,10 @@ class SubtaskStream:
         return [*self.ended, *at_work]
 
     def _end(self, workunit: str, host: str, fate: Fate, now_s: float, others: Fate | None = None) -> None:
-        """A workunit ended at a host, else the last that got it; `others`: the fate elsewhere, None: they go on."""
+        """Record that a workunit ended at a host, or at the last one that got it.
+
+        `others` is the fate at its other hosts; None: they continue.
+        """
         hosts = self._out.get(workunit, {})
         host = host if host in hosts else next(reversed(hosts), host)
         if host:

@@ -14,7 +14,7 @@ from vcdl.wire.task import ACCURACY
 
 
 def summary_of(job: str, report: Report) -> dict[str, Any]:
-    """The summary of a run, finished or not. A figure that is not known yet, or not finite, is None."""
+    """Return the summary of a run, finished or not. A figure that is unknown, or not finite, is None."""
     best = report.best_epoch
     epochs = report.epochs
     return {
@@ -89,5 +89,5 @@ def _epoch(detail: EpochDetail) -> dict[str, Any]:
 
 
 def _known(value: float | None) -> float | None:
-    """The value; None when it is not finite, which JSON cannot say."""
+    """Return the value; None if it is not finite, which JSON cannot express."""
     return value if value is not None and math.isfinite(value) else None

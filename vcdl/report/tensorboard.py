@@ -2,7 +2,7 @@
 
 The file is written by hand, so that a run needs no TensorBoard. It is a sequence of records, as TensorFlow's
 `lib/io/record_writer` frames them: the length (8 bytes), its masked CRC-32C (4), the event, the event's masked CRC-32C.
-An event is a protocol buffer, of which four fields are used (`event.proto`, `summary.proto`):
+An event is a protocol buffer with these fields (`event.proto`, `summary.proto`):
 
     Event    1 wall_time: double   2 step: varint   3 file_version: string   5 summary: Summary
     Summary  1 value: Value        Value  1 tag: string   2 simple_value: float
@@ -38,7 +38,10 @@ class Scalar(NamedTuple):
 
 
 def write_event_file(folder: Path, report: Report, events: Iterable[Recorded]) -> Path:
-    """Write the event file into `folder`; returns its path. `events`: the whole journal's. Raises RunFolderError."""
+    """Write the event file into `folder`, and return its path.
+
+    `events` are those of the whole journal. Raises RunFolderError.
+    """
     points = scalars(report, events)
     first = next(points, None)
     begin_s = first.time_s if first is not None else 0.0
@@ -54,7 +57,7 @@ def write_event_file(folder: Path, report: Report, events: Iterable[Recorded]) -
 
 
 def scalars(report: Report, events: Iterable[Recorded]) -> Iterator[Scalar]:
-    """All points of a run, in the order of their times."""
+    """Return all points of a run in the order of their times."""
     return merge(_points(events), _epochs(report), key=attrgetter("time_s"))
 
 

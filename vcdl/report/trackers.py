@@ -23,6 +23,7 @@ _RUN = "vcdl.run"
 _METRICS, _PARAMETERS = 1000, 100
 """The most of a request."""
 _LONGEST = 6000
+"""Characters of a setting that MLflow accepts."""
 _TRIES = "2"
 
 
@@ -56,10 +57,20 @@ def log_to_trackio(folder: Path, job: Job, report: Report, events: Iterable[Reco
 def log_to_mlflow(
     server: str, folder: Path, job: Job, report: Report, events: Iterable[Recorded], files: Sequence[Path]
 ) -> str:
-    """Log a run to an MLflow server, in the experiment of its job's name; returns the address of its page.
-    Settings are those that are not the defaults.
+    """Log a run to an MLflow server, in the experiment of its job's name, and return the address of its page.
 
-    `events`: evaluations. Raises GridError.
+    Only settings that are not the defaults are logged.
+
+    Args:
+        server: Its URL.
+        folder: The run's folder, whose name the run gets.
+        job: The job.
+        report: Its figures.
+        events: Its evaluations.
+        files: Files to attach.
+
+    Raises:
+        GridError: The server is away, or refuses the run.
     """
     require("mlflow", "mlflow")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", _TRIES)  # before it is imported; its own are minutes

@@ -25,7 +25,7 @@ def size(size_bytes: float) -> str:
 
 
 def grouped(number: float) -> str:
-    """A whole number in groups of three: `4 972 746`."""
+    """Return a whole number in groups of three: `4 972 746`."""
     return f"{number:,.0f}".replace(",", " ")
 
 

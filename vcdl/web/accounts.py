@@ -1,6 +1,6 @@
-"""Tokens, whose jobs are whose, and who did what: one SQLite file in the service's own folder.
+"""Tokens, who submitted which job, and who did what: one SQLite file in the service's own folder.
 
-A token is shown once. What is kept of it is a hash: it has 256 bits of chance, so nobody finds it from that.
+A token is shown once and stored as a hash. It has 256 random bits, so it cannot be guessed from that.
 """
 
 import hashlib
@@ -38,8 +38,9 @@ _LATER_COLUMNS = (
 )
 """Columns that a database of before December 2026 lacks."""
 _TIMEOUT_S = 10.0
+"""Seconds to wait for a lock of the database, far longer than any of its transactions takes."""
 _USED_EVERY_S = 60.0
-"""A token's last use is noted no more often."""
+"""Seconds between two records of a token's last use, so that reading a page rarely writes."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Accounts:
         return f"vcdl_{number}_{secret}"
 
     def tokens(self) -> list[Token]:
-        """All tokens, the oldest first. Raises RunFolderError."""
+        """Return all tokens, the oldest first. Raises RunFolderError."""
         return [_token(row) for row in self._ask(f"SELECT {_COLUMNS} FROM tokens ORDER BY created_s")]
 
     def revoke(self, number: str) -> Token:
@@ -113,7 +114,7 @@ class Accounts:
         return _token(rows[0])
 
     def of_token(self, token: str) -> Caller | None:
-        """The caller with a token that is valid; None for all else. Raises RunFolderError."""
+        """Return the caller with a valid token, else None. Raises RunFolderError."""
         _, _, rest = token.partition("vcdl_")
         number, _, secret = rest.partition("_")
         number = _storable(number[:40])
@@ -127,27 +128,27 @@ class Accounts:
         return caller
 
     def caller(self, number: str) -> Caller | None:
-        """The caller with a token of this id, while it is valid. Raises RunFolderError."""
+        """Return the caller with a token of this id while it is valid. Raises RunFolderError."""
         rows = self._ask(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", _storable(number))
         return _caller(_token(rows[0])) if rows else None
 
     def note(self, caller: Caller, deed: str, job: str, outcome: str = "done") -> None:
-        """Add a line to the log of deeds. Raises RunFolderError."""
+        """Add a line to the audit log. Raises RunFolderError."""
         row = "INSERT INTO audit (time_s, caller, deed, job, outcome) VALUES (?, ?, ?, ?, ?)"
         self._ask(row, time.time(), caller.name, deed, job, outcome)
 
     def deeds(self, limit: int) -> list[Deed]:
-        """The last deeds, the newest first. Raises RunFolderError."""
+        """Return the last lines of the audit log, the newest first. Raises RunFolderError."""
         newest = "SELECT time_s, caller, deed, job, outcome FROM audit ORDER BY id DESC LIMIT ?"
         return [Deed(*row) for row in self._ask(newest, limit)]
 
     def submitter(self, job: str) -> str | None:
-        """The submitter of a job that came through the service, else None. Raises RunFolderError."""
+        """Return the submitter of a job that came through the service, else None. Raises RunFolderError."""
         rows = self._ask("SELECT caller FROM submissions WHERE job = ?", job)
         return rows[0][0] if rows else None
 
     def submission(self, caller: str, key: str) -> tuple[str, str] | None:
-        """The digest and the job of a caller's key; None: it is new. Raises RunFolderError."""
+        """Return the digest and the job of a caller's key; None if it is new. Raises RunFolderError."""
         rows = self._ask("SELECT digest, job FROM submissions WHERE caller = ? AND key = ?", caller, key)
         return rows[0] if rows else None
 
@@ -157,7 +158,7 @@ class Accounts:
         self._ask(row, caller, key, digest, job, usd)
 
     def planned_usd(self, caller: str) -> float:
-        """The dollars that all jobs of a caller were planned to cost. Raises RunFolderError."""
+        """Return the dollars that all jobs of a caller were planned to cost. Raises RunFolderError."""
         return float(self._ask("SELECT total(usd) FROM submissions WHERE caller = ?", caller)[0][0])
 
     def costs_nothing(self, job: str) -> None:
@@ -165,7 +166,7 @@ class Accounts:
         self._ask("UPDATE submissions SET usd = 0 WHERE job = ?", job)
 
     def submitted_jobs(self, caller: str | None = None) -> list[str]:
-        """The jobs that a caller submitted, or all. Raises RunFolderError."""
+        """Return the jobs that a caller submitted, or all. Raises RunFolderError."""
         return [job for job, by in self._ask("SELECT job, caller FROM submissions") if caller in (None, by)]
 
     def _ask(self, statement: str, *values: Any) -> list[Any]:

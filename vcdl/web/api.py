@@ -71,7 +71,7 @@ def _json(content: Any) -> Response:
 
 @router.get("/version")
 def version() -> dict[str, str]:
-    """The version of the service."""
+    """Return the version of the service."""
     return {"version": __version__}
 
 
@@ -79,7 +79,7 @@ def version() -> dict[str, str]:
 def jobs(
     service: ServiceHere, after: Cursor = "", limit: Annotated[int, Query(ge=1, le=200)] = PAGE, state: State = ""
 ) -> Response:
-    """All jobs, the open ones first; `after` is the cursor that the page before gave."""
+    """Return all jobs, the open ones first; `after` is the cursor of the previous page."""
     page = service.catalogue.page(after, limit, state)
     return _json(
         {"jobs": [row.fields() for row in page.rows], "after": page.after, "count": page.jobs, "open": page.open}
@@ -88,7 +88,7 @@ def jobs(
 
 @router.get("/jobs/{name}")
 def job(service: ServiceHere, name: Name) -> Response:
-    """The keys of `vcdl status --json`, the journal's last row that is in them, and figures and events in sentences."""
+    """Return the keys of `vcdl status --json`, the last journal row in them, and figures and events in sentences."""
     if service.submissions.is_beginning(name):
         return _json({"job": name, "state": "beginning"})
     try:
@@ -108,7 +108,7 @@ def job(service: ServiceHere, name: Name) -> Response:
 def events(
     service: ServiceHere, name: Name, after: After = 0, limit: Annotated[int, Query(ge=1, le=_MOST_EVENTS)] = 200
 ) -> Response:
-    """The events of a job's journal after a row, in order; `next` is the row to go on from."""
+    """Return the events of a job's journal after a row, in order; `next` is the row to continue from."""
     found, _ = _rows(service, name, after, limit)
     return _json({"events": [_event(one) for one in found], "next": found[-1].id if found else after})
 
@@ -121,7 +121,7 @@ async def events_stream(
     after: After = 0,
     last_event_id: Annotated[str, Header(max_length=20)] = "",
 ) -> StreamingResponse:
-    """The same as server-sent events, whose id is the journal's row, and those to come, until the job is over."""
+    """Stream the same as server-sent events, with the journal's rows as ids, until the job is over."""
     await asyncio.to_thread(service.catalogue.folder, name)
     begin = int(last_event_id) if last_event_id.isdecimal() else after
     messages = while_valid(_stream(service, name, min(begin, _ROW)), lambda: service.is_valid(caller))
@@ -130,7 +130,7 @@ async def events_stream(
 
 @router.post("/chunks", status_code=200)
 def missing_chunks(service: ServiceHere, caller: SubmitterHere, names: Digests) -> dict[str, list[str]]:
-    """The chunks among these that the caller has not sent."""
+    """Return the chunks among these that the caller has not sent."""
     return {"missing": service.chunks.missing(caller.name, names)}
 
 
@@ -147,8 +147,10 @@ async def submit(
     sent: Submission,
     idempotency_key: Annotated[str, Header(min_length=8, max_length=100, pattern=r"^[\x21-\x7e]+$")],
 ) -> dict[str, Any]:
-    """Train a job. It is checked first, in its turn: `{"job": NAME}`, or after ten seconds `{"state": "waiting",
-    "place": 3}`. Ask again with the same key, which submits once.
+    """Train a job.
+
+    It is checked first, in its turn. The answer is `{"job": NAME}`, or after ten seconds `{"state": "waiting", "place":
+    3}`; then ask again with the same key, which submits once.
     """
     found = await service.submit(caller, idempotency_key, sent.job, sent.files, _SUBMIT_WAIT_S)
     return {"job": found} if isinstance(found, str) else {"state": "waiting", "place": found}
@@ -168,9 +170,11 @@ def resume(service: ServiceHere, caller: CallerHere, name: Name) -> dict[str, st
 
 @router.post("/commands/{command}")
 async def run_command(service: ServiceHere, caller: CallerHere, command: CommandName, asked: Command) -> Response:
-    """Run `status`, `profile`, `plan`, `compare`, `hosts`, `plot`, `export`, `set`, `note`, `stop`, `resume`,
-    `hosts ban` or `hosts unban` here: `{"output": …, "errors": …, "exit_code": …, "file": …}`. Spaces come before it
-    where that takes long, so that a web server in between keeps the connection.
+    """Run a command of the command line here.
+
+    Commands are `status`, `profile`, `plan`, `compare`, `plot`, `export`, `hosts`, `set`, `note`, `stop`, `resume`,
+    `hosts ban` and `hosts unban`. The answer is `{"output": …, "errors": …, "exit_code": …, "file": …}`. If a command
+    takes long, spaces precede the answer, so that a proxy keeps the connection.
     """
 
     def run() -> CommandAnswer:
@@ -187,7 +191,7 @@ async def run_command(service: ServiceHere, caller: CallerHere, command: Command
 
 @router.get("/outputs/{folder}/{name}", response_class=FileResponse)
 def output(service: ServiceHere, folder: str, name: str) -> FileResponse:
-    """A file that a command wrote; it can be fetched once, within the hour."""
+    """Return a file that a command wrote; it can be fetched once, within the hour."""
     path = service.commands.written(folder, name)
     forget = BackgroundTask(shutil.rmtree, path.parent, ignore_errors=True)
     return FileResponse(path, media_type="application/octet-stream", background=forget)
@@ -195,12 +199,12 @@ def output(service: ServiceHere, folder: str, name: str) -> FileResponse:
 
 @router.get("/jobs/{name}/files/{file}", response_class=FileResponse)
 def file(service: ServiceHere, name: Name, file: str) -> FileResponse:
-    """A file that a run leaves behind: the model, its results, its curves."""
+    """Return a file that a run leaves behind: the model, its results, its curves."""
     return service.file(name, file)
 
 
 async def _spaces_before(running: "asyncio.Task[CommandAnswer]") -> AsyncGenerator[bytes, None]:
-    """A command's answer as JSON behind spaces; by then the status is sent, so an error is the command's own."""
+    """Yield spaces until a command ends, then its answer as JSON; by then an error can only be reported in it."""
     while not (await asyncio.wait([running], timeout=_QUICK_S))[0]:
         yield b" "
     try:

@@ -30,8 +30,9 @@ from vcdl.web.service import Forbidden, WebService
 from vcdl.web.submission_line import RETRY_S, LineFull
 
 _MOST_CONNECTIONS = 1000
+"""Connections at once: twice MOST_WATCHERS, so that pages are answered while all of those watch."""
 _END_S = 2
-"""Seconds that open streams have at the end of the service."""
+"""Seconds that open streams get at the end of the service, so that a restart is short."""
 _M_ARENA_MAX = -8
 """glibc's option: an arena for each of the threads that answer holds some 10 MB in all, and saves no time, as Python
 runs one of them at a time (docs/measured/service.md).
@@ -43,7 +44,7 @@ Describe = Callable[[Exception], tuple[str, ExitCode]]
 
 
 def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = ()) -> FastAPI:
-    """The application. `hosts`: names, beside this machine's own, under which it is reached."""
+    """Create the application; `hosts` are further names under which it is reached."""
     app = FastAPI(
         title="VCDL",
         version=__version__,
@@ -58,7 +59,7 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
 
     @app.get("/healthz", tags=["v1"])
     def healthz() -> dict[str, str]:  # no coroutine: it takes a thread as pages do, and fails when they get none
-        """Whether the service answers."""
+        """Return whether the service answers."""
         return {"status": "ok"}
 
     @app.get("/metrics", tags=["v1"])
@@ -104,7 +105,7 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
 
 
 def _answer(request: Request, status: int, words: str, code: ExitCode | None = None) -> Response:
-    """An error, as a page where a person asks; a visitor is not told what may name a file of the server."""
+    """Return an error, as a page for a browser; visitors get no message, which may name a file of the server."""
     if routes.is_visitor(request) and status not in (404, 405):
         words = "this cannot be shown now"
     if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
@@ -113,7 +114,7 @@ def _answer(request: Request, status: int, words: str, code: ExitCode | None = N
 
 
 def mounted(app: ASGIApp, base: str) -> ASGIApp:
-    """The application below a path of a web server's, such as /lab_vcdl; whatever is not below it is not there."""
+    """Return the application below a path of a web server, such as /lab_vcdl; other paths do not exist."""
 
     async def below(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -126,14 +127,14 @@ def mounted(app: ASGIApp, base: str) -> ASGIApp:
 
 
 def bound(address: str, port: int) -> socket.socket:
-    """A socket that listens; `port` 0: any free one. Raises GridError."""
+    """Return a listening socket; `port` 0 takes any free one. Raises GridError."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     # asyncio sends small answers at once only for sockets that say their protocol: others wait 40 ms for the client.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((address, port))
-        listener.listen()  # whoever is told the address may ask at once
+        listener.listen()  # callers may connect as soon as they know the address
     except (OSError, OverflowError) as error:
         listener.close()
         raise GridError(f"cannot listen on {address}, port {port} ({error}): choose another with --port") from error
@@ -165,7 +166,7 @@ class TimedConnection(H11Protocol):
 
 
 def serve(app: ASGIApp, listener: socket.socket, behind_proxy: bool = False) -> None:
-    """Answer requests until Ctrl-C or SIGTERM; `behind_proxy`: a web server of this machine says who asks."""
+    """Answer requests until Ctrl-C or SIGTERM; with `behind_proxy` a web server of this machine says who asks."""
     with suppress(AttributeError):  # another libc than glibc
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     config = uvicorn.Config(

@@ -6,13 +6,14 @@ from typing import NamedTuple
 from vcdl.report.wording import duration
 
 _TICKS = 5
-"""Most steps between the labels of an axis."""
+"""Most steps between the labels of an axis, so that labels do not overlap on a phone."""
 _TIME_STEPS_S = (
     *(1, 2, 5, 10, 15, 30),
     *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
     *(3600 * hours for hours in (1, 2, 3, 6, 12)),
 )
 _DAY_S = 86_400
+"""Seconds of a day; longer axes have whole days between their labels."""
 
 
 class Tick(NamedTuple):
@@ -24,12 +25,12 @@ class Tick(NamedTuple):
 
 
 def round_values(low: float, high: float, is_log: bool = False) -> list[float]:
-    """Return the round numbers in a range; `is_log`: for a logarithmic axis, of numbers above 0."""
+    """Return the round numbers in a range; with `is_log` for a logarithmic axis, whose numbers are above 0."""
     return _powers(low, high) if is_log and high >= 10 * low else _multiples(low, high)
 
 
 def _multiples(low: float, high: float) -> list[float]:
-    """The multiples in a range of the smallest round step, 1, 2 or 5 of some power of ten, that makes few of them."""
+    """Return few multiples in a range of a round step: 1, 2 or 5 times a power of ten."""
     least = (high - low) / _TICKS
     power = 10.0 ** math.floor(math.log10(least))
     step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= least)
@@ -37,7 +38,7 @@ def _multiples(low: float, high: float) -> list[float]:
 
 
 def _powers(low: float, high: float) -> list[float]:
-    """The powers of ten in a range: where they are few with 2 and 5 times each, where they are many every nth."""
+    """Return the powers of ten in a range: few ones with their 2 and 5 times, of many ones every nth."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     digits = (1, 2, 5) if len(powers) <= 3 else (1,)
     values = (digit * 10.0**power for power in powers[:: math.ceil(len(powers) / _TICKS)] for digit in digits)

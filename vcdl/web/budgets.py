@@ -19,18 +19,19 @@ class Budgets:
     """The budgets of a service with some fleets."""
 
     def __init__(self, accounts: Accounts, commands: CommandRunner, fleets: Sequence[Path]) -> None:
-        """`fleets`: their files."""
+        """Prepare the budgets; `fleets` are the fleets' files."""
         self._accounts = accounts
         self._commands = commands
         self._fleets = [file.stem for file in fleets]
 
     def bounds(self, caller: Caller) -> bool:
-        """Whether what the caller's jobs cost here is bounded."""
+        """Return whether the cost of the caller's jobs is limited here."""
         return caller.bounds.budget_usd is not None and bool(self._fleets)
 
     def planned_usd(self, caller: Caller, folder: Path) -> float:
-        """The dollars of its submitter's budget that a job, in a folder, takes: with several fleets those of the
-        dearest. Raises JobError for more than are left.
+        """Return the dollars that a job takes of its submitter's budget, with the dearest of the fleets.
+
+        Raises JobError if fewer are left.
         """
         if caller.bounds.budget_usd is None or not self._fleets:
             return 0.0

@@ -25,7 +25,7 @@ _VIEWS = 64
 _NAME = re.compile(r"[^./\0\ud800-\udfff][^/\0\ud800-\udfff]{0,62}")
 """Names that can be a folder's; those that begin with a dot are the service's own."""
 PAGE = 50
-"""Rows of a page of the list."""
+"""Rows per page of the list: it stays below 100 kB."""
 _READS_S = 0.5
 """Time that ordering by measure may take to read jobs that no page has shown yet; ten thousand take half a minute, so
 those that are left stand at the end until the page is drawn again."""
@@ -43,7 +43,7 @@ class UnreadableJob:
     error: str
 
     def fields(self) -> dict[str, str | None]:
-        """The keys of `vcdl jobs --json` that are known of it."""
+        """Return the known keys of `vcdl jobs --json`."""
         return {"job": self.job, "state": None, "error": self.error}
 
 
@@ -75,7 +75,7 @@ class JobCatalogue:
         self._views: OrderedDict[str, JobView] = OrderedDict()
 
     def listed(self) -> list[tuple[bool, str]]:
-        """Whether it is finished, and the name, of each job, sorted. Raises RunFolderError."""
+        """Return each job's name and whether it is finished, sorted. Raises RunFolderError."""
         with self._lock:
             if time.monotonic() - self._listed_s >= _FRESH_S:
                 self._listed = sorted(self._list())
@@ -104,7 +104,7 @@ class JobCatalogue:
         return found
 
     def view(self, name: str) -> JobView:
-        """The view of a job. Raises NoSuchJobError."""
+        """Return the view of a job. Raises NoSuchJobError."""
         folder = self.folder(name)
         with self._lock:
             view = self._views.pop(name, None) or JobView(folder)
@@ -114,7 +114,7 @@ class JobCatalogue:
             return view
 
     def folder(self, name: str) -> RunFolder:
-        """The folder of a job; no other name than that of a job leads anywhere. Raises NoSuchJobError."""
+        """Return the folder of a job; only the name of a job leads anywhere. Raises NoSuchJobError."""
         path = self.runs / name
         if not _NAME.fullmatch(name) or not (path / "job.yaml").is_file():
             raise NoSuchJobError(f"there is no job {name[:64]!r} here: `vcdl jobs` lists them")
@@ -126,7 +126,7 @@ class JobCatalogue:
         Args:
             after: The cursor that the page before gave.
             state: `open` or `finished` jobs only.
-            search: Words, each of which is in the name, the note or a tag of the jobs.
+            search: Words that must all be in the name, the note or a tag of a job.
             sort: `measure`, the best first, or `newest`; empty: the open ones first, each group by name.
 
         Raises:
@@ -173,7 +173,7 @@ class JobCatalogue:
         return sorted(jobs, key=place)
 
     def row(self, name: str) -> JobRow | UnreadableJob:
-        """The row of a job, from memory where it is over and nothing has changed."""
+        """Return the row of a job, from memory if it is over and unchanged."""
         try:
             folder = self.folder(name)
             signature = signature_of(folder)
@@ -194,7 +194,7 @@ class JobCatalogue:
 
 
 def project_of(runs: Path) -> Path | None:
-    """The BOINC project whose jobs are in a folder; None: there is none."""
+    """Return the BOINC project whose jobs are in a folder; None if there is none."""
     path = Path(*runs.parts[:-2])
     return path if len(runs.parts) > 2 and (path / "config.xml").is_file() else None
 

@@ -17,13 +17,14 @@ CHUNK_BYTES = 8 << 20
 """The size of the chunks in which data travel."""
 _NAME = re.compile(r"[0-9a-f]{64}")
 _KEPT_S = 3 * 86400.0
-"""The life of a chunk of which no job was made."""
+"""Seconds for which a chunk without a job is kept: long enough to finish a broken upload after a weekend."""
 
 
 class ChunkStore:
-    """The chunks of a service, each submitter's in a folder of its own.
+    """The chunks of a service, in a folder for each submitter.
 
-    When there is no room, whoever holds the most makes some: nobody shuts others out, or learns what they have sent.
+    When there is no room, the submitter who holds the most loses chunks. So no submitter shuts others out, or learns
+    what they have sent.
     """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
@@ -32,12 +33,13 @@ class ChunkStore:
         self._lock = Lock()
 
     def missing(self, of: str, names: Sequence[str]) -> list[str]:
-        """The chunks that a submitter has not sent. Raises DataError for a name that is none."""
+        """Return the chunks that a submitter has not sent. Raises DataError for an invalid name."""
         return [name for name in dict.fromkeys(names) if not self._path(of, name).is_file()]
 
     def put(self, of: str, name: str, content: bytes) -> None:
-        """Keep a submitter's chunk. Raises DataError for another content than its name says, or without room;
-        RunFolderError.
+        """Store a submitter's chunk.
+
+        Raises DataError if the content does not match the name, or without room; RunFolderError.
         """
         path = self._path(of, name)
         if hashlib.sha256(content).hexdigest() != name:
@@ -52,7 +54,7 @@ class ChunkStore:
                 temporary.write_bytes(content)
 
     def read(self, of: str, names: Sequence[str]) -> Iterator[bytes]:
-        """The content of a submitter's chunks, one after the other. Raises DataError when one is not there."""
+        """Yield the content of a submitter's chunks, in order. Raises DataError if one is missing."""
         for name in names:
             try:
                 yield self._path(of, name).read_bytes()

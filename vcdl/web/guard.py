@@ -1,7 +1,7 @@
 """The checks that every request passes before the service sees it.
 
-Nobody gets anything without a session or a token but the page to log in, style and script, and the health check; of a
-public service also the list of jobs and each job's page, as `vcdl.web.job_page` draws them for a visitor.
+Without a session or a token only the login page, static assets and the health check are open. A public service also
+exposes the job list and the job pages, as `vcdl.web.job_page` draws them for visitors.
 """
 
 import asyncio
@@ -45,9 +45,9 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_BYTES = 1 << 20
 """The largest body of a request but a chunk's."""
 _BODY_WAIT_S = 30.0
-"""The longest that a body may stand still."""
+"""Seconds for which a body may stall, so that slow clients do not hold connections."""
 _BODY_S = 600.0
-"""The longest that it may take."""
+"""Seconds that a body may take in all, enough for a chunk over a slow link."""
 
 _BURST, _STEADY = 300.0, 50.0
 """Requests that a caller may make at once, and a second."""
@@ -59,7 +59,7 @@ class Guard:
     """The outermost layer of the service."""
 
     def __init__(self, app: ASGIApp, service: WebService, hosts: Collection[str] = ()) -> None:
-        """`hosts`: names beside those of this machine under which the service is reached."""
+        """Prepare the guard; `hosts` are further names under which the service is reached."""
         self._app = app
         self._service = service
         self._rate = RequestRate(_BURST, _STEADY)
@@ -89,7 +89,7 @@ class Guard:
             await self._app(scope, _limited(receive, _limit(scope["path"])), send_with_headers)
 
     def _refusal(self, asked: HTTPConnection) -> Response | None:
-        """The answer to a request that may not pass; None: it may."""
+        """Return the answer to a request that may not pass; None if it may."""
         # As the routes match it: of older Starlettes the path of `asked.url` ends at a question mark in a name.
         path, method = asked.scope["path"], asked.scope["method"]
         host = re.sub(r":\d+$", "", asked.headers.get("host", "")).lower()
@@ -114,7 +114,7 @@ class Guard:
         return None if method in _SAFE else _refusal_of_session(asked, caller)
 
     def _refusal_of_visitor(self, asked: HTTPConnection, why: Response) -> Response | None:
-        """The answer to one who is nobody's caller, `why` unless the service shows them this page; None: it does."""
+        """Return the answer to a visitor: `why`, unless the service shows visitors this page; then None."""
         is_visit = self._service.is_public and asked.scope["method"] == "GET" and "authorization" not in asked.headers
         if not is_visit or not _VISITED.fullmatch(asked.scope["path"]):
             return why
@@ -123,7 +123,7 @@ class Guard:
         return None
 
     def _caller(self, asked: HTTPConnection) -> tuple[Caller | None, Response]:
-        """The caller, and the answer to an unknown one."""
+        """Return the caller, and the answer for an unknown one."""
         given = asked.headers.get("authorization", "")
         if given:
             caller, wait_s = self._service.of_token(given.removeprefix("Bearer ").strip(), _address(asked))
@@ -150,7 +150,7 @@ def _is_of_another_site(asked: HTTPConnection) -> bool:
 
 
 def _refusal_of_session(asked: HTTPConnection, caller: Caller) -> Response | None:
-    """The answer to a change that a page of this session did not send; None: it did, or the caller has a token."""
+    """Return the answer to a change that no page of this session sent; None if one did, or the caller has a token."""
     # A form brings the token in its body, where vcdl.web.routes looks; whatever else does, in a header.
     is_form = asked.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
     if not caller.csrf or (is_form and not asked.scope["path"].startswith("/api/")):
@@ -164,19 +164,19 @@ def _address(asked: HTTPConnection) -> str:
 
 
 def too_many(wait_s: float) -> Response:
-    """The answer to an address with too many failed logins."""
+    """Return the answer to an address with too many failed logins."""
     refused = problem(429, f"too many failed logins: wait {wait_s:.0f} s")
     refused.headers["retry-after"] = f"{wait_s + 1:.0f}"
     return refused
 
 
 def _limit(path: str) -> int:
-    """The largest body that is taken at a path."""
+    """Return the largest body accepted at a path."""
     return CHUNK_BYTES if path.startswith("/api/v1/chunks/") else _MOST_BYTES
 
 
 def _limited(receive: Receive, most: int) -> Receive:
-    """A body that is larger than it said, or stands still, ends the connection."""
+    """End the connection if a body is larger than announced, or stalls."""
     got, is_whole, end_s = 0, False, time.monotonic() + _BODY_S
 
     async def limited() -> Message:

@@ -44,7 +44,7 @@ PARTS = ("trains", "head", "trouble", "figures", "curves", "stream", "staleness"
 """The parts of a job's page that change while it runs, by the id of their element and the name of their macro."""
 _PUBLIC_FIGURES = ("epoch", "subtasks", "staleness", "running for", "speed")
 _MANY_HOSTS = 4
-"""Refusals of so many hosts, and of half of all, have a common cause."""
+"""If this many hosts had refusals, and half of all, the cause is common to them."""
 _AFTER_TROUBLE = "not shown while the job has the trouble above."
 """Stands in for the sentence on speed, which would draw the eye from what is to be done first."""
 _STALLED_S = 1800.0
@@ -54,8 +54,10 @@ _CAN_RESUME = (RunState.PAUSED, RunState.KILLED, RunState.FAILED)
 
 
 def _job_facts(view: JobView, is_public: bool, by_epoch: bool) -> dict[str, Any]:
-    """Everything that a job's page shows, read at one moment; `is_public`: for visitors. Hosts are numbers then. Of all
-    words of hosts, operator and submitter it has the names of job and measures alone.
+    """Return everything that a job's page shows, read at one moment.
+
+    With `is_public` it is for visitors: hosts are numbers, and the only words of submitters are names of job and
+    measures.
     """
     standing, row, report = view.standing, view.row(), view.report
     figures = standing.figures()
@@ -131,7 +133,7 @@ class Pages:
         return {name: str(getattr(macros, name)(facts)) for name in PARTS}
 
     def comparison(self, standings: Mapping[str, Standing], by_epoch: bool) -> dict[str, Any]:
-        """Return the curves and the table of some jobs beside each other, by their names."""
+        """Return the curves and the table of some jobs, keyed by their names."""
         runs = [standing.compared(name) for name, standing in standings.items()]
         reports = {run.name: run.report for run in runs}
         measures = dict.fromkeys([*(report.monitor.name for report in reports.values()), LOSS])
@@ -145,16 +147,18 @@ class Pages:
         return {"charts": [chart for chart in charts if chart is not None], "table": table}
 
     def overview_parts(self, sections: list[PageSection]) -> dict[str, str]:
-        """The part of a page of tables."""
+        """Return the part of a page of tables."""
         macros: Any = self.environment.get_template("overview_parts.html").module
         return {"sections": str(macros.sections(sections))}
 
     def list_parts(self, page: JobPage, is_public: bool = False) -> dict[str, str]:
-        """Return the parts of the list: its head, a row for each job, the cursor `after`, and `names`, by which a
-        browser sees that there are other rows or columns.
+        """Return the parts of the list: its head, a row for each job, the cursor `after`, and `names`.
+
+        By `names` a browser notices that there are other rows or columns.
 
         Args:
-            is_public: For visitors, who are told neither settings and notes nor why a job cannot be read.
+            page: The rows.
+            is_public: For visitors, who see no settings, no notes and no reasons why a job cannot be read.
         """
         macros: Any = self.environment.get_template("list_parts.html").module
         columns = {} if is_public else _differing([row for row in page.rows if isinstance(row, JobRow)])
@@ -180,9 +184,9 @@ def _differing(rows: Sequence[JobRow]) -> dict[str, str]:
 
 
 def _stream(view: JobView, standing: Standing, is_public: bool = False) -> StreamPicture | None:
-    """The subtask stream: up to now, or to the last event and as far as nothing happened since.
+    """Return the subtask stream up to now, or to the last event if nothing happened since.
 
-    `is_public`: its hosts are numbers, in the order in which they came.
+    With `is_public` hosts are numbers in the order in which they came.
     """
     spans = view.stream.spans(standing.now_s)
     if is_public:
@@ -206,7 +210,7 @@ def _ago(time_s: float, now_s: float | None = None) -> str:
 
 
 def _nobody_works(view: JobView) -> str:
-    """The cause, as far as it can be told, and what the operator starts."""
+    """Return the cause as far as it is known, and what the operator should start."""
     from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.boinc.project.processes import standstills
 
@@ -221,7 +225,7 @@ def _nobody_works(view: JobView) -> str:
 
 
 def _trouble(view: JobView, state: RunState, is_public: bool) -> list[str]:
-    """News that a person should see first, the worst first; empty: all is well. `is_public`: without causes."""
+    """Return news that a person should see first, the worst first; with `is_public` without causes."""
     totals, found = view.report.totals, []
     if state is RunState.FAILED:
         found.append("The job was given up: a shard was tried in vain.")
@@ -240,7 +244,7 @@ def _trouble(view: JobView, state: RunState, is_public: bool) -> list[str]:
 
 
 def standstill(view: JobView, state: RunState, now_s: float) -> str:
-    """Why nothing goes on with a job, and what to do; empty: it goes on, or is not meant to."""
+    """Return why a job stands still and what to do; empty if it proceeds, or should not."""
     last_s = view.report.history.last_s
     if state is RunState.KILLED:
         return f"{_since(view)}: its process died. `Resume` goes on, and no applied update is lost."
@@ -260,7 +264,7 @@ def _since(view: JobView) -> str:
 
 
 def _setbacks(view: JobView, setbacks: int) -> str:
-    """The fates of subtasks that were lost or refused, and whether one host is behind most of them."""
+    """Return what became of lost or refused subtasks, and whether one host is behind most of them."""
     refusals, by_host = Counter[str](), Counter[str]()
     for host in view.hosts.hosts.values():
         refusals.update(host.refused)
@@ -286,7 +290,7 @@ def _where(view: JobView, by_host: Counter[str], setbacks: int) -> str:
 
 
 def _refusal_words(name: str) -> str:
-    """The name of a refusal, and what it means; a name of another version stands alone."""
+    """Return the name of a refusal and its meaning; the name alone if it is of another version."""
     meaning = next((f" ({known.words})" for known in Refusal if known == name), "")
     return f"{printable(name)}{meaning}"
 
@@ -308,7 +312,7 @@ def feed_of(view: JobView, *further: FeedLine) -> list[FeedLine]:
 
 
 def _together(alike: list[FeedLine]) -> FeedLine:
-    """One line for setbacks in a row, the newest first, that tell the same."""
+    """Merge setbacks in a row that say the same into one line, the newest first."""
     newest = alike[0]
     if len(alike) == 1:
         return newest
@@ -318,7 +322,7 @@ def _together(alike: list[FeedLine]) -> FeedLine:
 
 
 def _prose(words: str) -> Markup:
-    """A sentence with its first letter large, and what stands between backticks as code."""
+    """Return a sentence with a capital letter, and text between backticks as code."""
     parts = str(escape(f"{words[:1].upper()}{words[1:]}")).split("`")
     return Markup("".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts)))
 
@@ -330,7 +334,7 @@ def _query(asked: Mapping[str, str | Sequence[str]], **changed: str) -> str:
 
 
 def _clock(time_s: float) -> str:
-    """A moment as the service's own clock shows it: the time, of another day the day as well."""
+    """Return a moment by the service's clock: the time, and the day unless it is today."""
     moment, today = time.localtime(time_s), time.localtime()
     is_today = moment[:3] == today[:3]
     return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M", moment)

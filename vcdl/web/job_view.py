@@ -30,11 +30,13 @@ from vcdl.trust.hosts import HostHistory
 from vcdl.trust.kept_hosts import shown_hosts
 
 _WINDOW = 6000
-"""Rows of the journal before the newest from which pictures and feed of a job begin."""
+"""Newest journal rows from which pictures and feed are made: about five for each drawn subtask."""
 _RECENT = 1000
+"""Newest journal rows kept in memory for those who follow a job."""
 _FEED = 60
+"""Sentences kept of a job's feed; the page shows 25."""
 _PROFILE_EVERY_S = 15.0
-"""Hosts in these states bring nothing that counts."""
+"""Seconds between two readings of the profile, which takes a while for a long journal."""
 
 Signature = tuple[tuple[int, int] | None, ...]
 
@@ -62,7 +64,7 @@ class JobView:
         self.last_id = 0
         """The journal's last row that is in the figures."""
         self.feed: deque[FeedLine] = deque(maxlen=_FEED)
-        """Events beside the ends of epochs; the newest last."""
+        """Events other than the ends of epochs; the newest last."""
         self.recent: deque[Recorded] = deque(maxlen=_RECENT)
         """The journal's last rows."""
         self._job: Job | None = None
@@ -74,7 +76,7 @@ class JobView:
 
     @contextmanager
     def current(self) -> Iterator["JobView"]:
-        """The view, up to date, and unchanged within the block. Raises RunFolderError, JobError, JournalError."""
+        """Yield the view, up to date and unchanged within the block. Raises RunFolderError, JobError, JournalError."""
         with self._lock:
             signature = signature_of(self.folder)
             if signature != self._signature:
@@ -97,7 +99,7 @@ class JobView:
         return Standing.of(self.folder, self.job, self.report, self._clock)
 
     def row(self) -> JobRow:
-        """Its row in the list. Raises RunFolderError, JobError, JournalError."""
+        """Return its row in the list. Raises RunFolderError, JobError, JournalError."""
         return JobRow.of(self.standing, self.hosts.bringing)
 
     def rows_after(self, after: int, limit: int) -> list[Recorded]:
@@ -137,7 +139,7 @@ class JobView:
 
 
 def _feed_line(recorded: Recorded, before: SubtaskStream) -> FeedLine | None:
-    """The line of an event, if it has one; `before`: the stream up to it, which knows the host of a lost subtask."""
+    """Return the line of an event, if it has one; `before`, the stream up to it, knows the host of a lost subtask."""
     host = cause = ""
     match event := recorded.event:
         case UpdateRefused() | ResultRefused():
@@ -149,7 +151,7 @@ def _feed_line(recorded: Recorded, before: SubtaskStream) -> FeedLine | None:
 
 
 class ProfileReader:
-    """The profile of a run, added up beside what waits for an answer: a long journal takes a minute at first."""
+    """The profile of a run, computed in the background: a long journal takes a minute at first."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -163,7 +165,7 @@ class ProfileReader:
         self._busy = threading.Lock()
 
     def sentence(self, job: Job) -> str:
-        """The sentence of `vcdl profile` of some seconds ago; empty at first, as a call only begins to add it up."""
+        """Return the recent sentence of `vcdl profile`; the first call only starts to compute it."""
         if time.monotonic() >= self._due_s and self._busy.acquire(blocking=False):
             threading.Thread(target=self._read, args=(job,), name="vcdl-profile", daemon=True).start()
         return self._words
@@ -189,8 +191,9 @@ class ProfileReader:
 
 
 def signature_of(folder: RunFolder) -> Signature:
-    """Sizes and times of a run's files, which change with whatever is written. Reading changes nothing:
-    SQLite makes an empty log for it.
+    """Return sizes and times of a run's files, which change with every write.
+
+    Reading changes nothing: SQLite creates an empty log for it.
     """
     log = folder.journal_file.with_name(f"{folder.journal_file.name}-wal")
     files = (folder.job_file, folder.journal_file, log, folder.summary_file, folder.note_file)

@@ -16,19 +16,20 @@ _log = logging.getLogger("vcdl.web")
 EVERY_S = 1.0
 """Seconds between two looks, and so the least between two messages to a browser."""
 _AT_EVERY_S = 100
-"""Most watchers of a page that are told at each look; with more, all are told less often."""
+"""Most watchers of a page that are updated at each look; with more, all are updated less often."""
 _PING_S = 15.0
-"""Seconds after which a stream without news says that it is there, and learns that nobody reads it."""
+"""Seconds after which a stream without news sends a comment, so that a lost reader is noticed."""
 _VALID_FOR_S = 10.0
-"""Seconds between two checks of a stream's reader."""
+"""Seconds between two checks of a reader's token, so that a revoked one soon sees nothing."""
 MOST_WATCHERS = 500
+"""Streams at once, since each holds a connection."""
 
 Parts = Mapping[str, str]
 """HTML by the id of the element that it fills."""
 
 
 def sse(event: str, data: str, row: int | None = None) -> bytes:
-    """One server-sent event; `row`: its id."""
+    """Return one server-sent event; `row` is its id."""
     lines = "".join(f"data: {line}\n" for line in data.splitlines() or [""])
     number = "" if row is None else f"id: {row}\n"
     return f"{number}event: {event}\n{lines}\n".encode()
@@ -70,7 +71,7 @@ class LivePages:
         self._pages: dict[str, _Page] = {}
 
     def parts(self, key: str) -> Parts:
-        """The parts of a page as those who watch it have them; empty: nobody does, or they are not kept up to date."""
+        """Return the parts of a page as its watchers have them; empty if it has none, or they are not up to date."""
         parts = self._pages[key].parts if key in self._pages else {}
         return {} if parts.get("live-error") else parts
 

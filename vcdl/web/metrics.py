@@ -32,10 +32,11 @@ from vcdl.wire.task import ACCURACY, LOSS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _CACHE_S = 10.0
+"""Seconds for which metrics are cached, so that several collectors cost no more than one."""
 _MOST_JOBS = 200
 """Most jobs with metrics of their own."""
 _ENDED_S = 86400.0
-"""Seconds for which the end of a job is told: an alert that it was given up ends by itself."""
+"""Seconds for which the end of a job is reported, so that an alert about it ends."""
 _UNREADABLE = "unreadable"
 
 
@@ -51,7 +52,7 @@ class Metrics:
         self._due_s = 0.0
 
     def text(self) -> bytes:
-        """The metrics in Prometheus' form. Raises RunFolderError."""
+        """Return the metrics in Prometheus' format. Raises RunFolderError."""
         with self._lock:
             if time.monotonic() >= self._due_s:
                 self._text = generate_latest(self._registry)
@@ -72,7 +73,7 @@ class _Collector:
         states: Counter[str] = Counter()
         families = _Families()
         for name in (name for is_over, name in listed if is_over):
-            with suppress(OSError, ValueError):  # it goes on: the next look finds it among the open ones
+            with suppress(OSError, ValueError):  # it is open: the next look finds it there
                 ended_s, end = self._end_of(name)
                 states[end.value] += 1
                 if time.time() - ended_s < _ENDED_S:
@@ -110,11 +111,11 @@ class _Families:
         self.by_name: dict[str, Metric] = {}
 
     def state(self, job: str, state: str) -> None:
-        """The state of one job."""
+        """Add the state of one job."""
         self._gauge("vcdl_job_state", "A job's state: 1 for the one that it is in.", {"job": job, "state": state}, 1)
 
     def add(self, view: JobView) -> None:
-        """The metrics of one job."""
+        """Add the metrics of one job."""
         job, standing, report = view.folder.path.name, view.standing, view.report
         totals, row, settings = report.totals, view.row(), view.job
         kind = {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MOST_JOBS, _MOST_HOSTS = 200, 200
 _ENDED = 20
-"""Ended instances that are shown, the last ones."""
+"""Ended instances shown, the newest: enough to see what keeps failing."""
 _UNKNOWN = "–"
 _BAD = ("quarantined", "convicted", "doubtful", "banned")
 """States of hosts that stand out."""
@@ -72,7 +72,7 @@ def hosts_page(catalogue: JobCatalogue, job: str = "") -> list[PageSection]:
 def _host_row(
     view: JobView, name: str, banned: frozenset[str] | None
 ) -> tuple[tuple[float, float], Sequence[PageCell]]:
-    """A host's row, and what it is sorted by: those with trouble come first."""
+    """Return a host's row and its sort key: hosts with trouble come first."""
     host, job = view.hosts.hosts[name], view.folder.path.name
     view.profile.sentence(view.job)  # has the machines read, for the next look
     down, up, machine = view.profile.machines.get(name, (None, None, ""))
@@ -101,7 +101,7 @@ def _host_row(
 
 
 def banned_hosts(runs: Path) -> frozenset[str] | None:
-    """The hosts that the BOINC project of these runs turns away; None: there is none, or its database is away."""
+    """Return the hosts that the BOINC project of these runs bans; None without a project or database."""
     if (path := project_of(runs)) is None:
         return None
     from vcdl.boinc.grid import host_care
@@ -149,7 +149,7 @@ def server_page(catalogue: JobCatalogue, watchers: int) -> list[PageSection]:
 
 
 def _daemons(runs: Path) -> Iterator[PageSection]:
-    """The daemons of a BOINC project, if the runs are one's."""
+    """Yield the daemons of a BOINC project, if the runs belong to one."""
     if (path := project_of(runs)) is None:
         return
     from vcdl.boinc.grid.project_folder import BoincProject
@@ -175,12 +175,12 @@ def _daemons(runs: Path) -> Iterator[PageSection]:
 
 
 def fleets_page(files: Sequence[Path]) -> list[PageSection]:
-    """The fleets of these files: instances, money, notices."""
+    """Return the fleets of these files: instances, money, notices."""
     return [_fleet(file) for file in files]
 
 
 def money_words(files: Sequence[Path]) -> str:
-    """The dollars of all these fleets, now and so far; empty without any that can be read."""
+    """Return the dollars of all these fleets, now and so far; empty if none can be read."""
     from vcdl.fleet.cost import present_cost
     from vcdl.fleet.ledger import Ledger
     from vcdl.fleet.open import Fleet
@@ -230,7 +230,7 @@ def _instance_row(one: "InstanceHistory") -> Sequence[PageCell]:
 
 
 def _views(catalogue: JobCatalogue, job: str) -> Iterator[JobView]:
-    """The view of a job, or without one those of all open ones."""
+    """Yield the view of a job, or without one those of all open ones."""
     if not job:
         yield from _open_views(catalogue)
         return
@@ -239,7 +239,7 @@ def _views(catalogue: JobCatalogue, job: str) -> Iterator[JobView]:
 
 
 def _open_views(catalogue: JobCatalogue) -> Iterator[JobView]:
-    """The views of open jobs that can be read, each unchanged while it is looked at."""
+    """Yield the views of readable open jobs, each unchanged while it is used."""
     for name in [name for is_over, name in catalogue.listed() if not is_over][:_MOST_JOBS]:
         try:
             with catalogue.view(name).current() as view:

@@ -25,20 +25,21 @@ from vcdl.wire.task import LOSS
 _WIDTH, _HEIGHT = 1000, 200
 """Units of a chart; a picture is stretched to the room that it gets."""
 _POINTS = 300
-"""Most points of a line: more epochs are drawn together."""
+"""Most points of a line, since a screen shows no more; further epochs are merged."""
 _DOTS = 60
-"""Most points that are marked."""
+"""Most points that are marked, so that markers do not touch."""
 _COLUMNS = 100
-"""Most columns that tell their point's words. More would be narrower than a pointer is steady; these take 17 kB."""
+"""Most columns that show their point's values; more would be narrower than a pointer is steady, and these take 17
+kB."""
 _HOSTS = 24
-"""Most hosts in the stream: the last ones that did anything."""
+"""Most hosts in the stream, those active last: more rows would not fit a screen."""
 _LANES = 4
 """Most subtasks of a host side by side."""
 _IDLE = 0.08
 """The strip of time in which nothing happened, as a part of the time before it: it may last for days."""
 _BARS = 12
 COLOURS = 6
-"""Lines of a comparison that can be told apart; the next ones begin again."""
+"""Distinguishable lines of a comparison; further ones repeat the colours."""
 FATES = (Fate.TRAINED, Fate.AT_WORK, Fate.PAUSED, Fate.SUPERSEDED, Fate.LOST, Fate.REFUSED)
 """In the order in which they are drawn: what matters lies above."""
 
@@ -79,7 +80,7 @@ class _Point:
 
 
 def sparkline(course: Sequence[float], monitor: str) -> Markup:
-    """A small line of an epoch's means; empty for fewer than two."""
+    """Return a small line of an epoch's means; empty for fewer than two."""
     values = [value for value in course if math.isfinite(value)]
     if len(values) < 2:
         return Markup("")
@@ -114,8 +115,9 @@ def measure_chart(report: Report, by_epoch: bool = False) -> Chart | None:
 
 
 def loss_chart(report: Report, by_epoch: bool = False) -> Chart | None:
-    """The loss in validation, and beside it in training; None where it is not measured, or the job is judged by it and
-    no client tells its own.
+    """Return the losses in validation and training.
+
+    None if the loss is not measured, or if the job is judged by it and no client reports its own.
     """
     points, trained = [], []
     for one in report.epochs:
@@ -239,7 +241,7 @@ class _Scale:
 
 
 def _columns(places: list[tuple[float, str]]) -> str:
-    """The invisible columns of some points, each as wide as to the middle between it and its neighbours."""
+    """Return invisible columns around some points, each reaching halfway to its neighbours."""
     some = places[:: math.ceil(len(places) / _COLUMNS)]
     ends = [0.0, *((one + other) / 2 for (one, _), (other, _) in pairwise(some)), float(_WIDTH)]
     return "".join(
@@ -250,7 +252,7 @@ def _columns(places: list[tuple[float, str]]) -> str:
 
 
 def _framed(shapes: str, words: str, up: Iterable[Tick], across: Iterable[Tick]) -> Markup:
-    """A chart's shapes with their axes; `words` are what a screen reader says."""
+    """Return a chart's shapes with their axes; `words` are for screen readers."""
     lines = "".join(f'<path class="grid" d="M0 {(1 - tick.share) * _HEIGHT:.1f}H{_WIDTH}"/>' for tick in up)
     labels = "".join(
         f'<text class="up" x="0" y="{100 * (1 - tick.share):.1f}%" dx="-6" dy=".3em">{tick.words}</text>' for tick in up
@@ -263,7 +265,7 @@ def _framed(shapes: str, words: str, up: Iterable[Tick], across: Iterable[Tick])
 
 
 def _thinned(points: list[_Point]) -> list[_Point]:
-    """The points of a line, so few that each has room; one of several has their mean and their whole band."""
+    """Merge the points of a line until each has room; a merged one has their mean and their whole band."""
     size = math.ceil(len(points) / _POINTS)
     groups = (points[begin : begin + size] for begin in range(0, len(points), size))
     return [
@@ -281,8 +283,13 @@ def _thinned(points: list[_Point]) -> list[_Point]:
 def stream_picture(
     spans: Sequence[Span], end_s: float, right: str = "now", is_idle: bool = False
 ) -> StreamPicture | None:
-    """The subtask stream: a row for each host, time to the right up to `end_s`, and what `right` says of that moment;
-    None: there is none. `is_idle`: nothing has happened since, which is a strip of a width of its own.
+    """Return the subtask stream with a row for each host, or None without any.
+
+    Args:
+        spans: The subtasks.
+        end_s: Unix time at the right end.
+        right: The label of the right end.
+        is_idle: Nothing has happened since, which is drawn as a strip of fixed width.
     """
     if not spans:
         return None
@@ -331,7 +338,7 @@ def _stream_row(spans: list[Span], begin_s: float, width_s: float, whole_s: floa
 
 
 def staleness_chart(staleness: Iterable[int], hosts: int) -> Chart | None:
-    """A histogram of the staleness of the last updates, of so many hosts, as bars; None before the first."""
+    """Return a histogram of the staleness of the last updates of `hosts` hosts; None before the first."""
     values = sorted(staleness)
     if not values:
         return None
@@ -361,7 +368,7 @@ def _range(begin: int, size: int) -> str:
 
 
 def _scaled(value: float, low: float, high: float, height: float) -> float:
-    """The place of a value from the top."""
+    """Return the position of a value from the top."""
     return height / 2 if high == low else height - (value - low) / (high - low) * height
 
 
@@ -370,7 +377,7 @@ def _class(fate: Fate) -> str:
 
 
 def _svg(shapes: str, width: float, height: float, words: str, kind: str) -> Markup:
-    """A picture that stretches; `words` are what a screen reader says."""
+    """Return a picture that stretches; `words` are for screen readers."""
     return Markup(
         f'<svg class="{kind}" viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" '
         f'aria-label="{escape(words)}">{shapes}</svg>'

@@ -28,8 +28,9 @@ from vcdl.wire.workunit import WorkunitName
 
 router = APIRouter(prefix="/api/v1/pools/{name}", tags=["v1"])
 _REASON_CHARACTERS = 2000
+"""Characters kept of a pilot's reason for a failure, enough for a traceback's end."""
 _MOST_PILOTS = 64
-"""Pilots of a token that are in a pool at once."""
+"""Pilots of one token in a pool at once, so that a leaked token cannot fill the folder."""
 _HEADER_BYTES = 1 << 20
 Name = Annotated[str, Path(max_length=64, description="the job's name")]
 Piece = Annotated[bytes, Body(media_type="application/octet-stream", max_length=1 << 20)]
@@ -45,7 +46,7 @@ class TaskEnding(BaseModel):
 
 
 def _run(request: Request, name: str) -> RunFolder:
-    """The folder of a run whose pool the caller may enter. Raises Forbidden, NoSuchJobError, RunFolderError."""
+    """Return the folder of a run whose pool the caller may enter. Raises Forbidden, NoSuchJobError, RunFolderError."""
     caller = request.state.caller
     if caller.role is not Role.WORKER:
         needs(caller, Role.OPERATOR)
@@ -60,10 +61,11 @@ def _pool(request: Request, name: str) -> PoolFolder:
 
 
 def _desk(request: Request, name: str, pilot: str) -> Desk:
-    """The desk of a pilot of the caller's: nobody writes on another's desk. Raises Forbidden, DataError.
+    """Return the mailbox of one of the caller's pilots; others' are closed. Raises Forbidden, DataError.
 
-    A worker's pilot is of the caller's token, and of the machine whose key comes with the request: its name says both,
-    and so does the host that is judged by what it brings. Machines with one token cannot act for one another.
+    A worker's pilot belongs to the caller's token and to the machine whose key comes with the request. Its name
+    contains both, and so does the host that is judged by its uploads. Machines with one token cannot act for one
+    another.
     """
     pool, caller = _pool(request, name), request.state.caller
     if not is_pilot(pilot):
@@ -77,7 +79,7 @@ def _desk(request: Request, name: str, pilot: str) -> Desk:
 
 @contextmanager
 def _held(request: Request, name: str, pilot: str) -> Iterator[Desk | None]:
-    """Hold the desk of a pilot of the caller's; None: it has gone. Raises Forbidden, DataError, RunFolderError."""
+    """Hold the mailbox of one of the caller's pilots; None: it is gone. Raises Forbidden, DataError, RunFolderError."""
     desk = _desk(request, name, pilot)
     with folder_errors(desk.path), ExitStack() as stack:
         at_hand = None
@@ -88,7 +90,7 @@ def _held(request: Request, name: str, pilot: str) -> Iterator[Desk | None]:
 
 @router.get("/driver")
 def driver(request: Request, name: Name) -> dict[str, Any]:
-    """The run's notice to its pilots; null before it has begun."""
+    """Return the run's notice to its pilots; null before the run has started."""
     pool = _pool(request, name)
     with folder_errors(pool.path):
         return {"driver": msgspec.to_builtins(pool.read_driver())}
@@ -96,7 +98,10 @@ def driver(request: Request, name: Name) -> dict[str, Any]:
 
 @router.put("/bell/{pilot}")
 def ring(request: Request, name: Name, pilot: Pilot, message: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
-    """Leave a pilot's message. One that comes late says what was, and the next one mends it. `desk`: as elsewhere."""
+    """Store a pilot's heartbeat. A late one is outdated, and the next one corrects it.
+
+    `desk` in the answer: whether the run still knows the pilot.
+    """
     try:
         said = msgspec.convert({**message, "pilot": pilot}, Message)
     except (msgspec.ValidationError, UnicodeError) as error:  # the latter for keys with half a pair of surrogates
@@ -109,7 +114,7 @@ def ring(request: Request, name: Name, pilot: Pilot, message: Annotated[dict[str
 
 @router.put("/desks/{pilot}")
 def arrive(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
-    """Make the pilot's desk, and say that it has come."""
+    """Create the pilot's mailbox and announce it."""
     desk, pool, number = _desk(request, name, pilot), _pool(request, name), request.state.caller.id
     with folder_errors(desk.path):
         of_caller = [other for other in pool.pilots() if other.startswith(f"{number}.")]
@@ -123,7 +128,7 @@ def arrive(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
 
 @router.post("/desks/{pilot}/task")
 def take(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
-    """Take the next task up, or the one that was taken and not ended; `desk`: whether the run still knows the pilot."""
+    """Take the next task, or the open one; `desk`: whether the run still knows the pilot."""
     with _held(request, name, pilot) as desk, suppress(FileNotFoundError):
         if desk is not None:
             return {"desk": True, "task": msgspec.to_builtins(desk.taken() or desk.take())}
@@ -132,7 +137,7 @@ def take(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
 
 @router.get("/desks/{pilot}/dropped")
 def dropped(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
-    """The task that is not wanted any more; empty: none is."""
+    """Return the task that is no longer wanted; empty if there is none."""
     with _held(request, name, pilot) as desk, suppress(FileNotFoundError):
         if desk is not None:
             return {"desk": True, "workunit": desk.dropped()}
@@ -150,7 +155,7 @@ def forget(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[st
 
 @router.get("/desks/{pilot}/updates/{workunit}")
 def has_come(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[str, Any]:
-    """The bytes of an update that are here, where its pieces go on; null: it was handed in, or nobody wants it."""
+    """Return how many bytes of an update have arrived; null if it was delivered or is no longer wanted."""
     with _held(request, name, pilot) as desk:
         if not _is_at_work_on(desk, workunit):
             return {"desk": desk is not None, "size_bytes": None}
@@ -182,9 +187,9 @@ def add_piece(
 
 @router.put("/desks/{pilot}/endings/{workunit}")
 def end(request: Request, name: Name, pilot: Pilot, workunit: str, ending: TaskEnding) -> dict[str, Any]:
-    """Hand in how a task ended; `desk`: whether it was of use."""
+    """Record how a task ended; `desk`: whether it was still wanted."""
     with _held(request, name, pilot) as desk:
-        if not _is_at_work_on(desk, workunit):  # this has come twice, or the run has given the pilot up
+        if not _is_at_work_on(desk, workunit):  # a repetition, or the run has given the pilot up
             return {"desk": desk is not None}
         update = _part(desk, workunit)
         if not ending.sha256:
@@ -199,7 +204,7 @@ def end(request: Request, name: Name, pilot: Pilot, workunit: str, ending: TaskE
 
 @router.get("/files/{path:path}")
 def file(request: Request, name: Name, path: str) -> FileResponse:
-    """A file that a subtask needs; ranges are answered."""
+    """Return a file that a subtask needs; ranges are supported."""
     pool = _pool(request, name)
     found = pool.run / path
     if not FETCHED.fullmatch(path) or not found.is_file():
@@ -208,19 +213,19 @@ def file(request: Request, name: Name, path: str) -> FileResponse:
 
 
 def _part(desk: Desk, workunit: str) -> FilePath:
-    """The file in which an update grows."""
+    """Return the file in which an update grows."""
     return desk.path / f".{workunit}.part"
 
 
 def _sha256(path: FilePath) -> str:
-    """The checksum of a regular file; empty where there is none. Raises OSError."""
+    """Return the checksum of a regular file; empty if there is none. Raises OSError."""
     with suppress(FileNotFoundError, NotRegular), open(path, "rb", opener=regular) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
     return ""
 
 
 def _is_at_work_on(desk: Desk | None, workunit: str) -> TypeGuard[Desk]:
-    """Whether there is a desk, and this is its task. Raises DataError for what names no workunit."""
+    """Return whether the mailbox exists and this is its task. Raises DataError for an invalid workunit."""
     try:
         WorkunitName.parse(workunit)
     except WorkunitError as error:

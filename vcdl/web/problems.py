@@ -17,7 +17,7 @@ _STATUS = {
 
 
 def problem(status: int, detail: str, code: ExitCode | None = None) -> JSONResponse:
-    """An error; `code`: the exit code with which the command line says the same."""
+    """Return an error; `code` is the exit code with which the command line reports it."""
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": int(status), "detail": detail}
     if code is not None:
         body["exit_code"] = int(code)
@@ -25,7 +25,7 @@ def problem(status: int, detail: str, code: ExitCode | None = None) -> JSONRespo
 
 
 def status_of(error: VcdlError) -> HTTPStatus:
-    """The status that says the same as an error's exit code."""
+    """Return the HTTP status that corresponds to an error's exit code."""
     if isinstance(error, NoSuchJobError):
         return HTTPStatus.NOT_FOUND
     if isinstance(error, LineFull):

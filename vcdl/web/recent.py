@@ -17,7 +17,7 @@ _CHANGING = re.compile(r"/(api/v1/)?(jobs|hosts|commands)(/.*)?")
 _MOST_BYTES = 1 << 18
 """The largest answer that is kept."""
 _MOST = 64
-"""Answers that are kept."""
+"""Answers kept in memory; the oldest goes first."""
 
 
 @dataclass(slots=True)

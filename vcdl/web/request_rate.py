@@ -13,7 +13,7 @@ class RequestRate:
     """Says who asks too often: each has a number of requests at once, which grows again with time."""
 
     def __init__(self, burst: float, steady: float) -> None:
-        """`burst`, `steady`: requests that one may make at once, and a second."""
+        """Set the limits: requests at once, and per second."""
         self._burst = burst
         self._steady = steady
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
@@ -24,7 +24,7 @@ class RequestRate:
         return max(0.0, (1.0 - self._left_of(caller)) / self._steady)
 
     def note(self, caller: str) -> None:
-        """Count a request; only so many callers are remembered, those that asked last."""
+        """Count a request; the callers that asked last are remembered, up to CALLERS."""
         self._left[caller] = max(0.0, self._left_of(caller) - 1.0), time.monotonic()
         self._left.move_to_end(caller)
         if len(self._left) > CALLERS:

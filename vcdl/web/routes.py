@@ -158,7 +158,7 @@ def _logged_in(request: Request, service: WebService, subject: str | None, then:
 
 
 def _own_path(path: str) -> str:
-    """A path of this service; the first page for whatever could lead elsewhere."""
+    """Return the path if it is one of this service, else the first page."""
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_own else "/"
 
@@ -169,7 +169,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 async def _checked_form(request: Request, caller: Caller) -> dict[str, str]:
-    """A form that a page of this session has sent. Raises Forbidden for another."""
+    """Return a form that a page of this session has sent. Raises Forbidden for another."""
     form = await _form(request)
     if not caller.csrf or not is_same(form.get("csrf", ""), caller.csrf):
         raise Forbidden("this form is not of your session: load the page again")
@@ -177,7 +177,7 @@ async def _checked_form(request: Request, caller: Caller) -> dict[str, str]:
 
 
 def is_visitor(request: Request) -> bool:
-    """Whether nobody is logged in, whom the guard lets see no more than pages for visitors."""
+    """Return whether the caller is not logged in; the guard shows such a visitor public pages only."""
     return getattr(request.state, "caller", None) is None
 
 
@@ -187,14 +187,14 @@ def _page(request: Request, template: str, status: int = 200, **words: Any) -> H
 
 
 def _shown(request: Request, template: str, render: Callable[[], Parts], **words: Any) -> Response:
-    """A page with parts that change; where its script asks, the stream of those parts, which visitors do not get."""
+    """Return a page with parts that change, or for its script the stream of those parts; visitors get no stream."""
     live: LivePages = request.app.state.service.live
     key = f"{request.scope['path']}?{request.url.query}"
     if is_visitor(request):
         return _page(request, template, parts=render(), **words)
     if "text/event-stream" not in request.headers.get("accept", ""):
         return _page(request, template, parts=live.parts(key) or render(), **words)
-    if live.watchers >= MOST_WATCHERS:  # each holds a connection, of which the service has twice as many
+    if live.watchers >= MOST_WATCHERS:  # each holds a connection, and the service has twice as many
         raise ServiceBusy("too many pages are watched: this one is as it was when it came")
     service: WebService = request.app.state.service
     messages = while_valid(live.follow(key, render), lambda: service.is_valid(request.state.caller))
@@ -202,5 +202,5 @@ def _shown(request: Request, template: str, render: Callable[[], Parts], **words
 
 
 def error_page(request: Request, status: int, title: str, error: VcdlError | str) -> HTMLResponse:
-    """The page of an error."""
+    """Return the page of an error."""
     return _page(request, "error.html", status=status, title=title, detail=str(error))

@@ -1,5 +1,7 @@
-"""Commands that a service runs for others, as processes beside it, in the folder of its runs: so their words, their
-JSON and their exit codes are those of the command line there. What is not in the table below cannot be asked for.
+"""Commands that a service runs for others, as child processes in the folder of its runs.
+
+So their words, their JSON and their exit codes are those of the command line there. Only the commands in the table
+below can be requested.
 """
 
 import re
@@ -18,13 +20,14 @@ from vcdl.files.children import Limits, confined_environment, run_child
 from vcdl.web.sessions import Role, service_folder
 
 _LONGEST_S = 150.0
+"""Seconds that a command may take, since others wait for its turn."""
 _LONGEST_EXPORT_S = 3600.0
-"""A model of some gigabytes is read, checked and packed at the pace of the disk."""
+"""Seconds that an export may take: a model of some gigabytes is read, checked and packed at the pace of the disk."""
 _AT_ONCE, _IN_LINE, _WAIT_S = 2, 8, 30.0
 """Commands that run at once, these and the waiting ones, and how long one waits."""
 _MOST_CHARACTERS = 4 << 20
 _KEPT_S = 3600.0
-"""The life of a file that nobody fetches."""
+"""Seconds for which an output is kept for its caller, so that forgotten ones do not fill the disk."""
 _OUTPUT = re.compile(r"[A-Za-z0-9_-]{1,60}\.(keras|png|svg|pdf)")
 _TEXT = re.compile(r"[^\0-\x1f\x7f]{1,300}")
 _OF_THE_SERVER = ("grid.workers", "grid.servers", "boinc.share")
@@ -103,7 +106,7 @@ COMMANDS: Mapping[str, CommandRule] = {
 
 
 def served_command(request: CommandRequest, role: Role) -> tuple[CommandRule, list[str]]:
-    """The command of a request, and the jobs that it names. Raises JobError for what may not be asked for."""
+    """Return the rule of a request's command, and the jobs that it names. Raises JobError if it is not allowed."""
     command = COMMANDS.get(request.name)
     if command is None:
         raise JobError(f"a service runs no {request.name[:30]!r}: only {', '.join(COMMANDS)}")
@@ -144,7 +147,7 @@ class CommandRunner:
     """Runs commands in a folder of runs, some at a time."""
 
     def __init__(self, runs: Path, fleets: Sequence[Path] = ()) -> None:
-        """`fleets`: files of fleets, which a plan may name."""
+        """Prepare the commands; `fleets` are the files of fleets that a plan may name."""
         self._runs = runs
         self._fleets = {file.stem: file for file in fleets}
         self._outputs = service_folder(runs) / "outputs"
@@ -157,7 +160,7 @@ class CommandRunner:
         Raises RunFolderError, ServiceBusy, what `request.new` raises, and VcdlError when it takes too long.
         """
         environment = {**confined_environment(), "COLUMNS": str(request.columns)}
-        # The service sets this to silence TensorFlow; a command would take it as a wish to hear all of it.
+        # The service sets this to silence TensorFlow; to a command it would mean that a user wants to hear everything.
         environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
         with self._output(request) as output, self._turn(), request.new or nullcontext() as new:
             try:
@@ -179,7 +182,7 @@ class CommandRunner:
             )
 
     def written(self, folder: str, name: str) -> Path:
-        """A file that a command wrote. Raises RunFolderError when there is none."""
+        """Return a file that a command wrote. Raises RunFolderError if there is none."""
         path = self._outputs / folder / name
         if not (re.fullmatch(r"[0-9a-f]{32}", folder) and _OUTPUT.fullmatch(name) and path.is_file()):
             raise RunFolderError("this file was fetched already, or its hour is over: ask for it again")
@@ -203,7 +206,7 @@ class CommandRunner:
         return [*words, "--", *arguments]
 
     def _fleet(self, name: str) -> Path:
-        """The file of a fleet. Raises JobError."""
+        """Return the file of a fleet. Raises JobError."""
         if name not in self._fleets:
             known = ", ".join(self._fleets) or "none: `vcdl serve --fleet` shows one"
             raise JobError(f"there is no fleet {name[:60]!r} at this service, only {known}")
@@ -221,7 +224,7 @@ class CommandRunner:
 
     @contextmanager
     def _output(self, request: CommandRequest) -> Iterator[Path | None]:
-        """A place for the file that is to be written, which goes again when none was."""
+        """Yield a place for the output file, which is removed if none was written."""
         if not request.output:
             yield None
             return
@@ -240,7 +243,7 @@ class CommandRunner:
                 folder.rmdir()  # which one with a file in it is not
 
     def _told(self, said: bytes, output: Path | None, request: CommandRequest, new: Path | None) -> str:
-        """A command's words, without the paths of the server."""
+        """Return a command's output without the paths of the server."""
         text = said[:_MOST_CHARACTERS].decode("utf-8", "replace")
         if output is not None:
             for path in (output, output.relative_to(self._runs)):
@@ -251,7 +254,7 @@ class CommandRunner:
 
 
 def _texts(value: bool | str | Sequence[str]) -> list[str]:
-    """One text or several, each a line without control characters. Raises JobError."""
+    """Return one text or several, each a line without control characters. Raises JobError."""
     texts = [] if isinstance(value, bool) else [value] if isinstance(value, str) else [*value]
     for text in texts:
         if not _TEXT.fullmatch(text):

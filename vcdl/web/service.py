@@ -87,15 +87,15 @@ class WebService:
 
     @classmethod
     def over(cls, runs: Path, **options: Any) -> Self:
-        """The service over a folder of runs; `options`: further fields. Raises RunFolderError."""
+        """Return the service over a folder of runs; `options` are further fields. Raises RunFolderError."""
         return cls(JobCatalogue(runs), Accounts(runs), Sessions.of(runs), secrets.token_urlsafe(32), **options)
 
     def of_token(self, token: str, address: str) -> tuple[Caller | None, float]:
-        """Return the caller with a token, or None and the seconds that its address should wait, 0 for one that is new.
+        """Return the caller with a token, or None and the seconds that its address should wait.
 
-        A wrong token is counted for itself, and is not looked up when it comes too often. It is also counted for its
-        address, whose further wrong ones are told to wait; right ones are let in meanwhile, as others may share the
-        address. Nobody guesses 256 bits: what is limited is load. Raises RunFolderError.
+        A wrong token is counted for itself, and is not looked up if it comes too often. It is also counted for its
+        address, whose further wrong tokens have to wait. Right ones are let in meanwhile, as others may share the
+        address. 256 bits cannot be guessed: the limit is for the load. Raises RunFolderError.
         """
         pair = f"{address} {hashlib.sha256(token.encode(errors='replace')).hexdigest()}"
         if (wait_s := self.failed.wait_s(pair)) > 0:
@@ -108,15 +108,15 @@ class WebService:
         return caller, wait_s
 
     def caller_of_subject(self, subject: str) -> Caller | None:
-        """The caller with a session. Raises RunFolderError."""
+        """Return the caller with a session. Raises RunFolderError."""
         return Caller(OWNER, Role.OPERATOR) if subject == OWNER else self.accounts.caller(subject)
 
     def is_valid(self, caller: Caller) -> bool:
-        """Whether a caller may still ask for anything. Raises RunFolderError."""
+        """Return whether a caller's token still exists. Raises RunFolderError."""
         return self.caller_of_subject(caller.id or OWNER) is not None
 
     async def submit(self, caller: Caller, key: str, job: str, files: list[SentFile], wait_s: float) -> str | int:
-        """Take a job when it is its turn; returns its name, or its place in the line after so many seconds.
+        """Submit a job in its turn; return its name, or its place in the line after `wait_s` seconds.
 
         Raises JobError, DataError, ModelError, RunFolderError, LineFull.
         """
@@ -141,7 +141,10 @@ class WebService:
         return name
 
     def folder(self, name: str) -> RunFolder:
-        """The folder of a job that has begun. Raises NoSuchJobError, and RunFolderError for one that is about to."""
+        """Return the folder of a job that has started.
+
+        Raises NoSuchJobError, and RunFolderError for one that is about to.
+        """
         if self.submissions.is_beginning(name):
             raise RunFolderError(f"{name} is about to begin: try again in some seconds")
         return self.catalogue.folder(name)
@@ -155,16 +158,17 @@ class WebService:
         return f"{name} is asked to stop; it will have paused in some seconds"
 
     def resume(self, caller: Caller, name: str) -> str:
-        """Continue a job; returns what happens now. Raises Forbidden, NoSuchJobError, RunFolderError, JournalError,
-        GridError.
+        """Continue a job, and return what happens now.
+
+        Raises Forbidden, NoSuchJobError, RunFolderError, JournalError, GridError.
         """
         with self._noted(caller, "resume", name):
             return self._go_on(name)
 
     def resume_killed(self) -> None:
-        """Continue the submitted jobs whose process died, as with the machine: nobody who sent one sits beside it.
+        """Continue the submitted jobs whose process died, for example in a reboot: their submitters cannot see to it.
 
-        Each is tried once, so a job that takes the machine down with it does so once per start of the service.
+        Each is tried once, so a job that crashes the machine does so once per start of the service.
         """
         for is_over, name in self.catalogue.listed():
             try:
@@ -240,7 +244,7 @@ class WebService:
         self.accounts.note(caller, deed, name[:64])
 
     def file(self, name: str, file: str) -> FileResponse:
-        """A file of a run, to be fetched. Raises NoSuchJobError."""
+        """Return a file of a run for download. Raises NoSuchJobError."""
         path = self.catalogue.folder(name).path / file
         if file not in FILES or not path.is_file():
             raise NoSuchJobError(f"{name} has no file {file[:64]!r}: {', '.join(FILES)} come with its end")
@@ -270,13 +274,13 @@ def _resume_in_a_process(folder: RunFolder, environment: Mapping[str, str] | Non
 
 
 async def service_of(request: Request) -> WebService:
-    """The service that a request is for."""
+    """Return the service that a request is for."""
     service: WebService = request.app.state.service
     return service
 
 
 async def caller_of(request: Request) -> Caller:
-    """The caller."""
+    """Return the caller."""
     caller: Caller = request.state.caller
     return caller
 
@@ -286,7 +290,7 @@ CallerHere = Annotated[Caller, Depends(caller_of)]
 
 
 def needs(caller: Caller, role: Role) -> Caller:
-    """The caller, if it has a role. Raises Forbidden."""
+    """Return the caller if it has a role. Raises Forbidden."""
     if caller.role < role:
         raise Forbidden(f"{caller.name} may only read here: this needs the role {role.name.lower()}")
     return caller

@@ -20,8 +20,9 @@ SESSION_S = 7 * 24 * 3600.0
 OWNER = "owner"
 """The subject of whoever started the service, and saw its address with the code."""
 FOLDER = ".service"
-"""The service's own folder, beside the runs; only the owner may look into it."""
+"""The service's own folder among the runs; only its owner may look into it."""
 _KEY_BYTES = 32
+"""Bytes of the key that signs sessions, as many as its hash has."""
 
 
 class Role(IntEnum):
@@ -43,7 +44,7 @@ class TokenBounds:
     budget_usd: float | None = None
     """The most that a submitter's jobs may cost by fleets; None: any amount."""
     boinc_account: int | None = None
-    """The BOINC account to whose hosts a submitter may keep jobs; None: to nobody's."""
+    """The BOINC account to whose hosts a submitter may restrict jobs; None: not allowed."""
 
 
 UNBOUNDED = TokenBounds()
@@ -82,12 +83,12 @@ class Sessions:
         return cls(key)
 
     def begin(self, subject: str) -> str:
-        """A cookie for a subject."""
+        """Return a cookie for a subject."""
         text = f"{subject}.{time.time() + SESSION_S:.0f}.{secrets.token_urlsafe(12)}"
         return f"{text}.{self._sign('session', text)}"
 
     def subject(self, cookie: str) -> str | None:
-        """The subject of a cookie; None: it is none of ours, or has ended."""
+        """Return the subject of a cookie; None if it is not ours or has expired."""
         text, _, signature = cookie.rpartition(".")
         if not is_same(signature, self._sign("session", text)):
             return None
@@ -95,7 +96,7 @@ class Sessions:
         return subject if time.time() < float(end_s) else None
 
     def csrf(self, cookie: str) -> str:
-        """The secret in forms of this session: another site knows neither it nor the cookie."""
+        """Return the secret in forms of this session: another site knows neither it nor the cookie."""
         return self._sign("form", cookie)
 
     def _sign(self, purpose: str, text: str) -> str:
@@ -103,7 +104,7 @@ class Sessions:
 
 
 def service_folder(runs: Path) -> Path:
-    """The service's own folder among the runs, made where there is none. Raises RunFolderError."""
+    """Return the service's own folder among the runs, creating it if needed. Raises RunFolderError."""
     folder = runs / FOLDER
     with folder_errors(runs):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -111,5 +112,5 @@ def service_folder(runs: Path) -> Path:
 
 
 def is_same(given: str, known: str) -> bool:
-    """Whether two secrets are the same, in a time that does not tell where they differ."""
+    """Return whether two secrets are equal, in a time that does not depend on where they differ."""
     return hmac.compare_digest(given.encode(errors="replace"), known.encode(errors="replace"))

@@ -1,9 +1,9 @@
-"""The line of submissions that wait to be checked: a thread each for a few, and none of those that answer pages.
+"""The line of submissions that wait to be checked: threads of its own, not those that answer pages.
 
 A submission takes minutes: its files are written, a process checks it, and with fleets another one plans it. Each
-caller has one place in the line, so nobody waits for more than one job of each other. A request waits for a while
-without a thread, and is then told its place; the client asks again with the same Idempotency-Key, and gets the same
-ticket. A line that ends with the service is no loss: the same request begins a new one.
+caller has one place in the line, so each waits for at most one job of every other caller. A request waits for a while
+without a thread, and then gets its place; the client asks again with the same Idempotency-Key, and gets the same
+ticket. A line that ends with the service is no loss: the same request starts a new one.
 """
 
 import threading
@@ -34,7 +34,7 @@ class Ticket:
     digest: str
     work: Callable[[], str]
     outcome: "Future[str | BaseException]" = field(default_factory=Future)
-    """The job's name, or the error: as a value, since nobody may be left to retrieve an exception."""
+    """The job's name, or the error: as a value, since an exception might never be retrieved."""
 
 
 class SubmissionLine:
@@ -77,7 +77,7 @@ class SubmissionLine:
             return self._waiting.index(ticket) + 1 if ticket in self._waiting else 0
 
     def forget(self, ticket: Ticket) -> None:
-        """Forget a ticket whose error was told: the same submission may be right the next time."""
+        """Forget a ticket whose error was reported: the same submission may be right the next time."""
         with self._lock:
             if self._last.get(ticket.caller) is ticket:
                 del self._last[ticket.caller]
@@ -91,7 +91,7 @@ class SubmissionLine:
                 ticket = self._waiting.popleft()
             try:
                 ticket.outcome.set_result(ticket.work())
-            except BaseException as error:  # whoever asked is told, a bug included
+            except BaseException as error:  # it is reported to the caller, bugs included
                 ticket.outcome.set_result(error)
 
 

@@ -1,8 +1,7 @@
-"""Jobs that come by the service: a whole job or none, once for each key. Nothing in one leads to the server's files.
+"""Jobs that come through the service: a whole job or none, once per key, without access to the server's files.
 
-A submission is a job file, and the files that it names, in a folder of its own. The row in the service's database
-makes it a job. What is killed before that row has done nothing; what is killed after it is begun when the service
-starts again.
+A submission is a job file, and the files that it names, in a separate folder. The row in the service's database makes
+it a job. A kill before that row leaves nothing; after it, the job starts when the service starts again.
 """
 
 import hashlib
@@ -52,9 +51,10 @@ _FILES = {
 """Keys that name a file of the submission, and its endings. No other file is written: Python would import some."""
 _MOST_FILES, _MOST_JOB_BYTES = 8, 200_000
 CHECK_S = 180.0
+"""Seconds that the check of a job may take; most take six."""
 _LOOKED_AT = "looked-at-"
 _OPEN_JOBS = 10
-"""Jobs of a submitter that may be open at a time."""
+"""Jobs of a submitter that may be open at once, so that one cannot take all clients."""
 _OPEN_BYTES = 50 << 30
 """The data that they may hold, counted in whole chunks."""
 
@@ -76,7 +76,7 @@ class Submissions:
         self._runs = runs
         self._folder = service_folder(runs) / "jobs"
         self._notes = service_folder(runs) / "notes"
-        """Files of ours about a job: beside the folders of what was sent, so that no submission can bring one."""
+        """Our files about a job, outside the folders of what was sent, so that no submission can bring one."""
         self._accounts = accounts
         self._chunks = chunks
         self._lock = threading.Lock()
@@ -103,7 +103,7 @@ class Submissions:
             name = self._free_name(str(values.get("name", "")))
             self._reserved[name] = caller.name, size_bytes
         folder = self._folder / name
-        try:  # without the lock: what takes minutes holds nobody up
+        try:  # without the lock: what takes minutes must not hold others up
             self._write(caller, folder, {**values, "name": name}, files)
             self._check(folder)
             usd = self._budgets.planned_usd(caller, folder)
@@ -120,14 +120,14 @@ class Submissions:
 
     @contextmanager
     def looked_at(self, caller: Caller, text: str, files: list[SentFile]) -> Iterator[Path]:
-        """The folder of a job that is only looked at, until the block ends. Raises as `submit`."""
+        """Yield the folder of a job that is only inspected, until the block ends. Raises as `submit`."""
         values = _checked_values(text, files)
         with folder_errors(self._runs), tempfile.TemporaryDirectory(dir=self._folder.parent, prefix=_LOOKED_AT) as path:
             self._write(caller, folder := Path(path) / values["name"], values, files)
             yield folder
 
     def begin_those_left(self) -> None:
-        """Begin what was taken, and not begun when the service ended; and remove what never became a job."""
+        """Start accepted jobs that had not started when the service ended, and remove what never became a job."""
         taken = set(self._accounts.submitted_jobs())
         for left in self._folder.parent.glob(f"{_LOOKED_AT}*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -142,7 +142,7 @@ class Submissions:
                 self._begin(name)
 
     def _remove_ended(self) -> None:
-        """Remove what was sent with jobs that are over: their runs have the rest. Why one did not begin stays."""
+        """Remove what was sent with finished jobs, whose runs have all they need. Reasons of failed starts stay."""
         with suppress(OSError):
             for folder in self._folder.iterdir():
                 name = folder.name
@@ -152,7 +152,7 @@ class Submissions:
                         note.unlink(missing_ok=True)
 
     def failure(self, name: str) -> str:
-        """The reason for which a job did not begin; empty: none."""
+        """Return why a job did not start; empty if there is no reason."""
         if not _JOB_NAME.fullmatch(name):
             return ""
         with suppress(OSError):
@@ -160,7 +160,7 @@ class Submissions:
         return ""
 
     def is_beginning(self, name: str) -> bool:
-        """Whether a job was taken, and has no folder yet."""
+        """Return whether a job was accepted and has no folder yet."""
         if not _JOB_NAME.fullmatch(name):
             return False
         folder = self._folder / name
@@ -176,7 +176,7 @@ class Submissions:
         return self._notes / f"{name}.process"
 
     def _is_at_work(self, name: str) -> bool:
-        """Whether the process that an earlier service began for a submission still runs."""
+        """Return whether the process that an earlier service started for a submission still runs."""
         with suppress(OSError, ValueError):
             number = int(self._process(name).read_text(encoding="ascii"))
             return name.encode() in Path(f"/proc/{number}/cmdline").read_bytes()
@@ -197,7 +197,7 @@ class Submissions:
             raise JobError(f"the open jobs of {caller.name} may hold {size(_OPEN_BYTES)} of data: wait for one to end")
 
     def _with_account(self, caller: Caller, values: dict[str, Any]) -> dict[str, Any]:
-        """The job, with the number of the account to whose hosts it is kept. Raises JobError."""
+        """Return the job with the number of the account to whose hosts it is restricted. Raises JobError."""
         boinc = values.get("boinc")
         account = boinc.get("account") if isinstance(boinc, dict) else None
         if account is None or not isinstance(boinc, dict):
@@ -217,7 +217,7 @@ class Submissions:
         return bool(self.failure(name)) or RunFolder(self._runs / name).summary_file.is_file()
 
     def _free_name(self, name: str) -> str:
-        """A name that no job has or had."""
+        """Return a name that no job has or had."""
         for longer in numbered_names(name):
             is_known = longer in self._reserved or self._accounts.submitter(longer) is not None
             if not is_known and not (self._runs / longer).exists():
@@ -290,7 +290,7 @@ class Submissions:
 
 
 def started(arguments: list[str], log: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """A command as a process that outlives the service; what it prints is in `log`. Raises OSError."""
+    """Start a command as a process that outlives the service and writes to `log`. Raises OSError."""
     with log.open("ab") as output:
         return start_child(
             *("vcdl", *arguments),
@@ -303,13 +303,13 @@ def started(arguments: list[str], log: Path, environment: Mapping[str, str] | No
 
 
 def digest_of(text: str, files: list[SentFile]) -> str:
-    """The SHA-256 of a submission."""
+    """Return the SHA-256 of a submission."""
     sent = json.dumps([text, [[file.name, file.chunks] for file in files]])
     return hashlib.sha256(sent.encode(errors="replace")).hexdigest()
 
 
 def _checked_values(text: str, files: list[SentFile]) -> dict[str, Any]:
-    """The keys of a job file that leads nowhere but to files that come with it. Raises JobError."""
+    """Return the keys of a job file after checking that it names only files that came with it. Raises JobError."""
     if len(text) > _MOST_JOB_BYTES or len(files) > _MOST_FILES:
         raise JobError("the job file is too long, or names too many files")
     names = [file.name for file in files]
@@ -352,7 +352,7 @@ def _keys_in(text: str) -> dict[str, Any]:
 
 
 def _paths_in(value: Any) -> Iterator[Path]:
-    """Every path in the values of a job, wherever it stands."""
+    """Yield every path in the values of a job."""
     if isinstance(value, Path):
         yield value
     elif isinstance(value, BaseModel) or is_dataclass(value):
@@ -366,7 +366,7 @@ def _paths_in(value: Any) -> Iterator[Path]:
 
 
 def _words(output: str, folder: Path) -> str:
-    """A command's words about its error, without the server's paths."""
+    """Return a command's error message without the server's paths."""
     said = [line.partition("error: ")[2] for line in output.splitlines() if line.startswith("vcdl: error: ")]
     return _without(folder, "; ".join(said))[:1000] or "the job cannot begin here"
 

@@ -23,13 +23,14 @@ from vcdl.web.overview import banned_hosts
 from vcdl.web.sessions import service_folder
 
 _EVERY_S = 15.0
+"""Seconds between two looks at all jobs: an alert may be that late."""
 _STORES_EVERY = 4
-"""Looks between two questions to a store."""
+"""Looks between two questions to a store, each of which costs a connection."""
 _log = logging.getLogger("vcdl.web")
 
 
 class Watchman:
-    """Looks at all jobs now and then. What it has told is on the disk: a restart of the service tells nothing twice."""
+    """Checks all jobs regularly. What it has reported is stored, so a restart of the service repeats nothing."""
 
     def __init__(self, catalogue: JobCatalogue, channel: AlertChannel) -> None:
         """Raises RunFolderError."""
@@ -45,7 +46,7 @@ class Watchman:
         threading.Thread(target=self._look_for_ever, name="vcdl-watchman", daemon=True).start()
 
     def look(self, now_s: float | None = None) -> list[str]:
-        """Tell what is new; returns why something could not be told. Raises RunFolderError."""
+        """Report what is new; return why something could not be reported. Raises RunFolderError."""
         now_s = time.time() if now_s is None else now_s
         were_open, sent = self._read()
         are_open = {name for is_over, name in self._catalogue.listed() if not is_over}
@@ -66,12 +67,12 @@ class Watchman:
 
     def _bans(self, sent: Sequence[str]) -> dict[str, str]:
         banned = banned_hosts(self._catalogue.runs)
-        if banned is None:  # nothing is known: what was told stays told
+        if banned is None:  # the state is unknown, so nothing is reported as over
             return {name: "" for name in sent if name.startswith("host ")}
         return {f"host {name}: banned": "BOINC's scheduler turns it away" for name in sorted(banned)}
 
     def _read(self) -> tuple[set[str], tuple[str, ...]]:
-        """The jobs that were open, and what was told of them; nothing at the first look."""
+        """Return the jobs that were open, and what was reported of them; nothing at the first look."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             state = json.loads(self._file.read_text(encoding="utf-8"))
             return set(map(str, state["open"])), tuple(map(str, state["told"]))
@@ -118,6 +119,6 @@ class Watchman:
             try:
                 for why in self.look():
                     _log.warning("%s", why)
-            except Exception:  # the service goes on without alerts, and says so
+            except Exception:  # the service continues without alerts, and logs that
                 _log.exception("alerts: a look at the jobs failed")
             time.sleep(_EVERY_S)

@@ -21,7 +21,7 @@ from vcdl.boinc.project.tools import run_tool
 
 _CONTENT = b"doctor\n"
 _SURELY_OVER_S = 60.0
-"""Seconds after which an upload that was under way during the check is surely over."""
+"""Age at which a leftover of another check is surely no longer in use."""
 
 
 def upload_handler(installation: Installation) -> Iterator[Finding]:
