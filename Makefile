@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 # The tests start hundreds of interpreters.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick quick-tests test check style markdown docstrings types format docs nightly soak fuzz test-boinc test-server release lock clean
+.PHONY: demo quick quick-tests test check style markdown prose types format docs nightly soak fuzz test-boinc test-server release lock clean
 
 demo: $(VENV)/installed
 	@./deploy/system-packages --optional dataset-fashion-mnist
@@ -32,7 +32,7 @@ test: $(VENV)/installed-dev check
 # Written by hand; docs/api/ is read by another parser, and reports in docs/experiments/ are written by `python -m benchmarks.experiments`.
 MARKDOWN = *.md tests/*.md docs/*.md docs/experiments/index.md docs/decisions/*.md docs/measured/*.md
 
-check: $(VENV)/installed-dev style markdown docstrings types
+check: $(VENV)/installed-dev style markdown prose types
 
 style:
 	$(BIN)/ruff check .
@@ -41,8 +41,8 @@ style:
 markdown:
 	$(BIN)/mdformat --check $(MARKDOWN)
 
-docstrings:
-	$(BIN)/python .ci/docstrings.py vcdl tests benchmarks fuzz
+prose:
+	$(BIN)/python .ci/prose.py vcdl
 
 types:
 	$(BIN)/mypy

@@ -102,7 +102,7 @@ def test_several_problems_of_a_job_are_a_line_each(
     [
         *((number, "free some space") for number in errors.DISK_FULL),
         (errno.EROFS, "mount its disk"),
-        (errno.EACCES, "mend the rights"),
+        (errno.EACCES, "correct the permissions"),
     ],
 )
 def test_a_full_or_read_only_disk_is_an_error_of_the_folder(

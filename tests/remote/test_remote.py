@@ -43,7 +43,7 @@ def test_connections_are_the_owners_alone() -> None:
     with pytest.raises(JobError, match="there is no service 'x' \\(lab, here\\): `vcdl login URL` adds one"):
         connection_of("x")
     connections_file().write_text("{")
-    with pytest.raises(JobError, match="mend or remove it"):
+    with pytest.raises(JobError, match="fix or remove it"):
         connection_of("lab")
 
 

@@ -152,9 +152,9 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
     ("number", "cure"),
     [
         (errno.EROFS, "mount its disk so that it can be written"),
-        (errno.EACCES, "mend the rights"),
+        (errno.EACCES, "correct the permissions"),
         (errno.EMFILE, "raise the limit of open files"),
-        (errno.EIO, "mend its disk"),
+        (errno.EIO, "repair its disk"),
     ],
 )
 def test_an_error_of_the_folder_says_what_to_do(tmp_path: Path, number: int, cure: str) -> None:

@@ -275,7 +275,7 @@ def test_a_folder_that_may_not_be_written_is_said(public_folder: Path) -> None:
         without_rights(public_folder, lambda: new_store(public_folder / "other", 4)),
     ):
         assert said.startswith("StoreError: cannot "), said
-        assert "Permission denied; mend the rights, then `vcdl resume`" in said
+        assert "Permission denied; correct the permissions, then `vcdl resume`" in said
     assert not (public_folder / "other").exists()
 
 

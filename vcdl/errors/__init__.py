@@ -49,7 +49,7 @@ _STARTED_BY = {
 
 _FILED_BY = {
     **dict.fromkeys(DISK_FULL, "free some space"),
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "mend the rights"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "correct the permissions"),
     **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "take away what lies in its place"),
     errno.EROFS: "mount its disk so that it can be written",
 }
@@ -62,7 +62,7 @@ def start_cure(error: OSError) -> str:
 
 def file_cure(error: OSError) -> str:
     """Return the advice for a file that cannot be read or written."""
-    return (_FILED_BY | _STARTED_BY).get(error.errno or 0, "mend its disk")
+    return (_FILED_BY | _STARTED_BY).get(error.errno or 0, "repair its disk")
 
 
 MASK = "***"

@@ -97,7 +97,7 @@ class Parts(Mapping[str, T], Generic[T]):
         except Exception as error:  # whatever another's module does when it is imported
             raise PluginError(
                 f"the {self.kind} {name} of {_package(point)} cannot be imported ({type(error).__name__}: "
-                f"{one_line(error)}): mend or uninstall that package"
+                f"{one_line(error)}): fix or uninstall that package"
             ) from error
         if (wrong := self.wrong(name, found)) is not None:
             raise PluginError(f"the {self.kind} {name} of {_package(point)}, {point.value}, {wrong}")

@@ -48,7 +48,7 @@ def _page(url: str) -> str:
         return within(_TIMEOUT_S, lambda: _read(url))
     except (OSError, HTTPException, ValueError) as error:
         shown = url.partition("?")[0]
-        raise FleetError(f"{shown} cannot be read, so no instance could work ({error}): mend it first") from None
+        raise FleetError(f"{shown} cannot be read, so no instance could work ({error}): fix it first") from None
 
 
 def _read(url: str) -> str:

@@ -91,4 +91,4 @@ def _read(path: Path) -> dict[str, dict[str, str]]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise JobError(f"{path} cannot be read ({error}): mend or remove it, then `vcdl login` again") from error
+        raise JobError(f"{path} cannot be read ({error}): fix or remove it, then `vcdl login` again") from error

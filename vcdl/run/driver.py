@@ -70,7 +70,7 @@ def given_up(folder: RunFolder, job: Job, report: Report) -> VcdlError:
     if folder.kind.has_wall_clock:  # a simulation is started again, with other settings
         cure += "; a setting is mended by `vcdl resume --set training.learning_rate=…`"
     return VcdlError(
-        f"{tried}{last}; the results are those of the updates before it. {look}, mend the cause, and {cure}"
+        f"{tried}{last}; the results are those of the updates before it. {look}, fix the cause, and {cure}"
     )
 
 

@@ -78,7 +78,7 @@ class RunFolder:
         except FileNotFoundError:
             return LOCAL
         except UnicodeDecodeError as error:
-            raise RunFolderError(f"{self.kind_file} is damaged ({error}): mend it, or start another run") from error
+            raise RunFolderError(f"{self.kind_file} is damaged ({error}): fix it, or start another run") from error
         except OSError as error:
             raise unreadable(self.kind_file, error) from error
         if name not in RUN_KINDS:

@@ -88,7 +88,7 @@ class FileStore(WeightStore):
 
     def regain(self, records: Sequence[Applied], are_all: Callable[[int, Collection[Applied]], bool]) -> bool:
         log, expected = CommitLog(self._log_file, skips_damage=True), self.expected()
-        with suppress(StoreError), self._locked(), self.naming("mend"):
+        with suppress(StoreError), self._locked(), self.naming("repair"):
             log.catch_up()
             check_expected(expected, log.version, log.find, f"the weight store in {self._folder}")
             with self._slots.opened() as slots:

@@ -88,7 +88,7 @@ class JobCatalogue:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise RunFolderError(f"{self.runs} cannot be read ({error.strerror}): mend its rights") from error
+            raise RunFolderError(f"{self.runs} cannot be read ({error.strerror}): correct its permissions") from error
         found = []
         for entry in entries:
             changed_ns = entry.stat().st_mtime_ns

@@ -45,7 +45,7 @@ def examine(project_dir: Path) -> Iterator[Finding]:
         project = BoincProject.at(project_dir)
         config, environment = ServerConfig.at(project.path), read_environment(project.path)
     except VcdlError as error:
-        yield replace(failed(f"{error}", "mend this first: nothing else can be checked before"), check="project")
+        yield replace(failed(f"{error}", "fix this first: nothing else can be checked before"), check="project")
         return
     installation = Installation(project, config, BoincDatabase(project), environment)
     unreachable = False

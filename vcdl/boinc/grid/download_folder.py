@@ -149,4 +149,4 @@ def _compress(source: Path, target: Path) -> None:
 
 
 def _explained(path: Path) -> AbstractContextManager[None]:
-    return advised(path, "free some space, or mend the rights: it must belong to the project's user")
+    return advised(path, "free some space, or correct the permissions: it must belong to the project's user")

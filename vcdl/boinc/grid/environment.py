@@ -33,7 +33,7 @@ def read_environment(project: Path) -> dict[str, str]:
     except OSError as error:
         raise GridError(f"{path} cannot be read ({error.strerror}): run this as the project's user") from error
     except ValueError as error:
-        raise GridError(f"{path} is not a list of NAME='VALUE' lines ({error}): mend it") from None
+        raise GridError(f"{path} is not a list of NAME='VALUE' lines ({error}): fix it") from None
     settings = (line[1:] if line[:1] == ["export"] else line for line in lines)
     assigned = (line[0].partition("=") for line in settings if len(line) == 1)
     return {name: value for name, sign, value in assigned if sign}

@@ -91,7 +91,7 @@ class BoincGrid(Grid):
 
     def refresh(self) -> None:
         self._rows.hurry_ended()
-        self._kept.mend()
+        self._kept.repair()
         self._rows.hurry_unchecked()
         if not self._is_share_told:
             self._staging.tell_share()

@@ -153,7 +153,7 @@ def read_rests(project: BoincProject) -> Rests:
         return Rests({})
     except (OSError, ValueError) as error:
         what = " ".join(str(error).split())[:200]
-        raise GridError(f"{path} cannot be read ({what}): mend it, or remove it, which ends all rests") from error
+        raise GridError(f"{path} cannot be read ({what}): fix it, or remove it, which ends all suspensions") from error
 
 
 def write_rests(project: BoincProject, rests: Rests) -> None:

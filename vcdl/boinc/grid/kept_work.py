@@ -18,7 +18,7 @@ class KeptWork:
         self._job = job
         self._account = account
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Repair the assignments: add those that a killed create_work has not written, and delete those that are over.
 
         The scheduler reads all assignments of an account at each request of its hosts.

@@ -169,7 +169,7 @@ def _read_config(path: Path) -> dict[str, str]:
             f"{path} is no BOINC project (it has no config.xml): give the folder that make_project made"
         ) from None
     except (OSError, ElementTree.ParseError) as error:
-        raise GridError(f"{file} cannot be read: {error}; mend it, or run as the project's user") from error
+        raise GridError(f"{file} cannot be read: {error}; fix it, or run as the project's user") from error
     if config is None:
         raise GridError(f"{file} has no <config>: it is not the config.xml of a BOINC project")
     settings = {element.tag: (element.text or "").strip() for element in config}
@@ -189,7 +189,7 @@ def _fanout(text: str) -> int:
 
 Identity = tuple[int, int, int]
 RUN_AS_USER = "run as the project's user"
-RESULTS_WAIT = "mend the disk, the rights or the mount: results wait until then"
+RESULTS_WAIT = "repair the disk, the permissions or the mount: results wait until then"
 """The advice where this machine cannot read a file: the read is repeated."""
 
 

@@ -43,7 +43,7 @@ class ServerConfig:
         try:
             root = ElementTree.fromstring(files.read(path) or b"")
         except ElementTree.ParseError as error:
-            raise GridError(f"{path} is not well-formed XML: {error}; mend it there and run this again") from None
+            raise GridError(f"{path} is not well-formed XML: {error}; fix it there and run this again") from None
         settings = {each.tag: "1" if each.text is None else each.text.strip() for each in root.iterfind("config/*")}
         master_page = (files.read(project / "html" / "user" / "schedulers.txt") or b"").decode(errors="replace")
         try:

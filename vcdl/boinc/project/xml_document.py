@@ -25,7 +25,7 @@ class XmlDocument:
             parser = etree.XMLParser(strip_cdata=False, resolve_entities=False, no_network=True)
             self.root: Element = etree.fromstring(content, parser)
         except (expat.ExpatError, etree.XMLSyntaxError) as error:
-            raise GridError(f"{path} is not well-formed XML: {error}; mend it there and run this again") from None
+            raise GridError(f"{path} is not well-formed XML: {error}; fix it there and run this again") from None
         self._encoding: str = self.root.getroottree().docinfo.encoding or "UTF-8"
         for element, has_own in zip(self.root.iter(etree.Element), has_end_tag, strict=True):
             if has_own and not len(element) and element.text is None:

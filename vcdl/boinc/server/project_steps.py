@@ -362,5 +362,5 @@ def _wait_for_doctor(settings: ServerSettings) -> None:
     """Daemons take some seconds to start. Raises ServerError with what the doctor says to the end."""
     if not wait_until(lambda: is_healthy(settings), _STARTING_S, every_s=5.0):
         raise ServerError(
-            "\n".join(["the doctor is not content:", *complaints(settings), "mend it, and run this again"])
+            "\n".join(["the doctor is not content:", *complaints(settings), "fix it, and run this again"])
         )

@@ -108,7 +108,7 @@ class ServerSettings:
             settings = cls(**raw | paths)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ServerError(
-                f"{name} cannot be read ({error!r}): mend it, or install again with all options"
+                f"{name} cannot be read ({error!r}): fix it, or install again with all options"
             ) from None
         settings.check()
         return settings
