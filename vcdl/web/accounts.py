@@ -180,7 +180,7 @@ class Accounts:
             with closing(sqlite3.connect(self._path, _TIMEOUT_S)) as database, database:
                 yield database
         except sqlite3.Error as error:
-            raise RunFolderError(f"{self._path} cannot be used ({error}): check its disk and its permissions") from error
+            raise RunFolderError(f"{self._path} cannot be used ({error}): check disk and permissions") from error
 
 
 _DEED = "time_s, caller, deed, job, outcome"
