@@ -107,9 +107,7 @@ class ServerSettings:
             paths = {key: Path(raw[key]) for key in ("boinc", "python", "python_before") if raw.get(key)}
             settings = cls(**raw | paths)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ServerError(
-                f"{name} cannot be read ({error!r}): fix it, or install again with all options"
-            ) from None
+            raise ServerError(f"{name} cannot be read ({error!r}): fix it, or install again with all options") from None
         settings.check()
         return settings
 
