@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 # The tests start hundreds of interpreters.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo quick quick-tests test check style markdown prose types format docs nightly soak fuzz test-boinc test-server release lock clean
+.PHONY: demo quick quick-tests test check style markdown prose types format docs publish-docs audit nightly soak fuzz test-boinc test-server release lock clean
 
 demo: $(VENV)/installed
 	@./deploy/system-packages --optional dataset-fashion-mnist
@@ -57,6 +57,14 @@ format: $(VENV)/installed-dev
 docs: $(VENV)/installed-dev
 	$(BIN)/zensical build --strict --clean
 	$(BIN)/python .ci/llms.py docs site/llms.txt
+
+# The site beside those of other versions, for a web server: make publish-docs TO=/srv/vcdl-docs
+publish-docs: docs
+	$(BIN)/python .ci/publish_docs.py site $(TO)
+
+# Known holes in the packages of the lock file; asks the package index, which must answer.
+audit: $(VENV)/installed-dev
+	$(BIN)/uv tool run --from pip-audit==2.10.1 pip-audit --requirement requirements.lock --require-hashes --disable-pip --strict
 
 nightly: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -m nightly $(SPREAD)
