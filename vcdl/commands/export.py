@@ -91,7 +91,7 @@ def command(
     trackio: bool,
     page: Path | None,
 ) -> ExitCode:
-    """Write a run's model as a file for plain Keras, or show the run elsewhere."""
+    """Write a run's model for plain Keras, or a page of the run."""
     path = in_project(path, project_dir) or path
     if sum((output is not None, mlflow is not None, trackio, page is not None)) != 1:
         raise click.UsageError(
