@@ -1,7 +1,7 @@
-"""Callbacks of `fit`: what a run has as settings is taken from them, and the others are refused with their cure.
+"""Callbacks of `fit`: those that match a setting of a run are translated, the others are refused with a way out.
 
-A callback is code of the program that calls `vcdl.train`. A run goes on in other processes and on other machines, after
-that program has ended, so no callback itself is ever called.
+A callback is code of the program that calls `vcdl.train`. A run continues in other processes and on other machines
+after that program has ended, so no callback is ever called.
 """
 
 from typing import Any

@@ -21,9 +21,11 @@ from vcdl.local.spares import one_thread
 from vcdl.run.failure import describe_error
 
 _TASKS_EVERY_S = 0.5
+"""Seconds between two lists of running subtasks, so that a line per heartbeat does not flood the pipe."""
 _TASKS_TOLD = 8
+"""Subtasks in such a list: as many as a terminal shows, and a line stays below a pipe's atomic write."""
 _LONGEST_TEXT = 500
-"""A message shorter than a pipe's atomic write (4096 bytes) is written whole or not at all."""
+"""Characters of a message, because only a write below a pipe's atomic size (4096 bytes) is whole or absent."""
 
 
 def main() -> int:
@@ -99,7 +101,7 @@ def _pause_with_parent() -> None:
 
 
 def _public_kind(error: Exception) -> str:
-    """The nearest class of vcdl.errors that an error is of; empty: it is none of ours."""
+    """Return the name of the nearest class of vcdl.errors that an error belongs to, or an empty string."""
     return next((kind.__name__ for kind in type(error).__mro__ if getattr(errors, kind.__name__, None) is kind), "")
 
 

@@ -15,8 +15,13 @@ _NOT_SAID = frozenset({"name", "learning_rate", "dtype"})
 
 
 def training_of(model: Any, code: OwnCode | None = None) -> dict[str, Any]:
-    """The keys of `training` that the model was compiled with; none: it was not. Raises JobError for what is not
-    Keras'.
+    """Return the keys of `training` that the model was compiled with.
+
+    Returns:
+        The keys; none if it was not compiled.
+
+    Raises:
+        JobError: A part is not Keras' own.
     """
     config = model.get_compile_config() if getattr(model, "compiled", False) else None
     if not config:
@@ -54,13 +59,19 @@ def _refuse_what_is_left_out(config: dict[str, Any], several: bool) -> None:
 
 
 def _given_metrics(model: Any, count: int) -> list[Any]:
-    """The metrics as `compile` got them: only there does a function of Keras differ from another one of its name."""
+    """Return the metrics as `compile` received them.
+
+    Only there does a function of Keras differ from another function of the same name.
+    """
     given = getattr(getattr(model, "_compile_metrics", None), "_user_metrics", None)
     return list(given) if isinstance(given, list | tuple) and len(given) == count else [None] * count
 
 
 def _as_peak(rate: float, optimizer: Any) -> Any:
-    """The rate as the peak of a default course; the optimizer's own was hardly chosen, so the job's replaces it."""
+    """Return the rate as the peak of a default schedule.
+
+    The optimizer's own default was hardly a choice, so the job's default replaces it.
+    """
     name, own_rate = type(optimizer).__name__, inspect.signature(type(optimizer)).parameters["learning_rate"].default
     usual = usual_rate(Named(name)).model_dump(mode="json", exclude_none=True)
     return usual if rate == own_rate else {**usual, "peak": rate, "short_job_boost": USUAL_BOOST}
@@ -77,7 +88,7 @@ def _rate(rate: Any) -> float:
 
 
 def part_of(key: str, given: Any, config: Any, code: OwnCode | None = None) -> Any:
-    """A loss or a metric, of which Keras has kept a name, an object's configuration, or a function's name."""
+    """Return a loss or a metric as the job file has it, from a name, an object's configuration or a function's name."""
     import keras
 
     if isinstance(config, str):
@@ -98,7 +109,7 @@ def part_of(key: str, given: Any, config: Any, code: OwnCode | None = None) -> A
 
 
 def _named(key: str, given: Any, config: dict[str, Any], code: OwnCode | None) -> Any:
-    """An object of Keras by its name, with the arguments that differ from their defaults."""
+    """Return an object of Keras by its name, with the arguments that differ from their defaults."""
     from vcdl.client.metrics import snake_case
 
     class_name, is_own = config["class_name"], code is not None and code.brings(config.get("module"))
@@ -114,7 +125,7 @@ def _named(key: str, given: Any, config: dict[str, Any], code: OwnCode | None) -
 
 
 def _class_of(key: str, given: Any, config: dict[str, Any], is_own: bool) -> Any:
-    """The class of an object, Keras' own or of the job's code. Raises JobError for another."""
+    """Return the class of an object, Keras' own or the job's code. Raises JobError for another."""
     import keras
 
     class_name = config["class_name"]
@@ -136,7 +147,7 @@ def _own(key: str, name: str, given: Any) -> JobError:
 
 
 def how_to_send(part: Any) -> str:
-    """The cure for a part of the program's own: its module is sent along."""
+    """Return the advice for a part of the caller's own program: send its module along."""
     module = getattr(part if isinstance(part, type) or callable(part) else type(part), "__module__", "")
     moved = "move it into a file beside the program, and " if module == "__main__" else ""
     return f"{moved}give code=FOLDER, that of its module, which sends it to machines of your own"

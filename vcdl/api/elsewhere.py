@@ -18,6 +18,7 @@ from vcdl.remote.service_client import ServiceClient
 from vcdl.run.control import TIMEOUT_S
 
 _EVERY_S = 1.0
+"""Seconds between two requests, so that a watcher costs the service little."""
 
 
 class RemoteRun:
@@ -76,7 +77,11 @@ class RemoteRun:
         return self
 
     def events(self, *, follow: bool = True) -> Iterator[Event]:
-        """The events of its journal in order; with `follow`, also those to come, until it is over or paused."""
+        """Yield the events of its journal in order.
+
+        Args:
+            follow: Wait for further events until the run ends or pauses.
+        """
         after, is_over = 0, False
         while not is_over:
             is_over = not follow or self.status in OVER
@@ -87,7 +92,11 @@ class RemoteRun:
                 time.sleep(_EVERY_S)
 
     def model(self, best: bool = False) -> Any:
-        """Return the trained model; of a run that is not finished, its newest weights. `best`: of the best epoch."""
+        """Return the trained model, or the newest weights of an unfinished run.
+
+        Args:
+            best: Return the model of the best epoch instead.
+        """
         import keras
 
         with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
@@ -106,20 +115,26 @@ class RemoteService:
         self._client = ServiceClient(connection_of(name))
 
     def submit(self, job_file: str | Path, *settings: str, key: str = "") -> RemoteRun:
-        """Train a job file there, with keys replaced: `"stop.epochs=2"`. `key`: the same one submits once."""
+        """Train a job file at the service.
+
+        Args:
+            job_file: The job.
+            settings: Keys to replace, such as `"stop.epochs=2"`.
+            key: Submissions with the same key start one run, so that a retry is safe.
+        """
         with parcel_of(Path(job_file), settings) as parcel:
             return RemoteRun(self._client, self._client.submit(self._client.sent(parcel), key))
 
     def run(self, name: str) -> RemoteRun:
-        """The job of a name."""
+        """Return the job of a name."""
         self._client.job(name)
         return RemoteRun(self._client, name)
 
     def jobs(self) -> list[dict[str, Any]]:
-        """All jobs, as `vcdl jobs --json` has them."""
+        """Return all jobs as `vcdl jobs --json` prints them."""
         return list(self._client.jobs())
 
 
 def connect(name: str) -> RemoteService:
-    """A service, by the name that `vcdl login` gave it. Raises JobError."""
+    """Return a service by the name that `vcdl login` gave it. Raises JobError."""
     return RemoteService(name)

@@ -25,6 +25,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.reading import RunFollower, RunState, journal_of, read_report, state_of
 
 _LOOK_EVERY_S = 0.2
+"""Seconds between two looks at a run on this machine: short, because a look reads local files only."""
 _GO_ON = frozenset({RunState.RUNNING, RunState.WAITING})
 
 
@@ -37,7 +38,7 @@ class RunHandle:
 
     @classmethod
     def open(cls, folder: str | Path) -> Self:
-        """The run in a folder, whoever runs it. Raises RunFolderError when there is none."""
+        """Open the run in a folder, whoever runs it. Raises RunFolderError if there is none."""
         return cls(RunFolder.existing(Path(folder)))
 
     @classmethod
@@ -86,9 +87,14 @@ class RunHandle:
         return summary_of(self.name, read_report(self._folder))
 
     def events(self, *, follow: bool = True) -> Iterator[Event]:
-        """The events of the run from its begin; with `follow`, also those to come, until the run has ended or paused.
+        """Yield the events of the run from its start.
 
-        Raises the error by which the run ended, JournalError.
+        Args:
+            follow: Wait for further events until the run ends or pauses.
+
+        Raises:
+            VcdlError: The error that ended the run.
+            JournalError: The journal cannot be read.
         """
         last_id, is_over = 0, False
         while not is_over:
@@ -120,9 +126,10 @@ class RunHandle:
         return self
 
     def stop(self, timeout_s: float = TIMEOUT_S) -> Self:
-        """Pause the run, wherever it runs, and wait until it has paused; `resume` goes on.
+        """Pause the run, wherever it runs, and wait until it has paused. `resume` continues it.
 
-        Raises RunFolderError when that takes longer.
+        Raises:
+            RunFolderError: It took longer than `timeout_s`.
         """
         if self._process is not None and self._process.is_alive:
             self._process.interrupt()

@@ -25,14 +25,14 @@ class History:
 
     @classmethod
     def of(cls, folder: RunFolder, epochs: int, shards: int) -> "History":
-        """The history of a run so far. Raises JournalError."""
+        """Return the history of a run so far. Raises JournalError."""
         with journal_of(folder) as journal:
             events = () if journal is None else (recorded.event for recorded in journal.stream(kinds=_KINDS))
             return cls.of_events(events, epochs, shards)
 
     @classmethod
     def of_events(cls, events: Iterable[Event], epochs: int, shards: int) -> "History":
-        """The history that a run's events tell."""
+        """Build the history from a run's events."""
         losses, samples = defaultdict[int, float](float), defaultdict[int, int](int)
         closed: dict[int, EpochClosed] = {}
         measured: defaultdict[int, dict[int, VersionEvaluated]] = defaultdict(dict)

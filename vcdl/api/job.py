@@ -49,9 +49,14 @@ class JobFile:
         return check_job(self._file, self._overrides)
 
     def run(self, out: str | Path | None = None, *, show: bool = True) -> RunHandle:
-        """Begin to train on this machine, in a process of its own; `Run.wait` waits for the end.
+        """Start to train on this machine, in a process of its own. `RunHandle.wait` waits for the end.
 
-        `out`: the run's folder; None: runs/NAME. Raises VcdlError when the job is refused, and leaves nothing then.
+        Args:
+            out: The run's folder; None for runs/NAME.
+            show: Print progress as `vcdl run` does.
+
+        Raises:
+            VcdlError: The job is refused; nothing is left behind then.
         """
         folder = folder_for(self.name, None if out is None else Path(out))
         return RunHandle.begin(self._order("run", folder), shows=show)
@@ -65,17 +70,24 @@ class JobFile:
         show: bool = True,
         **settings: Any,
     ) -> RunHandle:
-        """Begin to train on simulated clients in virtual time, as `vcdl simulate` does.
+        """Start to train on simulated clients in virtual time, as `vcdl simulate` does.
 
-        `settings`: keys of a clients file, such as `slots=2` and `lost=0.3`. `out`: the run's folder; None:
-        runs/NAME-simulated. Raises VcdlError when the job is refused, and leaves nothing then.
+        Args:
+            clients: Number of clients.
+            clients_file: A file that describes them.
+            out: The run's folder; None for runs/NAME-simulated.
+            show: Print progress as `vcdl simulate` does.
+            settings: Keys of a clients file, such as `slots=2` and `lost=0.3`.
+
+        Raises:
+            VcdlError: The job is refused; nothing is left behind then.
         """
         from vcdl.simulate.client_fleet import load_clients
         from vcdl.simulate.simulation import default_folder
 
         file = None if clients_file is None else Path(clients_file)
         given = as_overrides(settings if clients is None else {"clients": clients, **settings})
-        load_clients(file, given)  # what is wrong is told before a process starts
+        load_clients(file, given)  # report errors before a process starts
         folder = default_folder(f"{self.name}-simulated") if out is None else RunFolder(Path(out).resolve())
         order = self._order("simulate", folder, clients_file=str(file or ""), client_settings=given)
         return RunHandle.begin(order, shows=show)

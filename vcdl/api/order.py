@@ -22,12 +22,12 @@ class ChildOrder:
     """Keys of the clients file that are replaced."""
 
     def to_line(self) -> bytes:
-        """The order as a line of JSON."""
+        """Return the order as a line of JSON."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def of_line(cls, line: bytes) -> Self:
-        """The inverse of `to_line`."""
+        """Read an order from a line that `to_line` returned."""
         fields: dict[str, Any] = json.loads(line)
         plain: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
         return cls(**plain)

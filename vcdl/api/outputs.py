@@ -12,7 +12,16 @@ from vcdl.errors import JobError
 
 
 def outputs_of(model: Any, arrays: dict[str, Any], code: OwnCode | None = None) -> list[dict[str, Any]]:
-    """Each output's task, loss, metrics and weight. `arrays`: by name. `code`: the job's own. Raises JobError."""
+    """Return the task, loss, metrics and weight of each output.
+
+    Args:
+        model: A compiled model.
+        arrays: The labels by name.
+        code: The job's own code.
+
+    Raises:
+        JobError: The model is not compiled, or a part is not Keras'.
+    """
     _, names = ends_of(model)
     config = model.get_compile_config() if getattr(model, "compiled", False) else None
     if not config or config.get("loss") is None:
@@ -53,7 +62,7 @@ def _output(
 
 
 def _by_name(key: str, given: Any, names: Sequence[str]) -> dict[str, Any]:
-    """The value for each output, by name or in the order of the outputs; a single loss serves all of them."""
+    """Return the value for each output, given by name or in order. A single loss serves all outputs."""
     if isinstance(given, Mapping) and "class_name" not in given:
         return dict(given)
     if isinstance(given, list | tuple) and len(given) == len(names):

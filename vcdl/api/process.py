@@ -62,7 +62,7 @@ class RunProcess:
         return self._process.poll() is None or self._listener.is_alive()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end of the process; False: it goes on."""
+        """Wait for the end of the process, and return whether it ended."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -73,7 +73,7 @@ class RunProcess:
         return True
 
     def wait_until_begun(self, timeout_s: float) -> bool:
-        """Wait until the job is prepared, or the process has ended; False: neither has come yet."""
+        """Wait until the job is prepared or the process ended, and return whether either happened."""
         return self._decided.wait(timeout_s) and (self.has_begun or self.wait(_LAST_WAIT_S))
 
     def interrupt(self) -> None:
@@ -151,7 +151,7 @@ def _error_of(kind: str, message: str, code: ExitCode) -> VcdlError:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of this program, with the backend of its Keras."""
+    """Return this program's environment with the backend of its Keras."""
     environment = dict(os.environ)
     keras = sys.modules.get("keras")
     if keras is not None:

@@ -9,7 +9,7 @@ from vcdl.errors import JobError
 
 
 def plain(value: Any, at: str) -> Any:
-    """A value as YAML has it: NumPy's numbers become Python's, a path its text. Raises JobError."""
+    """Convert a value for YAML: NumPy numbers become Python's, a path becomes text. Raises JobError."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):

@@ -12,7 +12,7 @@ from vcdl.run.reading import clock_of
 
 
 def shown_run(folder: RunFolder, goal: RunGoal, *, shows: bool) -> AbstractContextManager[RunObserver]:
-    """The observer that shows a run where the program's output goes. Raises JournalError."""
+    """Return the observer that prints a run to the program's output. Raises JournalError."""
     if not shows:
         return nullcontext(RunObserver())
     if not folder.kind.has_wall_clock:  # its journal begins at 0; setbacks are what its clients were set up for

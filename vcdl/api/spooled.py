@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _Ends = tuple[Sequence[str], Sequence[str]]
 _SAMPLES = 256
-"""Single samples that are written at once."""
+"""Samples that are written at once, so that single samples do not cost a write each."""
 _SHARE = 0.5
 """Share of the free space, and of the free memory for labels, that a stream may take: the run's folder gets a copy of
 both, often on the same disk. A stream that never ends would fill them."""
@@ -28,7 +28,7 @@ _BOUND = "give a part of it, with n as steps_per_epoch: data.take(n) or itertool
 
 
 def is_stream(value: Any) -> bool:
-    """Whether a value gives batches or samples one after the other, and is no array, list or table."""
+    """Return whether a value yields batches or samples one after the other, and is no array, list or table."""
     if (
         value is None
         or hasattr(value, "to_numpy")
@@ -129,7 +129,10 @@ def _batches(name: str, stream: Any, part: str, axes: int | None, ends: _Ends) -
 
 
 def _elements(name: str, stream: Any) -> Iterator[Any]:
-    """Each element once. `__getitem__` is bounded by the length, as some iterate for ever. Raises DataError."""
+    """Yield each element once.
+
+    `__getitem__` is bounded by the length, because some iterate for ever. Raises DataError.
+    """
     try:
         if hasattr(stream, "__getitem__") and hasattr(stream, "__len__"):
             for place in range(len(stream)):
@@ -143,7 +146,7 @@ def _elements(name: str, stream: Any) -> Iterator[Any]:
 
 
 def _arrays(name: str, element: Any, part: str, ends: _Ends) -> "dict[str, Array]":
-    """An element's samples, labels and weights by the names of a data file. Raises DataError."""
+    """Return an element's samples, labels and weights by their names in a data file. Raises DataError."""
     import numpy as np
 
     from vcdl.wire.inputs import array_name

@@ -60,7 +60,7 @@ def as_classes(training: dict[str, Any], arrays: dict[str, Any]) -> None:
 
 
 def refuse_one_hot(output_shape: Sequence[int | None], loss: Any, y: Any) -> None:
-    """Refuse one-hot labels beside a loss that takes classes; `y` None: they are x. Raises DataError."""
+    """Refuse one-hot labels for a loss that takes class numbers. `y` is None if the labels are x. Raises DataError."""
     if y is None or _name(loss).replace("_", "") != _SPARSE or tuple(output_shape[1:]) != y.shape[1:]:
         return
     if y.shape[-1] > 1 and _is_one_hot(y):
@@ -75,7 +75,7 @@ def _labels(dimensions: int) -> Task:
 
 
 def _dimensions(y: Any) -> int:
-    """The dimensions of the labels, without a last one of size 1."""
+    """Return the number of dimensions of the labels, without a last one of size 1."""
     dimensions: int = y.ndim
     return dimensions - 1 if dimensions > 1 and y.shape[-1] == 1 else dimensions
 
@@ -97,6 +97,6 @@ def _sparse(part: Any) -> Any:
 
 
 def _name(part: Any) -> str:
-    """The name of a loss or a metric, as Keras takes it: in either spelling."""
+    """Return the name of a loss or a metric in the spelling that the checks use."""
     name = part.get("name") if isinstance(part, Mapping) else part
     return name.lower() if isinstance(name, str) else ""

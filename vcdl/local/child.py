@@ -16,7 +16,7 @@ from vcdl.run.failure import how_it_died, peak_bytes_of
 from vcdl.run.folder import RunFolder
 
 _DEATHS_ALLOWED = 5
-"""Deaths in a row, without a sign of work between them."""
+"""Deaths in a row, without work between them, after which it is given up: enough to survive a short lack of memory."""
 _AT_ONCE = 3
 """Deaths in a row after which the child is started again at once."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
@@ -45,8 +45,10 @@ class ChildProcess:
         return self._process.pid
 
     def watch(self, worked: bool) -> bool:
-        """Start it again if it died, less often after many deaths; returns whether it has just died. `worked`: it has
-        since the last call.
+        """Restart the child if it died, after a growing wait if it dies often, and return whether it has just died.
+
+        Args:
+            worked: It has done work since the last call.
         """
         if worked:
             self.try_anew()
@@ -69,7 +71,7 @@ class ChildProcess:
         return self.deaths > _DEATHS_ALLOWED
 
     def hopeless(self) -> GridError:
-        """The error for a child that died too often."""
+        """Return the error for a child that died too often."""
         return GridError(
             f"{self._module} died {self.deaths} times in a row, the last time: {self.death}; "
             f"{self._folder.workers_log} says why. Mend the cause, and `vcdl resume` goes on"
@@ -93,7 +95,7 @@ class ChildProcess:
         return True
 
     def _reason(self) -> str:
-        """The last line that the child left in workers.log, without its name; "" if there is none."""
+        """Return the last line that the child left in workers.log, without its name, or ""."""
         name = self._module.rpartition(".")[2]
         with contextlib.suppress(OSError), self._folder.workers_log.open(errors="replace") as log:
             log.seek(self._log_begin)
@@ -128,9 +130,7 @@ def child_main(name: str, act: Callable[[RunFolder, Log], object]) -> int:
 
 
 def run_child(act: Callable[[], object], log: Log) -> int:
-    """In a child: do its work, and return its exit code. An error of ours, or too little memory, is one line of the
-    log.
-    """
+    """Do a child's work, and return its exit code. An error of ours, or too little memory, is one line in the log."""
     try:
         act()
     except VcdlError as error:

@@ -15,7 +15,13 @@ class FolderGrid(DrivenGrid):
     """A grid whose clients' updates this process moves into the folder of uploads."""
 
     def __init__(self, folder: RunFolder, *, hands_out_uploads: bool) -> None:
-        """`hands_out_uploads`: False: parameter servers take them from the folder, and `claim` returns failures."""
+        """Create a grid over a run's folder.
+
+        Args:
+            folder: The run's folder.
+            hands_out_uploads: If False, parameter servers take uploads from the folder, and `claim` returns only
+                failures.
+        """
         self._folder = folder
         self._hands_out_uploads = hands_out_uploads
         self._known: dict[str, Staged | None] = {}
@@ -26,7 +32,7 @@ class FolderGrid(DrivenGrid):
 
     @abstractmethod
     def _at_clients(self) -> Collection[str]:
-        """The workunits that clients have."""
+        """Return the workunits that clients hold."""
 
     def submit(self, staged: Sequence[Staged]) -> None:
         for item in staged:
@@ -61,7 +67,7 @@ class FolderGrid(DrivenGrid):
             self._outcomes[workunit] = GaveUp(workunit, f"its upload was deleted from {self._folder.uploads}")
 
     def _take_up_uploads(self) -> None:
-        """Take up what an earlier process left among the uploads, the oldest first."""
+        """Queue the uploads that an earlier process left, the oldest first."""
         for upload in sorted(self._folder.waiting_uploads(), key=lambda path: path.lstat().st_mtime_ns):
             self._known[upload.stem] = None
             self._has_come(Uploaded(upload.stem, upload, upload.lstat().st_size))

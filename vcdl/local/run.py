@@ -26,7 +26,8 @@ from vcdl.run.kind import RunKind
 from vcdl.run.run import Run
 
 _WAIT_S = 0.1
-"""A worker's message ends the wait at once; evaluations, timeouts and stop requests are seen this late."""
+"""Longest wait for a message, because evaluations, timeouts and stop requests are noticed only after it. A worker's
+message ends it at once."""
 
 
 @contextmanager
@@ -50,10 +51,19 @@ def run_over(
     open_grid: Callable[[RunFolder, Job], DrivenGrid],
     publishing: Publishing | None = None,
 ) -> StopReason | None:
-    """Run the job of a folder over a grid to its end and say why it ended; None: it was interrupted.
+    """Run the job of a folder over a grid until it ends. The caller holds the folder's RunLock.
 
-    `publishing`: how the newest weights are offered to clients. The caller holds the folder's RunLock. Raises VcdlError
-    when the run cannot continue; nothing that was assimilated is lost then.
+    Args:
+        folder: The run's folder.
+        observer: Is called for each event.
+        open_grid: Opens the grid.
+        publishing: How the newest weights are offered to clients.
+
+    Returns:
+        Why it ended, or None if it was interrupted.
+
+    Raises:
+        VcdlError: The run cannot continue. Nothing that was assimilated is lost.
     """
     job = read_frozen(folder)
     if folder.prepared_file.exists():
@@ -129,7 +139,10 @@ class _DrivenRun:
             self._servers.close()
 
     def _watch_evaluator(self, new: Sequence[Recorded]) -> None:
-        """An evaluator that dies is given up once only measurements are left. Raises GridError, JournalError."""
+        """Restart the evaluator; once only measurements are left, give up one that keeps dying.
+
+        Raises GridError, JournalError.
+        """
         died = self._evaluator.watch(any(isinstance(recorded.event, VersionEvaluated) for recorded in new))
         if died:
             self._loop.journal.append(EvaluatorDied(self._evaluator.death))
@@ -166,7 +179,7 @@ class _DrivenRun:
 
 
 def local_settings(job: Job) -> LocalSettings:
-    """The settings of the grid that a job asks for."""
+    """Return the settings of the grid that a job asks for."""
     return LocalSettings(
         workers=job.workers,
         threads=job.grid.threads,

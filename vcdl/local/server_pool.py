@@ -13,14 +13,22 @@ class ServerPool:
     """Starts servers and keeps them running; any may be ended, as they own nothing."""
 
     def __init__(self, folder: RunFolder, servers: int) -> None:
-        """`servers`: `grid > servers`; with 1 the run's own process is the only one, and the pool stays empty."""
+        """Create an empty pool.
+
+        Args:
+            folder: The run's folder.
+            servers: `grid > servers`. With 1 the run's own process is the only server, and the pool stays empty.
+        """
         self._folder = folder
         self._wanted = servers if servers > 1 else 0
         self._servers: list[ChildProcess] = []
 
     def look(self, new: Sequence[Recorded], *, is_needed: bool = True) -> None:
-        """Start the servers, and again what died; `new`: events since the last look. Raises GridError. `is_needed`:
-        whether updates are still to come. A dead server ends a run only then.
+        """Start the servers, and restart those that died. Raises GridError.
+
+        Args:
+            new: Events since the last call.
+            is_needed: Updates are still to come. Only then does a dead server end a run.
         """
         while len(self._servers) < self._wanted:
             self._servers.append(ChildProcess(_MODULE, self._folder))

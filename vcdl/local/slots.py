@@ -26,7 +26,7 @@ class SlotFolders:
         """Make the slot of a workunit; an existing one may hold a checkpoint. Raises RunFolderError: call again."""
         slot = self.path(staged.workunit.name)
         with folder_errors(slot):
-            self.folder.slots.mkdir(exist_ok=True)  # somebody may have deleted it; nothing in it cannot be made again
+            self.folder.slots.mkdir(exist_ok=True)  # it may have been deleted; everything in it can be recreated
             slot.mkdir(exist_ok=True)
             for name, source in staged.inputs.items():
                 _link(source, slot / name)

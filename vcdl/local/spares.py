@@ -1,6 +1,7 @@
-"""Spare children, forked when this process has imported Keras, before TensorFlow starts its threads. A spare waits on
-its input for the module that it is to run. A child is a new interpreter where none is left, and where forking would not
-be safe: a child has none of the other threads, but their locks.
+"""Warm workers: children forked once this process has imported Keras, before TensorFlow starts its threads.
+
+Each waits on its input for the module that it is to run. Where none is left, or where forking would not be safe, a
+child is a new interpreter: a forked child has none of the other threads, but the locks that they hold.
 
 What this buys: one epoch of examples/digits.yaml on two idle cores takes 5.1 s of processor time and 5.8 s by the clock
 instead of 12.2 and 12.2 s, as the worker and the evaluator import no Keras (November 2026, TensorFlow 2.21). The fork
@@ -46,7 +47,7 @@ def one_thread() -> None:
 
 
 def fork_spares(count: int) -> None:
-    """Import Keras, and fork so many children from this process if that is safe; to be called before Keras is used."""
+    """Import Keras, and fork `count` children from this process if that is safe. Call it before Keras is used."""
     from vcdl.client.unneeded import unneeded_hidden
     from vcdl.stores.open import load_client_libraries
 
@@ -65,7 +66,15 @@ def fork_spares(count: int) -> None:
 def start_module(
     module: str, *arguments: str, environment: Mapping[str, str], log: Path, answers: bool = False
 ) -> Child:
-    """Start `python -m MODULE ARGUMENTS` in a session of its own; `answers`: its output is a pipe. Raises OSError."""
+    """Start `python -m MODULE ARGUMENTS` in a session of its own. Raises OSError.
+
+    Args:
+        module: The module to run.
+        arguments: Its arguments.
+        environment: Its environment.
+        log: File for its errors.
+        answers: Its output is a pipe and does not go to the log.
+    """
     while _spares:
         spare = _spares.pop(0)
         if spare.poll() is None:
@@ -85,7 +94,7 @@ def start_module(
 
 
 def end_spares() -> None:
-    """End the spares that nobody needed."""
+    """End the warm workers that were not needed."""
     while _spares:
         spare = _spares.pop()
         spare.kill()
@@ -128,7 +137,7 @@ class _Spare:
             self.stdout.close()  # type: ignore[union-attr]
 
     def poll(self) -> int | None:
-        """Its exit status, negative for a signal; None: it lives."""
+        """Return its exit status, negative for a signal, or None while it lives."""
         if self._status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -153,7 +162,7 @@ class _Spare:
 
 
 def _live(stdin: int, stdout: int) -> NoReturn:
-    """The life of a spare: nothing of its parent's but the memory, and never back into the parent's work."""
+    """Live as a warm worker: keep nothing of the parent but its memory, and never return into the parent's work."""
     status = 1
     try:
         gc.freeze()  # what the parent left to be collected would close descriptors that are others by then
@@ -165,7 +174,7 @@ def _live(stdin: int, stdout: int) -> NoReturn:
             if descriptor > _STDERR:
                 with contextlib.suppress(OSError):  # that of the listing
                     os.close(descriptor)
-        line = io.FileIO(_STDIN, closefd=False).readline()  # not a byte more: the rest is for the module
+        line = io.FileIO(_STDIN, closefd=False).readline()  # not a byte more: what follows is for the module
         status = _run(**json.loads(line)) if line.endswith(b"\n") else 0
     except BaseException:
         with contextlib.suppress(BaseException):

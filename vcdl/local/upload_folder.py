@@ -14,6 +14,7 @@ from vcdl.run.staging import Uploaded
 from vcdl.wire.workunit import WorkunitName
 
 _CLAIMED_AT_ONCE = 8
+"""Uploads claimed at a time, as many as the assimilator folds together."""
 
 
 class UploadFolder(Results):
@@ -25,7 +26,7 @@ class UploadFolder(Results):
         """The locks held, by workunit."""
 
     def claim(self) -> list[Uploaded]:
-        """The oldest uploads that no other server works on, and those claimed and not `done` yet."""
+        """Claim the oldest uploads that no other server works on, and return those claimed and not `done` yet."""
         claimed: list[Uploaded] = []
         for path in _by_age(self._folder.waiting_uploads()):
             if len(claimed) == _CLAIMED_AT_ONCE:

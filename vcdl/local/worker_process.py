@@ -34,7 +34,7 @@ class WorkerProcess:
         return cls(name, process)
 
     def fileno(self) -> int:
-        """The descriptor of the worker's output, for a selector."""
+        """Return the descriptor of the worker's output, for a selector."""
         return self.process.stdout.fileno()  # type: ignore[union-attr]
 
     def send(self, **command: Any) -> None:
@@ -48,7 +48,13 @@ class WorkerProcess:
         self.send(do="allow_code")
 
     def train(self, workunit: str, folder: Path, samples: int | None = None) -> None:
-        """Begin with a workunit whose files lie in `folder`; `samples`: train so many, None: as the workunit says."""
+        """Start a workunit.
+
+        Args:
+            workunit: Its name.
+            folder: Folder with its files.
+            samples: Samples to train; None for as many as the workunit says.
+        """
         self.workunit, self.fraction, self.since_s = workunit, 0.0, time.monotonic()
         self.send(do="train", folder=str(folder), **({} if samples is None else {"samples": samples}))
 

@@ -1,8 +1,8 @@
-"""The assimilator checks every upload that has come and folds it into the shared weights at once.
+"""The assimilator checks each upload that arrived and folds it into the shared weights at once.
 
-A result walks grid → check → store → journal → done. A server that is killed between two of these leaves the result
-to be claimed again. The store then knows that it has the subtask, whatever the checks would say now. The missing
-journal row is written from the store's record.
+A result walks grid → check → store → journal → done. If the server is killed between two of these steps, the result is
+claimed again. The store then knows that it has the subtask, whatever the checks would say now, and the missing journal
+row is written from the store's record.
 """
 
 import time
@@ -39,11 +39,13 @@ from vcdl.trust.strangers import trust_of
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
 _DOUBTED = 0.02
-"""The factor on what a doubted upload counts; so it counts less than any other."""
+"""Factor on the weight of a suspicious upload: small enough that it counts less than any other, and above zero so that
+it gets a record."""
 _TOLD_WITHIN_S = 60.0
 """Time after an upload's coming in which the run says which host got its workunit: once in each of its steps."""
 _FOLDED_AT_ONCE = 8
-"""Uploads folded between one read and one write of the shared weights."""
+"""Uploads folded between one read and one write of the shared weights: each further one saves a pass over W, and the
+batch is lost together when the server dies."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +104,14 @@ class Assimilator:
         """Host → what it said of its machine: a row of the journal has it once and not with each upload."""
 
     def run_once(self) -> int:
-        """Assimilate everything that waits; returns how many results came to an end.
+        """Assimilate every waiting upload, and return how many results were finished.
 
-        Raises StoreUnavailable, FileUnavailable, StoreLost, StoreError, JournalError. Nothing is lost or done twice:
-        call again when the cause is mended.
+        Nothing is lost or done twice by an error: call again once its cause is fixed.
+
+        Raises:
+            StoreUnavailable, FileUnavailable: A service or file cannot be reached now.
+            StoreLost: The store lost the weights.
+            StoreError, JournalError: It refused.
         """
         outcomes = [*self._results.claim(), *self._own_uploads()]
         if outcomes:
@@ -133,7 +139,7 @@ class Assimilator:
             uploads = later
 
     def _is_early(self, upload: Uploaded) -> bool:
-        """Return whether the journal has still to say whose a stranger's upload is: nobody's would be believed."""
+        """Return whether the journal does not say yet whose a stranger's upload is, so that trust cannot be decided."""
         came_s = upload.received_s
         if came_s is None or self._trust.key_of(upload) or time.time() - came_s >= _TOLD_WITHIN_S:
             return False
@@ -146,7 +152,7 @@ class Assimilator:
                 yield Uploaded(path.stem, path, path.stat().st_size)
 
     def _looked_at(self, upload: Uploaded) -> _Waiting | None:
-        """An upload with all that is known of it before its weights are read; None: its header is refused."""
+        """Return an upload with all that is known before its weights are read, or None if its header is refused."""
         try:
             header = self.check.read_header(upload.path, upload.workunit)
         except Refused as refused:
@@ -164,7 +170,7 @@ class Assimilator:
             header=header,
             admission=admission,
             believed=self._believed(header, admission, None if created is None else now_s - created.time_s),
-            is_doubted=is_own,  # nobody's measures speak against what the server trained itself
+            is_doubted=is_own,  # no measurement can contradict what the server trained itself
         )
 
     def _believed(self, header: UpdateHeader, admission: Admission, age_s: float | None) -> _Believed:
@@ -186,10 +192,11 @@ class Assimilator:
         return {item.uploaded.workunit for item in overtaken}
 
     def _superseded(self, item: _Waiting) -> Iterable[Event]:
-        """The row of an overtaken upload; none when its server was killed after a row, before the job went back.
+        """Yield the row of an overtaken upload.
 
-        The rollback has taken back the workunits of the versions that it undoes. One of an older version, which was
-        begun with such a version, is taken back here.
+        There is none if its server was killed after writing a row, before the job was rolled back. The rollback has
+        cancelled the workunits of the versions that it undoes. A workunit of an older version whose subtask started
+        with such a version is cancelled here.
         """
         uploaded = item.uploaded
         rows = [row.event for row in self._journal.keyed(UpdateApplied.key_of(item.name.subtask))]
@@ -226,7 +233,7 @@ class Assimilator:
             why = refused.get(item.uploaded.workunit)
             if why is None:
                 continue
-            is_strange = why.refusal.blame is Blame.CONTENT  # what is doubted is looked at no more
+            is_strange = why.refusal.blame is Blame.CONTENT  # a suspicious upload is not examined again
             if is_strange and self._trust.may_be_doubted(item.uploaded.host, item.name.attempt_in_turn):
                 item.is_doubted = True
                 item.admission = replace(item.admission, weight=item.admission.weight * _DOUBTED)
@@ -285,7 +292,7 @@ class Assimilator:
         self._run.folder.own_upload(workunit).unlink(missing_ok=True)
 
     def _events(self, item: _Waiting, record: Applied) -> Iterable[Event]:
-        """The journal rows of an upload, from the store's record."""
+        """Yield the journal rows of an upload, from the store's record."""
         applied, host = _applied(item, record), item.uploaded.host
         if record.workunit == item.uploaded.workunit:
             if self._machines.get(host) != item.header.machine:
@@ -301,7 +308,7 @@ class Assimilator:
 
 
 def _losses_of(journal: Journal) -> list[float]:
-    """The losses of the last applied uploads, the oldest first. Raises JournalError."""
+    """Return the losses of the last applied uploads, the oldest first. Raises JournalError."""
     rows = [row.event for row in journal.newest(UpdateApplied.kind, LOSSES_KEPT)]
     return [row.loss for row in reversed(rows) if isinstance(row, UpdateApplied) and row.loss is not None]
 

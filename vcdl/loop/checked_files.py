@@ -19,10 +19,13 @@ from vcdl.wire.workunit import WorkunitName
 
 
 def check_files(run: Run, store: WeightStore, journal: Journal) -> None:
-    """Check the store, the snapshots and the kept uploads of a run, once after each reboot; remove what is damaged.
+    """Check the store, snapshots and kept uploads of a run once after each reboot, and remove damaged files.
 
-    Then it is made again or done without, as what somebody deleted. Raises StoreLost for a damaged store, StoreError,
-    JournalError, RunFolderError.
+    A removed file is then replaced or done without, as if it had been deleted.
+
+    Raises:
+        StoreLost: The store is damaged.
+        StoreError, JournalError, RunFolderError: It cannot be checked.
     """
     boot = journal.rebooted_to() if run.kind.has_wall_clock else ""
     checked = [row.event for row in journal.newest(FilesChecked.kind, 1)]
@@ -59,7 +62,7 @@ def _kept_uploads(run: Run, journal: Journal) -> dict[Path, bool]:
 
 
 def _checksum(run: Run, path: Path, update: UpdateApplied) -> str:
-    """The checksum of a kept upload; "" when it cannot be read, or its base is gone."""
+    """Return the checksum of a kept upload, or "" if it cannot be read or its base is gone."""
     encoding, size = up_encoding(run.transport, run.layout), run.layout.size
     base = run.folder.snapshot(update.base_version) if encoding.is_difference else None
     checksum, room = Checksum(), np.empty(min(FOLD_BLOCK, size), np.float32)

@@ -1,7 +1,7 @@
-"""The evaluator measures versions of the weights on held-out data, beside assimilation and never in front of it.
+"""The evaluator measures versions of the weights on held-out data, in parallel with assimilation and never delaying it.
 
 It follows the journal and measures every `evaluation_wanted` without a `version_evaluated` from its snapshot. It may be
-killed and started again at any moment.
+killed and restarted at any moment.
 """
 
 import time
@@ -31,7 +31,7 @@ class Evaluator:
     """Evaluates the versions one job asks for."""
 
     def __init__(self, run: Run, journal: Journal) -> None:
-        """The evaluator follows `journal` and writes into it."""
+        """Create an evaluator that follows `journal` and writes into it."""
         from vcdl.client.compile import compile_model
 
         job, folder = run.job, run.folder
@@ -63,8 +63,10 @@ class Evaluator:
             self._leave_first_reference(self._reference)
 
     def run_once(self) -> int:
-        """Evaluate what is wanted now, or train an upload again for a while when nothing is. Returns how many versions
-        were evaluated, or whether there is more to train or to tell.
+        """Evaluate what is requested now; with no request, continue to retrain an upload for a while.
+
+        Returns:
+            How many versions were evaluated, or a positive number if there is more to train or to report.
         """
         self._follow()
         wanted = list(self._history.wanted.values())
@@ -79,7 +81,7 @@ class Evaluator:
         return len(events) or int(verification.is_busy)
 
     def _retraining(self, folder: RunFolder) -> Retraining:
-        """The trainer of drawn uploads."""
+        """Return the trainer of uploads drawn for verification."""
         return Retraining(folder.verify)
 
     @property
@@ -131,7 +133,7 @@ class Evaluator:
 
 
 def _sample(count: int, samples: int | str, seed: int) -> Any:
-    """The same random part of the validation set each time."""
+    """Return the same random part of the validation set at each call."""
     if isinstance(samples, str) or samples >= count:
         return slice(None)
     return np.sort(np.random.default_rng([seed, count]).permutation(count)[:samples])

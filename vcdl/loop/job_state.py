@@ -1,6 +1,6 @@
-"""The state that the coordinator decides from: what follows from a job's events and its plan. No I/O, no clock.
+"""The state that the coordinator decides from: it follows from a job's events and its plan. No I/O, no clock.
 
-It can be packed (vcdl.journal.packing), so a job is taken up without reading all of its journal again.
+It can be packed (vcdl.journal.packing), so a job resumes without reading its whole journal again.
 """
 
 from collections import Counter
@@ -48,16 +48,16 @@ class Tries:
     waiting: dict[tuple[int, int], int] = field(default_factory=dict)
     """Subtasks that wait to be tried again, in their order, with the attempt's number."""
     failed: dict[tuple[int, int], Counter[str]] = field(default_factory=dict)
-    """Subtask → its failed tries: those of each host, or of each workunit where hosts are not told apart."""
+    """Subtask → its failed tries, per host, or per workunit where hosts cannot be distinguished."""
     again: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Subtask that was applied and is made again, as its update was a lie or a part → the turn."""
+    """Subtask that was applied and is trained again, because its update was a lie or partial → the turn."""
     own_in_a_row: int = 0
     """Updates that the server trained itself since a host brought one."""
     exhausted: bool = False
     """Whether a subtask was tried in vain as often as allowed."""
 
     def created(self, name: WorkunitName) -> None:
-        """An attempt is on its way; one of the server's own comes beside those of hosts."""
+        """Record that an attempt is on its way. The server's own attempts are additional to those of hosts."""
         if name.is_own:
             return
         subtask = name.epoch, name.shard
@@ -66,7 +66,7 @@ class Tries:
             del self.waiting[subtask]
 
     def applied(self, name: WorkunitName) -> None:
-        """A subtask needs no more attempts."""
+        """Record that a subtask needs no more attempts."""
         for of_subtasks in (self.last, self.waiting, self.failed, self.again):
             of_subtasks.pop((name.epoch, name.shard), None)
 
@@ -79,11 +79,11 @@ class Tries:
     def came_to_nothing(
         self, name: WorkunitName, failed: str | None, trust: JobTrust, open_workunits: Container[str], allowed: float
     ) -> None:
-        """Plan the next attempt at a subtask whose open attempt has failed, or was taken back.
+        """Plan the next attempt at a subtask whose open attempt failed or was cancelled.
 
         Args:
             name: The attempt.
-            failed: Who failed at it; None if nobody did.
+            failed: The host that failed; None for a cancelled attempt.
             trust: Says whose failure is a try, and which hosts there are.
             open_workunits: The workunits that are open.
             allowed: Tries after which the job ends.
@@ -100,7 +100,7 @@ class Tries:
             self.waiting[subtask] = attempt_after(name.attempt)
 
     def reopen(self, history: JobHistory) -> None:
-        """Give every begun and unapplied subtask a fresh number of tries."""
+        """Give every started and unapplied subtask its full number of tries again."""
         self.exhausted, self.own_in_a_row = False, 0
         self.failed.clear()
         self.waiting = {
@@ -131,7 +131,7 @@ class JobState:
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
-        """The state before the first event."""
+        """Return the state before the first event."""
         following = Following(**{name: getattr(plan, name) for name in Following.__dataclass_fields__})
         return cls(following, JobTrust.of(plan.trust, plan.shards, plan.monitor))
 
@@ -178,14 +178,15 @@ class JobState:
                 self._came_to_nothing(event.workunit, self.trust.who(event.workunit))
             case WorkunitCancelled():
                 self._came_to_nothing(event.workunit)
-            case SubtaskTried() if event.error and event.workunit in self.history.open:  # else nobody waits for it
+            # otherwise it is no longer awaited
+            case SubtaskTried() if event.error and event.workunit in self.history.open:
                 self.tries.exhausted = True
             case _:
                 pass
 
     @property
     def is_settled(self) -> bool:
-        """Whether no subtask is to be made again, and no upload to be looked at, before the job ends."""
+        """Whether no subtask has to be retrained and no upload examined before the job ends."""
         return not self.tries.again and self.trust.is_verified(self.history.version)
 
     def taken_for(self, epoch: int) -> str | None:
@@ -219,7 +220,7 @@ class JobState:
             self.tries.came_to_nothing(name, failed, self.trust, self.history.open, allowed)
 
     def _is_done(self, name: WorkunitName) -> bool:
-        """Whether a subtask needs no more attempts."""
+        """Return whether a subtask needs no more attempts."""
         return self.history.is_applied(name.epoch, name.shard) and name.turn != self.tries.again.get(
             (name.epoch, name.shard)
         )

@@ -1,7 +1,8 @@
-"""How long a subtask may be out before another host trains it as well; follows how long this job's subtasks take.
+"""How long a subtask may be out before a second host trains it too; this follows the job's own turnaround times.
 
-A host that leaves tells nobody. Its subtasks would be waited for until their deadline, and an epoch with them. So the
-oldest ones go to a second host, which is usually through sooner. The first upload counts, the other one is superseded.
+A host that leaves does not say so. Its subtasks, and with them the epoch, would be waited for until their deadline. The
+oldest ones therefore go to a second host, which usually finishes sooner. The first upload counts, the other is
+superseded.
 """
 
 import math
@@ -18,7 +19,8 @@ _TAIL = 0.95
 _LEAST_S = 20.0
 """Server and client take as long for a task of no work, now and then."""
 _DEADLINE = 3.0
-"""Multiple of the 95th percentile that a host is told as its deadline."""
+"""Deadline that hosts are given, as a multiple of the 95th percentile: shorter ones make BOINC's client hurry or give
+up."""
 MEASURED = 200
 """Number of last turnarounds that say how long one takes."""
 _SHARE = 0.1
@@ -48,22 +50,26 @@ class Lateness:
 
     @classmethod
     def of(cls, turnarounds_s: Sequence[float], late_after: float = LATE_AFTER) -> "Lateness | None":
-        """The usual seconds by the job's last turnarounds; None while too few are known."""
+        """Return the usual times by the job's last turnarounds, or None with too few of them."""
         if len(turnarounds_s) < _NEEDED:
             return None
         in_order = sorted(turnarounds_s)
         return cls(in_order[math.ceil(_TAIL * len(in_order)) - 1], median(in_order), late_after)
 
     def late_after_s(self, *, queue_empty: bool) -> float:
-        """Seconds after which a second host is asked; `queue_empty`: there is nothing else to train."""
+        """Return the seconds after which a second host is asked.
+
+        Args:
+            queue_empty: There is nothing else to train, so a second copy costs no other subtask.
+        """
         return max(_LEAST_S, self.late_after * (self.median_s if queue_empty else self.tail_s))
 
     def deadline_s(self, least_s: float, most_s: float) -> float:
-        """The deadline of new subtasks, within a job's bounds."""
+        """Return the deadline of new subtasks, within a job's bounds."""
         return min(most_s, max(least_s, _DEADLINE * self.tail_s))
 
     def late(self, out: Collection[Out], *, queue_empty: bool) -> list[Out]:
-        """The subtasks that a second host should train, the oldest first."""
+        """Return the subtasks that a second host should train, the oldest first."""
         after_s = self.late_after_s(queue_empty=queue_empty)
         late = sorted((one for one in out if one.age_s > after_s), key=lambda one: (-one.age_s, one.workunit))
         return late if queue_empty else late[: math.ceil(_SHARE * len(out))]
@@ -73,12 +79,17 @@ class Turnarounds:
     """The last turnarounds of a job, by host."""
 
     def __init__(self, late_after: float = LATE_AFTER, known: Iterable[tuple[str, float]] = ()) -> None:
-        """`known`: hosts and seconds, the newest last."""
+        """Start from known turnarounds.
+
+        Args:
+            late_after: `pacing > late_after`.
+            known: Hosts and their seconds, the newest last.
+        """
         self._late_after = late_after
         self._last = deque(known, maxlen=MEASURED)
 
     def add(self, host: str, took_s: float) -> None:
-        """Take in that a host brought an upload after so many seconds."""
+        """Record that a host uploaded after `took_s` seconds."""
         self._last.append((host, took_s))
 
     @property
@@ -87,7 +98,7 @@ class Turnarounds:
         return Lateness.of([took_s for _, took_s in self._last], self._late_after)
 
     def usual_s(self, hosts: Iterable[str]) -> dict[str, float | None]:
-        """The mean turnaround of each of these hosts; None: not known."""
+        """Return the mean turnaround of each of these hosts, None where it is unknown."""
         took_s: dict[str, list[float]] = defaultdict(list)
         for host, seconds in self._last:
             took_s[host].append(seconds)
@@ -95,9 +106,11 @@ class Turnarounds:
 
 
 def faster_hosts(one: Out, usual_s: Mapping[str, float | None]) -> list[str]:
-    """The hosts that would usually be through with a subtask by now; where none is known, new hosts.
+    """Return the hosts that would usually have finished a subtask by now; where none is known, new hosts.
 
-    `usual_s`: the hosts at work, each with its usual turnaround; None: not known.
+    Args:
+        one: The subtask.
+        usual_s: The hosts at work with their usual turnaround, None where it is unknown.
     """
     others = {host: took_s for host, took_s in usual_s.items() if host not in one.hosts}
     known = sorted(host for host, took_s in others.items() if took_s is not None and took_s < one.age_s)

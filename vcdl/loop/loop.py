@@ -55,10 +55,18 @@ class Loop:
         observer: RunObserver | None = None,
         clock: Callable[[], float] | None = None,
     ) -> Self:
-        """The loop of a run over a grid.
+        """Open the loop of a run over a grid.
 
-        `results`: what this process assimilates; None: parameter servers elsewhere do. `plan`: another one than
-        the job's own. `clock`: a simulation's; None: the journal's. Raises StoreError, JournalError.
+        Args:
+            run: The run.
+            grid: Where subtasks are trained.
+            results: What this process assimilates; None if parameter servers elsewhere do.
+            plan: Replaces the job's own plan.
+            observer: Is called for each event.
+            clock: A simulation's clock; None for the journal's.
+
+        Raises:
+            StoreError, JournalError: They cannot be opened.
         """
         journal = run.journal(clock)
         try:
@@ -73,10 +81,15 @@ class Loop:
         return loop
 
     def take_up(self) -> bool:
-        """Read what the journal has, begin a session and repair the store; False: the job is over and nothing
-        is left to do.
+        """Read the journal, start a session and repair the store.
 
-        A job that ended because a shard kept failing is tried again. Raises Unavailable, StoreError, JournalError.
+        A job that ended because a shard kept failing is tried again.
+
+        Returns:
+            False if the job is over and nothing is left to do.
+
+        Raises:
+            Unavailable, StoreError, JournalError: The run cannot continue now.
         """
         self.follow()
         is_resumed = self.generator.last_id > 0
@@ -103,10 +116,13 @@ class Loop:
         return self._observed(self.generator.follow())
 
     def step(self) -> Sequence[Recorded]:
-        """Assimilate what has come and carry out what follows from it; returns the new events.
+        """Assimilate what arrived, carry out what follows from it, and return the new events.
 
-        A store that lost its weights is restored by the next step. Raises Unavailable: the next step does what this one
-        could not; VcdlError.
+        A store that lost its weights is restored by the next step.
+
+        Raises:
+            Unavailable: The next step does what this one could not.
+            VcdlError: The run cannot continue.
         """
         try:
             if self._is_lost:
@@ -140,8 +156,9 @@ class Loop:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether the loop has followed all of the journal. Until something is added, a step has nothing to do but
-        what the grid and the clock bring. Raises JournalError.
+        """Whether the loop has followed the whole journal. Raises JournalError.
+
+        Until a row is added, a step only handles what the grid and the clock bring.
         """
         return self.generator.last_id == self.journal.last_id()
 
@@ -157,8 +174,8 @@ class Loop:
             drop_weights(self._store, self.snapshots, self.coordinator.history.stop)
 
     def abandon_weights(self) -> None:
-        """Leave nothing in the store of a run that nobody resumes, however it ended."""
-        with suppress(StoreError):  # of a server that is away now: that costs it room, and nobody a result
+        """Remove the weights from the store of a run that will not be resumed."""
+        with suppress(StoreError):  # a server that is away keeps them: that costs it room, and no run a result
             self._store.drop()
 
     def close(self) -> None:

@@ -23,13 +23,19 @@ class ParameterServer:
 
     @classmethod
     def of(cls, run: Run, journal: Journal, results: Results) -> Self:
-        """A server with a connection of its own to the run's store. Raises StoreError."""
+        """Open a parameter server with its own connection to the run's store. Raises StoreError."""
         return cls(run, journal, run.store(journal), results)
 
     def catch_up(self) -> int:
-        """Restore a store that is behind the journal, or lost everything while nobody looked.
+        """Restore a store that is behind the journal, or that lost everything while no server was running.
 
-        Called before the first `run_once`. Returns how many updates were folded again. Raises StoreError, JournalError.
+        Call it before the first `run_once`.
+
+        Returns:
+            How many updates were folded again.
+
+        Raises:
+            StoreError, JournalError: It cannot be restored.
         """
         self.store.check_service()
         folded, whole = 0, whole_unless_behind(self.store)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vcdl.models.fitted import Fitted
 
 _TOLD_PERCENT = 5
-"""Steps in which a long cut is told."""
+"""Percent between two reports of a long cut: twenty lines for the whole of it."""
 
 
 def _any_room(_: float) -> None:
@@ -36,10 +36,16 @@ def _any_room(_: float) -> None:
 
 
 def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Callable[[float], None] = _any_room) -> Run:
-    """Make everything a job needs before its first subtask, unless it is there. `check_room` may refuse what lies in
-    the folder; it gets the fraction of the data that is cut, and 1 when all is made and nobody may begin yet.
+    """Create what a job needs before its first subtask, unless it exists.
 
-    Raises DataError, ModelError, JobError, RunFolderError, StoreError, and what `check_room` raises.
+    Args:
+        folder: The run's folder.
+        job: The job.
+        observer: Is told how far the cut is.
+        check_room: May refuse by raising. It gets the fraction of the data that is cut, and 1 when all is ready.
+
+    Raises:
+        DataError, ModelError, JobError, RunFolderError, StoreError: The job cannot be prepared.
     """
     if folder.prepared_file.exists():
         return Run.open(folder)
@@ -107,7 +113,10 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
 
 
 def _fitted(job: Job, observer: RunObserver) -> "Fitted":
-    """The job's data set and model, fitted to each other; a model with code of the job's own is tried."""
+    """Load the job's data set and model, and fit them to each other.
+
+    A model with code of the job's own is tried first.
+    """
     from vcdl.client.trainer import Trainer
     from vcdl.data import load_dataset
     from vcdl.models.fitted import fitted
@@ -134,7 +143,7 @@ def _make_store_and_journal(run: Run, weights: Vector) -> None:
 
 
 def _told(what: str, observer: RunObserver, check_room: Callable[[float], None]) -> Callable[[float], None]:
-    """A function that tells the observer how far something is, now and then, and asks for room."""
+    """Return a function that reports the progress of a step every few percent and checks for room."""
     told = 0
 
     def progress(fraction: float) -> None:

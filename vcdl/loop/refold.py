@@ -25,7 +25,7 @@ class Proof:
     folded: int = 0
     """Updates that were folded again, into weights that are known."""
     begun: list[int] = field(default_factory=list)
-    """Complete versions whose snapshot was begun with, as it is."""
+    """Complete versions whose snapshot the fold started from."""
     equal: list[int] = field(default_factory=list)
     """Versions whose snapshot is equal to what was folded, to the last bit."""
     differing: list[int] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Refolding:
         """The versions that the job goes back to."""
 
     def come_to(self, version: int) -> Vector | None:
-        """The store's whole vector as of a version, changed in place; None: something that it needs is gone."""
+        """Return the store's whole vector as of a version, changed in place, or None if a file it needs is gone."""
         step = self.steps.get(version)
         if isinstance(step, RolledBack):
             good = self._good.get(step.to)

@@ -1,8 +1,8 @@
 """Rows that the journal has lost, written again from the store's records.
 
-A folder that was put back from an older copy has an older journal beside a store that went on. Its updates are in the
-weights, and their subtasks would be trained once more before they have rows. Should the store lose its weights in
-between, they would count twice.
+A folder restored from an older copy has an older journal next to a store that continued. Its updates are in the
+weights, but their subtasks would be trained once more before they have rows. If the store lost its weights in between,
+they would count twice.
 """
 
 from vcdl.journal.events import RowsRewritten, UpdateApplied, WorkunitCreated
@@ -38,7 +38,7 @@ def rewrite_rows(run: Run, store: WeightStore, journal: Journal) -> int:
 
 
 def _row(run: Run, record: Applied) -> UpdateApplied:
-    """An update's header from the store's record, and from what each honest upload of its shard says."""
+    """Rebuild an update's row from the store's record and from what each honest upload of its shard says."""
     shard = WorkunitName.parse(record.workunit).shard
     return UpdateApplied(
         workunit=record.workunit,

@@ -21,8 +21,11 @@ from vcdl.trust.kept_hosts import kept_hosts
 
 
 def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collapse) -> RolledBack:
-    """Go back from a collapse; the caller holds the RestoreLock. Raises WeightsFileError when the good version is
-    damaged, and what `make_newest` raises: then the event may be there already.
+    """Roll back from a collapse. The caller holds the RestoreLock.
+
+    Raises:
+        WeightsFileError: The good version is damaged.
+        VcdlError: What `make_newest` raises; the event may be in the journal then.
     """
     lineage = _lineage(journal)
     later = lineage.after(collapse.to)
@@ -39,7 +42,10 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
 
 
 def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack) -> RolledBack:
-    """Take a convicted host's uploads back, likewise; what others made of them is dropped, and made again."""
+    """Take a convicted host's uploads back, like `roll_back`.
+
+    What others trained from them is dropped and retrained.
+    """
     lineage = _lineage(journal)
     later, newest = lineage.after(action.to), _kept_newest(run, snapshots, lineage)
     dropped = _dropped(run, action.to, later, _with_what_follows(later, action.versions))
@@ -59,23 +65,33 @@ def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack
 
 
 def without_trust(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Sequence[UpdateApplied]:
-    """The dropped updates since a good version, in order: what their hosts brought on their word alone,
-    and what started from a version with one of these in it. Where that is none or nearly all, all of them.
+    """Return the updates to drop since a good version, in order.
+
+    These are unverified updates of their hosts, and updates that started from a version with one of these in it. If
+    there are none, or nearly all are, return all.
     """
     bad = [update.version for update in updates if not hosts.is_vouched(update.host, update.version)]
     return _with_what_follows(updates, bad) if bad else updates
 
 
 def _with_what_follows(updates: Sequence[UpdateApplied], bad: Sequence[int]) -> Sequence[UpdateApplied]:
-    """The updates of these versions, and those that started from a version with one of them in it."""
+    """Return the updates of these versions, and those that started from a version with one of them in it."""
     return [update for update in updates if update.version in bad or update.base_version >= bad[0]]
 
 
 def _dropped(
     run: Run, to: int, later: Sequence[UpdateApplied], bad: Sequence[UpdateApplied]
 ) -> Sequence[UpdateApplied]:
-    """The bad ones of the updates later than `to`; all of them where the others cannot be folded in again. Raises
-    WeightsFileError for `to`: it must be known before it is decided that all goes back to it.
+    """Return the bad ones among the updates later than a version, or all where the others cannot be folded again.
+
+    Args:
+        run: The run.
+        to: The version to go back to.
+        later: The updates after it.
+        bad: Those to drop.
+
+    Raises:
+        WeightsFileError: Version `to` is damaged. It is checked here, before the decision to go back to it.
     """
     whole, left_out = whole_of(to, run), {update.version for update in bad}
     try:
@@ -92,7 +108,7 @@ def _lineage(journal: Journal) -> Lineage:
 
 
 def _kept_newest(run: Run, snapshots: Snapshots, lineage: Lineage) -> int:
-    """The newest version of store and journal, kept: it may have to be measured, and is gone in a moment."""
+    """Keep the newest version of store and journal, because it may have to be measured, and return its number."""
     with suppress(StoreLost):
         snapshots.keep_newest()
     return unused_version(run.folder, lineage) - 1

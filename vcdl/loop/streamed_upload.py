@@ -52,7 +52,7 @@ from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import PLAIN, Transport
 
 _BUFFERS_KEPT = 16
-"""An upload and its base, of each that waits."""
+"""Buffers kept for reuse: an upload and its base for each of eight waiting uploads."""
 
 
 Judge = Callable[[float], None]
@@ -66,11 +66,11 @@ class BufferPool:
         self._free: list[Vector] = []
 
     def acquire(self, size: int) -> Vector:
-        """A vector of shape (size,), whose numbers are undefined."""
+        """Return a vector of shape (size,) with undefined values."""
         return self._free.pop() if self._free and self._free[-1].size == size else np.empty(size, np.float32)
 
     def release(self, *buffers: Vector) -> None:
-        """Take vectors back that nobody uses any more."""
+        """Take back vectors that are no longer used."""
         self._free += buffers[: max(0, _BUFFERS_KEPT - len(self._free))]
 
 
@@ -91,7 +91,10 @@ class FoldSettings:
         return cls(run.layout, run.rule, measuring, run.transport, run.job.training.most_counted)
 
     def counted(self, fraction: float) -> float:
-        """The part of a subtask that a rule counts an upload by: one that ends by time is whole from a pass on."""
+        """Return the part of a subtask that a rule counts an upload by.
+
+        One that ended by time is whole from a pass on.
+        """
         return min(1.0, self.most * fraction)
 
 
@@ -103,7 +106,7 @@ class BlockReader:
         self._facts = facts
         self._meter = NormMeter(layout)
         self.sum: Checksum | None = None
-        """The checksum of the client's weights; None: nobody asks for it."""
+        """The checksum of the client's weights; None if it is not needed."""
         width = self._width(layout)
         self._weights, self._base = buffers.acquire(width), buffers.acquire(width)
         """The client's weights and those of its base: a block, or all of them."""
@@ -220,7 +223,7 @@ class StreamedUpload(Change):
 
     @property
     def checksum(self) -> str:
-        """The checksum of the client's weights, known after the last block; "" where nobody asks for it."""
+        """The checksum of the client's weights, known after the last block; "" if it is not needed."""
         return "" if self._reader.sum is None else self._reader.sum.text
 
     def apply(self, w: Vector, begin: int) -> float:

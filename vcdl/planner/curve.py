@@ -7,9 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 NEEDED = 4
-"""Fewest epochs that say anything about further ones."""
+"""Fewest epochs that a curve is fitted to: it has three parameters, so with three epochs the fit would be exact and say
+nothing of its error."""
 _RATES = (0.05, 5.0)
-"""Bounds of the rate: a slower curve cannot be told from a line here, a faster one has ended after an epoch."""
+"""Bounds of the rate. A slower curve looks like a line over the epochs seen; a faster one is flat after an epoch."""
 _GRID, _ZOOMS = 25, 6
 """Rates that are tried in each round, and rounds. The last round's grid has steps of 1e-7 of the rate."""
 
@@ -25,13 +26,17 @@ class LearningCurve:
 
     @classmethod
     def fit(cls, measured: Sequence[float]) -> "LearningCurve | None":
-        """The curve of one value an epoch, the higher the better; None where too few are known or none fits."""
+        """Fit a curve to one value per epoch, the higher the better.
+
+        Returns:
+            The curve, or None with fewer than NEEDED values or without a fit.
+        """
         values = np.asarray(measured, float)
         if len(values) < NEEDED or not np.isfinite(values).all():
             return None
         low, high = _RATES
         best = (np.inf, 0.0, 0.0, low)
-        for _ in range(_ZOOMS):  # for a rate the rest is a line, so one number is searched
+        for _ in range(_ZOOMS):  # for a given rate the others follow by least squares
             rates = np.geomspace(low, high, _GRID)
             found = [_line(values, float(rate)) for rate in rates]
             best = min(found)
@@ -42,7 +47,7 @@ class LearningCurve:
         return cls(limit, gap, rate, float(np.std(errors)))
 
     def at(self, epochs: float) -> float:
-        """The value after so many epochs."""
+        """Return the value expected after `epochs` epochs."""
         return float(self.limit - self.gap * epochs**-self.rate)
 
     def epochs_to(self, value: float) -> float | None:

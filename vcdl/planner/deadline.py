@@ -65,7 +65,7 @@ Policy = Callable[[Situation], Use]
 
 
 def uniform_progress(at: Situation) -> Use:
-    """The machines to use now: spot where it is to be had, on demand only when the job would be late."""
+    """Pick the machines to use now: spot when available, on demand only when the job would be late."""
     if at.is_last_moment:
         return Use.SPOT if stays_on_spot(at) else Use.ON_DEMAND
     if at.is_spot_there:
@@ -74,7 +74,10 @@ def uniform_progress(at: Situation) -> Use:
 
 
 def stays_on_spot(at: Situation) -> bool:
-    """Whether a job at its last moment stays on spot: one restart still fits, and a switch pays a restart at once."""
+    """Return whether a job at its last moment stays on spot.
+
+    It does while one more restart fits, because a switch to on-demand machines costs a restart at once.
+    """
     return at.now is Use.SPOT and at.is_spot_there and at.slack_s >= at.restart_s + at.step_s
 
 

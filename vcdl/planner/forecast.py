@@ -12,14 +12,16 @@ from vcdl.planner.spot_market import OutcomeRange, SpotMarket
 from vcdl.planner.throughput import HostType, Servers, Subtask, Throughput, throughput
 
 RUNS = 200
+"""Simulated runs of a forecast: enough that an 80 % range rests on 20 outcomes at each end."""
 _STEPS = 400
-"""Steps of a simulated market, by which a policy decides."""
+"""Steps in a simulated market, so that a policy decides often enough for its result not to depend on the step."""
 _STEP_S = 900.0
 """Longest step: a fleet acts within a minute, and half of the spells are shorter than three of these. Half as long, a
 forecast of a week would take twice its second, for the same range.
 """
 _LONGEST = 20.0
-"""Longest wait for spot capacity without a deadline, in multiples of the work."""
+"""Longest wait for spot capacity without a deadline, in multiples of the work: a limit, so that a market without
+capacity ends."""
 _EPOCHS_DEALT = 12
 """Epochs whose subtasks are dealt out one by one; the later ones take as long as these did in the mean."""
 _SPREAD = 0.3
@@ -28,7 +30,7 @@ _SPREAD = 0.3
 many slots as shards on.
 """
 MODEL_ERROR = 0.05
-"""Standard deviation of a forecast's speed beside the measured one where hosts are steady: docs/measured/planner.md."""
+"""Relative standard deviation of a forecast's speed where hosts are steady, measured in docs/measured/planner.md."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Work:
     evaluator_s: float = 0.0
     """Seconds until weights can be measured, for which the end waits."""
     error: float = MODEL_ERROR
-    """Standard deviation of the speed to come beside the measured one, as a fraction."""
+    """Relative standard deviation of the speed to come around the measured one."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def _epochs_s(work: Work, hosts: Sequence[HostType]) -> float:
 
 
 def forecast(work: Work, choice: Choice, servers: Servers, deadline_s: float | None = None) -> ChoiceForecast:
-    """The forecast for a choice; spot machines follow Uniform Progress where there is a deadline."""
+    """Forecast a choice of hosts. With a deadline, spot machines follow the Uniform Progress policy."""
     rng = np.random.default_rng(1)
     speed = throughput(choice.hosts, servers, work.subtask)
     usual_s = undisturbed_s(work, choice.hosts, servers)
@@ -183,7 +185,10 @@ class Recommendation:
 def recommend(
     forecasts: Sequence[ChoiceForecast], deadline_s: float | None = None, budget_usd: float | None = None
 ) -> Recommendation:
-    """The choice that is cheapest within the time, else fastest within the money, else cheapest."""
+    """Pick the cheapest choice that meets the deadline.
+
+    Given only a budget, pick the fastest that fits it; otherwise the cheapest.
+    """
     best = sorted(forecasts, key=lambda one: (one.wall_s.median, one.usd.median))
     front: list[ChoiceForecast] = []
     for one in best:

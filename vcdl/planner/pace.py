@@ -1,4 +1,4 @@
-"""How a job learns on so many slots: its rounds of uploads, its staleness, and the accuracy that this costs."""
+"""How many slots change a job's learning: rounds of uploads, staleness, and the accuracy that this costs."""
 
 import math
 from collections.abc import Mapping
@@ -8,14 +8,13 @@ from typing import Self
 from vcdl.job.cut import ENOUGH_ROUNDS, enough_shards
 
 _LOST = ((16, (0.0, 0.7)), (8, (0.4, 0.9)), (4, (0.7, 1.8)), (2, (1.2, 3.5)), (1, (2.4, 5.9)), (0, (5.2, 11.3)))
-"""From so many rounds for each slot on: points lost to serial training, the median and nine in ten of 264 cells of six
-small problems (docs/decisions/101).
-"""
+"""Pairs of (rounds per slot, points lost to serial training): the median and the 90th percentile of 264 cells of six
+small problems (docs/decisions/101)."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """A job on so many slots."""
+    """The rounds and the staleness of a job on a given number of slots."""
 
     slots: int
     """Subtasks in training at a time."""
@@ -27,7 +26,7 @@ class Pace:
 
     @classmethod
     def of(cls, batches: int, epochs: int, shards: int, slots: int) -> Self:
-        """The pace of a job with so many `batches` in an epoch. More slots than shards stay idle."""
+        """Return the pace of a job with `batches` batches per epoch. Slots beyond the number of shards stay idle."""
         used, cures = min(slots, shards), {}
         if used > 1 and epochs * shards < ENOUGH_ROUNDS * used**2:
             more = max(shards, min(batches, enough_shards(epochs, slots)))
@@ -43,7 +42,8 @@ class Pace:
 
     @property
     def lost_points(self) -> tuple[float, float]:
-        """Points below serial training, of accuracy or of explained variance: in the median of the measured problems,
-        and in nine of ten.
+        """Points below serial training, of accuracy or of explained variance.
+
+        The first number is the median of the measured problems, the second their 90th percentile.
         """
         return next(lost for least, lost in _LOST if self.rounds >= least * self.slots)

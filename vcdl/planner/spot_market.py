@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 HELD = 0.8
-"""Share of the outcomes that a range is to hold."""
+"""Fraction of outcomes inside a range. At 0.8 its ends are reached often enough to be checked against few traces."""
 _MOST_PARTS = 4
-"""Parts of a fleet's capacity that come and go by themselves: there are traces of four zones at a time to compare with.
-"""
+"""Parts of a fleet's capacity that vary independently. At most four, because the traces hold four zones at a time."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,9 @@ class SpotMarket:
     """Standard deviation of a spell about the usual one."""
 
     def sample(self, step_s: float, steps: int, rng: np.random.Generator, machines: float = 1.0) -> list[float]:
-        """Return the share of the machines that there is capacity for at each of so many steps, in a zone and week
-        drawn first. Up to four machines come and go by themselves.
+        """Return the fraction of the machines that have capacity, for each of `steps` steps.
+
+        A zone and a week are drawn first. Up to four machines vary independently.
         """
         usual = rng.multivariate_normal(self.mean, self.covariance)
         parts = [self._part(usual, step_s, steps, rng) for _ in range(max(1, min(int(machines), _MOST_PARTS)))]
@@ -39,7 +39,7 @@ class SpotMarket:
         is_there = bool(rng.random() < mean_s[0] / sum(mean_s))
         found: list[bool] = []
         end_s = 0.0
-        share = rng.random()  # the first spell has begun before; longer ones are met more often
+        share = rng.random()  # the first spell is already under way, and longer spells are met more often
         longer = [spread**2 for spread in self.spread]
         while len(found) < steps:
             which = 0 if is_there else 1

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FURTHER_SERVER = 0.7
-"""Capacity that a further parameter server adds, in that of the first: 1.68 and 1.71 with two in CM-DARE's raw data."""
+"""Capacity of each further parameter server relative to the first, because two served 1.68 and 1.71 times one in
+CM-DARE's raw data."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,11 @@ class HostType:
     """
 
     def busy_s(self, samples: float) -> float:
-        """Seconds in which a subtask of so many samples occupies its slot."""
+        """Return the seconds for which a subtask of `samples` samples occupies its slot."""
         return self.fixed_s + self.sample_s * samples
 
     def subtasks_per_s(self, samples: float) -> float:
-        """Subtasks of so many samples per second, of all of them: slots are full, or wait for what is on the way."""
+        """Return the subtasks per second of all these hosts. Slots are busy, or wait for transfers."""
         busy_s = max(self.busy_s(samples), 1e-9)
         return self.count * min(self.slots / busy_s, self.at_once / (busy_s + self.away_s))
 
@@ -75,7 +76,7 @@ class Throughput:
 
 
 def throughput(hosts: Sequence[HostType], servers: Servers, subtask: Subtask) -> Throughput:
-    """The speed of subtasks of one size."""
+    """Return the throughput of hosts and servers for subtasks of one size."""
     rate, limit = sum(host.subtasks_per_s(subtask.samples) for host in hosts), "hosts"
     if servers.capacity_per_s < rate:
         rate, limit = servers.capacity_per_s, "servers"

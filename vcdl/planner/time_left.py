@@ -9,7 +9,15 @@ from vcdl.planner.spot_market import HELD
 
 
 def time_left(subtasks: int, came_s: Sequence[float]) -> tuple[float, float] | None:
-    """Least and most seconds for so many further subtasks, in four of five cases; None before three came."""
+    """Return the least and the most seconds for further subtasks, with a probability of 80 %.
+
+    Args:
+        subtasks: How many are left.
+        came_s: Arrival times of the uploads so far.
+
+    Returns:
+        The range, or None before three uploads arrived.
+    """
     intervals = [later - sooner for sooner, later in pairwise(came_s)]
     if len(intervals) < 2 or (mean := fmean(intervals)) <= 0:
         return None
@@ -20,7 +28,14 @@ def time_left(subtasks: int, came_s: Sequence[float]) -> tuple[float, float] | N
 
 
 def all_left(jobs: Sequence[tuple[int, tuple[float, float] | None]]) -> tuple[float, float] | None:
-    """The range for several jobs on the same hosts, of each one's subtasks and range; None: one is not known."""
+    """Return the range for several jobs on the same hosts.
+
+    Args:
+        jobs: The subtasks left of each job and its own range.
+
+    Returns:
+        The range, or None when that of one job is unknown.
+    """
     known = [(subtasks, between) for subtasks, between in jobs if between is not None and between[0] > 0]
     if not jobs or len(known) < len(jobs):
         return None

@@ -32,7 +32,7 @@ class Update:
     """Number of updates in the whole job, if nothing ends it earlier."""
 
     def part(self, of: slice) -> Self:
-        """The same update for a part of the weights."""
+        """Return the same update restricted to a part of the weights."""
         if of == slice(0, self.weights.size):
             return self
         base = None if self.base is None else self.base[of]
@@ -51,11 +51,11 @@ class Update:
         return self.weights - self.started_from
 
     def place_in(self, buffer: int) -> int:
-        """Its place among K = `buffer` updates, from 0 to K − 1, by its number in the job."""
+        """Return its position among `buffer` consecutive updates, from 0 to `buffer` − 1, by its number in the job."""
         return (self.number - 1) % buffer
 
     def is_last_of(self, buffer: int) -> bool:
-        """Whether it completes its buffer, so that the rule moves W."""
+        """Return whether it completes its buffer, so that the rule moves W."""
         return self.place_in(buffer) == buffer - 1
 
 
@@ -81,7 +81,7 @@ class Rule(Section, ABC):
 
     @property
     def state(self) -> RuleState:
-        """The rule's own numbers in the store beside W."""
+        """The rule's own numbers, which the store keeps next to W."""
         return STATELESS
 
     @abstractmethod

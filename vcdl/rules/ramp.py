@@ -13,8 +13,9 @@ Shape = Literal["linear", "cosine"]
 
 
 def between(first: float, last: float, share: float, shape: Shape) -> float:
-    """Interpolate from `first` at share 0 to `last` at share 1; `cosine` is slow at both ends and fast in the
-    middle.
+    """Interpolate from `first` at share 0 to `last` at share 1.
+
+    The cosine is slow at both ends and fast in the middle.
     """
     way = share if shape == "linear" else (1.0 - math.cos(math.pi * share)) / 2.0
     return (1.0 - way) * first + way * last
@@ -28,6 +29,6 @@ class Ramp(Section):
     schedule: Annotated[Shape, kinds.one_of(Shape)] = "linear"
 
     def at(self, number: int, updates: int) -> float:
-        """Value at update `number`, counted from 1, of a job of so many."""
+        """Return the value at update `number`, counted from 1, of a job of `updates` updates."""
         share = (number - 1) / max(1, updates - 1)
         return between(self.from_, self.to, min(1.0, max(0.0, share)), self.schedule)

@@ -1,9 +1,9 @@
-"""A rule's own numbers beside the shared weights W, and their places in a store's vector.
+"""A rule's own numbers next to the shared weights W, and their positions in a store's vector.
 
-    W │ vector 1 │ … │ vector k │ table    n · (1 + k) + 50 · c float32
+W │ vector 1 │ … │ vector k │ table    n · (1 + k) + 50 · c float32
 
-Behind W all is zero when a job begins, but for some rows of the table. A store keeps them as one vector, so that W and
-the state change in one transaction or not at all.
+At the start of a job everything behind W is zero, except for some rows of the table. A store keeps them as one vector,
+so that W and the state change in one transaction or not at all.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from vcdl.wire.weights import Vector
 LENGTHS = 50
 """Number of last updates whose lengths define the usual one."""
 _ROWS_AT_BEGIN = 10
-"""Rows of the table that hold `first_row` until as many updates have come."""
+"""Rows of the table that hold `first_row` at the start, so that the first updates have earlier ones to compare with."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class RuleState:
         return LENGTHS * len(self.first_row)
 
     def begun(self, weights: Vector) -> Vector:
-        """The store's initial vector for a job, from W of shape (n,)."""
+        """Return the store's initial vector for a job, from W of shape (n,)."""
         if not self:
             return weights
         whole = np.zeros(self.size(weights.size), np.float32)
@@ -50,23 +50,25 @@ class RuleState:
         return whole[: (whole.size - self.tail) // (1 + self.vectors)]
 
     def beside(self, whole: Vector) -> Vector:
-        """The state in a store's vector, all but W: a view."""
+        """Return the state in a store's vector, everything except W, as a view."""
         return whole[self.weights(whole).size :]
 
     def rows(self, whole: Vector) -> Vector:
-        """The part of a store's vector that rules change, as a view: rows of shape (1 + k, n), or W of shape
-        (n,) if k = 0.
+        """Return the part of a store's vector that rules change, as a view.
+
+        Returns:
+            Rows of shape (1 + k, n), or W of shape (n,) if k = 0.
         """
         if not self.vectors:
             return self.weights(whole)
         return whole[: whole.size - self.tail].reshape(1 + self.vectors, -1)
 
     def tail_of(self, whole: Vector) -> Vector:
-        """The table in a store's vector: a view."""
+        """Return the table at the end of a store's vector, as a view."""
         return whole[whole.size - self.tail :]
 
     def table_of(self, tail: Vector) -> Vector:
-        """The table in a tail: a view of shape (50, c), where update i has row i modulo 50."""
+        """Return the table in a tail as a view of shape (50, c), in which update i has row i modulo 50."""
         return tail.reshape(LENGTHS, -1) if self.first_row else np.zeros((0, 0), np.float32)
 
     def __bool__(self) -> bool:

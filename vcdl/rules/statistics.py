@@ -12,12 +12,14 @@ from vcdl.rules.state import RuleState
 from vcdl.wire.weights import Vector
 
 _SLOPE = 0.25
+"""As in the class below: an upload of staleness 4 counts half, so that late uploads move statistics less."""
 
 
 @dataclass(frozen=True)
 class StatisticsMean:
-    """`S ← S + m·(C − S)`, m = fraction / (1 + τ/4): roughly the mean of the uploads that come while a subtask
-    is away.
+    """Average statistics by `S ← S + m·(C − S)` with m = fraction / (1 + τ/4).
+
+    This is roughly the mean of the uploads that arrive while a subtask is away.
     """
 
     state: RuleState
@@ -30,5 +32,8 @@ class StatisticsMean:
 
 
 def on_statistics(rule: Rule) -> Rule | StatisticsMean:
-    """The rule for statistics beside a rule for weights: the same one, if it always moves W to between W and C."""
+    """Return the rule for statistics that goes with a rule for weights.
+
+    It is the same rule if that always moves W to a point between W and C.
+    """
     return rule if rule.averages else StatisticsMean(rule.state)

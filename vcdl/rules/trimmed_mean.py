@@ -16,13 +16,12 @@ from vcdl.yaml_schema import values as kinds
 
 
 class TrimmedMean(Rule):
-    """After each K updates `W ← W + η·mean(d)`: element-wise without the b largest and b smallest of the K
-    steps `d = s(τ)·(C − B)`.
+    """Trim the b largest and b smallest steps per element, then apply `W ← W + η·mean(d)` after each K updates.
 
-    It withstands b hostile updates among K. Each weight is the mean of K − 2b steps, so that honest steps count
-    in full. The source proves it for synchronous gradients, with b/K at least the hostile share. The state is K
-    − 1 vectors: the waiting steps. With b = 0 it is FedBuff. A partial update counts by its trained fraction:
-    its step is multiplied by it, as by s(τ).
+    The steps are `d = s(τ)·(C − B)`. The rule withstands b hostile updates among K. Each weight is the mean of K − 2b
+    steps, so that honest steps count in full. The source proves it for synchronous gradients, with b/K at least the
+    hostile share. The state is K − 1 vectors: the waiting steps. With b = 0 it is FedBuff. A partial update counts by
+    its trained fraction: its step is multiplied by it, as by s(τ).
     """
 
     rule: Literal["trimmed_mean"] = "trimmed_mean"

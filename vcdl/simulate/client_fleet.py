@@ -18,6 +18,8 @@ from vcdl.yaml_schema.section import Section, load_section
 CLIENTS_FILE = "clients.yaml"
 """The file in a run's folder that holds its simulated clients. A folder with this file holds a simulated run."""
 _TIMEOUT_SUBTASKS = 10.0
+"""Default time limit of a subtask in multiples of its usual time, so that only lost subtasks exceed
+it."""
 
 _Count = Annotated[int, kinds.whole(1)]
 _Seconds = Annotated[float, kinds.at_least(0)]

@@ -19,17 +19,27 @@ from vcdl.wire.workunit import PLAIN, Transport, UpdateHeader
 
 
 class ClientWork(Protocol):
-    """The work of the clients of a virtual grid. A subtask that was begun is asked for its upload, or cancelled."""
+    """The work of a virtual grid's clients. Each started subtask must be uploaded or cancelled."""
 
     remembers: bool
     """Whether clients remember what their uploads left out."""
 
     def begin(self, staged: Staged, client: int, due_s: float, fraction: float = 1.0) -> None:
-        """A client begins with a subtask, trains a part of it, and its upload will be due at a virtual second."""
+        """Start a subtask on a client.
+
+        Args:
+            staged: The subtask.
+            client: The client's number.
+            due_s: Virtual time of its upload.
+            fraction: Part of the subtask that the client trains.
+        """
         ...
 
     def upload(self, staged: Staged, client: int, train_s: float) -> Outcome:
-        """A client's upload after so many virtual seconds, or why there is none. Raises GridError, RunFolderError."""
+        """Return a client's upload after `train_s` virtual seconds, or why there is none.
+
+        Raises GridError, RunFolderError.
+        """
         ...
 
     def bytes_down(self, staged: Staged, client: int) -> int:
@@ -37,11 +47,16 @@ class ClientWork(Protocol):
         ...
 
     def done(self, workunit: str, version: int | None) -> None:
-        """Forget a subtask and its files. `version`: the version that its upload made."""
+        """Forget a subtask and its files.
+
+        Args:
+            workunit: Its name.
+            version: The version that its upload created.
+        """
         ...
 
     def cancel(self, workunits: Collection[str]) -> None:
-        """Drop subtasks that nobody wants any more."""
+        """Drop subtasks that are no longer needed."""
         ...
 
 
@@ -55,7 +70,14 @@ class TrainedWork:
         encodings: tuple[Encoding, Encoding],
         memories: Path | None = None,
     ) -> None:
-        """`encodings`: of downloads and uploads. `memories`: a folder for what clients remember, if they may."""
+        """Create the work of simulated clients.
+
+        Args:
+            clients: The clients and their behaviour.
+            training: What trains their subtasks.
+            encodings: Encodings of downloads and of uploads.
+            memories: Folder for error feedback of the clients; None if they keep none.
+        """
         self._clients = clients
         self._training = training
         self._down, self._up = encodings
@@ -92,7 +114,7 @@ class TrainedWork:
         self._training.cancel(workunits)
 
     def _size(self, path: Path) -> int:
-        """The size of a file that stays as it is."""
+        """Return the size of a file that does not change."""
         if path not in self._sizes:
             self._sizes[path] = path.stat().st_size
         return self._sizes[path]
@@ -102,7 +124,7 @@ class TrainedWork:
         self._training.begin(staged, due_s)
 
     def _as_uploaded(self, trained: Uploaded, staged: Staged, client: int, train_s: float) -> Uploaded:
-        """The upload as this client sends it, with its own training time."""
+        """Return the upload as this client sends it, with its own training time."""
         path = trained.path
         with folder_errors(path.parent):
             self._send(staged, client, train_s, path)
@@ -123,7 +145,7 @@ class TrainedWork:
         write_upload(self._up, path, weights, base, told, staged.workunit, host)
 
     def _all_samples(self, staged: Staged) -> int:
-        """The samples that a client sees when it trains the whole subtask."""
+        """Return the number of samples that a client sees when it trains the whole subtask."""
         if staged.shard not in self._samples:
             with opened_npz(staged.shard) as shard:
                 self._samples[staged.shard] = shard.header("y").shape[0]

@@ -45,20 +45,20 @@ class Clients:
         self._away: list[list[tuple[float, float]]] = [[] for _ in range(fleet.clients)]
 
     def host(self, client: int) -> str:
-        """The host name of a client for its next subtask."""
+        """Return the host name of a client for its next subtask."""
         return f"client-{client:02d}"
 
     def here_from(self, client: int, time_s: float) -> float:
-        """The first moment at or after `time_s` at which the client is there."""
+        """Return the first moment at or after `time_s` at which the client is present."""
         begin_s, end_s = self._next_away(client, time_s)
         return end_s if begin_s <= time_s else time_s
 
     def bytes_per_s(self, client: int) -> float | None:
-        """The rate of the client's link; None where links are not simulated."""
+        """Return the rate of the client's link, or None where links are not simulated."""
         return None if self._links is None else 1e6 * self._links[client]
 
     def link_s(self, client: int, size_bytes: int) -> float:
-        """Seconds in which the client's link carries so many bytes; 0 where links are not simulated."""
+        """Return the seconds that the client's link needs for `size_bytes`; 0 where links are not simulated."""
         rate = self.bytes_per_s(client)
         return 0.0 if rate is None else size_bytes / rate
 
@@ -72,7 +72,16 @@ class Clients:
         bytes_down: int = 0,
         target_s: float | None = None,
     ) -> SubtaskOutcome:
-        """The outcome of a subtask that begins now; `losses` of its workunit before; `target_s`: at most so long."""
+        """Draw the outcome of a subtask that starts now.
+
+        Args:
+            client: The client's number.
+            name: The subtask.
+            now_s: Virtual time.
+            losses: Earlier losses of the same workunit.
+            bytes_down: Size of its download.
+            target_s: Time after which the client stops, as the job demands.
+        """
         fleet, host = self.fleet, self.host(client)
         draw = [fleet.seed, _SUBTASK, client, name.epoch, name.shard, name.attempt]
         rng = np.random.default_rng([*draw, losses] if losses else draw)

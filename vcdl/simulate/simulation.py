@@ -28,6 +28,7 @@ from vcdl.simulate.weightless import run_times
 _KEPT = frozenset({"data", "given", "host", "run.lock"})
 """Entries that stay when a run starts again: the data would be cut in the same way, and the lock is ours."""
 _NAMES = 10_000
+"""Limit of the search for a free name, so that it ends."""
 TIMES_FILE = "times.json"
 """The file in a run's folder with the figures of a simulation without training."""
 
@@ -40,8 +41,14 @@ def simulate(
     training: SubtaskTraining | None = None,
     kind: type[VirtualRun] = VirtualRun,
 ) -> Report | None:
-    """Run a job on simulated clients, and leave its results; None: it was asked to stop. Raises VcdlError,
-    RunFolderError.
+    """Run a job on simulated clients, and leave its results in the folder.
+
+    Returns:
+        The report, or None if `vcdl stop` paused the run.
+
+    Raises:
+        VcdlError: The job was refused or failed.
+        RunFolderError: The folder cannot be used.
     """
     os.environ.update(limit_threads(1))  # several would add up in an order that differs from run to run
     with _begun(folder, fleet):
@@ -64,7 +71,10 @@ def simulate_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: Ru
 
 
 def default_folder(name: str) -> RunFolder:
-    """The first of runs/NAME, runs/NAME-2, … that is free or holds an unfinished simulation. Raises RunFolderError."""
+    """Return the first of runs/NAME, runs/NAME-2, … that is free or holds an unfinished simulation.
+
+    Raises RunFolderError.
+    """
     for number in range(1, _NAMES + 1):
         folder = RunFolder((RUNS / (name if number == 1 else f"{name}-{number}")).resolve())
         if _may_begin_in(folder) and folder.running_pid is None:
@@ -78,7 +88,7 @@ def _may_begin_in(folder: RunFolder) -> bool:
 
 @contextmanager
 def _begun(folder: RunFolder, fleet: ClientFleet) -> Iterator[None]:
-    """A simulated run's folder, locked and with its clients; nothing of it is left when the job is refused."""
+    """Lock a simulated run's folder and write its clients. If the job is refused, remove everything again."""
     _check_room(folder)
     is_new = not folder.path.exists()
     folder.make()

@@ -26,7 +26,7 @@ class SlotTimes:
     """The wait of each upload for a free server."""
 
     def began(self, now_s: float, planned: SubtaskOutcome) -> None:
-        """A client begins with a subtask whose outcome is planned."""
+        """Count a subtask that a client starts and whose outcome is planned."""
         self.begun += 1
         if planned.lost is None:
             self.useful_s += planned.slot_free_s - now_s

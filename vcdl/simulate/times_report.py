@@ -11,6 +11,7 @@ from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.slot_times import SlotTimes
 
 _HOUR_S = 3600.0
+"""Seconds in an hour, so that rates are per hour."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """The spread of values; zeros for none."""
+        """Summarise values; zeros if there are none."""
         if not values:
             return cls(0.0, 0.0, 0.0, 0.0)
         ordered, last = sorted(values), len(values) - 1
@@ -50,11 +51,11 @@ class TimesReport:
     """Virtual time."""
     updates: int
     failed: int
-    """Workunits that were given up, and made again."""
+    """Workunits that failed for good and were replaced."""
 
     @classmethod
     def of(cls, fleet: ClientFleet, report: Report, slots: SlotTimes, staleness: Iterable[int]) -> Self:
-        """The figures of a job that has ended."""
+        """Collect the figures of a job that has ended."""
         return cls(
             fleet=fleet,
             slots=slots,
@@ -81,7 +82,7 @@ class TimesReport:
         return self.client_hours * self.fleet.usd_per_h
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures, for times.json."""
+        """Return the figures for times.json."""
         return {
             "stop_reason": self.stop_reason,
             "epochs": self.epochs,
@@ -102,7 +103,7 @@ class TimesReport:
         }
 
     def lines(self) -> list[str]:
-        """The figures for people, a label and words each."""
+        """Return the figures for people: a label and its text each."""
         stale, wait = Spread.of(self.staleness), Spread.of(self.slots.waits_s)
         rows = {
             "subtasks": f"{grouped(self.updates)} done; {grouped(self.slots.begun)} were begun, "

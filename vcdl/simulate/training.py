@@ -16,10 +16,11 @@ _HUNG_S = 6 * 3600.0
 _TRIES = 3
 """Tries of a subtask: a worker may die once by chance, but a faulty subtask fails each time."""
 _WAIT_S = 1.0
+"""Seconds of a wait for a training process, after which it is checked again, so that a stop is noticed soon."""
 
 
 class SubtaskTraining(Protocol):
-    """Trains subtasks for real. A subtask that was begun must be waited for, or cancelled."""
+    """Trains subtasks for real. Each started subtask must be waited for or cancelled."""
 
     def start(self) -> None:
         """Start the workers. Raises GridError."""
@@ -38,7 +39,12 @@ class SubtaskTraining(Protocol):
         ...
 
     def done(self, workunit: str, version: int | None) -> None:
-        """Forget a subtask and its files. `version`: the version that its upload made."""
+        """Forget a subtask and its files.
+
+        Args:
+            workunit: Its name.
+            version: The version that its upload created.
+        """
         ...
 
     def cancel(self, workunits: Collection[str]) -> None:

@@ -44,7 +44,7 @@ from vcdl.trust.retraining import Retraining
 from vcdl.trust.verification import Verification
 
 _CORES = 2
-"""Cores of the simulated server."""
+"""Cores of the simulated server, as few as on the machine that the figures were measured on."""
 
 
 class InstantEvaluator(Evaluator):
@@ -55,7 +55,7 @@ class InstantEvaluator(Evaluator):
         self._subtask_s = subtask_s
         self._time = time
         self._verified: list[Event] = []
-        """Events that are told once the clock has come to `_verified_s`."""
+        """Events to report once the clock reaches `_verified_s`."""
         self._verified_s = 0.0
 
     def _retraining(self, folder: RunFolder) -> Retraining:
@@ -128,7 +128,7 @@ class VirtualRun:
         return TrainedWork(clients, self._training, *self._trained(run))
 
     def _trained(self, run: Run) -> tuple[tuple[Encoding, Encoding], Path | None]:
-        """The encodings both ways, and the folder of what clients remember, if they do."""
+        """Return the encodings both ways, and the folder for what clients remember, if they remember anything."""
         remembers = run.transport.feedback or run.transport.upload_share is not None
         encodings = down_encoding(run.transport, run.layout), up_encoding(run.transport, run.layout)
         return encodings, run.folder.path / "memories" if remembers else None
@@ -149,9 +149,22 @@ def drive(
     keeps_s: float,
     look: Callable[[], None] = lambda: None,
 ) -> StopReason | None:
-    """Drive the loop to its job's end; None: `vcdl stop` has asked. `look`: after each step. Raises VcdlError.
+    """Drive the loop until its job ends.
 
-    `keeps_s`: the longest time from a client's begin until its upload.
+    Args:
+        run: The run.
+        grid: The simulated grid.
+        time: Its clock.
+        evaluating: Opens what measures versions.
+        observer: Is called for each event.
+        keeps_s: Longest time from a client's start to its upload.
+        look: Is called after each step.
+
+    Returns:
+        Why the job ended, or None if `vcdl stop` paused it.
+
+    Raises:
+        VcdlError: The run failed.
     """
     # Every second, as BOINC's work generator and a pool do.
     publishing = Publishing(1.0, keeps_s) if run.job.boinc.fresh_weights else None

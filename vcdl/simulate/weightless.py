@@ -41,7 +41,7 @@ from vcdl.wire.workunit import Normalisation, UpdateHeader
 
 _NOTHING = np.empty(0, np.float32)
 _SAMPLES = 1000
-"""Samples of a shard, which do not exist."""
+"""Samples of a shard. No shard exists, so any number serves."""
 
 
 class NoWork:
@@ -52,7 +52,7 @@ class NoWork:
     def __init__(self, upload: Path) -> None:
         self._upload = upload
         self.train_s: dict[str, float] = {}
-        """Training time of the uploads that have come, by workunit."""
+        """Training time of each upload that arrived, by workunit."""
         self.begun: dict[str, tuple[int, float]] = {}
         """Workunit → the version that its client began with, and the part that it trains."""
 
@@ -103,7 +103,7 @@ class NoWeights(WeightStore):
         yield _NoTransaction(self)
 
     def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        """The records of those subtasks that have one."""
+        """Return the records of those subtasks that have one."""
         return {subtask: self._records[subtask] for subtask in subtasks if subtask in self._records}
 
     def commit(self, version: int, applied: Sequence[Applied]) -> int:
@@ -174,13 +174,13 @@ class NoCheck(UploadCheck):
 
 @dataclass(frozen=True)
 class WeightlessRun(Run):
-    """A run whose weights nobody trains, keeps or looks at."""
+    """A run whose weights are not trained, stored or measured."""
 
     work: NoWork
 
     @classmethod
     def of(cls, folder: RunFolder, job: Job, work: NoWork) -> "WeightlessRun":
-        """The run of a job, without what depends on weights."""
+        """Return the run of a job without what depends on weights."""
         changes = {
             "update": RULES["vc_asgd"](),  # a rule that reads no file of weights
             "transport": TransportSettings(),
@@ -221,7 +221,7 @@ class WeightlessRun(Run):
 
 @dataclass(frozen=True)
 class Unmeasured:
-    """Answers each wish for an evaluation, without a measure."""
+    """Answers each request for an evaluation, without measuring."""
 
     journal: Journal
 
