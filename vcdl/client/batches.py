@@ -5,11 +5,12 @@ import numpy.typing as npt
 
 Order = npt.NDArray[np.intp]
 _FIRST = 4
-"""Batches of a subtask that ends by time before its rate changes."""
+"""Batches before the rate of a subtask that ends by time changes. It doubles after that, so that few rates are
+computed."""
 
 
 def order_of(seed: int, local_epoch: int, samples: int) -> Order:
-    """The permutation of `range(samples)` for one pass (counted from 0) in the order of this seed."""
+    """Return the permutation of `range(samples)` that this seed gives for one pass, counted from 0."""
     return np.random.default_rng((seed, local_epoch)).permutation(samples)
 
 
@@ -19,8 +20,10 @@ def steps_of(samples: int, batch_size: int, local_epochs: int = 1) -> int:
 
 
 def pace_of(done: int) -> tuple[int, int]:
-    """The batches, begin and end, that have one rate in a subtask that ends by time, where batch `done` is one of them:
-    4, then as many as before them. Nobody knows how many such a subtask will have.
+    """Return the range of batches with one rate that contains batch `done`, in a subtask that ends by time.
+
+    The first range has 4 batches, and each later one as many as came before it, because the length of such a subtask is
+    not known at its start.
     """
     end = _FIRST
     while end <= done:
@@ -32,7 +35,15 @@ class Batches:
     """The batches of a whole workunit. A position is the number of samples trained so far, over all local epochs."""
 
     def __init__(self, seed: int, samples: int, batch_size: int, local_epochs: int, begins: int = 0) -> None:
-        """`begins`: the place in the order at which position 0 is."""
+        """Plan the batches of a workunit.
+
+        Args:
+            seed: Seed of the order.
+            samples: Samples in the shard.
+            batch_size: Samples per batch.
+            local_epochs: Passes.
+            begins: Place in the order at which position 0 is.
+        """
         self._seed = seed
         self._samples = samples
         self._batch_size = batch_size
@@ -42,7 +53,7 @@ class Batches:
         self.total = samples * local_epochs
         """Samples to train."""
         self.steps = steps_of(samples, batch_size, local_epochs)
-        """Batches to train; one or two more where the first pass is begun in its middle."""
+        """Batches to train; one or two more where the first pass starts in its middle."""
 
     def at(self, position: int, count: int = 1) -> Order:
         """Indices of up to `count` batches from `position` on, within its pass, whose last batch may be shorter."""
@@ -52,11 +63,11 @@ class Batches:
         return self._order[offset : offset + count * self._batch_size]
 
     def starts_epoch(self, position: int) -> bool:
-        """Whether the batch at `position` is the first of a pass, or of the workunit."""
+        """Return whether the batch at `position` is the first of a pass, or of the workunit."""
         return position == 0 or (self._begins + position) % self._samples == 0
 
     def is_boundary(self, position: int) -> bool:
-        """Whether a batch begins at `position`, or the workunit ends there."""
+        """Return whether a batch begins at `position`, or the workunit ends there."""
         first = self._samples - self._begins % self._samples
         within = position if position < first else (position - first) % self._samples
         return 0 <= position <= self.total and (position == self.total or within % self._batch_size == 0)

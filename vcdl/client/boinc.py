@@ -129,7 +129,7 @@ def _postponed(slot: Path, lacking: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the options that VCDL's app versions pass."""
+    """Return the parser of the options that VCDL's app versions pass."""
     made = argparse.ArgumentParser(prog="vcdl_client", description="Train the BOINC task in the current folder.")
     made.add_argument("--nthreads", type=int, metavar="N", help="cores to use (default: what init_data.xml says)")
     made.add_argument("--wrapper", action="store_true", help="BOINC's wrapper runs this process")

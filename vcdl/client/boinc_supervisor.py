@@ -1,6 +1,7 @@
-"""A task's side of the BOINC runtime protocol, by a thread that talks to the client from before Keras is unpacked.
-Requests reach the training between two batches. Until its first one is trained nobody asks: a suspension then stops the
-main thread by a signal, in the middle of an import.
+"""A task's side of the BOINC runtime protocol: a thread that talks to the client from before Keras is unpacked.
+
+Requests reach the training between two batches. Before the first batch there is no training to ask, so a suspension
+stops the main thread by a signal, possibly in the middle of an import.
 """
 
 import logging
@@ -21,7 +22,10 @@ from vcdl.client.supervisor import Request
 from vcdl.client.time_share import TimeShare
 
 _TICK_S = 0.1
+"""Seconds between two looks at the client's messages: BOINC's client sends at most one a
+second, so none is missed."""
 _STATUS_EVERY_S = 1.0
+"""Seconds between two status messages, as BOINC's own API sends them."""
 _THROTTLED_S = 3.0
 """The client throttles a task by suspending it every other second, which is not worth a checkpoint each time."""
 _SILENCE_S = 30.0
@@ -31,6 +35,7 @@ _SILENCE_WITH_PID_S = 300.0
 _END_WITHIN_S = 45.0
 """Seconds within which a quit must be over; after 60 s the client kills the task."""
 _TAKEN_WITHIN_S = 2.0
+"""Longest wait for the client to take the last figures, so that a client that is gone does not keep the task."""
 _NETWORK_SUSPENDED = re.compile(r"<network_suspended(/>|>\s*1)")
 _log = logging.getLogger(__name__)
 
@@ -52,7 +57,7 @@ class BoincSupervisor:
         self._network_suspended = False
         self._is_training = False
         self._asked = 0
-        """Times that the training has asked for a wish; from the second time on it has trained a batch."""
+        """How often the training has asked for requests; from the second time on it has trained a batch."""
         self._former_handler: Any = None
         self._closed = threading.Event()
         self._heard_s = time.monotonic()
@@ -84,7 +89,7 @@ class BoincSupervisor:
         self._asked_to_quit = True
 
     def may_use_network(self) -> bool:
-        """Whether the volunteer lets tasks use the network now, by the client's last heartbeat."""
+        """Return whether the volunteer lets tasks use the network now, according to the client's last heartbeat."""
         return not self._network_suspended
 
     def request(self) -> Request:

@@ -8,7 +8,9 @@ from vcdl.client.slot import SlotError
 
 CHANNELS_FILE = "boinc_mmap_file"
 _CHANNEL_BYTES = 1024
+"""Bytes of a channel, as BOINC's protocol sets them, because both sides map the same file."""
 _CHANNELS = 8
+"""Channels of the shared file, as BOINC's protocol sets them, because both sides map the same file."""
 _TEXT_LIMIT_BYTES = _CHANNEL_BYTES - 2
 
 
@@ -35,7 +37,7 @@ class Channels:
             raise SlotError(f"{CHANNELS_FILE} cannot be used ({error}): restart the BOINC client") from error
 
     def is_full(self, channel: Channel) -> bool:
-        """Whether a message waits in the channel."""
+        """Return whether a message waits in the channel."""
         return self._memory[channel * _CHANNEL_BYTES] != 0
 
     def receive(self, channel: Channel) -> str | None:

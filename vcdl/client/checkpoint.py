@@ -1,5 +1,6 @@
-"""The checkpoint of a workunit: an `.npz` of arrays beside its inputs, one of which, `header`, is JSON. One that is
-damaged or another workunit's is ignored with a note: training starts over.
+"""The checkpoint of a workunit: an `.npz` of arrays next to its inputs. The array `header` is JSON.
+
+A checkpoint that is damaged or belongs to another workunit is ignored with a note, and training starts over.
 """
 
 import hashlib
@@ -21,7 +22,9 @@ from vcdl.wire.npz_form import opened_npz
 from vcdl.wire.workunit import STAGES, Workunit
 
 _FORMAT = 1
+"""Version of the layout: a checkpoint of another one is ignored, so that the client may be updated in mid-task."""
 _HEADER_LIMIT_BYTES = 10_000
+"""Largest header that is read: ours are far smaller, and a damaged length must not fill the memory."""
 _log = logging.getLogger(__name__)
 
 
@@ -72,7 +75,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, folder: Path, workunit: Workunit, like: TrainerState) -> Self | None:
-        """The checkpoint of this workunit, if its state fits `like`; else None, with a note in the log."""
+        """Return the checkpoint of this workunit if its state fits `like`; otherwise None, with a note in the log."""
         path = folder / CHECKPOINT_FILE
         try:
             with opened_npz(path) as file:

@@ -44,8 +44,12 @@ def compile_model(
 ) -> None:
     """Compile a Keras model with a fresh optimizer, the loss and the metrics of `training`. Raises JobError.
 
-    `weigh_metrics`: whether metrics weigh samples, too. `is_plain`: whether every class is Keras' own, so that the
-    model can be loaded without VCDL. `loss_weight`: of a single output.
+    Args:
+        model: The model.
+        training: The job's settings.
+        weigh_metrics: Weigh samples in metrics too.
+        is_plain: Use only Keras' own classes, so that the model can be loaded without VCDL.
+        loss_weight: Weight of a single output's loss.
     """
     if measures_itself(model):
         training = training.without_metrics()
@@ -75,7 +79,7 @@ def _jit_compile() -> str | bool:
 
 
 def make_optimizer(named: Named, learning_rate: float, model: Any = None) -> Any:
-    """A new keras optimizer; for a `model`, VCDL's own where it has a better one. Raises JobError."""
+    """Create a Keras optimizer; for a `model`, VCDL's own variant where there is one. Raises JobError."""
     import keras
 
     facts = facts_of(named.name)
@@ -96,7 +100,7 @@ def make_optimizer(named: Named, learning_rate: float, model: Any = None) -> Any
 
 
 def make_loss(named: Named) -> Any:
-    """A new keras loss. Raises JobError."""
+    """Create a Keras loss. Raises JobError."""
     import keras
 
     if is_own(named):
@@ -105,19 +109,19 @@ def make_loss(named: Named) -> Any:
 
 
 def measures_itself(model: Any) -> bool:
-    """Whether the model has training or test steps of its own, which alone decide what it learns and measures."""
+    """Return whether the model has its own training or test steps, which alone decide what it learns and measures."""
     import keras
 
     return all(getattr(type(model), step) is not getattr(keras.Model, step) for step in ("train_step", "test_step"))
 
 
 def is_own(named: Named) -> bool:
-    """Whether a loss or a metric is of the job's own code, `module:name`."""
+    """Return whether a loss or a metric is the job's own code, `module:name`."""
     return ":" in named.name
 
 
 def _make_own(key: str, named: Named, base: type, of_function: Callable[..., Any], fixed: Mapping[str, Any]) -> Any:
-    """A loss or metric of the job's own code: a class, or a function of labels and outputs. Raises JobError."""
+    """Create a loss or metric of the job's own code: a class, or a function of labels and outputs. Raises JobError."""
     try:
         found = part(named.name)
         if isinstance(found, type) and issubclass(found, base):
@@ -149,13 +153,16 @@ _ABSOLUTE = frozenset({"mean_absolute_error", "huber", "log_cosh"})
 
 
 def loss_unit(named: Named, scale: float) -> float:
-    """The size of a loss on targets of this scale: a training divides by it, so that no rate depends on their unit."""
+    """Return the size of a loss on targets of this scale.
+
+    Training divides by it, so that the learning rate does not depend on the targets' unit.
+    """
     name = metric_name(named)
     return scale * scale if name in _SQUARED else scale if name in _ABSOLUTE else 1.0
 
 
 def make_metric(named: Named, name: str | None = None) -> Any:
-    """A new keras metric, or the word for one that follows from labels, outputs and loss. Raises JobError."""
+    """Create a Keras metric, or return the word for one that follows from labels, outputs and loss. Raises JobError."""
     import keras
 
     if is_own(named):
@@ -168,12 +175,15 @@ def make_metric(named: Named, name: str | None = None) -> Any:
 
 
 def make_metrics(metrics: Sequence[Named], loss: Any) -> list[Any]:
-    """The metrics beside this loss, as Keras takes them, under the job's names for them. Raises JobError."""
+    """Return the metrics for this loss as Keras takes them, under the job's names for them. Raises JobError."""
     return [_complete(make_metric(named, name), loss) for name, named in metric_names(metrics).items()]
 
 
 def _complete(metric: Any, loss: Any) -> Any:
-    """The metric for a word. Keras picks one for `accuracy` by the shapes, which may be wrong beside a binary loss."""
+    """Return the metric for a word, chosen for the loss.
+
+    Keras picks one for `accuracy` by the shapes, which may be wrong for a binary loss.
+    """
     import keras
 
     if metric not in _WORDS:

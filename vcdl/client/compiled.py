@@ -64,8 +64,10 @@ class CompiledPrograms:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether all of a program was written: on a full disk JAX leaves a part of one, and never writes it again. One
-    that zstandard compressed counts as whole: delivered Pythons have zlib alone.
+    """Return whether a compiled program was written completely.
+
+    On a full disk JAX leaves a part of one and never rewrites it. One compressed by zstandard counts as complete:
+    delivered Pythons have only zlib.
     """
     content = path.read_bytes()
     if content[:4] == _ZSTANDARD:

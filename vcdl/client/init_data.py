@@ -10,6 +10,7 @@ from vcdl.client.slot import SlotError
 
 INIT_DATA_FILE = "init_data.xml"
 _SIZE_LIMIT_BYTES = 4_000_000
+"""Largest init_data.xml that is read: it holds preferences and names, so a larger file is no such file."""
 _END = "</app_init_data>"
 _VALUE = re.compile(r"<(\w+)>(.*)</\1>\s*")
 _FOREIGN = re.compile(r"<project_preferences>.*?</project_preferences>", re.DOTALL)
@@ -29,7 +30,7 @@ class InitData:
     elapsed_s: float = 0.0
     """Time that this task ran before this process."""
     checkpoint_period_s: float = 0.0
-    """Seconds between checkpoints that the volunteer asks for; 0 for no wish."""
+    """Seconds between checkpoints that the volunteer asks for; 0 if there is no preference."""
     cpus: float = 1.0
     """Cores that the task may use, on average."""
     memory_bytes: float = 0.0
@@ -62,7 +63,10 @@ class InitData:
 
 
 def _values(text: str) -> dict[str, str]:
-    """The values at the top level, unindented, a line each. It is no XML: folder names stand there unescaped."""
+    """Return the values at the top level, which stand unindented, one per line.
+
+    The file is no XML: folder names stand in it unescaped.
+    """
     if not text.lstrip().startswith("<app_init_data>") or _END not in text:
         raise SlotError(f"{INIT_DATA_FILE} is not whole: restart the BOINC client")
     values: dict[str, str] = {}

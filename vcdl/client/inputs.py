@@ -45,12 +45,12 @@ def read_workunit(folder: Path) -> Workunit:
 
 
 def read_model_json(folder: Path) -> str:
-    """The text of model.json, not checked yet. Raises WorkunitError."""
+    """Return the text of model.json, unchecked. Raises WorkunitError."""
     return _text(folder / MODEL_FILE)
 
 
 def read_params(path: Path, workunit: Workunit, layout: Layout, version: int) -> tuple[Vector, str]:
-    """The initial weights, a version of the workunit's job, and their checksum. Raises WeightsFileError."""
+    """Return the initial weights, a version of the workunit's job, and their checksum. Raises WeightsFileError."""
     vector, text = down_encoding(workunit.transport, layout).read(path)
     header = ParamsHeader.from_json(text)
     expected = ParamsHeader(workunit.job, version, layout.fingerprint)
@@ -67,7 +67,14 @@ def read_shard(
     input_shapes: Mapping[str, tuple[int | None, ...]],
     outputs: Sequence[str] = (),
 ) -> Shard:
-    """The training data, normalised. `input_shapes`: of one sample by input. Raises WorkunitError."""
+    """Return the training data, normalised. Raises WorkunitError.
+
+    Args:
+        folder: The workunit's folder.
+        normalisation: How to scale the samples.
+        input_shapes: Shape of one sample, by input.
+        outputs: Names of the outputs, if there are several.
+    """
     x, y, weights = _arrays(folder / SHARD_FILE)
     _check_arrays(x, y, input_shapes, outputs)
     try:

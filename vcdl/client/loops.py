@@ -24,7 +24,7 @@ class TrainLoop(Protocol):
 
 
 def loop_of(model: Any) -> TrainLoop:
-    """The fastest loop for a compiled model on this process' backend."""
+    """Return the fastest training loop for a compiled model on this process' backend."""
     import keras
 
     if own_code.is_loaded():  # its steps, layers and losses may do whatever Keras' own loop allows
@@ -80,7 +80,12 @@ class _GraphLoop:
 
 
 def _traced_loop(model: Any, kinds: Any) -> Any:
-    """(data, order, batch size) → each batch's mean loss before its step. `kinds`: types of the data, traced once."""
+    """Trace a function (data, order, batch size) → the mean loss of each batch before its step.
+
+    Args:
+        model: The compiled model.
+        kinds: Types of the data; each is traced once.
+    """
     import tensorflow as tf
 
     signature = (kinds, tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32))

@@ -19,7 +19,7 @@ def available_memory_bytes(root: Path = Path("/")) -> int | None:
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """The control groups of this process that may limit its memory, with their parents."""
+    """Yield the control groups of this process that may limit its memory, with their parents."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -34,7 +34,7 @@ def _groups(root: Path) -> Iterator[Path]:
 
 
 def _free_of(group: Path) -> int | None:
-    """The rest of a group's limit; None: it has none."""
+    """Return what is left of a group's limit, or None if it has no limit."""
     for limit, used, given_back in _FORMS:
         most_bytes, used_bytes = number_in(group / limit), number_in(group / used)
         if most_bytes is not None and used_bytes is not None:
@@ -43,7 +43,7 @@ def _free_of(group: Path) -> int | None:
 
 
 def number_in(path: Path, name: str = "") -> int | None:
-    """The number in a file, or after a name in it; None: there is none."""
+    """Return the number in a file, or after a name in it, or None."""
     try:
         lines = [line.split() for line in path.read_text().splitlines()]
         return next(int(words[bool(name)]) for words in lines if not name or words[:1] == [name])

@@ -24,13 +24,13 @@ PERPLEXITY = "perplexity"
 
 
 def snake_case(name: str) -> str:
-    """The function name that Keras derives from a class name: `mean_squared_error` from `MeanSquaredError`."""
+    """Return the function name that Keras derives from a class name: `mean_squared_error` from `MeanSquaredError`."""
     name = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
 def metric_name(named: Named) -> str:
-    """The name under which a metric, or a loss, is shown: Keras' own for the class."""
+    """Return the name under which a metric or a loss is shown: Keras' own for the class."""
     if ":" in named.name:  # of the job's own code
         return snake_case(named.name.rpartition(":")[2])
     name = BY_SHAPE.get(named.name.lower()) or ALIASES.get(named.name.lower()) or snake_case(named.name)
@@ -38,7 +38,7 @@ def metric_name(named: Named) -> str:
 
 
 def metric_names(metrics: Sequence[Named]) -> dict[str, Named]:
-    """The metrics by their names, each once. A second one of the same class gets `_2` behind it, and so on."""
+    """Return the metrics by their names, each once. A second one of the same class gets the suffix `_2`, and so on."""
     names: dict[str, Named] = {}
     for named in metrics:
         if named in names.values():
@@ -53,12 +53,12 @@ def metric_names(metrics: Sequence[Named]) -> dict[str, Named]:
 
 
 def known_to_keras(metrics: Sequence[Named]) -> tuple[Named, ...]:
-    """The metrics that plain Keras has, too."""
+    """Return the metrics that plain Keras has too."""
     return tuple(named for named in metrics if metric_name(named) != PERPLEXITY or ":" in named.name)
 
 
 def metric_of_loss(name: str, loss: Any) -> Any:
-    """The metric `crossentropy` or `perplexity` for a loss of Keras. Raises JobError when it is no cross-entropy."""
+    """Return the metric `crossentropy` or `perplexity` for a Keras loss. Raises JobError for another kind of loss."""
     import keras
 
     kind: Any = {

@@ -15,7 +15,7 @@ _STAYS = ("learning_rate", "first_moment_factor", "_average", "gradient_accumula
 """Variables that do not travel: the subtask's rates, averages of weights, from which the upload is made, and gradients
 that no step has taken yet."""
 _MOST_STEPS = 2**30
-"""JAX counts in 32 bits, and goes on counting."""
+"""Largest step number that is handed on, because JAX counts in 32 bits and would overflow."""
 _COUNT = "iteration"
 _NUMBERED = re.compile(r"variable_\d+")
 """Keras' name for a variable that the optimizer does not name; it counts those of the process."""
@@ -52,7 +52,7 @@ class MovingMoments:
             yield f"{number}_{_name(variable)}", tuple(variable.shape)
 
     def values(self) -> Vector:
-        """All variables as one vector of shape (m,)."""
+        """Return all variables as one vector of shape (m,)."""
         import keras
 
         arrays = [keras.ops.convert_to_numpy(variable) for variable in self._variables]
@@ -67,7 +67,7 @@ class MovingMoments:
             begin += size
             if _name(variable) == _COUNT:
                 value = np.clip(np.rint(value.astype(np.float64)), 0, _MOST_STEPS)
-                value -= value % self._batches_a_step  # the gradients of a step begun elsewhere are not here
+                value -= value % self._batches_a_step  # the gradients of a step that started elsewhere are not here
                 self._before = int(value) // self._batches_a_step
             elif _name(variable).endswith(SECOND_MOMENTS):
                 value = np.maximum(value, 0.0)
@@ -82,11 +82,15 @@ class MovingMoments:
         self._optimizer.learning_rate = rate * (factor if adamw_factor is None else 1.0)
 
     def _rate_factor(self, batches: int, done: int = 0) -> float:
-        """The factor, ≥ 1, on the rate of so many batches of a subtask that begins with the variables' values; `done`:
-        those of the subtask before them.
+        """Return the factor, ≥ 1, on the learning rate of some batches of a subtask.
 
-        Adam divides its first moment by 1 − β₁^t, right for one that began at zero before step 1. Where t travels
-        alone, step k of a subtask is 1 − β₁^k of the right length; the factor makes up for all of them together.
+        Adam divides its first moment by 1 − β₁^t, which is right for one that started at zero before step 1. Where only
+        t is handed on, step k of a subtask has 1 − β₁^k of the right length; the factor corrects all of its steps
+        together.
+
+        Args:
+            batches: How many batches.
+            done: Batches of the subtask before them.
         """
         if self._before is None:
             return 1.0
@@ -104,5 +108,5 @@ def _moves(variable: Any, only_second: bool) -> bool:
 
 
 def _name(variable: Any) -> str:
-    """A variable's name without the optimizer's, which counts the optimizers of the process."""
+    """Return a variable's name without the optimizer's, which counts the optimizers of the process."""
     return _NUMBERED.sub("variable", str(variable.path).rpartition("/")[2])

@@ -19,7 +19,7 @@ class Muon(keras.optimizers.Muon):  # type: ignore[misc]
 
     @classmethod
     def of(cls, plain: Any, model: Any) -> Self:
-        """The same as Keras' own, for one model."""
+        """Return a copy of Keras' own optimizer for one model."""
         optimizer: Self = cls.from_config(plain.get_config())
         optimizer._rows = rows_of(model)
         return optimizer
@@ -47,7 +47,7 @@ class Muon(keras.optimizers.Muon):  # type: ignore[misc]
 
 
 def rows_of(model: Any) -> dict[int, int]:
-    """The trained matrices but those of last layers and embeddings: rows by the id of the variable."""
+    """Return the trained matrices except last layers and embeddings: number of rows by the variable's id."""
     last = last_layers(model)
     rows = {}
     for layer in model._flatten_layers(include_self=False):

@@ -25,13 +25,14 @@ from vcdl.wire.weights import Layout, Vector
 from vcdl.wire.workunit import PARAMS_FILE, Workunit
 
 KEY_FILE = "project_key.json"
-"""The file of the project's key, beside this module in the zipapp of its app version."""
+"""File of the project's key, next to this module in the zipapp of its app version."""
 _SILENCE_S = 5.0
 """Longest wait for the next byte of an answer."""
 _ALTOGETHER_S = 20.0
 """Longest fetch: meanwhile the processor does nothing."""
 _JUDGED_AFTER_S = 2.0
-"""Time after which a fetch that will take longer than that is given up."""
+"""Seconds after which a fetch's speed is judged, because a slow link would delay the task more than fresh weights
+help."""
 _BLOCK_BYTES = 1 << 16
 _LARGER_BYTES = 1 << 20
 _log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class NewestWeights:
 
     @classmethod
     def of_app_version(cls, may_use_network: Callable[[], bool]) -> "NewestWeights | None":
-        """A fetcher with the key of this app version; None: it carries none."""
+        """Return a fetcher with the key of this app version, or None if it carries none."""
         try:
             content = pkgutil.get_data("vcdl.client", KEY_FILE)
         except OSError:
@@ -68,7 +69,7 @@ class NewestWeights:
             return None
 
     def fetch(self, folder: Path, workunit: Workunit, layout: Layout) -> None:
-        """Put the newest weights into the folder, if they are newer than the workunit's and it has not begun."""
+        """Put the newest weights into the folder if they are newer than the workunit's and training has not started."""
         has_begun = (folder / VERSION_FILE).exists() or (folder / CHECKPOINT_FILE).exists()
         if has_begun or workunit.newest is None or not self.may_use_network():
             return
@@ -102,7 +103,7 @@ class NewestWeights:
 
 
 def begin(folder: Path, workunit: Workunit, layout: Layout) -> Start:
-    """The weights to begin from: the newest that were fetched, or the workunit's. Raises as `read_params`."""
+    """Return the weights to start from: the newest that were fetched, or the workunit's. Raises as `read_params`."""
     try:
         version = int((folder / VERSION_FILE).read_text())
         return Start(version, *read_params(folder / NEWEST_FILE, workunit, layout, version))
@@ -124,7 +125,10 @@ def _fetched(url: str, most_bytes: int) -> bytes:
 
 
 def _fetch_to(file: BinaryIO, newest: Newest) -> None:
-    """Raises OSError, HTTPException, WorkunitError, and ValueError when nobody waits for the file any more."""
+    """Download the newest weights.
+
+    Raises OSError, HTTPException, WorkunitError, and ValueError when it was abandoned.
+    """
     digest, received, begun_s = hashlib.sha256(), 0, time.monotonic()
     with closing(_opened(newest.url)) as answer:
         while block := answer.read1(_BLOCK_BYTES):

@@ -45,5 +45,5 @@ _USUAL = OptimizerFacts()
 
 
 def facts_of(name: str) -> OptimizerFacts:
-    """The facts about an optimizer, in any spelling of its name."""
+    """Return the facts about an optimizer, in any spelling of its name."""
     return _FACTS.get(name.replace("_", "").lower(), _USUAL)

@@ -39,7 +39,7 @@ def permit() -> None:
 
 
 def is_loaded() -> bool:
-    """Whether this process has imported a job's own code."""
+    """Return whether this process has imported a job's own code."""
     return _loaded is not None
 
 
@@ -62,11 +62,11 @@ class OwnCode:
         return {name.replace("/", "."): path for path, name in names}
 
     def brings(self, module: object) -> bool:
-        """Whether a module is one of these files."""
+        """Return whether a module is one of these files."""
         return module in self.modules
 
     def with_model(self, model_json: str) -> str:
-        """A model's JSON, with this code."""
+        """Return a model's JSON with this code."""
         content = {_KEY: {"sha256": self.sha256, "files": self.files}, "model": json.loads(model_json)}
         return json.dumps(content, sort_keys=True)
 
@@ -96,7 +96,7 @@ class OwnCode:
 
 
 def taken_out(model_json: str) -> tuple[str, OwnCode | None]:
-    """A model's JSON without the code that it brings, and that code. Raises ModelError."""
+    """Return a model's JSON without the code that it brings, and that code. Raises ModelError."""
     if f'"{_KEY}"' not in model_json:
         return model_json, None
     try:
@@ -113,7 +113,7 @@ def taken_out(model_json: str) -> tuple[str, OwnCode | None]:
 
 
 def part(reference: str) -> Any:
-    """The class or function `module:name` of the code that was loaded. Raises ModelError."""
+    """Return the class or function `module:name` of the loaded code. Raises ModelError."""
     module, _, name = reference.partition(":")
     if _loaded is None or not _loaded.code.brings(module):
         raise ModelError(f"{reference} is in no file that the job sends: set model > code to the folder of {module}.py")
@@ -121,7 +121,7 @@ def part(reference: str) -> Any:
 
 
 def guarded(what: str, act: Callable[[], Any]) -> Any:
-    """The result of `act`. Raises ModelError for whatever the job's own code raises, with its file and line."""
+    """Return the result of `act`. Raises ModelError for any error of the job's own code, with its file and line."""
     try:
         return act()
     except VcdlError:

@@ -27,7 +27,7 @@ def machine_words() -> str:
 
 
 def limit_threads(threads: int) -> dict[str, str]:
-    """Variables that limit any Keras backend to so many cores, read at its import; JAX reads the last two."""
+    """Return variables that limit any Keras backend to `threads` cores at its import. JAX reads the last two."""
     return {
         "OMP_NUM_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": str(threads),
@@ -40,7 +40,12 @@ def limit_threads(threads: int) -> dict[str, str]:
 
 
 def device_environment(init: InitData, visible: str | None) -> dict[str, str]:
-    """Variables that leave Keras only this task's device; `visible`: the BOINC client's CUDA_VISIBLE_DEVICES."""
+    """Return variables that leave Keras only this task's device.
+
+    Args:
+        init: What the BOINC client says of the task.
+        visible: The client's CUDA_VISIBLE_DEVICES.
+    """
     if not _has_nvidia_gpu(init):
         return {"CUDA_VISIBLE_DEVICES": "-1"}
     devices = visible.split(",") if visible else []

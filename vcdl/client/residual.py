@@ -54,7 +54,7 @@ class HostMemory:
 
     @classmethod
     def of_boinc(cls, project: Path, slot: Path) -> "HostMemory":
-        """The memory of a BOINC client, which measures its uploads, in its project's folder."""
+        """Return the memory of a BOINC client, which measures its uploads, in its project's folder."""
         rates = []
         for folder, (name, pattern) in zip((project.resolve().parents[1], slot), _BOINC_RATES.items(), strict=True):
             with suppress(OSError, ValueError):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from vcdl.errors import DISK_FULL, VcdlError
 
 _LEAST_OF_BOUND = 0.5
-"""Least share of the server's generous bound that must be free; trainings were seen to take 0.6 of it or more."""
+"""Least free part of the server's bound, because the bound is generous: measured trainings took 0.6 of it or more."""
 _MIB = 1 << 20
 _OUT_OF_MEMORY = frozenset({"MemoryError", "_ArrayMemoryError", "ResourceExhaustedError", "OutOfMemoryError"})
 """Errors of Python, NumPy, TensorFlow and PyTorch (JAX: RESOURCE_EXHAUSTED), by name: no backend is imported here."""
@@ -18,6 +18,7 @@ _WORDS_FOR_IT = {
 }
 """Error texts that mean out of memory: of libraries that were not loaded, and threads that did not start."""
 _LIMIT_CHARACTERS = 500
+"""Longest text of a library's error, so that a report stays one line."""
 
 
 class Shortage(VcdlError):
@@ -25,7 +26,7 @@ class Shortage(VcdlError):
 
 
 def shortage_of(error: BaseException) -> str | None:
-    """The shortage at the root of `error`, in one line; None for any other error."""
+    """Return the shortage at the root of `error` in one line, or None for any other error."""
     for cause in _causes(error):
         if isinstance(cause, Shortage):
             return str(cause)
@@ -37,7 +38,7 @@ def shortage_of(error: BaseException) -> str | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory that ran out is at the root of `error`: Python's, a library's or the system's."""
+    """Return whether a lack of memory is at the root of `error`: Python's, a library's or the system's."""
     return any(map(_is_out_of_memory, _causes(error)))
 
 
@@ -48,7 +49,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def error_text(error: Exception) -> str:
-    """The cause of an error and, where known, advice: one line, however long the library's own message."""
+    """Return the cause of an error in one line and, where known, advice. A library's long message is cut."""
     text = " ".join(str(error).split())[:_LIMIT_CHARACTERS]
     if _is_out_of_memory(error):
         return "out of memory: lower training.batch_size, or run fewer workers at a time"
@@ -56,7 +57,7 @@ def error_text(error: Exception) -> str:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether a full disk is at the root of `error`."""
+    """Return whether a full disk is at the root of `error`."""
     return any(_is_disk_full(cause) for cause in _causes(error))
 
 
@@ -74,7 +75,7 @@ def _is_disk_full(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and the chain of its causes."""
+    """Yield the error and its causes."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause

@@ -27,8 +27,9 @@ UNPACKED = ".unpacked"
 _FREE_BYTES = 64 << 20
 """Room that must be left on the disk when the packages are in their place."""
 _POLL_S = 0.2
+"""Seconds between two tries for the lock, so that a task starts soon after another one has unpacked Keras."""
 _AVX_ON_WINDOWS = 39
-"""PF_AVX_INSTRUCTIONS_AVAILABLE."""
+"""Number of the processor feature in Windows' API (PF_AVX_INSTRUCTIONS_AVAILABLE), as its documentation lists it."""
 _log = logging.getLogger(__name__)
 
 
@@ -122,7 +123,7 @@ def _remove_old(project: Path, ours: Path) -> None:
 
 
 def _processor_features(asked: str) -> set[str]:
-    """The features of this processor; where the system does not say, the one that is asked for."""
+    """Return the features of this processor, or the one that is asked for where the system does not say."""
     if sys.platform == "win32":
         import ctypes
 

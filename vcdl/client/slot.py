@@ -12,7 +12,7 @@ CHECKPOINT_FILE = "checkpoint.npz"
 """A training that was interrupted (vcdl.client.checkpoint)."""
 LOCK_FILE = "boinc_lockfile"
 LOCK_WAIT_S = 35.0
-"""Every task that follows BOINC's rules ends within 30 s of its client."""
+"""Seconds to wait for another task's lock, because a task that follows BOINC's rules ends within 30 s of its client."""
 
 EXIT_ABORTED = 194
 """BOINC's EXIT_ABORTED_BY_CLIENT."""
@@ -29,7 +29,7 @@ class SlotError(VcdlError):
 
 
 def clear_endings(slot: Path) -> None:
-    """Remove the notes of an earlier process's end: the client kills a task that runs on beside such a file."""
+    """Delete end-of-task markers of a previous process: BOINC kills a task that keeps running once one exists."""
     for name in (_FINISHED, _POSTPONED):
         (slot / name).unlink(missing_ok=True)
 
@@ -45,14 +45,17 @@ def tell_postponed(slot: Path, delay_s: int, reason: str) -> None:
 
 
 def finish_now_wanted(slot: Path, project: Path) -> bool:
-    """Whether the file that announces the machine's end was left, for this task or for all."""
+    """Return whether the file that announces the machine's end exists, for this task or for all."""
     return (slot / _FINISH_NOW).exists() or (project / _FINISH_NOW).exists()
 
 
 @contextmanager
 def locked_slot(slot: Path, wait_s: float) -> Iterator[None]:
-    """Hold BOINC's lock of a slot: an orphan of a killed client may train there for some seconds. Raises Shortage when
-    another process keeps it for `wait_s`, and OSError.
+    """Hold BOINC's lock of a slot, because an orphan of a killed client may train there for some seconds.
+
+    Raises:
+        Shortage: Another process kept it for `wait_s`.
+        OSError: It cannot be locked.
     """
     from vcdl.files.lock import FileLock  # needs fcntl: POSIX only
 

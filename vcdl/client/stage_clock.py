@@ -16,7 +16,11 @@ class StageClock:
     """Gives all time since it was made to some stage: no second is counted twice or left out."""
 
     def __init__(self, before_s: Mapping[str, float]) -> None:
-        """`before_s`: the stages of this process before now."""
+        """Start the clock.
+
+        Args:
+            before_s: The stages of this process before now.
+        """
         self._since_s = time.perf_counter()
         self._times_s = dict(before_s)
 

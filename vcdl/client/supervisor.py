@@ -5,11 +5,11 @@ from typing import Protocol
 
 
 class Request(Enum):
-    """The supervisor's wish for the workunit that is being trained."""
+    """What the supervisor asks of the workunit that is being trained."""
 
     GO = "go"
     PAUSE = "pause"
-    """Wait, without using the processor, until the supervisor wishes otherwise."""
+    """Wait, without using the processor, for another request."""
     QUIT = "quit"
     """Leave a checkpoint and stop; the workunit is resumed later, maybe by another process."""
     FINISH = "finish"
@@ -20,7 +20,7 @@ class Supervisor(Protocol):
     """Three quick calls, all made by the thread that trains."""
 
     def request(self) -> Request:
-        """The supervisor's current wish; asked before each batch, and ten times a second while paused."""
+        """Return the current request. It is called before each batch, and ten times a second while paused."""
         ...
 
     def progress(self, fraction: float, samples: int) -> None:

@@ -5,10 +5,15 @@ from collections.abc import Callable
 
 
 class TimeShare:
-    """Follows a training; says nothing before two batches told how long the others will take."""
+    """Follows a training. It estimates only after two batches have shown how long the others will take."""
 
     def __init__(self, earlier_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`earlier_s`: what earlier processes of this task took."""
+        """Start to follow a training.
+
+        Args:
+            earlier_s: Seconds that earlier processes of this task took.
+            clock: Seconds from any origin.
+        """
         self._clock = clock
         self._begun_s = clock() - earlier_s
         self._first: tuple[float, float] | None = None

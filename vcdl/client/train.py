@@ -29,9 +29,12 @@ from vcdl.wire.frozen import read_frozen
 from vcdl.wire.workunit import FROZEN_FILE, OUTPUT_FILE, Training, UpdateHeader, Workunit
 
 CHECKPOINT_EVERY_S = 60.0
-"""Seconds of training that a kill may lose; a checkpoint of the paper's model (60 MB) takes about 0.1 s."""
+"""Seconds of training that a kill may lose; shorter costs more writes. A checkpoint of the paper's model (60 MB) takes
+about 0.1 s."""
 _PROGRESS_EVERY_S = 0.25
+"""Seconds between two progress messages, so that short batches do not flood the parent."""
 _PAUSE_POLL_S = 0.1
+"""Seconds between two looks while paused: training resumes this late at most."""
 _log = logging.getLogger(__name__)
 
 
@@ -105,7 +108,7 @@ def train_workunit(
 
 
 def _is_done(folder: Path, workunit: Workunit, up: Encoding) -> bool:
-    """Whether the update is already there and whole: an earlier process may have been killed before it could report."""
+    """Return whether the update exists and is complete: a process may have been killed before it could report."""
     path = folder / OUTPUT_FILE
     if not path.exists():
         return False
@@ -170,7 +173,7 @@ class _Subtask:
         self.supervisor.progress(self._fraction, self._position.samples)
 
     def train(self) -> Outcome:
-        """Train to the end, or until the supervisor wishes otherwise; the position tells how far it came."""
+        """Train to the end or until a request stops it. The position shows how far it came."""
         show, save = _Every(_PROGRESS_EVERY_S), _Every(self.terms.checkpoint_every_s)
         self.clock.lap("prepare")
         while self._position.samples < self._until and not self._time_is_up:

@@ -31,7 +31,7 @@ class TrainerState:
     """Seed and counter, shape (2,), of each layer that draws random numbers."""
 
     def fits(self, other: "TrainerState") -> bool:
-        """Whether both states belong to one model and one optimizer."""
+        """Return whether both states belong to one model and one optimizer."""
         return self._shapes() == other._shapes()
 
     def _shapes(self) -> list[list[tuple[int, ...]]]:
@@ -45,9 +45,15 @@ class Trainer:
     """The time that a call of `steps` should take: between two calls the supervisor is asked."""
 
     def __init__(self, model_json: str, training: Training, frozen: Vector | None = None) -> None:
-        """`frozen`: the weights that nothing changes; None: fresh. Raises ModelError, JobError, WeightsFileError."""
+        """Load and compile a model. Raises ModelError, JobError, WeightsFileError.
+
+        Args:
+            model_json: The model, as Keras JSON.
+            training: The job's settings.
+            frozen: The weights that no training changes; None for fresh ones.
+        """
         self.model = load_model(model_json, frozen, draws_weights=frozen is None)  # a workunit's files have all
-        # Nobody reads a client's metrics, the server measures its own; the loss is computed anyway.
+        # # A client's metrics are not read, because the server measures its own; the loss is computed anyway.
         self._loss_unit = loss_unit(training.loss, target_scale(self.model))
         compile_model(self.model, training.without_metrics(), loss_weight=1 / self._loss_unit)
         self._optimizer = self.model.optimizer
@@ -76,13 +82,15 @@ class Trainer:
         return input_shapes(self.model)
 
     def with_moments(self, weights: Vector) -> Vector:
-        """The model's weights, followed by the moments of a fresh optimizer that travel."""
+        """Return the model's weights, followed by the moments of a fresh optimizer that are handed on."""
         _assign(self._optimizer.variables, self._fresh_optimizer)
         return np.concatenate([weights, self._moments.values()])
 
     def begin(self, weights: Vector, seed: int, learning_rate: float, steps: int) -> None:
-        """Forget the previous workunit: weights with moments, fresh optimizer, `seed`, `steps`. Raises
-        WeightsFileError.
+        """Start a workunit: forget the previous one, and set weights with moments, `seed` and `steps`.
+
+        Raises:
+            WeightsFileError: The weights do not fit the model.
         """
         import keras
 
@@ -101,7 +109,7 @@ class Trainer:
         _assign(self._seeds, [np.array([draw, 0]) for draw in draws])
 
     def pace(self, done: int, batches: int) -> None:
-        """Set the rate for so many batches of the workunit, behind the first `done`."""
+        """Set the rate for the next `batches` batches of the workunit, after the first `done`."""
         self._moments.set_rate(self._rate, batches, done)
 
     @property
@@ -122,19 +130,27 @@ class Trainer:
         batch_size: int,
         weights: npt.NDArray[np.float32] | None = None,
     ) -> list[float]:
-        """Train samples in order; returns each batch's loss before its step. `weights`: each one's; None: alike."""
+        """Train samples in order, and return each batch's loss before its step.
+
+        Args:
+            x: Samples.
+            y: Labels.
+            order: Indices of the samples to train.
+            batch_size: Samples per batch.
+            weights: The weight of each sample; None if all count alike.
+        """
         begun_s = time.perf_counter()
         losses = self._loop.steps((x, y) if weights is None else (x, y, weights), order, batch_size)
         self._batch_s = (time.perf_counter() - begun_s) / len(losses)
         return losses if self._loss_unit == 1 else [loss * self._loss_unit for loss in losses]
 
     def finish(self) -> Vector:
-        """The trained weights and moments, shape (n,), after the optimizer's last act of a training (averaging)."""
+        """Return the trained weights and moments, shape (n,), after the optimizer's final averaging."""
         self._optimizer.finalize_variable_values(self.model.trainable_variables)
         return np.concatenate([flatten(self.model), self._moments.values()])
 
     def state(self) -> TrainerState:
-        """A copy of the state that training changes."""
+        """Return a copy of the state that training changes."""
         return TrainerState(flatten(self.model), _values(self._optimizer.variables), _values(self._seeds))
 
     def restore(self, state: TrainerState) -> None:
@@ -164,7 +180,7 @@ class TrainerCache:
         frozen: Frozen | None = None,
         read_frozen: Callable[[], Vector] = lambda: np.zeros(0, np.float32),
     ) -> Trainer:
-        """The trainer for model, settings and frozen weights. Raises what Trainer and `read_frozen` raise."""
+        """Return the trainer for model, settings and frozen weights. Raises what Trainer and `read_frozen` raise."""
         settings = {name: value for name, value in asdict(training).items() if name not in _NOT_COMPILED_IN}
         settings["frozen"] = None if frozen is None else frozen.sha256
         key = hashlib.sha256(json.dumps([model_json, settings], sort_keys=True).encode()).hexdigest()
@@ -174,7 +190,7 @@ class TrainerCache:
         return self._trainer
 
     def make(self, model_json: str, training: Training, frozen: Vector | None = None) -> Trainer:
-        """A new trainer."""
+        """Create a trainer."""
         return Trainer(model_json, training, frozen)
 
     def clear(self) -> None:

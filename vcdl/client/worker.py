@@ -78,7 +78,7 @@ class PipeSupervisor:
         self.tell("progress", fraction=fraction, samples=samples)
 
     def checkpoint_made(self) -> None:
-        """Nothing: the local grid does not ask."""
+        """Do nothing: the local grid does not ask for checkpoints."""
 
     def _read(self) -> None:
         for line in self._commands:

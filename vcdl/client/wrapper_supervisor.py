@@ -13,6 +13,7 @@ from vcdl.client.time_share import TimeShare
 FRACTION_FILE = "fraction_done.txt"
 """`fraction_done_filename` of wrappers/*/job.xml."""
 _LOOK_EVERY_S = 1.0
+"""Seconds between two looks at the wrapper's files, which is often enough: BOINC's client itself looks each second."""
 
 
 class WrapperSupervisor:
@@ -28,7 +29,7 @@ class WrapperSupervisor:
         self._look_at_s = 0.0
 
     def quit(self) -> None:
-        """Ask for a checkpoint and the end; before the training has begun, exit at once."""
+        """Ask for a checkpoint and the end. Before training has started, exit at once."""
         if not self._is_training:
             os._exit(0)
         self._quit = True
@@ -51,4 +52,4 @@ class WrapperSupervisor:
             (self._slot / FRACTION_FILE).write_text(f"{self._time.share:.6f}\n")
 
     def checkpoint_made(self) -> None:
-        """Nothing: the wrapper sees the new file."""
+        """Do nothing: the wrapper sees the new file."""

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from vcdl.remote.service_client import ServiceClient
 
 KEY = "key"
-"""The attribute of a trial with which its job is submitted, once however often a killed sweep goes on."""
+"""Attribute of a trial with the key of its submission: the job starts once, however often a killed sweep is resumed."""
 _LOOK_S = 2.0
+"""Seconds between two looks at the service's jobs, so that a sweep costs it little."""
 _OVER = ("finished", "failed")
 
 

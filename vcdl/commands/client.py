@@ -24,7 +24,7 @@ client by itself, and publishes runtimes with --runtime FILE."""
 
 @click.group("client", epilog=_EXAMPLES)
 def command() -> None:
-    """The program that runs on volunteers' machines."""
+    """Print or build the program that runs on volunteers' machines."""
 
 
 @command.command("build", epilog=_EXAMPLES)

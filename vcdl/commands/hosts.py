@@ -111,7 +111,10 @@ def _facts(folder: "RunFolder") -> "Mapping[str, HostFacts]":
 def _rows(
     job: "Job", history: "HostHistory", facts: "Mapping[str, HostFacts]", now_s: float | None
 ) -> list[dict[str, Any]]:
-    """A row for each host; without weight and state where nobody is judged, and with null for what is not known."""
+    """Return a row for each host.
+
+    Weight and state are missing where hosts are not judged; null stands for what is not known.
+    """
     from vcdl.trust.kept_hosts import ShownTrust
 
     samples = sum(record.samples for record in history.hosts.values())

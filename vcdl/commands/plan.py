@@ -91,7 +91,7 @@ def plan(
 
 
 def _measured(job: "Job", run: Path | None) -> "tuple[RunProfile, Job]":
-    """The profile to plan with, and the job that it is of."""
+    """Return the profile to plan with, and the job that it belongs to."""
     from vcdl.profile.measure import measured_here, measured_run
     from vcdl.run.finding import chosen_run, shown
     from vcdl.run.frozen_job import read_frozen
@@ -111,13 +111,13 @@ def _measured(job: "Job", run: Path | None) -> "tuple[RunProfile, Job]":
 
 
 def _kept(job: "Job", key: str) -> "dict[str, Any]":
-    """A section's settings that a subtask's time follows from, beside its size."""
+    """Return the settings of a section that a subtask's time depends on, apart from its size."""
     found: dict[str, Any] = {**job.resolved()[key]}
     return {name: value for name, value in found.items() if name not in ("shards", "split", "validation")}
 
 
 def _are_alike(one: "dict[str, Any]", other: "dict[str, Any]") -> bool:
-    """Whether two sections say the same, files by what is in them: each job at a service has its own."""
+    """Return whether two sections agree. Files are compared by content, because each job at a service has its own."""
     return one.keys() == other.keys() and all(
         value == other[key] or _is_same_file(value, other[key]) for key, value in one.items()
     )
@@ -130,7 +130,7 @@ def _is_same_file(one: Any, other: Any) -> bool:
 
 
 def _epochs(job: "Job", profile: "RunProfile", accuracy: float | None, unknown: list[str]) -> int:
-    """The epochs to plan for; what is not known of them goes to `unknown`."""
+    """Return the epochs to plan for, and add what is not known of them to `unknown`."""
     from vcdl.planner.curve import NEEDED, LearningCurve
 
     if accuracy is None:
@@ -154,7 +154,7 @@ def _epochs(job: "Job", profile: "RunProfile", accuracy: float | None, unknown: 
 
 
 def _work(job: "Job", profile: "RunProfile", measured: "Job", epochs: int) -> "Work":
-    """The job, from the subtasks that were measured."""
+    """Return the work of the job, scaled from the subtasks that were measured."""
     from vcdl.profile.measured_hosts import mean_subtask, planned_work
 
     subtask = mean_subtask(profile.total())
@@ -164,7 +164,7 @@ def _work(job: "Job", profile: "RunProfile", measured: "Job", epochs: int) -> "W
 
 
 def _cut(work: "Work", shards: int) -> "Work":
-    """The job's work in another number of shards."""
+    """Return the job's work in another number of shards."""
     subtask = replace(work.subtask, samples=work.subtask.samples * work.shards / shards)
     return replace(work, subtask=subtask, subtasks=work.subtasks // work.shards * shards, shards=shards)
 
@@ -172,7 +172,7 @@ def _cut(work: "Work", shards: int) -> "Work":
 def _choices(
     job: "Job", wishes: PlanWishes, unknown: list[str]
 ) -> "Callable[[tuple[HostType, ...]], Sequence[Choice]]":
-    """The choices, once the speed of this job's hosts is measured; what is not known goes to `unknown`."""
+    """Return a function that gives the choices for measured hosts, and add what is not known to `unknown`."""
     from vcdl.planner.forecast import Choice
     from vcdl.profile.hosts_file import load_hosts
 

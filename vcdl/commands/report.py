@@ -51,7 +51,7 @@ def masked(text: str, *names: str) -> str:
 
     Args:
         text: The text.
-        names: Known names to mask, beside the user's and this machine's.
+        names: Further names to mask; the user's and this machine's are always masked.
     """
     text = " ".join(without_passwords(text[:2000]).split())  # patterns take long for texts without an end
     for pattern in _MASKED:

@@ -27,7 +27,16 @@ def run(
     grid: str = "local",
     web: bool = False,
 ) -> ExitCode:
-    """Begin a run and carry it to its end or a pause; `web`: with its page. Raises VcdlError."""
+    """Start a run and drive it to its end or a pause. Raises VcdlError.
+
+    Args:
+        job_file: The job.
+        out: The run's folder.
+        overrides: Keys to replace.
+        as_json: Print one JSON object per line.
+        grid: Where subtasks are trained.
+        web: Open the run's page in a browser.
+    """
     from vcdl.local.spares import one_thread
 
     one_thread()

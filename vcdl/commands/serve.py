@@ -24,6 +24,7 @@ from vcdl.files.extras import require
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PORT = 8630
+"""Port of the service: not a well-known one, so that it is usually free."""
 _EXAMPLES = """\b
 Examples:
   vcdl serve                       the runs below runs/, at http://127.0.0.1:8630
@@ -95,7 +96,7 @@ def serve(order: ServiceOrder) -> ExitCode:
 
 
 def served_options(function: F) -> F:
-    """The options --folder or [FOLDER], and --project-dir: the command gets `runs`, the folder that they mean."""
+    """Add the options --folder or [FOLDER], and --project-dir. The command gets `runs`, the folder that they mean."""
 
     @wraps(function)
     def with_runs(folder: Path | None, project_dir: Path | None, **options: Any) -> Any:
@@ -105,7 +106,7 @@ def served_options(function: F) -> F:
 
 
 def served_folder(folder: Path | None, project_dir: Path | None) -> Path:
-    """The folder of runs that is meant. Raises RunFolderError, and GridError without the packages of the service."""
+    """Return the folder of runs that is meant. Raises RunFolderError, and GridError without the service's packages."""
     from vcdl.run.finding import RUNS, SUBMITTED
 
     require_web()
@@ -125,7 +126,7 @@ def require_web() -> None:
 
 @contextmanager
 def page_of(run: Path) -> Iterator[None]:
-    """A service of its own for a run's folder, in a browser at the run's page, until the block ends."""
+    """Serve a run's folder and open the run's page in a browser, until the block ends."""
     require_web()
     arguments = ["serve", str(run.parent), "--port", "0", "--open", run.name]
     service = start_child("vcdl", *arguments, stdin=subprocess.DEVNULL, stdout=sys.stderr)

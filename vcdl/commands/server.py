@@ -34,7 +34,7 @@ def command() -> None:
 
 
 def _here(name: str | None) -> "ServerSettings":
-    """The settings of the server on this machine, for root. Raises ServerError."""
+    """Return the settings of the server on this machine, for root. Raises ServerError."""
     from vcdl.boinc.server.settings import installed
     from vcdl.boinc.server.system import check_root
 

@@ -36,7 +36,7 @@ class ClientOptions:
     slots: int | None = None
 
     def fleet(self) -> "ClientFleet":
-        """The simulated clients. Raises JobError."""
+        """Return the simulated clients. Raises JobError."""
         from vcdl.simulate.client_fleet import load_clients
 
         counts = {"clients": self.clients, "slots": self.slots}

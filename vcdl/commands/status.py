@@ -65,7 +65,7 @@ def status(path: Path | None = None, as_json: bool = False, fleet: Path | None =
 
 
 def _troubles(folder: "RunFolder") -> list[str]:
-    """The reasons for which a BOINC project's daemons do not go on with its job."""
+    """Return the reasons for which a BOINC project's daemons do not continue its job."""
     if not folder.kind.has_daemons:
         return []
     from vcdl.boinc.grid.job_bytes import over_quota
@@ -74,13 +74,13 @@ def _troubles(folder: "RunFolder") -> list[str]:
 
     project_dir = project_of(folder)
     found = troubles(project_dir)
-    with suppress(GridError):  # another user, who is told nothing
+    with suppress(GridError):  # another user gets no reason
         found += [large] if (large := over_quota(BoincProject.at(project_dir), folder.path.name)) else []
     return found
 
 
 def _failed_tasks(folder: "RunFolder") -> dict[str, int]:
-    """The tasks of a BOINC job that BOINC makes up for by itself; nothing where its database does not say."""
+    """Return the tasks of a BOINC job that BOINC replaces itself; none where its database cannot be read."""
     if not folder.kind.has_daemons:
         return {}
     from vcdl.boinc.grid.database import opened_project

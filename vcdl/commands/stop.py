@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vcdl.run.folder import RunFolder
 
 _TIMEOUT_S = 60.0
-"""Seconds to wait: that of `vcdl.run.control`, which help must not import."""
+"""Seconds to wait: equals that of `vcdl.run.control`, which must not be imported here, so that help stays fast."""
 
 _EXAMPLES = """\b
 Examples:
@@ -23,7 +23,13 @@ Examples:
 
 
 def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S, forget: bool = False) -> ExitCode:
-    """Pause a run, and wait; `forget`: free clients' disks of a finished one. Raises GridError, RunFolderError."""
+    """Pause a run, and wait until it has. Raises GridError, RunFolderError.
+
+    Args:
+        path: The run.
+        timeout_s: Longest wait.
+        forget: Free the disks of a finished run's clients instead.
+    """
     from vcdl.run.control import pause
     from vcdl.run.finding import chosen_run, resume_hint, shown
     from vcdl.run.reading import is_finished

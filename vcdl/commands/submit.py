@@ -41,7 +41,7 @@ def submit(job_file: Path, project_dir: Path, overrides: Sequence[str] = ()) -> 
 
 
 def submitted(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
-    """A job as a BOINC project trains it from now on, and its folder. Raises as `submit`."""
+    """Submit a job to a BOINC project, and return the job as trained there and its folder. Raises as `submit`."""
     from vcdl.boinc.grid.environment import use_environment
     from vcdl.boinc.grid.job_bytes import check_room
     from vcdl.boinc.grid.project_folder import BoincProject
@@ -88,7 +88,10 @@ def _check_account(project: "BoincProject", job: "Job") -> None:
 
 
 def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]:
-    """The job under a name never used in the project. Raises JobError, GridError, RunFolderError."""
+    """Return the job under a name never used in the project, and its folder.
+
+    Raises JobError, GridError, RunFolderError.
+    """
     from vcdl.boinc.grid.database import opened_project
     from vcdl.boinc.grid.workunit_rows import was_submitted
     from vcdl.errors import folder_errors
@@ -105,7 +108,7 @@ def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]
                 continue
             folder = project.run_folder(name)
             try:
-                folder.path.mkdir(mode=0o700)  # a submitter's data are nobody else's on this machine
+                folder.path.mkdir(mode=0o700)  # a submitter's data are closed to other users of this machine
             except FileExistsError:
                 continue
             return job.model_copy(update={"name": name}), folder

@@ -29,11 +29,13 @@ Examples:
 
 Ctrl-C pauses it; the same command goes on."""
 _LOOK_S = 0.5
+"""Seconds between two looks at a trial: short enough to prune between epochs of small jobs."""
 _FOLDER = "folder"
 """The attribute of a trial that names its folder."""
 _RANGE = re.compile(r"([^.,]\S*?)\.\.(\S+)")
 _BY_FACTORS = 100
-"""Ratio of a range's ends from which it is searched by factors instead of steps."""
+"""Ratio of a range's ends from which it is searched on a logarithmic scale, because equal steps would ignore its low
+end."""
 
 
 class SearchKey:
@@ -63,7 +65,7 @@ class SearchKey:
         return [f"{self.key}={value}" for value in self.choices or [self._shown(self.low), self._shown(self.high)]]
 
     def setting(self, trial: "optuna.Trial") -> str:
-        """The setting of a trial."""
+        """Return the setting of a trial."""
         value: Any
         if self.choices:
             value = trial.suggest_categorical(self.key, self.choices)
@@ -80,7 +82,7 @@ class SearchKey:
 def sweep(
     job_file: Path, over: Sequence[str], trials: int, overrides: Sequence[str] = (), server: str | None = None
 ) -> ExitCode:
-    """Run trials until so many are complete or pruned, here or at a service, and print the best. Raises VcdlError."""
+    """Run trials, here or at a service, until `trials` are complete or pruned, and print the best. Raises VcdlError."""
     require("sweep", "optuna")
     import optuna
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 _ROLES = ("reader", "submitter", "operator", "worker")
 _DEEDS = 50
+"""Entries of the audit log that are shown by default: as many as fit on a screen or two."""
 _EXAMPLES = """\b
 Examples:
   vcdl token add ada --role submitter --days 90
@@ -27,13 +28,13 @@ Examples:
 
 
 def _where(function: F) -> F:
-    """The options that say whose tokens; the command gets `runs`, the folder whose tokens they are."""
+    """Add the options that say whose tokens. The command gets `runs`, the folder whose tokens they are."""
     folder = click.option("--folder", type=FOLDER, help="The folder that `vcdl serve` serves [default: runs].")
     return folder(served_options(function))
 
 
 def _accounts(runs: Path) -> "Accounts":
-    """The accounts of a folder. Raises GridError."""
+    """Return the accounts of a folder. Raises GridError."""
     from vcdl.web.accounts import Accounts
 
     return Accounts(runs)
@@ -53,7 +54,7 @@ class _NewToken:
 
 
 def _account(runs: Path, account: str) -> int:
-    """The number of an account of the project whose jobs are served. Raises JobError, GridError."""
+    """Return the number of an account of the project whose jobs are served. Raises JobError, GridError."""
     from vcdl.web.catalogue import project_of
 
     project_dir = project_of(runs)

@@ -26,7 +26,7 @@ vcdl run job.yaml --set retention.uploads=all. Nothing is trained, and nothing i
 the run's folder is changed."""
 
 _MOST_NAMED = 8
-"""Versions that are named in a line, so that it stays one."""
+"""Versions that are named in a line, so that it stays one line."""
 
 
 def verify(path: Path, as_json: bool = False) -> ExitCode:
@@ -63,7 +63,7 @@ def verify(path: Path, as_json: bool = False) -> ExitCode:
 
 
 def _finite(values: dict[str, float]) -> dict[str, float | None]:
-    """The values for JSON, which has no NaN."""
+    """Return the values for JSON, which has no NaN."""
     return {key: value if math.isfinite(value) else None for key, value in values.items()}
 
 

@@ -7,11 +7,13 @@ from typing import TypeVar
 
 _Block = TypeVar("_Block")
 _HANGS_S = 10.0
+"""Seconds to wait for a reader that is being closed, after which it is abandoned: a network file may hang for ever."""
 
 
 def ahead(blocks: Iterator[_Block]) -> Generator[_Block, None, None]:
-    """The blocks in their order, one made ahead; its errors are raised here. Closed, it reads no more; a read that
-    hangs is left.
+    """Yield the blocks in order, prefetching one in a thread; its errors are raised here.
+
+    Closing stops the prefetch and abandons a read that hangs.
     """
     queue: Queue[tuple[_Block | None, BaseException | None]] = Queue(1)
     is_over = threading.Event()

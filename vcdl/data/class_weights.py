@@ -12,7 +12,12 @@ from vcdl.job.class_weight import ClassWeight
 
 
 def with_class_weights(dataset: Dataset, given: ClassWeight | None) -> Dataset:
-    """The data set whose samples also count by class; `balanced`: n / (classes · samples of it). Raises JobError."""
+    """Return the data set with samples weighed by class. Raises JobError.
+
+    Args:
+        dataset: The data set.
+        given: Weights by class; `balanced` gives each class n / (classes · its samples).
+    """
     if given is None:
         return dataset
     if dataset.classes is None or dataset.y_train.ndim != 1:

@@ -62,7 +62,11 @@ class Dataset:
         return self.x_train.are_labels if isinstance(self.x_train, Rows) else self.y_train is self.x_train
 
     def inputs(self, name: str = "") -> dict[str, Inputs]:
-        """An input of each part by the name of its array; `name`: of the input, where the model has several."""
+        """Return an input of each part by the name of its array.
+
+        Args:
+            name: Name of the input, where the model has several.
+        """
         named = {"x_train": self.x_train, "x_val": self.x_val, "x_test": self.x_test}
         return {array_name(part, name): _input(x, name) for part, x in named.items() if x is not None}
 
@@ -111,7 +115,7 @@ class DataSource:
     """The same of each output by its name, where there are several."""
 
     def parts(self) -> dict[str, Part]:
-        """The parts that it has, by name, train first."""
+        """Return the existing parts by name, train first."""
         named = (("train", self.train), ("val", self.val), ("test", self.test))
         return {name: part for name, part in named if part is not None}
 
@@ -137,7 +141,7 @@ class Facts:
 
 
 def outputs_of(y: Array, classes: Classes | None, by_output: Mapping[str, Classes | None]) -> Outputs:
-    """The number of classes, else the numbers to predict per sample; of several outputs, by name."""
+    """Return the number of classes or of numbers to predict per sample; for several outputs, by name."""
     if by_output:
         return {name: one_output(part, by_output[name]) for name, part in parts_of(y).items()}
     return one_output(y, classes)
@@ -148,12 +152,20 @@ def _input(x: Inputs, name: str) -> Inputs:
 
 
 def one_output(y: Array, classes: Classes | None) -> int:
-    """The number of classes, else the numbers to predict per sample."""
+    """Return the number of classes or of numbers to predict per sample."""
     return int(np.prod(y.shape[1:], dtype=np.int64)) if classes is None else classes.count
 
 
 def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") -> Part:
-    """`x` and `y` as a Part. `name`, `output`: for messages. Raises DataError for what no model could train on."""
+    """Return `x` and `y` as a Part. Raises DataError for what no model could train on.
+
+    Args:
+        name: Name of the part, for messages.
+        x: Samples.
+        y: Labels.
+        task: What the labels are.
+        output: Name of the output, for messages.
+    """
     x_name, y_name = f"x_{name}", array_name(f"y_{name}", output)
     inputs = {array_name(x_name, of): part for of, part in parts_of(x).items()}
     has_classes = task in HAS_CLASSES
@@ -180,7 +192,7 @@ def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") ->
 
 
 def labelled(source: DataSource, given: Given, mask: str | int | None = None) -> DataSource:
-    """The source with labels as numbers of classes (`data > classes`, `data > mask`). Raises DataError."""
+    """Return the source with labels as numbers of classes (`data > classes`, `data > mask`). Raises DataError."""
     parts = source.parts()
     labels, classes = classes_of({f"y_{name}": part.y for name, part in parts.items()}, given, mask)
     placed = {name: Part(part.x, labels[f"y_{name}"], part.weights) for name, part in parts.items()}
@@ -188,7 +200,7 @@ def labelled(source: DataSource, given: Given, mask: str | int | None = None) ->
 
 
 def named_labels(source: DataSource, names: Given) -> DataSource:
-    """A source of several labels a sample, with their names. Raises DataError."""
+    """Return a source of several labels per sample, with their names. Raises DataError."""
     count = source.train.y.shape[1]
     if names is None:
         return source

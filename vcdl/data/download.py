@@ -8,7 +8,7 @@ from typing import Any
 from vcdl.errors import DataError
 
 _SILENCE_S = 30.0
-"""Seconds of silence after which a download server is given up."""
+"""Seconds without data after which a download is given up, because a stalled connection may never close."""
 
 
 def downloaded(module: str, title: str, advice: str) -> Any:

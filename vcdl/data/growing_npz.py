@@ -1,4 +1,5 @@
-"""An uncompressed `.npz` that grows by samples: `x` first, whose size is known from the beginning, then the rest."""
+"""An uncompressed `.npz` that grows by samples: `x` first, whose size is known from the start, then the other
+arrays."""
 
 import io
 import os
@@ -41,7 +42,7 @@ class GrowingNpz:
         self.state, self._has_begun = self._fresh, False
 
     def resume(self, state: tuple[int, int]) -> None:
-        """Go on after so many bytes; what a killed process wrote behind them is cut off. Raises OSError."""
+        """Continue after the given sizes. What a killed process wrote beyond them is cut off. Raises OSError."""
         if self.is_done:
             return
         if state[0] > len(self._head):

@@ -26,7 +26,8 @@ _FORM = 2
 _KEPT_S = 30 * 86_400.0
 """Seconds without use after which one is removed."""
 _SETTLED_S = 2.0
-"""Seconds after its last change from which on a file's time of change tells it from a later one."""
+"""Seconds after its last change from which a file's time of change identifies it, because coarse clocks give two quick
+changes the same time."""
 
 
 class Survey(NamedTuple):
@@ -43,7 +44,15 @@ class Survey(NamedTuple):
 
 
 def kept(reader: "Reader", path: Path, task: Task, moments: str, survey: Callable[[], Survey]) -> Survey:
-    """The survey of a part, made unless one is kept. `moments`: whatever else it depends on."""
+    """Return the survey of a part, made unless one is kept.
+
+    Args:
+        reader: The reader.
+        path: The part.
+        task: What the labels are.
+        moments: Whatever else the survey depends on.
+        survey: Makes it.
+    """
     key = _key(reader, path, task, moments)
     if key is None:
         return survey()
@@ -54,14 +63,15 @@ def kept(reader: "Reader", path: Path, task: Task, moments: str, survey: Callabl
         return found
     made = survey()
     if made.y is None or made.y.nbytes <= _MOST_LABEL_BYTES:
-        with suppress(OSError):  # it is made again the next time
+        with suppress(OSError):  # it is computed again the next time
             _write(file, made)
     return made
 
 
 def _key(reader: "Reader", path: Path, task: Task, moments: str) -> str | None:
-    """The checksum of all that a survey depends on; None: unknown, as for another package's reader or files just
-    written.
+    """Return the checksum of everything that a survey depends on.
+
+    It is None where that is unknown: another package's reader, or files that were just written.
     """
     if not type(reader).__module__.startswith("vcdl.") or not path.exists():
         return None

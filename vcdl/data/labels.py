@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 _SHOWN = 8
 """Labels that a message lists."""
 _STRAY_FACTOR = 20
-"""A label of fewer samples than one in so many counts as a mistake."""
+"""A label of fewer than one in this many samples counts as a mistake: it is more likely a typing error than a class."""
 _MISSING_FACTOR = 10
 """Multiple of the classes that are there, above which no cure names a count of classes."""
 
@@ -36,7 +36,13 @@ Given = Sequence[str | int] | int | None
 def classes_of(
     labels: Mapping[str, Array], given: Given, mask: str | int | None = None
 ) -> tuple[dict[str, Array], Classes]:
-    """The labels, training first, as numbers of classes, and the classes. `mask`: becomes MASKED. Raises DataError."""
+    """Return the labels as numbers of classes, training first, and the classes. Raises DataError.
+
+    Args:
+        labels: The labels by array.
+        given: What `data > classes` says.
+        mask: The label that becomes MASKED.
+    """
     if mask is not None:
         return _masked(labels, given, mask)
     is_text = {name: y.dtype.kind in "US" for name, y in labels.items()}
@@ -113,7 +119,7 @@ def _refuse_negative(name: str, y: Array, values: Array) -> None:
 
 
 def _count(name: str, y: Array, found: list[int]) -> int:
-    """The number of classes of labels without a gap. Raises DataError with the cure."""
+    """Return the number of classes of labels without a gap. Raises DataError with advice."""
     if found[0] < 0:
         raise DataError(f"{name} holds the negative label {found[0]}: labels are 0, 1, …; list them in data > classes")
     count = found[-1] + 1
@@ -137,7 +143,7 @@ def _count(name: str, y: Array, found: list[int]) -> int:
 
 
 def _places(name: str, y: Array, values: Array, train: str, given: Given) -> Array:
-    """The place of each label among the values. Raises DataError for one that is not there."""
+    """Return the position of each label among the values. Raises DataError for one that is missing."""
     order = np.argsort(values)
     at = np.minimum(np.searchsorted(values, y, sorter=order), len(values) - 1)
     places: Array = order[at].astype(np.int32)

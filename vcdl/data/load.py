@@ -26,7 +26,7 @@ class _NamedSource(Protocol):
 
 
 def load_dataset(data: "DataSettings", seed: int) -> Dataset:
-    """The job's data set, checked, its validation cut off by `seed`. Raises DataError."""
+    """Load the job's data set, check it, and split off its validation set by `seed`. Raises DataError."""
     if data.from_ is not None:
         source = streamed.load(data.from_, data)
     elif data.npz is not None:

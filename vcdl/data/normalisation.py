@@ -16,11 +16,11 @@ _CONSTANT = 1e-7
 
 
 def normalisation_of(x: Inputs, settings: "DataSettings") -> Normalisation:
-    """The normalisation that `data > normalise` asks for, measured on `x`, training samples of an input.
+    """Return the normalisation that `data > normalise` asks for, measured on training samples of an input.
 
-    `scale`: to 0 … 1. `standardise`: mean 0 and variance 1, per entry of the last axis; grey images as a whole. `none`.
-    `auto`: `scale` for pictures, which are of three axes and more, and whole numbers or within 0 … 1, and for what an
-    autoencoder gives back; else `standardise`.
+    `scale` maps to 0 … 1. `standardise` maps to mean 0 and variance 1, per entry of the last axis; grey images as a
+    whole. `auto` means `scale` for pictures (three axes or more, and whole numbers or within 0 … 1) and for the samples
+    of an autoencoder, and `standardise` otherwise.
     """
     if settings.normalise == "none":
         return Normalisation()
@@ -36,7 +36,10 @@ def normalisation_of(x: Inputs, settings: "DataSettings") -> Normalisation:
 
 
 def measures_moments(normalise: str, x: Inputs) -> bool:
-    """Whether samples of shape (n, …) may be standardised: for `auto`, whole numbers of three axes are pictures."""
+    """Return whether samples of shape (n, …) may be standardised.
+
+    For `auto`, whole numbers with three axes are pictures.
+    """
     return normalise == "standardise" or (normalise == "auto" and (x.ndim < 3 or x.dtype.kind not in "biu"))
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vcdl.job.data import DataSettings
 
 _LARGEST_WEIGHT = 1e6
+"""Largest weight of a sample: larger ones would leave the others without effect in float32."""
 
 
 def load(path: Path, settings: "DataSettings") -> DataSource:
@@ -118,7 +119,10 @@ def _inputs_of(file: NpzFile, path: Path) -> Array:
 
 
 def read_weights_of(path: Path) -> Array | None:
-    """The weight of each sample of such a file; None: all alike. Raises DataError, FileUnavailable."""
+    """Return the weight of each sample of such a file, or None if all count alike.
+
+    Raises DataError, FileUnavailable.
+    """
     with _opened(path) as file:
         return _array(file, "weights", path) if "weights" in file.names else None
 
@@ -137,7 +141,7 @@ def _opened(path: Path, missing: str = "check the name and the folder") -> Itera
 
 
 def _parts(names: list[str], settings: "DataSettings", path: Path) -> list[str]:
-    """The parts among train, val and test that have x, and y unless that is x itself."""
+    """Return the parts among train, val and test that have x, and y unless that is x itself."""
     if "indptr" in names:
         raise DataError(f"{path.name} is a sparse matrix of SciPy: save x_train=matrix.toarray() beside y_train")
     found = []
@@ -153,7 +157,7 @@ def _parts(names: list[str], settings: "DataSettings", path: Path) -> list[str]:
 
 
 def _inputs(names: list[str], part: str) -> dict[str, str]:
-    """The arrays of a part's inputs, by the name of the input; a single one has none."""
+    """Return the arrays of a part's inputs by the name of the input; a single input has none."""
     whole = f"x_{part}"
     if whole in names:
         return {"": whole}
@@ -229,7 +233,7 @@ def _labelled(source: DataSource, settings: "DataSettings", path: Path) -> DataS
 
 
 def _checked(file: NpzFile, part: str, x: Array, settings: "DataSettings", path: Path) -> Part:
-    """The part with its labels, which are read. Raises DataError."""
+    """Read the labels of a part, and return the checked part. Raises DataError."""
     labels = {name: _array(file, name, path) for name in _labels_of(part, settings)}
     with _naming(path):
         if settings.outputs is None:

@@ -8,7 +8,7 @@ from vcdl.data.rows import Array, Numbers, Rows
 
 _BLOCK_BYTES = 2**24
 _LARGE = 1e15
-"""The size from which on float32 may not hold the squares of numbers, or of their inverses."""
+"""Size from which numbers are large, because float32 may not hold their squares, or those of their inverses."""
 _EXACT, _FEWEST_STEPS = 2**24, 4096
 """Float32 has all whole numbers up to the first. Above it, a range that it divides into fewer steps lost its digits:
 times of less than a week in seconds since 1970. A wider one keeps three and more, as measurements have them."""
@@ -19,14 +19,19 @@ _MOMENT_ROWS = 4096
 
 
 def numbers_of(x: Array | Rows, *, moments: bool = False) -> Numbers:
-    """The numbers of samples of shape (n, …); `moments`, too, in one pass (Chan, Golub and LeVeque 1979)."""
+    """Return the numbers of samples of shape (n, …).
+
+    Args:
+        x: The samples.
+        moments: Compute moments too, in the same pass (Chan, Golub and LeVeque 1979).
+    """
     if isinstance(x, Rows):
         return x.numbers
     return gathered(_blocks(x), moments=moments)
 
 
 def gathered(blocks: Iterable[Array], *, moments: bool) -> Numbers:
-    """The numbers of blocks of shape (n, …), at least one."""
+    """Return the numbers of at least one block of shape (n, …)."""
     measured = NumbersSoFar(moments)
     for block in blocks:
         measured.add(block)

@@ -16,13 +16,20 @@ if TYPE_CHECKING:
 
 
 def checked_outputs(name: str, x: Array, labels: Mapping[str, Array], outputs: "Sequence[OutputSettings]") -> Part:
-    """`x` with the labels of each output as a Part. `name`: train, val or test, for messages. Raises DataError."""
+    """Return `x` with the labels of each output as a Part. Raises DataError.
+
+    Args:
+        name: train, val or test, for messages.
+        x: The samples.
+        labels: The labels by output.
+        outputs: The outputs.
+    """
     parts = {output.name: checked_part(name, x, labels[output.name], output.task, output.name) for output in outputs}
     return Part(x, packed({of: part.y for of, part in parts.items()}))
 
 
 def labelled_outputs(source: DataSource, outputs: "Sequence[OutputSettings]") -> DataSource:
-    """The source with each output's labels as numbers of classes. Raises DataError."""
+    """Return the source with each output's labels as numbers of classes. Raises DataError."""
     labels: dict[str, dict[str, Array]] = {name: parts_of(part.y) for name, part in source.parts().items()}
     classes: dict[str, Classes | None] = {}
     for output in outputs:

@@ -88,12 +88,12 @@ class Rows:
         return hashlib.sha256(self.sha256.encode() + np.ascontiguousarray(self.chosen, np.int64).data).hexdigest()
 
     def source_blocks(self, begin: int = 0) -> Iterator[Array]:
-        """All samples of the source from a place on, in the number type of shards."""
+        """Yield all samples of the source from a place on, in the number type of shards."""
         for block in self.read(begin):
             yield block.astype(self.dtype, copy=False)
 
     def blocks_to_write(self, begin: int) -> Iterator[Array]:
-        """All samples from a place on, in the form in which they travel: JPEG files are objects, `bytes`."""
+        """Yield all samples from a place on, in the form in which they are sent: JPEG files are objects, `bytes`."""
         if self.encoded is None:
             yield from self.source_blocks(begin)
             return
@@ -103,15 +103,15 @@ class Rows:
             yield block
 
     def only(self, some: Indices) -> "Rows":
-        """The samples at these ascending indices, which stay unread."""
+        """Return the samples at these ascending indices, without reading them."""
         return replace(self, chosen=self.places[some])
 
     def first(self, count: int) -> Array:
-        """Up to so many samples, the first ones."""
+        """Return the first `count` samples, or all if there are fewer."""
         return self.taken(np.arange(min(count, len(self))))
 
     def taken(self, some: Indices) -> Array:
-        """The samples at these ascending indices, read from the source."""
+        """Read the samples at these ascending indices from the source."""
         wanted = self.places[some]
         found, at = [], 0
         for block in self.source_blocks():
@@ -129,17 +129,17 @@ Inputs = Array | Rows
 
 
 def first_of(x: Inputs, count: int) -> Array:
-    """Up to so many samples, the first ones."""
+    """Return the first `count` samples, or all if there are fewer."""
     return x.first(count) if isinstance(x, Rows) else x[:count]
 
 
 def in_memory(x: Inputs) -> Array:
-    """The samples of a source that is in memory. Raises TypeError, which is a bug in vcdl."""
+    """Return the samples of a source that is in memory. Raises TypeError, which is a bug in vcdl."""
     if isinstance(x, Rows):
         raise TypeError("samples that are not in memory cannot be taken as an array: this is a bug in vcdl")
     return x
 
 
 def shape_of(x: Inputs) -> InputShape:
-    """The shape of one sample."""
+    """Return the shape of one sample."""
     return x.sample_shape if isinstance(x, Rows) else sample_shape(x)

@@ -21,7 +21,7 @@ class Sliced(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, some: Any, /) -> Any:
-        """The samples of a slice, or at some indices."""
+        """Return the samples of a slice, or at some indices."""
 
 
 class MappedSamples:
@@ -47,11 +47,11 @@ class Samples(NamedTuple):
     """The weight of each sample in training, shape (n,); None: all alike. Measures for people do not weigh."""
 
     def taken(self, some: Any) -> "Samples":
-        """The samples at these indices, in memory."""
+        """Return the samples at these indices, in memory."""
         return Samples(self.x[some], self.y[some], None if self.weights is None else self.weights[some])
 
     def loaded(self, most: int | None = None) -> tuple[Array, Array, Array | None]:
-        """All samples as arrays; of those in a file no more than `most`."""
+        """Return all samples as arrays; of samples in a file at most `most`."""
         if isinstance(self.x, np.ndarray) and isinstance(self.y, np.ndarray):
             return self.x, self.y, self.weights
         return self.taken(slice(most)).loaded()
@@ -66,7 +66,7 @@ class Samples(NamedTuple):
 
 
 def read_samples(path: Path, normalisation: Normalisation) -> Samples:
-    """The samples of a file of ours; an autoencoder's are their labels. Raises DataError, FileUnavailable."""
+    """Return the samples of a file of ours; an autoencoder's are their labels. Raises DataError, FileUnavailable."""
     x, y = map_split(path)
     is_large = not (isinstance(x, np.ndarray) and not isinstance(x, np.memmap)) and x.nbytes > _IN_MEMORY_BYTES
     normalised = MappedSamples(x, normalisation) if is_large else normalise(np.asarray(x[:]), normalisation)

@@ -84,7 +84,7 @@ def _smallest(y: Array) -> Array:
 
 
 def _places_of(source: Rows, target: Target) -> dict[str, Array]:
-    """The arrays that tell JPEG files apart (vcdl.wire.jpeg); none for numbers."""
+    """Return the arrays that locate JPEG files in a shard (vcdl.wire.jpeg); none for numbers."""
     if source.encoded is None:
         return {}
     return {ENDS: source.encoded.size_bytes[target.places].cumsum(), SHAPE: np.array(source.sample_shape)}

@@ -1,4 +1,5 @@
-"""The training set, cut into shard files: made again where `shards.json`, written last, is missing or differs."""
+"""The training set, cut into shard files. They are cut again where `shards.json`, written last, is missing or
+differs."""
 
 import hashlib
 import json
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "shards.json"
 _FORMAT = 1
+"""Version of the manifest: shards of another one are cut again, so that a newer VCDL never misreads them."""
 
 
 class DataFiles(Protocol):
@@ -49,7 +51,7 @@ class ShardFile:
 
 
 def ensure_shards(folder: Path, dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[ShardFile, ...]:
-    """The shard files of a job, made unless they are there, intact. Raises DataError, RunFolderError."""
+    """Return the shard files of a job, cut unless they are there and undamaged. Raises DataError, RunFolderError."""
     fingerprint = _fingerprint(dataset, settings, seed)
     shards = _intact(folder, fingerprint) or _linked(folder, fingerprint)
     if shards is None:
@@ -70,7 +72,10 @@ def ensure_files(
     seed: int,
     tell: Callable[[float], None] = lambda fraction: None,
 ) -> tuple[ShardFile, ...]:
-    """A job's shards and held-out samples, made unless there. Raises DataError, RunFolderError, FileUnavailable."""
+    """Create a job's shards and held-out samples unless they exist.
+
+    Raises DataError, RunFolderError, FileUnavailable.
+    """
     x_train, x_test = dataset.x_train, dataset.x_test
     if not isinstance(x_train, Rows):
         shards = ensure_shards(files.shards, dataset, settings, seed)
@@ -99,7 +104,13 @@ def _write_splits(files: DataFiles, dataset: Dataset) -> None:
 
 
 def _linked(folder: Path, fingerprint: str, *held_out: str) -> tuple[ShardFile, ...] | None:
-    """Another run's shards on the same data, as links; None: there is no such run. `held_out`: files beside them."""
+    """Link another run's shards of the same data, or return None if there is no such run.
+
+    Args:
+        folder: Where the links go.
+        fingerprint: Of the data and how they are cut.
+        held_out: Further files to link.
+    """
     folder = folder.absolute()
     for manifest in sorted(folder.parent.parent.parent.glob(f"*/{folder.parent.name}/{folder.name}/{MANIFEST}")):
         other = manifest.parent
@@ -205,7 +216,14 @@ def _write(folder: Path, dataset: Dataset, cut: tuple[Indices, ...], fingerprint
 
 
 def _write_manifest(folder: Path, shards: tuple[ShardFile, ...], fingerprint: str, *, checked: bool = True) -> None:
-    """`checked`: whether files are compared by content, else by size."""
+    """Write shards.json.
+
+    Args:
+        folder: The shards' folder.
+        shards: The shards.
+        fingerprint: Of the data and how they are cut.
+        checked: Record SHA-256 sums, so that shards are verified by content later and not only by size.
+    """
     entries = [
         {
             "file": s.path.name,
@@ -221,7 +239,7 @@ def _write_manifest(folder: Path, shards: tuple[ShardFile, ...], fingerprint: st
 
 
 def _intact(folder: Path, fingerprint: str) -> tuple[ShardFile, ...] | None:
-    """The shards of the manifest; None when they do not match the job exactly."""
+    """Return the shards of the manifest, or None when they do not match the job exactly."""
     try:
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
         if manifest["format"] != _FORMAT or manifest["fingerprint"] != fingerprint:

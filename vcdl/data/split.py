@@ -37,8 +37,12 @@ def iid(y: Array, shards: int, stratified: bool, rng: np.random.Generator) -> tu
 
 
 def dirichlet(y: Array, shards: int, concentration: float, rng: np.random.Generator) -> tuple[Indices, ...]:
-    """Shards of unequal class mix, drawn from Dir(concentration, …) (Yurochkin et al. 2019, arXiv 1905.12022); an empty
-    one takes a sample of the largest. Raises DataError for fewer samples than shards.
+    """Split into shards of unequal class mix, drawn from Dir(concentration, …).
+
+    Source: Yurochkin et al. 2019, arXiv 1905.12022. An empty shard takes a sample of the largest.
+
+    Raises:
+        DataError: There are fewer samples than shards.
     """
     _check_enough(y, shards)
     dealt: list[list[Indices]] = [[] for _ in range(shards)]
@@ -59,7 +63,7 @@ def _check_enough(y: Array, shards: int) -> None:
 
 
 def _by_label(y: Array, rng: np.random.Generator) -> Indices:
-    """All indices, class by class, in random order within a class."""
+    """Return all indices, class by class, in random order within a class."""
     shuffled = rng.permutation(len(y))
     return shuffled[np.argsort(y[shuffled], kind="stable")]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load(reader: "Reader", settings: "DataSettings") -> DataSource:
-    """The parts of a source, each read once. Raises DataError, FileUnavailable."""
+    """Return the parts of a source, reading each once. Raises DataError, FileUnavailable."""
     paths = reader.parts
     surveyed = {part: survey(reader, path, settings.task, settings.normalise) for part, path in paths.items()}
     train = surveyed["train"].rows

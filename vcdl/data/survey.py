@@ -35,7 +35,14 @@ class Surveyed:
 
 
 def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") -> Surveyed:
-    """Read a part once, or take what is known; `normalise`: it may need moments. Raises DataError, FileUnavailable."""
+    """Read a part once, or return what is known of it. Raises DataError, FileUnavailable.
+
+    Args:
+        reader: The reader.
+        path: The part.
+        task: What the labels are.
+        normalise: The job's setting; it may need moments.
+    """
     found = kept(reader, path, task, normalise, partial(_read, reader, path, task, normalise))
     _refuse_not_finite(path, found.numbers)
     rows = Rows(
@@ -77,7 +84,7 @@ def _read(reader: "Reader", path: Path, task: Task, normalise: str) -> Survey:
 
 
 def _inputs(reader: "Reader", path: Path, task: Task, labels: Array | None, begin: int) -> Iterator[Array]:
-    """The samples again. Raises DataError where their labels are others by now: a shuffled source trains nonsense."""
+    """Yield the samples again. Raises DataError where their labels changed: a shuffled source would train nonsense."""
     for x, y, _ in reader.blocks(path, task, begin):
         if y is not None and labels is not None and not np.array_equal(y, labels[begin : begin + len(y)]):
             raise DataError(f"{path.name} gives other samples the second time: leave it as it is, and begin again")
@@ -86,7 +93,7 @@ def _inputs(reader: "Reader", path: Path, task: Task, labels: Array | None, begi
 
 
 def _type_in_shards(dtype: "np.dtype[np.generic]", numbers: Numbers) -> "np.dtype[np.generic]":
-    """The smallest type that holds all numbers as they are trained: in float32, or as whole numbers."""
+    """Return the smallest type that holds all numbers as they are trained: in float32, or as whole numbers."""
     low, high = float(numbers.low.min()), float(numbers.high.max())
     if dtype.kind == "b":
         return np.dtype(np.uint8)

@@ -25,5 +25,5 @@ def read_class_weight(raw: Any) -> ClassWeight:
 
 
 def class_weight_as_yaml(weight: Any) -> Any:
-    """The inverse of `read_class_weight`."""
+    """Return the YAML of a class weight that `read_class_weight` read."""
     return dict(weight) if isinstance(weight, Mapping) else weight

@@ -14,7 +14,10 @@ _OF_EVERY_MODEL = ("self", "args", "kwargs", "name", "trainable", "dtype")
 
 
 def read_code(folder: Path) -> OwnCode:
-    """All Python modules below a folder, no hidden files or links. Raises ModelError, also for a large folder."""
+    """Read all Python modules below a folder, except hidden files and links.
+
+    Raises ModelError, also for a large folder.
+    """
     files: dict[str, str] = {}
     left_bytes = MOST_BYTES
     for path in _modules(folder):
@@ -37,7 +40,7 @@ def read_code(folder: Path) -> OwnCode:
 
 
 def _modules(folder: Path) -> Iterator[Path]:
-    """The files that can be imported, in order."""
+    """Yield the files that can be imported, in order."""
     for where, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name.isidentifier() and name != "__pycache__")
         for name in sorted(names):

@@ -9,6 +9,7 @@ from vcdl.wire.task import NAMES_OUTPUTS
 from vcdl.yaml_schema import values as kinds
 
 _MOST_CLASSES = 1_000_000
+"""Most classes of a job: more are a mistake, such as labels that are numbers to predict."""
 
 
 def class_names(raw: Any) -> int | tuple[str | int, ...]:
@@ -33,7 +34,7 @@ def first_twice(names: Sequence[Any]) -> Any:
 
 
 def mask_label(raw: Any) -> str | int:
-    """A label: a whole number or text. Raises ValueError."""
+    """Return a label: a whole number or text. Raises ValueError."""
     if not _is_name(raw):
         raise kinds.expected("a label, a whole number or text", raw)
     return raw  # type: ignore[no-any-return]

@@ -32,7 +32,7 @@ def named(raw: Any) -> Named:
 
 
 def named_as_yaml(value: Named) -> Any:
-    """The inverse of `named`: a plain name if there are no arguments."""
+    """Return the YAML of a named value: a plain name if there are no arguments."""
     return {"name": value.name, **value.arguments} if value.arguments else value.name
 
 
@@ -41,7 +41,7 @@ NAMED_AS_YAML = PlainSerializer(named_as_yaml)
 
 
 def refuse_argument(value: Named, argument: str, message: str) -> Named:
-    """The value itself. Raises a ProblemsError at the argument if it is given."""
+    """Return the value itself. Raises a ProblemsError at the argument if it is given."""
     if argument in value.arguments:
         raise ProblemsError([Problem((argument,), message)])
     return value

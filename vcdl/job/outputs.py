@@ -28,7 +28,7 @@ class OutputSettings(Section):
     """The factor of its loss in the sum of all."""
 
     def to_wire(self) -> Output:
-        """The output as clients get it."""
+        """Return the output as clients get it."""
         usual = DEFAULTS.get(self.task, {})
         return Output(
             name=self.name,

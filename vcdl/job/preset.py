@@ -27,7 +27,7 @@ _CHOOSES = {"update": "rule"}
 
 
 def with_preset(job: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A job file's values, completed by those of its preset. The schema refuses an unknown preset."""
+    """Complete a job file's values by those of its preset. The schema refuses an unknown preset."""
     name = job.get("preset")
     filled = dict(job)
     for section, values in (PRESETS.get(name, {}) if isinstance(name, str) else {}).items():

@@ -51,9 +51,9 @@ class Outline:
     lines: tuple[str, ...] = ()
     """Facts for people, such as a line for each column."""
     source: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of `data > from` beside `path`."""
+    """Keys of `data > from` in addition to `path`."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of `data` beside `from`."""
+    """Keys of `data` in addition to `from`."""
     model: str = "mlp"
     """A model that fits: a built-in one, or a file of examples/from."""
 
@@ -85,10 +85,13 @@ class Reader(Section, ABC):
 
     @abstractmethod
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
-        """A part in blocks of some MB, in one order, from `begin` on. Raises DataError, FileUnavailable."""
+        """Yield a part in blocks of some MB, always in one order, from `begin` on.
+
+        Raises DataError, FileUnavailable.
+        """
 
     def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:
-        """What the blocks of a part have as `encoded`, alone, from the sample at `begin` on. Raises as `blocks`."""
+        """Yield only the `encoded` of the blocks of a part, from the sample at `begin` on. Raises as `blocks`."""
         raise NotImplementedError
 
     def class_names(self) -> tuple[str, ...]:
@@ -96,11 +99,15 @@ class Reader(Section, ABC):
         return ()
 
     def outline(self, label: str | None) -> Outline:
-        """The content of `path`; `label`: the column of labels, or None. Raises DataError, FileUnavailable."""
+        """Return the content of `path` in outline. Raises DataError, FileUnavailable.
+
+        Args:
+            label: The column of labels, or None.
+        """
         return Outline()
 
     def training_samples(self) -> int | None:
-        """The number of samples in `path`, or an estimate, from little reading; None: unknown."""
+        """Return the number of samples in `path` or an estimate, from little reading, or None if unknown."""
         return None
 
 
@@ -142,14 +149,14 @@ def _from(raw: Any, info: ValidationInfo) -> Any:
 
 
 def _path(raw: Any, job_folder: Path | None) -> Path:
-    """The path of a file or a folder, or of a function in a folder. Raises ValueError."""
+    """Return the path of a file or a folder, or of a function in a folder. Raises ValueError."""
     if isinstance(raw, str) and kinds.FUNCTION.fullmatch(raw) and not (job_folder and (job_folder / raw).exists()):
         return (job_folder or Path()).resolve() / raw
     return kinds.existing_path(raw, job_folder)
 
 
 def _kind_of(path: Path) -> str:
-    """The reader of a path by its ending, of a folder by what is in it. Raises ValueError with what to do."""
+    """Return the reader of a path by its ending, of a folder by its content. Raises ValueError with advice."""
     if kinds.FUNCTION.fullmatch(path.name):
         return "python"
     if path.is_fifo():
@@ -172,5 +179,5 @@ FROM = PlainValidator(_from)
 
 
 def as_key(default: str) -> Any:
-    """The field of a reader with its own name."""
+    """Return the field of a reader with its own name."""
     return Field(default=default, alias="as")

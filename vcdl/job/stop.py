@@ -67,7 +67,7 @@ class StopSettings(Section):
             yield Problem(("target",), f"{self.target:g} is never reached: {name} is at most 1")
 
     def judged_by(self, data: DataSettings, training: TrainingSettings) -> Monitor:
-        """The measure by which the job is judged."""
+        """Return the measure by which the job is judged."""
         name = self._name(data, training)
         mode = self.mode or direction(name) or MIN
         measured = metric_name(training.loss) if name == LOSS else name
@@ -83,7 +83,7 @@ class StopSettings(Section):
 
 
 def measured_names(data: DataSettings, training: TrainingSettings) -> list[str]:
-    """The names of all that is measured on validation data, the loss first."""
+    """Return the names of everything that is measured on validation data, the loss first."""
     if data.outputs is not None:
         return [LOSS, *(f"{output.name}_{name}" for output in data.outputs for name in _of_output(output))]
     return _measured(data.task, training.metrics)
@@ -98,6 +98,6 @@ def _measured(task: Task, metrics: Sequence[Named]) -> list[str]:
 
 
 def direction(name: str) -> Mode | None:
-    """The better way of a measure, by its name; None: the name does not say."""
+    """Return the better direction of a measure by its name, or None if the name does not say."""
     is_low, is_high = (any(part in name for part in parts) for parts in (_LOW, _HIGH))
     return None if is_low == is_high else MIN if is_low else MAX

@@ -67,7 +67,7 @@ class TransportSettings(Section):
         return _codec(raw, _UP)
 
     def to_wire(self) -> Transport:
-        """The settings as clients get them."""
+        """Return the settings as clients get them."""
         return Transport(**{name: getattr(self, name) for name in Transport.__dataclass_fields__})
 
     @property

@@ -22,12 +22,12 @@ class TrustSettings(Section):
     rollback: Annotated[bool, kinds.true_or_false()] = True
     """Whether a job of strangers that has collapsed goes back to its last good version."""
     verify: Annotated[float, kinds.fraction(zero=True, one=True)] = 0.05
-    """The share of uploads that the server trains again, beside the first of each host; 0: none."""
+    """The share of uploads that the server trains again, in addition to the first of each host; 0: none."""
 
     @model_validator(mode="before")
     @classmethod
     def _forgets_redundancy(cls, raw: Any) -> Any:
-        """The values without `redundancy: 0`, which runs from before December 2026 have."""
+        """Drop `redundancy: 0`, which runs from before December 2026 have."""
         if isinstance(raw, Mapping) and raw.get("redundancy") == 0:
             return {key: value for key, value in raw.items() if key != "redundancy"}
         return raw

@@ -20,7 +20,7 @@ UPDATE = one_of_sections("rule", RULES, default=DEFAULT, cure=RULES.how_to_add)
 
 
 def fitting(update: Rule, optimizer: str) -> Rule:
-    """The rule, and the default one with the damping that suits an optimizer, where the job names none."""
+    """Return the rule; the default one gets the damping that suits the optimizer, unless the job names one."""
     damping = facts_of(optimizer).staleness_damping
     if damping is None or update.rule != DEFAULT or "staleness_damping" in update.model_fields_set:
         return update

@@ -13,7 +13,7 @@ from vcdl.errors import VcdlError
 
 @contextmanager
 def users_function(name: str, folder: Path | None, error_kind: type[VcdlError]) -> Iterator[Callable[..., Any]]:
-    """The function of `module:function`, which may import from `folder` in the block. Raises `error_kind`."""
+    """Yield the function of `module:function`, which may import from `folder` in the block. Raises `error_kind`."""
     module_name, _, function_name = name.partition(":")
     with _importable(module_name, folder):
         try:
@@ -32,7 +32,7 @@ def users_function(name: str, folder: Path | None, error_kind: type[VcdlError]) 
 
 
 def failed(name: str, error: BaseException, error_kind: type[VcdlError]) -> VcdlError:
-    """The error for one of a user's code, with its innermost frame: not one of Python, an installed package or VCDL."""
+    """Return the error for one of a user's code, with its innermost frame outside Python, packages and VCDL."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else name
     if isinstance(error, SyntaxError) and error.filename:

@@ -45,7 +45,7 @@ _TOLD_WITHIN_S = 60.0
 """Time after an upload's coming in which the run says which host got its workunit: once in each of its steps."""
 _FOLDED_AT_ONCE = 8
 """Uploads folded between one read and one write of the shared weights: each further one saves a pass over W, and the
-batch is lost together when the server dies."""
+batch is claimed again together when the server dies."""
 
 
 @dataclass(frozen=True)

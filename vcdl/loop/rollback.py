@@ -68,7 +68,7 @@ def without_trust(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Seque
     """Return the updates to drop since a good version, in order.
 
     These are unverified updates of their hosts, and updates that started from a version with one of these in it. If
-    there are none, or nearly all are, return all.
+    there are none, return all.
     """
     bad = [update.version for update in updates if not hosts.is_vouched(update.host, update.version)]
     return _with_what_follows(updates, bad) if bad else updates

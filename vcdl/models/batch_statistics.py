@@ -20,12 +20,17 @@ _BATCH_SIZE = 128
 
 
 class BatchStatistics:
-    """The layers of a model that normalise by the batch in training, nested ones too: no frozen one, none whose code is
-    the job's own, and none that the model always calls as in use.
+    """The layers of a model that normalise by the batch in training, including nested ones.
+
+    Frozen layers are left out, layers of the job's own code, and layers that the model always calls for inference.
     """
 
     def __init__(self, model: Any) -> None:
-        """`model`: built; `take` changes its statistics and nothing else."""
+        """Find the layers of a model.
+
+        Args:
+            model: A built model. `take` changes its statistics and nothing else.
+        """
         self._model = model
         self._pass = _pass_of(model)
         layers = {id(layer): layer for layer in model._flatten_layers(include_self=False)}
@@ -45,8 +50,9 @@ class BatchStatistics:
             layer.set()
 
     def _try(self, x: Any) -> None:
-        """Leave out the layers that do not normalise by the batch when the model is called as in training; all where
-        its own code cannot be called.
+        """Leave out the layers that do not normalise by the batch when the model is called for training.
+
+        All are left out where the model's own code cannot be called.
         """
         import keras
 

@@ -41,10 +41,19 @@ def check_model(
     task: Task | None = None,
     tasks: Mapping[str, Task] = MappingProxyType({}),
 ) -> None:
-    """Check that the model takes samples of `input_shape`, that output and loss fit the labels, and that Keras knows
-    every name. Raises ModelError when the model must change, JobError when the training settings must.
+    """Check that the model takes the samples, that output and loss fit the labels, and that Keras knows every name.
 
-    `y`: all labels, shape (n, …); integers are classes, floats numbers. `task`, `tasks`: what they are.
+    Args:
+        model_json: The model, as Keras JSON.
+        training: The job's settings.
+        input_shape: Shape of one sample.
+        y: All labels, shape (n, …); integers are classes, floats numbers.
+        task: What the labels are.
+        tasks: What the labels of each output are.
+
+    Raises:
+        ModelError: The model must change.
+        JobError: The training settings must change.
     """
     model = load_model(model_json)
     _check_precision(model)
@@ -67,7 +76,7 @@ def check_model(
 
 
 def _ends(model: Any, training: Training, task: Task | None, tasks: Mapping[str, Task]) -> dict[str, _End]:
-    """The outputs by name, in the model's order; a single one has no name. Raises ModelError."""
+    """Return the outputs by name, in the model's order; a single one has no name. Raises ModelError."""
     tensors = output_tensors(model)
     if not training.outputs:
         if len(model.outputs) != 1:
@@ -86,7 +95,7 @@ def _ends(model: Any, training: Training, task: Task | None, tasks: Mapping[str,
 
 
 def _operation(tensor: Any) -> Any:
-    """The layer or the operation that gives a tensor, inside of models too."""
+    """Return the layer or the operation that gives a tensor, inside nested models too."""
     operation, _, place = tensor._keras_history
     inner = getattr(operation, "outputs", None)
     return operation if inner is None or inner[place] is tensor else _operation(inner[place])
@@ -223,7 +232,7 @@ def _check_probabilities(last: Any, loss: Any) -> None:
 
 
 def _last_activation(last: Any) -> str | None:
-    """The activation of an output's layer by its name; None: of a layer that says nothing about it."""
+    """Return the name of an output layer's activation, or None if the layer does not say."""
     last = getattr(last, "layer", last)  # TimeDistributed
     kind, config = type(last).__name__, last.get_config()
     if kind in ("Softmax", "Sigmoid"):
@@ -253,5 +262,5 @@ def _check_numbers(loss: Any, name: str, output_shape: tuple[int, ...], y: Array
 
 
 def _same(expected: tuple[int | None, ...], given: tuple[int, ...]) -> bool:
-    """Whether shapes agree; None: any length."""
+    """Return whether shapes agree. None stands for any length."""
     return len(expected) == len(given) and all(e in (None, g) for e, g in zip(expected, given, strict=True))

@@ -6,7 +6,7 @@ from vcdl.errors import ModelError
 
 
 def images(inputs: Any, builtin: str) -> Any:
-    """The input as images (height, width, channels); grey images without a channel axis get one. Raises ModelError."""
+    """Return the input as images (height, width, channels), with an axis added for grey ones. Raises ModelError."""
     from keras import layers
 
     shape = tuple(inputs.shape[1:])
@@ -20,7 +20,7 @@ def images(inputs: Any, builtin: str) -> Any:
 
 
 def output_layer(outputs: int, task: str, initializer: str) -> Any:
-    """The last layer: softmax over `outputs` classes, a sigmoid for each label of several, or plain numbers."""
+    """Return the last layer: softmax over `outputs` classes, a sigmoid for each of several labels, or plain numbers."""
     from keras import layers
 
     activation = {"classification": "softmax", "multi_label": "sigmoid"}.get(task, "linear")

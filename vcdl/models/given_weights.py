@@ -24,14 +24,15 @@ _ZIP_ERRORS = (OSError, zipfile.BadZipFile, zlib.error, KeyError, RuntimeError, 
 _OBJECT = re.compile(r"for object <\w+ name=([^,>]+)")
 _SHAPES = re.compile(r"variable\.shape=(\([^)]*\)), Received: value\.shape=(\([^)]*\))")
 _TIMES, _NUMBERS_MORE = 2, 1_000_000
-"""A file holds at most so many times the numbers of its model, and so many more, or it is another one's, or a bomb."""
+"""Bound of the numbers in a file: twice the model's plus a million, because a file with more belongs to another model,
+or is a decompression bomb."""
 _NUMBER_BYTES = 64
 """Bytes of a file for each of them: with the states of an optimizer, in the widest type."""
 _COUNTS = re.compile(r"expected (\d+) variables, but received (\d+) variables")
 
 
 def read_keras_json(path: Path) -> str:
-    """The architecture in a `.keras` file, not checked yet. Raises ModelError."""
+    """Return the architecture in a `.keras` file, unchecked. Raises ModelError."""
     with _opened_keras(path) as archive:
         member = archive.getinfo(_CONFIG)
         if member.file_size > SIZE_LIMIT_BYTES:
@@ -115,7 +116,7 @@ def _load_h5(model: Any, path: Path, shown: Path) -> None:
 
 
 def _most_numbers(model: Any) -> int:
-    """The most numbers in a file of this model's weights."""
+    """Return the most numbers that a file of this model's weights may hold."""
     return _NUMBERS_MORE + _TIMES * int(model.count_params())
 
 

@@ -37,7 +37,12 @@ class IntegerInput:
         return f"embedding {self.lookups[0][0]!r}" if self.lookups else f"an input of {self.dtype}"
 
     def check(self, name: str, x: Inputs) -> None:
-        """Refuse numbers that this input cannot take. `name`: of the array, for the message. Raises DataError."""
+        """Refuse numbers that this input cannot take. Raises DataError.
+
+        Args:
+            name: Name of the array, for the message.
+            x: The samples.
+        """
         numbers = numbers_of(x)
         if not numbers.whole:
             raise DataError(
@@ -63,7 +68,11 @@ class IntegerInput:
 
 
 def integer_inputs(config: Mapping[str, Any]) -> dict[str, IntegerInput]:
-    """The inputs of a model that are whole numbers, by name. `config`: its checked JSON."""
+    """Return the inputs of a model that are whole numbers, by name.
+
+    Args:
+        config: The model's checked JSON.
+    """
     layers = _input_layers(config["config"])
     if config["class_name"] != "Functional" or len(layers) < 2:
         found = {"": (_input_dtype(config), _reached(config)[0])}
@@ -83,7 +92,7 @@ def _input_layers(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _input_dtype(config: Mapping[str, Any]) -> str:
-    """The type of the first input layer, of the model itself or of the models inside it."""
+    """Return the type of the first input layer, of the model itself or of a model inside it."""
     for layer in config["config"].get("layers", ()):
         if layer["class_name"] == "InputLayer":
             return _dtype(layer)
@@ -98,7 +107,7 @@ def _dtype(layer: Mapping[str, Any]) -> str:
 
 
 def _reached(part: Mapping[str, Any]) -> tuple[list[tuple[str, int]], bool]:
-    """The embeddings that a layer's input reaches, and whether its output still holds the same numbers."""
+    """Return the embeddings that a layer's input reaches, and whether its output still holds the same numbers."""
     kind, config = part["class_name"], part["config"]
     if kind in _LOOKUPS:
         return [(str(config["name"]), int(config["input_dim"]))], False
@@ -135,7 +144,7 @@ def _reached_in_graph(config: Mapping[str, Any], inputs: Set[str]) -> tuple[list
 
 
 def _sources(node: Any) -> Iterator[tuple[str, int]]:
-    """The calls that a call takes its tensors from."""
+    """Yield the calls that a call takes its tensors from."""
     if isinstance(node, Mapping):
         if node.get("class_name") == "__keras_tensor__":
             name, call, _ = node["config"]["keras_history"]

@@ -22,7 +22,7 @@ BATCH_SIZE = 256
 
 
 def measuring(training: Training, data: "DataSettings") -> Training:
-    """The settings by which a model is only measured: the job's metrics, and the accuracy of every classification."""
+    """Return the settings to measure a model with: the job's metrics, and the accuracy of every classification."""
     tasks = {output.name: output.task for output in data.outputs or ()}
     return replace(
         training,
@@ -42,8 +42,10 @@ def _with_accuracy(metrics: tuple[Named, ...], task: Task) -> tuple[Named, ...]:
 
 
 def as_compared(y: Any, model: Any) -> Any:
-    """Labels as metrics compare them with outputs: (n, 1) for an output of one number, which some insist on; those
-    in a file, an autoencoder's, as they are.
+    """Return labels as metrics compare them with outputs.
+
+    Some metrics insist on (n, 1) for an output of one number. Labels in a file, those of an autoencoder, stay as they
+    are.
     """
     if not isinstance(y, np.ndarray):
         return y
@@ -53,12 +55,12 @@ def as_compared(y: Any, model: Any) -> Any:
 
 
 def compared_with(labels: Array, end: Any) -> Array:
-    """The labels of one symbolic output, as metrics compare them."""
+    """Return the labels of one symbolic output as metrics compare them."""
     return labels.reshape(-1, 1) if labels.ndim == 1 and tuple(end.shape[1:]) == (1,) else labels
 
 
 def outputs_of(model: Any, x: Sliced) -> Iterator[Array]:
-    """A model's outputs for samples, BATCH_SIZE at a time. Without compiling, as it is done once."""
+    """Yield a model's outputs for samples, BATCH_SIZE at a time. It is not compiled, because it is called once."""
     import keras
 
     for begin in range(0, len(x), BATCH_SIZE):

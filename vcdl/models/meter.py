@@ -22,11 +22,18 @@ class Meter(Protocol):
         """Set the weights that training changes, shape (n,). Raises WeightsFileError when the length differs."""
 
     def measure(self, x: Sliced, y: Sliced, weights: Array | None, batch_size: int) -> dict[str, Any]:
-        """The loss and the metrics on samples, by Keras' names. `weights`: Keras' `sample_weight`."""
+        """Return the loss and the metrics on samples, by Keras' names.
+
+        Args:
+            x: Samples.
+            y: Labels.
+            weights: Keras' `sample_weight`.
+            batch_size: Samples at a time.
+        """
 
 
 def meter_of(model: Any) -> Meter:
-    """The fastest meter for a compiled model on this process' backend."""
+    """Return the fastest meter for a compiled model on this process' backend."""
     import keras
 
     in_graph = keras.backend.backend() == "tensorflow" and not model.jit_compile and not own_code.is_loaded()
@@ -49,7 +56,7 @@ class KerasMeter:
             measured = self._model.evaluate(batches, steps=-(-len(x) // batch_size), verbose=0, return_dict=True)
             return measured
         if len(x) <= batch_size:
-            self._model.reset_metrics()  # Keras < 3.11 goes on with those of the last call
+            self._model.reset_metrics()  # Keras < 3.11 continues those of the last call
             measured = self._model.test_on_batch(as_keras_takes(x), as_keras_takes(y), weights, return_dict=True)
         else:
             measured = self._model.evaluate(

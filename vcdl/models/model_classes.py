@@ -17,7 +17,10 @@ Loaded = TypeVar("Loaded")
 
 
 def with_model_classes(job: "Job", load: "Callable[[DataSettings], Loaded]") -> Loaded:
-    """The data set of `load`, labels with a gap as the model's outputs. Raises DataError, ModelError, as `load`."""
+    """Return the data set of `load`, labels with a gap as the model's outputs.
+
+    Raises DataError, ModelError, as `load`.
+    """
     try:
         return load(job.data)
     except DataError as refused:
@@ -33,7 +36,10 @@ def with_model_classes(job: "Job", load: "Callable[[DataSettings], Loaded]") -> 
 
 
 def _outputs_of(model: "ModelSettings") -> int | None:
-    """The outputs of a model in a file; None: of another one, or none that could be classes. Raises ModelError."""
+    """Return the number of outputs of a model in a file.
+
+    It is None for another kind of model, or one whose outputs cannot be classes. Raises ModelError.
+    """
     text = json_in_file(model)
     if text is None:
         return None

@@ -9,12 +9,18 @@ from vcdl.errors import ModelError
 from vcdl.models.ending import images, output_layer
 
 _FILTERS = 16
+"""Filters of the first stage, as in the paper (He et al. 2016)."""
 _STAGES = 3
+"""Stages, as in the paper (He et al. 2016): each halves the picture."""
 _L2 = 1e-4
+"""Weight decay, as in the paper (He et al. 2016)."""
 
 
 def resnet_v2(input_shape: tuple[int, ...], outputs: int, task: str, depth: int = 20) -> Any:
-    """A ResNet for images of depth 9·n + 2: 11, 20, 29, …, 164. Raises ModelError for another, or other data."""
+    """Return a ResNet for images of depth 9·n + 2: 11, 20, 29, …, 164.
+
+    Raises ModelError for another depth, or other data.
+    """
     import keras
     from keras import layers
 
@@ -38,7 +44,10 @@ def resnet_v2(input_shape: tuple[int, ...], outputs: int, task: str, depth: int 
 
 
 def _block(x: Any, name: str, narrow: int, wide: int, stride: int, widens: bool) -> Any:
-    """Convolutions of 1 × 1, 3 × 3, 1 × 1 beside a shortcut, a 1 × 1 convolution where the shape changes."""
+    """Add convolutions of 1 × 1, 3 × 3 and 1 × 1 parallel to a shortcut.
+
+    The shortcut is a 1 × 1 convolution where the shape changes.
+    """
     from keras import layers
 
     y = _convolution(_activation(x, f"{name}_1"), f"{name}_1", narrow, size=1, stride=stride)

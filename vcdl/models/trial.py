@@ -1,4 +1,4 @@
-"""A trial of a job's training: its first steps, before anything is begun."""
+"""A trial of a job's training: its first steps, before anything is created."""
 
 from typing import TYPE_CHECKING
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from vcdl.job.training import TrainingSettings
 
 _TRIED = 64
-"""Samples that a trial takes."""
+"""Samples of a trial: enough for its steps, and as few as take no noticeable time."""
 
 _STEPS = 2
-"""The second one shows where the first has led."""
+"""Steps of a trial: at most two, because the second one shows where the first has led."""
 _BATCH = 16
+"""Batch size of a trial, small because only finite weights matter here."""
 _HUGE = 1e6
-"""The size from which on numbers in x are the likelier cause of weights that are not finite: all usual units are
-smaller, and a rate of 0.001 moves the outputs by thousands in one step.
-"""
+"""Size from which numbers in x are the likelier cause of weights that are not finite: all usual units are smaller, and
+a rate of 0.001 moves the outputs by thousands in one step."""
 
 
 def try_job(job: "Job", fit: Fitted, trainer: "Trainer") -> None:
@@ -80,7 +80,7 @@ def try_steps(trainer: "Trainer", training: "TrainingSettings", begin: Vector, x
 
 
 def diverged(training: "TrainingSettings", x: Array) -> JobError:
-    """The refusal of settings with which the first steps end in weights that float32 cannot compute with.
+    """Return the refusal of settings whose first steps give weights that float32 cannot compute with.
 
     Args:
         training: The job's settings.

@@ -1,1 +1,1 @@
-"""A run: its folder, what lies in it, and what finds, mends and reads it."""
+"""A run: its folder, what lies in it, and what finds, repairs and reads it."""

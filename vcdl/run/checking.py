@@ -24,11 +24,12 @@ from vcdl.stores.settings import PASSWORD_VARIABLE
 from vcdl.wire.inputs import InputShape, Outputs
 
 _WEIGHT_BYTES = 4
+"""Bytes of a float32, as weights are stored."""
 _DATA_COPIES = 2
-"""Copies of the data in the process that loads and cuts them."""
+"""Copies of the data in the process that loads and cuts them, so that its memory is not underestimated."""
 _EPOCHS_KEPT = 3
-"""Epochs whose uploads a rollback may need, while epochs end well: the one that goes on, and the one before until its
-end is measured."""
+"""Epochs whose uploads a rollback may need while training goes well: the current one, and the one before until its end
+is measured. Collapses may need more."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Checked:
 
 def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     """Make the checks that a run makes before its first subtask. Raises JobError, DataError, ModelError, StoreError."""
-    # Before the imports, which take seconds: what is wrong with file and store is told at once.
+    # # Before the imports, which take seconds, so that errors in file and store are reported at once.
     job, elsewhere = load_job(job_file, overrides), load_job(job_file, overrides, SMALL_FLEET)
     store = asked_settings(job, RunFolder(Path(job.name)))
     check_usable(store)

@@ -1,7 +1,7 @@
-"""The control of a run that another process drives, or nobody: pause, release, change its settings.
+"""Control a run that another process drives, or none: pause it, resume it, change its settings.
 
-The run's job.yaml is what its processes follow: the daemons of a BOINC project take a changed one up with their next
-round, a local run when it is resumed. The journal keeps what was changed and when.
+The run's job.yaml is what its processes follow: the daemons of a BOINC project read a changed one with their next
+round, a local run when it is resumed. The journal records what was changed and when.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,8 @@ if TYPE_CHECKING:  # help must not import what reads job files
     from vcdl.job import Job
 
 TIMEOUT_S = 60.0
-"""Seconds to wait: checkpoints take a few; Keras at a run's start and a final evaluation take longest."""
+"""Seconds to wait, because a run answers only between steps: checkpoints take a few, importing Keras and a final
+evaluation longest."""
 
 
 def pause(folder: RunFolder, timeout_s: float = TIMEOUT_S) -> bool:
@@ -94,7 +95,7 @@ _WHY_EPOCHS = (
 
 
 def keys_of(folder: RunFolder) -> tuple[str, ...]:
-    """The keys of a run that may be changed."""
+    """Return the keys of a run that may be changed."""
     return BOINC_KEYS if folder.kind.has_daemons else LOCAL_KEYS
 
 
@@ -139,6 +140,6 @@ def _check_changes(folder: RunFolder, job: "Job", asked: Sequence[str]) -> None:
 
 
 def _flat(job: "Job") -> Mapping[str, Any]:
-    """The settings by `section.key`."""
+    """Return the settings by `section.key`."""
     sections = {name: values for name, values in job.resolved().items() if isinstance(values, dict)}
     return {f"{name}.{key}": value for name, values in sections.items() for key, value in values.items()}

@@ -24,7 +24,10 @@ from vcdl.run.results import leave_results
 
 
 def results_of(folder: RunFolder) -> Report | None:
-    """The figures of a run that has nothing left to do; None: it goes on, or was given up. Raises JournalError."""
+    """Return the figures of a run that has nothing left to do, or None if it continues or failed.
+
+    Raises JournalError.
+    """
     report = read_report(folder) if is_finished(folder) else None
     return None if report is None or report.is_given_up else report
 
@@ -43,7 +46,7 @@ def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
 
 
 def _has_ended(folder: RunFolder) -> bool:
-    """Whether nothing is left but results; a long journal is not added up for that. Raises JournalError."""
+    """Return whether only results are left. This does not fold a long journal. Raises JournalError."""
     with journal_of(folder) as journal:
         if journal is None or not journal.newest(RunFinished.kind, 1):
             return False
@@ -61,7 +64,7 @@ def note_pause(folder: RunFolder) -> None:
 
 
 def given_up(folder: RunFolder, job: Job, report: Report) -> VcdlError:
-    """The error at the end of a run whose shard kept failing."""
+    """Return the error at the end of a run whose shard kept failing."""
     last = f" ({printable(setback_words(report.totals.last_setback))})" if report.totals.last_setback else ""
     tried, look = f"a shard was tried {job.grid.tries} times in vain", "see workers.log in the run's folder"
     if job.is_for_strangers:
@@ -75,7 +78,7 @@ def given_up(folder: RunFolder, job: Job, report: Report) -> VcdlError:
 
 
 def _driver(folder: RunFolder) -> Callable[[RunFolder, RunObserver], StopReason | None]:
-    """The driver of the folder's job in this process. Raises RunFolderError."""
+    """Return the function that drives the folder's job in this process. Raises RunFolderError."""
     if folder.kind.driver is None:
         raise RunFolderError(f"{folder.path} cannot be run here: {resume_hint(folder)}")
     driver: Callable[[RunFolder, RunObserver], StopReason | None] = pkgutil.resolve_name(folder.kind.driver)
@@ -84,9 +87,13 @@ def _driver(folder: RunFolder) -> Callable[[RunFolder, RunObserver], StopReason 
 
 @contextmanager
 def discarded_if_refused(folder: RunFolder, *, is_new: bool) -> Iterator[None]:
-    """Remove the files of a run when the block raises a VcdlError or an OSError before the run is prepared.
+    """Remove the files of a run if the block raises a VcdlError or an OSError before the run is prepared.
 
-    `is_new`: the folder itself was made for it, and goes, too. The caller holds the folder's RunLock.
+    The caller holds the folder's RunLock.
+
+    Args:
+        folder: The run's folder.
+        is_new: The folder itself was created for the run, and is removed too.
     """
     try:
         yield
@@ -109,14 +116,18 @@ def _discard(folder: RunFolder, is_new: bool) -> None:
 
 @contextmanager
 def begun(folder: RunFolder, job: Job, grid: str = "local") -> Iterator[Job]:
-    """A new run in a folder, locked, with the job as the run follows it. Nothing is left of one that the block
-    refuses before its first subtask. Raises RunFolderError, PluginError, JobError.
+    """Create a new run in a folder, and yield the job as the run follows it, with the folder locked.
+
+    Nothing is left of a run that the block refuses before its first subtask.
+
+    Raises:
+        RunFolderError, PluginError, JobError: The run cannot start.
     """
     kind = driven_kind(grid)
     is_new = not folder.path.exists()
     folder.make()
     with RunLock(folder):
-        if folder.job_file.exists():  # another process has begun a run here meanwhile
+        if folder.job_file.exists():  # another process has started a run here meanwhile
             raise unfinished(folder.path)
         with discarded_if_refused(folder, is_new=is_new):
             folder.create(kind)

@@ -1,6 +1,6 @@
-"""Failures in words: an exception that nobody expected, with its exit code; a bug, with a report; a dead process.
+"""Failures in words: an unexpected exception with its exit code; a bug, with a report; a dead process.
 
-Little is imported before it is needed: on a full disk or without memory an import may fail as well.
+Little is imported before it is needed, because on a full disk or without memory an import may fail as well.
 """
 
 import errno
@@ -20,7 +20,7 @@ _PACKAGES = "keras tensorflow-cpu tensorflow jax torch numpy h5py pydantic click
 
 
 def describe_error(error: Exception) -> tuple[str, ExitCode]:
-    """The message and the exit code; for a bug, a report is written that the message names."""
+    """Return the message and the exit code of an error. For a bug, write a report that the message names."""
     if isinstance(error, VcdlError):
         return str(error), error.exit_code
     if isinstance(error, OSError) and error.errno in _FOLDER_ERRORS:
@@ -73,8 +73,10 @@ def _bug(error: Exception) -> tuple[str, ExitCode]:
 
 
 def write_bug_report(error: BaseException) -> str:
-    """Write traceback and versions, without passwords, to a new file in the temporary folder; returns its path, or says
-    that there is none.
+    """Write traceback and versions, without passwords, to a new file in the temporary folder.
+
+    Returns:
+        Its path, or words that say that there is none.
     """
     text = "\n".join(
         [
@@ -109,7 +111,12 @@ def versions() -> list[str]:
 
 
 def how_it_died(status: int, peak_bytes: int | None = None) -> str:
-    """The words for the exit status of a child, negative for a signal; `peak_bytes`: the most memory it had."""
+    """Return words for the exit status of a child.
+
+    Args:
+        status: The status, negative for a signal.
+        peak_bytes: The most memory that it used.
+    """
     from vcdl.client.memory import available_memory_bytes
     from vcdl.report.wording import size
 
@@ -126,7 +133,7 @@ def how_it_died(status: int, peak_bytes: int | None = None) -> str:
 
 
 def peak_bytes_of(pid: int) -> int | None:
-    """The most memory that a running process has had at once; None where the system does not say."""
+    """Return the most memory that a running process has used, or None where the system does not say."""
     from vcdl.client.memory import number_in
 
     peak_kib = number_in(Path(f"/proc/{pid}/status"), "VmHWM:")

@@ -14,7 +14,7 @@ RUNS = Path("runs")
 
 
 _NAME_LENGTH = 63
-"""The most characters of a job's name (vcdl.job.schema)."""
+"""Longest name of a job, because the schema allows no more (vcdl.job.schema)."""
 SUBMITTED = Path("vcdl/runs")
 """The folder of jobs within a BOINC project."""
 _NOTHING_RUN = f"there is no run below {RUNS}/ here: give the run's folder, or begin one with `vcdl run`"
@@ -22,7 +22,10 @@ _NOTHING_SUBMITTED = "there is no job below {}: `vcdl submit` begins one"
 
 
 def chosen_run(path: Path | None, project_dir: Path | None = None, *, running_first: bool = True) -> RunFolder:
-    """The run in a folder, or the project's job; else the newest running run, or newest. Raises RunFolderError."""
+    """Return the run in a folder, or the project's job of that name. Raises RunFolderError.
+
+    Without a path, return the newest running run, or the newest run.
+    """
     if path is not None:
         return RunFolder.existing(path if project_dir is None else project_dir / SUBMITTED / path)
     found = all_runs(project_dir)
@@ -34,23 +37,23 @@ def chosen_run(path: Path | None, project_dir: Path | None = None, *, running_fi
 
 
 def all_runs(project_dir: Path | None = None) -> list[RunFolder]:
-    """The runs below runs/, or the jobs of a BOINC project, sorted by name."""
+    """Return the runs below runs/, or the jobs of a BOINC project, sorted by name."""
     return runs_in(RUNS if project_dir is None else project_dir / SUBMITTED)
 
 
 def runs_in(runs: Path) -> list[RunFolder]:
-    """The runs in a folder, sorted by name."""
+    """Return the runs in a folder, sorted by name."""
     folders = (job_file.parent for job_file in runs.glob("*/job.yaml")) if runs.is_dir() else ()
     return [RunFolder(path) for path in sorted(folders) if final_name(path.name) == path.name]
 
 
 def no_run(project_dir: Path | None) -> RunFolderError:
-    """The error where nothing was ever run."""
+    """Return the error for a place without any run."""
     return RunFolderError(_NOTHING_RUN if project_dir is None else _NOTHING_SUBMITTED.format(project_dir / SUBMITTED))
 
 
 def distinct_names(folders: Sequence[RunFolder]) -> list[str]:
-    """The runs' names; two runs of the same name get their parent folder's, too."""
+    """Return the runs' names. Two runs of the same name get their parent folder's name too."""
     names = [folder.path.name for folder in folders]
     return [
         name if names.count(name) == 1 else f"{folder.path.parent.name}/{name}"
@@ -65,7 +68,10 @@ def numbered_names(name: str) -> Iterator[str]:
 
 
 def new_run(name: str) -> RunFolder:
-    """A folder for a new run: runs/NAME, or runs/NAME-2, …. Raises RunFolderError when one is not finished."""
+    """Return a folder for a new run: runs/NAME, or runs/NAME-2, ….
+
+    Raises RunFolderError if one of them is unfinished.
+    """
     for path in (RUNS / longer for longer in numbered_names(name)):
         if not holds_anything(path):
             return RunFolder(path.resolve())
@@ -76,7 +82,7 @@ def new_run(name: str) -> RunFolder:
 
 
 def folder_for(name: str, out: Path | None) -> RunFolder:
-    """The folder in which a new run may begin: `out`, or the next of `new_run`. Raises RunFolderError."""
+    """Return the folder for a new run: `out`, or that of `new_run`. Raises RunFolderError."""
     if out is None:
         return new_run(name)
     folder = RunFolder(out.resolve())
@@ -88,7 +94,7 @@ def folder_for(name: str, out: Path | None) -> RunFolder:
 
 
 def unfinished(path: Path) -> RunFolderError:
-    """The refusal to begin a run where another one waits to be resumed."""
+    """Return the refusal to start a run where an unfinished one can be resumed."""
     return RunFolderError(
         f"{path} holds a run that is not finished: go on with `vcdl resume {quoted(path)}`, or choose another folder "
         "with --out"
@@ -96,14 +102,14 @@ def unfinished(path: Path) -> RunFolderError:
 
 
 def holds_anything(path: Path) -> bool:
-    """Whether a path holds more than an empty folder, or the lock, the kind and the input of a run that never began."""
+    """Return whether a path holds more than an empty folder, or the traces of a run that never started."""
     if not path.is_dir():
         return path.exists()
     return any(final_name(entry.name) not in ("run.lock", "host", "given") for entry in path.iterdir())
 
 
 def shown(path: Path) -> Path:
-    """A path as short as it can be given on the command line."""
+    """Return a path in the shortest form that works on the command line here."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
@@ -114,11 +120,11 @@ def quoted(path: Path) -> str:
 
 
 def resume_hint(folder: RunFolder) -> str:
-    """The way to resume a run that is not finished: a sentence without its stop. Raises RunFolderError."""
+    """Return a sentence, without its full stop, that says how to resume an unfinished run. Raises RunFolderError."""
     return folder.kind.how_to_resume(quoted(folder.path))
 
 
 def _changed_s(folder: RunFolder) -> float:
-    """The time of the run's last journal write: SQLite appends to the log beside the journal first."""
+    """Return the time of the run's last journal write. SQLite writes to the `-wal` file first."""
     log = folder.journal_file.with_name(f"{folder.journal_file.name}-wal")
     return max(path.stat().st_mtime for path in (folder.job_file, folder.journal_file, log) if path.is_file())

@@ -92,11 +92,11 @@ class RunFolder:
             raise RunFolderError(f"{self.path}: {error}") from error
 
     given = Below("given")
-    """Exists only where a program handed model and arrays over; a run that has begun reads nothing in it."""
+    """Exists only where a program handed over model and arrays. A started run reads nothing in it."""
     model_file = Below("model.json")
 
     def read_model_json(self) -> str:
-        """The model, as Keras JSON. Raises RunFolderError when it is missing, FileUnavailable."""
+        """Return the model as Keras JSON. Raises RunFolderError if it is missing, FileUnavailable."""
         try:
             return self.model_file.read_text(encoding="utf-8")
         except FileNotFoundError as error:
@@ -111,7 +111,7 @@ class RunFolder:
     shards = Below("data", "shards")
 
     def shard(self, number: int) -> Path:
-        """The samples of a shard."""
+        """Return the path of a shard's samples."""
         return self.shards / f"shard_{number:03d}.npz"
 
     validation_file = Below("data", "validation.npz")
@@ -123,15 +123,15 @@ class RunFolder:
     snapshots = Below("snapshots")
 
     def snapshot(self, version: int) -> Path:
-        """The weights of a version."""
+        """Return the path of a version's weights."""
         return self.snapshots / f"params_v{version:06d}.h5"
 
     def snapshot_versions(self) -> list[int]:
-        """The versions that have a snapshot, in order: names alone sort wrongly from a million on."""
+        """Return the versions that have a snapshot in numerical order: from a million on, names sort differently."""
         return sorted(int(path.stem.removeprefix("params_v")) for path in self.snapshots.glob("params_v*.h5"))
 
     def state_snapshot(self, version: int) -> Path:
-        """The rule's state beside the weights of a version."""
+        """Return the path of the rule's state that belongs to the weights of a version."""
         return self.snapshots / f"state_v{version:06d}.h5"
 
     reference_update_file = Below("snapshots", "reference_update.h5")
@@ -140,7 +140,7 @@ class RunFolder:
     """Exists only where clients get weights in another form than the snapshots'."""
 
     def download(self, version: int) -> Path:
-        """The weights of a version, as clients get them."""
+        """Return the path of a version's weights as clients get them."""
         return self.downloads / f"params_v{version:06d}.h5"
 
     verify = Below("verify")
@@ -149,25 +149,25 @@ class RunFolder:
     """Exists only in jobs for strangers in which hosts kept failing at a subtask."""
 
     def own_upload(self, workunit: str) -> Path:
-        """An update that the server trained itself."""
+        """Return the path of an update that the server trained itself."""
         return self.own_uploads / f"{workunit}.h5"
 
     slots = Below("slots")
     uploads = Below("uploads")
 
     def waiting_uploads(self) -> list[Path]:
-        """The files in `uploads`; one that is still being written has a hidden name, and is not among them."""
+        """Return the files in `uploads`. One that is still being written has a hidden name and is left out."""
         return list(self.uploads.glob("[!.]*.h5"))
 
     kept_uploads = Below("kept")
     """Exists only in runs whose store may lose its memory, that are for strangers, or that keep all uploads."""
 
     def kept_upload(self, version: int, workunit: str) -> Path:
-        """An applied upload, by the version it made."""
+        """Return the path of an applied upload, by the version that it created."""
         return self.kept_uploads / f"v{version:06d}_{workunit}.h5"
 
     def versions_of_kept_uploads(self) -> list[tuple[Path, int]]:
-        """The kept uploads, each with the version that it made."""
+        """Return the kept uploads, each with the version that it created."""
         found = ((path, path.name.partition("_")[0].removeprefix("v")) for path in self.kept_uploads.glob("v*.h5"))
         return [(path, int(version)) for path, version in found if version.isdecimal()]
 
@@ -189,10 +189,13 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
 
     def create(self, kind: RunKind = LOCAL) -> None:
-        """Make the folder and its parts, with the kind of its run unless one has begun here. Raises RunFolderError."""
+        """Create the folder and its parts, and note the kind of its run unless one has started here.
+
+        Raises RunFolderError.
+        """
         self.make()
         with folder_errors(self.path):
-            if not self.job_file.exists():  # no run has begun here
+            if not self.job_file.exists():  # no run has started here
                 with atomic_write(self.kind_file) as temporary:
                     temporary.write_text(f"{kind.name}\n", encoding="ascii")
             for folder in (self.path / "data", self.snapshots, self.slots, self.uploads):
@@ -253,8 +256,9 @@ class RestoreLock:
     def folding(self, *, shared: bool) -> Iterator[None]:
         """Hold the lock from before a fold until its rows and uploads are kept. Raises RunFolderError.
 
-        `shared`: any number of servers may at a time. Otherwise the journal has every earlier fold of a living server
-        when the lock is got, so that it tells what the store must have.
+        Args:
+            shared: Let any number of servers hold it at a time. Otherwise, once the lock is held, the journal has every
+                earlier fold of a living server, and so says what the store must have.
         """
         with self._held(shared=shared):
             yield

@@ -11,6 +11,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
 
 _OTHERS = 0o077
+"""Permission bits of group and others, so that a password is closed to both."""
 
 
 def freeze(job: Job, folder: RunFolder) -> Job:
@@ -34,7 +35,7 @@ def freeze(job: Job, folder: RunFolder) -> Job:
 
 
 def without_password(job: Job) -> tuple[Job, str]:
-    """The job without the password in its store's URL, and that password as the URL has it."""
+    """Return the job without the password in its store's URL, and that password as written in the URL."""
     url, password = split_password(job.store.url or "")
     if not password:
         return job, ""
@@ -42,7 +43,7 @@ def without_password(job: Job) -> tuple[Job, str]:
 
 
 def read_frozen(folder: RunFolder) -> Job:
-    """The job of a run. Raises JobError, and RunFolderError for a run of another format, whose keys may be others."""
+    """Return the job of a run. Raises JobError, and RunFolderError for a run of another format."""
     try:
         return load_frozen_job(folder.job_file)
     except JobError:
@@ -51,7 +52,7 @@ def read_frozen(folder: RunFolder) -> Job:
 
 
 def open_frozen(folder: RunFolder) -> Job:
-    """The job of a run; a job file with a password in it is closed to others. Raises JobError."""
+    """Return the job of a run, after closing a job file with a password in it to others. Raises JobError."""
     job = read_frozen(folder)
     if without_password(job)[1]:
         _close_to_others(folder.job_file)
@@ -59,7 +60,10 @@ def open_frozen(folder: RunFolder) -> Job:
 
 
 def store_password(folder: RunFolder) -> str:
-    """The password of the store that the job file names; empty without one. Raises StoreError, FileUnavailable."""
+    """Return the password of the store that the job file names, or an empty string.
+
+    Raises StoreError, FileUnavailable.
+    """
     path = folder.store_password_file
     try:
         _close_to_others(path)

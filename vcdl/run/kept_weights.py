@@ -1,8 +1,8 @@
 """Weights that a run keeps on disk: snapshots by version, the files that clients download, and applied uploads.
 
 Snapshots have the format that clients download, and are kept while something refers to them. A store that may lose its
-memory is restored from them, and from the uploads applied since. For such a store the rule's state beside W is kept as
-well, in a file of its own, `state_v….h5`, which clients do not download.
+memory is restored from them and from the uploads applied since. For such a store the rule's state is kept as well, in a
+file of its own, `state_v….h5`, which clients do not download.
 """
 
 import os
@@ -48,9 +48,10 @@ class Snapshots:
         self._whole[version] = _identity(self.folder.snapshot(version))
 
     def has(self, version: int) -> bool:
-        """Whether a version is kept, and whole: each file is read once, before anybody gets it.
+        """Return whether a version is kept and undamaged: each file is read once, before it is handed out.
 
-        Raises FileUnavailable.
+        Raises:
+            FileUnavailable: It cannot be read now.
         """
         path = self.folder.snapshot(version)
         try:
@@ -63,7 +64,11 @@ class Snapshots:
         return True
 
     def keep_newest(self, *, durable: bool = False) -> int:
-        """Keep the newest version and return it; `durable`: to restore from. Raises RunFolderError, StoreError."""
+        """Keep the newest version and return its number. Raises RunFolderError, StoreError.
+
+        Args:
+            durable: Keep everything that a restore needs.
+        """
         if durable and self.store.state and self.folder.kept_uploads.is_dir():
             return self._keep_whole()
         version = self.store.version()
@@ -87,10 +92,14 @@ class Snapshots:
         self.keep(version, state.weights(whole), durable=True)
 
     def ensure(self, version: int) -> bool:
-        """Write the missing snapshot of the newest version: its server died between commit and snapshot. False: it is
-        the one of an older version, which was deleted or damaged; every fold keeps its predecessor first.
+        """Write the missing snapshot of the newest version, after a server died between commit and snapshot.
 
-        Raises RunFolderError, StoreError.
+        Returns:
+            False for the snapshot of an older version, which was deleted or damaged: every fold keeps its predecessor
+                first.
+
+        Raises:
+            RunFolderError, StoreError: It cannot be written or read.
         """
         if not self.has(version):
             newest, vector = self.store.read()
@@ -114,7 +123,7 @@ class Snapshots:
 
 
 def is_whole(path: Path, size: int) -> bool:
-    """Whether a file has `size` weights, those that its checksum was made of. Raises FileUnavailable."""
+    """Return whether a file has `size` weights that match its checksum. Raises FileUnavailable."""
     room = np.empty(min(FOLD_BLOCK, size), np.float32)
     try:
         with opened_weights(path, size) as file:
@@ -140,7 +149,10 @@ class Downloads:
     transport: Transport = PLAIN
 
     def path(self, version: int) -> Path:
-        """The file of a version that has a snapshot, always the same. Raises RunFolderError, WeightsFileError."""
+        """Return the file of a version that has a snapshot, always the same one.
+
+        Raises RunFolderError, WeightsFileError.
+        """
         encoding = down_encoding(self.transport, self.layout)
         snapshot, encoded = self.folder.snapshot(version), self.folder.download(version)
         if encoding.is_plain:
@@ -170,10 +182,18 @@ class Bases:
     must_be_kept: bool = True
 
     def __call__(self, version: int, given: int, checksum: str) -> bool:
-        """Whether they are of the workunit's version, `given`, or a newer published one, and the same as here.
+        """Return whether a client started from the workunit's version, or a newer published one, as it is here.
 
-        A run that was put back from a copy makes other weights under the numbers of those that it lost. An upload of
-        an older client has no `checksum`, and is taken by its number. Raises JournalError, FileUnavailable.
+        A run restored from a copy makes other weights under the numbers of those that it lost. An upload of an older
+        client has no `checksum` and is accepted by its number.
+
+        Args:
+            version: The version that the client started from.
+            given: The workunit's version.
+            checksum: The client's checksum of these weights.
+
+        Raises:
+            JournalError, FileUnavailable: It cannot be decided now.
         """
         kept = None
         with suppress(WeightsFileError):
@@ -194,10 +214,17 @@ def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> No
 
 
 def keep_upload(folder: RunFolder, upload: Path, workunit: str, version: int, *, replace: bool = False) -> None:
-    """Keep an upload for a store that may lose its memory; nothing in a run that keeps none.
+    """Keep an upload for a store that may lose its memory. Do nothing in a run that keeps none.
 
-    `replace`: it was folded in just now. Then a file of its name is of a fold that the store and the journal have
-    forgotten. Raises RunFolderError.
+    Args:
+        folder: The run's folder.
+        upload: The file.
+        workunit: Its workunit.
+        version: The version that it created.
+        replace: It was folded just now, so a file of its name belongs to a fold that store and journal have forgotten.
+
+    Raises:
+        RunFolderError: It cannot be kept.
     """
     kept = folder.kept_upload(version, workunit)
     if not folder.kept_uploads.is_dir():

@@ -35,14 +35,14 @@ class RunKind:
     runs_code: bool = False
     """Its clients are of the submitter's own machines, and may run the code that a job brings (`model > code`)."""
     has_daemons: bool = False
-    """Daemons drive the run: a session outlives each of them, and a run that nobody drives waits for them."""
+    """Daemons drive the run: a session outlives each of them, and without them the run waits."""
     has_wall_clock: bool = True
     """False: the journal's times are those of a simulation."""
     environment: str = ""
     """The file in which the environment of its processes is set; empty: the shell's."""
 
     def how_to_resume(self, folder: object) -> str:
-        """The hint for a run's folder, as it is shown."""
+        """Return the hint for a run's folder, as it is shown."""
         return self.resume_hint.format(folder=folder)
 
     @property
@@ -82,14 +82,14 @@ RUN_KINDS: Parts[RunKind] = Parts("grid", _wrong)
 
 
 def usable_kinds() -> Iterator[RunKind]:
-    """The kinds of run that can be had: another package's fault is told to those who use it."""
+    """Yield the usable kinds of run. Those whose package fails are left out here and reported when used."""
     for name in RUN_KINDS:
         with suppress(PluginError):
             yield RUN_KINDS[name]
 
 
 def driven_kind(name: str) -> RunKind:
-    """The kind of run that `vcdl run --grid NAME` begins. Raises PluginError."""
+    """Return the kind of run that `vcdl run --grid NAME` starts. Raises PluginError."""
     if name not in RUN_KINDS:
         known = ", ".join(kind.name for kind in usable_kinds() if kind.driver is not None)
         raise PluginError(f"there is no grid {name!r}: known are {known}; {RUN_KINDS.how_to_add}")

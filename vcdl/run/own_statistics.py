@@ -1,8 +1,8 @@
 """The server's own statistics of batch normalisation.
 
-Training normalises by the batch, so what clients bring of these statistics only counts where weights are used. There it
-is put aside: evaluations, scores, spot checks and what leaves the run take the server's own. The shared weights keep
-the clients' averages, which lag behind the weights, and which nobody reads any more.
+Training normalises by the batch, so the statistics that clients upload only matter where weights are used. There they
+are ignored: evaluations, scores, spot checks and exported models take the server's own. The shared weights keep the
+clients' averages, which lag behind the weights and are no longer read.
 """
 
 import logging
@@ -54,14 +54,21 @@ class OwnStatistics:
     """Sets the statistics of one model to the server's own."""
 
     def __init__(self, model: Any, samples: Array) -> None:
-        """`samples`: normalised, shape (n, …)."""
+        """Measure statistics on some samples.
+
+        Args:
+            model: The run's model.
+            samples: Normalised samples of shape (n, …).
+        """
         self._statistics = BatchStatistics(model)
         self._samples = samples
 
     @classmethod
     def of(cls, run: "Run", model: Any) -> Self | None:
-        """The statistics for a run's model; None where the run has the clients' averages. Raises DataError,
-        FileUnavailable.
+        """Return the statistics for a run's model, or None where the run uses the clients' averages.
+
+        Raises:
+            DataError, FileUnavailable: The samples cannot be read.
         """
         if not run.prepared.statistics_samples:
             return None
@@ -73,8 +80,9 @@ class OwnStatistics:
 
 
 def set_own_statistics(run: "Run", model: Any) -> None:
-    """Set the statistics of a run's model that leaves the run, or is measured outside of it. Those of clients stay,
-    with a warning, where the samples are gone. Raises FileUnavailable.
+    """Set the statistics of a run's model that is exported or measured elsewhere. Raises FileUnavailable.
+
+    Those of clients stay, with a warning, where the samples are gone.
     """
     try:
         statistics = OwnStatistics.of(run, model)

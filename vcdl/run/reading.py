@@ -24,11 +24,11 @@ class RunState(StrEnum):
 
     RUNNING = "running"
     PAUSED = "paused"
-    """Stopped cleanly; `vcdl resume` goes on."""
+    """Stopped cleanly; `vcdl resume` continues it."""
     WAITING = "waiting"
-    """Its daemons do not run, or cannot continue this job; they do once the cause is mended."""
+    """Its daemons do not run, or cannot continue this job until the cause is fixed."""
     KILLED = "killed"
-    """Its process died without recording a pause; `vcdl resume` goes on from the last applied update."""
+    """Its process died without recording a pause; `vcdl resume` continues from the last applied update."""
     FINISHED = "finished"
     """Its results are there."""
     FAILED = "failed"
@@ -51,25 +51,25 @@ def state_of(folder: RunFolder, report: Report) -> RunState:
 
 
 def is_finished(folder: RunFolder) -> bool:
-    """Whether the run has ended and left its results: summary.json is written last."""
+    """Return whether the run has ended and left its results: summary.json is written last."""
     return folder.summary_file.is_file()
 
 
 def read_report(folder: RunFolder) -> Report:
-    """The figures of a run, running or not; its journal stays as it is. Raises JournalError."""
+    """Return the figures of a run, running or not, without changing its journal. Raises JournalError."""
     with journal_of(folder) as journal:
         return Report() if journal is None else Report(kept_history(journal).advance(save=True))
 
 
 def clock_of(folder: RunFolder) -> Clock:
-    """The clock by which a run's events are timed. Raises JournalError."""
+    """Return the clock that times a run's events. Raises JournalError."""
     with journal_of(folder) as journal:
         return SteadyClock().now_s if journal is None else journal.clock
 
 
 @contextmanager
 def journal_of(folder: RunFolder) -> Iterator[Journal | None]:
-    """The journal of a run, to be read; None while the run is prepared. Raises JournalError when it is gone."""
+    """Open a run's journal for reading; None while the run is prepared. Raises JournalError when it is gone."""
     if not folder.journal_file.is_file():
         if folder.prepared_file.exists():
             raise gone(folder.journal_file)
@@ -80,7 +80,7 @@ def journal_of(folder: RunFolder) -> Iterator[Journal | None]:
 
 
 def events_of(folder: RunFolder, *kinds: type[E]) -> Iterator[E]:
-    """The events of some kinds in a run's journal, one after the other. Raises JournalError."""
+    """Yield the events of some kinds in a run's journal. Raises JournalError."""
     with journal_of(folder) as journal:
         for recorded in () if journal is None else journal.stream(kinds=kinds):
             if isinstance(recorded.event, kinds):

@@ -41,7 +41,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: RunFolder) -> Self:
-        """The run in a folder. Raises RunFolderError when it is not prepared, JobError."""
+        """Open the run in a folder. Raises RunFolderError when it is not prepared, JobError."""
         load_client_libraries()
         return cls(folder, open_frozen(folder), Prepared.read(folder))
 
@@ -62,7 +62,7 @@ class Run:
 
     @cached_property
     def state(self) -> RuleState:
-        """The numbers beside the weights in the store: the rule's, and the lengths of steps where these are bounded."""
+        """The numbers that the store keeps with the weights: the rule's, and lengths of steps where these are bounded."""
         return replace(self.rule.state, first_row=self.prepared.own_step)
 
     @property
@@ -76,7 +76,7 @@ class Run:
         return self.prepared.layout
 
     def frozen_weights(self) -> Vector:
-        """The weights that no training changes, shape (m,). Raises RunFolderError, FileUnavailable."""
+        """Return the weights that no training changes, shape (m,). Raises RunFolderError, FileUnavailable."""
         path = self.folder.frozen_file
         try:
             return read_frozen(path, self.prepared.frozen)
@@ -84,7 +84,10 @@ class Run:
             raise RunFolderError(f"{path}: {error}; put a copy back, or start another run with --out") from error
 
     def load_model(self) -> Any:
-        """The run's Keras model with its frozen weights alone. Raises RunFolderError, ModelError, FileUnavailable."""
+        """Return the run's Keras model with only its frozen weights set.
+
+        Raises RunFolderError, ModelError, FileUnavailable.
+        """
         from vcdl.client.model import load_model
 
         self.permit_code()
@@ -114,7 +117,7 @@ class Run:
         return self.training_at(1.0)
 
     def training_at(self, rate: float) -> Training:
-        """The settings of a subtask's training, with `rate` times the job's peak learning rate."""
+        """Return the settings of a subtask's training, with `rate` times the job's peak learning rate."""
         return self.job.training_on(self.prepared.normalisation, rate)
 
     @property
@@ -123,14 +126,19 @@ class Run:
         return tuple(self.folder.shard(number) for number in range(self.job.data.shards))
 
     def store_settings(self) -> StoreSettings:
-        """The store that the run was prepared with. Raises StoreError when another one is named now."""
+        """Return the store that the run was prepared with. Raises StoreError when another one is named now."""
         return held_to(asked_settings(self.job, self.folder), self.prepared.store, self.job, self.folder)
 
     def store(self, journal: Journal | None = None) -> WeightStore:
-        """A connection to the run's weights; nothing is connected yet.
+        """Return a connection to the run's weights, which connects at its first use.
 
-        `journal`: of the same thread. Then a store that came back older than the journal raises StoreLost when it is
-        looked at. Raises StoreError, and RunFolderError for a copy of another run's folder.
+        Args:
+            journal: A journal of the same thread. With it, a store that came back older than the journal raises
+                StoreLost when it is examined.
+
+        Raises:
+            StoreError: The store cannot be used.
+            RunFolderError: The folder is a copy of another run's.
         """
         settings, key = self.store_settings(), self.prepared.store_key
         if self.prepared.store != OWN_FOLDER:
@@ -144,21 +152,27 @@ class Run:
         return store
 
     def journal(self, clock: Callable[[], float] | None = None) -> Journal:
-        """The run's event log, for writing; `clock`: a simulation's. Raises JournalError, also when it was deleted."""
+        """Open the run's event log for writing. Raises JournalError, also when it was deleted.
+
+        Args:
+            clock: A simulation's clock; None for the wall clock.
+        """
         return Journal.existing(self.folder.journal_file, clock)
 
     def snapshots(self, store: WeightStore) -> Snapshots:
-        """The weights by version on disk, of a store of this run."""
+        """Return the weights by version on disk, of a store of this run."""
         return Snapshots(self.folder, store, self.name, self.layout)
 
     def downloads(self) -> Downloads:
-        """The weights by version as clients get them."""
+        """Return the weights by version as clients get them."""
         return Downloads(self.folder, self.layout, self.transport)
 
     def upload_check(self, journal: Journal | None = None, *, is_over: bool = False) -> UploadCheck:
-        """The check that an upload must pass; `journal`: it knows which newer weights clients may start from.
+        """Return the check that an upload must pass.
 
-        `is_over`: the subtask is applied, and the weights that this upload started from need not be kept any more.
+        Args:
+            journal: Says which newer weights clients may have started from.
+            is_over: The subtask is applied, and the weights that this upload started from may be gone.
         """
         return UploadCheck(
             job=self.name,
@@ -171,13 +185,13 @@ class Run:
         )
 
     def boundary(self, snapshots: Snapshots) -> Boundary | None:
-        """The versions at which a fold stops to keep them; None: only the end of each epoch is evaluated."""
+        """Return the versions at which a fold stops to keep them, or None if only epochs' ends are evaluated."""
         every = self.job.validate_every
         return None if every == EVERY_EPOCH else Boundary(every, snapshots.keep, snapshots.has)
 
 
 def expected_of(journal: Journal) -> Expected:
-    """The newest record that the journal knows of, which the store must have. Raises JournalError."""
+    """Return the newest record that the journal knows of, which the store must have. Raises JournalError."""
     rolled, restored = (max(_versions(journal, kind), default=0) for kind in (RolledBack, StoreRestored))
     update = journal.newest_update()
     if update is None or update.version < restored:

@@ -22,13 +22,13 @@ class Staged:
     frozen: Path | None = None
     """The weights that no training changes, where there are any."""
     samples: int | None = None
-    """Train so many samples, however long they take; None: as the workunit says."""
+    """Train this many samples, however long they take; None: as the workunit says."""
     newest: tuple[int, Path] | None = None
     """The newer version that a simulated client begins with, and its weights; None: it begins with `params`."""
 
     @property
     def inputs(self) -> Mapping[str, Path]:
-        """The files beside those of `texts`, by their logical names."""
+        """The files by their logical names, except those of `texts`."""
         files = dict(zip(INPUT_FILES[1:], (self.model, self.params, self.shard), strict=True))
         more = {FROZEN_FILE: self.frozen, NEWEST_FILE: self.newest and self.newest[1]}
         return {**files, **{name: path for name, path in more.items() if path is not None}}
@@ -64,10 +64,17 @@ class Uploaded:
 
 
 def staged(run: Run, name: WorkunitName, rate: float, begins: int | None = None, taken: str | None = None) -> Staged:
-    """The workunit of a name, with `rate` times the job's peak learning rate. `begins`: samples of its shard that were
-    trained before, where subtasks end by time. `taken`: see `Workunit.taken`.
+    """Return the workunit of a name.
 
-    Raises RunFolderError and WeightsFileError for the weights that it starts from.
+    Args:
+        run: The run.
+        name: The workunit's name.
+        rate: Factor on the job's peak learning rate.
+        begins: Samples of its shard that were trained before, where subtasks end by time.
+        taken: See `Workunit.taken`.
+
+    Raises:
+        RunFolderError, WeightsFileError: The weights that it starts from are missing or damaged.
     """
     folder = run.folder
     seed = int(np.random.default_rng([run.job.seed, name.epoch, name.shard, name.attempt]).integers(2**31))

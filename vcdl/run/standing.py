@@ -35,7 +35,7 @@ _TRIALS = {
     RateTrial.UNDECIDED.value: "; a trial learned nothing at any rate",
 }
 _COURSE = 60
-"""Epochs of a course: what a small picture has room for."""
+"""Epochs of a curve, because a small picture has no room for more."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Standing:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until its end; None: nobody runs it, or the speed is not known yet."""
+        """Seconds until its end; None if no process runs it, or the speed is not known yet."""
         return None if self.now_s is None else seconds_left(self.goal, self.report, self.now_s)
 
     @property
@@ -123,7 +123,7 @@ class Standing:
         )
 
     def fields(self, **beside: Any) -> dict[str, Any]:
-        """The keys of `vcdl status --json`, with what only a caller knows."""
+        """Return the keys of `vcdl status --json`, with what only a caller knows."""
         left_s, between = self.seconds_left, self.range_left
         fields = {
             "folder": str(self.folder.path),
@@ -180,7 +180,12 @@ class JobRow:
 
     @classmethod
     def of(cls, standing: Standing, hosts: int) -> "JobRow":
-        """The row of a run with this standing; `hosts`: those that brought an update. Raises RunFolderError."""
+        """Return the row of a run. Raises RunFolderError.
+
+        Args:
+            standing: The run.
+            hosts: Number of hosts that uploaded an update.
+        """
         folder, job, report = standing.folder, standing.job, standing.report
         course = tuple(detail.mean for detail in report.epochs[-_COURSE:])
         mean = course[-1] if course else None
@@ -212,7 +217,11 @@ class JobRow:
         return self.state in _OPEN
 
     def fields(self, part: float | None = None) -> dict[str, Any]:
-        """The keys of `vcdl jobs --json`; `part`: its part of the clients."""
+        """Return the keys of `vcdl jobs --json`.
+
+        Args:
+            part: The job's part of the clients.
+        """
         return {
             "job": self.job,
             "state": self.state.value,
@@ -233,20 +242,23 @@ class JobRow:
 
 
 def job_rows(folders: Sequence[RunFolder], hosts: Callable[[RunFolder], int]) -> list[JobRow]:
-    """A row for each run: the open ones first, each group by name. Raises RunFolderError, JobError, JournalError."""
+    """Return a row for each run: the open ones first, each group by name.
+
+    Raises RunFolderError, JobError, JournalError.
+    """
     rows = (JobRow.of(Standing.of(folder), hosts(folder)) for folder in folders)
     return sorted(rows, key=lambda row: (not row.is_open, row.job))
 
 
 def part_of(row: JobRow, rows: Sequence[JobRow]) -> float | None:
-    """The part of the clients that an open job has; None for others."""
+    """Return the part of the clients that an open job has, None for others."""
     if row.share is None or not row.is_open:
         return None
     return row.share / sum(other.share for other in rows if other.share is not None and other.is_open)
 
 
 def lines_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The table of such fields, with its head; a job that cannot be read has `error`."""
+    """Return the table of such fields, with its head. A job that cannot be read has `error`."""
     table = [("job", "state", "epoch", "measure", "share", "hosts", "time left")]
     for row in rows:
         name = printable(row["job"])

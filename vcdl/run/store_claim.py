@@ -38,10 +38,12 @@ _FILE = "file:"
 
 
 def asked_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
-    """The store that the job file or the environment names, else a folder of the run.
+    """Return the store that the job file or the environment names, or a folder of the run.
 
-    The password: the URL's, else the run's own file for the job file's URL, else the environment's. Raises
-    StoreError, FileUnavailable.
+    The password comes from the URL, or from the run's own file for the job file's URL, or from the environment.
+
+    Raises:
+        StoreError, FileUnavailable: The settings cannot be used or read.
     """
     environment = dict(os.environ)
     if job.store.url and (password := store_password(folder)):
@@ -51,13 +53,13 @@ def asked_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
 
 
 def store_address(settings: StoreSettings, folder: "RunFolder") -> str:
-    """The address that is written down: no login, no password."""
+    """Return the address to write down, without login and password."""
     is_own = settings.is_folder and settings.folder.absolute() == folder.store.absolute()
     return OWN_FOLDER if is_own else settings.address
 
 
 def held_to(settings: StoreSettings, kept: str, job: "Job", folder: "RunFolder") -> StoreSettings:
-    """The settings of the store at the address `kept`. Raises StoreError when they are those of another one."""
+    """Return the settings of the store at the address `kept`. Raises StoreError when they name another store."""
     if store_address(settings, folder) == kept:
         return settings
     scheme = f"{settings.service}:"
@@ -98,7 +100,7 @@ class Claim:
 
     @classmethod
     def of(cls, folder: RunFolder, key: str) -> "Claim":
-        """The claim of a folder. Raises OSError."""
+        """Return the claim of a folder. Raises OSError."""
         return cls(key, str(folder.path), folder.path.stat().st_ino, platform.node())
 
     def write(self, folder: RunFolder) -> None:
@@ -108,13 +110,17 @@ class Claim:
 
 
 def new_key(name: str) -> str:
-    """A key that no run has."""
+    """Return a key that no run has."""
     return f"{name}-{secrets.token_hex(16)}"
 
 
 def claimed_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> str:
-    """The key of a run's weights; a copy gets its own if it `may_restore`: they can be made again under a new key,
-    from the folder's files. Raises RunFolderError for another copy whose original is there.
+    """Return the key of a run's weights. Raises RunFolderError for a second copy whose original exists.
+
+    Args:
+        folder: The run's folder.
+        prepared: What the run was prepared with.
+        may_restore: Give a copy a key of its own: its weights can be restored under it from the folder's files.
     """
     with folder_errors(folder.path), FileLock(folder.job_file, existing=True) as lock:
         lock.acquire()
@@ -141,7 +147,7 @@ def claimed_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> 
 
 
 def _is_original(original: RunFolder, folder: RunFolder, prepared: Prepared) -> bool:
-    """Whether another folder of the same run lies where a claim says."""
+    """Return whether another folder of the same run lies where a claim says."""
     try:
         if os.path.samefile(original.path, folder.path):
             return False

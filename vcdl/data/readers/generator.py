@@ -1,4 +1,4 @@
-"""A generator of the user's own, `module:function`, which runs where the job is begun and never on a client."""
+"""A generator of the user's own, `module:function`, which runs where the job is started and never on a client."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +51,7 @@ def _next(name: str, batches: Iterator[Any]) -> Any:
 
 
 def _block(name: str, batch: Any, *, has_labels: bool) -> Block:
-    """A batch as a block. Raises DataError."""
+    """Return a batch as a block. Raises DataError."""
     x, y = batch if isinstance(batch, tuple | list) and len(batch) == 2 else (batch, None)
     if has_labels and y is None:
         raise DataError(f"{name} gives {type(batch).__name__}, expected batches (x, y): yield x, y")

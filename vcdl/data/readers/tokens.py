@@ -11,7 +11,7 @@ from vcdl.errors import DataError, one_line
 
 
 class Tokens:
-    """A tokenizer. With `most` it marks begin and end of a text as its file says, and gives up to so many tokens."""
+    """A tokenizer. With `most` it marks begin and end of a text as its file says, and gives at most `most` tokens."""
 
     def __init__(self, path: Path, most: int | None) -> None:
         """Raises DataError."""
@@ -48,6 +48,6 @@ class Tokens:
         return tuple(self._tokenizer.id_to_token(number) or f"#{number}" for number in range(size))
 
     def of(self, texts: Sequence[str]) -> list[Array]:
-        """The numbers of each text's tokens, int32."""
+        """Return the numbers of each text's tokens, int32."""
         found = self._tokenizer.encode_batch(list(texts), add_special_tokens=self._marks)
         return [np.array(one.ids, np.int32) for one in found]
