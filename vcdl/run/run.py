@@ -62,7 +62,7 @@ class Run:
 
     @cached_property
     def state(self) -> RuleState:
-        """The numbers that the store keeps with the weights: the rule's, and lengths of steps where these are bounded."""
+        """The numbers that the store keeps with the weights: the rule's, and step lengths where these are bounded."""
         return replace(self.rule.state, first_row=self.prepared.own_step)
 
     @property
