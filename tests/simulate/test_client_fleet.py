@@ -56,10 +56,14 @@ def test_the_clients_file_of_a_run_is_no_fleet_file(tmp_path: Path) -> None:
 
 
 def test_the_document_s_example_is_read(tmp_path: Path) -> None:
-    (block,) = re.findall(r"^```yaml\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
+    block, groups = re.findall(r"^```yaml\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
     path = tmp_path / "clients.yaml"
     path.write_text(block)
     assert load_clients(path) == ClientFleet(speed_ratio=4.0, lost=0.3, loss_report_s=20.0)
+    (tmp_path / "population.yaml").write_text(groups)
+    population = load_clients(None, (f"population={tmp_path / 'population.yaml'}",)).population
+    assert population is not None
+    assert [group.share for group in population.groups] == [3, 1]
 
 
 def test_a_frozen_fleet_is_read_back_as_it_was(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_subtask_ends_by_time_with_the_part_that_its_client_trains() -> None:
 def test_files_take_their_time_on_a_client_s_link() -> None:
     fleet = ClientFleet(clients=3, slots=1, jitter=0.0, link_mb_per_s=2.0, link_ratio=100.0)
     clients = Clients(fleet)
-    assert sorted(clients.link_s(client, 2_000_000) for client in range(3)) == pytest.approx([0.1, 1.0, 10.0])
+    assert sorted(clients.upload_s(client, 2_000_000) for client in range(3)) == pytest.approx([0.1, 1.0, 10.0])
     outcome = clients.outcome(0, name(0), 0.0, bytes_down=2_000_000)
-    assert outcome.trained_s == pytest.approx(60 + clients.link_s(0, 2_000_000))
-    assert Clients(FLEET).link_s(0, 10**9) == 0
+    assert outcome.trained_s == pytest.approx(60 + clients.upload_s(0, 2_000_000))
+    assert Clients(FLEET).upload_s(0, 10**9) == 0

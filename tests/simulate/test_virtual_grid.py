@@ -168,7 +168,7 @@ def test_uploads_queue_on_a_link_and_a_slot_goes_on_with_one_of_them_waiting(
     world: NewWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TrainedWork, "bytes_down", lambda *_: 0)
-    monkeypatch.setattr(Clients, "link_s", lambda _, __, size_bytes: 500.0 if size_bytes else 0.0)
+    monkeypatch.setattr(Clients, "upload_s", lambda _, __, size_bytes: 500.0 if size_bytes else 0.0)
     w = world(ClientFleet(clients=1, slots=1, jitter=0.0, link_mb_per_s=1.0, timeout_s=1e6))
     w.submit(0, 1, 2)
     begun_s, came_s = [w.time.now_s() for _ in w.grid.sent()], []

@@ -1,5 +1,6 @@
 """`vcdl simulate`: a job on simulated clients, in virtual time."""
 
+import json
 import sys
 import time
 from dataclasses import dataclass
@@ -21,9 +22,16 @@ Examples:
   vcdl simulate job.yaml --clients 10 --slots 2
   vcdl simulate job.yaml --clients-file clients.yaml --with lost=0.3 --with speed_ratio=4
   vcdl simulate job.yaml --clients 10000 --training none
+  vcdl simulate job.yaml --clients 200 --population boinc --training none
 
 Trains for real on this machine's cores; times are those of the simulated clients. The same
 settings give the same run, bit for bit. docs/simulate.md lists the keys of a clients file."""
+
+
+_AS_VOLUNTEERS = ("second_copies=true", "timeout_s=86400", "checkpoint_every_s=60")
+"""What goes with a population unless --with says otherwise, because hosts that sleep at night finish in the morning: a
+late subtask goes to a second host, as on a BOINC server, and the client's checkpoint is a minute old at most.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,7 @@ class ClientOptions:
     settings: tuple[str, ...] = ()
     clients: int | None = None
     slots: int | None = None
+    population: str | None = None
 
     def fleet(self) -> "ClientFleet":
         """Return the simulated clients. Raises JobError."""
@@ -41,6 +50,8 @@ class ClientOptions:
 
         counts = {"clients": self.clients, "slots": self.slots}
         given = [f"{key}={count}" for key, count in counts.items() if count is not None]
+        if self.population is not None:
+            given += [f"population={json.dumps(self.population)}", *_AS_VOLUNTEERS]
         return load_clients(self.clients_file, [*given, *self.settings])
 
 
@@ -116,6 +127,9 @@ def _results(report: "Report", real_s: float) -> list[str]:
 @click.option("--clients-file", metavar="CLIENTS.yaml", type=PATH, help="The simulated clients' settings.")
 @click.option("--clients", type=click.IntRange(1), help="Number of clients [default: 10].")
 @click.option("--slots", type=click.IntRange(1), help="Subtasks that a client runs at a time [default: 2].")
+@click.option(
+    "--population", metavar="NAME|FILE", help="Hosts as they are: boinc, spot, lab, a YAML file, or a trace of counts."
+)
 @click.option(
     "--with", "settings", metavar="KEY=VALUE", multiple=True, help="Replace a key of the clients file; repeatable."
 )

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from vcdl.files.atomic import whole_file
 from vcdl.run.folder import RunFolder
+from vcdl.simulate.population import AsPopulation
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.file_kind import CLIENTS
 from vcdl.yaml_schema.reading import YamlDumper
@@ -55,6 +56,8 @@ class ClientFleet(Section):
     """The middle rate of the clients' links, megabytes a second each way; None: files take no time but the above."""
     link_ratio: Annotated[float, kinds.at_least(1)] = 1.0
     """The fastest link's rate divided by the slowest's. Neighbours differ by equal ratios."""
+    population: AsPopulation = None
+    """Hosts as they are, by a name, a file or a trace: their speeds, links and absences replace those of this file."""
     lost: _Part = 0.0
     """Probability that a subtask is lost, after an evenly drawn fraction of its training."""
     lost_uploads: _Part = 0.0
@@ -92,7 +95,7 @@ class ClientFleet(Section):
 
 def load_clients(path: Path | None, overrides: Sequence[str] = ()) -> ClientFleet:
     """Check a clients file, None: defaults, with keys replaced: `("lost=0.3",)`. Raises JobError, a line each."""
-    return load_section(ClientFleet, CLIENTS, path, overrides)
+    return load_section(ClientFleet, CLIENTS, path, overrides, None if path is None else path.parent)
 
 
 def save_clients(fleet: ClientFleet, folder: RunFolder) -> None:

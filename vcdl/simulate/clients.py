@@ -1,14 +1,17 @@
 """The outcome of a subtask on a simulated client, by seed, client and subtask alone, known at its begin."""
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 
 from vcdl.simulate.client_fleet import ClientFleet
+from vcdl.simulate.population import Population
+from vcdl.simulate.presence import NEVER, Presence, absences_in, absences_of, exponential_absences
 from vcdl.wire.workunit import WorkunitName
 
-_SPEED, _SUBTASK, _AWAY, _LINK = range(4)
+_SPEED, _SUBTASK, _AWAY, _LINK, _HOST = range(5)
 """Streams of random numbers: each kind of draw has its own."""
 
 
@@ -37,12 +40,14 @@ class Clients:
 
     def __init__(self, fleet: ClientFleet) -> None:
         self.fleet = fleet
-        self.speeds = _speeds(fleet)
+        hosts = None if fleet.population is None else [_host(fleet, fleet.population, n) for n in range(fleet.clients)]
+        self.speeds = _speeds(fleet) if hosts is None else _normalised([host.speed for host in hosts])
         """The speed of each client; 1 on average."""
-        self._links = None if fleet.link_mb_per_s is None else _links(fleet, fleet.link_mb_per_s)
-        """The rate of each client's link, megabytes a second."""
-        self._draws = [_away_times(fleet, client) for client in range(fleet.clients)]
-        self._away: list[list[tuple[float, float]]] = [[] for _ in range(fleet.clients)]
+        self._links = _links(fleet) if hosts is None else [host.links for host in hosts]
+        """The rates of each client's link down and up, megabytes a second."""
+        self._presence = (
+            [_presence(fleet, n) for n in range(fleet.clients)] if hosts is None else [h.presence for h in hosts]
+        )
 
     def host(self, client: int) -> str:
         """Return the host name of a client for its next subtask."""
@@ -50,17 +55,33 @@ class Clients:
 
     def here_from(self, client: int, time_s: float) -> float:
         """Return the first moment at or after `time_s` at which the client is present."""
-        begin_s, end_s = self._next_away(client, time_s)
-        return end_s if begin_s <= time_s else time_s
+        return self._presence[client].here_from(time_s)
+
+    def is_here(self, client: int, time_s: float) -> bool:
+        """Return whether the client is present."""
+        return self.here_from(client, time_s) <= time_s
+
+    @property
+    def have_links(self) -> bool:
+        """Whether transfers take time."""
+        return any(up < math.inf for _, up in self._links)
 
     def bytes_per_s(self, client: int) -> float | None:
-        """Return the rate of the client's link, or None where links are not simulated."""
-        return None if self._links is None else 1e6 * self._links[client]
+        """Return the rate of the client's uploads, or None where links are not simulated."""
+        up = self._links[client][1]
+        return None if up == math.inf else 1e6 * up
 
-    def link_s(self, client: int, size_bytes: int) -> float:
-        """Return the seconds that the client's link needs for `size_bytes`; 0 where links are not simulated."""
-        rate = self.bytes_per_s(client)
-        return 0.0 if rate is None else size_bytes / rate
+    def upload_s(self, client: int, size_bytes: int) -> float:
+        """Return the seconds that the client's link needs to upload `size_bytes`; 0 where it is not simulated."""
+        return size_bytes / (1e6 * self._links[client][1])
+
+    def hosts_by_hour(self, until_s: float) -> list[float]:
+        """Return the mean fraction of clients that are present in each hour of the day, in UTC, until a moment."""
+        hours: list[list[int]] = [[] for _ in range(24)]
+        for number in range(max(24, int(until_s // 3600.0))):
+            here = sum(presence.here_from(number * 3600.0) <= number * 3600.0 for presence in self._presence)
+            hours[number % 24].append(here)
+        return [sum(here) / len(here) / self.fleet.clients for here in hours]
 
     def outcome(
         self,
@@ -92,7 +113,7 @@ class Clients:
         whole_s = alone_s * (1 + fleet.core_sharing * (fleet.slots - 1))
         train_s = whole_s if target_s is None else min(whole_s, target_s)
         timeout_s = now_s + fleet.result_timeout_s
-        begin_s = now_s + fleet.download_s * download + self.link_s(client, bytes_down)
+        begin_s = now_s + fleet.download_s * download + bytes_down / (1e6 * self._links[client][0])
         end_s, is_preempted = self._train(client, begin_s, train_s * part if is_lost else train_s, timeout_s)
         slot_free_s = min(self.here_from(client, end_s), self.here_from(client, timeout_s))
         arrives_s = end_s + fleet.upload_s * upload
@@ -113,21 +134,48 @@ class Clients:
         checkpoint_s = self.fleet.checkpoint_every_s
         now_s = self.here_from(client, begin_s)
         while True:
-            away_s, back_s = self._next_away(client, now_s)
-            if now_s + left_s <= away_s or now_s > timeout_s:
+            absence = self._presence[client].next_absence(now_s)
+            if now_s + left_s <= absence.begin_s or now_s > timeout_s:
                 return now_s + left_s, False
-            if checkpoint_s is None:
-                return away_s, True
-            done_s = away_s - now_s
+            if checkpoint_s is None or absence.loses_work:
+                return absence.begin_s, True
+            done_s = absence.begin_s - now_s
             left_s -= done_s - (done_s % checkpoint_s if checkpoint_s else 0.0)
-            now_s = back_s
+            now_s = absence.end_s
 
-    def _next_away(self, client: int, time_s: float) -> tuple[float, float]:
-        """Begin and end of the first absence that is not over at `time_s`."""
-        known = self._away[client]
-        while not known or known[-1][1] <= time_s:
-            known.append(next(self._draws[client]))
-        return next(absence for absence in known if absence[1] > time_s)
+
+@dataclass(frozen=True)
+class _Host:
+    """A host of a population."""
+
+    speed: float
+    links: tuple[float, float]
+    """Rates down and up, megabytes a second."""
+    presence: Presence
+
+
+def _host(fleet: ClientFleet, population: Population, client: int) -> _Host:
+    """Draw a host: its group in proportion to their shares, then its speed, link, time zone and absences."""
+    rng = np.random.default_rng([fleet.seed, _HOST, client])
+    if not population.groups:
+        return _Host(1.0, (math.inf, math.inf), Presence(absences_in(population.trace, (client + 0.5) / fleet.clients)))
+    ends = list(accumulate(group.share for group in population.groups))
+    luck = float(rng.random()) * ends[-1]
+    group = next(group for group, end in zip(population.groups, ends, strict=True) if luck < end)
+    faster, wider = np.exp(rng.normal(size=2) * (group.speed_spread, group.link_spread)).tolist()
+    links = _rate(group.down_mb_per_s, wider), _rate(group.up_mb_per_s, wider)
+    zone_h = group.zones[int(rng.integers(len(group.zones)))]
+    absences = absences_of(group, zone_h, lambda cause: np.random.default_rng([fleet.seed, _AWAY, client, cause]))
+    return _Host(group.speed * faster, links, Presence(absences))
+
+
+def _rate(median: float | None, factor: float) -> float:
+    return math.inf if median is None else median * factor
+
+
+def _normalised(speeds: list[float]) -> list[float]:
+    mean = sum(speeds) / len(speeds)
+    return [speed / mean for speed in speeds]
 
 
 def _speeds(fleet: ClientFleet) -> list[float]:
@@ -138,21 +186,17 @@ def _speeds(fleet: ClientFleet) -> list[float]:
     return [float(speed) for speed in (speeds / speeds.mean())[order]]
 
 
-def _links(fleet: ClientFleet, middle: float) -> list[float]:
+def _links(fleet: ClientFleet) -> list[tuple[float, float]]:
     """Rates at equal ratios around the middle one, in a drawn order that speeds do not follow."""
+    if fleet.link_mb_per_s is None:
+        return [(math.inf, math.inf)] * fleet.clients
     exponents = np.linspace(-0.5, 0.5, fleet.clients) if fleet.clients > 1 else np.zeros(1)
     order = np.random.default_rng([fleet.seed, _LINK]).permutation(fleet.clients)
-    return [float(rate) for rate in (middle * fleet.link_ratio**exponents)[order]]
+    return [(float(rate), float(rate)) for rate in (fleet.link_mb_per_s * fleet.link_ratio**exponents)[order]]
 
 
-def _away_times(fleet: ClientFleet, client: int) -> Iterator[tuple[float, float]]:
-    """Begin and end of a client's absences, in order."""
+def _presence(fleet: ClientFleet, client: int) -> Presence:
     if fleet.preempted_every_s is None:
-        yield float("inf"), float("inf")
-        return
+        return Presence(iter([NEVER]))
     rng = np.random.default_rng([fleet.seed, _AWAY, client])
-    now_s = 0.0
-    while True:
-        begin_s = now_s + fleet.preempted_every_s * float(rng.exponential())
-        now_s = begin_s + fleet.away_s * float(rng.exponential())
-        yield begin_s, now_s
+    return Presence(exponential_absences(fleet.preempted_every_s, fleet.away_s, rng))

@@ -52,9 +52,18 @@ class TimesReport:
     updates: int
     failed: int
     """Workunits that failed for good and were replaced."""
+    hosts_by_hour: tuple[float, ...] = ()
+    """Mean fraction of the hosts that were on in each hour of the day, in UTC; of a population."""
 
     @classmethod
-    def of(cls, fleet: ClientFleet, report: Report, slots: SlotTimes, staleness: Iterable[int]) -> Self:
+    def of(
+        cls,
+        fleet: ClientFleet,
+        report: Report,
+        slots: SlotTimes,
+        staleness: Iterable[int],
+        by_hour: Sequence[float] = (),
+    ) -> Self:
         """Collect the figures of a job that has ended."""
         return cls(
             fleet=fleet,
@@ -65,6 +74,7 @@ class TimesReport:
             wall_s=report.wall_s,
             updates=report.totals.applied,
             failed=report.totals.failed,
+            hosts_by_hour=tuple(by_hour),
         )
 
     @property
@@ -100,6 +110,7 @@ class TimesReport:
             "slots_lost": round(self._share(self.slots.lost_s), 4),
             "client_hours": round(self.client_hours, 3),
             "usd": round(self.usd, 2),
+            "hosts_by_hour": [round(part, 4) for part in self.hosts_by_hour] or None,
         }
 
     def lines(self) -> list[str]:
@@ -116,6 +127,10 @@ class TimesReport:
             f"{self._share(self.slots.lost_s):.1%}; the rest idle or away",
             "clients": f"{grouped(self.fleet.clients)} for {duration(self.wall_s)}, {self.client_hours:,.1f} h in all",
         }
+        if self.hosts_by_hour:
+            mean = sum(self.hosts_by_hour) / len(self.hosts_by_hour)
+            low, high = min(self.hosts_by_hour), max(self.hosts_by_hour)
+            rows["hosts on"] = f"{mean:.0%} on average, {low:.0%} to {high:.0%} by the hour of the day"
         if self.fleet.usd_per_h:
             rows["cost"] = f"${self.usd:,.2f}"
         return [f"{label:<20} {words}" for label, words in rows.items()]

@@ -63,6 +63,8 @@ class VirtualGrid(Grid, Results):
         self._turnarounds = Turnarounds(late_after)
         self._wakes_s = -math.inf
         """The next moment at which the loop is to look again."""
+        self._back_s = 0.0
+        """The next moment at which a free client is back."""
         self._refusals: Counter[str] = Counter()
         """Host → its refused uploads since the last one that counted."""
         self._rests_until_s: dict[str, float] = {}
@@ -113,8 +115,8 @@ class VirtualGrid(Grid, Results):
         self._newest = version, params
 
     def open_wanted(self) -> int:
-        """The open workunits, unheard losses too, and one for each free slot whose host does not rest."""
-        free = sum(map(self._may_work, self._idle)) if self._rests_until_s else len(self._idle)
+        """The open workunits, unheard losses too, and one for each free slot whose host is there and may work."""
+        free = sum(map(self._may_work, self._idle))
         return len(self._known) - len(self._waiting) + free + self._queue_ahead
 
     def replicate_late(self, *, queue_empty: bool) -> None:
@@ -164,19 +166,37 @@ class VirtualGrid(Grid, Results):
         return client
 
     def _may_work(self, client: int) -> bool:
-        return not self._rests_until_s or self._rests_until_s.get(self._clients.host(client), 0.0) <= self._time.now_s()
+        now_s = self._time.now_s()
+        if self._rests_until_s and self._rests_until_s.get(self._clients.host(client), 0.0) > now_s:
+            return False
+        return self._clients.here_from(client, now_s) <= now_s
 
     # -- events of the clock
 
     def _hand_out(self) -> None:
         for workunit in list(self._copies):
-            client = next((one for one in self._idle if self._clients.host(one) not in self._had[workunit]), None)
+            had = self._had[workunit]
+            able = (one for one in self._idle if self._clients.host(one) not in had and self._may_work(one))
+            client = next(able, None)
             if client is not None:
                 self._copies.remove(workunit)
                 self._idle.remove(client)
                 self._begin(self._known[workunit], client)
         while self._waiting and (idle := self._next_idle()) is not None:
             self._begin(self._known[self._waiting.popleft()], idle)
+        self._wait_for_a_client()
+
+    def _wait_for_a_client(self) -> None:
+        """Look again when the first of the free clients that are away is back, even if nothing else happens."""
+        now_s = self._time.now_s()
+        if now_s < self._back_s or not self._idle:
+            return
+        back_s = min(
+            (back_s for one in self._idle if (back_s := self._clients.here_from(one, now_s)) > now_s), default=math.inf
+        )
+        if back_s < math.inf:
+            self._back_s = back_s
+            self._time.at(back_s, self._hand_out)
 
     def _wake(self, time_s: float) -> None:
         """Have the loop look again at this moment, unless it does sooner."""
@@ -206,7 +226,7 @@ class VirtualGrid(Grid, Results):
         self._begun.setdefault(workunit, {})[client] = staged
         self._sent.append(WorkunitSent(workunit, host, bytes_down))
         self.times.began(self._time.now_s(), planned)
-        has_link = self._fleet.link_mb_per_s is not None and planned.lost is None
+        has_link = self._clients.have_links and planned.lost is None
         if not has_link:
             self._time.at(planned.slot_free_s, partial(self._is_free, client))
         if planned.lost is not None:
@@ -267,7 +287,7 @@ class VirtualGrid(Grid, Results):
         outcome = self._uploaded(workunit, client, planned)
         self._on_the_way[workunit] = outcome
         if isinstance(outcome, Uploaded):
-            self._links_free_s[client] = begin_s + self._clients.link_s(client, outcome.size_bytes)
+            self._links_free_s[client] = begin_s + self._clients.upload_s(client, outcome.size_bytes)
         arrives_s = max(begin_s, self._links_free_s[client]) + planned.heard_of_s - planned.trained_s
         self._time.at(arrives_s, partial(self._has_come, workunit, client, host, planned))
 

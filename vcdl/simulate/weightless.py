@@ -242,12 +242,12 @@ def run_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: RunObse
     with folder_errors(folder.path):
         write_weights(upload, _NOTHING, "{}")
     time, work = VirtualTime(), NoWork(upload)
-    run, grid = (
-        WeightlessRun.of(folder, job, work),
-        VirtualGrid(Clients(fleet), time, work, queue_ahead(job), job.late_after),
-    )
+    clients, run = Clients(fleet), WeightlessRun.of(folder, job, work)
+    grid = VirtualGrid(clients, time, work, queue_ahead(job), job.late_after)
     Journal.at(folder.journal_file).close()
     if drive(run, grid, time, Unmeasured, ShieldedObserver(observer), fleet.result_timeout_s) is None:
         return None
     staleness = (update.staleness for update in events_of(folder, UpdateApplied))
-    return TimesReport.of(fleet, read_report(folder), grid.times, staleness)
+    report = read_report(folder)
+    by_hour = () if fleet.population is None else clients.hosts_by_hour(report.wall_s)
+    return TimesReport.of(fleet, report, grid.times, staleness, by_hour)

@@ -25,7 +25,8 @@ CLIENTS = FileKind(
     "a file of simulated clients", "docs/simulate.md", "--with", frozenset({"clients", "slots", "subtask_s", "hostile"})
 )
 HOSTS = FileKind("a file of hosts", "docs/planner.md", "--hosts", frozenset({"hosts"}))
-_KINDS = (JOB, FLEET, CLIENTS)
+POPULATION = FileKind("a population of hosts", "docs/simulate.md", "--with", frozenset({"groups"}))
+_KINDS = (JOB, FLEET, CLIENTS, POPULATION)
 
 
 def mistaken_for(expected: FileKind, values: Mapping[str, Any]) -> FileKind | None:

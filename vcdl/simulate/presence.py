@@ -1,0 +1,167 @@
+"""When a simulated host is there: its absences in order, drawn from its group or read from a trace."""
+
+import heapq
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+
+from vcdl.simulate.population import HostGroup
+
+_HOUR_S, _DAY_S = 3600.0, 86400.0
+_WEEKEND = (5, 6)
+"""Days of the week counted from Monday, on which virtual time begins."""
+
+
+@dataclass(frozen=True, order=True)
+class Absence:
+    """A time in which a host is away."""
+
+    begin_s: float
+    end_s: float
+    loses_work: bool = False
+    """Whether the host does not come back to the subtask that it trains."""
+
+
+NEVER = Absence(math.inf, math.inf)
+
+
+class Presence:
+    """The absences of one host, drawn as far as they are asked for."""
+
+    def __init__(self, drawn: Iterator[Absence]) -> None:
+        self._drawn = drawn
+        self._known: list[Absence] = []
+
+    def next_absence(self, time_s: float) -> Absence:
+        """Return the first absence that is not over at `time_s`."""
+        while not self._known or self._known[-1].end_s <= time_s:
+            self._known.append(next(self._drawn))
+        return self._known[bisect_right(self._known, time_s, key=lambda absence: absence.end_s)]
+
+    def here_from(self, time_s: float) -> float:
+        """Return the first moment at or after `time_s` at which the host is there."""
+        absence = self.next_absence(time_s)
+        return absence.end_s if absence.begin_s <= time_s else time_s
+
+
+def exponential_absences(every_s: float, away_s: float, rng: np.random.Generator) -> Iterator[Absence]:
+    """Yield absences of exponential lengths at exponential distances."""
+    now_s = 0.0
+    while True:
+        begin_s = now_s + every_s * float(rng.exponential())
+        now_s = begin_s + away_s * float(rng.exponential())
+        yield Absence(begin_s, now_s)
+
+
+def absences_of(group: HostGroup, zone_h: float, draw: Callable[[int], np.random.Generator]) -> Iterator[Absence]:
+    """Yield the absences of a host of a group.
+
+    Args:
+        group: The group.
+        zone_h: The host's time zone.
+        draw: Gives a stream of random numbers for each of the three causes.
+    """
+    causes: list[Iterator[Absence]] = []
+    if group.on_h is not None:
+        causes.append(_between_sessions(group, draw(0)))
+    if (group.hours[1] - group.hours[0]) % 24:
+        causes.append(_outside_hours(group, zone_h, float(draw(1).uniform(-1.0, 1.0))))
+    if group.stays_days is not None:
+        causes.append(_departures(group, draw(2)))
+    yield from _joined(heapq.merge(*causes))
+
+
+def absences_in(trace: Sequence[tuple[float, float]], part: float) -> Iterator[Absence]:
+    """Yield the absences of the host at `part` of a population, from 0 to 1: it is on while the fraction is larger."""
+    length_s = trace[-1][0]
+    ends = [at_s for at_s, _ in trace[1:]]
+    away = (
+        Absence(begin_s + again * length_s, end_s + again * length_s, loses_work=True)
+        for again in count()
+        for (begin_s, fraction), end_s in zip(trace, ends, strict=False)
+        if fraction <= part
+    )
+    if all(fraction > part for _, fraction in trace[:-1]):
+        yield NEVER
+    yield from _joined(away)
+
+
+def _joined(absences: Iterator[Absence]) -> Iterator[Absence]:
+    """Yield absences that do not touch, from absences in the order of their begins; then one that never comes."""
+    whole: Absence | None = None
+    for absence in absences:
+        if whole is not None and absence.begin_s <= whole.end_s:
+            loses = whole.loses_work or absence.loses_work
+            whole = Absence(whole.begin_s, max(whole.end_s, absence.end_s), loses)
+            continue
+        if whole is not None:
+            yield whole
+        whole = absence
+    if whole is not None:
+        yield whole
+    while True:
+        yield NEVER
+
+
+def _between_sessions(group: HostGroup, rng: np.random.Generator) -> Iterator[Absence]:
+    """Yield the times between a host's sessions. The first session or absence is under way at time 0."""
+    on_s, off_s = (group.on_h or 0.0) * _HOUR_S, group.off_h * _HOUR_S
+    now_s = 0.0
+    if rng.random() < off_s / (on_s + off_s):
+        now_s = off_s * float(rng.exponential())
+        yield Absence(0.0, now_s, group.loses_work)
+    else:
+        now_s = _under_way(on_s, group.on_shape, rng)
+    while True:
+        end_s = now_s + off_s * float(rng.exponential())
+        yield Absence(now_s, end_s, group.loses_work)
+        now_s = end_s + _weibull(on_s, group.on_shape, rng)
+
+
+def _outside_hours(group: HostGroup, zone_h: float, shift_h: float) -> Iterator[Absence]:
+    """Yield the times outside of a group's hours; each host begins and ends its day up to an hour apart."""
+    first, last = (hour + shift_h for hour in group.hours)
+    away_h = (first - last) % 24
+    for day in count(-1):
+        begin_s = (day * 24 + last % 24 - zone_h) * _HOUR_S
+        end_s = begin_s + away_h * _HOUR_S
+        for away_s, back_s in _without_weekend(begin_s, end_s, zone_h) if group.weekend else ((begin_s, end_s),):
+            if back_s > 0.0:
+                yield Absence(max(0.0, away_s), back_s, group.loses_work)
+
+
+def _without_weekend(begin_s: float, end_s: float, zone_h: float) -> Iterator[tuple[float, float]]:
+    """Yield the parts of a time, of less than a day, that are not at the weekend of a zone."""
+    midnight_s = (math.floor((begin_s + zone_h * _HOUR_S) / _DAY_S) + 1) * _DAY_S - zone_h * _HOUR_S
+    for part_s, until_s in ((begin_s, min(end_s, midnight_s)), (midnight_s, end_s)):
+        day = math.floor(((part_s + zone_h * _HOUR_S) / _DAY_S) % 7)
+        if part_s < until_s and day not in _WEEKEND:
+            yield part_s, until_s
+
+
+def _departures(group: HostGroup, rng: np.random.Generator) -> Iterator[Absence]:
+    """Yield the moments at which a host leaves for good. Another one takes its number after as long as `off_h`."""
+    mean_s = (group.stays_days or math.inf) * _DAY_S
+    now_s = _under_way(mean_s, group.stays_shape, rng)
+    while True:
+        end_s = now_s + group.off_h * _HOUR_S * float(rng.exponential())
+        yield Absence(now_s, end_s, loses_work=True)
+        now_s = end_s + _weibull(mean_s, group.stays_shape, rng)
+
+
+def _weibull(mean: float, shape: float, rng: np.random.Generator) -> float:
+    return mean / math.gamma(1.0 + 1.0 / shape) * float(rng.weibull(shape))
+
+
+def _under_way(mean: float, shape: float, rng: np.random.Generator) -> float:
+    """Draw what is left of a Weibull time that is under way: longer ones are met in proportion to their length.
+
+    Weighted by its length t, (t/scale)^shape is gamma distributed with shape 1 + 1/shape.
+    """
+    scale = mean / math.gamma(1.0 + 1.0 / shape)
+    length: float = scale * float(rng.gamma(1.0 + 1.0 / shape)) ** (1.0 / shape)
+    return float(rng.random()) * length
