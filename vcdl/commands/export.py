@@ -13,6 +13,7 @@ _EXAMPLES = """\b
 Examples:
   vcdl export runs/fashion_mnist -o model.keras
   vcdl export runs/fashion_mnist -o best.keras --best
+  vcdl export runs/reviews --preset tuned
   vcdl export runs/fashion_mnist --mlflow http://127.0.0.1:5000
 
 The exported model normalises by itself: give it samples as they are in your data
@@ -29,6 +30,16 @@ def export(path: Path, output: Path, best: bool = False) -> ExitCode:
         raise RunFolderError(f"{path} has no model yet: wait until its first subtasks run")
     version = export_model(folder, output, best_version if best else newest_version)
     click.echo(f"model {shown(output)}, version {version} of the weights")
+    return ExitCode.OK
+
+
+def export_to_preset(path: Path, output: Path, best: bool = False) -> ExitCode:
+    """Write the model as a preset of KerasHub, for a job that began from one. Raises VcdlError."""
+    from vcdl.run.finding import shown
+    from vcdl.run.results import best_version, export_preset, newest_version
+
+    version = export_preset(RunFolder.existing(path), output, best_version if best else newest_version)
+    click.echo(f"preset {shown(output)}, version {version} of the weights")
     return ExitCode.OK
 
 
@@ -60,14 +71,19 @@ def _keras_file(_context: click.Context, _parameter: click.Parameter, value: Pat
     "-o", "--output", metavar="FILE.keras", type=FILE, callback=_keras_file,
     help="File to write; an existing one is replaced.",
 )  # fmt: skip
+@click.option("--preset", metavar="FOLDER", type=PATH, help="Write a preset of KerasHub instead, to a new folder.")
 @project_option
 @click.option("--best", is_flag=True, help="The end of the best epoch instead of the newest weights.")
 @click.option("--mlflow", metavar="URL", help="Log settings, curves and results to this MLflow server instead.")
-def command(path: Path, project_dir: Path | None, output: Path | None, best: bool, mlflow: str | None) -> ExitCode:
+def command(
+    path: Path, project_dir: Path | None, output: Path | None, preset: Path | None, best: bool, mlflow: str | None
+) -> ExitCode:
     """Write a run's model as a file for plain Keras."""
     path = in_project(path, project_dir) or path
-    if (output is None) == (mlflow is None):
-        raise click.UsageError("say where to: -o FILE.keras for the model, or --mlflow URL for the run")
+    if [output, preset, mlflow].count(None) != 2:
+        raise click.UsageError("say where to: -o FILE.keras, --preset FOLDER, or --mlflow URL for the run")
+    if preset is not None:
+        return export_to_preset(path, preset, best)
     if output is not None:
         return export(path, output, best)
     return export_to_mlflow(path, str(mlflow))

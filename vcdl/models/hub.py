@@ -57,14 +57,43 @@ def preset_task(folder: Path, input_shape: InputShape, outputs: Outputs, task: s
     kind = "CausalLM" if task == "sequence" else "ImageClassifier" if is_image else "TextClassifier"
     try:
         if task == "sequence":
-            return models.CausalLM.from_preset(str(folder), load_weights=weights, dtype="float32", compile=False)
+            return models.CausalLM.from_preset(str(folder), load_weights=weights, dtype="float32")
         has_head = _classes_in(folder) == outputs
         size = {} if has_head else {"num_classes": outputs}
         return getattr(models, kind).from_preset(
-            str(folder), load_weights=weights, dtype="float32", compile=False, activation=_ACTIVATIONS[task], **size
+            str(folder), load_weights=weights, dtype="float32", activation=_ACTIVATIONS[task], **size
         )
     except Exception as error:  # of KerasHub, of every kind
         raise ModelError(f"KerasHub loads no {kind} from {folder}: {one_line(error)[:300]}") from error
+
+
+def write_preset(base: Path, model: Any, task: str, output: Path) -> None:
+    """Write a preset with the weights of a trained model.
+
+    Args:
+        base: The preset that the model was made of. Weights that the model has no use for are taken from it.
+        model: As `vcdl.run.results.export_model` wrote it.
+        task: The job's `data > task`.
+        output: Folder to write.
+
+    Raises:
+        ModelError: The preset is gone or another one, or the model has more than it: it scales samples or targets.
+    """
+    shapes = {str(tensor.name): tuple(tensor.shape[1:]) for tensor in model.inputs}
+    input_shape: InputShape = shapes if len(shapes) > 1 else next(iter(shapes.values()))
+    source = preset_task(base, input_shape, int(model.outputs[0].shape[-1]), task)
+    made, variables = _traced(source, input_shape, task)
+    trained = {weight.path: weight for weight in model.weights}
+    if made.count_params() != model.count_params() or set(trained) != set(variables):
+        raise ModelError(
+            f"the model is not that of the preset {base} alone, such as for scaled samples or targets, or another "
+            "preset is there now: export -o FILE.keras"
+        )
+    for path, variable in variables.items():
+        variable.assign(np.reshape(trained[path], variable.shape))
+    if hasattr(source.preprocessor, "sequence_length"):
+        source.preprocessor.sequence_length = next(iter(shapes.values()))[0]
+    source.save_to_preset(str(output))
 
 
 def _classes_in(folder: Path) -> int | None:
