@@ -1,6 +1,7 @@
 """KerasHub's models become models of Keras' own layers that predict the same."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,10 +9,10 @@ import pytest
 from tests.models.hub_backbones import ARGUMENTS, REFUSED, drawn, samples_for, shapes_of
 from vcdl.client.model import checked_config, load_model
 from vcdl.errors import ModelError
-from vcdl.models.hub_inline import holds_hub_layers, inlined
+from vcdl.models.hub_inline import holds_hub_layers, inlined, trace
 
 pytestmark = [pytest.mark.keras, pytest.mark.slow]
-OFTEN = ("Albert", "Bert", "GPT2", "Llama", "MiT", "RoformerV2", "SwinTransformer", "XLNet")
+OFTEN = ("Albert", "Bert", "GPT2", "Llama", "MiT", "RoformerV2", "SwinTransformer", "ViT", "XLNet")
 """A kind of each: shared layers, several inputs, causal masks, rotary positions, dropped paths, refusals, windows."""
 
 
@@ -35,17 +36,37 @@ def _check(name: str) -> None:
         with pytest.raises(ModelError, match=REFUSED[name]):
             inlined(backbone, shapes_of(backbone))
         return
-    made = inlined(backbone, shapes_of(backbone))
+    made, variables = trace(backbone, shapes_of(backbone))
     text = made.to_json()
     checked_config(text)
     assert "keras_hub" not in text
     assert len({layer.name for layer in made.layers}) == len(made.layers)
     samples = samples_for(made, 5)  # another number than the one that was compared when it was made
     given = keras.tree.map_structure(lambda tensor: samples[str(tensor.name)], backbone.input)
-    theirs = keras.tree.flatten(backbone(given, training=False))
-    ours = keras.tree.flatten(made(samples if len(samples) > 1 else next(iter(samples.values())), training=False))
+    theirs, their_gradients = _called(backbone, given)
+    ours, our_gradients = _called(made, samples if len(samples) > 1 else next(iter(samples.values())))
     for one, other in zip(theirs, ours, strict=True):
         np.testing.assert_allclose(other, one, atol=1e-5 * float(np.abs(one).max()), rtol=0)
+    for weight, variable in zip(made.weights, variables, strict=True):
+        one, other = their_gradients.pop(id(variable), None), our_gradients.get(id(weight))
+        assert (one is None) == (other is None), weight.path
+        if one is not None:
+            np.testing.assert_allclose(other.reshape(one.shape), one, atol=1e-4 * (np.abs(one).max() + 1e-3), rtol=0)
+    assert not any(gradient.any() for gradient in their_gradients.values())  # of weights that it does not use
+
+
+def _called(model: Any, samples: Any) -> tuple[list[Any], dict[int, Any]]:
+    """Outputs, and the gradient of their sum of squares by the id of each weight."""
+    import keras
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        outputs = keras.tree.flatten(model(samples, training=False))
+        total = sum(tf.reduce_sum(tf.cast(output, "float32") ** 2) for output in outputs)
+    weights = model.trainable_weights
+    gradients = tape.gradient(total, [weight.value for weight in weights])
+    found = {id(w): tf.convert_to_tensor(g).numpy() for w, g in zip(weights, gradients, strict=True) if g is not None}
+    return [np.asarray(output) for output in outputs], found
 
 
 def test_dropout_and_names_stay_and_a_client_loads_the_model() -> None:

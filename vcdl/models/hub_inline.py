@@ -121,6 +121,8 @@ class _Trace:
 
         self._real: Callable[..., Any] = keras.layers.Layer.__call__
         self._batch = Batch(inputs[0])
+        self._inside = False
+        """Whether a layer of Keras' own is being called."""
         self._around: list[str] = []
         """Names of KerasHub's layers that are being called, the outermost first."""
         self._copies: dict[int, tuple[Any, Any]] = {}
@@ -138,7 +140,7 @@ class _Trace:
         trace = self
 
         def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            if any(isinstance(part, keras.KerasTensor) for part in keras.tree.flatten((args, kwargs))):
+            if trace._around and not trace._inside:
                 return trace._call(layer, args, kwargs)
             return trace._real(layer, *args, **kwargs)
 
@@ -166,10 +168,20 @@ class _Trace:
         if isinstance(layer, keras.layers.Identity):
             return args[0]
         activation = _foreign_activation(layer)
-        outputs = self._real(self._copied(layer), *args, **kwargs)
+        if not any(isinstance(part, keras.KerasTensor) for part in keras.tree.flatten((args, kwargs))):
+            args = tuple(map(self._batch.symbolic, args))  # or what it computes of its weights would be a constant
+        outputs = self._run(self._copied(layer), *args, **kwargs)
         if isinstance(layer, keras.layers.EinsumDense):
             outputs = _with_sizes(outputs, layer.equation, args[0].shape)
         return outputs if activation is None else activation(outputs)
+
+    def _run(self, layer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Record a call of a layer of Keras' own. What it calls itself is none of the trace's."""
+        self._inside = True
+        try:
+            return self._real(layer, *args, **kwargs)
+        finally:
+            self._inside = False
 
     def _copied(self, layer: Any) -> Any:
         """Return a copy of a layer of Keras' own, built anew: one that was built for any length knows no length."""
@@ -192,7 +204,7 @@ class _Trace:
 
         rate = getattr(layer, "rate", getattr(layer, "drop_prob", 0.0))
         noise_shape = (None, *(1,) * (len(x.shape) - 1))
-        return self._real(keras.layers.Dropout(rate, noise_shape, name=self._unique(layer.name)), x) if rate else x
+        return self._run(keras.layers.Dropout(rate, noise_shape, name=self._unique(layer.name)), x) if rate else x
 
     def _walk(self, layer: Any, args: Any, kwargs: Any) -> Any:
         """Run a layer's `call` on symbolic tensors, with its own weights replaced by symbolic tensors."""
@@ -224,7 +236,7 @@ class _Trace:
             size = int(np.prod(variable.shape, dtype=np.int64))
             holder = keras.layers.Embedding(1, size, name=self._unique(f"{layer.name}_{variable.name}"))
             holder.trainable = variable.trainable
-            row = self._real(holder, self._batch.first_row())
+            row = self._run(holder, self._batch.first_row())
             self._sources[holder.name] = [variable]
             self._held[id(variable)] = variable, keras.ops.reshape(row, tuple(variable.shape))
         return self._held[id(variable)][1]
