@@ -1,5 +1,6 @@
 """Build a job's model from a preset: a folder that KerasHub's `save_to_preset` wrote, or downloaded and unpacked."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from vcdl.wire.inputs import InputShape, Outputs
 
 _ACTIVATIONS = {"classification": "softmax", "multi_label": "sigmoid", "regression": None}
 """Activation of a classifier's last layer by task: the usual losses of VCDL take probabilities."""
-_CONFIG, _TASK_CONFIG = "config.json", "task.json"
+_CONFIG, _TASK_CONFIG, _TOKENIZER = "config.json", "task.json", "tokenizer.json"
 _TOKENS, _PADDING = "token_ids", "padding_mask"
 
 
@@ -96,15 +97,27 @@ def write_preset(base: Path, model: Any, task: str, output: Path) -> None:
     source.save_to_preset(str(output))
 
 
+def source_keys(folder: Path) -> dict[str, Any]:
+    """Return the keys of `data > from` for data as a preset takes them: its tokenizer and length, or its size."""
+    if (folder / _TOKENIZER).is_file():
+        length = _in_config(folder / "preprocessor.json", "sequence_length")
+        return {"tokenizer": str(folder), **({"window": length} if isinstance(length, int) else {})}
+    size = _in_config(folder / "image_converter.json", "image_size")
+    return {"size": list(size)} if size else {}
+
+
 def _classes_in(folder: Path) -> int | None:
     """The classes of the classifier in a preset; None: it holds none."""
-    import json
+    count = _in_config(folder / _TASK_CONFIG, "num_classes")
+    return count if isinstance(count, int) else None
 
+
+def _in_config(file: Path, key: str) -> Any:
+    """A setting in a file of a preset; None: it says nothing."""
     try:
-        count = json.loads((folder / _TASK_CONFIG).read_text("utf-8"))["config"].get("num_classes")
+        return json.loads(file.read_text("utf-8"))["config"].get(key)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return count if isinstance(count, int) else None
 
 
 def _traced(source: Any, input_shape: InputShape, task: str) -> tuple[Any, dict[str, Any]]:
