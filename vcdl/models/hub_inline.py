@@ -4,7 +4,7 @@ A client runs no code of a job and has no KerasHub. Most of KerasHub's layers on
 so they need not travel: their `call` runs once on symbolic tensors, and what it does becomes nodes of a functional
 model. Three things that a layer may do have no node of their own and are replaced while the model is traced:
 
-1. A weight that a layer of KerasHub holds itself becomes the only row of an `Embedding` (`_Trace.held`).
+1. A weight that a layer of KerasHub holds itself becomes the only row of an `Embedding` (`_Trace._holding`).
 2. A size of the batch, unknown in a graph, is a number that no other size is a multiple of (`vcdl.models.hub_ops`).
 3. A function of KerasHub's as a layer's activation becomes an operation behind the layer.
 
@@ -65,9 +65,7 @@ def trace(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Any, list[
             traced = keras.Model(as_given(inputs), outputs, name=model.name)
             text = traced.to_json()
         except Exception as error:  # of Keras, of every kind
-            raise ModelError(
-                f"{_kind(model)} cannot be made of Keras' own layers ({_short(error)}): {_CURE}"
-            ) from error
+            raise _refused(model, error) from error
         checked_config(text)
         sources = {layer.name: tracer.sources(layer) for layer in traced.layers}
     made = load_model(text)
@@ -221,9 +219,7 @@ class _Trace:
         except ModelError:
             raise
         except Exception as error:  # of the layer, of every kind
-            raise ModelError(
-                f"{_kind(layer)} cannot be made of Keras' own layers ({_short(error)}): {_CURE}"
-            ) from error
+            raise _refused(layer, error) from error
         finally:
             layer.__dict__.update(kept)
             self._around.pop()
@@ -263,9 +259,12 @@ def _with_sizes(outputs: Any, equation: str, shape: Any) -> Any:
 
 def _refuse_training(layer: Any) -> None:
     """Refuse a layer that does more in training than in prediction, which a graph cannot ask. Raises ModelError."""
-    if not _is_hub(layer):
+    import keras
+
+    if isinstance(layer, keras.Model):  # a graph of layers, which are asked one by one
         return
-    source = inspect.getsource(type(layer))
+    kinds = (kind for kind in type(layer).__mro__ if kind.__module__.startswith(PACKAGE))
+    source = "".join(map(inspect.getsource, kinds))
     if _ASKS_TRAINING.search(source) or "self.add_loss(" in source:
         raise ModelError(f"{_kind(layer)} computes something else in training than in prediction: {_CURE}")
 
