@@ -103,7 +103,7 @@ $(VENV)/installed: requirements.lock pyproject.toml
 $(VENV)/installed-dev: requirements-dev.lock pyproject.toml
 	./deploy/system-packages dataset-fashion-mnist redis-server mariadb-server libmariadb-dev boinc-client pkg-config gcc $(if $(CI),cloud-init chromium prometheus)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --requirement requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --no-deps --requirement requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	touch $@ $(VENV)/installed
 
@@ -111,7 +111,7 @@ LOCK = $(BIN)/uv pip compile --quiet --upgrade pyproject.toml --universal --no-e
 	--generate-hashes --extra cpu --extra digits --extra plot
 
 lock: $(VENV)/installed-dev
-	$(LOCK) --extra server --extra fleet --extra gcp --extra data --extra text --extra web --extra sweep --extra dev --extra docs -o requirements-dev.lock
+	$(LOCK) --extra server --extra fleet --extra gcp --extra data --extra text --extra hub --extra web --extra sweep --extra dev --extra docs -o requirements-dev.lock
 	$(LOCK) --constraint requirements-dev.lock -o requirements.lock
 	for backend in jax jax-gpu tensorflow tensorflow-gpu; do $(BIN)/uv pip compile --quiet --upgrade --universal \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.vcdl_process import summary, vcdl
+from tests.models.hub_presets import bert_preset
 from tests.places import EXAMPLES
 from vcdl.commands.new import TEMPLATES, new, new_from
 from vcdl.errors import RunFolderError, VcdlError
+from vcdl.job import load_job
 from vcdl.run.checking import check_job
 
 pytestmark = [pytest.mark.process, pytest.mark.keras]
@@ -99,3 +101,15 @@ def test_the_folder_is_quoted_in_the_command_that_is_told(here: Path, capsys: py
     (here / "t.csv").write_text("a,kind\n" + "1.5,x\n2.5,y\n" * 20)
     new_from("t.csv", here / "two words")
     assert "two words is ready: look at its job.yaml, `cd 'two words'`, then" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_preset_of_keras_hub_is_fine_tuned_on_labelled_texts(here: Path) -> None:
+    preset = bert_preset(here / "preset")
+    (here / "reviews.txt").write_text("good\tthe film was great\nbad\ta play\n" * 30, encoding="utf-8")
+    new_from("reviews.txt", Path("mine"), hub=preset)
+    job = load_job(here / "mine" / "job.yaml")
+    assert (job.model.hub, job.data.shards) == (preset, 4)
+    assert not (here / "mine" / "model.py").exists()
+    checked = check_job(here / "mine" / "job.yaml")
+    assert (checked.input_shape, checked.peak_rate) == ((8,), 5e-5)

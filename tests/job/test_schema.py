@@ -387,10 +387,10 @@ WRONG_JOBS = [
         "model: {builtin: {name: resnet_v2, depth: 160}}",
         "model > builtin > depth: expected 9·n + 2 (11, 20, 29, …), got 160; the nearest is 164",
     ),
-    ("model: {}", "model: expected exactly one of builtin, keras_json, keras, python; got none"),
+    ("model: {}", "model: expected exactly one of builtin, keras_json, keras, hub, python; got none"),
     (
         "model: {builtin: mlp, python: 'm:f'}",
-        "model: expected exactly one of builtin, keras_json, keras, python; got builtin and python",
+        "model: expected exactly one of builtin, keras_json, keras, hub, python; got builtin and python",
     ),
     ("model: {keras: job.yaml}", "model > keras: expected a .keras file, as model.save() writes it, got job.yaml"),
     (

@@ -165,6 +165,7 @@ HOSTILE = [
     {**JOB, "name": ""},
     {**JOB, "name": 7},
     {**JOB, "model": {"builtin": "mlp", "python_folder": "/etc"}},
+    {**JOB, "model": {"hub": "/etc"}},
     {**JOB, "unknown": 1},
     *({**JOB, "model": {"python": f"{module}:main"}} for module in ("vcdl", "numpy", "yaml", "sitecustomize", "x")),
     {**JOB, "model": {"builtin": "mlp", "code": "."}},

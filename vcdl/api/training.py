@@ -26,6 +26,7 @@ from vcdl.api.given import (
     write_model,
 )
 from vcdl.api.handle import RunHandle
+from vcdl.api.hub_task import mask_of, of_keras_layers, preprocessed
 from vcdl.api.job import JobFile
 from vcdl.api.outputs import outputs_of
 from vcdl.api.settings import plain
@@ -36,6 +37,7 @@ from vcdl.client.own_code import OwnCode
 from vcdl.errors import DataError, JobError, folder_errors, nearest
 from vcdl.job import Job, as_yaml, job_of
 from vcdl.job.code_folder import read_code
+from vcdl.models.hub_inline import holds_hub_layers
 from vcdl.run.finding import folder_for
 from vcdl.run.folder import RunFolder
 
@@ -120,7 +122,15 @@ def train(
         **stop_settings(callbacks),
     }
     with tempfile.TemporaryDirectory(prefix="vcdl_") as spool:  # streams wait here for the run's folder
+        is_hub = holds_hub_layers(model)
+        if is_hub:
+            x, y, sample_weight = preprocessed(model, "x", x, y, sample_weight)
+            validation_data = _pair_preprocessed(model, "validation_data", validation_data)
+            test_data = _pair_preprocessed(model, "test_data", test_data)
+            sections["data"] = {**mask_of(model), **plain(sections.get("data", {}), "data")}
         arrays = _arrays(model, x, y, validation_data, test_data, Path(spool))
+        if is_hub:
+            model = of_keras_layers(model, arrays)
         if sample_weight is not None:
             if "weight_train" in arrays:
                 raise DataError("x gives weights, and so does sample_weight: give one of them")
@@ -177,6 +187,13 @@ def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any, spool: Path)
         found = _of_pair(model, what, pair)
         arrays.update({array_name(f"{letter}_{part}", of): array for (letter, of), array in found.items()})
     return arrays
+
+
+def _pair_preprocessed(model: Any, what: str, pair: Any) -> Any:
+    """Preprocess a pair (x, y) of validation or test as the model does; what is no pair is refused later."""
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        return preprocessed(model, what, *pair)[:2]
+    return pair
 
 
 def _of_pair(model: Any, what: str, pair: Sequence[Any]) -> dict[tuple[str, str], Any]:

@@ -13,6 +13,7 @@ _EXAMPLES = """\b
 Examples:
   vcdl export runs/fashion_mnist -o model.keras
   vcdl export runs/fashion_mnist -o best.keras --best
+  vcdl export runs/reviews --preset tuned
   vcdl export runs/fashion_mnist --mlflow http://127.0.0.1:5000
   vcdl export runs/fashion_mnist --page fashion.html       to send to somebody
 
@@ -30,6 +31,16 @@ def export(path: Path, output: Path, best: bool = False) -> ExitCode:
         raise RunFolderError(f"{path} has no model yet: wait until its first subtasks run")
     version = export_model(folder, output, best_version if best else newest_version)
     click.echo(f"model {shown(output)}, version {version} of the weights")
+    return ExitCode.OK
+
+
+def export_to_preset(path: Path, output: Path, best: bool = False) -> ExitCode:
+    """Write the model as a preset of KerasHub, for a job that began from one. Raises VcdlError."""
+    from vcdl.run.finding import shown
+    from vcdl.run.results import best_version, export_preset, newest_version
+
+    version = export_preset(RunFolder.existing(path), output, best_version if best else newest_version)
+    click.echo(f"preset {shown(output)}, version {version} of the weights")
     return ExitCode.OK
 
 
@@ -77,6 +88,7 @@ def _keras_file(_context: click.Context, _parameter: click.Parameter, value: Pat
     "-o", "--output", metavar="FILE.keras", type=FILE, callback=_keras_file,
     help="File to write; an existing one is replaced.",
 )  # fmt: skip
+@click.option("--preset", metavar="FOLDER", type=PATH, help="Write a preset of KerasHub instead, to a new folder.")
 @project_option
 @click.option("--best", is_flag=True, help="The end of the best epoch instead of the newest weights.")
 @click.option("--mlflow", metavar="URL", help="Log settings, curves and results to this MLflow server instead.")
@@ -86,6 +98,7 @@ def command(
     path: Path,
     project_dir: Path | None,
     output: Path | None,
+    preset: Path | None,
     best: bool,
     mlflow: str | None,
     trackio: bool,
@@ -93,10 +106,13 @@ def command(
 ) -> ExitCode:
     """Write a run's model for plain Keras, or a page of the run."""
     path = in_project(path, project_dir) or path
-    if sum((output is not None, mlflow is not None, trackio, page is not None)) != 1:
+    if sum((output is not None, preset is not None, mlflow is not None, trackio, page is not None)) != 1:
         raise click.UsageError(
-            "say where to: -o FILE.keras for the model, or one of --mlflow URL, --trackio, --page FILE.html for the run"
+            "say where to: -o FILE.keras or --preset FOLDER for the model, or one of --mlflow URL, --trackio, "
+            "--page FILE.html for the run"
         )
+    if preset is not None:
+        return export_to_preset(path, preset, best)
     if output is not None:
         return export(path, output, best)
     return export_to_tracker(path, mlflow) if page is None else export_page(path, page)

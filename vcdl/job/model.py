@@ -55,7 +55,7 @@ class LoraSettings(Section):
     """Patterns of the layers that get them; None: all that can."""
 
 
-SOURCES = ("builtin", "keras_json", "keras", "python")
+SOURCES = ("builtin", "keras_json", "keras", "hub", "python")
 """Keys of which exactly one gives the model."""
 WEIGHTS_ENDINGS = (".keras", ".weights.h5", ".npz")
 
@@ -68,6 +68,8 @@ class ModelSettings(Section):
     keras_json: _File | None = None
     keras: _File | None = None
     """A file of `model.save()`: the model with its weights."""
+    hub: Annotated[Path, kinds.existing_folder()] | None = None
+    """A folder that KerasHub's `save_to_preset` wrote: a pretrained model with its weights."""
     python: Annotated[str, kinds.function_path()] | None = None
     python_folder: Path | None = Field(default=None, validate_default=True)
     """The folder in which the function's module is looked for first; None in the job file: that file's own folder."""
@@ -93,8 +95,8 @@ class ModelSettings(Section):
 
     @property
     def origin(self) -> str:
-        """The name of the function or the run that the model comes from."""
-        return self.python or str(self.from_run)
+        """The name of the function, preset or run that the model comes from."""
+        return self.python or str(self.hub or self.from_run)
 
     @field_validator("builtin", mode="plain")
     @classmethod

@@ -11,6 +11,7 @@ from vcdl.client.own_code import OwnCode, guarded
 from vcdl.errors import ModelError, one_line
 from vcdl.job.code_folder import check_arguments, read_code
 from vcdl.models.given_weights import copy_weights, load_given_weights, read_keras_json
+from vcdl.models.hub import preset_model
 from vcdl.models.lora import drawn_matrices, enable_lora, merged, revive
 from vcdl.models.mlp import mlp
 from vcdl.models.precision import compute_with
@@ -65,6 +66,8 @@ def build_model(
     made = None if settings.is_named else start
     if settings.python is not None:
         made = _called(settings, settings.python, input_shape, outputs, code)
+    if settings.hub is not None:
+        made = preset_model(settings.hub, input_shape, outputs, task)
     if made is not None:
         freeze_later_weights(made)
     given = _given_json(settings, input_shape, outputs, task) if made is None else _to_json(made, settings.origin, code)

@@ -98,7 +98,8 @@ def _normalisation(job: "Job", dataset: Dataset, model: BuiltModel) -> Normalisa
             f"({whole[names[0]].what}) into other ones: remove it"
         )
     settings = job.data
-    if settings.normalise == "auto" and settings.task != "autoencoder" and _normalises_itself(model):
+    is_scaled = job.model.hub is not None or _normalises_itself(model)
+    if settings.normalise == "auto" and settings.task != "autoencoder" and is_scaled:
         settings = settings.model_copy(update={"normalise": "none"})
     of_inputs = {name: _of_input(settings, dataset.inputs(name), whole.get(name)) for name in names}
     return of_inputs[""] if "" in of_inputs else Normalisation(inputs=tuple(of_inputs.items()))

@@ -16,6 +16,8 @@ from vcdl.yaml_schema.reading import read_document, replace_key
 
 CHUNK_BYTES = 8 << 20
 """The largest chunk that a service takes."""
+_BUILT_HERE = ("python", "hub")
+"""Keys of a model that is built before it is sent, and of what goes with them."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,8 @@ def parcel_of(job_file: Path, overrides: Sequence[str] = ()) -> Iterator[Parcel]
 
 def _files_of(job: Job, values: dict[str, Any], folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield the files that a job names, and change its keys to their new names."""
-    if job.model.python is not None:
-        values["model"] = {key: value for key, value in values["model"].items() if not key.startswith("python")}
+    if job.model.python is not None or job.model.hub is not None:
+        values["model"] = {key: value for key, value in values["model"].items() if not key.startswith(_BUILT_HERE)}
         values["model"]["keras"] = "model.keras"
         yield "model.keras", _built(job, folder)
     for section, key, name in (
@@ -90,13 +92,17 @@ def _files_of(job: Job, values: dict[str, Any], folder: Path) -> Iterator[tuple[
 
 
 def _built(job: Job, folder: Path) -> Path:
-    """Build the model of a submitter's function, and return its file. Raises ModelError."""
+    """Build the model of a submitter's function or preset, and return its file. Raises ModelError."""
     from vcdl.data import facts_of
+    from vcdl.models.hub import preset_model
     from vcdl.models.model_classes import with_model_classes
     from vcdl.models.python_function import call_builder
 
     facts, path = with_model_classes(job, facts_of), folder / "model.keras"
-    call_builder(str(job.model.python), facts.input_shape, facts.outputs, job.model.python_folder).save(path)
+    if job.model.hub is not None:
+        preset_model(job.model.hub, facts.input_shape, facts.outputs, job.data.task).save(path)
+    else:
+        call_builder(str(job.model.python), facts.input_shape, facts.outputs, job.model.python_folder).save(path)
     return path
 
 

@@ -8,6 +8,9 @@ must be the evaluator's of the same weights: the two models are built in differe
 """
 
 import json
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -19,7 +22,7 @@ import numpy as np
 from vcdl.data.npz_file import map_split
 from vcdl.data.samples import Samples, read_samples
 from vcdl.errors import ModelError, RunFolderError, WeightsFileError, folder_errors
-from vcdl.files.atomic import atomic_write, whole_file
+from vcdl.files.atomic import atomic_write, temporary_name, whole_file
 from vcdl.job import Job
 from vcdl.journal.events import UpdateApplied, VersionEvaluated
 from vcdl.journal.journal import Journal
@@ -140,6 +143,42 @@ def export_model(folder: RunFolder, output: Path, choose: Callable[[RunFolder], 
             if version == asked:
                 raise
     _write_model(run, _model_with(run, weights), output)
+    return version
+
+
+def export_preset(folder: RunFolder, output: Path, choose: Callable[[RunFolder], int]) -> int:
+    """Write a preset whose model predicts in plain KerasHub what the run's model predicts.
+
+    Args:
+        folder: A run, which may be under way.
+        output: Folder to write, whole or not at all; it must be new.
+        choose: Function that names the version of the weights.
+
+    Returns:
+        The version.
+
+    Raises:
+        RunFolderError, ModelError, WeightsFileError: The job names no preset, or some file is gone or damaged.
+    """
+    import keras
+
+    from vcdl.models.hub import write_preset
+
+    job = Run.open(folder).job
+    if job.model.hub is None:
+        raise RunFolderError(f"{folder.path}: its job has no model > hub to write back to: export -o FILE.keras")
+    if output.exists():
+        raise RunFolderError(f"{output} is there already: name a new folder")
+    with tempfile.TemporaryDirectory(prefix="vcdl-") as spool:
+        version = export_model(folder, Path(spool) / "model.keras", choose)
+        model = keras.models.load_model(Path(spool) / "model.keras", compile=False)
+    written = temporary_name(output)
+    with folder_errors(output.parent):
+        try:
+            write_preset(job.model.hub, model, job.data.task, written)
+            os.rename(written, output)
+        finally:
+            shutil.rmtree(written, ignore_errors=True)
     return version
 
 

@@ -38,7 +38,7 @@ from vcdl.web.submission_line import another_job
 _FILE = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}(\.[a-z0-9]{1,10}){1,3}")
 _JOB_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _REFUSED = (
-    *(("model", "python"), ("model", "code"), ("model", "from"), ("data", "from"), ("store", "url")),
+    *(("model", "python"), ("model", "hub"), ("model", "code"), ("model", "from"), ("data", "from"), ("store", "url")),
     *(("grid", "workers"), ("grid", "servers"), ("boinc", "share")),
 )
 """Keys that lead out of a submission (to code, files, another machine), or that the server decides."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TextIO, TypeVar
 
 import numpy as np
 
+from vcdl.data.readers.preset_tokens import PresetTokens
 from vcdl.data.readers.table_file import refuse_utf_16
 from vcdl.data.readers.tokens import Tokens
 from vcdl.data.rows import Array
@@ -39,7 +40,7 @@ class TextReader(Reader):
     lines: Annotated[bool, kinds.true_or_false()] = False
     """Each line is a sample, `label<TAB>text`: its first bytes, each + 1, and 0 behind its end."""
     tokenizer: Path | None = None
-    """A `tokenizer.json`, whose tokens are the units; None: `unit` says them."""
+    """A `tokenizer.json`, or the folder of a KerasHub preset, whose tokens are the units; None: `unit` says them."""
 
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
         if self.lines:
@@ -87,7 +88,7 @@ class TextReader(Reader):
         if self.lines:
             return ()
         if self.tokenizer is not None:
-            return Tokens(self.tokenizer, None).names
+            return _tokens(self.tokenizer, None).names
         return tuple(map(str, range(_BYTES))) if self.unit == "bytes" else _characters(self.path)
 
     def training_samples(self) -> int | None:
@@ -103,7 +104,7 @@ class TextReader(Reader):
 
     def _units(self, path: Path) -> Iterator[Array]:
         if self.tokenizer is not None:
-            tokens = Tokens(self.tokenizer, None)
+            tokens = _tokens(self.tokenizer, None)
             for lines in _lines(path):
                 yield np.concatenate(tokens.of(lines))
             return
@@ -125,7 +126,7 @@ class TextReader(Reader):
 
     def _labelled_lines(self, path: Path, begin: int) -> Iterator[Block]:
         number = 0
-        tokens = None if self.tokenizer is None else Tokens(self.tokenizer, self.window)
+        tokens = None if self.tokenizer is None else _tokens(self.tokenizer, self.window)
         for lines in _lines(path):
             labels: list[str] = []
             texts: list[str] = []
@@ -140,7 +141,7 @@ class TextReader(Reader):
             if texts:
                 yield Block(self._padded(texts, tokens), np.array(labels))
 
-    def _padded(self, texts: list[str], tokens: Tokens | None) -> Array:
+    def _padded(self, texts: list[str], tokens: Tokens | PresetTokens | None) -> Array:
         """The begins of texts, shape (n, window)."""
         padding = 0 if tokens is None else tokens.padding
         rows: list[Array]
@@ -152,6 +153,10 @@ class TextReader(Reader):
         for place, row in enumerate(rows):
             x[place, : len(row)] = row
         return x
+
+
+def _tokens(tokenizer: Path, most: int | None) -> Tokens | PresetTokens:
+    return (PresetTokens if tokenizer.is_dir() else Tokens)(tokenizer, most)
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

@@ -1,0 +1,77 @@
+"""A model of KerasHub in `vcdl.train`: its preprocessor makes the arrays, and its layers become Keras' own."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vcdl.errors import DataError, one_line
+from vcdl.models.hub_inline import inlined
+
+_MASK = -1
+"""The label of padding, where KerasHub weighs it with 0."""
+
+
+def preprocessed(model: Any, name: str, x: Any, y: Any, weights: Any = None) -> tuple[Any, Any, Any]:
+    """Return samples, labels and weights as the model's preprocessor makes them, which `fit` applies as well.
+
+    Args:
+        model: A model of KerasHub. Without a preprocessor everything is returned as it is.
+        name: The argument that the samples came as, for messages.
+        x: Samples, such as texts.
+        y: Labels; None for a model that makes them of its samples.
+        weights: A weight for each sample.
+
+    Raises:
+        DataError: The preprocessor does not take these samples.
+    """
+    import keras
+
+    preprocessor = getattr(model, "preprocessor", None)
+    if preprocessor is None or x is None:
+        return x, y, weights
+    if hasattr(x, "tolist") and getattr(x, "dtype", None) is not None and x.dtype.kind in "OUS":
+        x = x.tolist()
+    try:
+        made = model.preprocess_samples(x, y, weights)
+    except Exception as error:  # of KerasHub, of every kind
+        raise DataError(
+            f"{name}: the model's preprocessor refuses it ({one_line(error)[:200]}): give what `fit` takes, as arrays "
+            "and lists, or set model.preprocessor = None and give the arrays of its inputs"
+        ) from error
+    x, y, weights = keras.tree.map_structure(_as_numpy, keras.utils.unpack_x_y_sample_weight(made))
+    if getattr(weights, "ndim", 1) > 1:  # a weight for each token: those of padding are 0
+        y, weights = _masked(y, weights), None
+    return x, y, weights
+
+
+def mask_of(model: Any) -> Mapping[str, Any]:
+    """The keys of the section `data` that the labels of `preprocessed` ask for."""
+    from_tokens = "CausalLM" in type(getattr(model, "preprocessor", None)).__name__
+    return {"mask": _MASK} if from_tokens else {}
+
+
+def of_keras_layers(model: Any, arrays: Mapping[str, Any]) -> Any:
+    """Return a model of KerasHub as one of Keras' own layers, compiled alike. `arrays`: by name. Raises ModelError."""
+    names = [str(tensor.name) for tensor in model.inputs]
+    array_of = {name: arrays.get(f"x_train_{name}" if len(names) > 1 else "x_train") for name in names}
+    shapes = {name: tuple(array.shape[1:]) for name, array in array_of.items() if array is not None}
+    made = inlined(model, shapes)
+    config = dict((model.get_compile_config() if getattr(model, "compiled", False) else None) or {})
+    if config:
+        made.compile_from_config({**config, "metrics": config.get("metrics") or config.get("weighted_metrics")} | _NONE)
+    return made
+
+
+_NONE = {"weighted_metrics": None}
+"""KerasHub's models of language weigh their metrics by what is no padding, as `data > mask` does."""
+
+
+def _as_numpy(value: Any) -> Any:
+    import keras
+
+    return keras.ops.convert_to_numpy(value) if hasattr(value, "shape") else value
+
+
+def _masked(y: Any, weights: Any) -> Any:
+    import numpy as np
+
+    return np.where(weights != 0, y, _MASK)

@@ -1,0 +1,52 @@
+"""Texts as the tokens of a KerasHub preset, by the preset's own tokenizer and packer."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vcdl.data.rows import Array
+from vcdl.errors import DataError, one_line
+
+
+class PresetTokens:
+    """A preset's tokenizer. With `most` it packs each text as the preset's classifier takes it, to that length."""
+
+    def __init__(self, folder: Path, most: int | None) -> None:
+        """Raises DataError."""
+        self._most = most
+        try:
+            import keras_hub
+        except ImportError as error:
+            raise DataError(
+                f"{folder.name} is read by the package keras-hub, which is not here: pip install 'vcdl[hub]'"
+            ) from error
+        try:
+            self._tokenizer: Any = keras_hub.tokenizers.Tokenizer.from_preset(str(folder))
+            if most is not None:
+                self._packer = keras_hub.models.TextClassifierPreprocessor.from_preset(
+                    str(folder), sequence_length=most
+                )
+        except Exception as error:  # of KerasHub, of every kind
+            raise DataError(
+                f"{folder} holds no tokenizer for this ({one_line(error)[:300]}): write it by "
+                "preprocessor.save_to_preset(folder)"
+            ) from error
+
+    @property
+    def padding(self) -> int:
+        """The number behind a text's end."""
+        return int(self._tokenizer.pad_token_id)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tokens in the order of their numbers."""
+        return tuple(self._tokenizer.id_to_token(number) for number in range(self._tokenizer.vocabulary_size()))
+
+    def of(self, texts: Sequence[str]) -> list[Array]:
+        """The numbers of each text's tokens, int32."""
+        if self._most is None:
+            return [np.asarray(row, np.int32) for row in self._tokenizer(list(texts))]
+        packed = self._packer(list(texts))
+        return list(np.asarray(packed["token_ids"], np.int32))
