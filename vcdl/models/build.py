@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from vcdl.client import own_code
 from vcdl.client.model import freeze_later_weights, load_model, new_names
 from vcdl.client.own_code import OwnCode, guarded
+from vcdl.client.parts import described as as_json
 from vcdl.errors import ModelError, one_line
 from vcdl.job.code_folder import check_arguments, read_code
 from vcdl.models.given_weights import copy_weights, load_given_weights, read_keras_json
-from vcdl.models.lora import drawn_matrices, enable_lora, merged, revive
+from vcdl.models.lora import drawn_matrices, enable_lora, merged, quantize_frozen, revive
 from vcdl.models.mlp import mlp
 from vcdl.models.precision import compute_with
 from vcdl.models.python_function import call_builder
@@ -154,9 +155,12 @@ def _inputs(shape: InputShape) -> Any:
 
 def _limited(model: Any, settings: "ModelSettings", code: OwnCode | None) -> Any:
     """The model with only those layers trained that the job names, as its JSON describes it. Raises ModelError."""
-    train_only(model, settings.train or ())
+    if settings.train is not None or settings.lora is not None:
+        train_only(model, settings.train or ())
     if settings.lora is not None:
         enable_lora(model, settings.lora)
+    if settings.frozen == "int8":
+        quantize_frozen(model)
     described = load_model(_to_json(model, settings.origin, code))
     _check_trained(described, model)
     described.set_weights(model.get_weights())
@@ -238,7 +242,9 @@ def _to_json(model: Any, origin: str, code: OwnCode | None) -> str:
     if code is not None:
         check_arguments(model, code)
     try:
-        text = str(model.to_json())
+        text = as_json(model)
+    except ModelError:
+        raise
     except Exception as error:  # a custom class may raise anything here
         cure = "use Keras' own layers only" if code is None else "its class needs get_config, as Keras' guides show"
         raise ModelError(f"the model of {origin} has no JSON ({one_line(error)}): {cure}") from error
