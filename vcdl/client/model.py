@@ -131,6 +131,16 @@ def freeze_later_weights(model: Any) -> None:
                 part.trainable = False
 
 
+def thaw_as_loaded(model: Any) -> None:
+    """Undo `freeze_later_weights`: the weights are trained that are once Keras has loaded the saved model."""
+    import keras
+
+    for layer in model._flatten_layers(include_self=False):
+        if not layer.trainable and not isinstance(layer, keras.Model | keras.layers.Wrapper):
+            for part in layer._flatten_layers(include_self=False):
+                part.trainable = True
+
+
 def _can_be_shared(weight: Any) -> bool:
     """Whether a weight is float32, or a count that no training changes (in a Normalization layer)."""
     return weight.dtype == "float32" or (weight.dtype.startswith("int") and not weight.trainable)

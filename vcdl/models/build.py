@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from gc import collect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,10 +70,7 @@ def build_model(
     if made is not None:
         freeze_later_weights(made)
     given = _given_json(settings, input_shape, outputs, task) if made is None else _to_json(made, settings.origin, code)
-    described = load_model(given)
-    if precision != "float32":
-        compute_with(described, precision)
-    model_json = _to_json(described, settings.origin, code)
+    model_json = _completed(given, settings, precision, code)
     keras.utils.set_random_seed(seed)
     model = load_model(model_json)
     drawn = drawn_matrices(model)
@@ -80,10 +78,22 @@ def build_model(
     revive(model, drawn)
     if settings.is_limited:
         model = _limited(model, settings, code)
+        collect()  # the model of before, which its layers still hold
         model_json = _to_json(model, settings.origin, code)
     if model.weights and not model.trainable_weights:
         raise ModelError("every layer of the model is frozen: name those to train in model > train")
     return BuiltModel(model_json, flatten(model), flatten_frozen(model))
+
+
+def _completed(given: str, settings: "ModelSettings", precision: str, code: OwnCode | None) -> str:
+    """Return a model's JSON as Keras writes it again, with all defaults and the precision. Raises ModelError."""
+    described = load_model(given)
+    if precision != "float32":
+        compute_with(described, precision)
+    text = _to_json(described, settings.origin, code)
+    del described
+    collect()
+    return text
 
 
 def _loaded_code(settings: "ModelSettings") -> OwnCode | None:
@@ -161,9 +171,10 @@ def _limited(model: Any, settings: "ModelSettings", code: OwnCode | None) -> Any
         enable_lora(model, settings.lora)
     if settings.frozen == "int8":
         quantize_frozen(model)
-    described = load_model(_to_json(model, settings.origin, code))
+    described = load_model(_to_json(model, settings.origin, code), draws_weights=False)
     _check_trained(described, model)
-    described.set_weights(model.get_weights())
+    for ours, theirs in zip(described.weights, model.weights, strict=True):  # one by one: no list of all numbers
+        ours.assign(theirs)
     return described
 
 

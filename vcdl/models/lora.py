@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vcdl.client.allowed import QUANTIZED
 from vcdl.client.model import load_model
 from vcdl.client.parts import KEY as PARTS
-from vcdl.client.parts import described, is_int8, quantize
+from vcdl.client.parts import cheap_collections, described, is_int8, quantize
 from vcdl.errors import ModelError
 from vcdl.models.trained import layers_with_weights, named_layers
 
@@ -52,14 +52,15 @@ def quantize_frozen(model: Any) -> None:
     wrappers = [layer for layer in layers if isinstance(layer, keras.layers.Wrapper)]
     # TimeDistributed passes by the method with which Keras computes from int8, and would take the integers as they are.
     wrapped = {id(part) for wrapper in wrappers for part in wrapper._flatten_layers()}
-    for layer in (layer for layer in layers if id(layer) not in wrapped):
-        kernels = [kernel for name in _KERNELS if (kernel := getattr(layer, name, None)) is not None]
-        if kernels and not kernels[0].trainable and kernels[0].dtype == "float32":
-            try:
-                quantize(layer)
-            except NotImplementedError:  # a convolution, or a class derived from Dense
-                continue
-            found += 1
+    with cheap_collections():
+        for layer in (layer for layer in layers if id(layer) not in wrapped):
+            kernels = [kernel for name in _KERNELS if (kernel := getattr(layer, name, None)) is not None]
+            if kernels and not kernels[0].trainable and kernels[0].dtype == "float32":
+                try:
+                    quantize(layer)
+                except NotImplementedError:  # a convolution, or a class derived from Dense
+                    continue
+                found += 1
     if not found:
         raise ModelError("model > frozen: int8: nothing is frozen that Keras stores so: Dense, EinsumDense, Embedding")
 
@@ -85,13 +86,29 @@ def has_lora(model: Any) -> bool:
     return any(getattr(layer, "lora_enabled", False) for layer in model._flatten_layers())
 
 
+def is_adapted(layer: Any) -> bool:
+    """Return whether a layer, or one inside it, has low-rank matrices or a kernel of int8."""
+    return any(getattr(part, "lora_enabled", False) or is_int8(part) for part in layer._flatten_layers())
+
+
+def freeze_adapted(plain: Any, model: Any) -> None:
+    """Freeze in a merged model the layers that were adapted in `model`.
+
+    Their kernels were frozen in the run. An optimizer that is saved for all of them takes twice the model's size.
+    """
+    import keras
+
+    for ours, theirs in zip(plain._flatten_layers(), model._flatten_layers(), strict=True):
+        if not isinstance(ours, keras.Model | keras.layers.Wrapper) and is_adapted(theirs):
+            ours.trainable = False
+
+
 def merged(model: Any) -> Any:
     """Return the model with A·B added to each kernel, all in float32: a plain one that predicts the same."""
-    layers = list(model._flatten_layers())
-    if not any(getattr(layer, "lora_enabled", False) or is_int8(layer) for layer in layers):
+    if not is_adapted(model):
         return model
     plain = load_model(json.dumps(_without(json.loads(described(model)))), draws_weights=False)
-    for ours, theirs in zip(plain._flatten_layers(), layers, strict=True):
+    for ours, theirs in zip(plain._flatten_layers(), model._flatten_layers(), strict=True):
         if is_int8(theirs):  # Keras itself would round the sum to int8 once more, and lose what was trained
             _copy_dequantized(ours, theirs)
             continue

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from gc import collect
 from pathlib import Path
 from typing import Any
 
@@ -145,10 +146,15 @@ def export_model(folder: RunFolder, output: Path, choose: Callable[[RunFolder], 
 
 def _write_model(run: Run, model: Any, output: Path) -> None:
     from vcdl.client.compile import compile_model
-    from vcdl.models.lora import merged
+    from vcdl.client.model import thaw_as_loaded
+    from vcdl.models.lora import freeze_adapted, merged
 
-    model = _normalising(merged(model), run.prepared.normalisation, run.name)
+    plain = merged(model)
+    if plain is not model:
+        freeze_adapted(plain, model)
+    model = _normalising(plain, run.prepared.normalisation, run.name)
     compile_model(model, _for_keras(run.training), is_plain=True)
+    thaw_as_loaded(model)
     model.optimizer.build(model.trainable_variables)  # or Keras warns, on loading, that it has no variables
     with whole_file(output) as temporary:
         model.save(temporary)
@@ -177,6 +183,8 @@ def exported_score(folder: RunFolder, report: Report, *, on_all: bool = False) -
         return None
     run = Run.open(folder)
     run.permit_code()
+    if run.prepared.frozen is not None:
+        collect()  # the model that was exported: it may be large, and its layers hold one another
     samples = measured.samples if on_all else min(measured.samples, _MOST_SAMPLES)
     some = read_samples(folder.validation_file, run.prepared.normalisation).taken(slice(samples))
     evaluated = measured.loss
