@@ -98,8 +98,8 @@ def _check_weights(model: Any) -> None:
     stateful = next((layer.name for layer in model._flatten_layers() if getattr(layer, "stateful", False)), None)
     if stateful is not None:
         raise ModelError(
-            f"the layer {stateful} is stateful: it keeps its state from batch to batch, and a subtask draws its batches "
-            "at random, on any computer; build it with stateful=False, and the input without a batch size"
+            f"the layer {stateful} is stateful: it keeps its state from batch to batch, and subtasks draw batches at "
+            "random, on any computer; build it with stateful=False, and the input without a batch size"
         )
     odd = next((weight for weight in model.weights if not _can_be_shared(weight)), None)
     if odd is not None:
