@@ -16,6 +16,7 @@ from vcdl.client.trainer import Trainer
 from vcdl.errors import ModelError
 from vcdl.job.model import LoraSettings, ModelSettings
 from vcdl.models.build import BuiltModel, build_model
+from vcdl.models.footprint import footprint_of
 from vcdl.models.lora import has_lora, merged
 from vcdl.wire.frozen import read_frozen, write_frozen
 from vcdl.wire.weights import assign
@@ -144,6 +145,7 @@ def test_frozen_kernels_take_a_byte_a_weight_and_predict_nearly_the_same(tmp_pat
         "embedding", "query", "key", "value", "attention_output", "up",
     }  # fmt: skip
     assert model.frozen.nbytes < 0.5 * whole.frozen.nbytes  # biases, norms and scales stay float32
+    assert footprint_of(loaded).frozen == model.frozen.size
     assert 0 < np.abs(told(loaded) - told(given)).max() < 0.02
     named = write_frozen(tmp_path / "frozen.h5", model.frozen)
     assert read_frozen(tmp_path / "frozen.h5", named).tobytes() == model.frozen.tobytes()
