@@ -155,3 +155,15 @@ def test_a_scale_that_keras_chose_itself_is_refused_too() -> None:
         keras.mixed_precision.set_global_policy("float32")
     with pytest.raises(JobError, match=r"compiled for mixed_float16, and the scale of a LossScaleOptimizer"):
         training_of(model)
+
+
+def test_how_a_step_is_run_is_left_to_the_client() -> None:
+    import keras
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile("adam", "mse")
+    plain = training_of(model)
+    model.compile("adam", "mse", jit_compile=True, steps_per_execution=4)
+    assert training_of(model) == plain
+    model.compile("adam", "mse", run_eagerly=True, auto_scale_loss=False)
+    assert training_of(model) == plain

@@ -302,7 +302,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
     ),
     "a NumPy array": in_config("bias_constraint", {"class_name": "__numpy__", "config": {"value": [1], "dtype": "O"}}),
     "bytes": in_config("name", {"class_name": "__bytes__", "config": {"value": "x"}}),
-    "a quantizer": in_config("quantization_config", a_class("AbsMaxQuantizer", "keras.quantizers")),
+    "a quantizer that reads data": in_config("quantization_config", a_class("GPTQConfig", "keras.quantizers")),
     "a top that is a layer": lambda config: config.update(dense(config)),
     "layers that are not there": lambda config: config["config"].update(layers=7),
     "an impossible number of units": in_config("units", -3),
@@ -438,3 +438,15 @@ def test_the_refusal_of_what_is_left_out_says_its_reason(module: str, name: str)
     config["config"]["layers"][1] |= {"module": module, "class_name": name}
     with pytest.raises(ModelError, match=LEFT_OUT[name]):
         load_model(json.dumps(config))
+
+
+def test_a_stateful_layer_is_refused_with_what_to_do() -> None:
+    lstm = layers.LSTM(4, stateful=True, name="memory")
+    model = keras.Sequential([keras.Input(batch_shape=(8, 6, 3)), lstm, layers.Dense(1)])
+    with pytest.raises(ModelError, match=r"the layer memory is stateful.*stateful=False"):
+        load_model(model.to_json())
+
+
+def test_a_fixed_batch_size_of_the_input_is_no_hindrance() -> None:
+    model = load_model(keras.Sequential([keras.Input(batch_shape=(8, 3)), layers.Dense(1)]).to_json())
+    assert model.predict(np.zeros((5, 3)), verbose=0).shape == (5, 1)

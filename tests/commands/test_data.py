@@ -4,11 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
-from vcdl.commands.data import show_data
+from vcdl.commands.data import command, show_data
 from vcdl.commands.new import new_from
-from vcdl.errors import DataError, RunFolderError
+from vcdl.data.readers.images import ImagesReader
+from vcdl.data.readers.table import TableReader
+from vcdl.data.suggestion import suggestion_for
+from vcdl.errors import DataError, ExitCode, RunFolderError
 from vcdl.job import load_job
 from vcdl.run.checking import check_job
 
@@ -85,3 +89,55 @@ def test_each_kind_gets_a_job_in_order(make: object, tmp_path: Path) -> None:
     assert load_job(tmp_path / "mine" / "job.yaml").data.file == source
     with pytest.raises(RunFolderError, match="is not empty"):
         new_from(str(source), tmp_path / "mine")
+
+
+def named_pictures(folder: Path) -> Path:
+    """Pictures below a folder, whose table names them beside notes."""
+    (folder / "pets" / "seen").mkdir(parents=True)
+    rows = ["picture,species,notes"]
+    for number in range(40):
+        Image.new("RGB", (30, 20), (number, 0, 0)).save(folder / "pets" / "seen" / f"{number}.png")
+        rows.append(f"seen/{number}.png,{('cat', 'dog')[number % 2]},n{number}")
+    (folder / "pets" / "labels.csv").write_text("\n".join(rows) + "\n")
+    return folder / "pets"
+
+
+@pytest.mark.parametrize("label", [None, "species"])
+def test_a_folder_of_pictures_whose_table_names_them_becomes_a_job(
+    label: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    new_from(str(named_pictures(tmp_path)), Path("mine"), label, {"size": [16, 16]})
+    job = load_job(Path("mine/job.yaml"))
+    found = job.data.from_
+    assert isinstance(found, ImagesReader)
+    assert (found.table, found.columns, found.size) == (Path("labels.csv"), ("picture", "species"), (16, 16))
+
+
+def test_a_table_beside_pictures_that_it_does_not_name_is_a_table(tmp_path: Path) -> None:
+    folder = named_pictures(tmp_path)
+    (folder / "labels.csv").write_text("picture,width,species\n" + "elsewhere.png,3,cat\n" * 20)
+    found = suggestion_for(str(folder)).data["from"]
+    assert "as" not in found
+    assert suggestion_for(str(folder), None, {"as": "table"}).data["from"]["as"] == "table"
+
+
+def test_a_table_without_a_header_becomes_a_job_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raw.csv").write_text("".join(f"{row / 7},{row % 5},{'ab'[row % 2]}\n" for row in range(60)))
+    new_from("raw.csv", Path("mine"))
+    assert "no header: the first line holds values" in capsys.readouterr().out
+    assert "header: false" in Path("mine/job.yaml").read_text()
+    job = load_job(Path("mine/job.yaml"))
+    assert suggestion_for("raw.csv").loaded().train.x.shape[1:] == (2,)
+    assert isinstance(job.data.from_, TableReader)
+    assert job.data.from_.training_samples() == 60
+
+
+@pytest.mark.parametrize("size", ["64", "a,b", "64,64,3"])
+def test_a_size_that_is_none_is_refused(size: str) -> None:
+    done = CliRunner().invoke(command, ["pets", "--size", size])
+    assert done.exit_code == ExitCode.USAGE
+    assert "is not height and width, such as 64,64" in done.output

@@ -93,6 +93,15 @@ def test_a_first_line_of_values_is_no_header(header: str, is_one: bool, tmp_path
         assert "t.csv has no header: its first line holds values" in refusal(tmp_path, said)
 
 
+def test_a_table_without_a_header_is_read_when_the_job_says_so(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("".join(f"{row / 7},{row % 5},{'ab'[row % 2]}\n" for row in range(20)))
+    data = loaded(tmp_path, "from: {path: t.csv, header: false, label: f2, columns: [f1, f0]}, validation: 2")
+    assert len(data.x_train) == 18
+    assert set(whole(data.x_train)[:, 0]) == set(range(5))
+    assert data.classes is not None
+    assert data.classes.names == ("a", "b")
+
+
 def test_a_table_is_numbers_and_categories_as_the_job_says(flowers: Path) -> None:
     data = loaded(flowers, f"from: {{{SAID}}}")
     x = whole(data.x_train)

@@ -12,7 +12,7 @@ def _strings() -> str:
     for path in (ROOT / "vcdl").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):
-                found.append("…".join(part.value for part in node.values if isinstance(part, ast.Constant)))
+                found.append("…".join(str(part.value) for part in node.values if isinstance(part, ast.Constant)))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.append(node.value)
     return "\n".join(found)

@@ -13,7 +13,6 @@ from keras import layers
 from vcdl.client.allowed import LAYERS, OPERATIONS
 from vcdl.client.model import load_model
 from vcdl.client.trainer import Trainer
-from vcdl.errors import ModelError
 from vcdl.job.model import ModelSettings
 from vcdl.models.build import build_model
 from vcdl.models.lora import has_lora, merged
@@ -221,12 +220,19 @@ def test_client_evaluator_and_export_say_the_same(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.filterwarnings("ignore:Layer InputLayer does not have a `quantize`")
-def test_a_quantised_model_has_weights_that_cannot_be_shared(tmp_path: Path) -> None:
+def test_a_model_that_its_user_quantised_is_taken_and_exported_in_float32(tmp_path: Path) -> None:
+    keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
     model.quantize("int8")
     model.save(tmp_path / "m.keras")
-    with pytest.raises(ModelError, match="QuantizedDTypePolicy"):
-        build_model(ModelSettings(keras=tmp_path / "m.keras"), (4,), 3)
+    built = build_model(ModelSettings(keras=tmp_path / "m.keras"), (4,), 3)
+    ours, x = load_model(built.json, built.frozen), spread((4,))
+    assign(ours, built.weights)
+    expected = model.predict(x, verbose=0)
+    np.testing.assert_array_equal(ours.predict(x, verbose=0), expected)
+    plain = merged(ours)
+    assert {weight.dtype for weight in plain.weights} == {"float32"}
+    np.testing.assert_allclose(plain.predict(x, verbose=0), expected, atol=0.05 * np.abs(expected).max())
 
 
 def test_no_operation_has_a_state() -> None:

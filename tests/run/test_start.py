@@ -103,3 +103,40 @@ def test_weights_come_from_one_place() -> None:
 def test_flattened_models_are_those_that_were_exported(tmp_path: Path) -> None:
     folder = run_of(tmp_path / "first", **MLP)
     assert flatten(start_of(job(**{"from": folder.path}))).tobytes() == trained(folder).tobytes()
+
+
+def test_the_export_of_an_adapted_model_is_float32_and_its_optimizer_keeps_nothing_of_frozen_layers(
+    tmp_path: Path,
+) -> None:
+    import keras
+
+    folder = run_of(tmp_path / "first", **MLP, frozen="int8", lora={"rank": 2, "layers": ["dense*"]}, train=["output"])
+    assert Run.open(folder).frozen_weights().size < 64 * 8, "a place holds four numbers"
+    export_model(folder, tmp_path / "m.keras")
+    exported = keras.models.load_model(tmp_path / "m.keras")
+    layers = [layer for layer in exported._flatten_layers() if layer.weights and not isinstance(layer, keras.Model)]
+    assert sorted(layer.trainable for layer in layers) == [False, True]
+    assert {weight.dtype for layer in layers for weight in layer.weights} == {"float32"}
+    moments = [variable for variable in exported.optimizer.variables if len(variable.shape)]
+    assert sum(variable.numpy().size for variable in moments) == 2 * (12 * 10 + 10)
+
+
+def test_the_export_of_frozen_attention_is_loaded_with_its_optimizer(tmp_path: Path) -> None:
+    import warnings
+
+    import keras
+    from keras import layers
+
+    inputs = keras.Input((8, 8, 1))
+    x = layers.Reshape((8, 8))(inputs)
+    x = layers.Flatten()(layers.MultiHeadAttention(2, 4, name="attention")(x, x))
+    keras.Model(inputs, layers.Dense(10, activation="softmax", name="head")(x)).save(tmp_path / "given.keras")
+    folder = run_of(tmp_path / "first", keras=tmp_path / "given.keras", train=["head"])
+    export_model(folder, tmp_path / "m.keras")
+    with warnings.catch_warnings(action="error"):  # of an optimizer whose variables are left out
+        (attention,) = [
+            layer
+            for layer in keras.models.load_model(tmp_path / "m.keras")._flatten_layers()
+            if isinstance(layer, layers.MultiHeadAttention)
+        ]
+    assert not attention.trainable

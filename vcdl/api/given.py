@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-JOB_FILE, MODEL_FILE, DATA_FILE = "job.yaml", "model.keras", "data.npz"
+JOB_FILE, MODEL_FILE, MODEL_JSON, DATA_FILE = "job.yaml", "model.keras", "model.json", "data.npz"
 DATA_FOLDER = "data"
 """The folder of the arrays that came as a stream."""
 _STREAMS = {
@@ -129,12 +129,18 @@ def write_folder(folder: Path, arrays: dict[str, Any]) -> None:
             np.save(folder / DATA_FOLDER / f"{name}.npy", array)
 
 
-def write_model(folder: Path, model: Any) -> None:
-    """Write the model with its weights. Raises ModelError."""
+def write_model(folder: Path, model: Any) -> dict[str, str]:
+    """Write the model with its weights; returns the keys of `model` that name the files. Raises ModelError."""
+    from vcdl.client.parts import described, has_parts
+
     try:
         model.save(folder / MODEL_FILE)
+        if not has_parts(model):
+            return {"keras": MODEL_FILE}
+        (folder / MODEL_JSON).write_text(described(model), "utf-8")
     except Exception as error:  # a custom class may raise anything here
         raise ModelError(f"Keras cannot save the model ({one_line(error)}): use Keras' own layers only") from error
+    return {"keras_json": MODEL_JSON, "weights": MODEL_FILE}
 
 
 def check_is_a_model(model: Any) -> None:

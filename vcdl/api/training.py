@@ -298,9 +298,10 @@ def _write_given(
     """Write job, model and arrays into a folder; `in_one`: all arrays into one file."""
     with folder_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        more = {key: value for key, value in values["model"].items() if key != "keras"}
+        values = {**values, "model": {**write_model(folder, model), **more}}
         text = as_yaml(values)
         (folder / JOB_FILE).write_text(f"# Made by vcdl.train: `vcdl run` takes it as well.\n{text}", "utf-8")
-    write_model(folder, model)
     (write_folder if _stays_on_disk(arrays) and not in_one else write_arrays)(folder, arrays)
 
 

@@ -128,12 +128,17 @@ CONSTANT_TYPES = tuple(_CONSTANT_TYPES.split())
 SLICE_KEYS = frozenset({"start", "stop", "step"})
 """Keys of `__slice__`: `x[:, 1:3]`."""
 
+QUANTIZED = "QuantizedDTypePolicy"
+INT8_POLICIES = tuple({"mode": "int8", "source_name": name} for name in ("float32", "mixed_bfloat16"))
+"""Configurations of the policies under which a layer stores its kernel as int8."""
+
 CLASSES = {
     "keras": _MODELS | {"DTypePolicy"},
     "keras.models": _MODELS,
     "keras.src.models.functional": frozenset({"Functional"}),
     "keras.src.models.sequential": frozenset({"Sequential"}),
-    "keras.dtype_policies": frozenset({"DTypePolicy"}),
+    "keras.dtype_policies": frozenset({"DTypePolicy", QUANTIZED}),
+    "keras.quantizers": frozenset({"Int8QuantizationConfig", "AbsMaxQuantizer"}),
     "keras.layers": LAYERS,
     "keras.initializers": _INITIALIZERS,
     "keras.regularizers": frozenset({"L1", "L1L2", "L2", "OrthogonalRegularizer"}),

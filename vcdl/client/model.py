@@ -12,12 +12,15 @@ from vcdl.client.allowed import (
     CONSTANT_TYPES,
     CONSTANTS,
     FUNCTION_MODULES,
+    INT8_POLICIES,
     LAYERS,
     LEFT_OUT,
+    QUANTIZED,
     RANDOM_INITIALIZERS,
     SLICE_KEYS,
 )
 from vcdl.client.own_code import OwnCode, guarded, taken_out
+from vcdl.client.parts import KEY, apply_parts
 from vcdl.errors import ModelError, one_line
 from vcdl.wire.weights import Vector, assign_frozen
 
@@ -52,7 +55,7 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
         ModelError: The text describes no model, or one that is not safe to load.
         WeightsFileError: `frozen` belongs to another model.
     """
-    config, code = _checked(model_json)
+    config, code, parts = _checked(model_json)
     objects = {} if code is None else code.objects(_objects(config))
     scales = _scales_of_lora(config)
     if not draws_weights:
@@ -75,6 +78,7 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
     for layer in model._flatten_layers():
         if isinstance(alpha := scales.get(layer.name), int | float) and hasattr(layer, "lora_alpha"):
             layer.lora_alpha = alpha  # Keras builds the layer with its rank in this place
+    apply_parts(model, parts)
     _check_weights(model)
     if frozen is not None:
         assign_frozen(model, frozen)
@@ -91,6 +95,12 @@ def _scales_of_lora(config: dict[str, Any]) -> dict[str, Any]:
 def _check_weights(model: Any) -> None:
     if not model.built:
         raise ModelError("the model does not know the shape of its input: begin it with keras.Input(shape)")
+    stateful = next((layer.name for layer in model._flatten_layers() if getattr(layer, "stateful", False)), None)
+    if stateful is not None:
+        raise ModelError(
+            f"the layer {stateful} is stateful: it keeps its state from batch to batch, and subtasks draw batches at "
+            "random, on any computer; build it with stateful=False, and the input without a batch size"
+        )
     odd = next((weight for weight in model.weights if not _can_be_shared(weight)), None)
     if odd is not None:
         raise ModelError(
@@ -127,6 +137,16 @@ def freeze_later_weights(model: Any) -> None:
                 part.trainable = False
 
 
+def thaw_as_loaded(model: Any) -> None:
+    """Undo `freeze_later_weights`: the weights are trained that are once Keras has loaded the saved model."""
+    import keras
+
+    for layer in model._flatten_layers(include_self=False):
+        if not layer.trainable and not isinstance(layer, keras.Model | keras.layers.Wrapper):
+            for part in layer._flatten_layers(include_self=False):
+                part.trainable = True
+
+
 def _can_be_shared(weight: Any) -> bool:
     """Whether a weight is float32, or a count that no training changes (in a Normalization layer)."""
     return weight.dtype == "float32" or (weight.dtype.startswith("int") and not weight.trainable)
@@ -137,7 +157,8 @@ def checked_config(model_json: str) -> dict[str, Any]:
     return _checked(model_json)[0]
 
 
-def _checked(model_json: str) -> tuple[dict[str, Any], OwnCode | None]:
+def _checked(model_json: str) -> tuple[dict[str, Any], OwnCode | None, Any]:
+    """The configuration, the code that it brings, and the settings of parts (vcdl.client.parts)."""
     size_bytes = len(model_json.encode(errors="replace"))
     if size_bytes > SIZE_LIMIT_BYTES:
         raise ModelError(f"the model's JSON has {size_bytes} bytes, {SIZE_LIMIT_BYTES} are allowed")
@@ -154,18 +175,19 @@ def _checked(model_json: str) -> tuple[dict[str, Any], OwnCode | None]:
         raise ModelError(f"the model is not JSON as model.to_json() writes it ({one_line(error)})") from error
     if not isinstance(config, dict) or "class_name" not in config:
         raise ModelError("the model's JSON has no class_name: write it with Keras 3's model.to_json()")
+    parts = config.pop(KEY, {})
     for part in _objects(config):
         if code is None or not code.brings(part.get("module")):
             _check_object(part)
     is_own = code is not None and code.brings(config.get("module"))
     if config["class_name"] not in ("Sequential", "Functional") and not is_own:
         raise ModelError(f"the JSON describes a {config['class_name']}, expected a Sequential or Functional model")
-    return config, code
+    return config, code, parts
 
 
 def own_parts(model_json: str) -> dict[str, Any]:
     """The classes and functions of the job's own code in a model, as Keras takes them. Raises ModelError."""
-    config, code = _checked(model_json)
+    config, code, _ = _checked(model_json)
     return {} if code is None else code.objects(_objects(config))
 
 
@@ -275,6 +297,8 @@ def _check_class(part: dict[str, Any]) -> None:
         raise ModelError(f"the model holds a custom class, registered as {_short(registered)}: {ADVICE}")
     if not isinstance(part.get("config"), dict):
         raise ModelError(f"the model's {_short(class_name)} has no config")
+    if class_name == QUANTIZED and part["config"] not in INT8_POLICIES:
+        raise ModelError(f"the model is quantized as {_short(part['config'])}: of these only int8 is trained")
     for key, value in part["config"].items():
         if key.endswith("activation") and not _is_activation(value):
             raise ModelError(

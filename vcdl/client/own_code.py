@@ -16,6 +16,7 @@ from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any
 
+from vcdl.client.unneeded import unneeded_shown
 from vcdl.errors import ModelError, VcdlError, one_line
 
 MOST_BYTES, MOST_FILES = 1_000_000, 200
@@ -117,7 +118,8 @@ def part(reference: str) -> Any:
     module, _, name = reference.partition(":")
     if _loaded is None or not _loaded.code.brings(module):
         raise ModelError(f"{reference} is in no file that the job sends: set model > code to the folder of {module}.py")
-    return guarded(reference, lambda: getattr(importlib.import_module(module), name))
+    with unneeded_shown():  # it may need what Keras does not
+        return guarded(reference, lambda: getattr(importlib.import_module(module), name))
 
 
 def guarded(what: str, act: Callable[[], Any]) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vcdl.commands._options import say, say_json
-from vcdl.errors import ExitCode, JobError
+from vcdl.errors import ExitCode, JobError, for_shell
 
 if TYPE_CHECKING:
     from vcdl.remote.parcel import Parcel
@@ -89,7 +89,7 @@ def watch_job(server: str, path: Path | None) -> ExitCode:
         job = follow(client_of(server), str(path), sys.stdout)
     except KeyboardInterrupt:
         return ExitCode.OK
-    click.echo(f"{path}: {job['state']}; `vcdl status {path} --server {server}` shows all figures")
+    click.echo(f"{path}: {job['state']}; `vcdl status {for_shell(path)} --server {server}` shows all figures")
     return ExitCode.OK
 
 

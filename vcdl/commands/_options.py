@@ -143,3 +143,23 @@ def opened(file: Path, overrides: Sequence[str]) -> "Fleet":
     from vcdl.fleet.open import Fleet
 
     return Fleet.of_file(file, overrides)
+
+
+def source_options(command: Any) -> Any:
+    """Add `--as` and `--size`: keys of `data > from` that a user gives instead of a guess."""
+    command = click.option("--size", metavar="H,W", callback=_sides, help="Height and width of all pictures.")(command)
+    return click.option("--as", "as_", metavar="KIND", help="table, images, text or arrays [default: by its ending].")(
+        command
+    )
+
+
+def given_keys(as_: str | None, size: list[int] | None) -> dict[str, Any]:
+    """Return the keys of `data > from` that the options gave."""
+    return {key: value for key, value in (("as", as_), ("size", size)) if value is not None}
+
+
+def _sides(_context: click.Context, _parameter: click.Parameter, value: str | None) -> list[int] | None:
+    sides = [] if value is None else value.replace("x", ",").split(",")
+    if value is not None and not (len(sides) == 2 and all(side.strip().isdecimal() for side in sides)):
+        raise click.BadParameter(f"{value!r} is not height and width, such as 64,64")
+    return [int(side) for side in sides] or None

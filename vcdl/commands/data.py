@@ -1,30 +1,33 @@
 """`vcdl data`: what a file or a folder holds, and what a job file says of it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from vcdl.commands._options import FILE, say
+from vcdl.commands._options import FILE, given_keys, say, source_options
 from vcdl.errors import ExitCode
 
 _EXAMPLES = """\b
 Examples:
   vcdl data table.csv
   vcdl data table.csv --label price
-  vcdl data pets/ --picture samples.png
+  vcdl data pets/ --picture samples.png --size 64,64
   vcdl data s3://bucket/table.parquet
   vcdl new --from table.csv        a folder with a job for it"""
 _PICTURES = 32
 """Samples in a picture."""
 
 
-def show_data(source: str, label: str | None = None, picture: Path | None = None) -> ExitCode:
+def show_data(
+    source: str, label: str | None = None, picture: Path | None = None, given: Mapping[str, Any] | None = None
+) -> ExitCode:
     """Show what a source holds. Raises DataError, JobError, FileUnavailable, RunFolderError."""
     from vcdl.data.suggestion import facts_lines, suggestion_for
     from vcdl.job import as_yaml
 
-    suggestion = suggestion_for(source, label)
+    suggestion = suggestion_for(source, label, given)
     say(suggestion.outline.lines)
     click.echo("" if suggestion.outline.lines else f"{source}")
     found = suggestion.loaded()
@@ -60,6 +63,7 @@ def _draw(x: Any, picture: Path) -> None:
 @click.argument("source", metavar="SOURCE")
 @click.option("--label", metavar="COLUMN", help="The column of labels of a table [default: the likeliest].")
 @click.option("--picture", metavar="FILE.png", type=FILE, help="Draw samples.")
-def command(source: str, label: str | None, picture: Path | None) -> ExitCode:
+@source_options
+def command(source: str, label: str | None, picture: Path | None, as_: str | None, size: list[int] | None) -> ExitCode:
     """Show what a file, a folder or a URL of data holds."""
-    return show_data(source, label, picture)
+    return show_data(source, label, picture, given_keys(as_, size))

@@ -14,6 +14,8 @@ Examples:
   vcdl export runs/fashion_mnist -o model.keras
   vcdl export runs/fashion_mnist -o best.keras --best
   vcdl export runs/reviews --preset tuned
+  vcdl export runs/fashion_mnist -o mine.weights.h5
+  vcdl export runs/fine_tuned -o adapters.npz --lora
   vcdl export runs/fashion_mnist --mlflow http://127.0.0.1:5000
   vcdl export runs/fashion_mnist --page fashion.html       to send to somebody
 
@@ -22,7 +24,7 @@ set, say images of 0 to 255. keras.models.load_model needs nothing of vcdl."""
 
 
 def export(path: Path, output: Path, best: bool = False) -> ExitCode:
-    """Write the newest weights, or those of the best epoch's end, as a Keras model. Raises VcdlError."""
+    """Write the newest weights, or those of the best epoch's end, for plain Keras. Raises VcdlError."""
     from vcdl.run.finding import shown
     from vcdl.run.results import best_version, export_model, newest_version
 
@@ -77,20 +79,23 @@ def export_page(path: Path, file: Path) -> ExitCode:
 
 
 def _keras_file(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
-    if value is not None and value.suffix != ".keras":
-        raise click.BadParameter(f"{value} must end in .keras, the format that Keras saves a whole model in")
+    if value is not None and not value.name.endswith((".keras", ".weights.h5", ".npz")):
+        raise click.BadParameter(
+            f"{value} must end in .keras (a whole model), .weights.h5 (its weights), or .npz (with --lora)"
+        )
     return value
 
 
 @click.command("export", cls=ServedCommand, epilog=_EXAMPLES)
 @click.argument("path", metavar="DIR", type=PATH)
 @click.option(
-    "-o", "--output", metavar="FILE.keras", type=FILE, callback=_keras_file,
+    "-o", "--output", metavar="FILE", type=FILE, callback=_keras_file,
     help="File to write; an existing one is replaced.",
 )  # fmt: skip
 @click.option("--preset", metavar="FOLDER", type=PATH, help="Write a preset of KerasHub instead, to a new folder.")
 @project_option
 @click.option("--best", is_flag=True, help="The end of the best epoch instead of the newest weights.")
+@click.option("--lora", is_flag=True, help="What was trained alone, into a FILE.npz.")
 @click.option("--mlflow", metavar="URL", help="Log settings, curves and results to this MLflow server instead.")
 @click.option("--trackio", is_flag=True, help="Log settings and curves to trackio instead.")
 @click.option("--page", metavar="FILE.html", type=FILE, help="Write the run's page as one file instead.")
@@ -100,6 +105,7 @@ def command(
     output: Path | None,
     preset: Path | None,
     best: bool,
+    lora: bool,
     mlflow: str | None,
     trackio: bool,
     page: Path | None,
@@ -111,6 +117,8 @@ def command(
             "say where to: -o FILE.keras or --preset FOLDER for the model, or one of --mlflow URL, --trackio, "
             "--page FILE.html for the run"
         )
+    if lora != (output is not None and output.suffix == ".npz"):
+        raise click.UsageError("--lora and -o FILE.npz go together: what was trained alone, such as LoRA's matrices")
     if preset is not None:
         return export_to_preset(path, preset, best)
     if output is not None:

@@ -15,7 +15,7 @@ import click
 
 from vcdl.commands._options import THERE, dry_run_option, fleet_file, json_option, opened, say
 from vcdl.commands.fleet_money import cost_command, plan_command, prices_command
-from vcdl.errors import ExitCode, FleetError, JobError
+from vcdl.errors import ExitCode, FleetError, JobError, for_shell
 
 if TYPE_CHECKING:
     from vcdl.fleet.open import Fleet
@@ -79,7 +79,7 @@ def scale_command(target: str, file: Path, overrides: tuple[str, ...], dry_run: 
     if target != "file" and not (target.isdecimal() and int(target) <= limit):
         raise JobError(f"scale {target}: expected a whole number from 0 to {limit} (capacity > max), or the word file")
     if fleet.folder.read().goal is not FleetGoal.UP:
-        raise FleetError(f"{fleet.settings.name} is not up: start it with `vcdl fleet up {file}`")
+        raise FleetError(f"{fleet.settings.name} is not up: start it with `vcdl fleet up {for_shell(file)}`")
     return _bring(fleet, scaled(None if target == "file" else int(target)), dry_run)
 
 
@@ -101,7 +101,7 @@ def _bring(fleet: "Fleet", change: "Callable[[FleetState], FleetState]", dry_run
     pid = fleet.folder.running_pid()
     if pid is None and observed.wanted:
         lease = duration(fleet.settings.lease_s)
-        click.echo(f"instances drain after {lease} unless `vcdl fleet run {fleet.file}` renews their lease")
+        click.echo(f"instances drain after {lease} unless `vcdl fleet run {for_shell(fleet.file)}` renews their lease")
     if (missing := observed.wanted - observed.have) > 0:
         who = f"process {pid}" if pid is not None else "`vcdl fleet run`"
         click.echo(f"{show.units(missing, fleet.settings.capacity.unit)} short; {who} keeps trying", err=True)
@@ -123,7 +123,9 @@ def drain_command(file: Path, overrides: tuple[str, ...], wait: bool, dry_run: b
         return code
     if wait:
         return _loop(fleet)
-    click.echo(f"instances go once they have finished; end the rest with `vcdl fleet drain --wait {file}`, or down")
+    click.echo(
+        f"instances go once they have finished; end the rest with `vcdl fleet drain --wait {for_shell(file)}`, or down"
+    )
     return code
 
 
@@ -141,7 +143,7 @@ def down_command(
     from vcdl.fleet.open import Fleet
 
     fleet = Fleet.to_end(file, overrides, name, gcp_project)
-    again = f"--name {name}" + (f" --gcp-project {gcp_project}" if gcp_project else "") if name else str(file)
+    again = f"--name {name}" + (f" --gcp-project {gcp_project}" if gcp_project else "") if name else for_shell(file)
     say(show.ending(fleet.settings, fleet.provider.look_around().lines()))
     if dry_run:
         return ExitCode.OK

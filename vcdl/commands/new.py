@@ -4,14 +4,15 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
-from vcdl.commands._options import PATH, say
+from vcdl.commands._options import PATH, given_keys, say, source_options
 from vcdl.errors import ExitCode, RunFolderError, VcdlError, folder_errors
 
 TEMPLATES = ("tabular", "images", "text", "timeseries", "finetune")
@@ -52,7 +53,13 @@ def new(template: str, folder: Path | None = None) -> ExitCode:
     return ExitCode.OK
 
 
-def new_from(source: str, folder: Path | None = None, label: str | None = None, hub: Path | None = None) -> ExitCode:
+def new_from(
+    source: str,
+    folder: Path | None = None,
+    label: str | None = None,
+    given: Mapping[str, Any] | None = None,
+    hub: Path | None = None,
+) -> ExitCode:
     """Write a job for a file or a folder of data into a new folder. Raises VcdlError; then nothing is left."""
     from vcdl.data.suggestion import epochs_for, facts_lines, suggestion_for
     from vcdl.files.shipped import shipped
@@ -61,7 +68,7 @@ def new_from(source: str, folder: Path | None = None, label: str | None = None, 
 
     name = re.sub(r"[^a-z0-9_-]", "_", Path(source.partition("#")[0]).resolve().stem.lower()).strip("_-")[:50] or "mine"
     folder = (Path(f"{name}_job") if folder is None else folder).resolve()
-    suggestion = suggestion_for(source, label)
+    suggestion = suggestion_for(source, label, given)
     if hub is not None:
         from vcdl.models.hub import source_keys
 
@@ -141,16 +148,24 @@ def _discard(folder: Path, was_there: bool) -> None:
 @click.option("--from", "source", metavar="SOURCE", help="A job for data of your own.")
 @click.option("--label", metavar="COLUMN", help="With --from: the column of labels [default: the likeliest].")
 @click.option("--hub", metavar="PRESET", type=PATH, help="With --from: fine-tune this preset of KerasHub, a folder.")
+@source_options
 def command(
-    template: str | None, folder: Path | None, source: str | None, label: str | None, hub: Path | None
+    template: str | None,
+    folder: Path | None,
+    source: str | None,
+    label: str | None,
+    hub: Path | None,
+    as_: str | None,
+    size: list[int] | None,
 ) -> ExitCode:
     """Make a folder with a job that runs, to begin with."""
+    given = given_keys(as_, size)
     if source is not None:
         if folder is not None:
             raise click.UsageError("--from takes the place of a template: give [FOLDER] alone")
-        return new_from(source, None if template is None else Path(template), label, hub)
-    if label is not None or hub is not None:
-        raise click.UsageError("--label and --hub go with --from")
+        return new_from(source, None if template is None else Path(template), label, given, hub)
+    if label is not None or hub is not None or given:
+        raise click.UsageError("--label, --hub, --as and --size go with --from")
     if template is not None and template not in TEMPLATES:
         raise click.BadParameter(f"{template!r} is not one of {', '.join(TEMPLATES)}.", param_hint="[TEMPLATE]")
     return new(template or TEMPLATES[0], folder)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from vcdl.commands._options import PATH, job_file_argument, out_option, set_option, summary_option
-from vcdl.errors import ExitCode, GridError
+from vcdl.errors import ExitCode, GridError, for_shell
 
 _LOOK_EVERY_S = 10.0
 _QUEUES = ("slurm", "htcondor")
@@ -52,7 +52,9 @@ def keep_pilots(folder: Path, script: Path, pilots: int, queue_kind: str) -> Exi
         while True:
             driver = PoolFolder.of(folder).read_driver()
             if driver is None:
-                raise GridError(f"no pool has begun in {folder}: `vcdl pool JOB.yaml --out {folder}` begins one")
+                raise GridError(
+                    f"no pool has begun in {folder}: `vcdl pool JOB.yaml --out {for_shell(folder)}` begins one"
+                )
             if driver.state == "ended":
                 click.echo("the job is over")
                 return ExitCode.OK

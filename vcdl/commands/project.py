@@ -9,7 +9,7 @@ import click
 
 from vcdl.boinc.project.wishes import SERVICE_PORT, Wishes
 from vcdl.commands._options import PATH, THERE, json_option, packed, say, say_json
-from vcdl.errors import ExitCode
+from vcdl.errors import ExitCode, for_shell
 
 _EXAMPLES = """\b
 Examples:
@@ -99,7 +99,8 @@ def install_command(project_dir: Path, dry_run: bool, wishes: Wishes) -> ExitCod
     if not dry_run:
         click.echo(
             f"installed; now, in {project.path}: bin/stop; bin/start "
-            f"(daemons read config.xml when they start), then vcdl project doctor --project-dir {project_dir}"
+            f"(daemons read config.xml when they start), then "
+            f"vcdl project doctor --project-dir {for_shell(project_dir)}"
         )
     return ExitCode.OK
 

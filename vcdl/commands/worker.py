@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vcdl.commands._options import FOLDER, PATH, packed, seconds
-from vcdl.errors import ExitCode, GridError, RunFolderError, VcdlError, file_cure
+from vcdl.errors import ExitCode, GridError, RunFolderError, VcdlError, file_cure, for_shell
 
 if TYPE_CHECKING:
     from vcdl.pool.pilot import Pilot
@@ -74,7 +74,7 @@ def worker(order: PilotOrder) -> ExitCode:
     except OSError as error:
         raise GridError(f"{error.filename or pool.where}: {error.strerror or error}") from error
     if driver is None:
-        raise GridError(f"no pool has begun in {folder}: `vcdl pool JOB.yaml --out {folder}` begins one")
+        raise GridError(f"no pool has begun in {folder}: `vcdl pool JOB.yaml --out {for_shell(folder)}` begins one")
     if driver.brings_code and not order.allow_code:
         raise GridError(
             f"the job in {folder} brings code of its own (model > code), which would run here with your rights: "

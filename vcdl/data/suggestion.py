@@ -9,6 +9,7 @@ import numpy as np
 
 from vcdl.data import streamed
 from vcdl.data.dataset import DataSource
+from vcdl.data.readers.images import table_of_pictures
 from vcdl.data.rows import Rows
 from vcdl.errors import DataError
 from vcdl.files.fetched import address_of, pinned
@@ -35,8 +36,18 @@ class Suggestion:
         return streamed.load(settings.from_, settings)
 
 
-def suggestion_for(source: str, label: str | None = None) -> Suggestion:
-    """A job's data for a file, folder or URL. Raises DataError, JobError, FileUnavailable, RunFolderError."""
+def suggestion_for(source: str, label: str | None = None, given: Mapping[str, Any] | None = None) -> Suggestion:
+    """Suggest a job's section `data` for a source.
+
+    Args:
+        source: A file, a folder, or a URL.
+        label: The column of labels; None: the likeliest.
+        given: Keys of `data > from` that are not to be guessed.
+
+    Raises:
+        DataError, JobError, FileUnavailable, RunFolderError: The source is not there, or nothing reads it.
+    """
+    given = given or {}
     try:
         address = address_of(source)
     except ValueError as error:
@@ -47,11 +58,12 @@ def suggestion_for(source: str, label: str | None = None) -> Suggestion:
         path, named = address.copy, str(address)
     if not path.exists():
         raise DataError(f"{source} is not there: name a file or a folder")
-    settings = section_of(DataSettings, {"from": str(path)}, "vcdl data")
+    pictures = table_of_pictures(path, label) if path.is_dir() and given.get("as") in (None, "images") else {}
+    settings = section_of(DataSettings, {"from": {"path": str(path), **pictures, **given}}, "vcdl data")
     if settings.from_ is None:
         raise DataError("there is no source: name a file or a folder")
     outline = settings.from_.outline(label)
-    keys = {"path": named or str(path), **outline.source}
+    keys = {"path": named or str(path), **pictures, **outline.source, **given}
     if named and path.is_dir():  # a URL does not say that it is a folder
         keys["as"] = type(settings.from_).model_fields["as_"].default
     return Suggestion(outline, {"from": keys, **outline.data})

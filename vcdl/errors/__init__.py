@@ -28,6 +28,7 @@ A message says what happened and then what to do about it.
 
 import errno
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -283,6 +284,11 @@ def weights_file_error(path: Path, error: OSError) -> WeightsFileError | FileUna
     if error.errno in (errno.ENOENT, errno.EISDIR):
         return WeightsFileError(f"{path.name} cannot be read ({error})")
     return unreadable(path, error)
+
+
+def for_shell(path: object) -> str:
+    """Return a path as a command in a message has it: quoted where the shell would take it apart."""
+    return shlex.quote(str(path))
 
 
 def one_line(error: BaseException) -> str:

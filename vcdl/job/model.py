@@ -1,7 +1,7 @@
 """The section `model` of a job file."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -10,6 +10,7 @@ from vcdl.wire.workunit import Named
 from vcdl.yaml_schema import values as kinds
 from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, exactly_one, read_section, section_or_nothing
 
+FrozenType = Literal["float32", "int8"]
 _Count = Annotated[int, kinds.whole(1)]
 _File = Annotated[Path, kinds.existing_file()]
 _Pattern = Annotated[str, kinds.text(r".+", "a pattern of layers, such as dense_*")]
@@ -79,6 +80,8 @@ class ModelSettings(Section):
     """The weights to begin with, instead of fresh ones."""
     train: tuple[_Pattern, ...] | None = None
     """Patterns of the layers that are trained, all others are frozen; None: as the model says, with `lora` none."""
+    frozen: Annotated[FrozenType, kinds.one_of(FrozenType)] = "float32"
+    """How the kernels that no training changes are stored, on their way and in a client's memory."""
     lora: Annotated[LoraSettings | None, section_or_nothing(LoraSettings), SECTION_AS_YAML] = None
     from_run: Annotated[Path, kinds.existing_folder()] | None = Field(default=None, alias="from")
     """The folder of a finished run, whose weights are the ones to begin with."""
@@ -91,7 +94,7 @@ class ModelSettings(Section):
     @property
     def is_limited(self) -> bool:
         """Whether the job says what of its model is trained."""
-        return self.train is not None or self.lora is not None
+        return self.train is not None or self.lora is not None or self.frozen != "float32"
 
     @property
     def origin(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from vcdl.errors import JournalError, file_cure
+from vcdl.errors import JournalError, file_cure, for_shell
 from vcdl.files.atomic import temporary_name
 
 _BESIDE = ("-wal", "-shm")
@@ -58,8 +58,9 @@ def gone(path: Path) -> JournalError:
     folder = path.parent
     return JournalError(
         f"{path} is gone, and nothing else knows what this run has done: put a copy of it back, and `vcdl resume` goes "
-        f"on. Without one the weights are left: `vcdl export {folder} -o model.keras` writes the newest that are in "
-        f"{folder / 'snapshots'}, and `vcdl run {folder / 'job.yaml'} --out DIR` begins the job again"
+        f"on. Without one the weights are left: `vcdl export {for_shell(folder)} -o model.keras` writes the "
+        "newest that are in "
+        f"{folder / 'snapshots'}, and `vcdl run {for_shell(folder / 'job.yaml')} --out DIR` begins the job again"
     )
 
 

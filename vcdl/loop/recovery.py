@@ -10,7 +10,7 @@ in them again. They are put there in one step: nobody ever folds into weights th
 from collections.abc import Collection
 from contextlib import closing, suppress
 
-from vcdl.errors import StoreError, StoreLost, WeightsFileError
+from vcdl.errors import StoreError, StoreLost, WeightsFileError, for_shell
 from vcdl.errors.refusal import Refused
 from vcdl.journal.events import StopDecided, StopReason, StoreRestored, UpdateApplied
 from vcdl.journal.journal import Journal
@@ -171,6 +171,7 @@ def fold_again(run: Run, update: UpdateApplied, whole: Vector) -> None:
 
 def _begin_again(folder: RunFolder) -> str:
     return (
-        f"put a copy of it back. Without one, `vcdl export {folder.path} -o model.keras` writes the newest weights in "
-        f"{folder.snapshots}, and `vcdl run {folder.job_file} --out DIR` begins the job again"
+        f"put a copy of it back. Without one, `vcdl export {for_shell(folder.path)} -o model.keras` writes the "
+        "newest weights in "
+        f"{folder.snapshots}, and `vcdl run {for_shell(folder.job_file)} --out DIR` begins the job again"
     )

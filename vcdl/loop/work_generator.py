@@ -8,7 +8,7 @@ disk.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from vcdl.errors import RunFolderError, folder_errors
+from vcdl.errors import RunFolderError, folder_errors, for_shell
 from vcdl.journal.events import (
     VALIDATION,
     EpochClosed,
@@ -294,6 +294,7 @@ def _words_of_missing(versions: Sequence[int], folder: RunFolder) -> str:
     return (
         f"the weights of {'version' if len(versions) == 1 else 'versions'} {which} are damaged, or were deleted from "
         f"{folder.snapshots}, and the run needs them, to measure them or to train from them: put a copy back, and "
-        f"`vcdl resume` goes on. Without one, `vcdl export {folder.path} -o model.keras` writes the newest, and "
-        f"`vcdl run {folder.job_file} --out DIR` begins the job again"
+        f"`vcdl resume` goes on. Without one, `vcdl export {for_shell(folder.path)} -o model.keras` writes the "
+        "newest, and "
+        f"`vcdl run {for_shell(folder.job_file)} --out DIR` begins the job again"
     )

@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from gc import collect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcdl.client import own_code
 from vcdl.client.model import freeze_later_weights, load_model, new_names
 from vcdl.client.own_code import OwnCode, guarded
+from vcdl.client.parts import described as as_json
 from vcdl.errors import ModelError, one_line
 from vcdl.job.code_folder import check_arguments, read_code
 from vcdl.models.given_weights import copy_weights, load_given_weights, read_keras_json
 from vcdl.models.hub import preset_model
-from vcdl.models.lora import drawn_matrices, enable_lora, merged, revive
+from vcdl.models.lora import drawn_matrices, enable_lora, merged, quantize_frozen, revive
 from vcdl.models.mlp import mlp
 from vcdl.models.precision import compute_with
 from vcdl.models.python_function import call_builder
@@ -71,10 +73,7 @@ def build_model(
     if made is not None:
         freeze_later_weights(made)
     given = _given_json(settings, input_shape, outputs, task) if made is None else _to_json(made, settings.origin, code)
-    described = load_model(given)
-    if precision != "float32":
-        compute_with(described, precision)
-    model_json = _to_json(described, settings.origin, code)
+    model_json = _completed(given, settings, precision, code)
     keras.utils.set_random_seed(seed)
     model = load_model(model_json)
     drawn = drawn_matrices(model)
@@ -82,10 +81,22 @@ def build_model(
     revive(model, drawn)
     if settings.is_limited:
         model = _limited(model, settings, code)
+        collect()  # the model of before, which its layers still hold
         model_json = _to_json(model, settings.origin, code)
     if model.weights and not model.trainable_weights:
         raise ModelError("every layer of the model is frozen: name those to train in model > train")
     return BuiltModel(model_json, flatten(model), flatten_frozen(model))
+
+
+def _completed(given: str, settings: "ModelSettings", precision: str, code: OwnCode | None) -> str:
+    """Return a model's JSON as Keras writes it again, with all defaults and the precision. Raises ModelError."""
+    described = load_model(given)
+    if precision != "float32":
+        compute_with(described, precision)
+    text = _to_json(described, settings.origin, code)
+    del described
+    collect()
+    return text
 
 
 def _loaded_code(settings: "ModelSettings") -> OwnCode | None:
@@ -157,12 +168,16 @@ def _inputs(shape: InputShape) -> Any:
 
 def _limited(model: Any, settings: "ModelSettings", code: OwnCode | None) -> Any:
     """The model with only those layers trained that the job names, as its JSON describes it. Raises ModelError."""
-    train_only(model, settings.train or ())
+    if settings.train is not None or settings.lora is not None:
+        train_only(model, settings.train or ())
     if settings.lora is not None:
         enable_lora(model, settings.lora)
-    described = load_model(_to_json(model, settings.origin, code))
+    if settings.frozen == "int8":
+        quantize_frozen(model)
+    described = load_model(_to_json(model, settings.origin, code), draws_weights=False)
     _check_trained(described, model)
-    described.set_weights(model.get_weights())
+    for ours, theirs in zip(described.weights, model.weights, strict=True):  # one by one: no list of all numbers
+        ours.assign(theirs)
     return described
 
 
@@ -241,7 +256,9 @@ def _to_json(model: Any, origin: str, code: OwnCode | None) -> str:
     if code is not None:
         check_arguments(model, code)
     try:
-        text = str(model.to_json())
+        text = as_json(model)
+    except ModelError:
+        raise
     except Exception as error:  # a custom class may raise anything here
         cure = "use Keras' own layers only" if code is None else "its class needs get_config, as Keras' guides show"
         raise ModelError(f"the model of {origin} has no JSON ({one_line(error)}): {cure}") from error

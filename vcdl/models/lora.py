@@ -5,7 +5,10 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from vcdl.client.allowed import QUANTIZED
 from vcdl.client.model import load_model
+from vcdl.client.parts import KEY as PARTS
+from vcdl.client.parts import cheap_collections, described, is_int8, quantize
 from vcdl.errors import ModelError
 from vcdl.models.trained import layers_with_weights, named_layers
 
@@ -13,24 +16,53 @@ if TYPE_CHECKING:
     from vcdl.job.model import LoraSettings
 
 _FIRST = ("/lora_kernel_a", "/lora_embeddings_a")
-_KEYS = ("lora_rank", "lora_alpha")
-_KINDS = "Dense, EinsumDense and Embedding layers take it"
+_LORA_KEYS = ("lora_rank", "lora_alpha")
+_INT8_KEYS = ("quantization_config", PARTS)
+_KINDS = "Dense, EinsumDense and Embedding layers take it, also inside MultiHeadAttention"
+_KERNELS = ("_kernel", "_embeddings")
 
 
 def enable_lora(model: Any, settings: "LoraSettings") -> None:
-    """Add the matrices to the layers that the settings name, and train those layers. Raises ModelError."""
-    layers = layers_with_weights(model)
-    if settings.layers is not None:
-        layers = list(named_layers("model > lora > layers", model, settings.layers).values())
-    layers = [layer for layer in layers if hasattr(layer, "enable_lora")]
-    if not layers:
+    """Add the matrices to the layers that the settings name, and train those layers. Raises ModelError.
+
+    A layer that is frozen as a whole, such as attention, is trained in the parts that get matrices, and in no others.
+    """
+    chosen = named_layers("model > lora > layers", model, settings.layers or ("*",), inside=True)
+    chosen = {number: layer for number, layer in chosen.items() if hasattr(layer, "enable_lora")}
+    if not chosen:
         raise ModelError(f"model > lora: no layer that it names can be adapted: {_KINDS}")
-    for layer in layers:
-        layer.trainable = True
+    for layer in layers_with_weights(model):
+        inner = list(layer._flatten_layers(include_self=False))
+        if not layer.trainable and any(id(part) in chosen for part in (layer, *inner)):
+            layer.trainable = True
+            for part in inner:
+                part.trainable = any(id(one) in chosen for one in part._flatten_layers())
+    for layer in chosen.values():
         try:
             layer.enable_lora(settings.rank)
         except (ValueError, NotImplementedError) as error:
             raise ModelError(f"model > lora: layer {layer.name}: {' '.join(str(error).split())[:200]}") from error
+
+
+def quantize_frozen(model: Any) -> None:
+    """Store as int8 the kernels that no training changes, in the layers for which Keras can. Raises ModelError."""
+    import keras
+
+    found, layers = 0, list(model._flatten_layers(include_self=False))
+    wrappers = [layer for layer in layers if isinstance(layer, keras.layers.Wrapper)]
+    # TimeDistributed passes by the method with which Keras computes from int8, and would take the integers as they are.
+    wrapped = {id(part) for wrapper in wrappers for part in wrapper._flatten_layers()}
+    with cheap_collections():
+        for layer in (layer for layer in layers if id(layer) not in wrapped):
+            kernels = [kernel for name in _KERNELS if (kernel := getattr(layer, name, None)) is not None]
+            if kernels and not kernels[0].trainable and kernels[0].dtype == "float32":
+                try:
+                    quantize(layer)
+                except NotImplementedError:  # a convolution, or a class derived from Dense
+                    continue
+                found += 1
+    if not found:
+        raise ModelError("model > frozen: int8: nothing is frozen that Keras stores so: Dense, EinsumDense, Embedding")
 
 
 def drawn_matrices(model: Any) -> dict[int, Any]:
@@ -50,23 +82,67 @@ def revive(model: Any, drawn: Mapping[int, Any]) -> None:
 
 
 def has_lora(model: Any) -> bool:
-    """Whether some layer of a model is adapted."""
-    return any(getattr(layer, "lora_enabled", False) for layer in layers_with_weights(model))
+    """Return whether some layer of a model is adapted, also one inside another."""
+    return any(getattr(layer, "lora_enabled", False) for layer in model._flatten_layers())
+
+
+def is_adapted(layer: Any) -> bool:
+    """Return whether a layer, or one inside it, has low-rank matrices or a kernel of int8."""
+    return any(getattr(part, "lora_enabled", False) or is_int8(part) for part in layer._flatten_layers())
+
+
+def freeze_adapted(plain: Any, model: Any) -> None:
+    """Freeze in a merged model the layers that were adapted in `model`.
+
+    Their kernels were frozen in the run. An optimizer that is saved for all of them takes twice the model's size.
+    """
+    import keras
+
+    for ours, theirs in zip(plain._flatten_layers(), model._flatten_layers(), strict=True):
+        if not isinstance(ours, keras.Model | keras.layers.Wrapper) and is_adapted(theirs):
+            ours.trainable = False
 
 
 def merged(model: Any) -> Any:
-    """The model with A·B added to each kernel, a plain one that predicts the same; a model without them as it is."""
-    if not has_lora(model):
+    """Return the model with A·B added to each kernel, all in float32: a plain one that predicts the same."""
+    if not is_adapted(model):
         return model
-    plain = load_model(json.dumps(_without_lora(json.loads(model.to_json()))))
+    plain = load_model(json.dumps(_without(json.loads(described(model)))), draws_weights=False)
     for ours, theirs in zip(plain._flatten_layers(), model._flatten_layers(), strict=True):
+        if is_int8(theirs):  # Keras itself would round the sum to int8 once more, and lose what was trained
+            _copy_dequantized(ours, theirs)
+            continue
         saved: dict[str, Any] = {}
         theirs.save_own_variables(saved)  # where Keras itself merges
         ours.load_own_variables(saved)
     return plain
 
 
-def _without_lora(config: Any) -> Any:
-    if isinstance(config, dict):
-        return {key: _without_lora(value) for key, value in config.items() if key not in _KEYS}
-    return [_without_lora(value) for value in config] if isinstance(config, list) else config
+def _copy_dequantized(ours: Any, theirs: Any) -> None:
+    """Give a plain layer the kernel of one that is stored as int8, with A·B, and its other weights."""
+    import keras
+
+    if hasattr(theirs, "_embeddings"):
+        name, scale = "embeddings", keras.ops.expand_dims(theirs.embeddings_scale, -1)
+    else:
+        name, scale = "kernel", theirs.kernel_scale
+        if hasattr(theirs, "_adjust_scale_for_dequant"):  # of EinsumDense, whose scale has the axes of its output
+            scale = theirs._adjust_scale_for_dequant(scale)
+    value = keras.ops.cast(getattr(theirs, f"_{name}"), "float32") / scale
+    if theirs.lora_enabled:
+        a, b = (getattr(theirs, f"lora_{name}_{letter}") for letter in "ab")
+        value += (theirs.lora_alpha / theirs.lora_rank) * keras.ops.matmul(a, b)
+    getattr(ours, f"_{name}").assign(value)
+    if getattr(theirs, "bias", None) is not None:
+        ours.bias.assign(theirs.bias)
+
+
+def _without(config: Any) -> Any:
+    """A configuration without what adapts or quantizes its layers."""
+    if isinstance(config, list):
+        return [_without(value) for value in config]
+    if not isinstance(config, dict):
+        return config
+    if config.get("class_name") == QUANTIZED:
+        return config["config"]["source_name"]
+    return {key: _without(value) for key, value in config.items() if key not in (*_LORA_KEYS, *_INT8_KEYS)}

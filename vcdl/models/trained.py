@@ -15,17 +15,16 @@ def train_only(model: Any, patterns: Sequence[str]) -> None:
         layer.trainable = id(layer) in named
 
 
-def named_layers(key: str, model: Any, patterns: Sequence[str]) -> Mapping[int, Any]:
-    """The layers that patterns name, by id: name, path, model around. Raises ModelError for one that names none."""
+def named_layers(key: str, model: Any, patterns: Sequence[str], *, inside: bool = False) -> Mapping[int, Any]:
+    """The layers that patterns name, by id: name, path, model around; `inside`: and the layers within layers, such as
+    attention's projections. Raises ModelError for a pattern that names none.
+    """
     named: dict[int, Any] = {}
+    layers = [(layer, names) for layer, names in (_parts(model) if inside else _layers(model, ())) if layer.weights]
     for pattern in patterns:
-        found = {
-            id(layer): layer
-            for layer, names in _layers(model, ())
-            if layer.weights and any(fnmatchcase(name, pattern) for name in names)
-        }
+        found = {id(layer): layer for layer, names in layers if any(fnmatchcase(name, pattern) for name in names)}
         if not found:
-            known = sorted({name for layer, names in _layers(model, ()) if layer.weights for name in names})
+            known = sorted({name for _, names in layers for name in names})
             raise ModelError(f"{key}: no layer with weights is named {pattern!r}; {nearest(pattern, known)[:300]}")
         named |= found
     return named
@@ -34,6 +33,15 @@ def named_layers(key: str, model: Any, patterns: Sequence[str]) -> Mapping[int, 
 def layers_with_weights(model: Any) -> list[Any]:
     """The layers of a model and of the models within it; a wrapper counts as one layer."""
     return [layer for layer, _ in _layers(model, ()) if layer.weights]
+
+
+def _parts(model: Any) -> Iterator[tuple[Any, set[str]]]:
+    """Each layer that is no model, and each one inside it, by its own names and those of the layer around it."""
+    for layer, names in _layers(model, ()):
+        yield layer, names
+        longest = max(names, key=len)
+        for part in layer._flatten_layers(include_self=False):
+            yield part, names | {part.name, f"{longest}/{part.name}"}
 
 
 def _layers(model: Any, above: tuple[str, ...]) -> Iterator[tuple[Any, set[str]]]:

@@ -11,7 +11,7 @@ from vcdl.errors import DataError
 from vcdl.job.update import RULES
 from vcdl.report.wording import plural
 from vcdl.wire.inputs import InputShape, Outputs, count_of, shown_shape
-from vcdl.wire.weights import Layout
+from vcdl.wire.weights import Layout, frozen_places
 from vcdl.wire.workunit import FROZEN_FILE, INPUT_FILES, OUTPUT_FILE, Frozen, Normalisation, Workunit
 
 if TYPE_CHECKING:
@@ -111,12 +111,12 @@ def describe_job(job: "Job", start: Any = None) -> Description:
         job.model, facts.input_shape, facts.outputs, job.data.task, start, job.training.precision
     )
     model = load_model(model_json)
-    parameters, frozen = int(model.count_params()), Layout.of_frozen(model).size
+    parameters, places = int(model.count_params()), frozen_places(model)
     transport, layout = job.transport.to_wire(), Trainer(model_json, job.training_on(Normalisation())).layout
     params_bytes = down_encoding(transport, layout).most_bytes + _HDF5_BYTES
     update_bytes = up_encoding(transport, layout).most_bytes + _HDF5_BYTES
     shard_bytes = _NPZ_BYTES + round(facts.train_samples / shards.count * facts.sample_bytes * facts.packed)
-    sizes = (len(_workunit(job, facts, frozen).to_json()), len(model_json.encode()), params_bytes, shard_bytes)
+    sizes = (len(_workunit(job, facts, places).to_json()), len(model_json.encode()), params_bytes, shard_bytes)
     return Description(
         job=job.name,
         model=ModelFacts(
@@ -125,12 +125,12 @@ def describe_job(job: "Job", start: Any = None) -> Description:
             layers=len(model.layers),
             parameters=parameters,
             trainable_parameters=sum(math.prod(weight.shape) for weight in model.trainable_weights),
-            frozen_parameters=frozen,
+            frozen_parameters=Layout.of_frozen(model).size,
         ),
         shards=shards,
         downloads=(
             *(FileFacts(name, size) for name, size in zip(INPUT_FILES, sizes, strict=True)),
-            *([FileFacts(FROZEN_FILE, 4 * frozen + _HDF5_BYTES, once=True)] if frozen else []),
+            *([FileFacts(FROZEN_FILE, 4 * places + _HDF5_BYTES, once=True)] if places else []),
         ),
         uploads=(FileFacts(OUTPUT_FILE, update_bytes),),
         rate=job.training.subtask_rate((), 0, 1.0).words(

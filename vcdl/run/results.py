@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from gc import collect
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.reading import is_finished, read_report
 from vcdl.run.run import Run
 from vcdl.wire.task import HAS_CLASSES, LOSS
-from vcdl.wire.weights import Vector, assign, read_weights
+from vcdl.wire.weights import Vector, assign, read_weights, trained_weights
 from vcdl.wire.workunit import Normalisation, Training
 
 _MOST_SAMPLES = 10_000
@@ -60,6 +61,9 @@ class ExportedScore:
     def agrees(self) -> bool:
         """Whether rounding explains the difference; two losses of NaN agree."""
         return bool(np.isclose(self.exported, self.evaluated, rtol=_ROUNDING, atol=_SMALLEST, equal_nan=True))
+
+
+WEIGHTS_ENDING = ".weights.h5"
 
 
 def newest_version(folder: RunFolder) -> int:
@@ -120,11 +124,12 @@ def leave_confusion_matrix(run: Run, model: Any) -> None:
 
 
 def export_model(folder: RunFolder, output: Path, choose: Callable[[RunFolder], int] = newest_version) -> int:
-    """Write `output` whole or not at all: a compiled model with the weights of a version.
+    """Write `output` whole or not at all: a compiled model with the weights of a version, or weights alone.
 
     Args:
         folder: A run, which may be under way: it discards versions meanwhile.
-        output: File to write; its name ends in .keras.
+        output: File to write. `.keras`: a model that normalises by itself; `.weights.h5`: the weights of the job's own
+            model; `.npz`: those weights that were trained, by path.
         choose: Function that names the version. It is asked again where that one was discarded before it was read.
 
     Returns:
@@ -184,14 +189,43 @@ def export_preset(folder: RunFolder, output: Path, choose: Callable[[RunFolder],
 
 def _write_model(run: Run, model: Any, output: Path) -> None:
     from vcdl.client.compile import compile_model
-    from vcdl.models.lora import merged
+    from vcdl.client.model import thaw_as_loaded
+    from vcdl.models.lora import freeze_adapted, merged
 
-    model = _normalising(merged(model), run.prepared.normalisation, run.name)
+    if output.suffix == ".npz":
+        _write_trained(run, model, output)
+        return
+    plain = merged(model)
+    if output.name.endswith(WEIGHTS_ENDING):
+        _write_weights(plain, output)
+        return
+    if plain is not model:
+        freeze_adapted(plain, model)
+    model = _normalising(plain, run.prepared.normalisation, run.name)
     compile_model(model, _for_keras(run.training), is_plain=True)
+    thaw_as_loaded(model)
     model.optimizer.build(model.trainable_variables)  # or Keras warns, on loading, that it has no variables
     with whole_file(output) as temporary:
         model.save(temporary)
     _write_classes(run.prepared.classes or dict(run.prepared.classes_by_output), classes_file(output))
+
+
+def _write_trained(run: Run, model: Any, output: Path) -> None:
+    """Write what training changed, such as LoRA's matrices: a few MB beside a model that is there already."""
+    if run.prepared.frozen is None:
+        raise ModelError(f"{run.name} trains all weights of its model: export them as .keras or .weights.h5")
+    with whole_file(output) as temporary:
+        np.savez(temporary, allow_pickle=False, **{weight.path: weight.numpy() for weight in trained_weights(model)})
+
+
+def _write_weights(model: Any, output: Path) -> None:
+    with whole_file(output) as temporary:
+        named = temporary.with_name(f"{temporary.name}{WEIGHTS_ENDING}")  # Keras takes no other ending
+        try:
+            model.save_weights(named)
+            named.replace(temporary)
+        finally:
+            named.unlink(missing_ok=True)
 
 
 def exported_score(folder: RunFolder, report: Report, *, on_all: bool = False) -> ExportedScore | None:
@@ -216,6 +250,8 @@ def exported_score(folder: RunFolder, report: Report, *, on_all: bool = False) -
         return None
     run = Run.open(folder)
     run.permit_code()
+    if run.prepared.frozen is not None:
+        collect()  # the model that was exported: it may be large, and its layers hold one another
     samples = measured.samples if on_all else min(measured.samples, _MOST_SAMPLES)
     some = read_samples(folder.validation_file, run.prepared.normalisation).taken(slice(samples))
     evaluated = measured.loss

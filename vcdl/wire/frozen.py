@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from vcdl.errors import WeightsFileError, weights_file_error
-from vcdl.wire.weights import Vector, read_weights, write_weights
+from vcdl.wire.hdf5_form import WEIGHTS
+from vcdl.wire.weights import Vector, opened_dataset, write_weights
 from vcdl.wire.workunit import Frozen
 
 _HEADER = json.dumps({"format": 1})
@@ -21,11 +22,13 @@ def write_frozen(path: Path, vector: Vector) -> Frozen:
 
 
 def read_frozen(path: Path, expected: Frozen | None) -> Vector:
-    """Return the frozen weights, shape (n,), or none if none are expected.
+    """Return the weights, shape (n,), or none: mapped from the file, which has been compared with its SHA-256.
+
+    A file of some GB is so never in memory beside the model: a variable is set from its pages, which the kernel drops.
 
     Raises:
-        WeightsFileError: The file is missing or wrong.
-        FileUnavailable: This machine cannot read it.
+        WeightsFileError: The file is missing or another one.
+        FileUnavailable: It cannot be read now.
     """
     if expected is None:
         return np.zeros(0, np.float32)
@@ -40,7 +43,8 @@ def read_frozen(path: Path, expected: Frozen | None) -> Vector:
             f"{path.name} is damaged or of another job (SHA-256 {digest[:16]}…, expected {expected.sha256[:16]}…): "
             "fetch the workunit's files again"
         )
-    return read_weights(path, expected.size)[0]
+    with opened_dataset(path, WEIGHTS, range(expected.size, expected.size + 1)) as opened:
+        return np.asarray(np.memmap(opened.file, "<f4", "r", opened.data_at, (expected.size,)), dtype=np.float32)
 
 
 def _sha256(path: Path) -> str:

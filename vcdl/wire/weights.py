@@ -31,8 +31,10 @@ _STATISTICS = ("moving_mean", _VARIANCE)
 """Path endings of the variables of batch normalisation that follow the data."""
 SECOND_MOMENTS = ("_velocity", "_velocity_hat", "_norm", "_accumulator", "_accumulated_grad")
 """Name endings of the variables by whose root Keras' optimizers divide; such a variable is never negative."""
-_CONSTANTS = ("/kernel", "/embeddings", "/mean", "/variance", "/count")
+_CONSTANTS = ("/kernel", "/kernel_scale", "/embeddings", "/embeddings_scale", "/mean", "/variance", "/count")
 """Path endings of weights that no training changes in a trained layer: LoRA's base, a Normalization's statistics."""
+_BYTES = "int8"
+"""The type of which four numbers are packed into one place of the frozen weights."""
 _MOMENTS = "/"
 """Path prefix of an optimizer's variables; no variable of a model has it."""
 
@@ -174,8 +176,30 @@ def flatten(model: Any) -> Vector:
 
 
 def flatten_frozen(model: Any) -> Vector:
-    """Return the weights of a Keras model that no training changes as one float32 vector of shape (n,)."""
-    return _flattened(frozen_weights(model))
+    """Return the weights of a Keras model that no training changes as one float32 vector of shape (n,).
+
+    Kernels of int8 are packed: the bytes of four numbers take one place, whose float32 means nothing.
+    """
+    weights = frozen_weights(model)
+    vector, begin = np.zeros(sum(map(_places, weights)), np.float32), 0
+    for weight in weights:  # each into its place: a list of all of them would be a second copy
+        end = begin + _places(weight)
+        if weight.dtype == _BYTES:
+            vector[begin:end].view(np.int8)[: math.prod(weight.shape)] = weight.numpy().reshape(-1)
+        else:
+            vector[begin:end] = weight.numpy().reshape(-1)
+        begin = end
+    return vector
+
+
+def frozen_places(model: Any) -> int:
+    """Return the length of `flatten_frozen`."""
+    return sum(map(_places, frozen_weights(model)))
+
+
+def _places(weight: Any) -> int:
+    size: int = math.prod(weight.shape)
+    return -(-size // 4) if weight.dtype == _BYTES else size
 
 
 def assign(model: Any, vector: Vector) -> None:
@@ -194,12 +218,16 @@ def _flattened(weights: Sequence[Any]) -> Vector:
 
 
 def _assign(weights: Sequence[Any], vector: Vector, kind: str) -> None:
-    sizes = [math.prod(weight.shape) for weight in weights]
-    if sum(sizes) != vector.size:
-        raise WeightsFileError(f"{vector.size} {kind} for a model of {sum(sizes)}: they belong to another model")
+    places = [_places(weight) for weight in weights]
+    if sum(places) != vector.size:
+        raise WeightsFileError(f"{vector.size} {kind} for a model of {sum(places)}: they belong to another model")
     begin = 0
-    for weight, size in zip(weights, sizes, strict=True):
-        weight.assign(vector[begin : begin + size].reshape(weight.shape).astype(weight.dtype, copy=False))
+    for weight, size in zip(weights, places, strict=True):
+        numbers = vector[begin : begin + size]
+        if weight.dtype == _BYTES:
+            weight.assign(numbers.view(np.int8)[: math.prod(weight.shape)].reshape(weight.shape))
+        else:
+            weight.assign(numbers.reshape(weight.shape).astype(weight.dtype, copy=False))
         begin += size
 
 

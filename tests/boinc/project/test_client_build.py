@@ -24,7 +24,8 @@ _MODULES = """
     vcdl.client.boinc_supervisor vcdl.client.channels vcdl.client.checkpoint vcdl.client.compile
     vcdl.client.compiled vcdl.client.init_data vcdl.client.inputs vcdl.client.loops vcdl.client.memory
     vcdl.client.metrics vcdl.client.model vcdl.client.moments vcdl.client.muon vcdl.client.newest
-    vcdl.client.optimizers vcdl.client.own_code vcdl.client.process_age vcdl.client.processors vcdl.client.residual
+    vcdl.client.optimizers vcdl.client.own_code vcdl.client.parts vcdl.client.process_age vcdl.client.processors
+    vcdl.client.residual
     vcdl.client.resources vcdl.client.runtime vcdl.client.slot vcdl.client.stage_clock vcdl.client.supervisor
     vcdl.client.task vcdl.client.time_share vcdl.client.train vcdl.client.trainer vcdl.client.unneeded
     vcdl.client.wrapper_supervisor vcdl.codecs vcdl.codecs.base vcdl.codecs.bfloat16 vcdl.codecs.choose

@@ -6,6 +6,7 @@ from pathlib import Path
 from vcdl.boinc.grid.database import BoincDatabase
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.project.server_config import ServerConfig
+from vcdl.errors import for_shell
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Installation:
 
     @property
     def install_command(self) -> str:
-        return f"vcdl project install --project-dir {self.path}"
+        return f"vcdl project install --project-dir {for_shell(self.path)}"
 
     def shown(self, path: Path) -> str:
         return self.project.shown(path)

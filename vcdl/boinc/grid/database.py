@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vcdl.boinc.grid.project_folder import APP, BoincProject
-from vcdl.errors import GridError, GridUnavailable
+from vcdl.errors import GridError, GridUnavailable, for_shell
 
 try:
     from MySQLdb.constants import ER
@@ -51,7 +51,7 @@ class BoincDatabase(MysqlConnection):
         if not rows:
             raise GridError(
                 f"the project in {self._project.path} has no app {APP}: install it with "
-                f"`vcdl project install --project-dir {self._project.path}`"
+                f"`vcdl project install --project-dir {for_shell(self._project.path)}`"
             )
         return int(rows[0][0])
 

@@ -21,7 +21,7 @@ from vcdl.boinc.grid.second_copies import SecondCopies
 from vcdl.boinc.grid.staging import TEMPLATE_WITH_FROZEN, Staging
 from vcdl.boinc.grid.supply import JobStock, Marks, marks, missing_running, missing_to_half, open_wanted
 from vcdl.boinc.grid.workunit_rows import WorkunitRows
-from vcdl.errors import GridError
+from vcdl.errors import GridError, for_shell
 from vcdl.journal.events import WorkunitSent
 from vcdl.loop.grid import Grid
 from vcdl.run.staging import Staged
@@ -187,7 +187,7 @@ class BoincGrid(Grid):
         raise GridError(
             f"create_work did not make {len(missing)} workunits, the first {missing[0].name}; "
             f"it said: {said or 'nothing'}; "
-            f"`vcdl project doctor --project-dir {self._project.path}` finds the cause"
+            f"`vcdl project doctor --project-dir {for_shell(self._project.path)}` finds the cause"
         )
 
     @property

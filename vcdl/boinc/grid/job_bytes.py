@@ -14,7 +14,7 @@ from vcdl.boinc.grid.environment import read_environment
 from vcdl.boinc.grid.manifest import Manifests
 from vcdl.boinc.grid.project_folder import BoincProject
 from vcdl.boinc.grid.results import workunit_and_result
-from vcdl.errors import GridError, WorkunitError
+from vcdl.errors import GridError, WorkunitError, for_shell
 from vcdl.wire.workunit import WorkunitName
 
 QUOTA_VARIABLE = "VCDL_JOB_QUOTA_GB"
@@ -80,7 +80,8 @@ def over_quota(project: BoincProject, job: str) -> str:
         return ""
     return (
         f"{job} holds {held / 1e9:.2f} GB, and its quota is {quota / 1e9:g} ({QUOTA_VARIABLE} in vcdl/environment): no "
-        f"new work of it is made until it holds less; `vcdl project disk --project-dir {project.path}` shows of what"
+        f"new work of it is made until it holds less; "
+        f"`vcdl project disk --project-dir {for_shell(project.path)}` shows of what"
     )
 
 

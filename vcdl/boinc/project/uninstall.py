@@ -27,7 +27,7 @@ from vcdl.boinc.project.pages import pages_to_remove, untitled
 from vcdl.boinc.project.processes import tell_feeder, wait_for_our_daemons
 from vcdl.boinc.project.record import Record
 from vcdl.boinc.runtime.published import kept_folder
-from vcdl.errors import GridError, WorkunitError
+from vcdl.errors import GridError, WorkunitError, for_shell
 from vcdl.wire.workunit import WorkunitName
 
 
@@ -87,7 +87,8 @@ class Removal:
         if self.kept_on_clients:
             yield (
                 f"leave on clients what they keep of {', '.join(self.kept_on_clients)}: to avoid that, "
-                f"`vcdl stop JOB --project-dir {self.project.path} --forget` for each while the project runs, and wait"
+                f"`vcdl stop JOB --project-dir {for_shell(self.project.path)} --forget` for each while the "
+                "project runs, and wait"
             )
 
     def carry_out(self, database: BoincDatabase) -> Iterator[str]:

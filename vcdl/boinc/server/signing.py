@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vcdl.boinc.project.tools import last_words
 from vcdl.boinc.server import system
-from vcdl.errors import ServerError
+from vcdl.errors import ServerError, for_shell
 
 _NOT_SIGNED = {"version.xml"}
 _PROGRAM = Path("tools/sign_executable")
@@ -20,7 +20,7 @@ def sign(folder: Path, key: Path, boinc: Path) -> list[Path]:
     if not program.is_file():
         raise ServerError(f"{boinc} has no {_PROGRAM}: give a built tree of BOINC's server")
     if not system.is_private(key):
-        raise ServerError(f"{key} is not there, or not for its owner alone: `chmod 600 {key}`")
+        raise ServerError(f"{key} is not there, or not for its owner alone: `chmod 600 {for_shell(key)}`")
     wanted = [
         path
         for path in sorted(folder.rglob("*"))

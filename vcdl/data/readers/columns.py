@@ -6,11 +6,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcdl.data.readers.table_file import arrow, as_number, counts_up, is_date, opened_table, table_files, twice_cure
+from vcdl.data.readers.table_file import (
+    NoHeaderError,
+    arrow,
+    as_number,
+    counts_up,
+    is_date,
+    opened_table,
+    table_files,
+    twice_cure,
+)
 from vcdl.errors import DataError
 from vcdl.job.reader import Outline
 
-_LABELS = ("label", "target", "class", "y", "species", "kind", "outcome")
+LABELS = ("label", "target", "class", "y", "species", "kind", "outcome")
 """Names that a column of labels often has."""
 _DATE = "date, as year, month and weekday"
 _MOST_VALUES = 1000
@@ -101,11 +110,11 @@ class ColumnFacts:
         return f"{self.name}: {held}{gaps}{f' → {role}' if role else ''}"
 
 
-def columns_of(path: Path) -> list[ColumnFacts]:
+def columns_of(path: Path, *, header: bool = True) -> list[ColumnFacts]:
     """The columns of a table. Raises DataError, FileUnavailable."""
     columns: list[ColumnFacts] = []
     for file in table_files(path):
-        with opened_table(file) as table:
+        with opened_table(file, header=header) as table:
             if len(set(table.schema.names)) < len(table.schema.names):
                 twice = next(name for name, count in Counter(table.schema.names).items() if count > 1)
                 raise DataError(f"{file.name} has two columns of one name: {twice_cure(twice)}")
@@ -127,7 +136,11 @@ def columns_of(path: Path) -> list[ColumnFacts]:
 
 def outline_of(path: Path, label: str | None) -> Outline:
     """A table's content, and keys of a job for it. `label`: None: the likeliest. Raises DataError, FileUnavailable."""
-    columns = {column.name: column for column in columns_of(path)}
+    try:
+        found, header = columns_of(path), True
+    except NoHeaderError:
+        found, header = columns_of(path, header=False), False
+    columns = {column.name: column for column in found}
     if label is not None and label not in columns:
         raise DataError(f"{path.name} has no column {label}: it has {', '.join(columns)}"[:500])
     target = _likeliest(columns) if label is None else columns[label]
@@ -143,12 +156,15 @@ def outline_of(path: Path, label: str | None) -> Outline:
     roles = {target.name: said, **dict.fromkeys(keys.get("leave_out", ()), "leave_out")}
     roles |= dict.fromkeys(keys.get("categories", ()), "categories")
     lines = tuple(column.line(roles.get(column.name, "")) for column in columns.values())
+    if not header:
+        keys["header"] = False
+        lines = ("no header: the first line holds values, so columns are called by their places, f0, f1 …", *lines)
     return Outline(lines, {"label": target.name, **keys}, target_keys(target), "mlp")
 
 
 def _likeliest(columns: Mapping[str, ColumnFacts]) -> ColumnFacts:
     """Return the likeliest label: by its name, or the last column that may be one."""
-    likely = [name for name in columns if name.lower() in _LABELS] + [*columns][::-1]
+    likely = [name for name in columns if name.lower() in LABELS] + [*columns][::-1]
     return columns[
         next((name for name in likely if not columns[name].hardly_repeats and columns[name].kind != _DATE), likely[0])
     ]
@@ -179,10 +195,10 @@ def feature_keys(features: Iterable[ColumnFacts]) -> dict[str, Any]:
     return {key: value for key, value in keys.items() if value}
 
 
-def notes_of(path: Path) -> Iterator[str]:
+def notes_of(path: Path, *, header: bool = True) -> Iterator[str]:
     """The cost of reading a table, where it is much. Raises DataError, FileUnavailable."""
     for file in table_files(path):
-        with opened_table(file) as table:
+        with opened_table(file, header=header) as table:
             largest = table.largest_group_bytes
         if largest > _LARGE_GROUP_BYTES:
             yield (

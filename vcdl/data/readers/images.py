@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 from pydantic import PlainValidator
 
+from vcdl.data.readers.columns import LABELS
 from vcdl.data.readers.part_folders import part_folders
 from vcdl.data.readers.table_file import UNKNOWN, Table, as_labels, opened_table, table_files
 from vcdl.data.rows import Array
@@ -32,6 +33,8 @@ Ghostscript for EPS, and data may come from a submitter.
 _BLOCK_BYTES = 2**24
 _LARGE = 64
 """Pixels of a side above which a first job makes pictures smaller."""
+_LOOKED_AT = 20
+"""Rows of a table that show whether a column names pictures."""
 _SMALLEST_JPEG, _QUALITY = 32, 90
 """Pixels of a side from which on a first job lets photographs travel as JPEG, and their quality."""
 _ORIENTATION = 0x0112
@@ -296,6 +299,33 @@ class ImagesReader(Reader):
                 f"all become, data > from > size: [{height}, {width}]"
             )
         return ImageOps.fit(picture, (width, height)) if self.crop else picture.resize((width, height))
+
+
+def table_of_pictures(folder: Path, label: str | None) -> dict[str, Any]:
+    """Return the keys of `data > from` for a folder whose table names its pictures; none for any other folder.
+
+    `label`: the column of labels; None: the likeliest. Raises DataError, FileUnavailable.
+    """
+    tables = [file for file in folder.iterdir() if file.suffix.lower() in (".csv", ".tsv")]
+    if len(tables) != 1:
+        return {}
+    with opened_table(tables[0]) as opened:
+        names = opened.schema.names
+        first: dict[str, list[Any]] = next(
+            (batch.slice(0, _LARGE).to_pydict() for batch in opened.batches(names, {})), {}
+        )
+    named = [name for name, values in first.items() if all(_is_picture(folder, value) for value in values)]
+    if not named or len(names) < 2:
+        return {}
+    others = [name for name in names if name != named[0]]
+    labels = label or next((name for name in others if name.lower() in LABELS), others[-1])
+    if labels not in others:
+        raise DataError(f"{tables[0].name} has no column {labels} beside {named[0]}: it has {', '.join(others)}"[:500])
+    return {"as": "images", "table": tables[0].name, "columns": [named[0], labels]}
+
+
+def _is_picture(folder: Path, value: Any) -> bool:
+    return isinstance(value, str) and Path(value).suffix.lower() in _ENDINGS and (folder / value).is_file()
 
 
 def _pair(raw: Any) -> tuple[str, str]:

@@ -68,6 +68,8 @@ class TableReader(Reader):
     """`as: table`: a row is a sample, and its columns are numbers, or categories that become a column each."""
 
     as_: Literal["table"] = as_key("table")
+    header: Annotated[bool, kinds.true_or_false()] = True
+    """Whether the first line of a text file names the columns; else they are called f0, f1, f2 and so on."""
     label: Annotated[tuple[str, ...] | None, PlainValidator(_label), SECTION_AS_YAML] = None
     """The column of the labels; several of them for `multi_label` and `regression`."""
     columns: Annotated[tuple[str, ...] | None, PlainValidator(_names), SECTION_AS_YAML] = None
@@ -92,13 +94,13 @@ class TableReader(Reader):
     def class_names(self) -> tuple[str, ...]:
         if self.label is None or len(self.label) > 1:
             return ()
-        with opened_table(table_files(self.parts["train"])[0]) as table:
+        with opened_table(table_files(self.parts["train"])[0], header=self.header) as table:
             return table.class_names(self.label[0])
 
     def blocks(self, path: Path, task: Task, begin: int = 0) -> Iterator[Block]:
         place = 0
         for file in table_files(path):
-            with opened_table(file) as table:
+            with opened_table(file, header=self.header) as table:
                 schema = _Columns(self, file, table.schema, task)
                 skips = 0
                 if table.rows is not None and not any(map(self.drops, schema.used)):
@@ -121,11 +123,12 @@ class TableReader(Reader):
 
         path = self.parts["train"]
         found = outline_of(path, label)
-        return replace(found, lines=(*found.lines, *notes_of(path)))
+        notes = notes_of(path, header=found.source.get("header", True))
+        return replace(found, lines=(*found.lines, *notes))
 
     def training_samples(self) -> int | None:
         try:
-            return sum(samples_in(file) for file in table_files(self.parts["train"]))
+            return sum(samples_in(file, header=self.header) for file in table_files(self.parts["train"]))
         except (DataError, OSError):
             return None
 

@@ -39,6 +39,10 @@ _WITH_COMMA, _WITH_POINT = (
 )
 
 
+class NoHeaderError(DataError):
+    """The first line of a text file holds values, and the job does not say so."""
+
+
 def table_files(path: Path) -> list[Path]:
     """The files of a table, in order. Raises DataError."""
     if not path.is_dir():
@@ -49,7 +53,7 @@ def table_files(path: Path) -> list[Path]:
     return found
 
 
-def samples_in(file: Path) -> int:
+def samples_in(file: Path, *, header: bool = True) -> int:
     """Rows of a file: of Parquet as its footer says, of text by the length of its first lines. Raises DataError."""
     if file.suffix.lower() not in (".csv", ".tsv"):
         with opened_table(file) as table:
@@ -57,15 +61,16 @@ def samples_in(file: Path) -> int:
     with file.open("rb") as opened:
         begin = opened.read(2**20)
     lines = begin.count(b"\n")
-    return max(1, round(lines * file.stat().st_size / max(1, len(begin))) - 1)
+    return max(1, round(lines * file.stat().st_size / max(1, len(begin))) - header)
 
 
 class Table:
     """An open file of a table."""
 
-    def __init__(self, file: Path, opened: Any) -> None:
+    def __init__(self, file: Path, opened: Any, *, header: bool = True) -> None:
         self._file = file
         self._opened = opened
+        self._has_header = header
         is_parquet = file.suffix.lower() in _PARQUET
         self.schema = _plain_schema(opened.schema_arrow if is_parquet else opened.schema)
         """Columns and types, of text as its first MB says."""
@@ -108,7 +113,7 @@ class Table:
             elif self._file.suffix.lower() == _ARROW:
                 batches = (piece for batch in self._opened for piece in _pieces(_checked(batch.select(columns))))
             else:
-                batches = _opened_csv(self._file, types, columns, values)
+                batches = _opened_csv(self._file, types, columns, values, header=self._has_header)
             for batch in map(_plain, batches):
                 yield batch.slice(min(skips, len(batch))) if skips else batch
                 skips = max(0, skips - len(batch))
@@ -156,8 +161,13 @@ def _pieces(batch: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def opened_table(file: Path) -> Iterator[Table]:
-    """Open a file of a table. Raises DataError, FileUnavailable."""
+def opened_table(file: Path, *, header: bool = True) -> Iterator[Table]:
+    """Open a file of a table. Raises DataError, FileUnavailable.
+
+    Args:
+        file: The file.
+        header: The first line of a text file names the columns; without it they are called f0, f1, f2 and so on.
+    """
     with _errors(file):
         pa = arrow()
         if not file.stat().st_size:
@@ -170,9 +180,15 @@ def opened_table(file: Path) -> Iterator[Table]:
                 raise DataError(f"{file.name} has no rows: write it again")
         else:
             refuse_utf_16(file)
-            opened = _opened_csv(file, {}, None, ())
-            _refuse_values(file, opened.schema.names)
-        table = Table(file, opened)
+            opened = _opened_csv(file, {}, None, (), header=header)
+            if header and _are_values(opened.schema.names):
+                opened.close()
+                raise NoHeaderError(
+                    f"{file.name} has no header: its first line holds values ({', '.join(opened.schema.names)[:60]}) "
+                    "instead of names, and would be lost as a sample. Set data > from > header: false, and the columns "
+                    "are called f0, f1, f2 …; or write a line with a name for each column above it"
+                )
+        table = Table(file, opened, header=header)
         _ = table.schema.names  # decodes them
     with opened, closing(table):
         yield table
@@ -199,12 +215,14 @@ def _opened_arrow(file: Path) -> Any:
         return arrow().RecordBatchReader.from_batches(opened.schema, batches)
 
 
-def _opened_csv(file: Path, types: Mapping[str, Any], columns: Sequence[str] | None, values: Collection[str]) -> Any:
+def _opened_csv(
+    file: Path, types: Mapping[str, Any], columns: Sequence[str] | None, values: Collection[str], *, header: bool
+) -> Any:
     csv = arrow().csv
     delimiter, decimal_point = _marks(file)
     return csv.open_csv(
         file,
-        csv.ReadOptions(block_size=2**20 if columns is None else 2**22),
+        csv.ReadOptions(block_size=2**20 if columns is None else 2**22, autogenerate_column_names=not header),
         csv.ParseOptions(delimiter=delimiter),
         csv.ConvertOptions(
             column_types=dict(types),
@@ -216,18 +234,14 @@ def _opened_csv(file: Path, types: Mapping[str, Any], columns: Sequence[str] | N
     )
 
 
-def _refuse_values(file: Path, names: Sequence[str]) -> None:
-    """Refuse a text file whose first line is a sample. Raises DataError.
+def _are_values(names: Sequence[str]) -> bool:
+    """Return whether the first line of a text file is a sample.
 
     Whole numbers in rising order are names: years, or those that pandas gives to columns without any.
     """
     numbers = [float(name.replace(",", ".")) for name in names if _NUMBER.fullmatch(name.strip())]
     rises = all(number.is_integer() for number in numbers) and all(map(operator.lt, numbers, numbers[1:]))
-    if not rises or (len(numbers) == len(names) and numbers[-1] - numbers[0] != len(numbers) - 1):
-        raise DataError(
-            f"{file.name} has no header: its first line holds values ({', '.join(names)[:60]}) instead of names, and "
-            "would be lost as a sample. Write a line with a name for each column above it"
-        )
+    return not rises or (len(numbers) == len(names) and numbers[-1] - numbers[0] != len(numbers) - 1)
 
 
 def _marks(file: Path) -> tuple[str, str]:

@@ -1,0 +1,122 @@
+"""Settings of layers inside a layer, such as attention's projections, that Keras' JSON does not keep.
+
+`MultiHeadAttention` builds its projections from its own few settings, so `to_json()` loses what was done to one of
+them: `enable_lora`, `quantize`, `trainable = False`. A model's JSON then has one more key beside Keras' own ones,
+`parts`: by the path of the layer and the name of the part what to do again once Keras has built the model.
+"""
+
+import gc
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from vcdl.errors import ModelError, one_line
+
+KEY = "parts"
+_WEIGHTS, _ALL = "weights", "all"
+_LIMIT = 10_000
+"""Parts that are described; a model of a thousand attention layers has 4 000."""
+
+
+def described(model: Any) -> str:
+    """Return `model.to_json()`, with the settings that it loses. Raises ModelError for parts of the same name."""
+    text = str(model.to_json())
+    kept = {path: parts for path, layer, inner in _composites(model, ()) if (parts := _settings(layer, inner))}
+    return json.dumps({**json.loads(text), KEY: kept}) if kept else text
+
+
+def has_parts(model: Any) -> bool:
+    """Return whether Keras' own JSON would lose settings of layers inside layers."""
+    return any(_settings(layer, inner) for _, layer, inner in _composites(model, ()))
+
+
+def apply_parts(model: Any, parts: Any) -> None:
+    """Repeat the settings of `described` on a model that Keras has built. Raises ModelError."""
+    if not isinstance(parts, Mapping) or sum(len(one) for one in parts.values() if isinstance(one, dict)) > _LIMIT:
+        raise ModelError(f"the model's JSON has the key {KEY!r} in a form that VCDL does not write")
+    known = {path: {part.name: part for part in inner} for path, _, inner in _composites(model, ())} if parts else {}
+    with cheap_collections():
+        for path, settings in parts.items():
+            for name, setting in settings.items() if isinstance(settings, dict) else [("", None)]:
+                part, shown = known.get(path, {}).get(name), f"{path[:80]}/{name[:80]}"
+                if part is None or not isinstance(setting, dict):
+                    raise ModelError(f"the model's JSON describes a part that the model has not: {shown}")
+                try:
+                    _apply(part, **setting)
+                except Exception as error:  # Keras' own exceptions, and keys or values that `_settings` does not write
+                    raise ModelError(f"the model's part {shown}: {one_line(error)}") from error
+
+
+@contextmanager
+def cheap_collections() -> Iterator[None]:
+    """Let the garbage collector pass over what is there already.
+
+    Keras calls `gc.collect()` for each kernel that `quantize` replaces: 0.3 s each beside TensorFlow's objects, and
+    22 s for the 75 layers of GPT-2.
+    """
+    if gc.get_freeze_count():  # vcdl.local.spares has a child share these objects with its parent: leave them frozen
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def quantize(layer: Any, inputs: str = _WEIGHTS) -> None:
+    """Store a layer's kernel as int8 by Keras' own `quantize`; `inputs` "all": round what comes in as well."""
+    from keras.quantizers import Int8QuantizationConfig
+
+    if inputs not in (_WEIGHTS, _ALL):
+        raise ValueError(f"int8 of {inputs!r}")
+    # Keras' default rounds activations to int8, too: noise in each step, and on CPUs slower than float32.
+    layer.quantize("int8", config=Int8QuantizationConfig(activation_quantizer=None) if inputs == _WEIGHTS else None)
+
+
+def is_int8(layer: Any) -> bool:
+    """Return whether a layer's kernel is stored as int8."""
+    return getattr(layer, "quantization_mode", None) == "int8"
+
+
+def _settings(layer: Any, inner: list[Any]) -> dict[str, dict[str, Any]]:
+    """What was set on the parts of a layer, by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for part in inner:
+        setting: dict[str, Any] = {}
+        if is_int8(part) and not is_int8(layer):
+            setting["int8"] = _ALL if getattr(part, "inputs_quantizer", None) is not None else _WEIGHTS
+        if getattr(part, "lora_enabled", False):
+            setting["lora"] = [part.lora_rank, part.lora_alpha]
+        if layer.trainable and not part.trainable:
+            setting["frozen"] = True
+        if setting:
+            found[part.name] = setting
+    twice = [name for name, count in Counter(part.name for part in inner).items() if count > 1 and name in found]
+    if twice:
+        raise ModelError(f"the layer {layer.name} has several parts {twice[0]!r}: freeze or adapt the layer as a whole")
+    return found
+
+
+def _apply(part: Any, *, int8: str | None = None, lora: Any = None, frozen: bool = False) -> None:
+    if int8 is not None:
+        quantize(part, int8)
+    if lora is not None:
+        rank, alpha = lora
+        part.enable_lora(rank, lora_alpha=alpha)
+    if frozen:
+        part.trainable = False
+
+
+def _composites(model: Any, above: tuple[str, ...]) -> Iterator[tuple[str, Any, list[Any]]]:
+    """Path, layer, and the layers with weights inside it that JSON describes by the outer layer's settings alone."""
+    import keras
+
+    for layer in model._flatten_layers(include_self=False, recursive=False):
+        path = (*above, str(layer.name))
+        if isinstance(layer, keras.Model | keras.layers.Wrapper):
+            yield from _composites(layer, path)
+        elif inner := [part for part in layer._flatten_layers(include_self=False) if part.weights]:
+            yield "/".join(path), layer, inner
