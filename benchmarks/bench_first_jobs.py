@@ -5,7 +5,7 @@
 The jobs are those of `vcdl new`, of the tutorial, and those that `vcdl new --from` makes of tables of scikit-learn.
 `vcdl run` trains each on this machine's workers, `vcdl simulate` on ten clients at a time. `fit` makes as many passes
 over the same samples from the same weights, with Adam at Keras' usual rate, 0.001, and at the best of three rates on
-the test samples, which flatters it. The command may be killed: the same one goes on.
+the test samples, which flatters it. The command may be killed: the same one continues.
 """
 
 import argparse

@@ -5,7 +5,7 @@
 The problem is `waves` as a stranger brings it. FedAvg trains a round an epoch, of as many clients as there are slots,
 each with its part of the data and a fresh Adam; FedAvgM adds a momentum of 0.9 on the server (Hsu et al. 2019, arXiv
 1909.06335). Both have the batches of ours and follow the same course of the rate, each slot's rate found with another
-seed. The command may be killed: the same one goes on.
+seed. The command may be killed: the same one continues.
 """
 
 import argparse

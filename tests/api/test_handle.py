@@ -72,7 +72,9 @@ def test_a_run_that_was_given_up_raises_why(here: Path) -> None:
     given_up(here / "run")
     run = vcdl.open("run")
     assert run.status is RunState.FAILED
-    with pytest.raises(VcdlError, match=r"a shard was tried 5 times in vain .shard 1 of epoch 1.*out of memory"):
+    with pytest.raises(
+        VcdlError, match=r"a shard was tried 5 times and always failed .shard 1 of epoch 1.*out of memory"
+    ):
         run.wait(show=False)
     with pytest.raises(VcdlError, match="in vain"):
         list(run.events())

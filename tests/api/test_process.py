@@ -51,4 +51,4 @@ def test_a_process_that_is_killed_is_told_of(tmp_path: Path) -> None:
     assert process.wait(TIMEOUT_S)
     assert isinstance(process.failure, VcdlError)
     assert "the process of the run died (killed by signal 9" in str(process.failure)
-    assert ".resume()` goes on" in str(process.failure)
+    assert ".resume()` continues" in str(process.failure)

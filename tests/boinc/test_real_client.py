@@ -172,7 +172,7 @@ def test_a_task_trains_through_suspension_and_a_kill_and_shared_files_are_downlo
         client.wait_until(lambda: stands_still(client, for_s=2), "the task stands still")
         samples = samples_in_checkpoint(client)
         client.resume(task)
-        client.wait_until(lambda: samples_in_checkpoint(client) > samples, "it goes on")
+        client.wait_until(lambda: samples_in_checkpoint(client) > samples, "it continues")
         assert client.task_pids() == pids, "in the same process"
 
         client.kill(tasks_too=False)

@@ -189,7 +189,7 @@ def test_the_training_quits_when_there_are_no_heartbeats(
     with training(BoincSupervisor(Channels(tmp_path), told, tmp_path)) as supervisor:
         client.say("<suspend/>")
         time.sleep(3)
-        assert supervisor.request() is Request.PAUSE, "heartbeats go on while a task is suspended"
+        assert supervisor.request() is Request.PAUSE, "heartbeats continue while a task is suspended"
         client.beats = False
         wait_for(lambda: supervisor.request() is Request.QUIT)
 

@@ -1,4 +1,4 @@
-"""Moments travel with the weights: a subtask that begins with another's goes on as if it were that one."""
+"""Moments travel with the weights: a subtask that begins with another's continues as if it were that one."""
 
 import keras
 import numpy as np

@@ -51,7 +51,7 @@ def test_a_run_that_is_interrupted_before_its_first_subtask_is_paused_and_not_ki
 
     monkeypatch.setattr("vcdl.local.run.run_locally", interrupted)
     assert run(Path("job.yaml")) is ExitCode.INTERRUPTED
-    assert "paused; `vcdl resume runs/demo` goes on" in capsys.readouterr().err
+    assert "paused; `vcdl resume runs/demo` continues" in capsys.readouterr().err
     folder = RunFolder.existing(here / "runs" / "demo")
     assert state_of(folder, read_report(folder)) is RunState.PAUSED
 

@@ -15,7 +15,7 @@ from tests.end_to_end.vcdl_process import environment
 def test_a_daemon_ends_by_the_signal_of_bin_stop_which_bin_start_had_ignored(
     tmp_path: Path, options: list[str]
 ) -> None:
-    """It outlived bin/stop. What somebody began by `nohup` goes on when their terminal is closed."""
+    """It outlived bin/stop. What somebody began by `nohup` continues when their terminal is closed."""
     process = subprocess.Popen(
         ["nohup", sys.executable, "-m", "vcdl", "serve", str(tmp_path), "--port", "0", *options],
         stdin=subprocess.DEVNULL,

@@ -65,7 +65,7 @@ def test_a_job_that_nobody_works_on_says_where_to_look(here: Path, capsys: pytes
     out = capsys.readouterr().out
     assert out.startswith("demo in a: waiting\n")
     assert out.endswith(
-        "the project's work generator does not run (bin/start starts it), or cannot go on with this job: "
+        "the project's work generator does not run (bin/start starts it), or cannot continue with this job: "
         "see log_HOST/vcdl_work_generator.log\n"
     )
 

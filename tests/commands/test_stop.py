@@ -44,7 +44,7 @@ def test_a_run_that_goes_on_is_stopped(folder: RunFolder, capsys: pytest.Capture
     process = runner(folder, "listening")
     assert stop(folder.path) is ExitCode.OK
     assert process.wait(timeout=10) == 0
-    assert capsys.readouterr().out == "a stopped; `vcdl resume a` goes on\n"
+    assert capsys.readouterr().out == "a stopped; `vcdl resume a` continues\n"
     assert not folder.stop_request.exists()
 
 
@@ -62,7 +62,7 @@ def test_a_run_that_does_not_listen_is_named_after_the_timeout(folder: RunFolder
 
 def test_a_run_that_nobody_runs_is_left_as_it_is(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert stop(folder.path) is ExitCode.OK
-    assert capsys.readouterr().out == "a was not being run; `vcdl resume a` goes on\n"
+    assert capsys.readouterr().out == "a was not being run; `vcdl resume a` continues\n"
     assert not folder.stop_request.exists()
 
 

@@ -67,7 +67,7 @@ def test_a_sweep_that_was_killed_goes_on_and_ends_what_falls_behind(
     first.communicate()
     done = vcdl(*arguments, "--trials", "1")
     assert "trial 1: accuracy" in done.stdout, done.stdout + done.stderr
-    assert not trial.with_name("trial-0001").exists(), "it went on in the folder of the first"
+    assert not trial.with_name("trial-0001").exists(), "it continued in the folder of the first"
     study = optuna.load_study(study_name="demo", storage=f"sqlite:///{trial.with_name('sweep.db')}")
     assert [one.state.name for one in study.trials] == ["FAIL", "COMPLETE"]
     for _ in range(5):  # what the pruner wants before it judges

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.process
 
 PAGE = DOCS / "tutorial.md"
 EPOCHS = 20
-"""Long enough for the kills to strike a run that goes on: 240 subtasks."""
+"""Long enough for the kills to strike a run that continues: 240 subtasks."""
 
 
 @pytest.mark.nightly

@@ -1,4 +1,4 @@
-"""Whole runs in a folder whose disk is full again and again: they wait, say so, and go on by themselves."""
+"""Whole runs in a folder whose disk is full again and again: they wait, say so, and continue automatically."""
 
 import tempfile
 import time
@@ -64,7 +64,7 @@ def test_a_full_disk_is_waited_for_and_nothing_is_lost_or_counted_twice(disk: Pa
             return len(applied(run.path)) >= seen + 5
 
         for _ in range(2):
-            wait_until(partial(has_gone_on, len(applied(run.path))), "it went on")
+            wait_until(partial(has_gone_on, len(applied(run.path))), "it continued")
             filled = fill(disk)
             time.sleep(FULL_S)
             assert process.poll() is None, process.communicate()[0]

@@ -44,7 +44,7 @@ def test_after_ctrl_c_and_after_kill_9_of_everything_resume_goes_on(run_folder: 
     assert refused.returncode == 6
     assert f"is being run by process {first.pid}" in refused.stderr
 
-    # When Ctrl-C is pressed, it ends cleanly, says how to go on, and nothing is left running
+    # When Ctrl-C is pressed, it ends cleanly, says how to continue, and nothing is left running
     first.send_signal(signal.SIGINT)
     output, _ = first.communicate(timeout=60)
     assert first.returncode == 130, output

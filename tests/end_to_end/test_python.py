@@ -1,4 +1,4 @@
-"""The Python API with real processes: a model and arrays become a run, which ends, fails, pauses and goes on."""
+"""The Python API with real processes: a model and arrays become a run, which ends, fails, pauses and continues."""
 
 import subprocess
 import sys

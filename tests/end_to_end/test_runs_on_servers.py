@@ -1,4 +1,4 @@
-"""Whole runs whose weights are on a server that fails in the middle: they wait, say so, and go on by themselves."""
+"""Whole runs whose weights are on a server that fails in the middle: they wait, say so, and continue automatically."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ def interrupt(run: Any, folder: Path, away: Callable[[], object], back: Callable
     """Twice, each time when the run has gone on."""
     for _ in range(2):
         seen = len(applied(folder))
-        wait_until(partial(_has_gone_on, run, folder, seen), "it went on")
+        wait_until(partial(_has_gone_on, run, folder, seen), "it continued")
         away()
         time.sleep(AWAY_S)
         back()

@@ -26,7 +26,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wait_until(lambda: finished(out), "the first run to end")
     killed.send_signal(signal.SIGKILL)
     killed.communicate()  # ends when nobody has our pipe open any more: its process has ended as well
-    assert len(finished(out)) < 3  # and nobody goes on without it
+    assert len(finished(out)) < 3  # and nobody continues without it
     first = {path: path.stat().st_mtime_ns for path in finished(out)}
     done = vcdl(*SETTINGS, "--out", out, "--docs", out / "docs", "--json", module=MODULE)
     assert done.returncode == 0, done.stderr

@@ -205,7 +205,7 @@ def test_a_store_s_address_that_is_wrong_is_not_repeated_for_it_may_hold_a_passw
 
 def test_what_nobody_could_make_again_is_not_compared(tmp_path: Path) -> None:
     feedback = MINIMAL + "transport: {up: top_k, feedback: true}\n"
-    assert "trust > verify: an upload with transport > feedback cannot be made again" in refusal(tmp_path, feedback)
+    assert "trust > verify: an upload with transport > feedback cannot be rebuilt" in refusal(tmp_path, feedback)
     assert load(tmp_path, feedback + "trust: own\n").transport.feedback
     assert load(tmp_path, feedback + "trust: {kind: strangers, verify: 0}\n").is_for_strangers
 

@@ -28,7 +28,7 @@ def test_a_journal_that_is_deleted_while_it_is_written_is_put_back_whole(tmp_pat
         file.unlink()
     with pytest.raises(JournalError, match=r"was deleted while the run was under way\. It is put back"):
         ours.append(RunStarted(True))
-    with pytest.raises(JournalError, match=r"was deleted or replaced .* `vcdl resume` goes on from it"):
+    with pytest.raises(JournalError, match=r"was deleted or replaced .* `vcdl resume` continues from it"):
         another.read()
     ours.close()
     another.close()
@@ -60,7 +60,7 @@ def test_the_journal_of_a_prepared_run_is_not_made_a_second_time(tmp_path: Path,
 @pytest.mark.parametrize("is_open", [False, True])
 @pytest.mark.parametrize("was_killed", [False, True])
 def test_a_journal_is_read_where_nothing_can_be_written(tmp_path: Path, is_open: bool, was_killed: bool) -> None:
-    """With the log of a process that was killed, with that of one that goes on, and with none."""
+    """With the log of a process that was killed, with that of one that continues, and with none."""
     path = tmp_path / "run" / "journal.db"
     path.parent.mkdir()
     journal = Journal.at(path)

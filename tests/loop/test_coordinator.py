@@ -94,7 +94,7 @@ CASES: dict[str, tuple[Plan, list[Event], int, list[Action]]] = {
     "being sent to a client changes nothing": (
         ROLLING, [created("e1 s0"), WorkunitSent(w("e1 s0"), "worker-1", 5)], 1, [],
     ),
-    "rolling goes on into the next epoch": (ROLLING, [created("e1 s0")], 2, [Create(2, 0, 0, None)]),
+    "rolling continues into the next epoch": (ROLLING, [created("e1 s0")], 2, [Create(2, 0, 0, None)]),
     "rolling goes one epoch ahead and no further": (ROLLING, [], 9, [Create(1, 0, 0, None), Create(2, 0, 0, None)]),
     "an epoch waits for the last shard of the one before": (EPOCH, [created("e1 s0")], 9, []),
     "a grid that shrinks is not given more": (ROLLING, [created("e1 s0"), created("e2 s0")], 1, []),

@@ -1,4 +1,4 @@
-"""A journal that was put back from an older copy, beside a store that went on: each update counts once."""
+"""A journal that was put back from an older copy, beside a store that continued: each update counts once."""
 
 import shutil
 from collections.abc import Iterator

@@ -89,7 +89,7 @@ class Pool:
         self.start()
 
     def start(self) -> None:
-        """Begin, or go on after the process was killed: nothing of it is left but files."""
+        """Begin, or continue after the process was killed: nothing of it is left but files."""
         job = self.served.run.job
         grid = job.grid.model_copy(update={"timeout_s": TIMEOUT_S, "servers": 1})
         pacing = job.pacing.model_copy(update={"late_after": self.late_after})

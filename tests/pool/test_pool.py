@@ -277,7 +277,7 @@ def test_a_pilot_leaves_when_nobody_drives_the_run(pool: Pool) -> None:
     pool.clock.now_s += 601
     pilot.step(0)
     assert not pilot.step(0)
-    assert "nobody has driven" in pilot.why_left
+    assert "no process has driven" in pilot.why_left
 
 
 @pytest.mark.slow

@@ -226,7 +226,7 @@ def test_the_death_of_the_evaluator_is_a_line_and_stays_in_the_figures_until_som
     died = (12.0, EvaluatorDied("killed by signal 9"))
     wanted = (13.0, EvaluationWanted(2, 1, "validation"))
     assert plain(recorded([FIRST_SESSION[0], died])) == [
-        "the evaluator died (killed by signal 9): training goes on, and what is missing is measured later"
+        "the evaluator died (killed by signal 9): training continues, and what is missing is measured later"
     ]
     report = Report.of(recorded([FIRST_SESSION[0], died, wanted]))
     words = "1 version, from version 2 on: the evaluator died (killed by signal 9) and is started again"

@@ -62,7 +62,7 @@ def test_a_job_that_strangers_could_not_train_says_whom_to_look_at(tmp_path: Pat
     assert said.startswith("every host that tried a shard failed at it")
     assert "see which and at what by `vcdl hosts`, fix the cause, and" in said
     own = str(driver.given_up(folder, DEMO, read_report(folder)))
-    assert "tried 5 times in vain" in own
+    assert "tried 5 times and always failed" in own
     assert "`vcdl resume --set" in own
 
 

@@ -1,4 +1,4 @@
-"""Runs that began with earlier versions, frozen as they were left: this version opens each, and goes on with it.
+"""Runs that began with earlier versions, frozen as they were left: this version opens each, and continues with it.
 
 Whoever changes a format adds the run that the version before has left: `frozen/VERSION.tar.xz`.
 """

@@ -1,7 +1,7 @@
 """A finished run of each released version, frozen in `golden/`: whatever was said of it then is still said.
 
 A release adds `golden/VERSION.tar.xz` (docs/release.md): a run of `job.yaml` of that archive, which keeps all uploads.
-`tests/run/frozen/` has a run that goes on, `tests/wire/golden/` the workunits, uploads and shards.
+`tests/run/frozen/` has a run that continues, `tests/wire/golden/` the workunits, uploads and shards.
 """
 
 import json

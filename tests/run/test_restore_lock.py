@@ -40,7 +40,7 @@ def test_servers_that_fold_all_the_time_let_a_restore_in(tmp_path: Path) -> None
     has_it.set()
     for thread in threads:
         thread.join()
-    assert was_restored, "the servers went on folding"
+    assert was_restored, "the servers continued folding"
 
 
 def test_folds_go_on_side_by_side(tmp_path: Path) -> None:

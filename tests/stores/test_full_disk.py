@@ -1,4 +1,4 @@
-"""Servers whose disk is full: VCDL waits for them, and they continue by themselves when there is room again."""
+"""Servers whose disk is full: VCDL waits for them, and they continue automatically when there is room again."""
 
 import tempfile
 import time
@@ -44,7 +44,7 @@ def until_refused(store: WeightStore, begin: int) -> tuple[int, str]:
 
 
 def goes_on(service: Service, store: WeightStore, filler: Path, folded: int) -> None:
-    """Nothing is lost, and it goes on once the filler is gone, with nobody's help."""
+    """Nothing is lost, and it continues once the filler is gone, with nobody's help."""
     assert store.read()[1].tobytes() == replayed(*range(folded), size=_SIZE).tobytes()
     with pytest.raises(StoreUnavailable):
         store.fold([fold(folded, size=_SIZE)])

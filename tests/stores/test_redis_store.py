@@ -201,7 +201,7 @@ def test_a_network_that_drops_packets_in_a_fold_is_waited_for_once(
 
 
 def test_a_strong_server_that_was_overtaken_folds_again(redis_url: str, job: str) -> None:
-    """It held its turn too long: the other went on, and the script found out."""
+    """It held its turn too long: the other continued, and the script found out."""
     store: Any = created(redis_url, job)
     store._turn_s = 0.02
     other: Any = open_redis(redis_url, job)

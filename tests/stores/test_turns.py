@@ -110,7 +110,7 @@ def test_a_server_waits_for_a_reader(folder: Path, threads: ThreadPoolExecutor) 
     assert kept.wait(TIMEOUT_S)
     second = threads.submit(FileStore(folder, SIZE).fold, [fold(1, size=SIZE)])
     second.add_done_callback(lambda _: over.set())
-    assert stays(over), "a version that must be kept is kept before anybody goes on"
+    assert stays(over), "a version that must be kept is kept before anybody continues"
     released.set()
     assert [first.result(TIMEOUT_S)[0].version, second.result(TIMEOUT_S)[0].version] == [1, 2]
     assert has(folder, 0, 1)

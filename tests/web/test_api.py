@@ -52,7 +52,7 @@ def test_a_job_is_stopped_and_released(tmp_path: Path) -> None:
     assert answer.headers["location"] == "/jobs/demo?notice=stop"
     assert folder.stop_request.exists()
     answer = client.post(f"{API}/jobs/demo/resume", headers={"X-CSRF-Token": csrf_of(page)})
-    assert (answer.status_code, answer.json()) == (202, {"message": "demo goes on"})
+    assert (answer.status_code, answer.json()) == (202, {"message": "demo continues"})
     assert not folder.stop_request.exists()
 
 

@@ -82,7 +82,7 @@ def test_a_job_is_stopped_and_resumed_by_keyboard(run: RunFolder, service: Serve
         expect(page.get_by_role("status").filter(has_text="asked to stop")).to_be_visible()
         assert run.stop_request.exists()
         page.get_by_role("button", name="Resume").click()
-        expect(page.get_by_role("status").filter(has_text="It goes on")).to_be_visible()
+        expect(page.get_by_role("status").filter(has_text="It continues")).to_be_visible()
         assert not run.stop_request.exists()
         page.get_by_role("button", name="log out").click()
         expect(page.get_by_label("Token")).to_be_visible()

@@ -57,7 +57,7 @@ def test_a_jobs_page_tells_what_status_tells_and_more(tmp_path: Path) -> None:
     for words in (
         "0.8000 in epoch 2, best 0.8000 in epoch 2",
         "4 done, 1 lost, 1 refused, 2 made again",
-        "2 of 6 subtasks came to nothing and are made again: 1 refused, 1 lost, on 1 host. The last: shard 1",
+        "2 of 6 subtasks failed and are retrained: 1 refused, 1 lost, on 1 host. The last: shard 1",
         'aria-label="1 lost"',
         "attempt 1: refused, not_finite: the weights hold NaN",
         "staleness of the last 4 updates, how many others came in between",
@@ -152,7 +152,7 @@ def test_a_job_that_nobody_works_on_says_since_when_and_what_to_do_first(tmp_pat
     make_run(tmp_path / "waiting", recorded(FIRST_SESSION[:-1]), finished=False, host=BOINC)
     make_run(tmp_path / "killed", recorded(FIRST_SESSION[:-1]), finished=False)
     for name, action in (("waiting", "start the project&#39;s daemons with <code>bin/start</code>"),
-                         ("killed", "its process died. <code>Resume</code> goes on")):  # fmt: skip
+                         ("killed", "its process died. <code>Resume</code> continues")):  # fmt: skip
         page = asking(tmp_path).get(f"/jobs/{name}").text
         assert re.search(rf"Nobody has worked on it since [-\d :]+, \d+ h \d+ min ago: {action}", page)
         assert "1 of 2 epochs done; time left: not known while nobody works on it" in page

@@ -197,8 +197,8 @@ def test_few_jobs_are_resumed_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
         with pytest.raises(ServiceBusy):
             service.resume(owner, "paused")
         goes_on.set()
-        assert {one.result() for one in coming} == {"paused goes on"}
-    assert service.resume(owner, "paused") == "paused goes on"
+        assert {one.result() for one in coming} == {"paused continues"}
+    assert service.resume(owner, "paused") == "paused continues"
 
 
 @pytest.mark.server

@@ -362,7 +362,7 @@ def test_a_submitted_job_whose_process_died_goes_on_by_itself_and_others_do_not(
     for name in ("sent", "paused"):
         Accounts(runs).submitted("ada", f"key-{name}", "digest", name, 0.0)
     with served(runs):
-        wait_until(lambda: RunFolder(runs / "sent").running_pid is not None, "the submitted job goes on")
+        wait_until(lambda: RunFolder(runs / "sent").running_pid is not None, "the submitted job continues")
         before = len(applied(runs / "sent"))
         wait_until(lambda: len(applied(runs / "sent")) > before, "it trains")
         assert RunFolder(runs / "own").running_pid is None

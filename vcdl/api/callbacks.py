@@ -12,7 +12,7 @@ _RATE = "training={'learning_rate': {'peak': 0.002, 'schedule': 'cosine', 'warmu
 _BEST = "run.model(best=True) has the weights of the best epoch"
 _CURES = {
     "ModelCheckpoint": f"a run keeps its weights by itself, and {_BEST}: run.model(best=True).save('best.keras')",
-    "BackupAndRestore": "a run that was killed goes on with vcdl.open(FOLDER).resume()",
+    "BackupAndRestore": "a run that was killed continues with vcdl.open(FOLDER).resume()",
     "CSVLogger": "run.history.history has the same columns: pandas.DataFrame(run.history.history).to_csv('log.csv')",
     "TensorBoard": "a run writes tensorboard/ into its folder by itself: tensorboard --logdir RUN/tensorboard",
     "LearningRateScheduler": _RATE,

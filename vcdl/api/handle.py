@@ -193,7 +193,7 @@ class RunHandle:
                 return is_over
 
             if not wait_until(looked_to_the_end, timeout_s, every_s=_LOOK_EVERY_S):
-                raise TimeoutError(f"{shown(self.folder)} still runs; it goes on while this program does")
+                raise TimeoutError(f"{shown(self.folder)} still runs; it continues while this program does")
             return follower.report
 
     def _pause_process(self) -> None:

@@ -104,7 +104,7 @@ class RunProcess:
         last = f"; its last line: {lines[-1].strip()}" if lines else ""
         return VcdlError(
             f"the process of the run died ({how_it_died(status)}){last}. Nothing that was applied is lost: "
-            f"`vcdl.open({str(self._order.folder)!r}).resume()` goes on"
+            f"`vcdl.open({str(self._order.folder)!r}).resume()` continues"
         )
 
     def _listen(self) -> None:
@@ -134,7 +134,7 @@ class RunProcess:
             return
         print(
             f"vcdl: the program ends, so its run in {self._order.folder} pauses: call run.wait() before the end; "
-            "`vcdl resume` goes on",
+            "`vcdl resume` continues",
             file=sys.stderr,
             flush=True,
         )

@@ -1,4 +1,4 @@
-"""`python -m vcdl.client [FOLDER]`: train a folder's workunit by hand. Ctrl-C leaves a checkpoint to go on from."""
+"""`python -m vcdl.client [FOLDER]`: train a folder's workunit by hand. Ctrl-C leaves a checkpoint to continue from."""
 
 import argparse
 import os

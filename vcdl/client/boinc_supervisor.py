@@ -166,7 +166,7 @@ class BoincSupervisor:
 
     def _look_around(self) -> None:
         if not self._asked_to_quit and self._client_is_gone():
-            _log.warning("the BOINC client is gone: the task ends and goes on when it is back")
+            _log.warning("the BOINC client is gone: the task ends and continues when it is back")
             self.quit()
         self._finish_now = self._finish_now or finish_now_wanted(self._slot, self._init.project)
 

@@ -27,7 +27,7 @@ _FACTS = {
     "adafactor": OptimizerFacts(0.03, {"epsilon_1": 1e-16}, begins_well=True),
     "adagrad": OptimizerFacts(0.05),
     "ftrl": OptimizerFacts(
-        refusal="its weights follow from sums over the whole training, which no other client goes on with, so that it "
+        refusal="its weights follow from sums over the whole training, which the next client does not have, so that it "
         "does not learn in subtasks; take adagrad"
     ),
     "lamb": OptimizerFacts(0.005),
@@ -36,7 +36,7 @@ _FACTS = {
         0.015, {"weight_decay": 0.0, "adam_weight_decay": 0.0, "adam_lr_ratio": 0.2}, staleness_damping=0.3
     ),
     "schedulefreeadamw": OptimizerFacts(
-        refusal="its averages over the whole training are in state that no other client goes on with, so that it does "
+        refusal="its averages over the whole training are in state that the next client does not have, so that it does "
         "not learn in subtasks; take adamw, whose rate follows training > learning_rate > schedule"
     ),
     "sgd": OptimizerFacts(0.05),

@@ -52,7 +52,7 @@ def _release(folder: "RunFolder") -> ExitCode:
     from vcdl.run.control import release
     from vcdl.run.finding import shown
 
-    goes_on = "goes on with the next round of the project's work generator; `vcdl watch` shows it"
+    goes_on = "continues with the next round of the project's work generator; `vcdl watch` shows it"
     then = goes_on if release(folder) else "is finished; `vcdl status` shows its results"
     return say([f"{shown(folder.path)} {then}"])
 

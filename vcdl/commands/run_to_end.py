@@ -26,7 +26,7 @@ def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
     """Run a locked folder's job on, print its results. Raises VcdlError, also where a shard kept failing."""
     report = results_of(folder) or _run(folder, job, as_json)
     if report is None:  # printed after the display, which would wipe it away
-        click.echo(f"paused; `vcdl resume {quoted(folder.path)}` goes on", err=True)
+        click.echo(f"paused; `vcdl resume {quoted(folder.path)}` continues", err=True)
         return ExitCode.INTERRUPTED
     if as_json:
         say_json(summary_of(job.name, report))

@@ -12,7 +12,7 @@ from vcdl.errors import ExitCode
 _EXAMPLES = """\b
 Examples:
   vcdl set mnist boinc.share=3 boinc.deadline_s=900 --project-dir ~/projects/grid
-  vcdl set runs/digits stop.wall_time_s=7200      of a paused run; vcdl resume goes on with it"""
+  vcdl set runs/digits stop.wall_time_s=7200      of a paused run; vcdl resume continues with it"""
 
 
 def set_(path: Path, settings: Sequence[str]) -> ExitCode:

@@ -56,7 +56,7 @@ def status(path: Path | None = None, as_json: bool = False, fleet: Path | None =
     say(f"{'waits for':<12} {trouble}" for trouble in found)
     if state is RunState.WAITING and not found:
         click.echo(
-            "the project's work generator does not run (bin/start starts it), or cannot go on with this job: "
+            "the project's work generator does not run (bin/start starts it), or cannot continue with this job: "
             "see log_HOST/vcdl_work_generator.log"
         )
     elif state in (RunState.PAUSED, RunState.KILLED, RunState.FAILED):

@@ -27,7 +27,7 @@ Examples:
   vcdl sweep job.yaml --trials 40 --over training.batch_size=16,32,64 --over update.alpha=0.5..0.99
   optuna-dashboard sqlite:///runs/NAME-sweep/sweep.db
 
-Ctrl-C pauses it; the same command goes on."""
+Ctrl-C pauses it; the same command continues."""
 _LOOK_S = 0.5
 """Seconds between two looks at a trial: short enough to prune between epochs of small jobs."""
 _FOLDER = "folder"
@@ -138,7 +138,7 @@ def _ended(study: "optuna.Study") -> list[Any]:
 
 
 def _take_up(study: "optuna.Study") -> None:
-    """Trials of a process that ended go on as new ones, with their settings and folders."""
+    """Trials of a process that ended continue as new ones, with their settings and folders."""
     from optuna.trial import TrialState
 
     for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -177,7 +177,9 @@ def _trained(study: "optuna.Study", trial: "optuna.Trial", path: Path, arguments
         if process.returncode == ExitCode.INTERRUPTED:
             raise KeyboardInterrupt
         study.tell(trial, state=TrialState.FAIL)
-        raise RunFolderError(f"trial {trial.number} failed: {shown(log)} says why; the same command goes on without it")
+        raise RunFolderError(
+            f"trial {trial.number} failed: {shown(log)} says why; the same command continues without it"
+        )
     study.tell(trial, report.best_epoch.mean)
     return f"{report.monitor.name} {report.best_epoch.mean:.4f} in epoch {report.best_epoch.epoch}"
 

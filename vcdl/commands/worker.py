@@ -146,7 +146,7 @@ def _say(words: str) -> None:
 @click.option("--for", "for_s", metavar="TIME", callback=seconds, help="Leave after this time: 55min, 3h.")
 @click.option(
     "--idle", "idle_s", metavar="TIME", default="10min", show_default=True, callback=seconds,
-    help="Leave when nobody has driven the run for this time.",
+    help="Leave when no process has driven the run for this time.",
 )  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), metavar="N", help="Cores to train on [default: all it may use].")
 @click.option(

@@ -16,7 +16,7 @@ from vcdl.data.rows import Array
 
 
 class GrowingNpz:
-    """The file of some samples while they come; another process may go on with it."""
+    """The file of some samples while they come; another process may continue with it."""
 
     def __init__(self, path: Path, count: int, sample_shape: tuple[int, ...], dtype: "np.dtype[Any]") -> None:
         self.path = path

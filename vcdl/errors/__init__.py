@@ -223,11 +223,11 @@ def folder_error(path: Path, error: OSError) -> RunFolderError:
         return RunFolderError(f"{error.filename or path} is missing: {LOST_CURE}")
     if error.errno in DISK_FULL:
         return RunFolderFull(
-            f"{path}: {error.strerror or error}; free some space (`vcdl resume` goes on with a run that has ended)"
+            f"{path}: {error.strerror or error}; free some space (`vcdl resume` continues a run that has ended)"
         )
     return RunFolderError(
-        f"{path}: {error.strerror or error}; {file_cure(error)} (or choose another folder with --out), then go on with "
-        "`vcdl resume`"
+        f"{path}: {error.strerror or error}; {file_cure(error)} (or choose another folder with --out), then continue "
+        "with `vcdl resume`"
     )
 
 

@@ -49,7 +49,7 @@ class Money:
         """Why today's prices are unknown; empty if they are known or were not asked for."""
         try:
             self._prices = PriceTable.current()
-        except FleetError as error:  # a pass must go on without it, as list prices are known
+        except FleetError as error:  # a pass must continue without it, as list prices are known
             self._prices, self.stale_why = PriceTable.shipped(), str(error)
 
     def refresh(self, pools: Callable[[], Mapping[Pool, InstanceType]]) -> None:

@@ -61,13 +61,13 @@ class ControlLoop:
         self._logged: tuple[str, ...] = ()
 
     def run(self) -> ExitCode:
-        """Returns once the fleet is gone or `ending` is set; in the latter case instances go on without replacement."""
+        """Run until the fleet is gone or `ending` is set; then instances continue, and lost ones are not replaced."""
         while not self._ending.is_set():
             is_over, wait_s = self.run_once()
             if is_over:
                 return self._take_down()
             self._ending.wait(wait_s)
-        self._log("ended; the instances go on, and lost ones are not replaced until `vcdl fleet run`")
+        self._log("ended; the instances continue, and lost ones are not replaced until `vcdl fleet run`")
         return ExitCode.OK
 
     def run_once(self) -> tuple[bool, float]:

@@ -110,4 +110,4 @@ class SubtaskRate:
 
 
 STEADY = SubtaskRate()
-"""One rate for the whole job, whatever goes on around it."""
+"""One rate for the whole job, whatever continues around it."""

@@ -196,7 +196,7 @@ class Job(Section):
     def _compares_what_is_alike(cls, trust: TrustSettings, info: ValidationInfo) -> TrustSettings:
         transport = info.data.get("transport")
         if transport is not None and transport.feedback and trust.kind != "own" and trust.verify:
-            problem = "an upload with transport > feedback cannot be made again: set verify to 0, or `trust: own`"
+            problem = "an upload with transport > feedback cannot be rebuilt: set verify to 0, or `trust: own`"
             raise ProblemsError([Problem(("verify",), problem)])
         return trust
 

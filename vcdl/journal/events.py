@@ -29,7 +29,7 @@ class StopReason(StrEnum):
     NO_IMPROVEMENT = "no_improvement"
     WALL_TIME = "wall_time"
     SUBTASK_FAILED = "subtask_failed"
-    """A shard was tried `tries` times in vain."""
+    """A shard was tried `tries` times and always failed."""
 
 
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):

@@ -330,8 +330,8 @@ def _check_format(connection: sqlite3.Connection, path: Path) -> None:
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     if found > _FORMAT:
         raise JournalError(
-            f"{path} is of format {found}, and this version of vcdl ({__version__}) reads format {_FORMAT}: go on with "
-            "the version that wrote it"
+            f"{path} is of format {found}, and this version of vcdl ({__version__}) reads format {_FORMAT}: continue "
+            "with the version that wrote it"
         )
 
 
@@ -377,7 +377,7 @@ def _mapped_errors(path: Path) -> Iterator[None]:
         if name in _PASSING:
             raise JournalUnavailable(
                 f"the journal cannot be written now ({error}): free some space on its disk, or end what holds the file "
-                "(`vcdl resume` goes on with a run that has ended)"
+                "(`vcdl resume` continues a run that has ended)"
             ) from error
         is_no_text = (
             isinstance(error, sqlite3.OperationalError) and not name

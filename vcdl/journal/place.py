@@ -43,13 +43,13 @@ class Place:
         if found is None and may_write and _put_back(connection, self.path):
             raise JournalError(
                 f"{self.path} was deleted while the run was under way. It is put back, with every event in it: "
-                "`vcdl resume` goes on"
+                "`vcdl resume` continues"
             )
         if found is None:
             raise gone(self.path)
         raise JournalError(
             f"{self.path} was deleted or replaced while the run was under way: see that what lies there now is the "
-            "journal of this run, then `vcdl resume` goes on from it"
+            "journal of this run, then `vcdl resume` continues from it"
         )
 
 

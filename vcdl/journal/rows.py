@@ -65,7 +65,7 @@ def _decode_as_json(kind: str, fields: str) -> Event:
 def _unknown(kind: str, why: str) -> JournalError:
     return JournalError(
         f"the journal holds an event {kind[:60]!r} that this version does not know ({why}): "
-        "go on with the version of vcdl that began the run"
+        "continue with the version of vcdl that began the run"
     )
 
 

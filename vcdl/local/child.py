@@ -74,7 +74,7 @@ class ChildProcess:
         """Return the error for a child that died too often."""
         return GridError(
             f"{self._module} died {self.deaths} times in a row, the last time: {self.death}; "
-            f"{self._folder.workers_log} says why. Mend the cause, and `vcdl resume` goes on"
+            f"{self._folder.workers_log} says why. Fix the cause, then `vcdl resume` continues"
         )
 
     def close(self) -> None:

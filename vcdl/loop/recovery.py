@@ -100,7 +100,7 @@ def _made_again(run: Run, lineage: Lineage) -> tuple[int, Vector]:
             continue
         return version, whole
     raise StoreError(
-        f"the store has lost its weights, and they cannot be made again ({damage or 'no snapshot is left'}): "
+        f"the store has lost its weights, and they cannot be rebuilt ({damage or 'no snapshot is left'}): "
         f"{_begin_again(run.folder)}"
     )
 

@@ -201,7 +201,7 @@ class WorkGenerator:
             raise RunFolderError(_words_of_missing(sorted(missing), run.folder))
 
     def _hand_over(self) -> None:
-        """Hand over open workunits that the grid does not know: their announcer was killed, or could not go on."""
+        """Hand over open workunits that the grid does not know: their announcer was killed, or could not continue."""
         created, state = self._history.created, self._coordinator.state
         open_here = self._history.open.items()
         missing = {workunit: n for workunit, n in open_here if not (n.is_own or self._grid.has(workunit))}
@@ -294,7 +294,7 @@ def _words_of_missing(versions: Sequence[int], folder: RunFolder) -> str:
     return (
         f"the weights of {'version' if len(versions) == 1 else 'versions'} {which} are damaged, or were deleted from "
         f"{folder.snapshots}, and the run needs them, to measure them or to train from them: put a copy back, and "
-        f"`vcdl resume` goes on. Without one, `vcdl export {for_shell(folder.path)} -o model.keras` writes the "
+        f"`vcdl resume` continues. Without one, `vcdl export {for_shell(folder.path)} -o model.keras` writes the "
         "newest, and "
         f"`vcdl run {for_shell(folder.job_file)} --out DIR` begins the job again"
     )

@@ -215,7 +215,7 @@ class Pilot:
             self._heard_s = now_s
         if now_s - self._heard_s <= self.idle_s:
             return True
-        self.why_left = f"nobody has driven {self.pool.where} for {self.idle_s:g} s: `vcdl resume` there goes on"
+        self.why_left = f"no process has driven {self.pool.where} for {self.idle_s:g} s: `vcdl resume` there continues"
         return False
 
     def _look(self) -> None:

@@ -40,7 +40,7 @@ def follow(client: ServiceClient, name: str, stream: IO[str] | None, timeout_s: 
             if state in OVER:
                 return job
             if time.monotonic() >= end_s:
-                raise TimeoutError(f"{name} is {state} after {timeout_s:g} s; it goes on")
+                raise TimeoutError(f"{name} is {state} after {timeout_s:g} s; it continues")
             time.sleep(_EVERY_S)
 
 

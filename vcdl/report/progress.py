@@ -111,7 +111,7 @@ def event_words(event: Event, report: Report | None = None, host: str = "") -> s
         case RunStarted(True):
             return "resumed" if report is None else f"resumed after {plural(report.totals.applied, 'update')}"
         case EvaluatorDied():
-            return f"the evaluator died ({event.reason}): training goes on, and what is missing is measured later"
+            return f"the evaluator died ({event.reason}): training continues, and what is missing is measured later"
         case RolledBack():
             return rolled_back_words(event)
         case StoreRestored() | RowsRewritten() | FilesChecked():

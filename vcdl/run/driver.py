@@ -66,7 +66,7 @@ def note_pause(folder: RunFolder) -> None:
 def given_up(folder: RunFolder, job: Job, report: Report) -> VcdlError:
     """Return the error at the end of a run whose shard kept failing."""
     last = f" ({printable(setback_words(report.totals.last_setback))})" if report.totals.last_setback else ""
-    tried, look = f"a shard was tried {job.grid.tries} times in vain", "see workers.log in the run's folder"
+    tried, look = f"a shard was tried {job.grid.tries} times and always failed", "see workers.log in the run's folder"
     if job.is_for_strangers:
         tried, look = "every host that tried a shard failed at it", "see which and at what by `vcdl hosts`"
     cure = resume_hint(folder)

@@ -62,7 +62,7 @@ def _out_of_memory(error: Exception) -> tuple[str, ExitCode] | None:
     free = "" if free_bytes is None else f" ({size(free_bytes)} of this machine are free)"
     return (
         f"memory has run out{free}: free some, raise this process's limit, or lower grid > workers or training > "
-        "batch_size. `vcdl resume` goes on with a run that had begun",
+        "batch_size. `vcdl resume` continues a run that had started",
         ExitCode.MEMORY,
     )
 

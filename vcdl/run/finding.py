@@ -96,8 +96,8 @@ def folder_for(name: str, out: Path | None) -> RunFolder:
 def unfinished(path: Path) -> RunFolderError:
     """Return the refusal to start a run where an unfinished one can be resumed."""
     return RunFolderError(
-        f"{path} holds a run that is not finished: go on with `vcdl resume {quoted(path)}`, or choose another folder "
-        "with --out"
+        f"{path} holds a run that is not finished: continue with `vcdl resume {quoted(path)}`, or choose another "
+        "folder with --out"
     )
 
 

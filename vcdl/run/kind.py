@@ -24,7 +24,7 @@ class RunKind:
     name: str
     driver: str | None
     """The function `module:name` that runs a folder's job in this process; None: `vcdl resume` drives nothing."""
-    resume_hint: str = "`vcdl resume {folder}` goes on"
+    resume_hint: str = "`vcdl resume {folder}` continues"
     """The way to continue an unfinished run, with a place for its folder; a sentence without its stop."""
     trust: "Trust" = "own"
     """Whose machines train its jobs, where the job file does not say."""

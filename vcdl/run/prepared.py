@@ -110,11 +110,11 @@ def _check_format(folder: RunFolder, raw: dict[str, Any]) -> None:
     if raw["format"] != _FORMAT:
         raise RunFolderError(
             f"{folder.prepared_file} is of format {raw['format']!r}, and this version of vcdl ({__version__}) "
-            f"reads format {_FORMAT}: go on with the version that began the run"
+            f"reads format {_FORMAT}: continue with the version that began the run"
         )
 
 
 def _damaged(folder: RunFolder, what: str) -> RunFolderError:
     return RunFolderError(
-        f"{folder.prepared_file} cannot be read ({what}): the run cannot go on; start another with --out"
+        f"{folder.prepared_file} cannot be read ({what}): the run cannot continue; start another with --out"
     )

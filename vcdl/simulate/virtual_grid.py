@@ -278,7 +278,7 @@ class VirtualGrid(Grid, Results):
             self._outcomes[workunit] = outcome
 
     def _is_trained(self, workunit: str, client: int, host: str, planned: SubtaskOutcome) -> None:
-        """The upload waits for those before it on its client's link. The slot goes on when no more than one waits."""
+        """The upload waits for those before it on its client's link. The slot continues when no more than one waits."""
         now_s = self._time.now_s()
         begin_s = max(now_s, self._links_free_s[client])
         self._time.at(max(planned.slot_free_s, begin_s), partial(self._is_free, client))

@@ -110,7 +110,7 @@ class VirtualRun:
         self._time = VirtualTime()
 
     def run(self) -> StopReason | None:
-        """Run the job and say why it ended; None: `vcdl stop` has asked. Raises a VcdlError when it cannot go on."""
+        """Run the job and say why it ended; None: `vcdl stop` has asked. Raises a VcdlError when it cannot continue."""
         with closing(self._training):
             self._training.start()  # the workers import Keras while the data is cut
             run = prepare(self._folder, load_frozen_job(self._folder.job_file), self._observer)
@@ -189,6 +189,6 @@ def _act(loop: Loop, evaluator: Measures, grid: VirtualGrid, look: Callable[[], 
     while True:
         new = loop.step()
         grid.care(recorded.event for recorded in new)
-        look()  # the workers go on while this process measures
+        look()  # the workers continue while this process measures
         if not evaluator.measure(new) and (not new or loop.is_up_to_date):
             return

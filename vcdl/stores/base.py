@@ -261,7 +261,7 @@ class WeightStore(ABC):
                 change = opened.enter_context(closing(fold.begin(staleness)))
                 version += 1
                 if self.is_taken(version):
-                    raise StoreLost(f"version {version} of the weights was there before: they must be made again")
+                    raise StoreLost(f"version {version} of the weights was there before: they must be rebuilt")
                 fresh.append(_Fresh(change, Applied(fold.subtask, fold.workunit, version, staleness, 0.0, fold.trust)))
                 known[fold.subtask] = fresh[-1].record
                 if boundary is not None and version % boundary.every == 0:
@@ -282,7 +282,7 @@ def check_expected(
     expected: Expected, version: int, find: Callable[[Sequence[str]], Mapping[str, Applied]], where: str
 ) -> None:
     """Check a store's newest version and its records against the journal. Raises StoreLost, which names `where`."""
-    cure = "it came back older, or has not followed the journal yet; the weights must be made again"
+    cure = "it came back older, or has not followed the journal yet; the weights must be rebuilt"
     if version < expected.version:
         raise StoreLost(f"{where} is at version {version} and the journal at {expected.version}: {cure}")
     if expected.subtask:

@@ -78,7 +78,7 @@ class CommitLog:
             log.seek(self._end)
             self._follow(log)
         if self.version < 0:
-            raise StoreLost(f"the weight store in {self._path.parent} has no valid commit, and must be made again")
+            raise StoreLost(f"the weight store in {self._path.parent} has no valid commit, and must be rebuilt")
 
     def _follow(self, log: BinaryIO) -> None:
         """Take in the lines from here on: where the records are, and of the newest also what they are."""
@@ -175,7 +175,7 @@ class CommitLog:
     def _damaged(self, where: str) -> StoreLost:
         return StoreLost(
             f"the weight store in {self._path.parent} is damaged: {where} is unreadable and others follow it; "
-            "it must be made again: check the disk"
+            "it must be rebuilt: check the disk"
         )
 
     def _is_the_same(self, log: BinaryIO) -> bool:

@@ -130,7 +130,7 @@ class FileStore(WeightStore):
         """Hold what was read of the newest slot, W or all of it, to its commit. Raises StoreLost."""
         if found != log.checksums[: len(found)]:
             raise StoreLost(
-                f"version {log.version} in the weight store in {self._folder} is damaged, and must be made again: "
+                f"version {log.version} in the weight store in {self._folder} is damaged, and must be rebuilt: "
                 "check the disk"
             )
 

@@ -219,7 +219,7 @@ class MysqlStore(ServerStore):
         if code in (ER.DUP_ENTRY, ER.LOCK_DEADLOCK, ER.CHECKREAD, ER.TABLE_DEF_CHANGED):
             return Conflict()
         if code == ER.NO_SUCH_TABLE:
-            return _NoTable(f"{self._settings} has lost tables of VCDL ({words}): the weights must be made again")
+            return _NoTable(f"{self._settings} has lost tables of VCDL ({words}): the weights must be rebuilt")
         if code in LOGIN:
             return StoreError(
                 f"{self._settings} refused the login ({words}): check the user, the password in the URL or in "

@@ -388,6 +388,6 @@ def _decode(subtask: str, record: bytes) -> Applied:
             raise ValueError("a number is not finite")
     except ValueError as error:
         raise StoreLost(
-            f"the record of {subtask} in Redis is damaged ({_words(error)}): the weights must be made again"
+            f"the record of {subtask} in Redis is damaged ({_words(error)}): the weights must be rebuilt"
         ) from error
     return applied

@@ -70,7 +70,7 @@ class TrustContract:
                 admitted = _admitted(trust, journal, 1.0)
                 assert [one.host for one in admitted] == list(_HOSTS)
                 assert all(0.0 <= one.weight <= 1.0 and not one.is_part for one in admitted)
-                assert any(one.refused is None and one.weight > 0 for one in admitted), "a job goes on"
+                assert any(one.refused is None and one.weight > 0 for one in admitted), "a job continues"
 
     @pytest.mark.parametrize("size", _SIZES)
     @pytest.mark.parametrize("length", [0.01, 100.0])

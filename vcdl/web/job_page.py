@@ -216,11 +216,11 @@ def _nobody_works(view: JobView) -> str:
 
     with suppress(GridError):
         causes = standstills(BoincProject.at(view.folder.path.resolve().parents[2]))
-        log = "the daemons run, but cannot go on with this job: `log_HOST/vcdl_work_generator.log` says why"
+        log = "the daemons run, but cannot continue with this job: `log_HOST/vcdl_work_generator.log` says why"
         return f"{'; '.join(causes) or log}."
     return (
         "start the project's daemons with `bin/start`; if they run, `log_HOST/vcdl_work_generator.log` says why they "
-        "cannot go on with this job."
+        "cannot continue with this job."
     )
 
 
@@ -228,7 +228,7 @@ def _trouble(view: JobView, state: RunState, is_public: bool) -> list[str]:
     """Return news that a person should see first, the worst first; with `is_public` without causes."""
     totals, found = view.report.totals, []
     if state is RunState.FAILED:
-        found.append("The job was given up: a shard was tried in vain.")
+        found.append("The job was given up: a shard failed every time it was tried.")
     if words := standstill(view, state, time.time()):
         found.append(f"{words.partition(': ')[0]}." if is_public else words)
     if is_public:
@@ -247,7 +247,7 @@ def standstill(view: JobView, state: RunState, now_s: float) -> str:
     """Return why a job stands still and what to do; empty if it proceeds, or should not."""
     last_s = view.report.history.last_s
     if state is RunState.KILLED:
-        return f"{_since(view)}: its process died. `Resume` goes on, and no applied update is lost."
+        return f"{_since(view)}: its process died. `Resume` continues, and no applied update is lost."
     if state is RunState.WAITING:
         return f"{_since(view)}: {_nobody_works(view)}"
     if state is RunState.RUNNING and last_s and view.folder.kind.has_wall_clock and now_s - last_s > _STALLED_S:
@@ -274,7 +274,7 @@ def _setbacks(view: JobView, setbacks: int) -> str:
     causes = [f"{count} refused as {_refusal_words(refusal)}" for refusal, count in named]
     causes += [f"{others} {'others ' if named else ''}refused"] if others > 0 else []
     causes += [f"{totals.failed} lost"] if totals.failed else []
-    return f"came to nothing and are made again: {', '.join(causes)}{_where(view, by_host, setbacks)}"
+    return f"failed and are retrained: {', '.join(causes)}{_where(view, by_host, setbacks)}"
 
 
 def _where(view: JobView, by_host: Counter[str], setbacks: int) -> str:

@@ -82,7 +82,7 @@ def job(request: Request, service: ServiceHere, name: str, notice: Notice = "", 
     if failure or service.submissions.is_beginning(name):
         return _page(request, "beginning.html", name=name, failure=failure)
     service.catalogue.folder(name)
-    said = {"stop": "It is asked to stop, and will have paused in some seconds.", "resume": "It goes on."}
+    said = {"stop": "It is asked to stop, and will have paused in some seconds.", "resume": "It continues."}
 
     def parts() -> Parts:
         with service.catalogue.view(name).current() as view:

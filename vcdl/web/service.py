@@ -178,7 +178,7 @@ class WebService:
                 if state_of(folder, read_report(folder)) is RunState.KILLED:
                     _log.info("%s: %s", name, self.resume(Caller(OWNER, Role.OPERATOR), name))
             except VcdlError as error:
-                _log.warning("%s does not go on by itself: %s", name, error)
+                _log.warning("%s does not continue automatically: %s", name, error)
 
     def _go_on(self, name: str) -> str:
         folder = self.folder(name)
@@ -199,7 +199,7 @@ class WebService:
                 _resume_in_a_process(folder, confined_environment() if is_sent else None)
             finally:
                 self._resuming.release()
-        return f"{name} goes on"
+        return f"{name} continues"
 
     def run_command(self, caller: Caller, request: CommandRequest) -> CommandAnswer:
         """Run a command for a caller; its own failure is in the answer. Raises VcdlError for what may not be asked."""
@@ -270,7 +270,7 @@ def _resume_in_a_process(folder: RunFolder, environment: Mapping[str, str] | Non
         raise GridError(f"cannot start a process for {folder.path.name}: {error}; {start_cure(error)}") from error
     wait_until(lambda: folder.running_pid is not None or process.poll() is not None, _STARTS_S)
     if process.returncode:
-        raise GridError(f"{folder.path.name} does not go on: resume.log in its folder says why")
+        raise GridError(f"{folder.path.name} does not continue: resume.log in its folder says why")
 
 
 async def service_of(request: Request) -> WebService:

@@ -84,7 +84,7 @@ class Watchman:
             return
         how_far = f"epoch {row.epoch} of {row.epochs}, {row.monitor} {row.value}"
         if row.state is RunState.FAILED:
-            yield "failed", f"it was given up in {how_far}: a shard was tried in vain"
+            yield "failed", f"it was given up in {how_far}: a shard failed every time it was tried"
         else:
             yield "done", how_far
 

@@ -82,7 +82,7 @@ class CommandsGrid(DrivenGrid):
         self._hand_out()
 
     def pause(self) -> None:
-        """Have each command write a checkpoint, from which the same workunit goes on when it is submitted again."""
+        """Have each command write a checkpoint, from which the same workunit continues when it is submitted again."""
         self._waiting.clear()
         for command in self._commands.values():
             command.terminate()

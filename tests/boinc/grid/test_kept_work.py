@@ -16,7 +16,7 @@ from vcdl.errors import JobError
 pytestmark = pytest.mark.boinc
 
 ADA, BOB = 7007, 7008
-"""Accounts, above the numbers that the database gives: it goes on counting from test to test."""
+"""Accounts, above the numbers that the database gives: it continues counting from test to test."""
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def test_a_backup_waits_for_another_of_its_project(tmp_path: Path, monkeypatch: 
         assert second.is_alive()
         assert other.exists()
     second.join()
-    assert said, "it went on, as far as it can without a project"
+    assert said, "it continued, as far as it can without a project"
     assert not other.exists()
 
 

@@ -214,9 +214,9 @@ def test_a_server_lives(stage: Callable[..., Machine]) -> None:
 
     before = len(applied(first))
     first.reboot()
-    wait(lambda: len(applied(first)) > before, "training goes on after the reboot")
+    wait(lambda: len(applied(first)) > before, "training continues after the reboot")
     first.run(*DOCTOR, user="boincadm")
-    told.say("rebooted; training goes on, and the doctor is content")
+    told.say("rebooted; training continues, and the doctor is content")
 
     used = newest_version_used(first)
     volunteer.run("systemctl", "stop", "boinc-client")
@@ -233,9 +233,9 @@ def test_a_server_lives(stage: Callable[..., Machine]) -> None:
     trust(first, volunteer, "vcdl.crt.next")
     first.run("vcdl", "server", "rotate-keys", "--tls")
     before = succeeded(first)
-    wait(lambda: succeeded(first) > before + 4, "training goes on behind another certificate")
+    wait(lambda: succeeded(first) > before + 4, "training continues behind another certificate")
     first.run(*DOCTOR, user="boincadm")
-    told.say("another certificate, which the client knew before; training goes on, and the doctor is content")
+    told.say("another certificate, which the client knew before; training continues, and the doctor is content")
 
     first.run(*INSTALL, "--backup-to", "/srv/backup")
     for hour in range(3):  # of an earlier day, of which one is kept, and the newest three
@@ -326,8 +326,8 @@ def test_a_lost_server_with_four_clients(stage: Callable[..., Machine]) -> None:
     for each in volunteers:
         lead(each, second)
     told.say("restored")
-    wait(lambda: len(applied(second)) > len(kept), "training goes on elsewhere")
-    told.say("training goes on")
+    wait(lambda: len(applied(second)) > len(kept), "training continues elsewhere")
+    told.say("training continues")
     brought = hosts_that_brought(second)
     wait(lambda: all(hosts_that_brought(second).get(host, 0) > n for host, n in brought.items()), "each client is back")
     told.say("each client has brought an update since")
@@ -380,10 +380,10 @@ def fill(stage: Callable[..., Machine], disk: Path) -> None:
     (server.root / "var/filler").unlink()
     (server.root / "var/filler2").unlink()
     before = len(applied(server))
-    wait(lambda: "new work is made" in said().rpartition("no new work is made")[2], "the work generator goes on")
-    wait(lambda: len(applied(server)) > before + 4, "training goes on")
+    wait(lambda: "new work is made" in said().rpartition("no new work is made")[2], "the work generator continues")
+    wait(lambda: len(applied(server)) > before + 4, "training continues")
     after = applied(server)
     assert len({subtask for subtask, _ in after}) == len(after)
     assert not tasks(server, "outcome IN (3, 6)")
     wait(lambda: not server.ask(*DOCTOR, user="boincadm").count("\nfailed"), "the doctor is content")
-    told.say(f"freed; training went on by itself, {len(after)} updates, each once; the doctor is content")
+    told.say(f"freed; training continued automatically, {len(after)} updates, each once; the doctor is content")

@@ -64,7 +64,7 @@ class OpenJobs:
         self._jobs: dict[RunFolder, _Job] = {}
 
     def run_once(self) -> bool:
-        """Serve each job once; returns whether any had anything to do. Raises GridUnavailable: no job can go on."""
+        """Serve each job once; returns whether any had anything to do. Raises GridUnavailable: no job can continue."""
         folders = self._runs(self._project)
         for ended in self._jobs.keys() - set(folders):
             self._drop(self._jobs.pop(ended))

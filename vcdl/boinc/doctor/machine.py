@@ -46,7 +46,7 @@ def disk_space(installation: Installation) -> Iterator[Finding]:
     for folder, free in free_by_folder(installation.project).items():
         what = f"{free / _GIB:.1f} GiB free for {installation.shown(folder)}"
         if free < least:
-            cure = f"free some: old jobs in vcdl/runs, logs in log_*/; from {GO_ON_BYTES / _GIB:g} GiB on it goes on"
+            cure = f"free some: old jobs in vcdl/runs, logs in log_*/; from {GO_ON_BYTES / _GIB:g} GiB on it continues"
             yield failed(f"{what}: no new work is made", cure)
         elif free < _LITTLE_BYTES:
             yield warning(what, "free some space before it stops the jobs")

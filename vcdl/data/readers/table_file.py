@@ -318,7 +318,7 @@ def as_labels(texts: Sequence[str | None]) -> Array:
 
 
 def counts_up(values: Array, rows_before: int) -> bool:
-    """Whether numbers go on counting the rows, from 0 or from 1."""
+    """Whether numbers continue counting the rows, from 0 or from 1."""
     if values.dtype.kind not in "iuf" or not len(values) or values[0] - rows_before not in (0, 1):
         return False
     return bool(np.array_equal(values, values[0] + np.arange(len(values))))
