@@ -1,4 +1,4 @@
-"""VCDL: train one Keras model on many machines that nobody can rely on.
+"""VCDL: train a Keras model on several machines that you cannot rely on.
 
     import vcdl
     run = vcdl.train(model, x, y, epochs=5).wait()

@@ -60,7 +60,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="vcdl")
 def vcdl() -> None:
-    """Train one Keras model on many machines that nobody can rely on."""
+    """Train a Keras model on several machines that you cannot rely on."""
 
 
 def main(arguments: Sequence[str] | None = None, command: click.Command = vcdl) -> NoReturn:

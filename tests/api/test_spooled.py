@@ -103,7 +103,7 @@ def fails() -> Iterator[Any]:
         (iter([(X, Y), (X[:, :2], Y)]), "batches must agree"),
         (iter([(X, Y[:3])]), "batches must agree"),
         (iter([(np.array(["a"]), Y[:1])]), "x gives x_train of <U1, expected numbers"),
-        (fails(), "x cannot be read .the disk is away.: mend what gives its samples"),
+        (fails(), "x cannot be read .the disk is away.: correct what gives its samples"),
     ],
 )
 def test_a_wrong_stream_is_one_line(stream: Any, words: str, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ CASES: dict[str, Case] = {
     "another shape in the test set": Case("they must agree", x(x_test=X[:, :2], y_test=LABELS)),
     # labels
     "labels 1..3": Case("subtract 1", labels(LABELS + 1)),
-    "a stray label": Case("mend it", labels([10**6, *LABELS[1:]])),
+    "a stray label": Case("correct it", labels([10**6, *LABELS[1:]])),
     "a label beyond 32 bits": Case("labels are 0, 1", labels([2**40, *LABELS[1:]])),
     "a class without samples": Case("if the others exist", labels(LABELS * 2)),
     "a class only in the test set": Case("nothing can learn it", x(x_test=X, y_test=LABELS + 1)),

@@ -41,7 +41,7 @@ def test_a_finished_run_shows_its_results(here: Path, capsys: pytest.CaptureFixt
         "epoch        2/2, 2 of its 2 shards done\n"
         "accuracy     0.8000 in epoch 2, best 0.8000 in epoch 2\n"
         "loss         0.3 in validation, 0.75 in training\n"
-        "subtasks     4 done, 1 lost, 1 refused, 2 made again\n"
+        "subtasks     4 done, 1 lost, 1 refused, 2 retried\n"
         "staleness    0.5 on average, 2 at most\n"
         "running for  55 s\n"
         "validation   accuracy 0.7900, loss 0.3 (50 samples)\n"

@@ -102,7 +102,7 @@ def test_held_out_pictures_are_decoded_when_they_are_taken(photos: Path, monkeyp
 def test_an_unreadable_one_is_named_or_skipped(photos: Path) -> None:
     torn = photos / "pets" / "cat" / "04.jpg"
     torn.write_bytes(torn.read_bytes()[:-200])
-    with pytest.raises(DataError, match=r"04.jpg is no whole picture"):
+    with pytest.raises(DataError, match=r"04.jpg cannot be read as a picture"):
         cut(photos, "run", "size: 16, jpeg: 90")
     x_train, _, shards = cut(photos, "run", "size: 16, jpeg: 90, skip_unreadable: true")
     assert x_train.source_count == 23

@@ -43,7 +43,7 @@ def test_labels_become_places(train: Any, given: Given, numbers: list[int], clas
     ("train", "given", "test", "reason"),
     [
         ([1, 2, 3], None, None, r"the labels 1…3, and labels count from 0: subtract 1, or set data > classes: \[1, 2"),
-        ([0] * 99 + [1] * 99 + [10**6], None, None, r"label 1000000 \(1 of 199\) but none of 2…999999: mend it, or"),
+        ([0] * 99 + [1] * 99 + [10**6], None, None, r"label 1000000 \(1 of 199\) but none of 2…999999: correct it, or"),
         ([0, 1, 3, 3], None, None, r"label 3 \(2 of 4\) but none of 2: .* data > classes: 4 if the others exist"),
         ([0, 1, 2**31 - 1], None, None, r"label 2147483647 \(1 of 3\) but none of 2…2147483646"),
         ([0, 1, 2**31], None, None, r"the label 2147483648: labels are 0, 1"),

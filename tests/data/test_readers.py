@@ -568,7 +568,7 @@ def test_wrong_pictures_are_named(tmp_path: Path) -> None:
     pictures(tmp_path / "pets", sizes=((12, 10), (10, 12)))
     assert "pixels, the first one 10 × 12: say what all become" in refusal(tmp_path, "from: pets")
     (tmp_path / "pets" / "cat" / "03.png").write_bytes((tmp_path / "pets" / "cat" / "04.png").read_bytes()[:40])
-    assert "03.png is no whole picture" in refusal(tmp_path, "from: {path: pets, size: 8}")
+    assert "03.png cannot be read as a picture" in refusal(tmp_path, "from: {path: pets, size: 8}")
     skipping = loaded(tmp_path, "from: {path: pets, size: 8, skip_unreadable: true}")
     assert rows(skipping.x_train).source_count == 23
     assert len(whole(skipping.x_train, 20)) == 3

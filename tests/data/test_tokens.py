@@ -79,5 +79,5 @@ def test_wrong_tokenizers_are_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"tokenizer\.json does not say what stands behind a text's end"):
         loaded(tmp_path, source={"lines": True})
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(DataError, match=r"tokenizer\.json is no file of a tokenizer .*: write it by tokenizer\.save"):
+    with pytest.raises(DataError, match=r"tokenizer\.json is not a tokenizer's file .*: write it by tokenizer\.save"):
         loaded(tmp_path, source={"lines": True, "window": 5})

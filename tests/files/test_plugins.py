@@ -77,7 +77,7 @@ def test_a_checkout_that_was_not_installed_again_says_so() -> None:
 
 
 def test_a_grid_that_another_command_begins_is_refused_with_it() -> None:
-    with pytest.raises(PluginError, match="`vcdl submit` begins one"):
+    with pytest.raises(PluginError, match="`vcdl submit` starts one"):
         driven_kind("boinc")
 
 

@@ -36,7 +36,7 @@ def test_a_label_that_the_split_left_out_is_a_class_of_the_model(tmp_path: Path)
 @pytest.mark.parametrize(
     ("labels", "overrides", "reason"),
     [
-        ([0, 1, 2, 5], (), "holds the label 5 .* but none of 3…4: mend it|number them"),
+        ([0, 1, 2, 5], (), "holds the label 5 .* but none of 3…4: correct it|number them"),
         ([0, 1, 2, 4], ("data.classes=4",), "which is not in data > classes"),
         ([0, 1, 2, 4], ("model={builtin: mlp}",), "but none of 3"),
     ],

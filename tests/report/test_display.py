@@ -74,14 +74,14 @@ def test_a_rollback_is_a_line_and_stays_in_the_figures() -> None:
     [
         (
             StoreRestored(7, 2),
-            "the store had lost its weights, or came back older: it is made again as version 7, "
+            "the store had lost its weights, or came back older: it is rebuilt as version 7, "
             "with 2 updates folded in again",
         ),
         (
             StoreRestored(7, 0, twice=1),
-            "the store had lost its weights, or came back older: it is made again as version 7, "
+            "the store had lost its weights, or came back older: it is rebuilt as version 7, "
             "with 0 updates folded in again; "
-            "1 update of which no row was left may count twice",
+            "1 update without a row in the journal may count twice",
         ),
         (FilesChecked("a", 5), "checked after a reboot: the store and 5 files of weights; all are whole"),
         (
@@ -198,7 +198,7 @@ def test_the_live_display_shows_the_figures_of_the_run() -> None:
         "worker-2",
         "shard 1 of epoch 2",
         "0.6000 (0.5000 – 0.7000) in epoch 1, best 0.6000 in epoch 1, target 0.95",
-        "1 running, 3 waiting, 2 done, 1 lost, 0 refused, 1 made again",
+        "1 running, 3 waiting, 2 done, 1 lost, 0 refused, 1 retried",
         "0.05 updates/s, 5 samples/s",
         "0.0 on average, 0 at most",
         "running for",

@@ -56,7 +56,7 @@ def test_a_jobs_page_tells_what_status_tells_and_more(tmp_path: Path) -> None:
     page = asking(tmp_path).get("/jobs/demo").text
     for words in (
         "0.8000 in epoch 2, best 0.8000 in epoch 2",
-        "4 done, 1 lost, 1 refused, 2 made again",
+        "4 done, 1 lost, 1 refused, 2 retried",
         "2 of 6 subtasks failed and are retrained: 1 refused, 1 lost, on 1 host. The last: shard 1",
         'aria-label="1 lost"',
         "attempt 1: refused, not_finite: the weights hold NaN",
@@ -116,7 +116,7 @@ def test_the_host_behind_most_of_a_runs_trouble_is_named(tmp_path: Path) -> None
     folder = make_run(tmp_path / "demo", recorded(events), finished=False)
     page = asking(tmp_path).get("/jobs/demo").text
     assert re.search(
-        r"made again: 10 refused as norm_too_large \(far larger weights than others bring\), .*, 8 of them on host-9\.",
+        r"retrained: 10 refused as norm_too_large \(far larger weights than others bring\), .*, 8 of them on host-9\.",
         page,
     )
     save_job(DEMO.trusting("strangers"), folder.job_file)
@@ -155,7 +155,7 @@ def test_a_job_that_nobody_works_on_says_since_when_and_what_to_do_first(tmp_pat
                          ("killed", "its process died. <code>Resume</code> continues")):  # fmt: skip
         page = asking(tmp_path).get(f"/jobs/{name}").text
         assert re.search(rf"Nobody has worked on it since [-\d :]+, \d+ h \d+ min ago: {action}", page)
-        assert "1 of 2 epochs done; time left: not known while nobody works on it" in page
+        assert "1 of 2 epochs done; time left: not known while no host works on it" in page
         assert re.search(r"<span>last event at [-\d :]+, \d+ h \d+ min ago</span>", page)
         assert "Not shown while the job has the trouble above." in page
 

@@ -11,10 +11,10 @@ from vcdl.errors import JobError
 _RATE = "training={'learning_rate': {'peak': 0.002, 'schedule': 'cosine', 'warmup': 0.05}} lets the rate take a course"
 _BEST = "run.model(best=True) has the weights of the best epoch"
 _CURES = {
-    "ModelCheckpoint": f"a run keeps its weights by itself, and {_BEST}: run.model(best=True).save('best.keras')",
+    "ModelCheckpoint": f"a run keeps its weights itself, and {_BEST}: run.model(best=True).save('best.keras')",
     "BackupAndRestore": "a run that was killed continues with vcdl.open(FOLDER).resume()",
     "CSVLogger": "run.history.history has the same columns: pandas.DataFrame(run.history.history).to_csv('log.csv')",
-    "TensorBoard": "a run writes tensorboard/ into its folder by itself: tensorboard --logdir RUN/tensorboard",
+    "TensorBoard": "a run writes tensorboard/ into its folder itself: tensorboard --logdir RUN/tensorboard",
     "LearningRateScheduler": _RATE,
     "ReduceLROnPlateau": _RATE,
     "SwapEMAWeights": "the server's weights are a mean over many updates already",

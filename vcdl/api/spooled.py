@@ -142,7 +142,7 @@ def _elements(name: str, stream: Any) -> Iterator[Any]:
     except DataError:
         raise
     except Exception as error:  # the user's own code, and each library's
-        raise DataError(f"{name} cannot be read ({one_line(error)}): mend what gives its samples") from error
+        raise DataError(f"{name} cannot be read ({one_line(error)}): correct what gives its samples") from error
 
 
 def _arrays(name: str, element: Any, part: str, ends: _Ends) -> "dict[str, Array]":

@@ -53,7 +53,7 @@ def keep_pilots(folder: Path, script: Path, pilots: int, queue_kind: str) -> Exi
             driver = PoolFolder.of(folder).read_driver()
             if driver is None:
                 raise GridError(
-                    f"no pool has begun in {folder}: `vcdl pool JOB.yaml --out {for_shell(folder)}` begins one"
+                    f"no pool was started in {folder}: `vcdl pool JOB.yaml --out {for_shell(folder)}` starts one"
                 )
             if driver.state == "ended":
                 click.echo("the job is over")

@@ -185,7 +185,7 @@ def uninstall_command(name: str | None, delete_project: bool, dry_run: bool) -> 
 
 @command.command("rotate-keys")
 @_name
-@click.option("--tls", is_flag=True, help="Change a certificate signed by itself: first make it, then use it.")
+@click.option("--tls", is_flag=True, help="Change a self-signed certificate: first make it, then use it.")
 @click.option("--forget", is_flag=True, help="Delete older private keys: hosts that slept since then must attach anew.")
 @click.option("--keys", metavar="DIR", type=PATH, help="Keys of a folder, such as on a machine without network.")
 @click.option("--boinc", metavar="TREE", type=PATH, help="BOINC's tree, for --keys.  [default: DIR/../bin]")

@@ -74,7 +74,7 @@ def worker(order: PilotOrder) -> ExitCode:
     except OSError as error:
         raise GridError(f"{error.filename or pool.where}: {error.strerror or error}") from error
     if driver is None:
-        raise GridError(f"no pool has begun in {folder}: `vcdl pool JOB.yaml --out {for_shell(folder)}` begins one")
+        raise GridError(f"no pool was started in {folder}: `vcdl pool JOB.yaml --out {for_shell(folder)}` starts one")
     if driver.brings_code and not order.allow_code:
         raise GridError(
             f"the job in {folder} brings code of its own (model > code), which would run here with your rights: "

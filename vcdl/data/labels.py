@@ -134,7 +134,7 @@ def _count(name: str, y: Array, found: list[int]) -> int:
     before = next(place for place, value in enumerate(found) if value != place)
     stray = found[before]
     samples = int(np.count_nonzero(y == stray))
-    cure = "mend it" if samples * _STRAY_FACTOR < y.size else "number them 0, 1, …"
+    cure = "correct it" if samples * _STRAY_FACTOR < y.size else "number them 0, 1, …"
     exist = f", or set data > classes: {count} if the others exist" if count <= _MISSING_FACTOR * len(found) else ""
     raise DataError(
         f"{name} holds the label {stray} ({samples} of {y.size}) but none of {_range(before, stray - 1)}: {cure}, "

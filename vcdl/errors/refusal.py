@@ -49,7 +49,7 @@ class Refusal(StrEnum):
     NEGATIVE_MOMENTS = "negative_moments", "a mean of squares below zero, which no training makes", Blame.FORM
     QUARANTINED = "host_quarantined", "a host that is kept out for a while", Blame.HOST
     """The host's uploads were refused, and none counts for a while; or one was not what its training gives."""
-    NO_ROOM = "host_unknown", "a host of which no upload was checked yet, beyond its part", Blame.HOST
+    NO_ROOM = "host_unknown", "a host without a checked upload, beyond its part", Blame.HOST
     """Checked: trained again by the server."""
     UNFINISHED = "unfinished", "a part of a subtask, from a host that may not bring one now", Blame.HOST
     """Neither the subtask's time nor a stop of the machine explains it (vcdl.trust.strangers)."""

@@ -56,11 +56,11 @@ class LifeSigns:
         said, refusals = asked(random.sample(late, min(_AT_ONCE, len(late))), self._provider.console)
         silent = {id for id, text in said.items() if not _AGENT.search(text)}
         known |= said.keys() - silent
-        unsure = [f"nobody knows whether an agent runs on {id}: {why}" for id, why in refusals.items()][:1]
+        unsure = [f"it is not known whether an agent runs on {id}: {why}" for id, why in refusals.items()][:1]
         try:
             known |= set(instances_of_hosts(self._hosts(), silent).values()) if silent else set()
         except GridError as error:
-            silent, unsure = set(), [f"nobody knows whether the project has heard of {', '.join(silent)}: {error}"]
+            silent, unsure = set(), [f"it is not known whether the project has heard of {', '.join(silent)}: {error}"]
         words, ended = "", sorted(silent - known)
         if ended:
             why = f"no agent was heard of in {duration(self._idle_s)}: check the image and the way out of its network"

@@ -151,7 +151,7 @@ class Coordinator:
 
         It depends on the subtask's place in the order of creation, and on how many clients were at work and workunits
         open when this one was created. A subtask that is tried again has the place of the newest subtask. A step as
-        long as it was once due would undo what has been learned since. Subtasks that are to be made again, as their
+        long as it was once due would undo what has been learned since. Subtasks that are to be retrained, as their
         updates were lies, are taken off: the job is so far from its end. Not once all epochs are closed: so few are out
         then that each counts for much, and would undo what the last steps have settled.
         """

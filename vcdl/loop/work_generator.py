@@ -180,7 +180,7 @@ class WorkGenerator:
     def _mend_snapshots(self) -> None:
         """Make again, or do without, the weights that somebody deleted or a disk has damaged.
 
-        A subtask that started from them is made again from the newest weights, where `rolling`. Raises RunFolderError
+        A subtask that started from them is retried from the newest weights, where `rolling`. Raises RunFolderError
         when something else needs them.
         """
         run, snapshots, history = self._run, self._snapshots, self._history

@@ -37,7 +37,7 @@ def few_outputs(model: Any, input_shape: InputShape) -> list[Any]:
     try:
         given = model(_samples(model, few, input_shape), training=False)
     except Exception as error:  # Keras and its backends each raise their own exceptions
-        what, cure = f"cannot compute {few} samples ({one_line(error)})", "mend the layer that is named"
+        what, cure = f"cannot compute {few} samples ({one_line(error)})", "correct the layer that is named"
         if fixed is not None:
             what = f"takes batches of {fixed} samples only, and here they have many sizes"
             cure = "begin it with keras.Input(shape) instead of batch_shape or batch_size, and with stateful=False"

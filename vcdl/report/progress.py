@@ -214,10 +214,10 @@ def staleness_words(report: Report) -> str:
 
 
 def count_words(report: Report) -> str:
-    """Return `137 done, 1 lost, 0 refused, 1 made again`."""
+    """Return `137 done, 1 lost, 0 refused, 1 retried`."""
     return (
         f"{grouped(report.totals.applied)} done, {report.totals.failed} lost, {report.totals.refused} refused, "
-        f"{report.retried} made again"
+        f"{report.retried} retried"
     )
 
 
@@ -270,9 +270,9 @@ def mended_words(event: StoreRestored | RowsRewritten | FilesChecked) -> str:
     if isinstance(event, FilesChecked):
         found = f"removed as damaged: {event.damaged}" if event.damaged else "all are whole"
         return f"checked after a reboot: the store and {plural(event.files, 'file')} of weights; {found}"
-    twice = f"; {plural(event.twice, 'update')} of which no row was left may count twice" if event.twice else ""
+    twice = f"; {plural(event.twice, 'update')} without a row in the journal may count twice" if event.twice else ""
     return (
-        f"the store had lost its weights, or came back older: it is made again as version {event.version}, with "
+        f"the store had lost its weights, or came back older: it is rebuilt as version {event.version}, with "
         f"{plural(event.folded_again, 'update')} folded in again{twice}"
     )
 

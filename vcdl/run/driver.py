@@ -71,7 +71,7 @@ def given_up(folder: RunFolder, job: Job, report: Report) -> VcdlError:
         tried, look = "every host that tried a shard failed at it", "see which and at what by `vcdl hosts`"
     cure = resume_hint(folder)
     if folder.kind.has_wall_clock:  # a simulation is started again, with other settings
-        cure += "; a setting is mended by `vcdl resume --set training.learning_rate=…`"
+        cure += "; change a setting by `vcdl resume --set training.learning_rate=…`"
     return VcdlError(
         f"{tried}{last}; the results are those of the updates before it. {look}, fix the cause, and {cure}"
     )

@@ -18,7 +18,7 @@ _NAME_LENGTH = 63
 SUBMITTED = Path("vcdl/runs")
 """The folder of jobs within a BOINC project."""
 _NOTHING_RUN = f"there is no run below {RUNS}/ here: give the run's folder, or begin one with `vcdl run`"
-_NOTHING_SUBMITTED = "there is no job below {}: `vcdl submit` begins one"
+_NOTHING_SUBMITTED = "there is no job below {}: `vcdl submit` starts one"
 
 
 def chosen_run(path: Path | None, project_dir: Path | None = None, *, running_first: bool = True) -> RunFolder:

@@ -59,7 +59,7 @@ class RunFolder:
                 f"there is no folder {path}: `vcdl status` without one shows the run that changed last"
             )
         if not folder.job_file.is_file():
-            raise RunFolderError(f"{path} holds no run (it has no job.yaml): `vcdl run JOB.yaml` begins one")
+            raise RunFolderError(f"{path} holds no run (it has no job.yaml): `vcdl run JOB.yaml` starts one")
         return folder
 
     job_file = Below("job.yaml")

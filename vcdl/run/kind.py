@@ -95,5 +95,5 @@ def driven_kind(name: str) -> RunKind:
         raise PluginError(f"there is no grid {name!r}: known are {known}; {RUN_KINDS.how_to_add}")
     kind = RUN_KINDS[name]
     if kind.driver is None:
-        raise PluginError(f"`vcdl run` drives no run on the grid {name}: `vcdl {kind.begun_by}` begins one")
+        raise PluginError(f"`vcdl run` drives no run on the grid {name}: `vcdl {kind.begun_by}` starts one")
     return kind

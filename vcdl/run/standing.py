@@ -95,7 +95,7 @@ class Standing:
         if self.changes:
             figures["changed"] = self.changes
         if self.state in NOBODY_WORKS:
-            figures["time left"] = "not known while nobody works on it"
+            figures["time left"] = "not known while no host works on it"
         return figures
 
     @property

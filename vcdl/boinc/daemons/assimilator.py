@@ -154,7 +154,7 @@ class AssimilatorDaemon:
 
 
 def main() -> ExitCode:
-    """Assimilate until told to stop."""
+    """Assimilate until it is stopped."""
     return run_daemon("vcdl_assimilator", __doc__.partition("\n")[0], AssimilatorDaemon, _IDLE_S)
 
 

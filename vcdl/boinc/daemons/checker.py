@@ -135,7 +135,7 @@ def _validators(project: BoincProject) -> int:
 
 
 def main() -> ExitCode:
-    """Keep the processes running until told to stop."""
+    """Keep the processes running until it is stopped."""
     return run_daemon("vcdl_checker", __doc__.partition("\n")[0], Checkers, _IDLE_S)
 
 

@@ -31,7 +31,7 @@ class Rounds(Protocol):
 def run_daemon(
     name: str, what: str, begin: Callable[[BoincProject], Rounds], idle_s: float, arguments: Sequence[str] | None = None
 ) -> ExitCode:
-    """Run a daemon until it is told to stop.
+    """Run a daemon until it is stopped.
 
     Args:
         name: The daemon's name.

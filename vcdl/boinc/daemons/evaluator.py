@@ -58,7 +58,7 @@ def evaluations(project: BoincProject) -> OpenJobs:
 
 
 def main() -> ExitCode:
-    """Evaluate until told to stop."""
+    """Evaluate until it is stopped."""
     return run_daemon("vcdl_evaluator", __doc__.partition("\n")[0], evaluations, _IDLE_S)
 
 

@@ -260,7 +260,7 @@ class WorkGenerators:
 
 
 def main() -> ExitCode:
-    """Generate work until told to stop."""
+    """Generate work until it is stopped."""
     return run_daemon("vcdl_work_generator", __doc__.partition("\n")[0], WorkGenerators, _IDLE_S)
 
 

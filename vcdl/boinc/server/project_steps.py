@@ -83,7 +83,7 @@ def serving_steps(settings: ServerSettings) -> Iterator[ServerStep]:
     )
     if settings.tls == SELF_SIGNED:
         yield ServerStep(
-            "certificate, signed by itself", lambda: _has_certificate(settings), lambda: _sign_certificate(settings)
+            "self-signed certificate", lambda: _has_certificate(settings), lambda: _sign_certificate(settings)
         )
     if settings.tls == LETS_ENCRYPT:
         yield ServerStep(

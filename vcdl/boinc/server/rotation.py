@@ -175,7 +175,7 @@ def next_certificate(settings: ServerSettings) -> Path | None:
     """
     if settings.tls != SELF_SIGNED:
         raise ServerError(
-            "--tls changes a certificate that is signed by itself; certbot renews those of Let's Encrypt, and your "
+            "--tls changes a self-signed certificate; certbot renews those of Let's Encrypt, and your "
             "own files you replace, and run `systemctl reload apache2`"
         )
     certificate, key = settings.certificate

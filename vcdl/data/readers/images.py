@@ -141,7 +141,7 @@ class ImagesReader(Reader):
         (height, width), count = sizes.most_common(1)[0]
         lines = [f"{len(pictures)} pictures, {count} of {height} × {width} pixels, of {len(sizes)} sizes in all"]
         if unreadable:
-            lines.append(f"{len(unreadable)} cannot be read, the first {unreadable[0]}: mend or remove them")
+            lines.append(f"{len(unreadable)} cannot be read, the first {unreadable[0]}: correct or remove them")
         is_small = len(sizes) == 1 and max(height, width) <= _LARGE
         keys: dict[str, Any] = {} if is_small else {"size": [min(_LARGE, height), min(_LARGE, width)], "crop": True}
         if 2 * jpegs > len(pictures) and min(height, width) >= _SMALLEST_JPEG:
@@ -244,8 +244,8 @@ class ImagesReader(Reader):
             if self.skip_unreadable:
                 return None
             raise DataError(
-                f"{file} is no whole picture ({one_line(error)[:200]}): mend or remove it, or set data > from > "
-                "skip_unreadable: true"
+                f"{file} cannot be read as a picture ({one_line(error)[:200]}): correct or remove it, or set data > "
+                "from > skip_unreadable: true"
             ) from error
 
     def _sample(self, file: _File, pixels: Array) -> bytes:

@@ -293,7 +293,7 @@ def _errors(file: Path) -> Iterator[None]:
     except DataError:
         raise
     except (ValueError, arrow().ArrowException) as error:  # the former for what pyarrow hands on without a look
-        cure = next((cure for words, cure in _CURES.items() if words in str(error)), "mend it, or write it again")
+        cure = next((cure for words, cure in _CURES.items() if words in str(error)), "correct it, or write it again")
         raise DataError(f"{file.name} is no whole table ({one_line(error)[:300]}): {cure}") from error
     except OSError as error:
         if error.errno is None:  # pyarrow's word for a damaged file

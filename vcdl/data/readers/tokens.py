@@ -26,7 +26,7 @@ class Tokens:
             self._tokenizer: Any = Tokenizer.from_file(str(path))
         except Exception as error:  # the library's own has no other kind
             raise DataError(
-                f"{path.name} is no file of a tokenizer ({one_line(error)[:200]}): write it by tokenizer.save()"
+                f"{path.name} is not a tokenizer's file ({one_line(error)[:200]}): write it by tokenizer.save()"
             ) from error
         self._padding = self._tokenizer.padding
         self._tokenizer.no_padding()
