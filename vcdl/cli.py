@@ -1,5 +1,6 @@
-"""The command `vcdl`: runs a subcommand, and turns its exceptions into a line and an exit code. `--help` answers at
-once: heavy libraries are imported inside the functions that use them.
+"""The command `vcdl`: runs a subcommand, and turns its exceptions into a line and an exit code.
+
+`--help` answers at once: heavy libraries are imported inside the functions that use them.
 """
 
 import importlib
@@ -73,8 +74,10 @@ def main(arguments: Sequence[str] | None = None, command: click.Command = vcdl) 
 
 
 def _mute_native_libraries() -> None:
-    """Keep TensorFlow's C++ greetings, which go to descriptor 2 whatever its settings, off the screen; Python's own
-    stderr still reaches it. TF_CPP_MIN_LOG_LEVEL, set by a user, shows them.
+    """Keep TensorFlow's C++ greetings off the screen.
+
+    They go to descriptor 2 whatever its settings; Python's own stderr still reaches it. TF_CPP_MIN_LOG_LEVEL, set by a
+    user, shows them.
     """
     if "TF_CPP_MIN_LOG_LEVEL" in os.environ or not isinstance(sys.stderr, io.TextIOWrapper):
         return

@@ -1,5 +1,7 @@
-"""Compile a model by names that Keras knows with plain JSON arguments, never code: an object is only made by calling a
-class of Keras' public name space. Keras' own `get()` also takes configurations that name modules.
+"""Compile a model by names that Keras knows with plain JSON arguments, never code.
+
+An object is only made by calling a class of Keras' public name space, because Keras' own `get()` also takes
+configurations that name modules.
 """
 
 import difflib

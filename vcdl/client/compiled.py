@@ -1,5 +1,6 @@
-"""Programs that JAX has compiled, kept in the project's folder by a hash of all that they are made from. A task works
-on links in its slot and hands over what is new at its end, so none ever reads half a program.
+"""Programs that JAX has compiled, kept in the project's folder by a hash of all that they are made from.
+
+A task works on links in its slot and hands over what is new at its end, so none ever reads half a program.
 """
 
 import contextlib

@@ -1,5 +1,6 @@
-"""Start a workunit from the newest published weights; where that fails, from those it was sent with. They must be
-signed by the project, of this job and model, newer and about as large. The slot keeps them.
+"""Start a workunit from the newest published weights; where that fails, from those it was sent with.
+
+They must be signed by the project, of this job and model, newer and about as large. The slot keeps them.
 """
 
 import hashlib

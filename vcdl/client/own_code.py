@@ -1,4 +1,5 @@
 """A job's own code: Python files that travel inside of model.json and are imported from memory, never written.
+
 `{"own_code": {"sha256": …, "files": {"vae.py": TEXT}}, "model": …}`; runs only in processes that said `permit()`.
 """
 

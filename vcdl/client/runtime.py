@@ -1,5 +1,7 @@
-"""The Python that BOINC delivered. Its first task unpacks the packages, under a lock and by one rename; the others
-wait. What a killed task leaves is removed by the next one, as are runtimes whose archive BOINC has deleted.
+"""The Python that BOINC delivered.
+
+Its first task unpacks the packages, under a lock and by one rename; the others wait. What a killed task leaves is
+removed by the next one, as are runtimes whose archive BOINC has deleted.
 """
 
 import contextlib

@@ -1,5 +1,6 @@
-"""`python -m vcdl.client.worker`: train one workunit after another for a parent process, over JSON lines on
-stdin and stdout.
+"""`python -m vcdl.client.worker`: train workunits for a parent process.
+
+It trains one after another, and talks over JSON lines on stdin and stdout.
 
     in   {"do": "allow_code"}              from now on, run the code that a job brings
     in   {"do": "train", "folder": PATH}   one at a time; "samples": N, so many, however long they take

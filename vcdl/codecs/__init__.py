@@ -1,3 +1,4 @@
-"""Encodings of weights on the way: exact, rounded, quantised or sparse, one codec per file. Pure NumPy without
-state: any server decodes any upload.
+"""Encodings of weights on the way: exact, rounded, quantised or sparse, one codec per file.
+
+Pure NumPy without state: any server decodes any upload.
 """

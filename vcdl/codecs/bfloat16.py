@@ -1,5 +1,6 @@
-"""The upper half of a float32: 8 significant bits and the whole range (Wang and Kanwar 2019, "brain floating
-point").
+"""The upper half of a float32: 8 significant bits and the whole range.
+
+Source: Wang and Kanwar 2019, "brain floating point".
 """
 
 import numpy as np

@@ -1,5 +1,6 @@
-"""The encoding of weights for one direction: a codec applied to the chunks of a vector, in a file, block by
-block.
+"""The encoding of weights for one direction.
+
+A codec is applied to the chunks of a vector, in a file, block by block.
 
 The means and variances of batch normalisation follow the data instead of gradients, and keep all their bits.
 Rounded among numbers of another size, a small variance would become 0 or less and the model's output NaN. Where

@@ -1,5 +1,6 @@
-"""Integers from −levels to levels, times a scale per block (block-wise absmax quantisation, Dettmers et al.
-2022).
+"""Integers from −levels to levels, times a scale per block.
+
+This is block-wise absmax quantisation (Dettmers et al. 2022).
 
     s = max |x| of the block / levels,   q = round(x / s),   decoded: q·s
 

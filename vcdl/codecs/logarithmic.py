@@ -1,5 +1,6 @@
-"""A sign and a logarithm in steps between the smallest and largest magnitude of each block: the codec of
-optimizer moments.
+"""The codec of optimizer moments: a sign and a logarithm.
+
+The logarithm goes in steps between the smallest and largest magnitude of each block.
 
     q = 1 + round(126 · (log₂|x| − low) / (high − low)),   decoded: ± 2^(low + (q − 1)·(high − low)/126);   q = 0 for 0
 

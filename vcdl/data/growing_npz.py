@@ -1,5 +1,7 @@
-"""An uncompressed `.npz` that grows by samples: `x` first, whose size is known from the start, then the other
-arrays."""
+"""An uncompressed `.npz` that grows by samples.
+
+`x` comes first, whose size is known from the start, then the other arrays.
+"""
 
 import io
 import os

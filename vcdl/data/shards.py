@@ -1,5 +1,7 @@
-"""The training set, cut into shard files. They are cut again where `shards.json`, written last, is missing or
-differs."""
+"""The training set, cut into shard files.
+
+They are cut again where `shards.json`, written last, is missing or differs.
+"""
 
 import hashlib
 import json

@@ -1,5 +1,7 @@
-"""Copies of remote files: fetched once, resumed byte by byte, checked, and kept in `vcdl/sources` of $XDG_CACHE_HOME
-(default ~/.cache). One named by `#sha256=…` is found by its content; else the address is asked whether it changed.
+"""Copies of remote files, in `vcdl/sources` of $XDG_CACHE_HOME (default ~/.cache).
+
+They are fetched once, resumed byte by byte, and checked. One named by `#sha256=…` is found by its content; for others
+the address is asked whether the file changed.
 """
 
 import hashlib

@@ -1,5 +1,7 @@
-"""One pass over a fleet: observe, record, decide, act. It may be killed at any point: the next finds by tag what it
-did. The folder is written before anything is launched: a full disk shows before it costs.
+"""One pass over a fleet: observe, record, decide, act.
+
+It may be killed at any point: the next finds by tag what it did. The folder is written before anything is launched: a
+full disk shows before it costs.
 """
 
 import time
@@ -90,7 +92,11 @@ class Controller:
         """Put the parts of a fleet together.
 
         Args:
+            settings: The fleet file.
+            provider: The cloud.
+            folder: The fleet's folder.
             user_data: Called for a launch.
+            clock: Seconds since the epoch.
             queue: For `follow: queue`.
             price_source: Where prices are fetched.
             hosts: The project's hosts, where its folder is on this machine.

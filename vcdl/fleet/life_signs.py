@@ -45,7 +45,9 @@ class LifeSigns:
         """Read the consoles of some machines that were not heard of in time.
 
         Args:
+            instances: The fleet's instances.
             heard: The machines that were heard of before.
+            now_s: The time.
 
         Returns:
             The live machines that were heard of; those that are to be terminated, with the words for it, which show a

@@ -1,5 +1,7 @@
-"""The interface to a cloud, which decides nothing. All that a provider creates carries the fleet's tags, by which alone
-it finds things: losing a file loses nothing. Every call may be repeated, also by two processes.
+"""The interface to a cloud, which decides nothing.
+
+All that a provider creates carries the fleet's tags, by which alone it finds things: losing a file loses nothing. Every
+call may be repeated, also by two processes.
 """
 
 import random

@@ -257,8 +257,9 @@ class Job(Section):
 
     @property
     def needs_bases(self) -> bool:
-        """Whether a fold needs the weights that the client started from, beside what its rule needs: strangers' steps
-        are measured from there.
+        """Whether a fold needs the weights that the client started from, for more than its rule.
+
+        Strangers' steps are measured from there.
         """
         return self.transport.needs_bases or self.is_for_strangers
 

@@ -1,5 +1,6 @@
-"""Folded states as compressed MessagePack and back, by the type hints of their dataclasses: no bytes can name code to
-run. Numbers come back to the last bit, NaN and infinities too.
+"""Folded states as compressed MessagePack and back, by the type hints of their dataclasses.
+
+No bytes can name code to run. Numbers come back to the last bit, NaN and infinities too.
 """
 
 import zlib

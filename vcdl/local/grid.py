@@ -1,6 +1,7 @@
-"""The embedded local grid: worker processes on this machine. Its memory lies in two folders, so that a killed run can
-be resumed: `slots/<workunit>/` with its files and checkpoint, `uploads/<workunit>.h5` until it is in the store. On a
-full disk no subtask fails: it waits.
+"""The embedded local grid: worker processes on this machine.
+
+Its memory lies in two folders, so that a killed run can be resumed: `slots/<workunit>/` with its files and checkpoint,
+`uploads/<workunit>.h5` until it is in the store. On a full disk no subtask fails: it waits.
 """
 
 import contextlib

@@ -1,5 +1,6 @@
-"""`python -m vcdl.local.server RUN_FOLDER`: folds uploads of the folder in until its standard input closes. It may be
-killed at any moment, and waits while the store is away or a disk full.
+"""`python -m vcdl.local.server RUN_FOLDER`: folds uploads of the folder in until its standard input closes.
+
+It may be killed at any moment, and waits while the store is away or a disk full.
 """
 
 import sys

@@ -111,8 +111,9 @@ class DrivenGrid(Grid, Results):
         return ()
 
     def missing_uploads(self, workunits: Collection[str]) -> set[str]:
-        """The workunits whose upload is no longer where parameter servers take it: it is in the journal, or
-        somebody deleted it. A grid whose uploads are claimed by the run's own process has none.
+        """Return the workunits whose upload is no longer where parameter servers take it.
+
+        It is in the journal, or it was deleted. A grid whose uploads are claimed by the run's own process has none.
         """
         return set()
 

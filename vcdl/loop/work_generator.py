@@ -87,8 +87,9 @@ class WorkGenerator:
         return self._job.last_id
 
     def begin(self) -> bool:
-        """Bring the coordinator up to the journal as it is, from the state that an earlier process kept; False: that is
-        done. Nobody is told of these events. Raises JournalError.
+        """Bring the coordinator up to the journal, from the state that an earlier process kept.
+
+        The events are not reported. Returns False if that is already done. Raises JournalError.
         """
         if self._has_begun:
             return False
@@ -281,8 +282,9 @@ class WorkGenerator:
         self._grid.submit(items)
 
     def _publish(self) -> None:
-        """Offer the newest weights. The journal knows them first: an upload that began with an unknown version is
-        refused.
+        """Offer the newest weights.
+
+        The journal knows them first: an upload that began with an unknown version is refused.
         """
         version = self._snapshots.keep_newest()
         self._journal.append(WeightsPublished(version))

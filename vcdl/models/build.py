@@ -51,8 +51,9 @@ def build_model(
     start: Any = None,
     precision: str = "float32",
 ) -> BuiltModel:
-    """Build the model that a job names, with given weights where it names some, else with fresh ones. Raises
-    ModelError.
+    """Build the model that a job names, with given weights where it names some, else with fresh ones.
+
+    Raises ModelError.
 
     `input_shape` (of several inputs, by name) and `outputs` (classes or numbers to predict) shape a built-in model, and
     are passed to a `python` function that takes them. Fresh weights follow from the JSON, `seed`, backend and Keras.
@@ -182,8 +183,9 @@ def _limited(model: Any, settings: "ModelSettings", code: OwnCode | None) -> Any
 
 
 def _check_trained(described: Any, model: Any) -> None:
-    """Check that a model has its weights, and that its JSON says which are trained, and keeps their order. Raises
-    ModelError.
+    """Check that a model has its weights, and that its JSON says which are trained, and keeps their order.
+
+    Raises ModelError.
     """
     if len(model.weights) < len(described.weights):
         raise ModelError(

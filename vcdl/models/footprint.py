@@ -36,8 +36,9 @@ class Footprint:
 
 
 def footprint_of(model: Any) -> Footprint:
-    """Estimate a model's cost: a layer's kernel at each place of its output, two operations a weight; frozen: forward
-    only.
+    """Estimate a model's cost.
+
+    A layer's kernel counts at each place of its output, with two operations a weight; a frozen one forward only.
     """
     trained, frozen = sum(math.prod(weight.shape) for weight in trained_weights(model)), frozen_places(model)
     flops, activations, is_trained = 0.0, 0.0, not frozen

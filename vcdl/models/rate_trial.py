@@ -1,5 +1,7 @@
-"""A trial of learning rates before a short job begins: what it wants depends on model, data and batches
-(docs/decisions/072), and a fraction of an epoch at each rate shows it.
+"""A trial of learning rates before a short job begins.
+
+The right rate depends on model, data and batches (docs/decisions/072), and a fraction of an epoch at each rate shows
+it.
 """
 
 import math
@@ -45,8 +47,10 @@ _MOST_FLOPS = 3e11
 def trial_lengths(
     training: "TrainingSettings", shard_samples: Sequence[int], epochs: int, footprint: Footprint
 ) -> tuple[int, ...]:
-    """Lengths, in steps, of the trials that a job may need; none if it names its rate. They are small for this machine
-    and beside the steps that the job makes in a row with a slot for each shard, up to 50.
+    """Lengths, in steps, of the trials that a job may need; none if it names its rate.
+
+    They are small for this machine and beside the steps that the job makes in a row with a slot for each shard, up to
+    50.
     """
     steps = training.steps(shard_samples, epochs)
     if not training.tries_rates or steps < _LENGTHS[0]:

@@ -1,6 +1,7 @@
-"""ResNet with pre-activation and bottleneck blocks (He, Zhang, Ren, Sun 2016, arXiv 1603.05027), as in Keras' examples:
-three stages of n = (depth − 2) / 9 blocks. At depth 164 on CIFAR-10 it has the 552 layers and 4 972 746 parameters of
-Atre, Jha, Rao 2021.
+"""ResNet with pre-activation and bottleneck blocks, as in Keras' examples.
+
+Source: He, Zhang, Ren, Sun 2016, arXiv 1603.05027. It has three stages of n = (depth − 2) / 9 blocks. At depth 164 on
+CIFAR-10 it has the 552 layers and 4 972 746 parameters of Atre, Jha, Rao 2021.
 """
 
 from typing import Any

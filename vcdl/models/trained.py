@@ -16,8 +16,10 @@ def train_only(model: Any, patterns: Sequence[str]) -> None:
 
 
 def named_layers(key: str, model: Any, patterns: Sequence[str], *, inside: bool = False) -> Mapping[int, Any]:
-    """The layers that patterns name, by id: name, path, model around; `inside`: and the layers within layers, such as
-    attention's projections. Raises ModelError for a pattern that names none.
+    """Return the layers that patterns name, by id, with their path and the model around them.
+
+    With `inside`, layers within layers are named too, such as attention's projections. Raises ModelError for a pattern
+    that names none.
     """
     named: dict[int, Any] = {}
     layers = [(layer, names) for layer, names in (_parts(model) if inside else _layers(model, ())) if layer.weights]

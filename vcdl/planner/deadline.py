@@ -1,4 +1,5 @@
 """When to pay for machines on demand to keep a deadline: `uniform_progress` is Wu et al., "Can't Be Late" (NSDI 2024).
+
 Behind time's proportion, on demand makes up for missing spot; ahead of it the job waits. Close to the deadline nothing
 is left to chance.
 """
@@ -107,7 +108,9 @@ def follow(policy: Policy, spot_share: Sequence[float], task: DeadlineTask, spot
     missing ones, and from the last moment on does everything.
 
     Args:
+        policy: Decides at each step.
         spot_share: The share of the wanted machines that there is spot capacity for, at each step.
+        task: The job and its deadline.
         spot_price: As a fraction of the price on demand.
     """
     now, done_s, starting_s = Use.NOTHING, 0.0, 0.0

@@ -1,5 +1,7 @@
-"""The grid of a pool: tasks and results in the mailboxes of pilots, which are its memory, so that a killed run can be
-resumed."""
+"""The grid of a pool: tasks and results in the mailboxes of pilots.
+
+The mailboxes are its memory, so that a killed run can be resumed.
+"""
 
 import math
 import os

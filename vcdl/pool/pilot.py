@@ -1,5 +1,7 @@
-"""A pilot: it takes tasks from its mailbox, trains them in a worker process, delivers the results, and always
-answers."""
+"""A pilot takes tasks from its mailbox, trains them in a worker process, and delivers the results.
+
+It keeps answering meanwhile.
+"""
 
 import errno
 import hashlib

@@ -1,5 +1,7 @@
-"""Batch queues by their commands, and scripts that put a pilot into one, to be edited. `keep` holds pilots in a queue
-and takes them back; it knows them by a name that follows from the run's folder, also after a kill.
+"""Batch queues by their commands, and scripts that put a pilot into one, to be edited.
+
+`keep` holds pilots in a queue and takes them back; it knows them by a name that follows from the run's folder, also
+after a kill.
 """
 
 import hashlib

@@ -113,6 +113,7 @@ class ServiceClient:
         """Open no connection yet.
 
         Args:
+            connection: Address and token.
             timeout_s: Of a request.
             tries: Of a request that is safe to ask twice, while the service is away.
             headers: Sent with each request.

@@ -118,7 +118,7 @@ def _draw_judged(axes: "Axes", curves: Sequence[Curve], unit_s: float) -> None:
 
 
 def _number_epochs(axes: "Axes", curve: Curve, unit_s: float) -> None:
-    """Number the epochs of a run along the top, at the times when they were closed: each, or every 2nd, 5th, 10th …"""
+    """Number the epochs of a run along the top, at the times when they were closed: each, or every 2nd, 5th, …."""
     if curve.epochs:
         step = round_step(curve.epochs[-1].epoch)
         numbered = [detail for detail in curve.epochs if detail.epoch % step == 0]

@@ -1,5 +1,6 @@
-"""Kinds of numbers for the settings of rules, ours and others' (docs/plugins.md), each checked strictly when a job
-file is read.
+"""Kinds of numbers for the settings of rules, ours and others' (docs/plugins.md).
+
+Each is checked strictly when a job file is read.
 """
 
 from typing import Annotated

@@ -1,5 +1,6 @@
-"""Rules for numbers that no gradient moves: the statistics of batch normalisation and the moments of
-optimizers.
+"""Rules for numbers that no gradient moves.
+
+These are the statistics of batch normalisation and the moments of optimizers.
 
 They are averaged, whatever the rule does with the weights: a rule that goes beyond the clients' values could
 make a variance negative.

@@ -1,5 +1,6 @@
-"""Coordinate-wise trimmed mean, Yin et al. (2018), *Byzantine-Robust Distributed Learning*, arXiv 1803.01498,
-over a buffer.
+"""Coordinate-wise trimmed mean over a buffer.
+
+Source: Yin et al. (2018), *Byzantine-Robust Distributed Learning*, arXiv 1803.01498.
 """
 
 from typing import Annotated, Literal

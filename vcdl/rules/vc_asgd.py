@@ -1,5 +1,6 @@
-"""VC-ASGD, Equation (1) of Atre, Jha, Rao (2021), *Distributed Deep Learning Using Volunteer Computing-Like
-Paradigm*.
+"""VC-ASGD, the update rule of the paper.
+
+Source: Equation (1) of Atre, Jha, Rao (2021), *Distributed Deep Learning Using Volunteer Computing-Like Paradigm*.
 """
 
 from typing import Annotated, ClassVar, Literal

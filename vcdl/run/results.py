@@ -75,8 +75,9 @@ def newest_version(folder: RunFolder) -> int:
 
 
 def leave_results(folder: RunFolder, job: str, observer: RunObserver) -> Report:
-    """Write a run's results from its journal and its last weights; the run counts as finished when summary.json
-    is there.
+    """Write a run's results from its journal and its last weights.
+
+    The run counts as finished when summary.json exists.
 
     Each file is replaced as a whole, so doing it again is harmless. Raises VcdlError.
     """
@@ -266,8 +267,10 @@ def exported_score(folder: RunFolder, report: Report, *, on_all: bool = False) -
 
 
 def load_exported(file: Path, job: Job, folder: RunFolder) -> Any:
-    """Load an exported model by plain Keras; one with classes of the job's own, which this process may run, is not
-    compiled: its loss may be its own, too. Raises ModelError.
+    """Load an exported model by plain Keras. Raises ModelError.
+
+    A model with classes of the job's own, which this process may run, is not compiled: its loss may be the job's own,
+    too.
     """
     import keras
 

@@ -1,5 +1,6 @@
-"""The log of a folder store: a line a commit, `CRC-32 JSON`, with version, slot, the slot's checksums and the records
-of the subtasks.
+"""The log of a folder store: one line per commit, `CRC-32 JSON`.
+
+A line has version, slot, the slot's checksums and the records of the subtasks.
 
 The line is the commit. A process that is killed in the middle of it leaves a line without a valid checksum, and the
 next writer cuts that off.

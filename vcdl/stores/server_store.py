@@ -1,5 +1,6 @@
-"""The common part of the stores on a server: a small head that names the newest generation of chunks, and one working
-copy.
+"""The common part of the stores on a server.
+
+A small head names the newest generation of chunks, and there is one working copy.
 
 The head is compared and set. A generation is a random name: equal names mean equal weights, even after a server has
 lost its data and counts versions again. The process keeps the vector that it wrote last and changes it in place.

@@ -1,5 +1,6 @@
-"""Whether a job has collapsed: for an epoch of updates its measures were far below the level it had. Pure; it follows
-the journal.
+"""Whether a job has collapsed: for an epoch of updates its measures were far below the level it had.
+
+Pure; it follows the journal.
 
 One bad measure says little. A client whose shard has one class pulls honest weights down by a third, and the next ones
 pull them up again. So a first bad measure asks for further ones, and only the median over a stretch of updates tells.

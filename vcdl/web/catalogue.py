@@ -125,6 +125,7 @@ class JobCatalogue:
 
         Args:
             after: The cursor that the page before gave.
+            limit: Most rows.
             state: `open` or `finished` jobs only.
             search: Words that must all be in the name, the note or a tag of a job.
             sort: `measure`, the best first, or `newest`; empty: the open ones first, each group by name.

@@ -1,5 +1,6 @@
-"""Data on their way to the service: chunks named by their SHA-256, so that none is sent twice and a broken upload goes
-on where it was.
+"""Data on their way to the service, in chunks named by their SHA-256.
+
+So no chunk is sent twice, and a broken upload continues where it was.
 """
 
 import hashlib

@@ -125,6 +125,7 @@ class Pages:
         """Return the parts of a job's page. Raises RunFolderError, JobError, JournalError.
 
         Args:
+            view: The job.
             is_public: For visitors.
             by_epoch: Draw the curves over epochs rather than over time.
         """

@@ -1,5 +1,6 @@
-"""Answers of the last second, given again without asking twice: many follow the same job, and it changes with each
-upload.
+"""Answers of the last second, given again without asking twice.
+
+Many clients follow the same job, and it changes with each upload.
 """
 
 import re

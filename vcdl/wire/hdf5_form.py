@@ -1,5 +1,6 @@
-"""The one HDF5 form that VCDL writes and reads: a text attribute `header` and one dataset, float32 `weights` or
-uint8 `encoded`.
+"""The one HDF5 form that VCDL writes and reads.
+
+It has a text attribute `header` and one dataset, float32 `weights` or uint8 `encoded`.
 
 Header and number of elements determine all bytes before the data. A writer makes them here; a reader makes them
 again and compares. So no byte of an upload reaches the HDF5 library, whose C code crashes and hangs on hostile

@@ -1,5 +1,6 @@
-"""The signed statement of a job's newest weights. If a bit of it or of the weights is changed, clients keep the weights
-that they were sent. Standard library only.
+"""The signed statement of a job's newest weights.
+
+If a bit of it or of the weights is changed, clients keep the weights that they were sent. Standard library only.
 
 RSA with PKCS #1 v1.5 and SHA-256. The verifier builds the only valid padding and compares all of it, so nothing is
 parsed.

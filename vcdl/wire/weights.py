@@ -1,6 +1,7 @@
-"""The weights of a model that training changes, as one flat float32 vector with its layout, and the HDF5 file in which
-they travel (vcdl.wire.hdf5_form): `weights`, shape (n,), and a JSON `header`. All is checked before memory is taken.
-NumPy only; Keras models are used through their methods.
+"""The weights of a model that training changes, as one flat float32 vector with its layout, and their file.
+
+The HDF5 file (vcdl.wire.hdf5_form) has `weights`, shape (n,), and a JSON `header`. Everything is checked before memory
+is taken. NumPy only; Keras models are used through their methods.
 """
 
 import hashlib

@@ -1,4 +1,5 @@
 """A process of `vcdl_checker`: answers one script of the project's user after the other, until its input closes.
+
 Trouble of this machine is answered with LATER: the script then does the work itself.
 """
 

@@ -1,6 +1,8 @@
-"""A daemon of ours behaves as BOINC's own: `-d N` or `--debug_level N`, `--one_pass`, `--project-dir DIR` (default:
-above bin/), its log on stderr. SIGHUP, SIGTERM and Ctrl-C end it at once, which loses nothing; stop_daemons after its
-round. bin/stop does not wait, and a bin/start that finds the old one's lock leaves it down.
+"""A daemon of ours behaves as BOINC's own do.
+
+It takes `-d N` or `--debug_level N`, `--one_pass` and `--project-dir DIR` (default: above bin/), and logs to stderr.
+SIGHUP, SIGTERM and Ctrl-C end it at once, which loses nothing; stop_daemons ends it after its round. bin/stop does not
+wait, and a bin/start that finds the old one's lock leaves it down.
 """
 
 import argparse

@@ -1,5 +1,7 @@
-"""BOINC's signatures of app versions and of upload certificates. After a renewal of the upload key, what tasks that are
-out bring is refused, by no fault of their hosts; of the code signing key, clients refuse what was signed.
+"""BOINC's signatures of app versions and of upload certificates.
+
+After a renewal of the upload key, what tasks that are out bring is refused, by no fault of their hosts; of the code
+signing key, clients refuse what was signed.
 """
 
 import hashlib

@@ -1,5 +1,7 @@
-"""Credit by what a subtask costs: the same for equal work, from the first result on. BOINC's own follows time, mostly
-Python's start: 0.019 or 1.5 for one effort. So workunits carry it (`--credit_from_wu`).
+"""Credit by what a subtask costs: the same for equal work, from the first result on.
+
+BOINC's own follows time, mostly Python's start: 0.019 or 1.5 for one effort. So workunits carry it
+(`--credit_from_wu`).
 """
 
 import time

@@ -1,5 +1,7 @@
-"""The manifest of each open job: its staged files, PROJECT/vcdl/staged/<job>.json. It names a file before it is staged
-and until it is removed; a shared file goes with the last one. Staging and removal need the lock.
+"""The manifest of each open job: its staged files, PROJECT/vcdl/staged/<job>.json.
+
+It names a file before it is staged and until it is removed; a shared file goes with the last one. Staging and removal
+need the lock.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,5 +1,7 @@
-"""Results of one job, claimed from BOINC's database by any number of servers, by locks on rows for one transaction, a
-turn. Others skip locked rows; a killed server's are free at once.
+"""Results of one job, claimed from BOINC's database by any number of servers.
+
+A claim is a lock on rows for one transaction, a turn. Other servers skip locked rows; those of a killed server are free
+at once.
 """
 
 import re
@@ -76,8 +78,9 @@ class BoincResults(Results):
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Open a transaction: claims inside are this server's alone, and its changes take effect at the end, or not at
-        all.
+        """Open a transaction, whose changes take effect at its end or not at all.
+
+        Results claimed inside are this server's alone.
 
         BOINC's transitioner waits for locked rows, so a turn must not wait for anything.
         """

@@ -1,5 +1,7 @@
-"""Install VCDL in a BOINC project, or update it, as planned: each file whole, config.xml last, so that what it starts
-exists. After a kill the next run completes it; after a complete one it changes nothing.
+"""Install VCDL in a BOINC project, or update it, as planned.
+
+Each file is written whole, and config.xml last, so that what it starts exists. After a kill the next run completes the
+installation; after a complete one it changes nothing.
 """
 
 import difflib

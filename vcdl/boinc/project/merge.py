@@ -1,6 +1,7 @@
-"""Merge a fragment from boinc_project/ into a project's XML file, and take it out again. Both trees are walked
-together. Taking out compares the file now, before install, and the fragment: values as install left them return, one
-that somebody changed since stays, unless it is of an entry of ours.
+"""Merge a fragment from boinc_project/ into a project's XML file, and take it out again.
+
+Both trees are walked together. Taking out compares the file now, before install, and the fragment: values as install
+left them return, one that somebody changed since stays, unless it is of an entry of ours.
 """
 
 import copy

@@ -1,6 +1,7 @@
-"""Take VCDL out of a BOINC project: its files become what they were. config.xml comes first, the record last, so that
-it can be repeated. Jobs' folders stay unless they are to be deleted; once a host had a task, the app's rows stay,
-deprecated, as volunteers' credit refers to them.
+"""Take VCDL out of a BOINC project, and restore its files.
+
+config.xml comes first, the record last, so that it can be repeated. Jobs' folders stay unless they are to be deleted.
+Once a host had a task, the app's rows stay, deprecated, as volunteers' credit refers to them.
 """
 
 import os

@@ -109,8 +109,9 @@ def _make(folder: Path, source: str, before: Path) -> None:
 
 
 def shared(before: Path, folder: Path) -> bool:
-    """Link the packages of another virtual environment of the same Python into a new one; return whether that was
-    possible.
+    """Link the packages of another virtual environment of the same Python into a new one.
+
+    Returns whether that was possible.
 
     pip replaces files and never writes into one, so each environment keeps its own.
     """

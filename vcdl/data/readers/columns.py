@@ -171,7 +171,7 @@ def _likeliest(columns: Mapping[str, ColumnFacts]) -> ColumnFacts:
 
 
 def target_keys(target: ColumnFacts) -> dict[str, Any]:
-    """Return the keys of `data` for a label: a quantity, or classes that are not 0, 1, 2 …"""
+    """Return the keys of `data` for a label: a quantity, or classes that are not 0, 1, 2, …."""
     if target.kind == "number" or (target.kind == "whole" and target.is_measured):
         return {"task": "regression"}
     classes = sorted(map(int, target.values)) if target.kind == "whole" else []

@@ -117,9 +117,10 @@ def _makers(item: Answer) -> set[str]:
 
 
 def _find_image(region: AwsRegion, wanted: str | None) -> Image:
-    """Return the image ami-…, or the newest OWNER/NAME; None:
+    """Return the image ami-…, or the newest OWNER/NAME. Without a name it is Ubuntu.
 
-    Ubuntu. Raises CloudRefusal, FleetError if there is none.
+    Raises:
+        CloudRefusal, FleetError: There is none.
     """
     wanted = wanted or UBUNTU
     if wanted.startswith("ami-"):

@@ -1,5 +1,7 @@
-"""A fleet's machines as Compute Engine shows them. An ended one is no longer listed: this process remembers those seen,
-and reads from their zone's operations how they ended. After a restart that is unknown.
+"""A fleet's machines as Compute Engine shows them.
+
+An ended one is no longer listed: this process remembers those seen, and reads from their zone's operations how they
+ended. After a restart that is unknown.
 """
 
 from collections.abc import Callable

@@ -57,7 +57,7 @@ class GcpPrices:
         """Prices of a vCPU, a GB or a GPU by OnDemand or Preemptible, region and part; the highest of several."""
 
     def quotes(self, types: Sequence[InstanceType], region: str) -> Iterable[Quote]:
-        """Yield a quote for each type:
+        """Yield a quote for each type.
 
         Google's spot prices are the same in all zones of a region. Raises FleetError.
         """

@@ -1,5 +1,6 @@
-"""The cloud-init file of an instance's first boot, for both clouds: agent, set-up, settings, and the account key, which
-everyone who reads user data can read: use the weak one.
+"""The cloud-init file of an instance's first boot, for both clouds.
+
+It holds agent, set-up, settings and the account key, which everyone who reads user data can read: use the weak one.
 
 AWS takes 16 KB: it is readable text, compressed as a whole, half as large as files compressed one by one.
 """
