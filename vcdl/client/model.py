@@ -25,12 +25,13 @@ from vcdl.errors import ModelError, one_line
 from vcdl.wire.weights import Vector, assign_frozen
 
 SIZE_LIMIT_BYTES = 20_000_000
-"""A model of a thousand layers has about 1 MB of JSON."""
+"""Largest JSON of a model, so that a hostile one cannot fill the memory: a model of a thousand layers has about 1
+MB."""
 _VALUES_LIMIT = 500_000
-"""Values in the JSON: each takes up to 200 bytes of memory, however short its text. A model of a thousand layers has
-some 60 000."""
+"""Most values in the JSON, because each takes up to 200 bytes of memory, however short its text. A model of a thousand
+layers has some 60 000."""
 _DEPTH_LIMIT = 100
-"""Levels of nested JSON; a model inside a model takes six."""
+"""Most levels of nested JSON, because Python's recursion is limited; a model inside a model takes six."""
 _WRITTEN = "module class_name config registered_name build_config compile_config shared_object_id name inbound_nodes"
 _KEYS = frozenset(_WRITTEN.split())
 """All keys that may stand beside `class_name`."""

@@ -17,7 +17,7 @@ from vcdl.errors import ModelError, one_line
 KEY = "parts"
 _WEIGHTS, _ALL = "weights", "all"
 _LIMIT = 10_000
-"""Parts that are described; a model of a thousand attention layers has 4 000."""
+"""Most parts that are described, so that a hostile model stays small: one of a thousand attention layers has 4 000."""
 
 
 def described(model: Any) -> str:

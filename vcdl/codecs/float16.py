@@ -6,7 +6,7 @@ from vcdl.codecs.base import Codec, from_planes, to_planes
 from vcdl.wire.weights import Vector
 
 _LARGEST = 65504.0
-"""The largest float16; larger numbers would become infinite."""
+"""The largest float16, because larger numbers would become infinite."""
 
 
 class Float16(Codec):

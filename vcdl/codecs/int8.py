@@ -16,7 +16,7 @@ from vcdl.errors import WeightsFileError
 from vcdl.wire.weights import Vector
 
 MOST_LEVELS = 127
-"""The most steps that fit a signed byte."""
+"""The most steps, because a signed byte holds no more."""
 
 
 class Int8(Codec):

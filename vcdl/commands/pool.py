@@ -8,6 +8,7 @@ from vcdl.commands._options import PATH, job_file_argument, out_option, set_opti
 from vcdl.errors import ExitCode, GridError, for_shell
 
 _LOOK_EVERY_S = 10.0
+"""Seconds between two looks at the queue, because its commands burden a cluster's scheduler."""
 _QUEUES = ("slurm", "htcondor")
 _SCRIPTS = (*_QUEUES, "pbs", "kubernetes")
 _EXAMPLES = """\b

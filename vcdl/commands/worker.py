@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from vcdl.pool.pilot import Pilot
 
 _STEP_S = 0.1
+"""Seconds between two looks of the pilot at its task, so that a message or a signal is acted on soon."""
 _REQUEST_S = 20.0
+"""Time limit of a request, so that a service that hangs is noticed well before the lease ends."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _EXAMPLES = """\b
 Examples:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 
 _COMPARED = 10_000
-"""Samples of an autoencoder with which its output is compared."""
+"""Samples of an autoencoder with which its output is compared: enough for a verdict, so that a large set is not
+read."""
 
 
 @dataclass(frozen=True)

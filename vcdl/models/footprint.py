@@ -11,7 +11,7 @@ _TRAINING_PASSES = 3
 _VECTORS = 10
 """Copies of the weights: themselves, gradients, moments, the base, and a checkpoint or update in writing."""
 _FROZEN_VECTORS = 2
-"""Copies of weights that no training changes: themselves, and the file while it is read."""
+"""Copies of weights that no training changes, because they exist themselves and in the file while it is read."""
 _BACKEND_BYTES = 1 << 30
 """Bytes of Python, Keras and its backend before a model is loaded; TensorFlow on a CPU took 0.6 GB."""
 

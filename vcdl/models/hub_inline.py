@@ -29,10 +29,10 @@ PACKAGE = "keras_hub"
 _CURE = "choose another backbone (docs/kerashub.md)"
 _ASKS_TRAINING = re.compile(r"\b(if|and|or) (not )?training\b")
 _SAMPLES = 3
-"""Samples that both models predict. A batch of 1 would hide what depends on the size."""
+"""Samples that both models predict, because a batch of 1 would hide what depends on its size."""
 _TOLERANCE = 1e-5
-"""Largest difference of predictions, relative to the largest of them. The same operations in another order of fusion
-differ by some 1e-7; a lost mask or activation by 1e-3 and more."""
+"""Largest difference of predictions, relative to the largest of them, because the same operations fused in another
+order differ by some 1e-7; a lost mask or activation differs by 1e-3 and more."""
 
 
 def holds_hub_layers(model: Any) -> bool:

@@ -18,7 +18,7 @@ it by powers of their windows, which are those of small primes."""
 
 
 _SMALL = 64
-"""Numbers of a constant that may stand in the model's JSON. A mask of 512 × 512 in each of 24 layers would be 6
+"""Numbers of a constant that may stand in the model's JSON, because a mask of 512 × 512 in each of 24 layers would be 6
 million, twelve times what a client reads."""
 
 

@@ -10,7 +10,7 @@ from vcdl.local.worker_process import WorkerProcess
 from vcdl.run.failure import how_it_died
 
 _START_ATTEMPTS = 3
-"""Processes that may die in a row before one is ready: after that none will ever be."""
+"""Processes that may die in a row before one is ready, because after that none will ever be."""
 
 
 class PilotWorker:

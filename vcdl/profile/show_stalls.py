@@ -18,7 +18,7 @@ _CURES = {
     NETWORK: "`transport` can send less (docs/codecs.md, Uploads that fit the link)",
 }
 _UNSTEADY = 0.2
-"""Difference of two rounds above which other work on the machine hides stalls."""
+"""Difference of two rounds above which stalls cannot be seen, because other work on the machine hides them."""
 _INCHES = (8.0, 3.4)
 
 

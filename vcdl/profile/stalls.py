@@ -28,7 +28,7 @@ MEANINGS: Mapping[str, str] = {
     NETWORK: "files are on the way to BOINC's clients and back",
 }
 WORTH = 0.05
-"""Smallest share that is called a stall: less does not stand out from noise."""
+"""Smallest share that is called a stall, because less does not stand out from noise."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from vcdl.remote.connections import ServiceConnection
 from vcdl.remote.parcel import Parcel, ParcelFile
 
 _TIMEOUT_S = 200.0
-"""Time-out of a request, longer than the service stays silent while it runs a command."""
+"""Time-out of a request, because the service stays silent for up to 180 s while it runs a command."""
 _NO_SERVICE = "answers something else than a service of VCDL: look at its URL"
 _PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 """What OpenSSL, of several versions, calls an answer that is plain HTTP."""

@@ -13,7 +13,7 @@ from vcdl.report.display import Clock, LiveDisplay
 from vcdl.report.progress import RunGoal
 
 _WIDTH = 100
-"""Characters of a line, which fits the cell of a notebook."""
+"""Characters of a line, so that it fits the cell of a notebook."""
 _REDRAW_EVERY_S = 0.5
 """Seconds between two redraws, each of which travels to the browser."""
 _LINES_SHOWN = 30

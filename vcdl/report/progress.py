@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _LABEL_WIDTH = 12
-"""Longest name of a measure that is a label of its own, in characters."""
+"""Longest name of a measure that is a label of its own, in characters, so that columns stay aligned."""
 
 
 Costs = Callable[[], tuple[float, float]]

@@ -20,7 +20,7 @@ _GAP = 2
 _LEAST_COLUMN, _MOST_COLUMN = 14, 40
 """The most that a run's column may take, by the room and the number of runs."""
 _LEAST_LABEL = 16
-"""Narrowest column of labels, in characters; shorter ones would not be recognised."""
+"""Narrowest column of labels, in characters, because shorter ones would not be recognised."""
 _TRAIN_LOSS = "train_loss"
 ComparisonRow = tuple[str, list[str]]
 _Measures = Mapping[str, float | None]

@@ -23,7 +23,7 @@ _RUN = "vcdl.run"
 _METRICS, _PARAMETERS = 1000, 100
 """The most of a request."""
 _LONGEST = 6000
-"""Characters of a setting that MLflow accepts."""
+"""Characters of a setting, because MLflow accepts no more."""
 _TRIES = "2"
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _SHOWN = ("training", "update", "transport", "pacing", "stop", "validate")
 """Sections of the job file that change the outcome of the training."""
 _HDF5_BYTES = 500
-"""Size of a weights file without its weights: HDF5's structures and the header."""
+"""Size of a weights file without its weights, because HDF5's structures and the header come on top."""
 _NPZ_BYTES = 500
-"""Size of a shard without its samples: the two arrays' headers and the archive's directory."""
+"""Size of a shard without its samples, because the two arrays' headers and the archive's directory come on top."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,8 @@ from vcdl.wire.weights import Vector, assign, read_weights, trained_weights
 from vcdl.wire.workunit import Normalisation, Training
 
 _MOST_SAMPLES = 10_000
-"""Samples that are scored. A larger validation set is scored in part, and the run's own model on the same part."""
+"""Samples that are scored, so that a run ends soon. A larger validation set is scored in part, and the run's own model
+on the same part."""
 _ROUNDING, _SMALLEST = 0.02, 1e-6
 """Losses that differ by less, relative or absolute, agree. Rounding made up to 1e-4 of it in the tests; where inputs
 of 1e6 ± 1 are normalised it may reach 1 %. A model that is another one differs by far more."""

@@ -21,7 +21,8 @@ from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, load_section
 _AboveZero = Annotated[float, kinds.above_zero()]
 _NotNegative = Annotated[float, kinds.at_least(0)]
 _MOST_BYTES = 16_000_000
-"""Largest trace that is read: the longest public ones have a few hundred kilobytes."""
+"""Largest trace that is read, because larger files are no traces: the longest public ones have a few hundred
+kilobytes."""
 
 
 def _hours(raw: Any) -> tuple[float, float]:

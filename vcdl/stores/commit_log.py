@@ -23,7 +23,7 @@ from vcdl.stores.base import Applied
 from vcdl.stores.record_index import RecordIndex
 
 _CHECKSUM_BYTES = 8
-"""Bytes of a line's CRC-32 in hexadecimal."""
+"""Bytes of a line's CRC-32, because it is written in hexadecimal."""
 _SUBTASK = re.compile(rb'"subtask": "([^"]+)"')
 _VERSION = re.compile(rb'^\{"version": (\d+)')
 _RESTORED = b'"restored": true}\n'

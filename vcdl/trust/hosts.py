@@ -44,8 +44,7 @@ times as fast as others had one of ninety refused in every third job; a liar's a
 _FIRST_UPLOADS, _FASTER = 3, 1.5
 """Uploads that a host may bring before one is verified; later this multiple of an equal share."""
 _NOT_YET = 1.25
-"""Factor on the hosts that brought uploads, to count hosts: names that only hold work must not shrink an equal
-share."""
+"""Factor on the hosts that brought uploads, so that names that only hold work do not shrink an equal share."""
 _ENOUGH_PROVEN = 2
 """Proven hosts from which on others must be comparable as well: one may be the only one of its kind."""
 _LATELY = 100

@@ -62,6 +62,7 @@ _SCATTER = 4.0
 Larger lets a larger lie pass; smaller suspects hosts whose processor rounds differently."""
 _OTHER_RATE = 1.0001
 _FARTHEST = 1e9
+"""Distance that stands for infinity, so that JSON can hold it."""
 _AFTER_A_SLEEPER = 3
 """Uploads that are drawn besides, for each honest host that turned to lies and each fall of the measure."""
 _FALL = 0.1

@@ -13,7 +13,7 @@ _TIME_STEPS_S = (
     *(3600 * hours for hours in (1, 2, 3, 6, 12)),
 )
 _DAY_S = 86_400
-"""Seconds of a day; longer axes have whole days between their labels."""
+"""Seconds of a day, because longer axes have whole days between their labels."""
 
 
 class Tick(NamedTuple):

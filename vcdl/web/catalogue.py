@@ -25,7 +25,7 @@ _VIEWS = 64
 _NAME = re.compile(r"[^./\0\ud800-\udfff][^/\0\ud800-\udfff]{0,62}")
 """Names that can be a folder's; those that begin with a dot are the service's own."""
 PAGE = 50
-"""Rows per page of the list: it stays below 100 kB."""
+"""Rows per page of the list, so that it stays below 100 kB."""
 _READS_S = 0.5
 """Time that ordering by measure may take to read jobs that no page has shown yet; ten thousand take half a minute, so
 those that are left stand at the end until the page is drawn again."""

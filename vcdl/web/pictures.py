@@ -32,7 +32,7 @@ _COLUMNS = 100
 """Most columns that show their point's values; more would be narrower than a pointer is steady, and these take 17
 kB."""
 _HOSTS = 24
-"""Most hosts in the stream, those active last: more rows would not fit a screen."""
+"""Most hosts in the stream, those active last, because more rows would not fit a screen."""
 _LANES = 4
 """Most subtasks of a host side by side."""
 _IDLE = 0.08

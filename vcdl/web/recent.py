@@ -18,7 +18,7 @@ _CHANGING = re.compile(r"/(api/v1/)?(jobs|hosts|commands)(/.*)?")
 _MOST_BYTES = 1 << 18
 """The largest answer that is kept."""
 _MOST = 64
-"""Answers kept in memory; the oldest goes first."""
+"""Answers kept in memory, so that it stays bounded; the oldest goes first."""
 
 
 @dataclass(slots=True)

@@ -51,7 +51,7 @@ _FILES = {
 """Keys that name a file of the submission, and its endings. No other file is written: Python would import some."""
 _MOST_FILES, _MOST_JOB_BYTES = 8, 200_000
 CHECK_S = 180.0
-"""Seconds that the check of a job may take; most take six."""
+"""Seconds that the check of a job may take, so that a hostile job cannot hold the line; most take six."""
 _LOOKED_AT = "looked-at-"
 _OPEN_JOBS = 10
 """Jobs of a submitter that may be open at once, so that one cannot take all clients."""

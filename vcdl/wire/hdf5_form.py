@@ -20,7 +20,8 @@ PREFIX_LIMIT_BYTES = HEADER_LIMIT_BYTES + 1024
 
 _UNDEFINED = b"\xff" * 8
 _SUPERBLOCK_BYTES = 48
-"""Bytes of HDF5's superblock of version 2 with 8-byte offsets: 12, four addresses, a checksum of 4."""
+"""Bytes of HDF5's superblock of version 2 with 8-byte offsets, because it has 12 bytes, four addresses and a checksum
+of 4."""
 _ROOT_SIZE_AT = _SUPERBLOCK_BYTES + 6
 """Offset of the length of the root group's messages in its object header."""
 _SCALAR = bytes((2, 0, 0, 0))

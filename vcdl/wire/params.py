@@ -12,7 +12,7 @@ from vcdl.wire.checksum import checksum_of
 from vcdl.wire.weights import Vector, write_weights
 
 _FORMAT = 2
-"""Format number of params.h5's header; a client refuses any other."""
+"""Format number of params.h5's header, because a client must refuse any other."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ model built → inputs read → first batch, where it compiles; suspended or thr
 the device.
 """
 _DEEPEST = 20
-"""Levels of lists and objects in the arguments of a part: more than Keras has, few enough that recursion is safe."""
+"""Levels of lists and objects in the arguments of a part: more than Keras has, and few enough that recursion is
+safe."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TURN = 10_000
 """More attempts than a subtask ever has; those of the next turn are numbered from here."""

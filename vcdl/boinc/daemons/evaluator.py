@@ -17,7 +17,7 @@ from vcdl.run.results import leave_results
 from vcdl.run.run import Run
 
 _IDLE_S = 1.0
-"""Seconds of sleep after a round without work: an evaluation takes longer than that."""
+"""Seconds of sleep after a round without work, because an evaluation takes longer than that anyway."""
 _log = logging.getLogger("vcdl.loop.evaluator")
 
 

@@ -9,7 +9,7 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 
 _KEPT = 16
-"""Runs that stay open at once, which bounds memory and file descriptors."""
+"""Runs that stay open at once: a limit to memory and file descriptors, since a project may have hundreds."""
 
 
 class OpenedRuns:

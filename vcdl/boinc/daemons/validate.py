@@ -41,7 +41,7 @@ ACCEPTED, REFUSED, LATER = 0, 10, 3
 _TRIES = 5
 """Attempts of a check before the validator is told to come later: a database that restarts is back by then."""
 _BETWEEN_TRIES_S = 2.0
-"""Seconds between two attempts of a check."""
+"""Seconds between two attempts of a check, so that a database that restarts has time to."""
 
 
 @dataclass(frozen=True)

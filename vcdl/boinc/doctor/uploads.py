@@ -21,7 +21,7 @@ from vcdl.boinc.project.tools import run_tool
 
 _CONTENT = b"doctor\n"
 _SURELY_OVER_S = 60.0
-"""Age at which a leftover of another check is surely no longer in use."""
+"""Age from which a leftover of another check is not in use, because a check takes seconds."""
 
 
 def upload_handler(installation: Installation) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from vcdl.boinc.project import files
 from vcdl.boinc.project.server_config import scheduler_in
 
 _SKEW_S = 5.0
-"""Seconds by which two clocks may differ without a warning."""
+"""Seconds by which two clocks may differ without a warning: as little as changes no deadline noticeably."""
 _PHP_SAID = re.compile(r"<b>(Warning|Notice|Deprecated|Fatal error|Parse error)</b>:\s*(.{0,120})", re.DOTALL)
 _PROGRAM = "\x7fELF"
 _NOT_IN_GROUP = (

@@ -19,7 +19,7 @@ _BESIDE_TRAINING = 4e9
 arithmetic alone a small model's subtask is worth a thousandth of the time that it takes. By the hosts' times, as it
 once was, the first results of a job were worth a thousandth of the later ones."""
 _EVERY_S = 10.0
-"""Seconds between two looks at open workunits, whose credit changes slowly."""
+"""Seconds between two looks at open workunits, because their credit changes slowly."""
 _DRIFT = 0.02
 """Share by which an open workunit's credit may differ from its target, so that few rows are written."""
 

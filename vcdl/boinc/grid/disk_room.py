@@ -23,7 +23,7 @@ GO_ON_BYTES = 3 * _GIB
 """Free bytes on each disk at which work generation resumes."""
 _DATABASE = Path("/var/lib/mysql")
 _QUOTA_EVERY_S = 60.0
-"""Seconds between two measurements of a job's size, which walk through its folders."""
+"""Seconds between two measurements of a job's size, because each walks through its folders."""
 _log = logging.getLogger("vcdl.loop.work_generator")
 
 

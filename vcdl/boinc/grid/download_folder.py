@@ -18,9 +18,9 @@ from vcdl.boinc.grid.project_folder import BoincProject, advised
 from vcdl.files.atomic import atomic_write, final_name, is_leftover
 
 _FILE_MODE = 0o644
-"""The mode of files in download/: the web server must read them."""
+"""The mode of files in download/, because the web server must read them."""
 _FOLDER_MODE = 0o771
-"""The mode that BOINC gives to folders."""
+"""The mode of folders, as BOINC gives it to its own."""
 _BLOCK_BYTES = 1 << 20
 
 

@@ -32,7 +32,7 @@ _BATCH = 1000
 _TRIES = 3
 """Attempts of create_work: one of a killed process may still be inserting, and wins."""
 _PASSED_S = 3.0
-"""Seconds in which every job of the project has had its turn to create work."""
+"""Seconds in which every job of the project has had its turn to create work, so that none is starved."""
 
 
 class BoincGrid(Grid):

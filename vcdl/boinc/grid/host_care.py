@@ -29,7 +29,7 @@ from vcdl.errors import GridError
 from vcdl.files.atomic import atomic_write
 
 _EVERY_S = 15.0
-"""Seconds between two looks at hosts: a failing one cannot do much in that time."""
+"""Seconds between two looks at hosts: short enough that a failing one cannot do much in between."""
 _LOOKED_AT = 20_000
 """Results, the newest ones, among which failures are searched for."""
 _THERE_S = 180

@@ -19,7 +19,7 @@ from vcdl.files.shipped import shipped
 
 RUNTIME_PREFIX = "vcdl_runtime_"
 _FIRST_NUMBER = 100
-"""Number of the first version: 1.00."""
+"""Number of the first version, because BOINC shows it divided by 100: 1.00."""
 _FILE_PREFIX = "vcdl_client_"
 _API_VERSION = "7.9.0"
 """The API version of our programs. Without it the BOINC client would talk to them through shared memory that they lack.

@@ -16,9 +16,9 @@ from vcdl.files.shipped import shipped
 DOCTORS_UPLOAD = "vcdl_doctor_"
 """Prefix of the files that `vcdl project doctor` uploads."""
 FILE_MODE = 0o644
-"""The mode of installed files: daemons and the web server read them."""
+"""The mode of installed files, because daemons and the web server read them."""
 PROGRAM_MODE = 0o755
-"""The mode of installed programs."""
+"""The mode of installed programs, so that BOINC's daemons may run them."""
 SECRET_MODE = PRIVATE_MODE
 
 

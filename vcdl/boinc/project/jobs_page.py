@@ -14,7 +14,7 @@ from vcdl.run.standing import JobRow, job_rows
 from vcdl.trust.kept_hosts import bringing
 
 _EVERY_S = 30.0
-"""Seconds between two writes of the page's data, which visitors need not see sooner."""
+"""Seconds between two writes of the page's data, because visitors need not see it sooner."""
 _log = logging.getLogger("vcdl.loop.work_generator")
 
 

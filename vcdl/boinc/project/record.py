@@ -20,7 +20,7 @@ from vcdl.boinc.project.edited_files import Fragment
 from vcdl.errors import GridError, first_fault
 
 _FORMAT = 1
-"""Format number of record.json."""
+"""Format number of record.json, so that a later version can refuse or convert it."""
 Digest = Annotated[str, msgspec.Meta(pattern=r"\A([0-9a-f]{64})?\Z")]
 
 

@@ -26,7 +26,7 @@ _BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 _OPERATOR = "operator"
 _SECRETS = {"keys/code_sign_private": 0o600, "keys/upload_private": 0o640, "config.xml": 0o640}
 _STARTING_S = 90.0
-"""Seconds in which the daemons must have started."""
+"""Seconds in which the daemons must have started: BOINC's own need some seconds, so more means a fault."""
 _PASSWORD_TAG = re.compile(r"<db_passwd>[^<]*</db_passwd>|<db_passwd/>")
 
 

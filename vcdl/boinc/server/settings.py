@@ -14,7 +14,7 @@ from vcdl.errors import ServerError
 
 ETC = Path("/etc/vcdl")
 _FORMAT = 1
-"""Format number of the settings file."""
+"""Format number of the settings file, so that a later version can refuse or convert it."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,15}")
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)+")
 LETS_ENCRYPT, SELF_SIGNED, NO_TLS = "letsencrypt", "self-signed", ""

@@ -14,7 +14,7 @@ from vcdl.errors import ServerError
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
-"""Format number of a backup's manifest."""
+"""Format number of a backup's manifest, so that a later version can refuse or convert it."""
 _STAMP = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"(?P<project>[a-z0-9_]+)-(?P<stamp>\d{8}T\d{6}Z)")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

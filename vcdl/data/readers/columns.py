@@ -23,7 +23,7 @@ LABELS = ("label", "target", "class", "y", "species", "kind", "outcome")
 """Names that a column of labels often has."""
 _DATE = "date, as year, month and weekday"
 _MOST_VALUES = 1000
-"""Different values of a column that are counted."""
+"""Different values of a column that are counted, so that memory stays bounded; more are no classes."""
 _MOST_CATEGORIES = 50
 _MOST_CLASSES = 100
 _FEW_CLASSES = 10
