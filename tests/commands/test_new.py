@@ -8,7 +8,8 @@ from tests.end_to_end.vcdl_process import summary, vcdl
 from tests.models.hub_presets import bert_preset
 from tests.places import EXAMPLES
 from vcdl.commands.new import TEMPLATES, new, new_from
-from vcdl.errors import RunFolderError, VcdlError
+from vcdl.data.readers.table_texts import write_lines
+from vcdl.errors import DataError, RunFolderError, VcdlError
 from vcdl.job import load_job
 from vcdl.run.checking import check_job
 
@@ -103,11 +104,24 @@ def test_the_folder_is_quoted_in_the_command_that_is_told(here: Path, capsys: py
     assert "two words is ready: look at its job.yaml, `cd 'two words'`, then" in capsys.readouterr().out
 
 
+def test_texts_of_a_table_are_written_as_lines(tmp_path: Path) -> None:
+    table = tmp_path / "reviews.csv"
+    table.write_text('id,stars,text\n1,5,"a great\n\tfilm, really"\n2,1,awful\n3,,none\n4,1,\n')
+    assert write_lines(table, "stars", tmp_path / "lines.txt")
+    assert (tmp_path / "lines.txt").read_text() == "5\ta great film, really\n1\tawful\n"
+    assert not write_lines(tmp_path / "lines.txt", None, tmp_path / "other.txt")
+    table.write_text("a,label\n1,x\n2,y\n")
+    with pytest.raises(DataError, match="no column of texts beside the label label"):
+        write_lines(table, None, tmp_path / "other.txt")
+    with pytest.raises(DataError, match="no column star"):
+        write_lines(table, "star", tmp_path / "other.txt")
+
+
 @pytest.mark.slow
 def test_a_preset_of_keras_hub_is_fine_tuned_on_labelled_texts(here: Path) -> None:
     preset = bert_preset(here / "preset")
-    (here / "reviews.txt").write_text("good\tthe film was great\nbad\ta play\n" * 30, encoding="utf-8")
-    new_from("reviews.txt", Path("mine"), hub=preset)
+    (here / "reviews.csv").write_text("text,label\nthe film was great,good\na play,bad\n" * 30, encoding="utf-8")
+    new_from("reviews.csv", Path("mine"), hub=preset)
     job = load_job(here / "mine" / "job.yaml")
     assert (job.model.hub, job.data.shards) == (preset, 4)
     assert not (here / "mine" / "model.py").exists()

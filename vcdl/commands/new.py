@@ -68,16 +68,20 @@ def new_from(
 
     name = re.sub(r"[^a-z0-9_-]", "_", Path(source.partition("#")[0]).resolve().stem.lower()).strip("_-")[:50] or "mine"
     folder = (Path(f"{name}_job") if folder is None else folder).resolve()
-    suggestion = suggestion_for(source, label, given)
-    if hub is not None:
-        from vcdl.models.hub import source_keys
-
-        hub = hub.resolve()
-        keys = {**suggestion.data, "from": {**suggestion.data["from"], **source_keys(hub)}}
-        suggestion = replace(suggestion, data=keys)
-    found = suggestion.loaded()
-    facts = facts_lines(found)
     with _new_folder(folder):
+        if hub is not None:
+            from vcdl.data.readers.table_texts import write_lines
+            from vcdl.models.hub import source_keys, takes_texts
+
+            hub = hub.resolve()
+            if takes_texts(hub) and write_lines(Path(source), label, lines := folder / "texts.txt"):
+                source, label = str(lines), None
+        suggestion = suggestion_for(source, label, given)
+        if hub is not None:
+            keys = {**suggestion.data, "from": {**suggestion.data["from"], **source_keys(hub)}}
+            suggestion = replace(suggestion, data=keys)
+        found = suggestion.loaded()
+        facts = facts_lines(found)
         model = suggestion.outline.model
         builder = shipped("examples") / "from" / f"{model}.py"
         has_builder = hub is None and builder.is_file()

@@ -97,9 +97,14 @@ def write_preset(base: Path, model: Any, task: str, output: Path) -> None:
     source.save_to_preset(str(output))
 
 
+def takes_texts(folder: Path) -> bool:
+    """Return whether a preset has a tokenizer."""
+    return (folder / _TOKENIZER).is_file()
+
+
 def source_keys(folder: Path) -> dict[str, Any]:
     """Return the keys of `data > from` for data as a preset takes them: its tokenizer and length, or its size."""
-    if (folder / _TOKENIZER).is_file():
+    if takes_texts(folder):
         length = _in_config(folder / "preprocessor.json", "sequence_length")
         return {"tokenizer": str(folder), **({"window": length} if isinstance(length, int) else {})}
     size = _in_config(folder / "image_converter.json", "image_size")

@@ -143,7 +143,7 @@ def outline_of(path: Path, label: str | None) -> Outline:
     columns = {column.name: column for column in found}
     if label is not None and label not in columns:
         raise DataError(f"{path.name} has no column {label}: it has {', '.join(columns)}"[:500])
-    target = _likeliest(columns) if label is None else columns[label]
+    target = likeliest_label(columns) if label is None else columns[label]
     if target.hardly_repeats:
         raise DataError(
             f"{path.name}: column {target.name} holds text that hardly repeats, which names no classes: take another "
@@ -162,7 +162,7 @@ def outline_of(path: Path, label: str | None) -> Outline:
     return Outline(lines, {"label": target.name, **keys}, target_keys(target), "mlp")
 
 
-def _likeliest(columns: Mapping[str, ColumnFacts]) -> ColumnFacts:
+def likeliest_label(columns: Mapping[str, ColumnFacts]) -> ColumnFacts:
     """Return the likeliest label: by its name, or the last column that may be one."""
     likely = [name for name in columns if name.lower() in LABELS] + [*columns][::-1]
     return columns[

@@ -47,10 +47,19 @@ def table_files(path: Path) -> list[Path]:
     """The files of a table, in order. Raises DataError."""
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.iterdir() if file.suffix.lower() in _ENDINGS)
+    found = _in_folder(path)
     if not found:
         raise DataError(f"{path.name} holds no {', '.join(_ENDINGS)}: name the file of the table")
     return found
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a path is a table by its ending, or a folder of such files."""
+    return path.suffix.lower() in _ENDINGS if path.is_file() else path.is_dir() and bool(_in_folder(path))
+
+
+def _in_folder(path: Path) -> list[Path]:
+    return sorted(file for file in path.iterdir() if file.suffix.lower() in _ENDINGS)
 
 
 def samples_in(file: Path, *, header: bool = True) -> int:
