@@ -138,6 +138,22 @@ def test_a_job_of_muon_damps_stale_uploads_more(tmp_path: Path) -> None:
     assert by_default.update == Forecast(staleness_damping=0.3)
 
 
+@pytest.mark.parametrize(
+    ("data", "update", "damping"),
+    [
+        ("split: dirichlet, concentration: 0.02", "", 0.6),
+        ("split: dirichlet, concentration: 0.1", "", 0.15),
+        ("split: iid", "", 0.15),
+        ("split: dirichlet, concentration: 0.02", "update: {staleness_damping: 0.2}\n", 0.2),
+    ],
+)
+def test_shards_of_a_single_class_damp_late_uploads_more(
+    tmp_path: Path, data: str, update: str, damping: float
+) -> None:
+    text = f"name: a\nmodel: {{builtin: mlp}}\ndata: {{dataset: digits, {data}}}\n{update}"
+    assert load(tmp_path, text).update == Forecast(staleness_damping=damping)
+
+
 def test_each_rule_has_keys_of_its_own(tmp_path: Path) -> None:
     def update(text: str) -> Any:
         return load(tmp_path, MINIMAL + f"update: {text}\n").update

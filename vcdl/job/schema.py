@@ -192,7 +192,7 @@ class Job(Section):
     @classmethod
     def _fits_optimizer(cls, update: Rule, info: ValidationInfo) -> Rule:
         training = info.data.get("training")
-        return update if training is None else fitting(update, training.optimizer.name)
+        return update if training is None else fitting(update, training.optimizer.name, info.data.get("data"))
 
     @field_validator("trust")
     @classmethod
