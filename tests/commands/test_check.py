@@ -166,7 +166,7 @@ def test_whose_machines_train_is_said_with_the_reason(
         ("training.learning_rate=0.003", "0.003, as the job file says"),
         ("stop.epochs=1", "0.0017, raised up to 3 times in a short job; a trial of higher rates does not fit this job"),
         ("stop.epochs=2", "0.0017, raised up to 16 times in a short job: five rates are tried for 60 steps before"),
-        ("stop.epochs=15", "0.0017, raised up to 16 times in a short job: five rates are tried for 60 to 120 steps"),
+        ("stop.epochs=90", "0.0017, raised up to 16 times in a short job: five rates are tried for 60 to 120 steps"),
     ],
 )
 def test_the_rate_is_said_with_what_may_still_raise_it(
