@@ -44,7 +44,10 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if not options.json:
-        print(f"{'problem':24} {'measure':10} {'fit':>8} {'vcdl':>8} {'fit s':>7} {'vcdl s':>7} {'up KiB':>8}")
+        print(
+            f"{'problem':24} {'measure':10} {'fit':>8} {'vcdl':>8} {'fit s':>7} {'vcdl s':>7} "
+            f"{'fit cpu':>8} {'vcdl cpu':>8} {'up KiB':>8}"
+        )
     for problem in PROBLEMS:
         if options.only not in problem.name:
             continue
@@ -55,7 +58,7 @@ def main() -> None:
             continue
         print(
             f"{problem.name:24} {problem.measure:10} {row['fit']:8.3f} {row['vcdl']:8.3f} {row['fit_s']:7.1f} "
-            f"{row['vcdl_s']:7.1f} {row['up_bytes'] / 1024:8.1f}",
+            f"{row['vcdl_s']:7.1f} {row['fit_cpu_s']:8.1f} {row['vcdl_cpu_s']:8.1f} {row['up_bytes'] / 1024:8.1f}",
             flush=True,
         )
 
@@ -70,7 +73,7 @@ def compared(problem: Problem, epochs: int, seed: int) -> dict[str, float]:
     keras.utils.set_random_seed(seed)
     model = problem.build()
     test = len(x) // 5
-    begun_s = time.perf_counter()
+    begun_s, begun_cpu_s = time.perf_counter(), _processor_s()
     with tempfile.TemporaryDirectory() as folder:
         run = vcdl.train(
             model,
@@ -82,21 +85,29 @@ def compared(problem: Problem, epochs: int, seed: int) -> dict[str, float]:
             out=Path(folder) / "run",
             show=False,
         ).wait(show=False)
-        vcdl_s = time.perf_counter() - begun_s
+        vcdl_s, vcdl_cpu_s = time.perf_counter() - begun_s, _processor_s() - begun_cpu_s
         summary = run.summary
         trained = run.model()
         batch_size = vcdl.Job.load(run.folder / "job.yaml").settings.training.batch_size
-    begun_s = time.perf_counter()
+    begun_s, begun_cpu_s = time.perf_counter(), _processor_s()
     model.fit(x[test:], y[test:], batch_size=batch_size, epochs=epochs, verbose=0)
-    fit_s = time.perf_counter() - begun_s
+    fit_s, fit_cpu_s = time.perf_counter() - begun_s, _processor_s() - begun_cpu_s
     measured = [m.evaluate(x[:test], y[:test], verbose=0, return_dict=True) for m in (model, trained)]
     return {
         "fit": measured[0][problem.measure],
         "vcdl": measured[1][problem.measure],
         "fit_s": fit_s,
         "vcdl_s": vcdl_s,
+        "fit_cpu_s": fit_cpu_s,
+        "vcdl_cpu_s": vcdl_cpu_s,
         "up_bytes": summary["bytes"]["up"] / max(1, summary["updates_applied"]),
     }
+
+
+def _processor_s() -> float:
+    """Return the processor time of this process and of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _layers(*layers: Callable[[], Any], shape: tuple[int, ...], dtype: str = "float32") -> Any:

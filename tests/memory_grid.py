@@ -112,6 +112,8 @@ class MemoryGrid(Grid, Results):
     def open_wanted(self) -> int:
         return self.wanted
 
+    slots = open_wanted
+
     def publish(self, version: int, params: Path) -> None:
         self.offered = params
 

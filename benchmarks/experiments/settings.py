@@ -13,12 +13,12 @@ BEST = (
     "update={rule: forecast, staleness_damping: 0.15, compensation: 0.2, averaging_window: 2, horizon: 1}",
     "training.optimizer=adam",
     "training.share_optimizer_state=second_moment",
-    "training.learning_rate={peak: 0.0051, schedule: linear, end_factor: 0.02}",
+    "training.learning_rate={peak: 0.0051, schedule: quadratic, end_factor: 0.02}",
     "training.batch_size=16",
 )
 """A job file's defaults, with the learning rate that they lead to on ten slots over 8 epochs."""
 
-DEFAULT = (*BEST, "training.learning_rate={peak: 0.0017, schedule: linear, end_factor: 0.02, short_job_boost: auto}")
+DEFAULT = (*BEST, "training.learning_rate={peak: 0.0017, schedule: quadratic, end_factor: 0.02, short_job_boost: auto}")
 """A job file's defaults."""
 
 BEST_SERIAL = (

@@ -32,9 +32,9 @@ def sizes(folder: Path, samples: int, data: str = "", rest: str = "", slots: int
         (10, (1, 2)),
         (140, (1, 16)),
         (640, (1, 16)),
-        (1000, (28, 8)),
-        (3555, (50, 8)),
-        (3556, (50, 16)),
+        (1000, (8, 8)),
+        (3555, (12, 8)),
+        (3556, (12, 16)),
         (90_000, (50, 16)),
     ],
 )
@@ -44,7 +44,7 @@ def test_they_follow_the_samples_that_are_trained(samples: int, expected: tuple[
 
 def test_a_validation_set_of_its_own_leaves_all_samples(tmp_path: Path) -> None:
     assert sizes(tmp_path, 640) == (1, 16)
-    assert sizes(tmp_path, 640, x_val=10) == (20, 8)
+    assert sizes(tmp_path, 640, x_val=10) == (8, 8)
 
 
 def test_what_is_trained_all_at_once_has_as_many_shards_as_its_epochs_leave_rounds_for(tmp_path: Path) -> None:
@@ -63,9 +63,9 @@ def test_what_the_job_sets_stays(tmp_path: Path) -> None:
     [
         (90_000, 10, {1: (50, 16), 7: (50, 16), 8: (52, 16), 10: (80, 16), 40: (200, 8)}),
         (90_000, 40, {10: (50, 16), 20: (80, 16), 40: (200, 16)}),
-        (9000, 10, {3: (50, 16), 4: (50, 8)}),
-        (3000, 10, {2: (50, 8), 8: (52, 8), 10: (80, 8), 40: (168, 8)}),
-        (1000, 10, {2: (28, 8), 10: (56, 8)}),
+        (9000, 10, {3: (31, 16), 4: (31, 8), 5: (50, 8)}),
+        (3000, 10, {2: (10, 8), 5: (50, 8), 8: (52, 8), 10: (80, 8), 40: (168, 8)}),
+        (1000, 10, {2: (8, 8), 5: (28, 8), 10: (56, 8)}),
         (600, 10, {2: (1, 16), 10: (1, 16), 40: (1, 16)}),
     ],
 )
@@ -81,7 +81,7 @@ def test_shards_that_the_job_sets_do_not_follow_the_slots(tmp_path: Path) -> Non
 
 
 def test_a_published_set_is_cut_by_its_size(tmp_path: Path) -> None:
-    for name, expected in (("digits", (40, 8)), ("fashion-mnist", (50, 16))):
+    for name, expected in (("digits", (8, 8)), ("fashion-mnist", (50, 16))):
         (tmp_path / "job.yaml").write_text(f"{MODEL}data: {{dataset: {name}}}\n")
         job = load_job(tmp_path / "job.yaml", slots=2)
         assert (job.data.shards, job.training.batch_size) == expected

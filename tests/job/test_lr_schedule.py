@@ -24,7 +24,15 @@ def test_the_rate_rises_evenly_and_falls_to_its_end_factor() -> None:
     )
 
 
-@pytest.mark.parametrize("schedule", [SubtaskRate("cosine"), SubtaskRate("linear", 0.1), SubtaskRate("constant", 0.99)])
+def test_a_quadratic_course_stays_high_for_longer() -> None:
+    rates = [SubtaskRate("quadratic", end_factor=0.2).at(place, 4) for place in range(4)]
+    assert rates == pytest.approx([1.0, 0.95, 0.8, 0.55])
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [SubtaskRate("cosine"), SubtaskRate("quadratic"), SubtaskRate("linear", 0.1), SubtaskRate("constant", 0.99)],
+)
 @pytest.mark.parametrize("subtasks", [1, 2, 3, 1000])
 def test_no_subtask_trains_with_a_rate_of_zero_or_above_the_peak(schedule: SubtaskRate, subtasks: int) -> None:
     assert all(0 < schedule.at(place, subtasks) <= 1 for place in range(subtasks))

@@ -79,12 +79,12 @@ def test_a_minimal_job_has_every_default(tmp_path: Path) -> None:
         16,
     )
     assert job.training.learning_rate == LearningRateSettings(
-        peak=0.0017, schedule="linear", end_factor=0.02, short_job_boost="auto"
+        peak=0.0017, schedule="quadratic", end_factor=0.02, short_job_boost="auto"
     )
     assert job.training.loss == Named("sparse_categorical_crossentropy")
     assert job.training.metrics == (Named("accuracy"),)
     assert job.update == Forecast()
-    assert (job.pacing.kind, job.pacing.queue_ahead) == ("rolling", "auto")
+    assert (job.pacing.kind, job.pacing.queue_ahead, job.pacing.grows_over) == ("rolling", "auto", 0.1)
     assert (job.stop.epochs, job.stop.target_accuracy, job.stop.wall_time_s, job.stop.patience) == (20,) + 3 * (None,)
     assert (job.validate_.every, job.validate_.samples) == (10, 2000)
     assert (job.grid.workers, job.grid.threads, job.grid.timeout_s, job.grid.tries) == ("auto", 1, 600.0, 5)
@@ -136,6 +136,22 @@ def test_a_job_of_muon_damps_stale_uploads_more(tmp_path: Path) -> None:
     (tmp_path / "d.npz").touch()
     by_default = load(tmp_path, "name: a\nmodel: {python: m:n}\ndata: {npz: d.npz, task: sequence}\n")
     assert by_default.update == Forecast(staleness_damping=0.3)
+
+
+@pytest.mark.parametrize(
+    ("data", "update", "damping"),
+    [
+        ("split: dirichlet, concentration: 0.02", "", 0.6),
+        ("split: dirichlet, concentration: 0.1", "", 0.15),
+        ("split: iid", "", 0.15),
+        ("split: dirichlet, concentration: 0.02", "update: {staleness_damping: 0.2}\n", 0.2),
+    ],
+)
+def test_shards_of_a_single_class_damp_late_uploads_more(
+    tmp_path: Path, data: str, update: str, damping: float
+) -> None:
+    text = f"name: a\nmodel: {{builtin: mlp}}\ndata: {{dataset: digits, {data}}}\n{update}"
+    assert load(tmp_path, text).update == Forecast(staleness_damping=damping)
 
 
 def test_each_rule_has_keys_of_its_own(tmp_path: Path) -> None:
@@ -320,14 +336,14 @@ WRONG_VALUES = [
     (
         "training",
         "learning_rate: {peak: 1, schedule: cosin}",
-        "training > learning_rate > schedule: expected one of: constant, linear, cosine; "
-        'got "cosin"; did you mean cosine?',
+        "training > learning_rate > schedule: expected one of: constant, linear, cosine, "
+        'quadratic; got "cosin"; did you mean cosine?',
     ),
     (
         "training",
         "learning_rate: {peak: 1, end_factor: 0.1}",
-        "training > learning_rate > end_factor: is used with `schedule: linear` or `cosine` only; "
-        "remove it, or set the schedule",
+        "training > learning_rate > end_factor: has no use with `schedule: constant`; "
+        "remove it, or set another schedule",
     ),
     ("update", "alpha: 1.5", f"update > alpha: {ALPHA_WANTED}, got 1.5"),
     ("update", "alpha: 1", f"update > alpha: {ALPHA_WANTED}, got 1"),

@@ -71,6 +71,18 @@ def test_a_workunit_is_announced_and_handed_over_with_its_files(server: Server) 
     assert ParamsHeader.from_json(header) == ParamsHeader("j", 0, server.grid.layout)
 
 
+def test_slots_that_wait_while_a_job_grows_are_no_reason_for_second_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(Disk.new(tmp_path, replace(PLAN, shards=30, grows_over=0.5)))
+    asked: list[bool] = []
+    monkeypatch.setattr(server.grid, "replicate_late", lambda *, queue_empty: asked.append(queue_empty))
+    server.grid.wanted = 20
+    server.generator.run_once(0.0)
+    assert (len(server.grid.ever_submitted), asked) == (10, [False])
+    server.close()
+
+
 def test_every_subtask_and_attempt_trains_with_a_seed_of_its_own_and_always_the_same(tmp_path: Path) -> None:
     seeds: dict[str, set[int]] = {}
     for again in ("one", "two"):

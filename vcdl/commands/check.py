@@ -68,8 +68,8 @@ def _pace_words(pace: "Pace") -> str:
     usual, most = pace.lost_points
     cures = " and ".join(f"{key}: {value}" for key, value in pace.cures.items())
     return (
-        f"{words}, {plural(pace.staleness, 'version')} late; small problems lost {usual:.1f} points of accuracy, or of "
-        f"explained variance, to serial training, 9 of 10 at most {most:.1f}"
+        f"{words}, {plural(pace.staleness, 'version')} late; expect {usual:.1f} points of accuracy, or of explained "
+        f"variance, less than serial training, and at most {most:.1f} in nine of ten jobs"
         + (f"; {cures} would cure it" if cures else "")
     )
 

@@ -24,6 +24,12 @@ _TINY_SHARD_SAMPLES = 64
 """Samples that a shard should have at least where there are no more shards than slots of a small fleet."""
 _SHARD_EPOCHS = 32
 """Epochs for which there is one such shard more: each is trained on a slot of its own, with fewer steps in a row."""
+_FEW_SLOTS = 4
+"""Slots of one machine, on which a subtask costs some 10 ms beside its training, and late uploads cost little."""
+_LONG_SHARD_SAMPLES = 256
+"""Samples that a shard should have on so few slots: with 32 a small table took twice its processor time."""
+_SHARDS_A_SLOT = 4
+"""Shards for each of so few slots, of however few samples: else slots wait for each other at the end of an epoch."""
 _STEPS = 4
 """Batches that a shard should have on few slots: on several, few steps in a row cost more than small batches
 (docs/decisions/101).
@@ -56,6 +62,8 @@ def suited(
         return data.model_copy(update={"shards": few if is_open else data.shards}), training
     wanted = enough_shards(epochs, slots)
     finest = samples // (max(_FEWEST_BATCHES, training.batches_a_step) * training.batch_size)
+    if slots <= _FEW_SLOTS:
+        few = min(few, max(samples // _LONG_SHARD_SAMPLES, _SHARDS_A_SLOT * slots))
     return data.model_copy(update={"shards": max(few, min(wanted, finest, _MOST_SHARDS))}), training
 
 

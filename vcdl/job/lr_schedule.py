@@ -3,7 +3,8 @@
     rate = peak · course · clients · boost · moments
 
     peak      the job's, or that of its optimizer (vcdl.client.optimizers)
-    course    by the subtask's place in the job, above 0 and at most 1: an even warm-up, then the way to `end_factor`
+    course    by the subtask's place in the job, above 0 and at most 1: an even warm-up, then the way to `end_factor`:
+              1 − t (linear), 1 − t² (quadratic), or half a cosine, with t the fraction of the job after the warm-up
     clients   those at work when its workunit was created, at most `scale_with_clients`: linear scaling (Goyal et al.
               2017, arXiv 1706.02677)
     boost     LONG_STEPS / sequential steps, as a job of few epochs would end too early; at least 1, and at most
@@ -24,7 +25,7 @@ from typing import Literal
 
 from vcdl.rules.ramp import between
 
-RateShape = Literal["constant", "linear", "cosine"]
+RateShape = Literal["constant", "linear", "cosine", "quadratic"]
 
 USUAL_BOOST = 3.0
 """The highest factor by which a short job's rate is raised where nothing was tried (docs/decisions/019)."""
@@ -97,8 +98,10 @@ class SubtaskRate:
             return (place + 1) / rising
         if self.shape == "constant":
             return 1.0
-        fraction = (place - rising) / (subtasks - rising)
-        return between(1.0, self.end_factor, min(1.0, max(0.0, fraction)), self.shape)
+        fraction = min(1.0, max(0.0, (place - rising) / (subtasks - rising)))
+        if self.shape == "quadratic":
+            return between(1.0, self.end_factor, fraction**2, "linear")
+        return between(1.0, self.end_factor, fraction, self.shape)
 
     def _boost(self, open_workunits: int) -> float:
         sequential = self.steps / open_workunits

@@ -58,6 +58,9 @@ class PacingSettings(Section):
     kind: Annotated[PacingKind, kinds.one_of(PacingKind)] = "rolling"
     queue_ahead: Annotated[int | Literal["auto"], kinds.whole(0, None, "auto")] = "auto"
     """Subtasks kept ready beyond those that are being trained."""
+    grows_over: Annotated[float, kinds.fraction(zero=True, one=False)] = 0.1
+    """Fraction of a rolling job over which its slots grow from an eighth, at least ten, to all; 0: it begins with all.
+    """
     late_after: Annotated[float, kinds.at_least(1.0)] | None = LATE_AFTER
     """Multiple of a subtask's usual time after which a second host trains it as well; None: none does."""
 
@@ -189,7 +192,7 @@ class Job(Section):
     @classmethod
     def _fits_optimizer(cls, update: Rule, info: ValidationInfo) -> Rule:
         training = info.data.get("training")
-        return update if training is None else fitting(update, training.optimizer.name)
+        return update if training is None else fitting(update, training.optimizer.name, info.data.get("data"))
 
     @field_validator("trust")
     @classmethod
@@ -238,6 +241,11 @@ class Job(Section):
     def late_after(self) -> float:
         """`pacing > late_after` as a number; infinite where no second host is wanted."""
         return math.inf if self.pacing.late_after is None else self.pacing.late_after
+
+    @property
+    def grows_over(self) -> float:
+        """`pacing > grows_over`; 0 where all subtasks of an epoch are created at once."""
+        return self.pacing.grows_over if self.pacing.kind == "rolling" else 0.0
 
     @property
     def validate_every(self) -> int:

@@ -60,14 +60,14 @@ class LearningRateSettings(Section):
     @classmethod
     def _is_used(cls, end_factor: float, info: ValidationInfo) -> float:
         if end_factor and info.data.get("schedule") == "constant":
-            raise ValueError("is used with `schedule: linear` or `cosine` only; remove it, or set the schedule")
+            raise ValueError("has no use with `schedule: constant`; remove it, or set another schedule")
         return end_factor
 
 
 def usual_rate(optimizer: Named) -> LearningRateSettings:
-    """The rate of a job that names an optimizer and no rate."""
+    """The rate of a job that names an optimizer and no rate; the course is that of docs/decisions/144."""
     return LearningRateSettings(
-        peak=facts_of(optimizer.name).peak, schedule="linear", end_factor=0.02, short_job_boost="auto"
+        peak=facts_of(optimizer.name).peak, schedule="quadratic", end_factor=0.02, short_job_boost="auto"
     )
 
 

@@ -2,10 +2,15 @@
 
 from vcdl.client.optimizers import facts_of
 from vcdl.files.plugins import Parts
+from vcdl.job.data import DataSettings
 from vcdl.rules.base import Rule
 from vcdl.yaml_schema.section import one_of_sections
 
 DEFAULT = "forecast"
+_SORTED = 0.05
+"""Concentration up to which most shards hold a single class."""
+_SORTED_DAMPING = 0.6
+"""The damping for such shards, each of which pulls its own way (docs/decisions/148)."""
 
 
 def _wrong(name: str, found: object) -> str | None:
@@ -19,9 +24,10 @@ RULES: Parts[type[Rule]] = Parts("rule", _wrong)
 UPDATE = one_of_sections("rule", RULES, default=DEFAULT, cure=RULES.how_to_add)
 
 
-def fitting(update: Rule, optimizer: str) -> Rule:
-    """Return the rule; the default one gets the damping that suits the optimizer, unless the job names one."""
-    damping = facts_of(optimizer).staleness_damping
+def fitting(update: Rule, optimizer: str, data: DataSettings | None = None) -> Rule:
+    """Return the rule; the default one gets the damping that suits optimizer and shards, unless the job names one."""
+    is_sorted = data is not None and data.split == "dirichlet" and data.concentration <= _SORTED
+    damping = _SORTED_DAMPING if is_sorted else facts_of(optimizer).staleness_damping
     if damping is None or update.rule != DEFAULT or "staleness_damping" in update.model_fields_set:
         return update
     return update.model_copy(update={"staleness_damping": damping})

@@ -99,6 +99,8 @@ class LocalGrid(FolderGrid):
     def open_wanted(self) -> int:
         return self._settings.workers + self._settings.queue_ahead
 
+    slots = open_wanted
+
     # -- running
 
     def wait(self, timeout_s: float) -> None:

@@ -146,6 +146,10 @@ class Coordinator:
         is_over = stop is not None and stop.reason != StopReason.SUBTASK_FAILED
         return set(self.state.bases.values()) if self._plan.needs_bases and not is_over else set()
 
+    def held_back(self, slots: int) -> int:
+        """Return how many of `slots` slots the job leaves free while its slots still grow."""
+        return self._plan.held_back(slots, self.history.made)
+
     def rate(self, epoch: int, shard: int, context: CreationContext) -> float:
         """The factor of the peak learning rate for a workunit.
 

@@ -70,6 +70,10 @@ class Grid(ABC):
     def open_wanted(self) -> int:
         """The number of workunits to keep unsent or running, so that no client waits; it changes nothing."""
 
+    def slots(self) -> int | None:
+        """The number that `open_wanted` gives while nothing is lost; None: a job may hold none of them back."""
+        return None
+
     def replicate_late(self, *, queue_empty: bool) -> None:
         """Have further clients train late subtasks; `queue_empty`: nothing else is to train. Raises GridError."""
         return

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
+from vcdl.job.growing_slots import growing_slots
 from vcdl.job.lr_schedule import STEADY, SubtaskRate
 from vcdl.job.schema import EVERY_EPOCH
 from vcdl.journal.monitor import Monitor
@@ -50,12 +51,18 @@ class Plan(Following):
     target_accuracy: float | None
     wall_time_s: float | None
     patience_epochs: int | None
+    grows_over: float = 0.0
+    """Fraction of the job over which its open workunits grow to all that the grid wants."""
     rate: SubtaskRate = STEADY
     """The learning rate of the subtasks."""
     target: float | None = None
     """The monitor's value that ends the job."""
     publishing: Publishing | None = None
     """The schedule by which the newest weights are offered to clients that begin; None: they start from their base."""
+
+    def held_back(self, slots: int, made: int) -> int:
+        """Return how many of `slots` slots stay free, for other jobs, once `made` subtasks are created."""
+        return slots - growing_slots(slots, made, self.grows_over * self.epochs * self.shards)
 
     @classmethod
     def of(cls, run: Run) -> Self:
@@ -74,6 +81,7 @@ class Plan(Following):
             wall_time_s=job.stop.wall_time_s,
             patience_epochs=job.stop.patience,
             tries=job.grid.tries,
+            grows_over=job.grows_over,
             rate=run.subtask_rate,
             needs_bases=run.rule.needs_base or job.needs_bases,
             monitor=job.monitor,

@@ -136,7 +136,7 @@ class WorkGenerator:
             self._hand_over()
         self._is_handed_over = False  # until this step has come to its end
         self._grid.refresh()
-        while actions := self._coordinator.actions(now_s, wanted := self._grid.open_wanted()):
+        while actions := self._coordinator.actions(now_s, wanted := self._wanted()):
             self._carry_out(actions)
             self._follow_new()
             self._grid.refresh()
@@ -146,6 +146,10 @@ class WorkGenerator:
         if self._unswept * _SWEPT_FOR_AN_EVENT >= len(self._snapshots_in_use) or self._history.stop is not None:
             self._discard_unused()
         return self._take_unreported()
+
+    def _wanted(self) -> int:
+        slots = self._grid.slots()
+        return self._grid.open_wanted() - (0 if slots is None else self._coordinator.held_back(slots))
 
     def _discard_unused(self) -> None:
         """Remove the weights that nothing refers to any more, from the disk and from the grid."""

@@ -5,7 +5,7 @@ it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,14 +23,30 @@ if TYPE_CHECKING:
     from vcdl.wire.inputs import Array
     from vcdl.wire.weights import Vector
 
+Losses = Callable[["Array", "Array", float], tuple[float, float]]
+"""Targets, orders and the factor of the rate → mean losses of the first and of the last steps."""
 _FACTORS = (1.0, 2.0, 4.0, 8.0, MOST_BOOST)
 _LENGTHS = (60, 120, 240, 480)
 """Steps of a trial; one that is not believed is followed by the next."""
 _JUDGED = 15
 """The last steps, whose losses are compared."""
 _ORDERS = 3
-"""Orders of the samples in which each rate is tried: one alone names half the best rate or less by chance in one job
-of four (docs/decisions/115).
+"""Orders of the samples in which the best rates are tried: one alone names half the best rate or less by chance in one
+job of four (docs/decisions/115).
+"""
+_FINALISTS = 2
+"""Rates that are tried in all orders: the best of the first one. It names the best or its neighbour."""
+_TRAININGS = len(_FACTORS) + 1 + _FINALISTS * (_ORDERS - 1)
+"""Trainings of a believed length: each rate, the best with exchanged targets, and the finalists in further orders."""
+_DUEL = 1920
+"""Steps of the last look, at the lowest and the usual rate alone, where the longest trial showed nothing."""
+_MOST_OF_JOB = 0.5
+"""Part of the job's steps that a trial may have, unless it takes no time: it was three times the job on small series
+whose steps are slow (docs/decisions/147).
+"""
+_FREE_FLOPS, _FREE_STEPS = 3e9, 1000
+"""A trial that needs no more takes about a second, and may be longer than the job. Steps count, too: recurrent layers
+have few operations and are slow.
 """
 _MOST_SLOTS = 50
 """Slots that are counted on, of more shards."""
@@ -55,9 +71,17 @@ def trial_lengths(
     steps = training.steps(shard_samples, epochs)
     if not training.tries_rates or steps < _LENGTHS[0]:
         return ()
-    step_flops = _ORDERS * len(_FACTORS) * training.batches_a_step * training.batch_size * footprint.flops_per_sample
-    most = min(max(_LENGTHS[0], steps // min(len(shard_samples), _MOST_SLOTS)), _MOST_FLOPS / step_flops)
-    return tuple(length for length in _LENGTHS if length <= most)
+    step_flops = training.batches_a_step * training.batch_size * footprint.flops_per_sample
+    longest = max(_LENGTHS[0], steps // min(len(shard_samples), _MOST_SLOTS))
+    free = min(_FREE_STEPS, _FREE_FLOPS / step_flops)
+    most = min(max(_MOST_OF_JOB * steps, free), _MOST_FLOPS / step_flops)
+    lengths, spent = [], 0
+    for length in _LENGTHS:
+        if length > longest or spent + _TRAININGS * length > most:
+            break
+        lengths.append(length)
+        spent += (len(_FACTORS) + 1) * length
+    return tuple(lengths)
 
 
 def found_boost(
@@ -71,34 +95,47 @@ def found_boost(
 ) -> tuple[float, RateTrial]:
     """Return the factor of the peak rate that brings the loss down most in the first steps.
 
-    They begin with `begin`, weights with moments, shape (n,). Where no factor has learnt anything yet, it is the usual
-    one, and after the longest trial the lowest: on noisy stripes nothing was learnt in 480 steps, and three times the
-    lowest rate then ended at a constant answer (15 % for 84); on hands of cards with 128 steps in a row it is 9 points
-    better than the lowest (docs/decisions/072). Most batches are new: no other data are needed.
+    They begin with `begin`, weights with moments, shape (n,). Most batches are new: no other data are needed.
+
+    Where no factor has learnt anything yet, it is the usual one. After the longest trial the lowest and the usual rate
+    have a last look: the lowest is taken if it has learnt meanwhile and the usual one has not, as on noisy stripes,
+    which end at a constant answer at three times the rate (15 % for 84); hands of cards learn nothing at either, and
+    end 3 to 9 points higher at the usual one (docs/decisions/147).
 
     Raises DataError, FileUnavailable.
     """
+
+    def prepared(length: int, orders: int) -> tuple["Array", "Array", Losses]:
+        """Return targets, the orders of the samples, shape (orders, samples), and what trains on them."""
+        trained = length * training.batches_a_step * training.batch_size
+        samples = _some_of(shards, normalisation, orders * trained)
+        passes = math.ceil(orders * trained / len(samples.y))
+        order = np.concatenate([rng.permutation(len(samples.y)) for _ in range(passes)])[: orders * trained]
+        x, y, weights = samples.loaded()
+        return y, order.reshape(orders, -1), partial(_losses, trainer, training, begin, seed, x, weights)
+
     for length in lengths:
         enough = _LEARNT if length == lengths[-1] else _BELIEVED
-        batches = length * training.batches_a_step
-        trained = batches * training.batch_size
-        samples = _some_of(shards, normalisation, _ORDERS * trained)
-        rng, count = np.random.default_rng([seed, batches]), len(samples.y)
-        passes = math.ceil(_ORDERS * trained / count)
-        order = np.concatenate([rng.permutation(count) for _ in range(passes)])[: _ORDERS * trained]
-        x, y, weights = samples.loaded()
-        parts = order.reshape(_ORDERS, -1)
-        losses = partial(_losses, trainer, training, begin, seed, x, parts, weights)
-        tried = [losses(y, factor) for factor in _FACTORS]
+        rng = np.random.default_rng([seed, length * training.batches_a_step])
+        y, orders, losses = prepared(length, _ORDERS)
+        tried = [losses(y, orders[:1], factor) for factor in _FACTORS]
         last = np.nan_to_num([each for _, each in tried], nan=math.inf, posinf=math.inf)
         best = int(np.argmin(last))
         if not math.isfinite(last[best]):
             return _FACTORS[0], RateTrial.CHOSE
-        if last[best] <= enough * tried[0][0]:
-            _, by_shares = losses(_mixed(y, parts, training.batch_size, rng), _FACTORS[best])
-            if not last[best] > enough * by_shares:
-                return _FACTORS[best], RateTrial.CHOSE
-    return USUAL_BOOST if length < _LENGTHS[-1] else _FACTORS[0], RateTrial.UNDECIDED
+        if last[best] > enough * tried[0][0]:
+            continue
+        _, by_shares = losses(_mixed(y, orders[:1], training.batch_size, rng), orders[:1], _FACTORS[best])
+        if last[best] > enough * by_shares:
+            continue
+        finalists = np.argsort(last, kind="stable")[:_FINALISTS]
+        means = [last[one] + (_ORDERS - 1) * losses(y, orders[1:], _FACTORS[one])[1] for one in finalists]
+        return _FACTORS[finalists[int(np.argmin(np.nan_to_num(means, nan=math.inf)))]], RateTrial.CHOSE
+    if length < _LENGTHS[-1]:
+        return USUAL_BOOST, RateTrial.UNDECIDED
+    y, orders, losses = prepared(_DUEL, 1)
+    (_, lowest), (_, usual) = (losses(y, orders, factor) for factor in (_FACTORS[0], USUAL_BOOST))
+    return USUAL_BOOST if usual * _LEARNT <= lowest else _FACTORS[0], RateTrial.UNDECIDED
 
 
 def _losses(
@@ -107,31 +144,31 @@ def _losses(
     begin: "Vector",
     seed: int,
     x: "Array",
-    parts: "Array",
     weights: "Array | None",
     y: "Array",
+    orders: "Array",
     factor: float,
 ) -> tuple[float, float]:
-    """Return the mean losses of the first and of the last steps in all orders, at this factor of the peak rate."""
-    steps = parts.shape[1] // training.batch_size
+    """Return the mean losses of the first and of the last steps in these orders, at this factor of the peak rate."""
+    steps = orders.shape[1] // training.batch_size
     judged = _JUDGED * training.batches_a_step
     losses = []
-    for part in parts:
+    for order in orders:
         trainer.begin(begin, seed, factor * training.peak_rate, steps)
-        losses.append(trainer.steps(x, y, part, training.batch_size, weights))
+        losses.append(trainer.steps(x, y, order, training.batch_size, weights))
     return float(np.mean([each[:judged] for each in losses])), float(np.mean([each[-judged:] for each in losses]))
 
 
-def _mixed(y: "Array", parts: "Array", batch_size: int, rng: np.random.Generator) -> "Array":
+def _mixed(y: "Array", orders: "Array", batch_size: int, rng: np.random.Generator) -> "Array":
     """Return the targets with those of each batch exchanged among its samples.
 
     What a model learns from these is no more than how common each target is. Until a trial has learnt more, all its
     rates look alike, and the one that is ahead is so by chance: hands of cards, parity, rare classes.
     """
     mixed = y.copy()
-    for part in parts:
-        for begin in range(0, len(part), batch_size):
-            batch = part[begin : begin + batch_size]
+    for order in orders:
+        for begin in range(0, len(order), batch_size):
+            batch = order[begin : begin + batch_size]
             mixed[batch] = y[rng.permutation(batch)]
     return mixed
 

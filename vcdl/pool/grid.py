@@ -106,6 +106,8 @@ class PoolGrid(FolderGrid):
     def open_wanted(self) -> int:
         return max(1, 2 * len(self._pilots))
 
+    slots = open_wanted
+
     def publish(self, version: int, params: Path) -> None:
         path = str(params.relative_to(self._folder.path))
         with _errors_of(self._pool):

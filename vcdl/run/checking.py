@@ -22,6 +22,7 @@ from vcdl.stores.exposure import exposures
 from vcdl.stores.open import check_usable
 from vcdl.stores.settings import PASSWORD_VARIABLE
 from vcdl.wire.inputs import InputShape, Outputs
+from vcdl.wire.task import Task
 
 _WEIGHT_BYTES = 4
 """Bytes of a float32, as weights are stored."""
@@ -121,6 +122,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
         paces=tuple({pace.slots: pace for pace in paces}.values()),
         notes=(
             *_worker_notes(job),
+            *_sequence_notes(job.data.task),
             *_embedding_notes(job.training.optimizer.name, fit.model.json),
             *_memory_notes(memory_bytes, available_memory_bytes()),
             *dict.fromkeys(
@@ -150,6 +152,14 @@ def _notes(shard_samples: int, training: TrainingSettings) -> Iterator[str]:
         yield (
             f"a subtask has {batches} batches, and {ACCUMULATION} is {training.batches_a_step}: its last {left} count "
             "for nothing; take a divisor"
+        )
+
+
+def _sequence_notes(task: Task) -> Iterator[str]:
+    if task == "sequence":
+        yield (
+            "a model that answers at each place of a sequence loses more than others on many slots: a Transformer over "
+            "characters 2 points of accuracy on ten, with 8 rounds of uploads for each, and 18 on forty, with one"
         )
 
 

@@ -119,6 +119,9 @@ class VirtualGrid(Grid, Results):
         free = sum(map(self._may_work, self._idle))
         return len(self._known) - len(self._waiting) + free + self._queue_ahead
 
+    def slots(self) -> int:
+        return self._fleet.all_slots + self._queue_ahead
+
     def replicate_late(self, *, queue_empty: bool) -> None:
         lateness = self._turnarounds.lateness if self._fleet.second_copies else None
         if lateness is None:

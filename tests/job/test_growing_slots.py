@@ -1,0 +1,12 @@
+"""The slots of a job that grows: few until its first steps are made, then all."""
+
+import pytest
+
+from vcdl.job.growing_slots import growing_slots
+
+
+@pytest.mark.parametrize(("made", "slots"), [(0, 10), (10, 10), (40, 23), (79, 40), (80, 40), (799, 40)])
+def test_the_slots_of_a_job_grow_over_its_first_tenth(made: int, slots: int) -> None:
+    assert growing_slots(40, made, growing=80.0) == slots
+    assert growing_slots(40, made, growing=0.0) == 40
+    assert growing_slots(3, made, growing=80.0) == 3, "a job has no more than the grid wants"
