@@ -55,7 +55,7 @@ def worker(order: PilotOrder) -> ExitCode:
     """Train subtasks of a run until it is over (OK), the time is up, or a signal comes. Raises VcdlError."""
     for number in _SIGNALS:
         signal.signal(number, signal.default_int_handler)  # nothing is to be handed in yet: exit code 130, as later
-    from vcdl.pool.desks import KEY_HEADER, PoolFolder, mark_of
+    from vcdl.pool.mailboxes import KEY_HEADER, PoolFolder, mark_of
     from vcdl.pool.pilot import Pilot, SharedPool
     from vcdl.pool.pilot_worker import PilotWorker
     from vcdl.remote.connections import connection_of, machine_key
