@@ -84,7 +84,7 @@ def is_int8(layer: Any) -> bool:
 
 
 def _settings(layer: Any, inner: list[Any]) -> dict[str, dict[str, Any]]:
-    """What was set on the parts of a layer, by name."""
+    """Return what was set on the parts of a layer, by name."""
     found: dict[str, dict[str, Any]] = {}
     for part in inner:
         setting: dict[str, Any] = {}

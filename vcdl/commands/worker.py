@@ -106,7 +106,7 @@ def _fly(pilot: "Pilot", for_s: float | None) -> None:
 
 
 def _leave_on_signals(pilot: "Pilot") -> None:
-    """A signal makes the pilot hand in and go; a second one ends it at once."""
+    """Make signals end the pilot: the first has it upload what it has trained and leave, the second ends it at once."""
 
     def note(number: int, _frame: FrameType | None) -> None:
         for other in _SIGNALS:
@@ -126,7 +126,7 @@ def _name(before: str, behind: str) -> str:
 
 @contextmanager
 def _scratch(given: Path | None) -> Iterator[Path]:
-    """The pilot's folder on this machine; one that was not given is removed at the end."""
+    """Yield the pilot's folder on this machine. One that was not given is removed at the end."""
     if given is not None:
         try:
             given.mkdir(parents=True, exist_ok=True)

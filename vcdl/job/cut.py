@@ -85,7 +85,7 @@ def _few_shards(samples: int, epochs: int, data: DataSettings) -> int:
 
 
 def _batch_size(shard_samples: int, steps: int, usual: int) -> int:
-    """The largest power of two that leaves a shard so many steps, up to the usual size."""
+    """Return the largest power of two, up to the usual size, that leaves a shard `steps` steps."""
     size = 1
     while size * 2 * steps <= shard_samples and size * 2 <= usual:
         size *= 2

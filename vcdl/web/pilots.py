@@ -128,7 +128,10 @@ def arrive(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
 
 @router.post("/desks/{pilot}/task")
 def take(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
-    """Take the next task, or the open one; `desk`: whether the run still knows the pilot."""
+    """Take the next task, or the open one.
+
+    In the answer, `desk` says whether the run still knows the pilot.
+    """
     with _held(request, name, pilot) as mailbox, suppress(FileNotFoundError):
         if mailbox is not None:
             return {"desk": True, "task": msgspec.to_builtins(mailbox.taken() or mailbox.take())}
@@ -160,7 +163,7 @@ def has_come(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[
         if not _is_at_work_on(mailbox, workunit):
             return {"desk": mailbox is not None, "size_bytes": None}
         with suppress(FileNotFoundError):
-            return {"desk": True, "size_bytes": _part(mailbox, workunit).lstat().st_size}
+            return {"desk": True, "size_bytes": _partial_upload(mailbox, workunit).lstat().st_size}
         return {"desk": True, "size_bytes": 0}
 
 
@@ -171,7 +174,7 @@ def add_piece(
     """Add a piece of at most 1 MiB to an update; its answer is that of GET. One that comes twice changes nothing."""
     with _held(request, name, pilot) as mailbox:
         if _is_at_work_on(mailbox, workunit):
-            part, run = _part(mailbox, workunit), Run.open(_run(request, name))
+            part, run = _partial_upload(mailbox, workunit), Run.open(_run(request, name))
             if offset + len(piece) > up_encoding(run.transport, run.layout).most_file_bytes + _HEADER_BYTES:
                 raise DataError(f"{workunit}: no update of this job is as large")
             for old in mailbox.path.glob(".*.part"):
@@ -187,11 +190,14 @@ def add_piece(
 
 @router.put("/desks/{pilot}/endings/{workunit}")
 def end(request: Request, name: Name, pilot: Pilot, workunit: str, ending: TaskEnding) -> dict[str, Any]:
-    """Record how a task ended; `desk`: whether it was still wanted."""
+    """Record how a task ended.
+
+    In the answer, `desk` says whether it was still wanted.
+    """
     with _held(request, name, pilot) as mailbox:
         if not _is_at_work_on(mailbox, workunit):  # a repetition, or the run has given the pilot up
             return {"desk": mailbox is not None}
-        update = _part(mailbox, workunit)
+        update = _partial_upload(mailbox, workunit)
         if not ending.sha256:
             mailbox.end(workunit, ending.reason or None)
         elif _sha256(update) == ending.sha256:
@@ -212,7 +218,7 @@ def file(request: Request, name: Name, path: str) -> FileResponse:
     return FileResponse(found, media_type="application/octet-stream")
 
 
-def _part(mailbox: Mailbox, workunit: str) -> FilePath:
+def _partial_upload(mailbox: Mailbox, workunit: str) -> FilePath:
     """Return the file in which an update grows."""
     return mailbox.path / f".{workunit}.part"
 
