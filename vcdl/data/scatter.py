@@ -128,7 +128,7 @@ class _Writer:
         self._saving: Future[None] | None = None
 
     def add(self, block: Array, owner: Array) -> None:
-        """Take a block, shape (n, …), with the number of the file of each sample; −1: it belongs to none."""
+        """Write a block, shape (n, …), into the file of each sample, −1 for samples of none."""
         order = np.argsort(owner, kind="stable")
         order = order[np.count_nonzero(owner < 0) :]
         owners, begins = np.unique(owner[order], return_index=True)

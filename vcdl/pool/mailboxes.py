@@ -180,7 +180,7 @@ class Mailbox:
         return _read(self._taken, Assignment)
 
     def take(self) -> Assignment | None:
-        """Take the next task up; None: there is none."""
+        """Take the next task and return it, or None if there is none."""
         if self._next.name not in _names_now(self.path) or not _moved(self._next, self._taken):
             return None
         return _read(self._taken, Assignment)

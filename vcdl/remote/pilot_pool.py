@@ -119,7 +119,7 @@ class RemoteMailbox:
         self._ask("PUT", "")
 
     def take(self) -> Assignment | None:
-        """Take the next task up; None: there is none."""
+        """Take the next task and return it, or None if there is none."""
         with _understood(self.pool):
             task = self._ask("POST", "/task")["task"]
             return msgspec.json.decode(msgspec.json.encode(task), type=Assignment | None)  # text that can be written

@@ -67,7 +67,7 @@ def epoch_at_work(goal: RunGoal, report: Report) -> int:
 
 
 def seconds_left(goal: RunGoal, report: Report, now_s: float) -> float | None:
-    """Seconds until the last epoch or the time limit, at the present speed; None: the speed is not known yet."""
+    """Return the seconds until the last epoch or the time limit at the present speed, or None if it is unknown."""
     rates = report.rates(now_s)
     if rates is None:
         return None
