@@ -92,7 +92,7 @@ def sparkline(course: Sequence[float], monitor: str) -> Markup:
 
 
 def measure_chart(report: Report, by_epoch: bool = False) -> Chart | None:
-    """Return the curve of the measure that the job is judged by, with the best epoch marked, or None if there is none yet.
+    """Return the curve of the job's monitor with the best epoch marked, or None if there is none yet.
 
     Epochs in which several versions were measured have a band from the lowest to the highest.
     """
