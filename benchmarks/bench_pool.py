@@ -15,8 +15,8 @@ import numpy as np
 from tests.pool.light_pilots import SIZE, LightWorker
 from tests.served_run import SHARDS, ServedRun
 from vcdl.job.schema import GridSettings
-from vcdl.pool.desks import PoolFolder
 from vcdl.pool.grid import PoolGrid
+from vcdl.pool.mailboxes import PoolFolder
 from vcdl.pool.pilot import Pilot
 from vcdl.run.staging import staged
 from vcdl.wire.workunit import WorkunitName

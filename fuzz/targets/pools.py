@@ -11,7 +11,7 @@ import msgspec
 from fuzz.mutations import as_json, mutated, mutated_json
 from fuzz.target import Target, hold
 from vcdl.errors import DataError, GridError
-from vcdl.pool.desks import Assignment, Desk, Driver, Message, PoolFolder, is_pilot
+from vcdl.pool.mailboxes import Assignment, Driver, Mailbox, Message, PoolFolder, is_pilot
 from vcdl.pool.pilot import Pilot
 from vcdl.wire.workunit import WorkunitName
 
@@ -48,7 +48,7 @@ class Desks(Target):
         super().__init__(folder)
         self._pool = PoolFolder(folder / "pool")
         self._pool.make()
-        self._pool.desk("a").make()
+        self._pool.mailbox("a").make()
 
     def seeds(self) -> Sequence[bytes]:
         message = Message("a", 1, _WORKUNIT, 0.5, is_fetching=True, bytes_down=7)
@@ -60,9 +60,9 @@ class Desks(Target):
         return _as_json(dice, data, others)
 
     def take(self, data: bytes) -> None:
-        kind, desk = (data[0] % 4 if data else 0), self._pool.desk("a")
-        path = (self._pool.path / "bell/a.json", self._pool.path / "driver.json", desk.path / "taken.json")
-        (path[kind] if kind < 3 else desk.path / "drop.json").write_bytes(data[1:])
+        kind, mailbox = (data[0] % 4 if data else 0), self._pool.mailbox("a")
+        path = (self._pool.path / "bell/a.json", self._pool.path / "driver.json", mailbox.path / "taken.json")
+        (path[kind] if kind < 3 else mailbox.path / "drop.json").write_bytes(data[1:])
         match kind:
             case 0:
                 found: Any = self._pool.rung()
@@ -71,12 +71,12 @@ class Desks(Target):
             case 1:
                 found = self._pool.read_driver()
             case 2:
-                found = desk.taken()
+                found = mailbox.taken()
                 if found is not None:
                     WorkunitName.parse(found.workunit)
-                    hold(desk.tasks() == [found.workunit], "a task is another one")
+                    hold(mailbox.tasks() == [found.workunit], "a task is another one")
             case _:
-                found = desk.dropped()
+                found = mailbox.dropped()
         if not found:
             raise DataError("no message")
 
@@ -121,13 +121,13 @@ class Tasks(Target):
         return _as_json(dice, data, others)
 
     def take(self, data: bytes) -> None:
-        desk = Desk(self._pool.desks / "a")
+        mailbox = Mailbox(self._pool.mailboxes / "a")
         pilot = Pilot("a", self._pool, _Idle(), self._scratch, 1e9, lambda words: None, lambda: self._now_s)
-        if not desk.path.exists():
-            desk.make()
-        for old in desk.path.iterdir():
+        if not mailbox.path.exists():
+            mailbox.make()
+        for old in mailbox.path.iterdir():
             old.unlink()
-        (desk.path / "next.json").write_bytes(data[1:])
+        (mailbox.path / "next.json").write_bytes(data[1:])
         for _ in range(4):
             self._now_s += 5
             hold(pilot.step(0), "the pilot has left")

@@ -126,7 +126,7 @@ def test_a_subtask_that_ends_by_time_goes_as_far_as_its_steps_however_few(
         for done in range(steps):
             if by_time:
                 begin, end = pace_of(done)
-                work.trainer.pace(begin, end - begin)
+                work.trainer.set_learning_rate_for(begin, end - begin)
             work.trainer.steps(work.shard.x, work.shard.y, np.arange(8), 8)
         return work.trainer.finish()
 

@@ -29,7 +29,7 @@ NO_PYTHON_OF_OURS = {
     "vcdl/report/alerts.py",
 }
 """Files that start programs of BOINC, the system or a user, or what `python_command` returns."""
-FORKS = {"vcdl/local/spares.py", "vcdl/testing/stores.py"}
+FORKS = {"vcdl/local/warm_workers.py", "vcdl/testing/stores.py"}
 """Files that fork: what a child imports is what its parent would."""
 STARTS = {"Popen", "call", "check_call", "check_output", "getoutput", "system", "popen", "Process"}
 STARTS_TOO = re.compile(r"exec[lv]|spawn[lv]|posix_spawn|create_subprocess|run$")

@@ -12,8 +12,8 @@ from tests.served_run import ServedRun
 from vcdl.journal.events import EvaluationWanted, VersionEvaluated
 from vcdl.loop.loop import Loop
 from vcdl.loop.plan import Plan, Publishing
-from vcdl.pool.desks import PoolFolder
 from vcdl.pool.grid import PoolGrid
+from vcdl.pool.mailboxes import PoolFolder
 from vcdl.pool.pilot import Pilot
 from vcdl.rules.base import Update
 from vcdl.rules.vc_asgd import VcAsgd

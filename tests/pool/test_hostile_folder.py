@@ -14,7 +14,7 @@ from tests.pool.light_pilots import SIZE, TIMEOUT_S, Pool
 from tests.served_run import ServedRun
 from vcdl.errors import GridUnavailable
 from vcdl.journal.events import WorkunitFailed, WorkunitSent
-from vcdl.pool.desks import Assignment, Driver, Message, PoolFolder
+from vcdl.pool.mailboxes import Assignment, Driver, Message, PoolFolder
 from vcdl.pool.pilot import Pilot
 
 WORKUNIT = "served_e0001_s000_a0_v000000"
@@ -50,8 +50,8 @@ def flown(pool: Pool, task: Any) -> Pilot:
     """A pilot that found a task on its desk, and did what it does about it."""
     pilot = pool.fly("a", busy=True)
     pilot.step(0)
-    desk = PoolFolder.of(pool.served.folder.path).desk("a")
-    (desk.path / "next.json").write_text(json.dumps(task))
+    mailbox = PoolFolder.of(pool.served.folder.path).mailbox("a")
+    (mailbox.path / "next.json").write_text(json.dumps(task))
     for _ in range(8):
         pool.clock.now_s += 5
         pilot.step(0)
@@ -65,7 +65,7 @@ def flown(pool: Pool, task: Any) -> Pilot:
 )  # fmt: skip
 def test_a_task_names_no_file_out_of_the_slot(pool: Pool, folder: PoolFolder, mine: Path, name: str) -> None:
     pilot = flown(pool, {"workunit": WORKUNIT, "description": "{}", "files": {name.format(mine=mine): "model.json"}})
-    assert "names a file that no subtask has" in (folder.desk("a").path / f"{WORKUNIT}.failed").read_text()
+    assert "names a file that no subtask has" in (folder.mailbox("a").path / f"{WORKUNIT}.failed").read_text()
     assert not list(pilot.scratch.rglob("*.h5"))
 
 
@@ -74,41 +74,43 @@ def test_a_task_names_no_file_out_of_the_slot(pool: Pool, folder: PoolFolder, mi
 )
 def test_a_task_fetches_nothing_but_files_of_subtasks(pool: Pool, folder: PoolFolder, mine: Path, path: str) -> None:
     flown(pool, {"workunit": WORKUNIT, "description": "{}", "files": {"params.h5": path.format(mine=mine)}})
-    assert "names a file that no subtask has" in (folder.desk("a").path / f"{WORKUNIT}.failed").read_text()
+    assert "names a file that no subtask has" in (folder.mailbox("a").path / f"{WORKUNIT}.failed").read_text()
 
 
 @pytest.mark.parametrize("workunit", ["../../../home/mine/x", "{mine}/x", "", "a\0", "x" * 300, f"{WORKUNIT}\n"])
 def test_a_task_has_the_name_of_a_workunit(pool: Pool, folder: PoolFolder, mine: Path, workunit: str) -> None:
     pilot = flown(pool, {"workunit": workunit.format(mine=mine), "description": "{}", "files": {"x": "y"}})
     assert pilot._task is None
-    assert not [path for path in folder.desk("a").path.iterdir() if path.suffix != ".json" and ".look" not in path.name]
+    assert not [
+        path for path in folder.mailbox("a").path.iterdir() if path.suffix != ".json" and ".look" not in path.name
+    ]
 
 
 def test_a_file_is_bounded_in_size(pool: Pool, folder: PoolFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vcdl.pool.desks._MOST_FILE_BYTES", 3 << 20)
+    monkeypatch.setattr("vcdl.pool.mailboxes._MOST_FILE_BYTES", 3 << 20)
     with pool.served.folder.shard(0).open("wb") as file:
         file.truncate(10**12)
     pilot = flown(pool, {"workunit": WORKUNIT, "description": "{}", "files": GOOD})
-    assert "no file of a subtask is" in (folder.desk("a").path / f"{WORKUNIT}.failed").read_text()
+    assert "no file of a subtask is" in (folder.mailbox("a").path / f"{WORKUNIT}.failed").read_text()
     assert sum(path.stat().st_size for path in pilot.scratch.rglob("*") if path.is_file()) < 5 << 20
 
 
 def test_messages_that_are_no_files_hold_nobody_up(pool: Pool, folder: PoolFolder) -> None:
     pilot = pool.fly("a", busy=True)
     pilot.step(0)
-    desk = folder.desk("a").path
+    mailbox = folder.mailbox("a").path
     for name in ("next.json", "taken.json", "drop.json"):
-        (desk / name).unlink(missing_ok=True)
-        os.mkfifo(desk / name)
+        (mailbox / name).unlink(missing_ok=True)
+        os.mkfifo(mailbox / name)
     pool.clock.now_s += 5
     assert pilot.step(0)
-    assert folder.desk("a").tasks() == []
+    assert folder.mailbox("a").tasks() == []
     folder._driver.unlink()
     os.mkfifo(folder._driver)
     assert folder.read_driver() is None
     for name in ("b", "c"):  # a folder that cannot be removed does not stand in a later message's way
-        (folder._bell / f"{name}.json").mkdir()
-        (folder._bell / f"{name}.json" / "x").touch()
+        (folder._heartbeats / f"{name}.json").mkdir()
+        (folder._heartbeats / f"{name}.json" / "x").touch()
     folder.rung()
     folder.ring(Message("b", 1))
     assert [message.pilot for message in folder.rung()] == ["b"]
@@ -117,9 +119,9 @@ def test_messages_that_are_no_files_hold_nobody_up(pool: Pool, folder: PoolFolde
 @pytest.mark.parametrize("bytes_down", [2**63, 2**62, 10**30])
 def test_a_pilots_numbers_cannot_make_the_journal_unreadable(pool: Pool, folder: PoolFolder, bytes_down: int) -> None:
     """One message was enough: the run could not be taken up again. Nor could its state be kept, with a larger sum."""
-    folder.desk("liar").make()
+    folder.mailbox("liar").make()
     for beat in range(5):
-        workunit = folder.desk("liar").tasks()[0] if beat > 1 else ""
+        workunit = folder.mailbox("liar").tasks()[0] if beat > 1 else ""
         folder.ring(Message("liar", beat, workunit, bytes_down=bytes_down if workunit else 0))
         pool.clock.now_s += 1
         pool.loop.step()
@@ -131,8 +133,8 @@ def test_a_pilots_numbers_cannot_make_the_journal_unreadable(pool: Pool, folder:
 
 
 def test_a_bell_that_leads_elsewhere_is_not_emptied(folder: PoolFolder, mine: Path) -> None:
-    folder._bell.rename(folder.path / "aside")
-    folder._bell.symlink_to(mine)
+    folder._heartbeats.rename(folder.path / "aside")
+    folder._heartbeats.symlink_to(mine)
     with pytest.raises(FileNotFoundError, match="is no folder"):
         folder.rung()
 
@@ -142,7 +144,7 @@ def test_a_desk_that_leads_elsewhere_is_not_touched(pool: Pool, folder: PoolFold
     pool.fly("mine")
     for _ in range(3):
         pool.step()
-    link = folder.desks if which == "desks" else folder.desk("mine").path
+    link = folder.mailboxes if which == "desks" else folder.mailbox("mine").path
     link.rename(link.with_name("aside"))
     link.symlink_to(mine if which == "desk" else mine.parent)
     folder.ring(Message("mine", 10**6))
@@ -173,8 +175,8 @@ def test_an_ending_that_is_no_file_is_a_failure(
     pool.fly("a", busy=True)
     for _ in range(4):
         pool.step()
-    workunit = folder.desk("a").tasks()[0]
-    ending = folder.desk("a").path / f"{workunit}.{suffix}"
+    workunit = folder.mailbox("a").tasks()[0]
+    ending = folder.mailbox("a").path / f"{workunit}.{suffix}"
     match kind:
         case "link":
             ending.symlink_to(mine / "authorized_keys")
@@ -201,12 +203,12 @@ def test_an_ending_that_is_no_file_is_a_failure(
 
 
 def test_names_on_desks_and_endings_are_those_of_workunits(pool: Pool, folder: PoolFolder) -> None:
-    desk = folder.desk("a")
-    desk.make()
+    mailbox = folder.mailbox("a")
+    mailbox.make()
     kept = sorted(pool.served.folder.snapshots.iterdir())
     raw = {"workunit": "../snapshots/params_v999999", "description": "{}", "files": {}}
-    (desk.path / "taken.json").write_text(json.dumps(raw))
-    (desk.path / "no workunit.h5").write_bytes(b"x")
+    (mailbox.path / "taken.json").write_text(json.dumps(raw))
+    (mailbox.path / "no workunit.h5").write_bytes(b"x")
     pool.start()
     pool.clock.now_s += TIMEOUT_S + 1
     for _ in range(3):
@@ -219,9 +221,9 @@ def test_names_on_desks_and_endings_are_those_of_workunits(pool: Pool, folder: P
 def test_a_temporary_name_that_is_a_link_is_not_written_through(
     folder: PoolFolder, mine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = folder.desk("a")
-    desk.make()
-    planted = desk.path / f".next.{os.getpid()}.tmp.json"
+    mailbox = folder.mailbox("a")
+    mailbox.make()
+    planted = mailbox.path / f".next.{os.getpid()}.tmp.json"
     unlink = Path.unlink
 
     def planting(path: Path, missing_ok: bool = False) -> None:
@@ -231,4 +233,4 @@ def test_a_temporary_name_that_is_a_link_is_not_written_through(
 
     monkeypatch.setattr(Path, "unlink", planting)
     with pytest.raises(FileExistsError):
-        desk.give(Assignment(WORKUNIT, "{}", {}))
+        mailbox.give(Assignment(WORKUNIT, "{}", {}))

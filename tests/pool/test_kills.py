@@ -20,8 +20,8 @@ from tests.pool.light_pilots import SIZE, Pool, subtasks
 from tests.served_run import SHARDS, ServedRun
 from vcdl.errors import GridUnavailable
 from vcdl.journal.events import WorkunitFailed
-from vcdl.pool.desks import PoolFolder
 from vcdl.pool.grid import LEASE_S
+from vcdl.pool.mailboxes import PoolFolder
 
 EPOCHS, KILLS = 1, 40
 _HELD = re.compile(r"^/proc/self/fd/\d+")
@@ -154,7 +154,7 @@ def test_what_a_waiting_pilot_asks_of_the_folder_does_not_depend_on_the_others(p
     asked = {}
     for others in (0, 1000):
         for number in range(others):
-            PoolFolder.of(pool.served.folder.path).desk(f"other{number}").make()
+            PoolFolder.of(pool.served.folder.path).mailbox(f"other{number}").make()
         pilot = pool.fly(f"alone{others}")
         for _ in range(3):
             pilot.step(0)

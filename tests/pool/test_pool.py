@@ -16,8 +16,8 @@ from tests.pool.light_pilots import SIZE, LightWorker, Pool, subtasks
 from tests.served_run import SHARDS, ServedRun
 from vcdl.errors import GridError
 from vcdl.journal.events import StopReason, WorkunitFailed, WorkunitSent
-from vcdl.pool.desks import Driver, PoolFolder
 from vcdl.pool.grid import LEASE_S, PoolGrid
+from vcdl.pool.mailboxes import Driver, PoolFolder
 from vcdl.trust.kept_hosts import read_hosts
 from vcdl.wire.workunit import OUTPUT_FILE
 
@@ -222,20 +222,20 @@ def test_a_subtask_has_a_time_limit(pool: Pool) -> None:
 @pytest.mark.slow
 def test_hostile_names_and_messages_are_passed_over(pool: Pool) -> None:
     folder = PoolFolder.of(pool.served.folder.path)
-    bell = folder.path / "bell"
+    heartbeats = folder.path / "bell"
     for name in ("..json", "a b.json", "x" * 120 + ".json", "a.txt", "b.json", "huge.json"):
-        (bell / name).write_bytes(b"{" * 100)
-    (bell / "c.json").write_bytes(b'{"pilot": "../../etc", "beat": 1}')
-    (bell / "e.json").write_bytes(b'{"pilot": "e\xff", "beat": 1}')  # as half of a write on a network disk is
-    (bell / "f.json").write_bytes(b'{"pilot": "f", "beat": 1, "more": ' + b"[" * 100_000)
-    (bell / "g.json").write_bytes(b'{"pilot": "g", "beat": 1, "fraction": -1e300}')
-    (bell / "folder.json").mkdir()
-    (bell / "d.json").symlink_to("/dev/zero")
-    (folder.desks / "..hidden").mkdir()
+        (heartbeats / name).write_bytes(b"{" * 100)
+    (heartbeats / "c.json").write_bytes(b'{"pilot": "../../etc", "beat": 1}')
+    (heartbeats / "e.json").write_bytes(b'{"pilot": "e\xff", "beat": 1}')  # as half of a write on a network disk is
+    (heartbeats / "f.json").write_bytes(b'{"pilot": "f", "beat": 1, "more": ' + b"[" * 100_000)
+    (heartbeats / "g.json").write_bytes(b'{"pilot": "g", "beat": 1, "fraction": -1e300}')
+    (heartbeats / "folder.json").mkdir()
+    (heartbeats / "d.json").symlink_to("/dev/zero")
+    (folder.mailboxes / "..hidden").mkdir()
     pool.fly("a")
     pool.run()
     ends_well(pool)
-    assert not list(bell.glob("[!.]*"))
+    assert not list(heartbeats.glob("[!.]*"))
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from vcdl.errors import GridError, GridUnavailable, RunFolderError
-from vcdl.pool.desks import Driver, PoolFolder
+from vcdl.pool.mailboxes import Driver, PoolFolder
 from vcdl.pool.queues import HTCONDOR, QUEUES, SCRIPTS, SLURM, queue_name, script
 
 RUN = Path("/shared/runs/it's mine")
@@ -101,7 +101,7 @@ def test_a_runs_pilots_have_a_name_that_no_other_runs_have() -> None:
 _STARTED = """
 import os, signal, sys
 from vcdl.cli import exit_code_of
-from vcdl.pool.desks import PoolFolder
+from vcdl.pool.mailboxes import PoolFolder
 PoolFolder.read_driver = lambda self: os.kill(os.getpid(), signal.{signal})
 sys.exit(int(exit_code_of(["worker", sys.argv[1]])))
 """

@@ -48,7 +48,7 @@ def test_a_role_may_do_what_it_may(tmp_path: Path) -> None:
         answer = client.post("/api/v1/jobs/demo/stop", headers=headers)
         assert answer.status_code == (202 if role is Role.OPERATOR else 403), answer.text
     assert run.stop_request.exists()
-    assert [(one.caller, one.deed, one.outcome[:14]) for one in accounts.deeds(9)] == [
+    assert [(one.caller, one.action, one.outcome[:14]) for one in accounts.actions(9)] == [
         ("operator", "stop", "done"),
         ("submitter", "stop", "submitter did "),
         ("reader", "stop", "reader may not"),

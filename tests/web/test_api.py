@@ -62,8 +62,8 @@ def test_what_cannot_be_done_is_refused_in_words(tmp_path: Path) -> None:
     client = asking(tmp_path)
     headers = {"X-CSRF-Token": csrf_of(client.get("/jobs/over").text)}
 
-    def refused(deed: str) -> tuple[int, str]:
-        answer = client.post(f"{API}/jobs/{deed}", headers=headers)
+    def refused(action: str) -> tuple[int, str]:
+        answer = client.post(f"{API}/jobs/{action}", headers=headers)
         assert answer.headers["content-type"] == "application/problem+json"
         return answer.status_code, answer.json()["detail"]
 

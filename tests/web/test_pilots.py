@@ -17,10 +17,10 @@ from tests.tcp_proxy import TcpProxy
 from tests.web.asking import answering, asking
 from tests.web.served import served
 from vcdl.errors import GridUnavailable, VcdlError
-from vcdl.pool.desks import KEY_HEADER, Assignment, Desk, Message, PoolFolder, host_of, mark_of
+from vcdl.pool.mailboxes import KEY_HEADER, Assignment, Mailbox, Message, PoolFolder, host_of, mark_of
 from vcdl.pool.pilot import Pilot
 from vcdl.remote.connections import ServiceConnection, machine_key
-from vcdl.remote.pilot_pool import RemoteDesk, RemotePool
+from vcdl.remote.pilot_pool import RemoteMailbox, RemotePool
 from vcdl.remote.service_client import ServiceClient
 from vcdl.run.frozen_job import freeze
 from vcdl.run.kind import POOL
@@ -82,14 +82,14 @@ def named(reached: RemotePool, name: str) -> str:
     return f"{id_of(reached)}.{name}.{mark_of(KEY)}-1-a"
 
 
-def at_work(pool: Pool, port: int) -> tuple[RemotePool, str, Desk]:
+def at_work(pool: Pool, port: int) -> tuple[RemotePool, str, Mailbox]:
     """A pilot that has taken a task, by its name, and its desk as the run has it."""
     reached = remote(pool, port, Role.WORKER)
     pilot = named(reached, "a")
-    desk, of_run = reached.desk(pilot), PoolFolder.of(pool.served.folder.path).desk(pilot)
-    desk.make()
+    mailbox, of_run = reached.mailbox(pilot), PoolFolder.of(pool.served.folder.path).mailbox(pilot)
+    mailbox.make()
     of_run.give(Assignment(WORKUNIT, "{}", {}))
-    assert desk.take() is not None
+    assert mailbox.take() is not None
     return reached, pilot, of_run
 
 
@@ -136,30 +136,30 @@ def test_pilots_get_what_a_subtask_needs_and_nothing_else(pool: Pool, port: int,
     for role in (Role.READER, Role.SUBMITTER):
         with pytest.raises(VcdlError, match="this needs the role operator"):
             remote(pool, port, role).read_driver()
-    desk, of_run = reached.desk("a"), PoolFolder.of(pool.served.folder.path).desk("a")
+    mailbox, of_run = reached.mailbox("a"), PoolFolder.of(pool.served.folder.path).mailbox("a")
     with pytest.raises(FileNotFoundError, match="knows no pilot a"):
-        desk.take()
-    desk.make()
+        mailbox.take()
+    mailbox.make()
     task = Assignment(WORKUNIT, "{}", {})
     of_run.give(task)
-    assert desk.take() == desk.take() == task  # the answer of the first was lost
+    assert mailbox.take() == mailbox.take() == task  # the answer of the first was lost
     of_run.do_without(task.workunit)
-    assert desk.dropped() == task.workunit
-    desk.forget(LATER)  # of an earlier task, and late
-    assert desk.take() == task
-    desk.forget(task.workunit)
-    assert desk.take() is None
+    assert mailbox.dropped() == task.workunit
+    mailbox.forget(LATER)  # of an earlier task, and late
+    assert mailbox.take() == task
+    mailbox.forget(task.workunit)
+    assert mailbox.take() is None
     with pytest.raises(OSError, match="no name of a pilot"):
-        reached.desk(".hidden").make()
+        reached.mailbox(".hidden").make()
     with pytest.raises(OSError, match="is not the name of a workunit"):
-        reached.desk("a").end("nothing", None)
+        reached.mailbox("a").end("nothing", None)
 
 
 @pytest.mark.parametrize("far", [False, True])
 def test_a_large_file_goes_on_at_its_byte_after_a_cut(
     far: bool, pool: Pool, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vcdl.pool.desks._POUR_S", 0.0)  # a block a call, as over a slow line
+    monkeypatch.setattr("vcdl.pool.mailboxes._POUR_S", 0.0)  # a block a call, as over a slow line
     content = random.Random(1).randbytes(5 << 20)
     pool.served.folder.shard(0).write_bytes(content)
     name, part = str(pool.served.folder.shard(0).relative_to(pool.served.folder.path)), tmp_path / "part"
@@ -189,10 +189,10 @@ def test_an_update_goes_up_in_pieces_and_on_where_it_broke_off(pool: Pool, port:
     with TcpProxy(("127.0.0.1", port)) as proxy:
         reached = remote(pool, proxy.port, Role.WORKER)
         pilot = named(reached, "a")
-        desk, of_run = reached.desk(pilot), PoolFolder.of(pool.served.folder.path).desk(pilot)
-        desk.make()
+        mailbox, of_run = reached.mailbox(pilot), PoolFolder.of(pool.served.folder.path).mailbox(pilot)
+        mailbox.make()
         of_run.give(Assignment(WORKUNIT, "{}", {}))
-        assert desk.take() is not None
+        assert mailbox.take() is not None
         place = f"desks/{pilot}/updates/{WORKUNIT}"
         for _ in range(2):  # the answer to the first was lost
             answer = reached.ask("PUT", f"{place}?offset=0", content[: 1 << 20])
@@ -202,18 +202,18 @@ def test_an_update_goes_up_in_pieces_and_on_where_it_broke_off(pool: Pool, port:
             reached.ask("PUT", f"{place}?offset={1 << 30}", b"x")
         proxy.cut()
         with pytest.raises(OSError, match="does not answer"):
-            desk.end(WORKUNIT, update)
+            mailbox.end(WORKUNIT, update)
         proxy.mend()
-        assert desk.end(WORKUNIT, update)
+        assert mailbox.end(WORKUNIT, update)
         assert (of_run.path / f"{WORKUNIT}.h5").read_bytes() == content
-        assert desk.end(WORKUNIT, update)  # the answer was lost
+        assert mailbox.end(WORKUNIT, update)  # the answer was lost
         assert of_run.endings() == [of_run.path / f"{WORKUNIT}.h5"]
         of_run.give(Assignment(LATER, "{}", {}))
-        assert desk.take() is not None
+        assert mailbox.take() is not None
         reached.ask("PUT", f"desks/{pilot}/updates/{LATER}?offset=0", b"damaged")
         with pytest.raises(OSError, match="damaged on its way"):
-            desk.end(LATER, update)
-        assert desk.end(LATER, update)
+            mailbox.end(LATER, update)
+        assert mailbox.end(LATER, update)
 
 
 def test_a_worker_of_one_job_enters_no_other_and_writes_on_no_desk_but_its_own(pool: Pool, port: int) -> None:
@@ -226,12 +226,12 @@ def test_a_worker_of_one_job_enters_no_other_and_writes_on_no_desk_but_its_own(p
     reached.read_driver()
     for name in ("a", f"{id_of(RemotePool(client, 'served'))}.a", id_of(reached)):
         with pytest.raises(VcdlError, match="is no pilot of lab"):
-            reached.desk(name).make()
+            reached.mailbox(name).make()
     for number in range(64):
-        reached.desk(named(reached, str(number))).make()
+        reached.mailbox(named(reached, str(number))).make()
     with pytest.raises(OSError, match="has 64 pilots in served"):
-        reached.desk(named(reached, "65")).make()
-    reached.desk(named(reached, "63")).make()  # it had not heard the answer
+        reached.mailbox(named(reached, "65")).make()
+    reached.mailbox(named(reached, "63")).make()  # it had not heard the answer
     reached.ring(Message(named(reached, "none"), 1))  # without a desk
     rung = {message.pilot for message in PoolFolder.of(pool.served.folder.path).rung()}
     assert rung == {named(reached, str(number)) for number in range(64)}
@@ -243,13 +243,17 @@ def test_a_worker_of_one_job_enters_no_other_and_writes_on_no_desk_but_its_own(p
 def test_a_machine_with_the_same_token_cannot_act_for_another(pool: Pool, port: int) -> None:
     reached = remote(pool, port, Role.WORKER)
     honest = named(reached, "lab-7")
-    reached.desk(honest).make()
+    reached.mailbox(honest).make()
     other = reached_by(port, reached.client._token, "another machine's key")
     for name in (honest, honest.replace("-1-a", "-2-b"), f"{id_of(reached)}.lab-7.{mark_of(KEY)}-1-2-3", honest + "-x"):
-        acts: list[Callable[[RemoteDesk], Any]] = [RemoteDesk.make, RemoteDesk.take, lambda it: it.end(WORKUNIT, "x")]
+        acts: list[Callable[[RemoteMailbox], Any]] = [
+            RemoteMailbox.make,
+            RemoteMailbox.take,
+            lambda it: it.end(WORKUNIT, "x"),
+        ]
         for act in acts:
             with pytest.raises(VcdlError, match="is a pilot of another machine"):
-                act(other.desk(name))
+                act(other.mailbox(name))
         with pytest.raises(VcdlError, match="is a pilot of another machine"):
             other.ring(Message(name, 1, is_leaving=True))
     assert host_of(honest) == f"{id_of(reached)}.lab-7.{mark_of(KEY)}"
@@ -322,9 +326,9 @@ def test_a_service_that_answers_nonsense_is_away(said: bytes, tmp_path: Path) ->
     (update := tmp_path / "update").write_bytes(b"x")
     with served_by(Nonsense) as url:
         reached = reached_by(int(url.rpartition(":")[2]), "vcdl_0_x", KEY)
-        desk = reached.desk("a")
-        acts: list[Callable[[], object]] = [reached.read_driver, desk.take, desk.dropped]
-        acts += [lambda: desk.end(WORKUNIT, update), lambda: reached.copy("model.json", tmp_path / "part")]
+        mailbox = reached.mailbox("a")
+        acts: list[Callable[[], object]] = [reached.read_driver, mailbox.take, mailbox.dropped]
+        acts += [lambda: mailbox.end(WORKUNIT, update), lambda: reached.copy("model.json", tmp_path / "part")]
         for act in acts:
             with pytest.raises(OSError, match=r"answers|broke off"):
                 act()

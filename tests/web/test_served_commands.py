@@ -154,8 +154,8 @@ def test_each_command_needs_its_role_and_is_logged(tmp_path: Path) -> None:
     of_role(tmp_path, client, "ada", Role.SUBMITTER)
     assert ask(client, "set", "one", "stop.patience=3")[0] == 403  # not hers
     assert ask(client, "hosts%20ban", "host-1")[0] == 403
-    deeds = [f"{one.caller} {one.deed} {one.job}" for one in Accounts(tmp_path).deeds(9)]
-    assert deeds == ["ada hosts ban host-1", "ada set one", "bob stop one", "bob set one"]
+    actions = [f"{one.caller} {one.action} {one.job}" for one in Accounts(tmp_path).actions(9)]
+    assert actions == ["ada hosts ban host-1", "ada set one", "bob stop one", "bob set one"]
 
 
 def test_a_job_with_code_of_its_own_is_neither_resumed_nor_exported_here(tmp_path: Path) -> None:

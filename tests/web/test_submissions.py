@@ -367,5 +367,5 @@ def test_a_submitted_job_whose_process_died_goes_on_by_itself_and_others_do_not(
         wait_until(lambda: len(applied(runs / "sent")) > before, "it trains")
         assert RunFolder(runs / "own").running_pid is None
         assert RunFolder(runs / "paused").running_pid is None
-        assert [(one.deed, one.job) for one in Accounts(runs).deeds(9)] == [("resume", "sent")]
+        assert [(one.action, one.job) for one in Accounts(runs).actions(9)] == [("resume", "sent")]
         assert vcdl("stop", runs / "sent").returncode == 0

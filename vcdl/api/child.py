@@ -17,7 +17,7 @@ from vcdl.files.children import when_parent_ends
 from vcdl.journal.events import Recorded
 from vcdl.journal.history import JobHistory
 from vcdl.journal.observer import RunningTask, RunObserver
-from vcdl.local.spares import one_thread
+from vcdl.local.warm_workers import one_thread
 from vcdl.run.failure import describe_error
 
 _TASKS_EVERY_S = 0.5
@@ -37,7 +37,7 @@ def main() -> int:
     order = ChildOrder.of_line(sys.stdin.buffer.readline())
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has it ignored
     try:
-        is_over = _DEEDS[order.deed](order, _Relay(parent))
+        is_over = _ACTIONS[order.action](order, _Relay(parent))
     except KeyboardInterrupt:
         is_over = False
     except Exception as error:
@@ -127,14 +127,14 @@ def _resume(order: ChildOrder, observer: RunObserver) -> bool:
 
 
 def _driven(folder: Any, job: Any, observer: RunObserver) -> bool:
-    from vcdl.local.run import spares_for
+    from vcdl.local.run import warm_workers_for
     from vcdl.run.driver import drive, given_up, note_pause, results_of
 
     report = results_of(folder)
     if report is None:
         try:
             observer.phase("importing Keras")
-            with spares_for(job, folder.kind):  # before the process has a second thread
+            with warm_workers_for(job, folder.kind):  # before the process has a second thread
                 _pause_with_parent()
                 reached = drive(folder, job, observer)
         except KeyboardInterrupt:
@@ -165,7 +165,7 @@ def _simulate(order: ChildOrder, observer: RunObserver) -> bool:
     return report is not None
 
 
-_DEEDS = {"run": _run, "resume": _resume, "simulate": _simulate}
+_ACTIONS = {"run": _run, "resume": _resume, "simulate": _simulate}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -81,7 +81,7 @@ def _refuse_streams(name: str, value: Any) -> None:
 
 
 def _dense(name: str, matrix: Any) -> "Array":
-    """A sparse matrix of SciPy with all its zeros, in float32: shards hold those. Raises DataError."""
+    """Return a sparse matrix of SciPy with all its zeros, in float32, because shards hold those. Raises DataError."""
     import numpy as np
 
     size_bytes, free_bytes = matrix.shape[0] * matrix.shape[1] * 4, available_memory_bytes()
@@ -95,7 +95,7 @@ def _dense(name: str, matrix: Any) -> "Array":
 
 
 def _without_objects(name: str, array: "Array") -> "Array":
-    """An array of Python objects as numbers or texts: a table of pandas with columns of several types is one."""
+    """Return an array of Python objects as numbers or texts, such as a pandas table with columns of several types."""
     import numpy as np
 
     kinds = {type(value) for value in array.ravel()}

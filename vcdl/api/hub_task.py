@@ -44,7 +44,7 @@ def preprocessed(model: Any, name: str, x: Any, y: Any, weights: Any = None) -> 
 
 
 def mask_of(model: Any) -> Mapping[str, Any]:
-    """The keys of the section `data` that the labels of `preprocessed` ask for."""
+    """Return the keys of the section `data` that the labels of `preprocessed` need."""
     from_tokens = "CausalLM" in type(getattr(model, "preprocessor", None)).__name__
     return {"mask": _MASK} if from_tokens else {}
 

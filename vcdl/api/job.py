@@ -92,5 +92,5 @@ class JobFile:
         order = self._order("simulate", folder, clients_file=str(file or ""), client_settings=given)
         return RunHandle.begin(order, shows=show)
 
-    def _order(self, deed: Any, folder: RunFolder, **more: Any) -> ChildOrder:
-        return ChildOrder(deed, str(folder.path), str(self._file.resolve()), self._overrides, **more)
+    def _order(self, action: Any, folder: RunFolder, **more: Any) -> ChildOrder:
+        return ChildOrder(action, str(folder.path), str(self._file.resolve()), self._overrides, **more)

@@ -4,14 +4,14 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-Deed = Literal["run", "resume", "simulate"]
+OrderAction = Literal["run", "resume", "simulate"]
 
 
 @dataclass(frozen=True)
 class ChildOrder:
     """Plain values, as they travel over the child's standard input."""
 
-    deed: Deed
+    action: OrderAction
     folder: str
     """The run's folder."""
     job_file: str = ""

@@ -150,7 +150,7 @@ def train(
 
 
 def _clients(simulate: Any) -> Mapping[str, Any] | None:
-    """The keys of a clients file; None: nothing is simulated. Raises JobError."""
+    """Return the keys of a clients file, or None if nothing is simulated. Raises JobError."""
     if simulate is None or isinstance(simulate, bool):
         return {} if simulate else None
     if not isinstance(simulate, Mapping):
@@ -197,7 +197,7 @@ def _pair_preprocessed(model: Any, what: str, pair: Any) -> Any:
 
 
 def _of_pair(model: Any, what: str, pair: Sequence[Any]) -> dict[tuple[str, str], Any]:
-    """The arrays of x and y by letter and input or output. Raises DataError."""
+    """Return the arrays of x and y by letter and input or output. Raises DataError."""
     inputs, outputs = ends_of(model)
     found: dict[tuple[str, str], Any] = {}
     for letter, value, ends, side in (("x", pair[0], inputs, "inputs"), ("y", pair[1], outputs, "outputs")):
@@ -215,7 +215,7 @@ def _of_pair(model: Any, what: str, pair: Sequence[Any]) -> dict[tuple[str, str]
 def _values(
     model: Any, arrays: dict[str, Any], arguments: Mapping[str, Any], sections: Mapping[str, Any], code: OwnCode | None
 ) -> dict[str, Any]:
-    """The job file, without its name; one-hot labels become numbers of classes."""
+    """Return the job file without its name. One-hot labels become numbers of classes."""
     source = {"from": {"path": DATA_FOLDER, "as": "arrays"}} if _stays_on_disk(arrays) else {"npz": DATA_FILE}
     data: dict[str, Any] = {**source, "normalise": "none"}
     values: dict[str, Any] = {"model": {"keras": MODEL_FILE}, "data": data, "training": training_of(model, code)}
@@ -251,7 +251,7 @@ def _add_arguments(values: dict[str, Any], arguments: Mapping[str, Any]) -> None
 
 
 def _stays_on_disk(arrays: Mapping[str, Any]) -> bool:
-    """Whether samples are mapped, not in memory, and the run can read them in pieces."""
+    """Return whether samples are mapped, not in memory, and the run can read them in pieces."""
     import numpy as np
 
     plain = {f"{letter}_{part}" for letter in "xy" for part in ("train", "val", "test")}
@@ -259,7 +259,7 @@ def _stays_on_disk(arrays: Mapping[str, Any]) -> bool:
 
 
 def _name_of(model: Any, out: str | Path | None) -> str:
-    """The name of the run's folder, or the model's, as a job may be called."""
+    """Return the name of the run's folder, or the model's, in the form that a job's name takes."""
     name = Path(out).name if out is not None else str(model.name)
     return re.sub(r"[^a-z0-9_-]", "_", name.lower()).lstrip("_-")[:63] or "run"
 

@@ -38,7 +38,7 @@ def metric_name(named: Named) -> str:
 
 
 def metric_names(metrics: Sequence[Named]) -> dict[str, Named]:
-    """Return the metrics by their names, each once. A second one of the same class gets the suffix `_2`, and so on."""
+    """Return the distinct metrics by display name. Further ones of the same name get the suffixes `_2`, `_3`, …."""
     names: dict[str, Named] = {}
     for named in metrics:
         if named in names.values():

@@ -88,7 +88,7 @@ def load_model(model_json: str, frozen: Vector | None = None, *, draws_weights: 
 
 
 def _scales_of_lora(config: dict[str, Any]) -> dict[str, Any]:
-    """The scale of each layer's LoRA, read before Keras consumes the configuration."""
+    """Return each layer's `lora_alpha` by layer name. Call it before Keras consumes the configuration."""
     configs = [part["config"] for part in _objects(config) if isinstance(part.get("config"), dict)]
     return {str(one.get("name")): one.get("lora_alpha") for one in configs}
 
@@ -149,17 +149,17 @@ def thaw_as_loaded(model: Any) -> None:
 
 
 def _can_be_shared(weight: Any) -> bool:
-    """Whether a weight is float32, or a count that no training changes (in a Normalization layer)."""
+    """Return whether a weight is float32, or a count that no training changes (in a Normalization layer)."""
     return weight.dtype == "float32" or (weight.dtype.startswith("int") and not weight.trainable)
 
 
 def checked_config(model_json: str) -> dict[str, Any]:
-    """The model's configuration, checked; needs no Keras. Raises ModelError."""
+    """Check a model's JSON, and return its configuration. This needs no Keras. Raises ModelError."""
     return _checked(model_json)[0]
 
 
 def _checked(model_json: str) -> tuple[dict[str, Any], OwnCode | None, Any]:
-    """The configuration, the code that it brings, and the settings of parts (vcdl.client.parts)."""
+    """Return the configuration, the code that it brings, and the settings of parts (vcdl.client.parts)."""
     size_bytes = len(model_json.encode(errors="replace"))
     if size_bytes > SIZE_LIMIT_BYTES:
         raise ModelError(f"the model's JSON has {size_bytes} bytes, {SIZE_LIMIT_BYTES} are allowed")
@@ -187,7 +187,7 @@ def _checked(model_json: str) -> tuple[dict[str, Any], OwnCode | None, Any]:
 
 
 def own_parts(model_json: str) -> dict[str, Any]:
-    """The classes and functions of the job's own code in a model, as Keras takes them. Raises ModelError."""
+    """Return the classes and functions of the job's own code in a model, as Keras takes them. Raises ModelError."""
     config, code, _ = _checked(model_json)
     return {} if code is None else code.objects(_objects(config))
 
@@ -223,7 +223,7 @@ def _draw_nothing(config: Any) -> None:
 
 
 def _objects(config: Any) -> Iterator[dict[str, Any]]:
-    """Every JSON object in the tree that Keras might take for a class. Removes compile settings."""
+    """Yield every JSON object in the tree that Keras might take for a class, and remove compile settings."""
     waiting: list[Iterator[Any]] = [iter((config,))]
     while waiting:
         part = next(waiting[-1], _END)
@@ -256,7 +256,7 @@ def _check_object(part: dict[str, Any]) -> None:
 
 
 def _is_constant(config: Any) -> bool:
-    """Whether this is an array of numbers, and of a type that takes no more memory than they do."""
+    """Return whether this is an array of numbers, of a type that takes no more memory than they do."""
     if not isinstance(config, dict) or set(config) != {"value", "dtype"} or config["dtype"] not in CONSTANT_TYPES:
         return False
     waiting = [config["value"]]
@@ -309,7 +309,7 @@ def _check_class(part: dict[str, Any]) -> None:
 
 
 def _is_activation(value: Any) -> bool:
-    """Whether an activation is a name of Keras', or an object, which is checked for itself."""
+    """Return whether an activation is one of Keras' names, or an object, which is checked separately."""
     return value is None or (isinstance(value, dict) and "class_name" in value) or value in tuple(ACTIVATIONS)
 
 
@@ -328,13 +328,17 @@ def _short(value: object) -> str:
 
 
 def input_shapes(model: Any) -> dict[str, tuple[int | None, ...]]:
-    """The shape of one sample by the name of the model's input, None for any length; a single input has no name."""
+    """Return the shape of one sample by the name of the model's input; a single input has no name.
+
+    Returns:
+        Shapes, with None for any length.
+    """
     shapes = {str(tensor.name): tuple(tensor.shape[1:]) for tensor in model.inputs}
     return shapes if len(shapes) > 1 else {"": next(iter(shapes.values()))}
 
 
 def output_tensors(model: Any) -> dict[str, Any]:
-    """The symbolic outputs of a model by the names that losses and labels go by."""
+    """Return the model's symbolic outputs, keyed by the names used for losses and labels."""
     if len(model.outputs) == 1:  # a Sequential model has nothing but the tensor
         return {str(model.outputs[0]._keras_history.operation.name): model.outputs[0]}
     if isinstance(model.output, dict):
@@ -343,7 +347,7 @@ def output_tensors(model: Any) -> dict[str, Any]:
 
 
 def last_layers(model: Any) -> set[int]:
-    """The last layers of a model that have weights, with all layers inside them; those without weights are passed."""
+    """Return the last layers of a model that have weights, and all layers inside them, by id."""
     import keras
 
     last: set[int] = set()
@@ -360,7 +364,7 @@ def last_layers(model: Any) -> set[int]:
 
 
 def target_scale(model: Any) -> float:
-    """The scale of what a model predicts, as far as it is known; 1 else."""
+    """Return the scale of what a model predicts if it is known, otherwise 1."""
     import numpy as np
 
     last = model.layers[-1] if model.layers else model

@@ -56,7 +56,9 @@ def cheap_collections() -> Iterator[None]:
     Keras calls `gc.collect()` for each kernel that `quantize` replaces: 0.3 s each beside TensorFlow's objects, and
     22 s for the 75 layers of GPT-2.
     """
-    if gc.get_freeze_count():  # vcdl.local.spares has a child share these objects with its parent: leave them frozen
+    if (
+        gc.get_freeze_count()
+    ):  # vcdl.local.warm_workers has a child share these objects with its parent: leave them frozen
         yield
         return
     gc.freeze()
@@ -82,7 +84,7 @@ def is_int8(layer: Any) -> bool:
 
 
 def _settings(layer: Any, inner: list[Any]) -> dict[str, dict[str, Any]]:
-    """What was set on the parts of a layer, by name."""
+    """Return what was set on the parts of a layer, by name."""
     found: dict[str, dict[str, Any]] = {}
     for part in inner:
         setting: dict[str, Any] = {}

@@ -17,7 +17,7 @@ _WORDS_FOR_IT = {
     "RuntimeError": (*_WORDS_OF_ALL, "can't start new thread"),
 }
 """Error texts that mean out of memory: of libraries that were not loaded, and threads that did not start."""
-_LIMIT_CHARACTERS = 500
+_MOST_ERROR_CHARACTERS = 500
 """Longest text of a library's error, so that a report stays one line."""
 
 
@@ -50,7 +50,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 def error_text(error: Exception) -> str:
     """Return the cause of an error in one line and, where known, advice. A library's long message is cut."""
-    text = " ".join(str(error).split())[:_LIMIT_CHARACTERS]
+    text = " ".join(str(error).split())[:_MOST_ERROR_CHARACTERS]
     if _is_out_of_memory(error):
         return "out of memory: lower training.batch_size, or run fewer workers at a time"
     return text if isinstance(error, VcdlError) else f"{type(error).__name__}: {text}"

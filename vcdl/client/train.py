@@ -245,7 +245,7 @@ class _Subtask:
             return self.trainer.at_once
         done = self._batches.before(self._position.samples)
         begin, end = pace_of(done)
-        self.trainer.pace(begin, end - begin)
+        self.trainer.set_learning_rate_for(begin, end - begin)
         return min(self.trainer.at_once, end - done)
 
     def _step(self) -> None:

@@ -104,11 +104,11 @@ class Trainer:
         _assign(self._optimizer.variables, self._fresh_optimizer)
         self._moments.assign(weights[size:])
         self._rate = learning_rate
-        self.pace(0, steps)
+        self.set_learning_rate_for(0, steps)
         draws = np.random.default_rng(seed).integers(2**31, size=len(self._seeds))
         _assign(self._seeds, [np.array([draw, 0]) for draw in draws])
 
-    def pace(self, done: int, batches: int) -> None:
+    def set_learning_rate_for(self, done: int, batches: int) -> None:
         """Set the rate for the next `batches` batches of the workunit, after the first `done`."""
         self._moments.set_rate(self._rate, batches, done)
 

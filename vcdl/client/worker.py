@@ -59,7 +59,7 @@ class PipeSupervisor:
         threading.Thread(target=self._read, name="commands", daemon=True).start()
 
     def next_task(self) -> tuple[Path, int | None]:
-        """Wait for the next workunit: its folder, and the samples to train; None: as it says."""
+        """Wait for the next workunit: its folder, and the samples to train, or None for as many as it says."""
         return self._tasks.get()
 
     def tell(self, event: str, **facts: Any) -> None:

@@ -64,7 +64,7 @@ class ServedCommand(click.Command):
 
 
 def client_of(server: str) -> "ServiceClient":
-    """A client of a service by its name. Raises JobError."""
+    """Return a client of a service by its name. Raises JobError."""
     from vcdl.remote.connections import connection_of
     from vcdl.remote.service_client import ServiceClient
 
@@ -112,7 +112,7 @@ def _waits(place: int) -> None:
 
 @contextmanager
 def _sending(job_file: Path, overrides: Sequence[str]) -> "Iterator[tuple[Parcel, Progress]]":
-    """A job as it is sent, and what shows how far that is. Raises VcdlError."""
+    """Yield a job in the form in which it is sent, and what shows the progress. Raises VcdlError."""
     from vcdl.remote.parcel import parcel_of
     from vcdl.report.wording import size
 

@@ -42,7 +42,7 @@ fleet_option = click.option(
 
 
 def project_dir_option(help: str) -> Callable[[F], F]:
-    """The option that names the folder of a BOINC project."""
+    """Return the option that names the folder of a BOINC project."""
     return click.option("--project-dir", metavar="PROJECT", type=FOLDER, help=help)
 
 
@@ -67,7 +67,7 @@ def say_json(value: Any) -> ExitCode:
 
 
 def packed(kind: Any, name: str) -> Callable[[F], F]:
-    """The options that are fields of a dataclass, handed to the command as one object, its argument `name`."""
+    """Add the options that are fields of a dataclass; the command gets one object as its argument `name`."""
 
     def decorated(function: F) -> F:
         @wraps(function)
@@ -84,7 +84,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def seconds(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
-    """The seconds of an option's time, such as 6h; None: it was not given."""
+    """Return the seconds of an option's time, such as 6h, or None if it was not given."""
     if value is None:
         return None
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|m|h|d)", value)
@@ -94,19 +94,22 @@ def seconds(_context: click.Context, _parameter: click.Parameter, value: str | N
 
 
 def in_project(path: Path | None, project_dir: Path | None, *, running_first: bool = True) -> Path | None:
-    """The folder of DIR, a job's name with --project-dir; none: `running_first`. Raises RunFolderError."""
+    """Return the folder of DIR, which is a job's name with --project-dir. Raises RunFolderError.
+
+    Without DIR, return the newest run, or the newest running one if `running_first`.
+    """
     from vcdl.run.finding import chosen_run
 
     return path if project_dir is None else chosen_run(path, project_dir, running_first=running_first).path
 
 
 def project_of(folder: "RunFolder") -> Path:
-    """The BOINC project of a job, which is in vcdl/runs there."""
+    """Return the BOINC project of a job, which lies in vcdl/runs there."""
     return folder.path.resolve().parents[2]
 
 
 def fleet_file(function: F) -> F:
-    """The argument FILE of `vcdl fleet`, and the option --set."""
+    """Add the argument FILE of `vcdl fleet` and the option --set."""
     overrides = click.option(
         "--set",
         "overrides",
@@ -119,7 +122,7 @@ def fleet_file(function: F) -> F:
 
 
 def costs_of(file: Path | None) -> "Callable[[], tuple[float, float]] | None":
-    """The cost of a fleet so far and an hour, read again every 15 s; None without a file. Raises JobError."""
+    """Return a function that returns a fleet's cost so far and per hour, cached for 15 s; None without a file."""
     import time
 
     from vcdl.fleet.cost import present_cost
@@ -139,7 +142,7 @@ def costs_of(file: Path | None) -> "Callable[[], tuple[float, float]] | None":
 
 
 def opened(file: Path, overrides: Sequence[str]) -> "Fleet":
-    """The fleet of a file. Raises JobError."""
+    """Return the fleet of a file. Raises JobError."""
     from vcdl.fleet.open import Fleet
 
     return Fleet.of_file(file, overrides)

@@ -156,7 +156,7 @@ def down_command(
 
 
 def is_terminal() -> bool:
-    """Whether there is a user to ask."""
+    """Return whether there is a user to ask."""
     return sys.stdin.isatty()
 
 

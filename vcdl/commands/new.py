@@ -114,7 +114,7 @@ def _tuning_shards(samples: int) -> int:
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[None]:
-    """A folder that is new or empty; nothing is left in it when the block fails. Raises RunFolderError."""
+    """Create a folder, or use an empty one, and leave nothing in it if the block fails. Raises RunFolderError."""
     from vcdl.run.finding import shown
 
     if folder.suffix in (".yaml", ".yml"):

@@ -38,7 +38,7 @@ def keep_pilots(folder: Path, script: Path, pilots: int, queue_kind: str) -> Exi
     import time
 
     from vcdl.errors.backoff import Attempts
-    from vcdl.pool.desks import PoolFolder
+    from vcdl.pool.mailboxes import PoolFolder
     from vcdl.pool.queues import QUEUES, queue_name
 
     queue, name, attempts = QUEUES[queue_kind], queue_name(folder), Attempts()

@@ -99,7 +99,7 @@ def profile_job(
     as_json: bool = False,
 ) -> ExitCode:
     """Measure what a job waits for on this machine, and over a BOINC project, and print it. Raises VcdlError."""
-    from vcdl.local.spares import one_thread
+    from vcdl.local.warm_workers import one_thread
 
     one_thread()
     from vcdl.job import SMALL_FLEET, load_job

@@ -25,7 +25,7 @@ A run continues from the last applied update, whatever ended it."""
 
 def resume(path: Path | None = None, as_json: bool = False, overrides: Sequence[str] = ()) -> ExitCode:
     """Continue a run to its end or next pause, settings changed; print a finished one's results. Raises VcdlError."""
-    from vcdl.local.spares import one_thread
+    from vcdl.local.warm_workers import one_thread
 
     one_thread()
     from vcdl.commands.run_to_end import run_to_end

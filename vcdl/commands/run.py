@@ -37,7 +37,7 @@ def run(
         grid: Where subtasks are trained.
         web: Open the run's page in a browser.
     """
-    from vcdl.local.spares import one_thread
+    from vcdl.local.warm_workers import one_thread
 
     one_thread()
     from vcdl.commands.run_to_end import run_to_end

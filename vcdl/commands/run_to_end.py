@@ -38,13 +38,13 @@ def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
 
 
 def _run(folder: RunFolder, job: "Job", as_json: bool) -> Report | None:
-    from vcdl.local.run import spares_for
+    from vcdl.local.run import warm_workers_for
 
     stream = sys.stderr if as_json else sys.stdout
     try:
         with ExitStack() as entered:
             with announced("importing Keras", stream):
-                entered.enter_context(spares_for(job, folder.kind))  # before the display, which has a thread
+                entered.enter_context(warm_workers_for(job, folder.kind))  # before the display, which has a thread
             observer = entered.enter_context(display(RunGoal.of(job), stream, clock_of(folder)))
             return drive(folder, job, observer)
     except KeyboardInterrupt:  # before the first subtask, while results are written, or a second Ctrl-C

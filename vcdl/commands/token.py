@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ROLES = ("reader", "submitter", "operator", "worker")
-_DEEDS = 50
+_ENTRIES = 50
 """Entries of the audit log that are shown by default: as many as fit on a screen or two."""
 _EXAMPLES = """\b
 Examples:
@@ -146,9 +146,9 @@ def log(runs: Path) -> ExitCode:
     """Show who did what by the service, the newest first."""
     from vcdl.errors import printable
 
-    for one in _accounts(runs).deeds(_DEEDS):
+    for one in _accounts(runs).actions(_ENTRIES):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.time_s))
-        click.echo(printable(f"{when} {one.caller} {one.deed} {one.job}: {one.outcome}"))
+        click.echo(printable(f"{when} {one.caller} {one.action} {one.job}: {one.outcome}"))
     return ExitCode.OK
 
 

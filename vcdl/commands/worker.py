@@ -55,7 +55,7 @@ def worker(order: PilotOrder) -> ExitCode:
     """Train subtasks of a run until it is over (OK), the time is up, or a signal comes. Raises VcdlError."""
     for number in _SIGNALS:
         signal.signal(number, signal.default_int_handler)  # nothing is to be handed in yet: exit code 130, as later
-    from vcdl.pool.desks import KEY_HEADER, PoolFolder, mark_of
+    from vcdl.pool.mailboxes import KEY_HEADER, PoolFolder, mark_of
     from vcdl.pool.pilot import Pilot, SharedPool
     from vcdl.pool.pilot_worker import PilotWorker
     from vcdl.remote.connections import connection_of, machine_key
@@ -106,7 +106,7 @@ def _fly(pilot: "Pilot", for_s: float | None) -> None:
 
 
 def _leave_on_signals(pilot: "Pilot") -> None:
-    """A signal makes the pilot hand in and go; a second one ends it at once."""
+    """Make signals end the pilot: the first has it upload what it has trained and leave, the second ends it at once."""
 
     def note(number: int, _frame: FrameType | None) -> None:
         for other in _SIGNALS:
@@ -126,7 +126,7 @@ def _name(before: str, behind: str) -> str:
 
 @contextmanager
 def _scratch(given: Path | None) -> Iterator[Path]:
-    """The pilot's folder on this machine; one that was not given is removed at the end."""
+    """Yield the pilot's folder on this machine. One that was not given is removed at the end."""
     if given is not None:
         try:
             given.mkdir(parents=True, exist_ok=True)

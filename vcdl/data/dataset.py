@@ -62,7 +62,7 @@ class Dataset:
         return self.x_train.are_labels if isinstance(self.x_train, Rows) else self.y_train is self.x_train
 
     def inputs(self, name: str = "") -> dict[str, Inputs]:
-        """Return an input of each part by the name of its array.
+        """Return one input of each part (training, validation, test), keyed by array name, such as `x_train`.
 
         Args:
             name: Name of the input, where the model has several.

@@ -91,7 +91,7 @@ def _places_of(source: Rows, target: Target) -> dict[str, Array]:
 
 
 def _resume(files: Sequence[GrowingNpz], state_file: Path, fingerprint: str) -> int:
-    """Let the files continue where a killed process has left them, and return that place; 0: all anew."""
+    """Restore the files to the last saved state, and return the samples written; 0 after deleting what does not fit."""
     try:
         state = json.loads(state_file.read_text())
         if state["fingerprint"] != fingerprint or len(state["files"]) != len(files):
@@ -128,7 +128,7 @@ class _Writer:
         self._saving: Future[None] | None = None
 
     def add(self, block: Array, owner: Array) -> None:
-        """Take a block, shape (n, …), with the number of the file of each sample; −1: it belongs to none."""
+        """Write a block, shape (n, …), into the file of each sample, −1 for samples of none."""
         order = np.argsort(owner, kind="stable")
         order = order[np.count_nonzero(owner < 0) :]
         owners, begins = np.unique(owner[order], return_index=True)

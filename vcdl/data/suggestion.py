@@ -29,7 +29,7 @@ class Suggestion:
     data: Mapping[str, Any]
 
     def loaded(self) -> DataSource:
-        """The source as a run would read it. Raises DataError, FileUnavailable."""
+        """Load the source as a run would read it. Raises DataError, FileUnavailable."""
         settings = section_of(DataSettings, self.data, "vcdl data")
         if settings.from_ is None:
             raise DataError("there is no source: name a file or a folder")

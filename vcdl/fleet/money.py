@@ -101,7 +101,7 @@ class Money:
         return math.inf if rate is None or not units else rate / units
 
     def price(self, pool: Pool) -> PricedRow | None:
-        """Return the present price of a pool, dated by the last fetch but one; None: no budget can guard it."""
+        """Return the present price of a pool, dated by the last fetch but one, or None if no budget can guard it."""
         price = price_of(pool, self._prices, self._settings, self._clock())
         return price and replace(price, since_s=self._fetched_s[0])
 
@@ -121,7 +121,7 @@ class Money:
     def sized(
         self, order: LaunchOrder, types: Mapping[Pool, InstanceType], spent_usd: float, live: Sequence[Instance]
     ) -> LaunchOrder | None:
-        """Return the part of a launch for which the budget pays; None: it pays for no machine.
+        """Return the part of a launch for which the budget pays, or None if it pays for no machine.
 
         At list prices all machines must be able to work for at least as long as they take to drain: less would pay for
         boots alone.
@@ -157,7 +157,7 @@ class Money:
         return [f"no price of {pool} is known: {what} ({how})" for pool in sorted(set(pools))]
 
     def _rate_usd_per_h(self, pool: Pool, at_list: bool) -> float | None:
-        """Return the hourly cost of a pool's instance; None: unknown."""
+        """Return the hourly cost of a pool's instance, or None if it is unknown."""
         if (price := self.price(pool)) is None:
             return None
         return float(price.usd_per_h(at_list or pool.on_demand))

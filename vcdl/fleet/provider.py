@@ -176,7 +176,7 @@ class Provider(ABC):
 
     @abstractmethod
     def lease(self, ids: Sequence[str], until_s: float) -> None:
-        """Write the `marks` into the instances' own metadata; a missing instance is no error."""
+        """Set or renew the lease of these instances, as tags. Ignore instances that no longer exist."""
 
     @abstractmethod
     def console(self, id: str) -> str:

@@ -101,7 +101,7 @@ class Actions:
 
 
 def capacity(instances: Iterable[Instance], unit: Unit) -> int:
-    """Units of the instances that work or soon will, without draining ones."""
+    """Return the total units of the running and pending instances. Draining ones do not count."""
     return sum(i.units(unit) for i in instances if i.is_capacity)
 
 
@@ -216,7 +216,7 @@ def _leaves_s(settings: FleetSettings, instance: Instance) -> float:
 
 
 def _first(instances: Iterable[Instance], unit: Unit, units: int) -> list[Instance]:
-    """Return the oldest instances on demand that make up the units."""
+    """Return the oldest on-demand instances whose capacity adds up to at least `units`, or all of them."""
     chosen: list[Instance] = []
     on_demand = [i for i in instances if i.is_capacity and i.pool.on_demand]
     for instance in sorted(on_demand, key=lambda i: (i.launched_s, i.id)):

@@ -35,7 +35,7 @@ def drained(state: FleetState) -> FleetState:
 
 
 def scaled(target: int | None) -> Callable[[FleetState], FleetState]:
-    """Return the change of the state for `scale`; None: back to the fleet file's target."""
+    """Return the change of the state for `scale`; None goes back to the fleet file's target."""
     return lambda state: replace(state, target=target)
 
 

@@ -356,7 +356,7 @@ class FleetSettings(Section):
         return tuple(dict.fromkeys(place.region for place in self.places))
 
     def image_in(self, region: str) -> str | None:
-        """Return the image of a place, else of the fleet; None: the default."""
+        """Return the image of a place, else of the fleet, or None if the default applies."""
         return next((place.image for place in self.places if place.region == region and place.image), self.image)
 
 

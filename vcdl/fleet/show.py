@@ -54,7 +54,7 @@ def preview(settings: FleetSettings, planned: Pass) -> list[str]:
 
 
 def pools(chosen: Sequence[Pool]) -> str:
-    """`t3.2xlarge in us-east-1a or us-east-1b; c6i.xlarge in us-east-1a`."""
+    """Return the pools as text, such as `t3.2xlarge in us-east-1a or us-east-1b; c6i.xlarge in us-east-1a`."""
     zones: dict[str, list[str]] = {}
     for pool in chosen:
         name = f"{pool.type} on demand" if pool.on_demand else pool.type

@@ -85,7 +85,7 @@ def _few_shards(samples: int, epochs: int, data: DataSettings) -> int:
 
 
 def _batch_size(shard_samples: int, steps: int, usual: int) -> int:
-    """The largest power of two that leaves a shard so many steps, up to the usual size."""
+    """Return the largest power of two, up to the usual size, that leaves a shard `steps` steps."""
     size = 1
     while size * 2 * steps <= shard_samples and size * 2 <= usual:
         size *= 2
@@ -93,7 +93,7 @@ def _batch_size(shard_samples: int, steps: int, usual: int) -> int:
 
 
 def _training_samples(data: DataSettings) -> int | None:
-    """Samples that are left to train on; None: a file that cannot be read."""
+    """Return the samples left to train on, or None for a file that cannot be read."""
     if data.from_ is not None:
         samples = data.from_.training_samples()
         return None if samples is None else _left(samples, data, validates=data.from_.validation is not None)

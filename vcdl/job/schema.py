@@ -87,7 +87,7 @@ class GridSettings(Section):
 
 
 def _store_url(value: Any) -> str:
-    """The address of a weight store. The refusal of a wrong one does not repeat it: it may hold a password."""
+    """Check the address of a weight store. The refusal does not repeat it, because it may hold a password."""
     if not isinstance(value, str):
         raise ValueError("expected file:FOLDER, redis://…, rediss://… or mysql://…")
     try:
@@ -228,7 +228,7 @@ class Job(Section):
         return self.stop.judged_by(self.data, self.training)
 
     def training_on(self, normalisation: Normalisation, rate: float = 1.0) -> Training:
-        """The settings of a training as clients get them, with `rate` times the job's peak learning rate."""
+        """Return the settings of a training as clients get them, with `rate` times the job's peak learning rate."""
         outputs = tuple(output.to_wire() for output in self.data.outputs or ())
         return replace(self.training.to_wire(normalisation, rate), outputs=outputs)
 
@@ -282,13 +282,13 @@ class Job(Section):
         return self.is_for_strangers and self.trust.verify > 0
 
     def trusting(self, trust: Trust) -> Self:
-        """The job with a choice of its own in place of `trust: auto`."""
+        """Return the job with a choice of its own in place of `trust: auto`."""
         if self.trust.kind != "auto":
             return self
         return self.model_copy(update={"trust": self.trust.model_copy(update={"kind": trust})})
 
     def resolved(self) -> dict[str, Any]:
-        """The whole job, defaults and preset filled in, as the plain values of a job file."""
+        """Return the whole job, defaults and preset filled in, as the plain values of a job file."""
         values = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         if self.data.split == "iid":
             del values["data"]["concentration"]
@@ -310,10 +310,15 @@ def job_of(values: Mapping[str, Any], origin: str) -> Job:
 
 
 def load_job(path: Path, overrides: Sequence[str] = (), slots: int | None = None) -> Job:
-    """Read and check a job file, as it is trained on so many `slots`; fetch remote data.
+    """Read and check a job file, and fetch remote data.
 
-    `slots`: None for the workers of this machine. Raises JobError, DataError, FileUnavailable, RunFolderError,
-    PluginError.
+    Args:
+        path: The file.
+        overrides: Keys to replace, such as `"stop.epochs=2"`.
+        slots: Slots that it is cut for; None for the workers of this machine.
+
+    Raises:
+        JobError, DataError, FileUnavailable, RunFolderError, PluginError: It cannot be used.
     """
     job = load_section(Job, JOB, path, overrides, path.parent)
     job.data.fetch()

@@ -65,7 +65,7 @@ class LearningRateSettings(Section):
 
 
 def usual_rate(optimizer: Named) -> LearningRateSettings:
-    """The rate of a job that names an optimizer and no rate; the course is that of docs/decisions/144."""
+    """Return the rate of a job that names an optimizer and no rate; its course is that of docs/decisions/144."""
     return LearningRateSettings(
         peak=facts_of(optimizer.name).peak, schedule="quadratic", end_factor=0.02, short_job_boost="auto"
     )
@@ -99,7 +99,7 @@ class TrainingSettings(Section):
         return refuse_argument(optimizer, "learning_rate", "belongs into training > learning_rate; move it there")
 
     def masking(self) -> Self:
-        """The settings with a loss that passes over masked labels. Raises ProblemsError for a loss that cannot."""
+        """Return the settings with a loss that ignores masked labels. Raises ProblemsError for a loss that cannot."""
         if self.loss.name != MASKABLE_LOSS or self.loss.arguments.get("ignore_class", MASKED) != MASKED:
             message = (
                 f"data > mask works with {MASKABLE_LOSS}, and sets its ignore_class itself; remove the one or other"
@@ -142,7 +142,13 @@ class TrainingSettings(Section):
         return epochs * (batches // self.batches_a_step)
 
     def subtask_rate(self, shard_samples: Sequence[int], epochs: int, found_boost: float) -> SubtaskRate:
-        """The rate of the job's subtasks, with these shards. `found_boost`: the factor that a trial has shown."""
+        """Return the rate of the job's subtasks.
+
+        Args:
+            shard_samples: Samples of each shard.
+            epochs: The job's epochs.
+            found_boost: The factor that a trial has chosen.
+        """
         rate = self.learning_rate
         if not isinstance(rate, LearningRateSettings):
             return STEADY
@@ -151,6 +157,6 @@ class TrainingSettings(Section):
         return SubtaskRate(*course, rate.scale_with_clients, boost, steps, most)
 
     def to_wire(self, normalisation: Normalisation, rate: float = 1.0) -> Training:
-        """The settings as clients get them, with `rate` times the peak learning rate."""
+        """Return the settings as clients get them, with `rate` times the peak learning rate."""
         own = {name: getattr(self, name) for name in Training.__dataclass_fields__ if name in type(self).model_fields}
         return Training(**{**own, "learning_rate": self.peak_rate * rate, "normalisation": normalisation})

@@ -11,7 +11,7 @@ from vcdl.client.resources import is_out_of_memory
 from vcdl.errors import ExitCode, GridError, VcdlError, start_cure
 from vcdl.errors.backoff import Attempts, Backoff
 from vcdl.files.children import when_parent_ends
-from vcdl.local.spares import Child, start_module
+from vcdl.local.warm_workers import Child, start_module
 from vcdl.run.failure import how_it_died, peak_bytes_of
 from vcdl.run.folder import RunFolder
 

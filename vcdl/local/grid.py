@@ -79,7 +79,7 @@ class LocalGrid(FolderGrid):
         return workunit in self._known
 
     def outcome(self, workunit: str) -> Outcome | None:
-        """The outcome of a workunit that `claim` returns, as of the last `wait`; None: it has none yet."""
+        """Return the workunit's outcome, or None if it had none by the last `wait`. `claim` returns the same one."""
         return self._outcomes.get(workunit)
 
     def done(self, workunit: str, version: int | None = None) -> None:

@@ -14,8 +14,8 @@ from vcdl.journal.observer import RunObserver, ShieldedObserver
 from vcdl.local.child import ChildProcess
 from vcdl.local.grid import LocalGrid, LocalSettings
 from vcdl.local.server_pool import ServerPool
-from vcdl.local.spares import end_spares, fork_spares
 from vcdl.local.upload_folder import quarantine_orphans
+from vcdl.local.warm_workers import end_warm_workers, fork_warm_workers
 from vcdl.loop.grid import DrivenGrid
 from vcdl.loop.loop import Loop
 from vcdl.loop.plan import Plan, Publishing
@@ -31,13 +31,13 @@ message ends it at once."""
 
 
 @contextmanager
-def spares_for(job: Job, kind: RunKind) -> Iterator[None]:
+def warm_workers_for(job: Job, kind: RunKind) -> Iterator[None]:
     """Import Keras, and have a child ready for each worker and the evaluator; before any thread or display."""
-    fork_spares((local_settings(job).workers if kind.has_workers else 0) + 1)
+    fork_warm_workers((local_settings(job).workers if kind.has_workers else 0) + 1)
     try:
         yield
     finally:
-        end_spares()
+        end_warm_workers()
 
 
 def run_locally(folder: RunFolder, observer: RunObserver) -> StopReason | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vcdl.client.processors import limit_threads
-from vcdl.local.spares import Child, start_module
+from vcdl.local.warm_workers import Child, start_module
 
 
 @dataclass

@@ -79,7 +79,7 @@ class _Waiting:
 
     @property
     def waited_s(self) -> float | None:
-        """Seconds from its coming until it was folded in, without the server's work on it; None: not known."""
+        """Seconds between arrival and application, without the server's work on it, or None if unknown."""
         came_s = self.uploaded.received_s
         if came_s is None or self.streamed is None:
             return None

@@ -88,10 +88,14 @@ class Coordinator:
         return self.state.history
 
     def actions(self, now_s: float, open_wanted: int) -> list[Action]:
-        """The actions to take now; `open_wanted`: number of workunits that the grid wants unsent or running.
+        """Return the actions to take now.
 
-        Validations come before the end of their epoch, so a reader of a closed epoch knows which of its versions
+        Validations come before the end of their epoch, so that a reader of a closed epoch knows which of its versions
         are evaluated.
+
+        Args:
+            now_s: The time.
+            open_wanted: Number of workunits that the grid wants unsent or running.
         """
         history = self.history
         if history.finished:
@@ -151,13 +155,13 @@ class Coordinator:
         return self._plan.held_back(slots, self.history.made)
 
     def rate(self, epoch: int, shard: int, context: CreationContext) -> float:
-        """The factor of the peak learning rate for a workunit.
+        """Return the factor of the peak learning rate for a workunit.
 
         It depends on the subtask's place in the order of creation, and on how many clients were at work and workunits
-        open when this one was created. A subtask that is tried again has the place of the newest subtask. A step as
-        long as it was once due would undo what has been learned since. Subtasks that are to be retrained, as their
-        updates were lies, are taken off: the job is so far from its end. Not once all epochs are closed: so few are out
-        then that each counts for much, and would undo what the last steps have settled.
+        open when this one was created. A subtask that is retried has the place of the newest subtask, because a step as
+        long as it was once due would undo what has been learned since. Subtasks that are to be retrained because their
+        updates were lies do not count: the job is that far from its end. Once all epochs are closed they count: so few
+        are out then that each has much weight, and would undo what the last steps have settled.
         """
         plan = self._plan
         place = (epoch - 1) * plan.shards + _order(plan.seed, epoch, plan.shards).places[shard]
@@ -172,14 +176,14 @@ class Coordinator:
         return [Evaluate(version, 0, split) for split in splits if not self.history.is_announced(version, split)]
 
     def _must_be_looked_at(self) -> bool:
-        """Whether one more version must be measured, to tell a collapse from a swing."""
+        """Return whether one more version must be measured, to distinguish a collapse from a swing."""
         if not self.state.trust.wants_measure_of(self.history.version):
             return False
         is_known = self.history.version in self.state.due or self.history.is_announced(self.history.version, VALIDATION)
         return not is_known and not any(split == VALIDATION for _, split in self.history.wanted)
 
     def _must_publish(self, now_s: float) -> bool:
-        """Whether clients could begin with newer weights than the last published ones."""
+        """Return whether clients could start from newer weights than the last published ones."""
         publishing, history = self._plan.publishing, self.history
         if publishing is None or not self._plan.rolling or not history.open:
             return False

@@ -52,11 +52,11 @@ class Grid(ABC):
 
     @abstractmethod
     def has(self, workunit: str) -> bool:
-        """Whether the workunit was submitted and is not done."""
+        """Return whether the workunit was submitted and is not done."""
 
     @abstractmethod
     def sent(self) -> list[WorkunitSent]:
-        """The workunits that clients began since the last call."""
+        """Return the workunits that clients started since the last call."""
 
     @abstractmethod
     def cancel(self, workunits: Collection[str]) -> None:
@@ -68,10 +68,10 @@ class Grid(ABC):
 
     @abstractmethod
     def open_wanted(self) -> int:
-        """The number of workunits to keep unsent or running, so that no client waits; it changes nothing."""
+        """Return how many workunits to keep unsent or running, so that no client waits. It changes nothing."""
 
     def slots(self) -> int | None:
-        """The number that `open_wanted` gives while nothing is lost; None: a job may hold none of them back."""
+        """Return what `open_wanted` gives while nothing is lost, or None if a job may leave no slot free."""
         return None
 
     def replicate_late(self, *, queue_empty: bool) -> None:
@@ -111,7 +111,7 @@ class DrivenGrid(Grid, Results):
         return 0
 
     def running(self) -> Sequence[RunningTask]:
-        """The subtasks that are being trained, for the display."""
+        """Return the subtasks that are being trained, for the display."""
         return ()
 
     def missing_uploads(self, workunits: Collection[str]) -> set[str]:

@@ -66,7 +66,7 @@ class Plan(Following):
 
     @classmethod
     def of(cls, run: Run) -> Self:
-        """The plan of a run."""
+        """Return the plan of a run."""
         job = run.job
         return cls(
             job=job.name,
@@ -91,5 +91,5 @@ class Plan(Following):
 
 
 def is_validated(validate_every: int, version: int) -> bool:
-    """Whether a version must be kept and evaluated, besides the ends of epochs."""
+    """Return whether a version must be kept and evaluated, in addition to the ends of epochs."""
     return validate_every != EVERY_EPOCH and version % validate_every == 0

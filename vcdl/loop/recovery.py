@@ -67,12 +67,15 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
 
 
 def unused_version(folder: RunFolder, lineage: Lineage) -> int:
-    """A number above those of all versions that the journal or a file tells of. Raises RunFolderError."""
+    """Return a number above those of all versions in the journal or in files. Raises RunFolderError."""
     return max([lineage.version, *folder.snapshot_versions()]) + 1
 
 
 def whole_unless_behind(store: WeightStore, version: int = 0) -> Vector | None:
-    """A store's whole vector; None: it lost what the journal knows, or is before `version`. Raises StoreError."""
+    """Return a store's whole vector, or None if it lost what the journal knows. Raises StoreError.
+
+    It is None, too, for a store that is before `version`.
+    """
     try:
         newest, whole = store.read_whole()  # all of it: a chunk may be gone while the version is there
     except StoreLost:
@@ -88,7 +91,7 @@ def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided)
 
 
 def _made_again(run: Run, lineage: Lineage) -> tuple[int, Vector]:
-    """The snapshot to begin with, and the store's whole vector with the later updates folded in."""
+    """Return the snapshot to start from, and the store's whole vector with the later updates applied."""
     damage = ""
     for version in _candidates(run.folder, lineage):
         try:
@@ -106,10 +109,10 @@ def _made_again(run: Run, lineage: Lineage) -> tuple[int, Vector]:
 
 
 def _candidates(folder: RunFolder, lineage: Lineage) -> list[int]:
-    """The snapshots from which the journal leads on, the best first.
+    """Return the snapshots from which the journal continues, the best first.
 
-    The lineage's bases, if the later uploads are kept. The others are a last resort: an update without a row will be
-    brought again, and counts twice.
+    These are the lineage's bases, if the later uploads are kept. The others are a last resort: an update without a row
+    will be uploaded again, and counts twice.
     """
 
     def rank(version: int) -> tuple[bool, int, int]:
@@ -120,7 +123,10 @@ def _candidates(folder: RunFolder, lineage: Lineage) -> list[int]:
 
 
 def whole_of(version: int, run: Run) -> Vector:
-    """A snapshot as the store had it. Raises WeightsFileError, also when the state of that version was not kept."""
+    """Return a snapshot as the store had it.
+
+    Raises WeightsFileError, also when the state of that version was not kept.
+    """
     folder, layout, state = run.folder, run.layout, run.state
     whole = state.begun(read_weights(folder.snapshot(version), layout.size)[0])
     beside = state.beside(whole)
@@ -132,7 +138,7 @@ def whole_of(version: int, run: Run) -> Vector:
 
 
 def _is_enough(version: int, folder: RunFolder, lineage: Lineage) -> bool:
-    """Whether the uploads of all that came after `version` are kept."""
+    """Return whether the uploads of everything after `version` are kept."""
     return all(folder.kept_upload(update.version, update.workunit).exists() for update in lineage.after(version))
 
 

@@ -101,7 +101,7 @@ def _completed(given: str, settings: "ModelSettings", precision: str, code: OwnC
 
 
 def _loaded_code(settings: "ModelSettings") -> OwnCode | None:
-    code = own_code_of(settings)
+    code = permit_own_code(settings)
     if code is not None:
         code.load()
         new_names()
@@ -138,7 +138,7 @@ def build_model_json(
     start: Any = None,
     precision: str = "float32",
 ) -> str:
-    """The model's JSON alone, for those who need no weights. Raises ModelError."""
+    """Build only the model's JSON, for those who need no weights. Raises ModelError."""
     return build_model(settings, input_shape, outputs, task, start=start, precision=precision).json
 
 
@@ -150,8 +150,8 @@ def initial_weights(model_json: str, seed: int) -> Vector:
     return flatten(load_model(model_json))
 
 
-def own_code_of(settings: "ModelSettings") -> OwnCode | None:
-    """The code that a job brings, which this process may run from now on; None: it brings none. Raises ModelError."""
+def permit_own_code(settings: "ModelSettings") -> OwnCode | None:
+    """Read the code that a job brings, and permit this process to run it; None if it brings none. Raises ModelError."""
     if settings.code is None:
         return None
     own_code.permit()
@@ -168,7 +168,10 @@ def _inputs(shape: InputShape) -> Any:
 
 
 def _limited(model: Any, settings: "ModelSettings", code: OwnCode | None) -> Any:
-    """The model with only those layers trained that the job names, as its JSON describes it. Raises ModelError."""
+    """Return the model with only those layers trained that the job names, as its JSON describes it.
+
+    Raises ModelError.
+    """
     if settings.train is not None or settings.lora is not None:
         train_only(model, settings.train or ())
     if settings.lora is not None:
@@ -199,16 +202,16 @@ def _check_trained(described: Any, model: Any) -> None:
 
 
 def _names(weights: Sequence[Any]) -> list[str]:
-    """The names of weights with those of their layers, which JSON keeps, without those of the models around them."""
+    """Return the names of weights with those of their layers, which JSON keeps, but not of the models around them."""
     return ["/".join(weight.path.split("/")[-2:]) for weight in weights]
 
 
 def json_in_file(settings: "ModelSettings") -> str | None:
-    """The unchecked JSON of a model in a file, with the job's own code; None: of another. Raises ModelError."""
+    """Return the unchecked JSON of a model in a file, with the job's own code, or None. Raises ModelError."""
     if settings.keras_json is None and settings.keras is None:
         return None
     text = read_keras_json(settings.keras) if settings.keras is not None else _read(Path(str(settings.keras_json)))
-    code = own_code_of(settings)
+    code = permit_own_code(settings)
     try:
         return text if code is None else code.with_model(text)
     except ValueError:

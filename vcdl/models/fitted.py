@@ -74,7 +74,7 @@ def _check_steps(job: "Job", samples: int) -> None:
 
 
 def _compared(dataset: Dataset, normalisation: Normalisation) -> Array:
-    """All that outputs are compared with, and a label of the highest class, which labels need not have."""
+    """Return everything that outputs are compared with, and a label of the highest class, which labels may lack."""
     if dataset.predicts_itself:
         first = first_of(dataset.x_train, _COMPARED)
         low, high = first.min(axis=0), first.max(axis=0)
@@ -90,7 +90,7 @@ def _compared(dataset: Dataset, normalisation: Normalisation) -> Array:
 
 
 def _normalisation(job: "Job", dataset: Dataset, model: BuiltModel) -> Normalisation:
-    """The normalisation that the job asks for, of each input; none of those that the model takes as whole numbers."""
+    """Return the normalisation of each input that the job asks for; none for inputs that are whole numbers."""
     whole = integer_inputs(checked_config(model.json))
     names = dataset.x_train.dtype.names or ("",)
     if job.data.normalise not in ("auto", "none") and all(name in whole for name in names):
@@ -119,7 +119,13 @@ def _normalises_itself(model: BuiltModel) -> bool:
 
 
 def _of_input(settings: "DataSettings", arrays: Mapping[str, Inputs], whole: IntegerInput | None) -> Normalisation:
-    """The normalisation of one input. `arrays`: its samples by the name of their array, those to train on first."""
+    """Return the normalisation of one input.
+
+    Args:
+        settings: The job's settings.
+        arrays: Its samples by the name of their array, those to train on first.
+        whole: The input, if the model takes whole numbers there.
+    """
     if whole is None:
         return _finite(normalisation_of(next(iter(arrays.values())), settings), arrays)
     for array, x in arrays.items():
@@ -128,7 +134,7 @@ def _of_input(settings: "DataSettings", arrays: Mapping[str, Inputs], whole: Int
 
 
 def _finite(normalisation: Normalisation, arrays: Mapping[str, Inputs]) -> Normalisation:
-    """The normalisation itself. Raises DataError when it makes numbers that float32 does not have."""
+    """Return the normalisation itself. Raises DataError when it makes numbers that float32 does not have."""
     for name, x in arrays.items():
         numbers = numbers_of(x)
         if are_rounded(numbers.low, numbers.high):

@@ -112,13 +112,13 @@ def source_keys(folder: Path) -> dict[str, Any]:
 
 
 def _classes_in(folder: Path) -> int | None:
-    """The classes of the classifier in a preset; None: it holds none."""
+    """Return the number of classes of the classifier in a preset, or None if it holds none."""
     count = _in_config(folder / _TASK_CONFIG, "num_classes")
     return count if isinstance(count, int) else None
 
 
 def _in_config(file: Path, key: str) -> Any:
-    """A setting in a file of a preset; None: it says nothing."""
+    """Return a setting in a file of a preset, or None if the file does not say."""
     try:
         return json.loads(file.read_text("utf-8"))["config"].get(key)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

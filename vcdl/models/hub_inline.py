@@ -153,7 +153,7 @@ class _Trace:
         return self._walk(model, (keras.tree.map_structure(lambda one: by_name[str(one.name)], model.input),), {})
 
     def sources(self, layer: Any) -> list[Any]:
-        """The variables of the given model in the order of the weights of a traced layer."""
+        """Return the variables of the given model in the order of the weights of a traced layer."""
         return self._sources.get(layer.name, [])
 
     def _call(self, layer: Any, args: Any, kwargs: Any) -> Any:
@@ -284,7 +284,7 @@ def _is_variable(value: Any) -> bool:
 
 
 def _foreign_activation(layer: Any) -> Callable[[Any], Any] | None:
-    """The function behind a layer of Keras' that is none of Keras' own."""
+    """Return the function behind a Keras layer that is not Keras' own, or None."""
     activation = getattr(layer, "activation", None)
     is_foreign = callable(activation) and not str(getattr(activation, "__module__", "keras")).startswith("keras.")
     return activation if is_foreign else None

@@ -32,11 +32,11 @@ class Batch:
         self._zero = _ops().sum(self._zeros)
 
     def first_row(self) -> Any:
-        """The index 0, shape (1,)."""
+        """Return the index 0, shape (1,)."""
         return _ops().reshape(self._zero, (1,))
 
     def symbolic(self, value: Any) -> Any:
-        """A constant as a symbolic tensor, so that what is computed of it becomes nodes and not larger constants."""
+        """Return a constant as a symbolic tensor, so that results become nodes and no larger constants."""
         return _plus(value, self._zero)
 
     def repeated(self, value: Any, axis: int = 0) -> Any:

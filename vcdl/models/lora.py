@@ -138,7 +138,7 @@ def _copy_dequantized(ours: Any, theirs: Any) -> None:
 
 
 def _without(config: Any) -> Any:
-    """A configuration without what adapts or quantizes its layers."""
+    """Return a configuration without what adapts or quantizes its layers."""
     if isinstance(config, list):
         return [_without(value) for value in config]
     if not isinstance(config, dict):

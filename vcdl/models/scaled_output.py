@@ -21,7 +21,7 @@ _TRIED = 256
 
 
 def with_scaled_output(model: BuiltModel, dataset: Dataset, normalisation: Normalisation) -> BuiltModel:
-    """The model for targets of any scale; unchanged for a usual one, or where it would do worse."""
+    """Return the model for targets of any scale, unchanged for a usual one, or where it would do worse."""
     y = np.asarray(dataset.y_train, np.float64).reshape(len(dataset.y_train), -1)
     mean, deviation = y.mean(axis=0), y.std(axis=0)
     deviation[deviation == 0] = 1.0

@@ -33,12 +33,12 @@ def named_layers(key: str, model: Any, patterns: Sequence[str], *, inside: bool 
 
 
 def layers_with_weights(model: Any) -> list[Any]:
-    """The layers of a model and of the models within it; a wrapper counts as one layer."""
+    """Return the layers of a model and of the models within it; a wrapper counts as one layer."""
     return [layer for layer, _ in _layers(model, ()) if layer.weights]
 
 
 def _parts(model: Any) -> Iterator[tuple[Any, set[str]]]:
-    """Each layer that is no model, and each one inside it, by its own names and those of the layer around it."""
+    """Yield each layer that is no model, and each one inside it, with its names and those of the layer around it."""
     for layer, names in _layers(model, ()):
         yield layer, names
         longest = max(names, key=len)
@@ -47,7 +47,12 @@ def _parts(model: Any) -> Iterator[tuple[Any, set[str]]]:
 
 
 def _layers(model: Any, above: tuple[str, ...]) -> Iterator[tuple[Any, set[str]]]:
-    """Each layer that is no model, with its names; `above`: names of the models that it is in, outermost first."""
+    """Yield each layer that is no model, with its names.
+
+    Args:
+        model: The model.
+        above: Names of the models that it is in, outermost first.
+    """
     import keras
 
     for layer in model.layers:

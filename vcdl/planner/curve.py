@@ -51,7 +51,7 @@ class LearningCurve:
         return float(self.limit - self.gap * epochs**-self.rate)
 
     def epochs_to(self, value: float) -> float | None:
-        """Epochs until a value is reached; None: never."""
+        """Return the epochs until a value is reached, or None if it never is."""
         if value >= self.limit:
             return None
         return float(max(1.0, (self.gap / (self.limit - value)) ** (1.0 / self.rate)))

@@ -25,8 +25,8 @@ from vcdl.journal.observer import RunningTask
 from vcdl.local.folder_grid import FolderGrid
 from vcdl.loop.grid import GaveUp
 from vcdl.loop.lateness import Out, Turnarounds, faster_hosts
-from vcdl.pool.desks import Assignment, Driver, Message, PoolFolder, host_of, read_some
 from vcdl.pool.known_pilot import KnownPilot
+from vcdl.pool.mailboxes import Assignment, Driver, Message, PoolFolder, host_of, read_some
 from vcdl.run.folder import RunFolder
 from vcdl.run.reading import read_report
 from vcdl.run.staging import Uploaded
@@ -191,8 +191,8 @@ class PoolGrid(FolderGrid):
             self._sent.append(WorkunitSent(workunit, pilot.host, bytes_down))
 
     def _take_endings(self, pilot: KnownPilot) -> None:
-        with suppress(FileNotFoundError), pilot.desk.held() as desk:
-            for ending in desk.endings():
+        with suppress(FileNotFoundError), pilot.mailbox.held() as mailbox:
+            for ending in mailbox.endings():
                 self._take_ending(pilot, ending)
 
     def _take_ending(self, pilot: KnownPilot, ending: Path) -> None:
@@ -311,8 +311,8 @@ class PoolGrid(FolderGrid):
             return False
         files = {name: str(path.relative_to(self._folder.path)) for name, path in staged.inputs.items()}
         try:
-            with pilot.desk.held() as desk:
-                desk.give(Assignment(workunit, staged.workunit.to_json(), files))
+            with pilot.mailbox.held() as mailbox:
+                mailbox.give(Assignment(workunit, staged.workunit.to_json(), files))
         except FileNotFoundError:  # it has gone, and its lease will show that
             return False
         if not pilot.tasks:
@@ -328,8 +328,8 @@ class PoolGrid(FolderGrid):
             pilot.tasks.remove(back)
             self._hand_out_again(back)
         if back != workunit:
-            with suppress(FileNotFoundError), pilot.desk.held() as desk:
-                desk.do_without(workunit)
+            with suppress(FileNotFoundError), pilot.mailbox.held() as mailbox:
+                mailbox.do_without(workunit)
 
     # -- the run's own word
 
@@ -339,7 +339,7 @@ class PoolGrid(FolderGrid):
         Strangers are judged by machine, so that a restart does not make one new again.
         """
         host = host_of(name) if self._job.is_for_strangers else name
-        return KnownPilot(name, self._pool.desk(name), host, heard_s=now_s, since_s=now_s)
+        return KnownPilot(name, self._pool.mailbox(name), host, heard_s=now_s, since_s=now_s)
 
     def _judge(self, now_s: float) -> None:
         """Look which strangers' uploads are refused now: they are given nothing."""
@@ -351,9 +351,9 @@ class PoolGrid(FolderGrid):
     def _adopt(self, name: str) -> None:
         """Adopt a pilot of an earlier process, with the tasks in its mailbox."""
         pilot = self._new(name, self._clock())
-        with suppress(FileNotFoundError), pilot.desk.held() as desk:
-            pilot.tasks = desk.tasks()
-            pilot.tasks += [path.stem for path in desk.endings() if path.stem not in pilot.tasks]
+        with suppress(FileNotFoundError), pilot.mailbox.held() as mailbox:
+            pilot.tasks = mailbox.tasks()
+            pilot.tasks += [path.stem for path in mailbox.endings() if path.stem not in pilot.tasks]
         self._known.update(dict.fromkeys(pilot.tasks))
         self._pilots[name] = pilot
         self._take_endings(pilot)

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from vcdl.pool.desks import Desk
+from vcdl.pool.mailboxes import Mailbox
 
 
 @dataclass
@@ -11,7 +11,7 @@ class KnownPilot:
     """A pilot with the workunits in its mailbox."""
 
     name: str
-    desk: Desk
+    mailbox: Mailbox
     host: str
     """The pilot's host in the journal."""
     heard_s: float
@@ -31,6 +31,6 @@ class KnownPilot:
 
     def take_back(self) -> str:
         """Take its next task back; returns the workunit, empty when there is none or the pilot was faster."""
-        with suppress(FileNotFoundError), self.desk.held() as desk:
-            return desk.take_back()
+        with suppress(FileNotFoundError), self.mailbox.held() as mailbox:
+            return mailbox.take_back()
         return ""

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from vcdl.errors import DISK_FULL, WorkunitError
 from vcdl.errors.backoff import Attempts, Backoff
-from vcdl.pool.desks import FETCHED, Assignment, Driver, Message
+from vcdl.pool.mailboxes import FETCHED, Assignment, Driver, Message
 from vcdl.wire.newest import NEWEST_FILE, VERSION_FILE
 from vcdl.wire.workunit import DESCRIPTION_FILE, FROZEN_FILE, INPUT_FILES, OUTPUT_FILE, PARAMS_FILE, Workunit
 
@@ -50,7 +50,7 @@ class Worker(Protocol):
         ...
 
 
-class PilotDesk(Protocol):
+class PilotMailbox(Protocol):
     """The pilot's side of its mailbox. Calls raise OSError, FileNotFoundError if the run has given it up."""
 
     def make(self) -> None: ...
@@ -70,7 +70,7 @@ class SharedPool(Protocol):
     def where(self) -> str: ...
     def read_driver(self) -> Driver | None: ...
     def ring(self, message: Message) -> None: ...
-    def desk(self, pilot: str) -> PilotDesk: ...
+    def mailbox(self, pilot: str) -> PilotMailbox: ...
     def state_of(self, path: str) -> str: ...
     def copy(self, path: str, part: Path) -> bool: ...
 
@@ -168,7 +168,7 @@ class Pilot:
     def _is_over(self, update: Path | str | None) -> None:
         task, self._task, self._lacks = self._task, None, None
         if task is not None:
-            self._ending = lambda: self.pool.desk(self.name).end(task.workunit, update)
+            self._ending = lambda: self.pool.mailbox(self.name).end(task.workunit, update)
 
     def _leave_for_want_of_room(self) -> None:
         self._is_over(None)
@@ -221,15 +221,15 @@ class Pilot:
         return False
 
     def _look(self) -> None:
-        desk = self.pool.desk(self.name)
+        mailbox = self.pool.mailbox(self.name)
         try:
             if self._task is None and self._ending is None and not self._is_leaving and self.worker.ready:
-                task = desk.take()
+                task = mailbox.take()
                 if task is not None:
                     self._begin(task)
-            elif self._task is not None and desk.dropped() == self._task.workunit:
+            elif self._task is not None and mailbox.dropped() == self._task.workunit:
                 self._forget("the run does not want it any more")
-                desk.forget(self._task.workunit)
+                mailbox.forget(self._task.workunit)
         except FileNotFoundError:
             self._arrive()
 
@@ -237,7 +237,7 @@ class Pilot:
         """Create a mailbox: at the start, and after the run has given this pilot up."""
         if self._task is not None:
             self._forget("the run has given this pilot up, and has the subtask trained by another")
-        self.pool.desk(self.name).make()
+        self.pool.mailbox(self.name).make()
         self._rings_at_s = 0.0
 
     def _forget(self, why: str) -> None:

@@ -77,7 +77,7 @@ class Advice:
     """Shards below which the job would learn less, where only that keeps the advice from naming fewer."""
 
     def words(self) -> str:
-        """Return the sentence, and a second one where links may be slow."""
+        """Return the advice as text, with a sentence on slow links if transfers outlast training."""
         said = f"{self.group} takes {self.share:.0%} of the {_seconds(self.cycle_s)} that a host spends on a subtask"
         if self.change is not None:
             said = f"{said}: {self.change.words()}."

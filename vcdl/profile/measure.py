@@ -22,7 +22,7 @@ _STEADY = 8
 """Subtasks that are measured once the evaluator has started, which takes a part of the processors."""
 
 
-class _Enough(RunObserver):
+class _PauseAfterSubtasks(RunObserver):
     """Pauses a run once some subtasks were trained undisturbed."""
 
     def __init__(self, folder: RunFolder, subtasks: int) -> None:
@@ -59,7 +59,7 @@ def measured_here(job: Job) -> RunProfile:
         folder = RunFolder(Path(path) / "run")
         folder.create()
         freeze(job.model_copy(update={"stop": stop}), folder)
-        run_locally(folder, _Enough(folder, _STEADY + 2 * workers))
+        run_locally(folder, _PauseAfterSubtasks(folder, _STEADY + 2 * workers))
         with journal_of(folder) as journal:
             events = [] if journal is None else list(journal.stream())
     profile = RunProfile.of(events)

@@ -95,7 +95,7 @@ class StageSums:
 
 @dataclass
 class EpochMeans:
-    """The mean seconds of a host's subtasks by epoch: of epochs that are closed only their sums."""
+    """Accumulates a host's mean subtask time per epoch. A closed epoch is reduced to sums."""
 
     epochs: int = 0
     sum_s: float = 0.0

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from vcdl.errors import DataError, GridUnavailable, VcdlError
-from vcdl.pool.desks import Assignment, Driver, Message, pour
+from vcdl.pool.mailboxes import Assignment, Driver, Message, pour
 from vcdl.remote.service_client import ServiceClient, ServiceRefuses
 
 _PIECE_BYTES = 1 << 20
@@ -60,8 +60,8 @@ class RemotePool:
         """Leave a pilot's message."""
         self.ask("PUT", f"bell/{message.pilot}", msgspec.to_builtins(message))
 
-    def desk(self, pilot: str) -> "RemoteDesk":
-        return RemoteDesk(self, pilot)
+    def mailbox(self, pilot: str) -> "RemoteMailbox":
+        return RemoteMailbox(self, pilot)
 
     def state_of(self, path: str) -> str:
         """Return the identity of a file's content."""
@@ -108,7 +108,7 @@ class RemotePool:
 
 
 @dataclass(frozen=True)
-class RemoteDesk:
+class RemoteMailbox:
     """The folder of one pilot. All calls raise OSError, FileNotFoundError when the run has given it up."""
 
     pool: RemotePool
@@ -119,7 +119,7 @@ class RemoteDesk:
         self._ask("PUT", "")
 
     def take(self) -> Assignment | None:
-        """Take the next task up; None: there is none."""
+        """Take the next task and return it, or None if there is none."""
         with _understood(self.pool):
             task = self._ask("POST", "/task")["task"]
             return msgspec.json.decode(msgspec.json.encode(task), type=Assignment | None)  # text that can be written
@@ -130,7 +130,7 @@ class RemoteDesk:
             return str(self._ask("GET", "/dropped")["workunit"])
 
     def end(self, workunit: str, update: Path | str | None) -> bool:
-        """Deliver how a task ended, as `Desk.end` does; return False while pieces of the update are missing."""
+        """Deliver how a task ended, as `Mailbox.end` does; return False while pieces of the update are missing."""
         if isinstance(update, Path):
             content, place = update.read_bytes(), f"/updates/{workunit}"
             until_s = time.monotonic() + _SEND_S

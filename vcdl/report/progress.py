@@ -67,7 +67,7 @@ def epoch_at_work(goal: RunGoal, report: Report) -> int:
 
 
 def seconds_left(goal: RunGoal, report: Report, now_s: float) -> float | None:
-    """Seconds until the last epoch or the time limit, at the present speed; None: the speed is not known yet."""
+    """Return the seconds until the last epoch or the time limit at the present speed, or None if it is unknown."""
     rates = report.rates(now_s)
     if rates is None:
         return None
@@ -181,7 +181,7 @@ def _measures(report: Report, evaluated: VersionEvaluated) -> str:
 
 
 def _beside(report: Report, measures: Mapping[str, float]) -> list[str]:
-    """Return all measures but the monitor's, the loss first."""
+    """Format the measures other than the monitored one, in their given order."""
     return [f"{name} {value:.4g}" for name, value in measures.items() if name != report.monitor.name]
 
 
@@ -278,7 +278,7 @@ def mended_words(event: StoreRestored | RowsRewritten | FilesChecked) -> str:
 
 
 def left_words(goal: RunGoal, report: Report, now_s: float) -> str:
-    """`about 12 min 40 s (11 min 30 s to 14 min 10 s)`, if the run takes all its epochs."""
+    """Return the time left as text, such as `about 12 min 40 s (11 min 30 s to 14 min 10 s)`, if all epochs are run."""
     left_s = seconds_left(goal, report, now_s)
     if left_s is None:
         return "not known yet"
@@ -306,7 +306,7 @@ def more_words(usd_per_h: float, left_s: tuple[float, float] | None) -> str:
 
 
 def range_left(goal: RunGoal, report: Report, now_s: float) -> tuple[float, float] | None:
-    """Least and most seconds left, in four of five cases; None: unknown, or a time limit."""
+    """Return the 80 % range of the seconds left, or None if it is unknown or the run has a time limit."""
     if goal.wall_time_s is not None:
         return None
     from vcdl.planner.time_left import time_left

@@ -90,7 +90,7 @@ class SubtaskStream:
         return len({host for hosts in self._out.values() for host in hosts})
 
     def host_of(self, workunit: str) -> str:
-        """Return the last host that got a workunit; empty: unknown."""
+        """Return the last host that got a workunit, or "" if it is unknown."""
         return next(reversed(self._out.get(workunit, {})), "")
 
     def spans(self, now_s: float | None) -> list[Span]:

@@ -50,7 +50,7 @@ def ask_to_pause(folder: RunFolder) -> bool:
 
 
 def release(folder: RunFolder) -> bool:
-    """Let the daemons of a BOINC project continue a job; False: it is finished. Raises JournalError."""
+    """Let the daemons of a BOINC project continue a job, and return False if it is finished. Raises JournalError."""
     report = read_report(folder)
     if report.is_given_up:
         journal = Journal.at(folder.journal_file)

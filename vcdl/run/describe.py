@@ -165,7 +165,7 @@ def _shards(facts: Facts, count: int, even: bool) -> ShardFacts:
 
 
 def _normalisation(shape: InputShape, normalise: str) -> Normalisation:
-    """A normalisation of the same size as the job's."""
+    """Return a normalisation of the same size as the job's."""
     if not isinstance(shape, tuple):
         return Normalisation(inputs=tuple((name, _normalisation(one, normalise)) for name, one in shape.items()))
     by_column = normalise == "standardise" or (normalise == "auto" and len(shape) == 1)
@@ -174,7 +174,7 @@ def _normalisation(shape: InputShape, normalise: str) -> Normalisation:
 
 
 def _workunit(job: "Job", facts: Facts, frozen: int) -> Workunit:
-    """A workunit of the size that the job's workunits will have."""
+    """Return a workunit of the size that the job's workunits will have."""
     training = job.training_on(_normalisation(facts.input_shape, job.data.normalise))
     return Workunit(
         job=job.name,

@@ -33,7 +33,7 @@ def results_of(folder: RunFolder) -> Report | None:
 
 
 def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
-    """Run the rest of a job and leave its results; None: it was interrupted, and the journal says so.
+    """Run the rest of a job and leave its results. Return None if it was interrupted, as the journal says.
 
     The caller holds the folder's lock. Raises VcdlError; KeyboardInterrupt outside the loop itself: before the first
     subtask, while results are written, or at a second Ctrl-C.

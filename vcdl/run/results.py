@@ -68,7 +68,7 @@ WEIGHTS_ENDING = ".weights.h5"
 
 
 def newest_version(folder: RunFolder) -> int:
-    """The newest version with a snapshot: snapshots outlive the store, which may be a server that is gone."""
+    """Return the newest version with a snapshot: snapshots outlive the store, which may be on a server that is gone."""
     versions = folder.snapshot_versions()
     if not versions:
         raise RunFolderError(f"{folder.snapshots} holds no weights: they were deleted, and there is nothing to export")
@@ -291,7 +291,7 @@ def _loss(model: Any, run: Run, samples: Samples) -> float:
 
 
 def _for_keras(training: Training) -> Training:
-    """The settings with the metrics that plain Keras has."""
+    """Return the settings with the metrics that plain Keras has."""
     from vcdl.client.metrics import known_to_keras
 
     outputs = tuple(replace(output, metrics=known_to_keras(output.metrics)) for output in training.outputs)
@@ -299,9 +299,10 @@ def _for_keras(training: Training) -> Training:
 
 
 def trained_model(run: Run, version: int) -> Any:
-    """A run's own Keras model, which takes normalised samples, with the weights of a version as they are evaluated.
+    """Return a run's own Keras model, which takes normalised samples, with the weights of a version as evaluated.
 
-    Raises RunFolderError, ModelError, WeightsFileError, FileUnavailable.
+    Raises:
+        RunFolderError, ModelError, WeightsFileError, FileUnavailable: It cannot be built.
     """
     return _model_with(run, _weights(run.folder, version, run.layout.size))
 
@@ -316,9 +317,10 @@ def _model_with(run: Run, weights: Vector) -> Any:
 
 
 def start_of(job: Job) -> Any:
-    """The Keras model of the finished run that a job names, with its last weights; None: the job names none.
+    """Return the Keras model of the finished run that a job names, with its last weights, or None if it names none.
 
-    Raises RunFolderError, ModelError, WeightsFileError, FileUnavailable.
+    Raises:
+        RunFolderError, ModelError, WeightsFileError, FileUnavailable: It cannot be built.
     """
     if job.model.from_run is None:
         return None
@@ -341,7 +343,7 @@ def best_version(folder: RunFolder) -> int:
 
 
 def classes_file(model: Path) -> Path:
-    """The side file of an exported model with the names of its outputs: `model.classes.json` of `model.keras`."""
+    """Return the side file with the names of an exported model's outputs: `model.classes.json` of `model.keras`."""
     return model.with_suffix(".classes.json")
 
 
@@ -368,7 +370,7 @@ def _weights(folder: RunFolder, version: int, size: int) -> Vector:
 
 
 def _normalising(model: Any, normalisation: Normalisation, name: str) -> Any:
-    """The model behind a Rescaling layer for each input; as it is when there is nothing to rescale."""
+    """Return the model behind a Rescaling layer for each input, unchanged when there is nothing to rescale."""
     import keras
 
     by_name = dict(normalisation.inputs) or {model.inputs[0].name: normalisation}

@@ -61,7 +61,7 @@ class ClientWork(Protocol):
 
 
 class TrainedWork:
-    """Subtasks that are trained for real."""
+    """Simulated clients whose subtasks are really trained; only times and failures are simulated."""
 
     def __init__(
         self,

@@ -115,7 +115,7 @@ class VirtualGrid(Grid, Results):
         self._newest = version, params
 
     def open_wanted(self) -> int:
-        """The open workunits, unheard losses too, and one for each free slot whose host is there and may work."""
+        """Return the open workunits, unheard losses too, plus one for each free slot whose host may work now."""
         free = sum(map(self._may_work, self._idle))
         return len(self._known) - len(self._waiting) + free + self._queue_ahead
 
@@ -162,7 +162,7 @@ class VirtualGrid(Grid, Results):
             self._time.at(until_s, self._hand_out)
 
     def _next_idle(self) -> int | None:
-        """The client of the slot that has waited longest and may work; the slot is taken."""
+        """Take the slot that has waited longest and may work, and return its client."""
         client = next(filter(self._may_work, self._idle), None)
         if client is not None:
             self._idle.remove(client)
@@ -281,7 +281,7 @@ class VirtualGrid(Grid, Results):
             self._outcomes[workunit] = outcome
 
     def _is_trained(self, workunit: str, client: int, host: str, planned: SubtaskOutcome) -> None:
-        """The upload waits for those before it on its client's link. The slot continues when no more than one waits."""
+        """Queue the upload on its client's link. The slot continues when no more than one upload waits."""
         now_s = self._time.now_s()
         begin_s = max(now_s, self._links_free_s[client])
         self._time.at(max(planned.slot_free_s, begin_s), partial(self._is_free, client))
@@ -295,7 +295,7 @@ class VirtualGrid(Grid, Results):
         self._time.at(arrives_s, partial(self._has_come, workunit, client, host, planned))
 
     def _has_come(self, workunit: str, client: int, host: str, planned: SubtaskOutcome) -> None:
-        """The upload waits for a server, and is folded in when the server has finished with it."""
+        """Queue the upload for a server, which applies it when it has finished the one before."""
         begin_s = max(self._time.now_s(), heapq.heappop(self._servers_free_s))
         self.times.waits_s.append(begin_s - self._time.now_s())
         heapq.heappush(self._servers_free_s, begin_s + self._fleet.update_s)

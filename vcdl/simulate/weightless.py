@@ -237,7 +237,7 @@ class Unmeasured:
 
 
 def run_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: RunObserver) -> TimesReport | None:
-    """Run a job of a new, locked folder without training; None: `vcdl stop` has asked to stop."""
+    """Run a job of a new, locked folder without training. Return None if `vcdl stop` paused it."""
     upload = folder.uploads / "nothing.h5"
     with folder_errors(folder.path):
         write_weights(upload, _NOTHING, "{}")

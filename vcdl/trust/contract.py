@@ -94,7 +94,7 @@ class Trust(Protocol):
     """Decides how far uploads count."""
 
     def measurement(self, facts: UploadFacts, opened: ExitStack) -> Measurement | None:
-        """Begin to measure an upload; None: one pass over it is enough.
+        """Begin to measure an upload. Return None if one pass over it is enough.
 
         Args:
             facts: The facts about the upload; its fraction is the one that a rule counts.
@@ -109,7 +109,7 @@ class Trust(Protocol):
         ...
 
     def host_of(self, upload: Uploaded) -> str:
-        """Return the host of an upload; empty: unknown."""
+        """Return the host of an upload, or "" if it is unknown."""
         ...
 
     def key_of(self, upload: Uploaded) -> str:

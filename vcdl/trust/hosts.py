@@ -279,7 +279,7 @@ class HostHistory:
         return None if record.pace is None or record.applied < KNOWN_AFTER else samples * exp(record.pace)
 
     def samples_per_s(self, host: str) -> float | None:
-        """Return the recent speed of a host; None: unknown."""
+        """Return the recent speed of a host, or None if it is unknown."""
         pace = self.hosts[host].pace
         return None if pace is None else exp(-pace)
 

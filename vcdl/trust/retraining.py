@@ -41,7 +41,7 @@ class Retraining:
     slice_s: float = _SLICE_S
 
     def update(self, slot_name: str, staged: Staged, samples: int | None = None) -> Path | None:
-        """Return a subtask's update after `samples` samples, or all; None: its time slice is over, call again.
+        """Return a subtask's update after `samples` samples, or all; None if its time slice is over: call again.
 
         Raises VcdlError for a subtask that cannot be trained, RunFolderError.
         """

@@ -129,7 +129,7 @@ class Strangers:
         return min(weight, NO_MEASURE) if is_part or is_again else weight
 
     def _refused(self, host: str, *, is_early: bool) -> Refused | None:
-        """Return why an upload of a host does not count now; None: it does."""
+        """Return why an upload of a host does not count now, or None if it does."""
         history = self._history
         if not history.is_out(host):
             if is_early and not history.may_bring_part(host):

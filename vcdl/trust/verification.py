@@ -326,7 +326,7 @@ class Verification:
         )
 
     def _verified(self, check: _Check) -> UploadVerified | None:
-        """Return the verdict of retraining an upload; None: there is more to train.
+        """Return the verdict of retraining an upload, or None if there is more to train.
 
         Raises:
             VcdlError: The upload cannot be retrained.

@@ -63,12 +63,12 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Deed:
+class AuditEntry:
     """Something that a caller did, or was refused."""
 
     time_s: float
     caller: str
-    deed: str
+    action: str
     job: str
     outcome: str
 
@@ -132,15 +132,15 @@ class Accounts:
         rows = self._ask(f"SELECT {_COLUMNS} FROM tokens WHERE id = ?", _storable(number))
         return _caller(_token(rows[0])) if rows else None
 
-    def note(self, caller: Caller, deed: str, job: str, outcome: str = "done") -> None:
+    def note(self, caller: Caller, action: str, job: str, outcome: str = "done") -> None:
         """Add a line to the audit log. Raises RunFolderError."""
         row = "INSERT INTO audit (time_s, caller, deed, job, outcome) VALUES (?, ?, ?, ?, ?)"
-        self._ask(row, time.time(), caller.name, deed, job, outcome)
+        self._ask(row, time.time(), caller.name, action, job, outcome)
 
-    def deeds(self, limit: int) -> list[Deed]:
+    def actions(self, limit: int) -> list[AuditEntry]:
         """Return the last lines of the audit log, the newest first. Raises RunFolderError."""
         newest = "SELECT time_s, caller, deed, job, outcome FROM audit ORDER BY id DESC LIMIT ?"
-        return [Deed(*row) for row in self._ask(newest, limit)]
+        return [AuditEntry(*row) for row in self._ask(newest, limit)]
 
     def submitter(self, job: str) -> str | None:
         """Return the submitter of a job that came through the service, else None. Raises RunFolderError."""
@@ -183,7 +183,7 @@ class Accounts:
             raise RunFolderError(f"{self._path} cannot be used ({error}): check disk and permissions") from error
 
 
-_DEED = "time_s, caller, deed, job, outcome"
+_ENTRY = "time_s, caller, deed, job, outcome"
 _COLUMNS = "id, name, role, created_s, expires_s, revoked_s, used_s, job, budget_usd, boinc_account"
 
 

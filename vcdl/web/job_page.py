@@ -211,7 +211,7 @@ def _ago(time_s: float, now_s: float | None = None) -> str:
 
 
 def _nobody_works(view: JobView) -> str:
-    """Return the cause as far as it is known, and what the operator should start."""
+    """Explain why no daemon serves this job, and name the command that starts them or the log to read."""
     from vcdl.boinc.grid.project_folder import BoincProject
     from vcdl.boinc.project.processes import standstills
 

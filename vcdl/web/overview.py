@@ -36,7 +36,7 @@ class PageCell:
     """`good`, `bad` or `number`; empty: plain words."""
     job: str = ""
     """The job to whose page it leads."""
-    deed: str = ""
+    action: str = ""
     """The path to which its button posts."""
 
 
@@ -95,7 +95,7 @@ def _host_row(
         _number(None if down is None else size(down)),
         _number(None if up is None else size(up)),
         PageCell(printable(machine) or _UNKNOWN),
-        *([] if banned is None else [PageCell(ban, deed=f"/hosts/{quote(name, safe='')}/{ban}")]),
+        *([] if banned is None else [PageCell(ban, action=f"/hosts/{quote(name, safe='')}/{ban}")]),
     )
     return (1.0 if trust.weight is None else trust.weight, -(refused + host.lost) / tried), cells
 

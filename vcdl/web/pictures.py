@@ -92,7 +92,7 @@ def sparkline(course: Sequence[float], monitor: str) -> Markup:
 
 
 def measure_chart(report: Report, by_epoch: bool = False) -> Chart | None:
-    """Return the curve of the measure that the job is judged by, with the best epoch marked; None: none yet.
+    """Return the curve of the job's monitor with the best epoch marked, or None if there is none yet.
 
     Epochs in which several versions were measured have a band from the lowest to the highest.
     """
@@ -168,7 +168,7 @@ def _chart(
 
 
 def comparison_chart(measure: str, reports: Mapping[str, Report], by_epoch: bool = False) -> Chart | None:
-    """Return the curves of a measure of several runs over each other; None: no run has measured it."""
+    """Return the curves of a measure of several runs over each other, or None if no run has measured it."""
     lines = {
         name: [
             (_place(one, by_epoch), one.measures[measure], one.epoch)

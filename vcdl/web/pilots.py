@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from vcdl.codecs.choose import up_encoding
 from vcdl.errors import DataError, WorkunitError, folder_errors
 from vcdl.files.shared import NotRegular, discard, held, regular
-from vcdl.pool.desks import FETCHED, KEY_HEADER, Desk, Message, PoolFolder, host_of, is_pilot, mark_of
+from vcdl.pool.mailboxes import FETCHED, KEY_HEADER, Mailbox, Message, PoolFolder, host_of, is_pilot, mark_of
 from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 from vcdl.web.served_commands import ServiceBusy
@@ -60,7 +60,7 @@ def _pool(request: Request, name: str) -> PoolFolder:
     return PoolFolder.of(_run(request, name).path)
 
 
-def _desk(request: Request, name: str, pilot: str) -> Desk:
+def _mailbox(request: Request, name: str, pilot: str) -> Mailbox:
     """Return the mailbox of one of the caller's pilots; others' are closed. Raises Forbidden, DataError.
 
     A worker's pilot belongs to the caller's token and to the machine whose key comes with the request. Its name
@@ -74,17 +74,17 @@ def _desk(request: Request, name: str, pilot: str) -> Desk:
         raise Forbidden(f"{pilot} is no pilot of {caller.name}: their names begin with {caller.id} and a full stop")
     if caller.role is Role.WORKER and not host_of(pilot).endswith(f".{mark_of(request.headers.get(KEY_HEADER, ''))}"):
         raise Forbidden(f"{pilot} is a pilot of another machine: start `vcdl worker` there")
-    return pool.desk(pilot)
+    return pool.mailbox(pilot)
 
 
 @contextmanager
-def _held(request: Request, name: str, pilot: str) -> Iterator[Desk | None]:
+def _held(request: Request, name: str, pilot: str) -> Iterator[Mailbox | None]:
     """Hold the mailbox of one of the caller's pilots; None: it is gone. Raises Forbidden, DataError, RunFolderError."""
-    desk = _desk(request, name, pilot)
-    with folder_errors(desk.path), ExitStack() as stack:
+    mailbox = _mailbox(request, name, pilot)
+    with folder_errors(mailbox.path), ExitStack() as stack:
         at_hand = None
         with suppress(FileNotFoundError):
-            at_hand = stack.enter_context(desk.held())
+            at_hand = stack.enter_context(mailbox.held())
         yield at_hand
 
 
@@ -106,61 +106,64 @@ def ring(request: Request, name: Name, pilot: Pilot, message: Annotated[dict[str
         said = msgspec.convert({**message, "pilot": pilot}, Message)
     except (msgspec.ValidationError, UnicodeError) as error:  # the latter for keys with half a pair of surrogates
         raise DataError(f"this is no message of a pilot: {error}") from error
-    with _held(request, name, pilot) as desk:
-        if desk is not None:
+    with _held(request, name, pilot) as mailbox:
+        if mailbox is not None:
             _pool(request, name).ring(said)
-        return {"desk": desk is not None}
+        return {"desk": mailbox is not None}
 
 
 @router.put("/desks/{pilot}")
 def arrive(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
     """Create the pilot's mailbox and announce it."""
-    desk, pool, number = _desk(request, name, pilot), _pool(request, name), request.state.caller.id
-    with folder_errors(desk.path):
+    mailbox, pool, number = _mailbox(request, name, pilot), _pool(request, name), request.state.caller.id
+    with folder_errors(mailbox.path):
         of_caller = [other for other in pool.pilots() if other.startswith(f"{number}.")]
         if len(of_caller) >= _MOST_PILOTS and pilot not in of_caller:
             raise ServiceBusy(f"{request.state.caller.name} has {_MOST_PILOTS} pilots in {name}: no more may come")
-        with held(pool.path, "desks") as desks:
-            (desks / pilot).mkdir(exist_ok=True)
+        with held(pool.path, "desks") as mailboxes:
+            (mailboxes / pilot).mkdir(exist_ok=True)
         pool.ring(Message(pilot, 0))
     return {"desk": True}
 
 
 @router.post("/desks/{pilot}/task")
 def take(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
-    """Take the next task, or the open one; `desk`: whether the run still knows the pilot."""
-    with _held(request, name, pilot) as desk, suppress(FileNotFoundError):
-        if desk is not None:
-            return {"desk": True, "task": msgspec.to_builtins(desk.taken() or desk.take())}
+    """Take the next task, or the open one.
+
+    In the answer, `desk` says whether the run still knows the pilot.
+    """
+    with _held(request, name, pilot) as mailbox, suppress(FileNotFoundError):
+        if mailbox is not None:
+            return {"desk": True, "task": msgspec.to_builtins(mailbox.taken() or mailbox.take())}
     return {"desk": False, "task": None}
 
 
 @router.get("/desks/{pilot}/dropped")
 def dropped(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
     """Return the task that is no longer wanted; empty if there is none."""
-    with _held(request, name, pilot) as desk, suppress(FileNotFoundError):
-        if desk is not None:
-            return {"desk": True, "workunit": desk.dropped()}
+    with _held(request, name, pilot) as mailbox, suppress(FileNotFoundError):
+        if mailbox is not None:
+            return {"desk": True, "workunit": mailbox.dropped()}
     return {"desk": False, "workunit": ""}
 
 
 @router.delete("/desks/{pilot}/task/{workunit}")
 def forget(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[str, Any]:
     """Lay a task aside."""
-    with _held(request, name, pilot) as desk:
-        if _is_at_work_on(desk, workunit):
-            desk.forget(workunit)
+    with _held(request, name, pilot) as mailbox:
+        if _is_at_work_on(mailbox, workunit):
+            mailbox.forget(workunit)
     return {"desk": True}
 
 
 @router.get("/desks/{pilot}/updates/{workunit}")
 def has_come(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[str, Any]:
     """Return how many bytes of an update have arrived; null if it was delivered or is no longer wanted."""
-    with _held(request, name, pilot) as desk:
-        if not _is_at_work_on(desk, workunit):
-            return {"desk": desk is not None, "size_bytes": None}
+    with _held(request, name, pilot) as mailbox:
+        if not _is_at_work_on(mailbox, workunit):
+            return {"desk": mailbox is not None, "size_bytes": None}
         with suppress(FileNotFoundError):
-            return {"desk": True, "size_bytes": _part(desk, workunit).lstat().st_size}
+            return {"desk": True, "size_bytes": _partial_upload(mailbox, workunit).lstat().st_size}
         return {"desk": True, "size_bytes": 0}
 
 
@@ -169,12 +172,12 @@ def add_piece(
     request: Request, name: Name, pilot: Pilot, workunit: str, offset: Annotated[int, Query(ge=0)], piece: Piece
 ) -> dict[str, Any]:
     """Add a piece of at most 1 MiB to an update; its answer is that of GET. One that comes twice changes nothing."""
-    with _held(request, name, pilot) as desk:
-        if _is_at_work_on(desk, workunit):
-            part, run = _part(desk, workunit), Run.open(_run(request, name))
+    with _held(request, name, pilot) as mailbox:
+        if _is_at_work_on(mailbox, workunit):
+            part, run = _partial_upload(mailbox, workunit), Run.open(_run(request, name))
             if offset + len(piece) > up_encoding(run.transport, run.layout).most_file_bytes + _HEADER_BYTES:
                 raise DataError(f"{workunit}: no update of this job is as large")
-            for old in desk.path.glob(".*.part"):
+            for old in mailbox.path.glob(".*.part"):
                 if old != part:
                     discard(old)
             # At its place: the same piece may come twice at once.
@@ -187,15 +190,18 @@ def add_piece(
 
 @router.put("/desks/{pilot}/endings/{workunit}")
 def end(request: Request, name: Name, pilot: Pilot, workunit: str, ending: TaskEnding) -> dict[str, Any]:
-    """Record how a task ended; `desk`: whether it was still wanted."""
-    with _held(request, name, pilot) as desk:
-        if not _is_at_work_on(desk, workunit):  # a repetition, or the run has given the pilot up
-            return {"desk": desk is not None}
-        update = _part(desk, workunit)
+    """Record how a task ended.
+
+    In the answer, `desk` says whether it was still wanted.
+    """
+    with _held(request, name, pilot) as mailbox:
+        if not _is_at_work_on(mailbox, workunit):  # a repetition, or the run has given the pilot up
+            return {"desk": mailbox is not None}
+        update = _partial_upload(mailbox, workunit)
         if not ending.sha256:
-            desk.end(workunit, ending.reason or None)
+            mailbox.end(workunit, ending.reason or None)
         elif _sha256(update) == ending.sha256:
-            desk.end(workunit, update)
+            mailbox.end(workunit, update)
         else:
             discard(update)
             raise DataError(f"the update of {workunit} was damaged on its way: send it again")
@@ -212,9 +218,9 @@ def file(request: Request, name: Name, path: str) -> FileResponse:
     return FileResponse(found, media_type="application/octet-stream")
 
 
-def _part(desk: Desk, workunit: str) -> FilePath:
+def _partial_upload(mailbox: Mailbox, workunit: str) -> FilePath:
     """Return the file in which an update grows."""
-    return desk.path / f".{workunit}.part"
+    return mailbox.path / f".{workunit}.part"
 
 
 def _sha256(path: FilePath) -> str:
@@ -224,11 +230,11 @@ def _sha256(path: FilePath) -> str:
     return ""
 
 
-def _is_at_work_on(desk: Desk | None, workunit: str) -> TypeGuard[Desk]:
+def _is_at_work_on(mailbox: Mailbox | None, workunit: str) -> TypeGuard[Mailbox]:
     """Return whether the mailbox exists and this is its task. Raises DataError for an invalid workunit."""
     try:
         WorkunitName.parse(workunit)
     except WorkunitError as error:
         raise DataError(str(error)) from error
-    task = None if desk is None else desk.taken()
+    task = None if mailbox is None else mailbox.taken()
     return task is not None and task.workunit == workunit

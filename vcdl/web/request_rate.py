@@ -20,7 +20,7 @@ class RequestRate:
         """Caller → what it has left, and when that was so."""
 
     def wait_s(self, caller: str) -> float:
-        """Seconds until it may ask again; 0: now."""
+        """Return the seconds until it may ask again, or 0."""
         return max(0.0, (1.0 - self._left_of(caller)) / self._steady)
 
     def note(self, caller: str) -> None:

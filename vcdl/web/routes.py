@@ -91,22 +91,22 @@ def job(request: Request, service: ServiceHere, name: str, notice: Notice = "", 
     return _shown(request, "job.html", parts, name=name, by=by, notice="" if visits else said.get(notice, ""))
 
 
-@router.post("/jobs/{name}/{deed}")
-async def control(request: Request, service: ServiceHere, caller: SubmitterHere, name: str, deed: str) -> Response:
+@router.post("/jobs/{name}/{action}")
+async def control(request: Request, service: ServiceHere, caller: SubmitterHere, name: str, action: str) -> Response:
     await _checked_form(request, caller)
-    deeds = {"stop": service.stop, "resume": service.resume}
-    if deed not in deeds:
+    actions = {"stop": service.stop, "resume": service.resume}
+    if action not in actions:
         return Response(status_code=404)
-    await run_in_threadpool(deeds[deed], caller, name)
-    return RedirectResponse(f"{service.base}/jobs/{quote(name)}?notice={deed}", 303)
+    await run_in_threadpool(actions[action], caller, name)
+    return RedirectResponse(f"{service.base}/jobs/{quote(name)}?notice={action}", 303)
 
 
-@router.post("/hosts/{host}/{deed}")
-async def control_host(request: Request, service: ServiceHere, caller: CallerHere, host: str, deed: str) -> Response:
+@router.post("/hosts/{host}/{action}")
+async def control_host(request: Request, service: ServiceHere, caller: CallerHere, host: str, action: str) -> Response:
     await _checked_form(request, needs(caller, Role.OPERATOR))
-    if deed not in ("ban", "unban"):
+    if action not in ("ban", "unban"):
         return Response(status_code=404)
-    done = await run_in_threadpool(service.run_command, caller, CommandRequest(f"hosts {deed}", [host]))
+    done = await run_in_threadpool(service.run_command, caller, CommandRequest(f"hosts {action}", [host]))
     if done.exit_code:
         return error_page(request, 409, f"{host[:64]} is not changed", done.errors)
     return RedirectResponse(f"{service.base}/hosts", 303)

@@ -41,7 +41,7 @@ Options = Mapping[str, bool | str | Sequence[str]]
 
 
 class ServiceBusy(Unavailable):
-    """The service does as much as it can."""
+    """The service is at its concurrency limit; retry later."""
 
 
 @dataclass(frozen=True)

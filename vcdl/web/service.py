@@ -230,18 +230,18 @@ class WebService:
             return done if done.exit_code else CommandAnswer(f"{done.output}{self._go_on(jobs[0])}\n", "", 0)
 
     @contextmanager
-    def _noted(self, caller: Caller, deed: str, name: str, role: Role = Role.SUBMITTER) -> Iterator[None]:
+    def _noted(self, caller: Caller, action: str, name: str, role: Role = Role.SUBMITTER) -> Iterator[None]:
         """Let a caller do something with a job, if it is theirs, and note what came of it. Raises Forbidden."""
         try:
             if caller.role < role:
-                raise Forbidden(f"{caller.name} may not {deed} here: this needs the role {role.name.lower()}")
+                raise Forbidden(f"{caller.name} may not {action} here: this needs the role {role.name.lower()}")
             if caller.role < Role.OPERATOR and self.accounts.submitter(name) != caller.name:
-                raise Forbidden(f"{caller.name} did not submit {name}: only an operator may {deed} it")
+                raise Forbidden(f"{caller.name} did not submit {name}: only an operator may {action} it")
             yield
         except VcdlError as error:
-            self.accounts.note(caller, deed, name[:64], str(error)[:200])
+            self.accounts.note(caller, action, name[:64], str(error)[:200])
             raise
-        self.accounts.note(caller, deed, name[:64])
+        self.accounts.note(caller, action, name[:64])
 
     def file(self, name: str, file: str) -> FileResponse:
         """Return a file of a run for download. Raises NoSuchJobError."""

@@ -72,7 +72,7 @@ class SubmissionLine:
         return ticket
 
     def place(self, ticket: Ticket) -> int:
-        """Return its place among those that wait, 1 for the next one; 0: it is being checked."""
+        """Return its place among those that wait, 1 for the next one, or 0 if it is being checked."""
         with self._lock:
             return self._waiting.index(ticket) + 1 if ticket in self._waiting else 0
 

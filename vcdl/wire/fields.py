@@ -38,7 +38,7 @@ def read_object(cls: type[_T], content: str, what: str) -> _T:
 
 
 def to_raw(value: Any) -> Any:
-    """Return the fields for JSON.
+    """Convert a dataclass to values for JSON. Fields marked NEWER are left out while they have their default.
 
     Fields of NEWER with their default are omitted, because older versions do not know them.
     """

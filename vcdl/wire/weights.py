@@ -32,7 +32,7 @@ _STATISTICS = ("moving_mean", _VARIANCE)
 """Path endings of the variables of batch normalisation that follow the data."""
 SECOND_MOMENTS = ("_velocity", "_velocity_hat", "_norm", "_accumulator", "_accumulated_grad")
 """Name endings of the variables by whose root Keras' optimizers divide; such a variable is never negative."""
-_CONSTANTS = ("/kernel", "/kernel_scale", "/embeddings", "/embeddings_scale", "/mean", "/variance", "/count")
+_NEVER_TRAINED = ("/kernel", "/kernel_scale", "/embeddings", "/embeddings_scale", "/mean", "/variance", "/count")
 """Path endings of weights that no training changes in a trained layer: LoRA's base, a Normalization's statistics."""
 _BYTES = "int8"
 """The type of which four numbers are packed into one place of the frozen weights."""
@@ -167,7 +167,7 @@ def _frozen_ids(model: Any) -> set[int]:
     for layer in model._flatten_layers(include_self=False):  # `layers` leaves out what is in wrappers
         if layer.trainable:
             within = {id(weight) for part in layer._flatten_layers(include_self=False) for weight in part.weights}
-            frozen -= {id(w) for w in layer.weights if id(w) not in within and not w.path.endswith(_CONSTANTS)}
+            frozen -= {id(w) for w in layer.weights if id(w) not in within and not w.path.endswith(_NEVER_TRAINED)}
     return frozen
 
 

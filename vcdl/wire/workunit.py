@@ -273,7 +273,7 @@ class WorkunitName:
 
     @property
     def turn(self) -> int:
-        """The number of times that an update of the shard in this epoch was taken back before."""
+        """How many applied updates of this shard in this epoch were reverted before."""
         return self.attempt % _OWN // _TURN
 
     @property

@@ -29,7 +29,7 @@ _log = logging.getLogger("vcdl.checker")
 
 
 def serve(listener: socket.socket, runs: OpenedRuns, until: int) -> None:
-    """Answer until the file descriptor `until` can be read, as it can when its other end was closed."""
+    """Serve check requests on `listener` until the parent closes its end of the pipe `until`."""
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
         selector.register(until, selectors.EVENT_READ)

@@ -65,7 +65,7 @@ class Credit:
 
 
 def take_back(database: BoincDatabase, host: int, workunits: Collection[str]) -> float:
-    """Take the credit for results of a host away, from its account and team as well; returns how much that was.
+    """Revoke a host's credit for these workunits, from its user and team too, and return how much. Idempotent.
 
     Once: a result without credit has none to be taken. What is lately earned falls by as much, as far as it is there.
     Raises GridUnavailable, GridError.

@@ -57,7 +57,7 @@ class Rest:
 
 
 def rest_after(ended: Iterable[Ended]) -> Rest | None:
-    """Return the suspension after a host's last tasks, doubled by each failure; None: it needs none."""
+    """Return the suspension after a host's last tasks, doubled by each failure, or None if it needs none."""
     in_order = sorted(ended, key=lambda one: one.time_s)
     good = max((place for place, one in enumerate(in_order) if one.end is End.GOOD), default=-1)
     failed = in_order[good + 1 :]

@@ -28,7 +28,7 @@ def add(target: Element, wanted: Element) -> None:
         if child.tag == "daemon" and program_of(child) in _OF_BOINC:
             _hasten_all(target, child)
             continue
-        if child.tag == "daemon" and _are_shared_out(copies := _counterparts(target, child)):
+        if child.tag == "daemon" and _are_replicated(copies := _counterparts(target, child)):
             _renew(copies, child)
             continue
         existing = _counterpart(target, child)
@@ -82,7 +82,7 @@ def _counterparts(parent: Element, wanted: Element) -> list[Element]:
     return [child for child in parent.iterchildren(wanted.tag) if _name(child) == _name(wanted)]
 
 
-def _are_shared_out(daemons: Sequence[Element]) -> bool:
+def _are_replicated(daemons: Sequence[Element]) -> bool:
     """Return whether an operator runs several of a daemon, here or on several machines."""
     return len(daemons) > 1 or any(_MOD in _words(_text(daemon.find("cmd"))) for daemon in daemons)
 

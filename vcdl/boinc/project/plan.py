@@ -155,7 +155,7 @@ def _versions(
 
 
 def service_command(config: ServerConfig, port: int | None) -> str:
-    """Return the daemon's command that shows jobs at `port`; None: as it is; empty: there is none."""
+    """Return the daemon's command that shows jobs at `port`, None to leave it as it is, or "" for no daemon."""
     if port is None:
         return next((daemon.command for daemon in config.daemons if daemon.program == SERVICE), "")
     address = urlsplit(config.master_url)

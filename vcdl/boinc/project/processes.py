@@ -64,7 +64,7 @@ def standstills(project: BoincProject) -> list[str]:
 
 
 def how_to_start(project: BoincProject) -> str:
-    """Return the command that starts the daemons, and what must call it from then on."""
+    """Return the command that starts the daemons: systemctl for a unit of ours, else bin/start and cron."""
     unit = f"{project.path.name}.service"
     if (_UNITS / unit).is_file():  # of vcdl server install; it looks every minute
         return f"as root: systemctl restart {unit}"

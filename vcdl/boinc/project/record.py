@@ -75,7 +75,7 @@ class Record:
         return bool(self.edited)
 
     def without_us(self, path: Path, now: bytes | None) -> bytes | None:
-        """Return the file as if VCDL had never been installed; None: no file. Raises GridError."""
+        """Return the file as if VCDL had never been installed, or None if there is no file. Raises GridError."""
         edited = self.edited.get(path.name)
         if edited is None or files.digest(now) == edited.before:
             return now

@@ -99,7 +99,11 @@ class ColumnFacts:
         return self.has_more or several > _MOST_CLASSES or several > max(_FEW_CLASSES, self.rows // 10)
 
     def line(self, role: str) -> str:
-        """Its content, on one line; `role`: its part in the job file."""
+        """Return the content of the column in one line.
+
+        Args:
+            role: The column's part in the job file.
+        """
         if self.kind in ("number", "whole"):
             held = f"{self.kind} {self.low:.6g} … {self.high:.6g}"
         else:
@@ -111,7 +115,7 @@ class ColumnFacts:
 
 
 def columns_of(path: Path, *, header: bool = True) -> list[ColumnFacts]:
-    """The columns of a table. Raises DataError, FileUnavailable."""
+    """Return the columns of a table. Raises DataError, FileUnavailable."""
     columns: list[ColumnFacts] = []
     for file in table_files(path):
         with opened_table(file, header=header) as table:
@@ -135,7 +139,12 @@ def columns_of(path: Path, *, header: bool = True) -> list[ColumnFacts]:
 
 
 def outline_of(path: Path, label: str | None) -> Outline:
-    """A table's content, and keys of a job for it. `label`: None: the likeliest. Raises DataError, FileUnavailable."""
+    """Return a table's content and the keys of a job for it. Raises DataError, FileUnavailable.
+
+    Args:
+        path: The table.
+        label: The column of labels; None for the likeliest.
+    """
     try:
         found, header = columns_of(path), True
     except NoHeaderError:
@@ -196,7 +205,7 @@ def feature_keys(features: Iterable[ColumnFacts]) -> dict[str, Any]:
 
 
 def notes_of(path: Path, *, header: bool = True) -> Iterator[str]:
-    """The cost of reading a table, where it is much. Raises DataError, FileUnavailable."""
+    """Yield notes on what reading a table costs, where it is much. Raises DataError, FileUnavailable."""
     for file in table_files(path):
         with opened_table(file, header=header) as table:
             largest = table.largest_group_bytes
@@ -220,7 +229,7 @@ def _kind(arrow_type: Any) -> str:
 
 
 def _is_usable(column: ColumnFacts) -> bool:
-    """Whether a column can be one of x: numbers that do not count the rows, or text of few values, which repeat."""
+    """Return whether a column can be an input: numbers that do not count rows, or text of few values that repeat."""
     if column.is_index:
         return False
     if column.kind in ("number", "whole", _DATE):
@@ -229,7 +238,7 @@ def _is_usable(column: ColumnFacts) -> bool:
 
 
 def _stand_in(column: ColumnFacts) -> float | str:
-    """The stand-in for missing values: the mean, or the commonest category; rows without a date are left out."""
+    """Return what stands for missing values: the mean, or the commonest category; rows without a date are dropped."""
     if column.kind == _DATE:
         return "drop"
     return column.values.most_common(1)[0][0] if column.kind == "text" else float(f"{column.mean:.4g}")

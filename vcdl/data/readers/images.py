@@ -155,7 +155,7 @@ class ImagesReader(Reader):
             return None
 
     def pictures(self, path: Path) -> list[_Picture]:
-        """All pictures of a part with their labels, in order. Raises DataError."""
+        """Return all pictures of a part with their labels, in order. Raises DataError."""
         if not path.is_dir():
             raise DataError(f"{path.name} is no folder: name the one with the pictures")
         if self.table is not None:
@@ -187,7 +187,7 @@ class ImagesReader(Reader):
         return self._embedded(files) if files else iter(self.pictures(path))
 
     def _tables(self, path: Path) -> list[Path]:
-        """The tables in a folder that hold pictures, as those of Hugging Face's datasets do; usually none."""
+        """Return the tables in a folder that hold pictures, as those of Hugging Face's datasets do; usually none."""
         is_asked = self.table is None and path.is_dir()
         return sorted(file for file in path.iterdir() if file.suffix in (".arrow", ".parquet")) if is_asked else []
 
@@ -205,7 +205,7 @@ class ImagesReader(Reader):
                     yield _Embedded(f"{file}, row {number}", data), names[label] if names else str(label)
 
     def _rows(self, file: Path, opened: Table) -> Iterator[tuple[Any, Any]]:
-        """The values of the two columns. Raises DataError."""
+        """Yield the values of the two columns. Raises DataError."""
         for column in self.columns:
             if column not in opened.schema.names:
                 raise DataError(
@@ -234,7 +234,10 @@ class ImagesReader(Reader):
         return 3 if self.colour == "rgb" else 1
 
     def _tried(self, prepare: _Prepare, picture: _Picture, pixels: Array) -> bytes | None:
-        """The sample that `prepare` makes of a file; None: it is unreadable, and to be skipped. Raises DataError."""
+        """Return the sample that `prepare` makes of a file, or None if it is unreadable and skipped.
+
+        Raises DataError.
+        """
         file = picture[0]
         try:
             return prepare(file, pixels)
@@ -258,7 +261,7 @@ class ImagesReader(Reader):
         return data
 
     def _file(self, file: _File, pixels: Array) -> bytes:
-        """The JPEG file of a picture, whose pixels have such a shape: its own where nothing in it is to be changed."""
+        """Return a picture as a JPEG file; its own file where nothing has to be changed."""
         from PIL import Image
 
         mode = "RGB" if self.colour == "rgb" else "L"
@@ -272,7 +275,7 @@ class ImagesReader(Reader):
         return output.getvalue()
 
     def _picture(self, file: _File, size: tuple[int, ...]) -> Any:
-        """A picture in the size and colour of a sample. Raises DataError, and what Pillow raises."""
+        """Return a picture in the size and colour of a sample. Raises DataError, and what Pillow raises."""
         from PIL import Image, ImageOps
 
         mode = "RGB" if self.colour == "rgb" else "L"

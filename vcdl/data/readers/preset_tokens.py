@@ -45,7 +45,7 @@ class PresetTokens:
         return tuple(self._tokenizer.id_to_token(number) for number in range(self._tokenizer.vocabulary_size()))
 
     def of(self, texts: Sequence[str]) -> list[Array]:
-        """The numbers of each text's tokens, int32."""
+        """Return the numbers of each text's tokens, int32."""
         if self._most is None:
             return [np.asarray(row, np.int32) for row in self._tokenizer(list(texts))]
         packed = self._packer(list(texts))

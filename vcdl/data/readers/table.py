@@ -81,7 +81,7 @@ class TableReader(Reader):
     """Stand-ins for missing values by column, or `drop`: rows that lack it are left out; `drop` alone: for all."""
 
     def drops(self, column: str) -> bool:
-        """Whether rows without a value of a column are left out."""
+        """Return whether rows without a value in a column are dropped."""
         if not isinstance(self.missing, Mapping):
             return self.missing == _DROP
         return self.missing.get(column) == _DROP and _DROP not in (self.categories or {}).get(column, ())
@@ -165,7 +165,7 @@ class _Columns:
             raise DataError(f"{self._name}: {both[0]} is the label, and is in data > from > columns: take it out")
         if not self.features:
             raise DataError(
-                f"{self._name} has no column beside the label and what is left out: there is nothing to learn from"
+                f"{self._name} has no feature column: each is the label or in data > from > leave_out; leave fewer out"
             )
         if twice := [column for column in self.used if names.count(column) > 1]:
             raise DataError(f"{self._name} has two columns {_shown(twice[0])}: {twice_cure(twice[0])}")
@@ -218,7 +218,7 @@ class _Columns:
             )
 
     def block(self, batch: Any, *, is_first: bool) -> Block:
-        """The samples of a record batch. Raises DataError."""
+        """Return the samples of a record batch. Raises DataError."""
         if is_first and self._reader.columns is None:
             self._refuse_index(batch)
         if not any(column.null_count for column in batch.columns):
@@ -238,7 +238,10 @@ class _Columns:
         return Block(x, self._labels(batch))
 
     def _kept(self, batch: Any) -> Any:
-        """The rows that have all their values; None: all do. Raises DataError unless missing ones are spoken for."""
+        """Return which rows have all their values, or None if all do.
+
+        Raises DataError for values that may not be missing.
+        """
         pa = arrow()
         kept = None
         for column in self.used:
@@ -277,7 +280,7 @@ class _Columns:
         return np.concatenate([part.reshape(len(batch), -1) for part in parts], axis=1)
 
     def _numbers(self, column: str, values: Any) -> Array:
-        """A column as numbers, shape (n,); of categories (n, values), of dates (n, 3). Raises DataError."""
+        """Return a column as numbers: shape (n,), of categories (n, values), of dates (n, 3). Raises DataError."""
         filled = self._filled.get(column)
         if column in self._listed:
             return self._flags(column, values, filled)
@@ -353,7 +356,7 @@ def _numbers_of(pa: Any) -> tuple[Callable[[Any], bool], ...]:
 
 
 def _list_width(kind: Any) -> int | None:
-    """The length of lists, −1 for any; None: the type is no list."""
+    """Return the length of lists, −1 for any, or None if the type is no list."""
     types = arrow().types
     if types.is_fixed_size_list(kind):
         return int(kind.list_size)

@@ -44,7 +44,7 @@ class NoHeaderError(DataError):
 
 
 def table_files(path: Path) -> list[Path]:
-    """The files of a table, in order. Raises DataError."""
+    """Return the files of a table, in order. Raises DataError."""
     if not path.is_dir():
         return [path]
     found = _in_folder(path)
@@ -101,7 +101,7 @@ class Table:
         return max(int(facts.row_group(group).total_byte_size) for group in range(facts.num_row_groups))
 
     def class_names(self, column: str) -> tuple[str, ...]:
-        """The names of a column's whole numbers, which Hugging Face's files have in their metadata."""
+        """Return the names of a column's whole numbers, which Hugging Face's files have in their metadata."""
         try:
             features = json.loads(self.schema.metadata[b"huggingface"])["info"]["features"]
             return tuple(map(str, features[column]["names"]))
@@ -128,7 +128,7 @@ class Table:
                 skips = max(0, skips - len(batch))
 
     def _of_parquet(self, columns: Sequence[str], skips: int) -> tuple[Iterator[Any], int]:
-        """The batches from the row group on in which row `skips` lies, and how many of its rows are to be skipped."""
+        """Return the batches from the row group on that holds row `skips`, and how many of its rows to skip."""
         facts = self._opened.metadata
         first = 0
         while first < facts.num_row_groups and skips >= facts.row_group(first).num_rows:
@@ -163,7 +163,7 @@ def _checked(batch: Any) -> Any:
 
 
 def _pieces(batch: Any) -> Iterator[Any]:
-    """A batch in pieces of some MB: those of Arrow files may be as large as the file."""
+    """Split a batch into pieces of a few MB; an Arrow file may consist of a single batch."""
     rows = max(1, len(batch) * _BLOCK_BYTES // max(_BLOCK_BYTES, batch.nbytes))
     for first in range(0, len(batch), rows):
         yield batch.slice(first, rows)
@@ -254,7 +254,10 @@ def _are_values(names: Sequence[str]) -> bool:
 
 
 def _marks(file: Path) -> tuple[str, str]:
-    """A text file's delimiter and decimal point: a header without a comma may have semicolons, as in half of Europe."""
+    """Return a text file's delimiter and decimal point.
+
+    A header without a comma may have semicolons, as in half of Europe.
+    """
     if file.suffix.lower() == ".tsv":
         return "\t", "."
     with file.open("rb") as opened:
@@ -269,7 +272,7 @@ def _marks(file: Path) -> tuple[str, str]:
 
 @cache
 def arrow() -> Any:
-    """The package pyarrow. Raises DataError where it is not installed."""
+    """Return the package pyarrow. Raises DataError where it is not installed."""
     try:
         import pyarrow as pa
         import pyarrow.compute
@@ -282,9 +285,12 @@ def arrow() -> Any:
 
 
 def as_number(kind: Any) -> Any:
-    """The type in which a text file's column of numbers is read; `kind`: what its first lines look like.
+    """Return the type in which a text file's column of numbers is read.
 
     Words for true and false are no numbers to pyarrow.
+
+    Args:
+        kind: The type that its first lines suggest.
     """
     pa = arrow()
     return pa.bool_() if pa.types.is_boolean(kind) else pa.float64()
@@ -327,7 +333,7 @@ def as_labels(texts: Sequence[str | None]) -> Array:
 
 
 def counts_up(values: Array, rows_before: int) -> bool:
-    """Whether numbers continue counting the rows, from 0 or from 1."""
+    """Return whether numbers continue to count the rows, from 0 or from 1."""
     if values.dtype.kind not in "iuf" or not len(values) or values[0] - rows_before not in (0, 1):
         return False
     return bool(np.array_equal(values, values[0] + np.arange(len(values))))

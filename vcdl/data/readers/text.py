@@ -142,7 +142,7 @@ class TextReader(Reader):
                 yield Block(self._padded(texts, tokens), np.array(labels))
 
     def _padded(self, texts: list[str], tokens: Tokens | PresetTokens | None) -> Array:
-        """The begins of texts, shape (n, window)."""
+        """Return the first `window` units of texts, shape (n, window)."""
         padding = 0 if tokens is None else tokens.padding
         rows: list[Array]
         if tokens is None:
@@ -197,7 +197,7 @@ def _no_text(path: Path, error: UnicodeDecodeError) -> DataError:
 
 @lru_cache(maxsize=8)
 def _characters(path: Path) -> tuple[str, ...]:
-    """The characters of a text, sorted. Raises DataError, FileUnavailable."""
+    """Return the characters of a text, sorted. Raises DataError, FileUnavailable."""
     found: set[str] = set()
     for text in _texts(path):
         found.update(text)

@@ -20,7 +20,7 @@ _CALL_S = 60.0
 """Time-out of a call: longer than a slow answer, short enough that one dead region does not hold up a pass."""
 _WAIT_S = 150.0
 """Time-out of operations.wait, which answers after at most two minutes."""
-_KINDS = {
+_PATTERNS_BY_KIND = {
     ProblemKind.NO_CAPACITY: (
         ".*RESOURCE_POOL_EXHAUSTED.*|resourcePoolExhausted|insufficientCapacity|VM_MIN_COUNT_NOT_REACHED"
     ),
@@ -98,7 +98,7 @@ class Connection:
 
 def kind_of(reason: str, status: int) -> ProblemKind:
     """Return the kind of a reason (`quotaExceeded`, an operation's code), or else of the HTTP status."""
-    if kind := kind_by(_KINDS, reason):
+    if kind := kind_by(_PATTERNS_BY_KIND, reason):
         return kind
     if status == 429:
         return ProblemKind.THROTTLED

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.process
 PARENT = """
 import os, sys, threading
 from pathlib import Path
-from vcdl.local import spares
-from vcdl.local.spares import end_spares, fork_spares, one_thread, start_module
+from vcdl.local import warm_workers
+from vcdl.local.warm_workers import end_warm_workers, fork_warm_workers, one_thread, start_module
 one_thread()
 log, lock = Path("log"), None
 def run(*arguments, **others):
@@ -82,7 +82,7 @@ def told(process: "subprocess.Popen[str]") -> tuple[int, list[dict[str, Any]], s
 def test_a_spare_runs_a_module_with_keras_and_nothing_else_of_its_parents(
     parent: Callable[[str], "subprocess.Popen[str]"], tmp_path: Path
 ) -> None:
-    pid, said, ends = told(parent(f"opened = open('kept', 'w'); fork_spares(1)\n{ASKS}end_spares()"))
+    pid, said, ends = told(parent(f"opened = open('kept', 'w'); fork_warm_workers(1)\n{ASKS}end_warm_workers()"))
     assert ends == "7 7"
     assert [child["keras"] for child in said] == [True, False], "there was one spare"
     for number, child in enumerate(said):
@@ -102,15 +102,15 @@ def test_a_spare_runs_a_module_with_keras_and_nothing_else_of_its_parents(
 def test_a_process_with_more_threads_than_one_is_not_forked(
     parent: Callable[[str], "subprocess.Popen[str]"], before: str
 ) -> None:
-    _, said, ends = told(parent(f"{before}\nfork_spares(2)\n{ASKS}"))
+    _, said, ends = told(parent(f"{before}\nfork_warm_workers(2)\n{ASKS}"))
     assert ([child["keras"] for child in said], ends) == ([False, False], "7 7")
 
 
 def test_a_spare_that_was_killed_is_passed_over_and_those_left_over_are_ended(
     parent: Callable[[str], "subprocess.Popen[str]"],
 ) -> None:
-    killed = "fork_spares(4)\nfirst, *_, last = spares._spares\nfirst.kill()\nfirst.wait()\n"
-    _, said, _ = told(parent(f"{STAND_IN}{killed}{ASKS}end_spares()\nassert last.poll() == -9"))
+    killed = "fork_warm_workers(4)\nfirst, *_, last = warm_workers._warm\nfirst.kill()\nfirst.wait()\n"
+    _, said, _ = told(parent(f"{STAND_IN}{killed}{ASKS}end_warm_workers()\nassert last.poll() == -9"))
     assert [child["keras"] for child in said] == [True, True]
 
 
@@ -118,7 +118,7 @@ def test_errors_of_a_module_are_in_the_log_and_in_the_exit_status(
     parent: Callable[[str], "subprocess.Popen[str]"], tmp_path: Path
 ) -> None:
     (tmp_path / "told.py").write_text("import sys\nprint('said')\nsys.exit(sys.argv[1]) if sys.argv[1:] else 1 / 0")
-    process = parent(f"{STAND_IN}fork_spares(2)\nprint(run().wait(), run('it went wrong').wait())")
+    process = parent(f"{STAND_IN}fork_warm_workers(2)\nprint(run().wait(), run('it went wrong').wait())")
     said, errors = process.communicate(timeout=120)
     assert said == "1 1\n", errors
     log = (tmp_path / "log").read_text()
@@ -126,15 +126,15 @@ def test_errors_of_a_module_are_in_the_log_and_in_the_exit_status(
     assert "said\nit went wrong\n" in log
 
 
-def test_spares_end_when_their_parent_is_killed_and_hold_no_lock_of_it(
+def test_warm_workers_end_when_their_parent_is_killed_and_hold_no_lock_of_it(
     parent: Callable[[str], "subprocess.Popen[str]"], tmp_path: Path
 ) -> None:
     program = """
 from vcdl.files.lock import FileLock
 lock = FileLock(Path("lock"), names_holder=True)
 lock.acquire()
-fork_spares(2)
-print(*(spare.pid for spare in spares._spares), flush=True)
+fork_warm_workers(2)
+print(*(spare.pid for spare in warm_workers._warm), flush=True)
 threading.Event().wait()
 """
     with parent(STAND_IN + program) as process:

@@ -25,7 +25,7 @@ from typing import IO, Any, NoReturn, Protocol
 
 from vcdl.files.children import python_command, start_child
 
-_spares: list["_Spare"] = []
+_warm: list["_WarmWorker"] = []
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
@@ -46,7 +46,7 @@ def one_thread() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-def fork_spares(count: int) -> None:
+def fork_warm_workers(count: int) -> None:
     """Import Keras, and fork `count` children from this process if that is safe. Call it before Keras is used."""
     from vcdl.client.unneeded import unneeded_hidden
     from vcdl.stores.open import load_client_libraries
@@ -60,7 +60,7 @@ def fork_spares(count: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     with contextlib.suppress(OSError):  # too little memory, too many processes: new interpreters say so
-        _spares.extend(_Spare.forked() for _ in range(count))
+        _warm.extend(_WarmWorker.forked() for _ in range(count))
 
 
 def start_module(
@@ -75,12 +75,12 @@ def start_module(
         log: File for its errors.
         answers: Its output is a pipe and does not go to the log.
     """
-    while _spares:
-        spare = _spares.pop(0)
-        if spare.poll() is None:
-            spare.run([module, *arguments], environment, log, answers)
-            return spare
-        spare.close()
+    while _warm:
+        worker = _warm.pop(0)
+        if worker.poll() is None:
+            worker.run([module, *arguments], environment, log, answers)
+            return worker
+        worker.close()
     with log.open("ab") as file:
         return start_child(
             module,
@@ -93,16 +93,16 @@ def start_module(
         )
 
 
-def end_spares() -> None:
+def end_warm_workers() -> None:
     """End the warm workers that were not needed."""
-    while _spares:
-        spare = _spares.pop()
-        spare.kill()
-        spare.wait()
-        spare.close()
+    while _warm:
+        worker = _warm.pop()
+        worker.kill()
+        worker.wait()
+        worker.close()
 
 
-class _Spare:
+class _WarmWorker:
     """A forked child."""
 
     def __init__(self, pid: int, stdin: int, stdout: int) -> None:
@@ -112,7 +112,7 @@ class _Spare:
         self._status: int | None = None
 
     @classmethod
-    def forked(cls) -> "_Spare":
+    def forked(cls) -> "_WarmWorker":
         """Fork it. Raises OSError."""
         (its_stdin, stdin), (stdout, its_stdout) = os.pipe(), os.pipe()
         try:

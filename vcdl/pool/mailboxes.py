@@ -18,7 +18,7 @@ are.
 
 Anyone who may write to the folder may lie, and may put a link, a pipe or a folder where a file is expected. So names
 must match their forms, only regular files are read, and the run's side, whose user owns the run, works in folders that
-it holds open (vcdl.files.shared): in a mailbox through `Desk.held`.
+it holds open (vcdl.files.shared): in a mailbox through `Mailbox.held`.
 """
 
 import errno
@@ -130,7 +130,7 @@ def mark_of(key: str) -> str:
 
 
 @dataclass(frozen=True)
-class Desk:
+class Mailbox:
     """The folder of one pilot."""
 
     path: Path
@@ -139,10 +139,10 @@ class Desk:
     _taken = Below("taken.json")
 
     @contextmanager
-    def held(self) -> Iterator["Desk"]:
+    def held(self) -> Iterator["Mailbox"]:
         """Hold the mailbox of a pool's pilot open, and yield it. Raises OSError, FileNotFoundError if it is gone."""
         with held(self.path.parents[1], *self.path.parts[-2:]) as path:
-            yield Desk(path)
+            yield Mailbox(path)
 
     # -- the run's side; all calls raise OSError
 
@@ -180,7 +180,7 @@ class Desk:
         return _read(self._taken, Assignment)
 
     def take(self) -> Assignment | None:
-        """Take the next task up; None: there is none."""
+        """Take the next task and return it, or None if there is none."""
         if self._next.name not in _names_now(self.path) or not _moved(self._next, self._taken):
             return None
         return _read(self._taken, Assignment)
@@ -247,16 +247,16 @@ class PoolFolder:
             source.seek(part.stat().st_size if part.exists() else 0)
             return pour(source, part)
 
-    _bell = Below("bell")
+    _heartbeats = Below("bell")
     _driver = Below("driver.json")
-    desks = Below("desks")
+    mailboxes = Below("desks")
 
-    def desk(self, pilot: str) -> Desk:
-        return Desk(self.desks / pilot)
+    def mailbox(self, pilot: str) -> Mailbox:
+        return Mailbox(self.mailboxes / pilot)
 
     def make(self) -> None:
         """Make the folder's parts. Raises OSError."""
-        for folder in (self._bell, self.path / "read", self.desks):
+        for folder in (self._heartbeats, self.path / "read", self.mailboxes):
             folder.mkdir(parents=True, exist_ok=True)
 
     def read_driver(self) -> Driver | None:
@@ -275,21 +275,21 @@ class PoolFolder:
 
     def ring(self, message: Message) -> None:
         """Leave a pilot's message; it replaces an older one. Raises OSError."""
-        with held(self.path, "bell") as bell:
-            _write(bell / f"{message.pilot}.json", message)
+        with held(self.path, "bell") as heartbeats:
+            _write(heartbeats / f"{message.pilot}.json", message)
 
     def rung(self) -> list[Message]:
         """Return the heartbeats since the last call, by pilot, and remove what is none. Raises OSError."""
         messages = []
-        with held(self.path, "bell") as bell, held(self.path, "read") as folder:
-            for name in sorted(_names_now(bell)):
+        with held(self.path, "bell") as heartbeats, held(self.path, "read") as folder:
+            for name in sorted(_names_now(heartbeats)):
                 pilot, suffix = os.path.splitext(name)
                 if name.startswith("."):  # a message that is being written
                     continue
                 # Moved before it is read: a message that comes meanwhile is another file, and stays. To a new name: a
                 # folder that cannot be removed must not stand in a later message's way.
                 read = folder / secrets.token_hex(8)
-                if not _moved(bell / name, read):
+                if not _moved(heartbeats / name, read):
                     continue
                 message = _read(read, Message) if suffix == ".json" and is_pilot(pilot) else None
                 discard(read)
@@ -299,13 +299,13 @@ class PoolFolder:
 
     def pilots(self) -> list[str]:
         """Return the pilots that have a mailbox. Raises OSError."""
-        with held(self.path, "desks") as desks:
-            return sorted(filter(is_pilot, os.listdir(desks)))
+        with held(self.path, "desks") as mailboxes:
+            return sorted(filter(is_pilot, os.listdir(mailboxes)))
 
     def remove(self, pilot: str) -> None:
         """Remove a pilot's mailbox, and with it its right to deliver results."""
-        with suppress(OSError), held(self.path, "desks") as desks:
-            discard(desks / pilot)
+        with suppress(OSError), held(self.path, "desks") as mailboxes:
+            discard(mailboxes / pilot)
 
 
 def pour(source: IO[bytes], part: Path) -> bool:
