@@ -28,6 +28,7 @@ from vcdl.api.given import (
 from vcdl.api.handle import RunHandle
 from vcdl.api.hub_task import mask_of, of_keras_layers, preprocessed
 from vcdl.api.job import JobFile
+from vcdl.api.lookups import looked_up, split_off
 from vcdl.api.outputs import outputs_of
 from vcdl.api.settings import plain
 from vcdl.api.spooled import is_stream, spooled
@@ -128,6 +129,17 @@ def train(
             validation_data = _pair_preprocessed(model, "validation_data", validation_data)
             test_data = _pair_preprocessed(model, "test_data", test_data)
             sections["data"] = {**mask_of(model), **plain(sections.get("data", {}), "data")}
+        model, lookups = split_off(model)
+        if lookups:
+            if show:
+                named = ", ".join(layer.name for layer in lookups.values())
+                print(f"{named} is applied to the data now, once: the run's model takes its numbers")
+            names = ends_of(model)[0]
+            x = looked_up(lookups, "x", x, names)
+            validation_data, test_data = (
+                (looked_up(lookups, what, pair[0], names), pair[1]) if isinstance(pair, tuple | list) else pair
+                for what, pair in (("validation_data", validation_data), ("test_data", test_data))
+            )
         arrays = _arrays(model, x, y, validation_data, test_data, Path(spool))
         if is_hub:
             model = of_keras_layers(model, arrays)
