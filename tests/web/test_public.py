@@ -84,7 +84,7 @@ def test_a_visitor_sees_no_name_of_a_host_no_path_and_no_button(tmp_path: Path) 
         assert private not in page, private
         assert private in known or private == str(tmp_path), f"{private} is not asked for at all"
     assert re.findall(r'<th scope="row">(host \d)</th>', page) == ["host 1", "host 2", "host 3", "host 4"]
-    assert re.search(r"Nobody has worked on it since [-\d :]+, [^.:]+ ago\.</p>", page)
+    assert re.search(r"No host has worked on it since [-\d :]+, [^.:]+ ago\.</p>", page)
     assert "epoch 1/2: accuracy 0.6000" in page
 
 

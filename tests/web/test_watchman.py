@@ -56,7 +56,7 @@ def test_the_end_of_a_job_is_told_once_and_old_ones_not(told: Told) -> None:
 def test_a_job_that_nobody_runs_or_that_stands_still_has_stalled(told: Told) -> None:
     waiting = make_run(told.runs / "demo", WHOLE_RUN[:12], finished=False, host=BOINC)
     (line,) = told.look()
-    assert line.startswith("job demo: stalled: Nobody has worked on it since ")
+    assert line.startswith("job demo: stalled: No host has worked on it since ")
     assert told.look() == []
     with RunLock(waiting):
         assert told.look(BEGAN_S + 60) == []

@@ -149,7 +149,7 @@ def _own(key: str, name: str, given: Any) -> JobError:
 def how_to_send(part: Any) -> str:
     """Return the advice for a part of the caller's own program: send its module along."""
     module = getattr(part if isinstance(part, type) or callable(part) else type(part), "__module__", "")
-    moved = "move it into a file beside the program, and " if module == "__main__" else ""
+    moved = "move it into a file next to the program, and " if module == "__main__" else ""
     return f"{moved}give code=FOLDER, that of its module, which sends it to machines of your own"
 
 

@@ -28,7 +28,7 @@ _PACE_FACTOR = 100.0
 _DRIFT = 1.02
 """Factor by which a client's clock may run faster than the server's."""
 _SLACK_S = 2.0
-"""Seconds by which two clocks may differ, so that rounding and network delays refuse nobody."""
+"""Seconds by which two clocks may differ, so that rounding and network delays refuse no host."""
 
 
 @dataclass

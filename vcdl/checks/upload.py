@@ -127,7 +127,7 @@ class UploadCheck:
             raise Refused(Refusal.WRONG_WORKUNIT, f"made for {header.workunit!r}, uploaded for {workunit!r}")
         base, given = header.base_version, name.base_version
         if not self.is_base(base, given, header.base_checksum):
-            why = f"not {given}, and {base} is not offered" if base != given else "of which there are other weights now"
+            why = f"not {given}, and {base} is not offered" if base != given else "whose weights are different now"
             raise Refused(Refusal.WRONG_BASE, f"starts from version {base}, {why}")
         if header.layout != self.layout.fingerprint:
             raise Refused(Refusal.WRONG_LAYOUT, f"layout {header.layout!r}, the model has {self.layout.fingerprint!r}")

@@ -47,7 +47,7 @@ _LEFT_OUT = {
         "AssociativeScan Cond ForiLoop JVP Map Scan Switch VectorizedMap WhileLoop"
     ),
     "this operation draws at random, alike in every subtask; use a layer": "ElasticTransform",
-    "this operation has no fixed shape, or gives what nobody has set; use another one": "EmptyLike Nonzero Unique",
+    "this operation has no fixed shape, or returns unset values; use another one": "EmptyLike Nonzero Unique",
     "this operation gives one result for a whole batch; use one with an axis": "AllClose Histogram Ndim Size Vander",
     "this operation was not tried on every backend, or takes no batches; use another one, such as linspace": (
         "Array Eig Geomspace Logspace Lstsq LuFactor MatrixRank View"

@@ -34,7 +34,7 @@ _DEPTH_LIMIT = 100
 """Most levels of nested JSON, because Python's recursion is limited; a model inside a model takes six."""
 _WRITTEN = "module class_name config registered_name build_config compile_config shared_object_id name inbound_nodes"
 _KEYS = frozenset(_WRITTEN.split())
-"""All keys that may stand beside `class_name`."""
+"""All keys that may stand next to `class_name`."""
 _OWN_CLASS = (
     "a class of its own, and no code of a job runs on a client; build the model of Keras' layers with keras.Sequential "
     "or keras.Model(inputs, outputs), or let `model > code` send yours to machines of your own"
@@ -275,7 +275,7 @@ _VALUE_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "__ellipsis__": lambda config: config == {},
     **dict.fromkeys(CONSTANTS, _is_constant),
 }
-"""Objects that may stand between layers beside plain values, by their `class_name`."""
+"""Objects other than plain values that may stand between layers, by their `class_name`."""
 
 
 def _check_function(part: dict[str, Any]) -> None:

@@ -94,7 +94,7 @@ def watch_job(server: str, path: Path | None) -> ExitCode:
 
 
 def submit_job(server: str, job_file: Path, overrides: tuple[str, ...], wait: bool) -> ExitCode:
-    """Send a job, and watch it unless told not to. Raises VcdlError."""
+    """Send a job, and watch it unless asked not to. Raises VcdlError."""
     client = client_of(server)
     with _sending(job_file, overrides) as (parcel, progress):
         sent = client.sent(parcel, progress)

@@ -17,7 +17,7 @@ Examples:
   vcdl data s3://bucket/table.parquet
   vcdl new --from table.csv        a folder with a job for it"""
 _PICTURES = 32
-"""Samples in a picture: as many as can be told apart at a glance, so that it stays small."""
+"""Samples in a picture: as many as can be distinguished at a glance, so that it stays small."""
 
 
 def show_data(

@@ -124,7 +124,7 @@ def drain_command(file: Path, overrides: tuple[str, ...], wait: bool, dry_run: b
     if wait:
         return _loop(fleet)
     click.echo(
-        f"instances go once they have finished; end the rest with `vcdl fleet drain --wait {for_shell(file)}`, or down"
+        f"instances end once they have finished; end others with `vcdl fleet drain --wait {for_shell(file)}`, or down"
     )
     return code
 

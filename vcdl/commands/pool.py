@@ -33,7 +33,7 @@ class _Pool(click.Group):
 
 
 def keep_pilots(folder: Path, script: Path, pilots: int, queue_kind: str) -> ExitCode:
-    """Hold so many pilots in a queue until the run is over, or until Ctrl-C; then take them back. Raises VcdlError."""
+    """Keep a number of pilots in a queue until the run is over or Ctrl-C, then remove them. Raises VcdlError."""
     import signal
     import time
 

@@ -112,7 +112,7 @@ def _say_how_apache_passes(command: str) -> None:
     words = command.split()
     port, path = words[words.index("--port") + 1], words[words.index("--path") + 1]
     click.echo(
-        f"""for the web server, as root: a2enmod proxy_http, these lines beside the project's own, and a reload
+        f"""for the web server, as root: a2enmod proxy_http, these lines next to the project's own, and a reload
 {service_location(port, path)}
 then `vcdl token add NAME --role operator --project-dir PROJECT` makes who may log in at {path}/"""
     )

@@ -208,7 +208,7 @@ def rotate_keys_command(name: str | None, tls: bool, forget: bool, keys: Path | 
         waiting = rotation.next_certificate(settings)
         click.echo(
             f"Apache serves {settings.certificate[0]}" if waiting is None else
-            f"made {waiting}: add it to each client's ca-bundle.crt beside the old one, then run this again"
+            f"made {waiting}: add it to each client's ca-bundle.crt next to the old one, then run this again"
         )  # fmt: skip
         return ExitCode.OK
     click.echo(f"{rotation.not_asked_since(settings)} hosts of the last 30 days have a key before the one in use")

@@ -143,7 +143,7 @@ def _opened(path: Path, missing: str = "check the name and the folder") -> Itera
 def _parts(names: list[str], settings: "DataSettings", path: Path) -> list[str]:
     """Return the parts among train, val and test that have x, and y unless that is x itself."""
     if "indptr" in names:
-        raise DataError(f"{path.name} is a sparse matrix of SciPy: save x_train=matrix.toarray() beside y_train")
+        raise DataError(f"{path.name} is a sparse matrix of SciPy: save x_train=matrix.toarray() with y_train")
     found = []
     for part in ("train", "val", "test"):
         x, labels = bool(_inputs(names, part)), _labels_of(part, settings)

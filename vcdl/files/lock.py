@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 _POLL_S = 0.02
-"""Seconds between two attempts to take a lock that is held: short beside any work done under one."""
+"""Seconds between two attempts to take a lock that is held: short compared with any work done under one."""
 _PID_BYTES = 20
 """Bytes for a PID in decimal: enough for 64 bits."""
 

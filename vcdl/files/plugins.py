@@ -83,7 +83,7 @@ class Parts(Mapping[str, T], Generic[T]):
     @property
     def how_to_add(self) -> str:
         """The cure for an unknown name."""
-        return f"a {self.kind} of another package: `pip install` that package beside vcdl"
+        return f"a {self.kind} of another package: `pip install` that package next to vcdl"
 
     def _load(self, name: str) -> T:
         points = self._points[name]

@@ -106,7 +106,7 @@ class ControlLoop:
             left = self._controller.take_down(self._log)
         except VcdlError as error:
             self._log(
-                f"the instances are gone, but the rest could not be swept: {error}; `vcdl fleet down` tries again"
+                f"the instances are gone, but what they left could not be swept: {error}; `vcdl fleet down` tries again"
             )
             return error.exit_code
         if left:

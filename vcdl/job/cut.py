@@ -11,7 +11,7 @@ from vcdl.job.data import SOURCES, DataSettings
 from vcdl.job.training import TrainingSettings
 
 SMALL_FLEET = 10
-"""Slots of a fleet that nobody has counted."""
+"""Slots of a fleet of unknown size."""
 ENOUGH_ROUNDS = 8
 """Rounds of uploads for each slot."""
 _MOST_SHARDS = 200
@@ -25,7 +25,7 @@ _TINY_SHARD_SAMPLES = 64
 _SHARD_EPOCHS = 32
 """Epochs for which there is one such shard more: each is trained on a slot of its own, with fewer steps in a row."""
 _FEW_SLOTS = 4
-"""Slots of one machine, on which a subtask costs some 10 ms beside its training, and late uploads cost little."""
+"""Slots of one machine, on which a subtask costs some 10 ms on top of its training, and late uploads cost little."""
 _LONG_SHARD_SAMPLES = 256
 """Samples that a shard should have on so few slots: with 32 a small table took twice its processor time."""
 _SHARDS_A_SLOT = 4

@@ -21,7 +21,7 @@ KERAS_KEYS = MappingProxyType(
         "callbacks": _CALLBACKS,
         "early_stopping": _STOPPING,
         "epochs": _EPOCHS,
-        "sample_weight": "put an array weight_train beside y_train into the npz",
+        "sample_weight": "put an array weight_train next to y_train into the npz",
         "validation_data": _VALIDATION,
         "validation_split": _VALIDATION,
     }

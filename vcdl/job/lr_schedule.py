@@ -64,7 +64,7 @@ class SubtaskRate:
     """How far several slots may raise `short_job_boost`."""
 
     def at(self, place: int, subtasks: int, active_clients: int = 1, open_workunits: int = 1) -> float:
-        """Return the factor for the subtask at `place`, from 0, of so many, whose workunit is created now."""
+        """Return the factor for the subtask at `place`, counted from 0, whose workunit is created now."""
         clients = min(max(1, active_clients), self.scale_with_clients)
         return self._course(place, subtasks) * (clients * self._boost(max(1, open_workunits)))
 

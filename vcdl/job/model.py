@@ -49,7 +49,7 @@ BUILTINS: dict[str, type[Section]] = {
 
 
 class LoraSettings(Section):
-    """`lora: {…}`: beside frozen kernels, products of two small matrices are trained."""
+    """`lora: {…}`: in addition to frozen kernels, products of two small matrices are trained."""
 
     rank: _Count = 8
     layers: tuple[_Pattern, ...] | None = None
@@ -88,7 +88,7 @@ class ModelSettings(Section):
 
     @property
     def is_named(self) -> bool:
-        """Whether a model is named, beside or without another run."""
+        """Whether a model is named, with or without another run."""
         return any(getattr(self, key) is not None for key in SOURCES)
 
     @property

@@ -116,7 +116,7 @@ class BoincSettings(Section):
     """How a BOINC project treats the job's workunits; other grids ignore it."""
 
     share: Annotated[int, kinds.whole(1, 100)] = 1
-    """The job's part of the clients beside the project's other open jobs."""
+    """The job's part of the clients, relative to the project's other open jobs."""
     fresh_weights: Annotated[bool, kinds.true_or_false()] = True
     """Whether a task that waited begins with the newest weights, from the project's web server."""
     deadline_s: _AboveZero = 3600.0

@@ -85,7 +85,7 @@ class TrainingSettings(Section):
     batch_size: _Count = 16
     local_epochs: Annotated[int, kinds.whole(1, MOST_EPOCHS)] = 1
     target_s: _AboveZero | None = None
-    """Seconds of training after which a client ends a subtask, however far it has come; None: it trains all of it."""
+    """Seconds of training after which a client ends a subtask, however far it is; None: it trains all of it."""
     loss: _Named = Named("sparse_categorical_crossentropy")
     metrics: tuple[_Named, ...] = (Named("accuracy"),)
     precision: Annotated[Precision, PlainValidator(_precision)] = "float32"

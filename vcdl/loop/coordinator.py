@@ -84,7 +84,7 @@ class Coordinator:
 
     @property
     def history(self) -> JobHistory:
-        """The job as its events tell it; all decisions rest on it."""
+        """The job as its events tell it; all decisions follow from it."""
         return self.state.history
 
     def actions(self, now_s: float, open_wanted: int) -> list[Action]:

@@ -44,7 +44,7 @@ class Results(ABC):
 
 
 class Grid(ABC):
-    """Runs workunits on clients that nobody can rely on."""
+    """Runs workunits on unreliable clients."""
 
     @abstractmethod
     def submit(self, staged: Sequence[Staged]) -> None:
@@ -98,7 +98,7 @@ class DrivenGrid(Grid, Results):
     """Why nothing is handed out now; None: it is."""
 
     def start(self) -> None:
-        """Take up what an earlier process left, while the data is cut. Raises GridError."""
+        """Adopt what an earlier process left, while the data is cut. Raises GridError."""
         return
 
     def wait(self, timeout_s: float) -> None:
@@ -107,7 +107,7 @@ class DrivenGrid(Grid, Results):
 
     @property
     def waiting(self) -> int:
-        """Workunits that no client has begun with."""
+        """Workunits that no client has started."""
         return 0
 
     def running(self) -> Sequence[RunningTask]:

@@ -86,7 +86,7 @@ def whole_unless_behind(store: WeightStore, version: int = 0) -> Vector | None:
 def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided) -> None:
     """Leave nothing in the store of a job that is over, unless `vcdl resume` would try it again."""
     if stopped.reason != StopReason.SUBTASK_FAILED and snapshots.has(stopped.version):
-        with suppress(StoreError):  # of a server that is away now: that costs it room, and nobody a result
+        with suppress(StoreError):  # a server that is away keeps them: that costs it room, and no run a result
             store.drop()
 
 
@@ -132,7 +132,7 @@ def whole_of(version: int, run: Run) -> Vector:
     beside = state.beside(whole)
     if version > 0 and beside.size:
         if not folder.state_snapshot(version).exists():
-            raise WeightsFileError(f"of version {version} is not kept what the rule has beside the weights")
+            raise WeightsFileError(f"the rule's state of version {version} was not kept")
         read_weights(folder.state_snapshot(version), beside.size, beside)
     return whole
 

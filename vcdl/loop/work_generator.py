@@ -159,7 +159,7 @@ class WorkGenerator:
             if not self._run.job.keeps_uploads:
                 self._snapshots.discard_all_but(in_use | self._to_fold_again_with())
             self._snapshots_in_use = in_use
-        self._downloads.discard_all_but(in_use)  # a pilot may begin with a published version that is nobody's base
+        self._downloads.discard_all_but(in_use)  # a pilot may begin with a published version that is no workunit's base
         self._unswept = 0
 
     def _follow_new(self) -> None:

@@ -63,7 +63,7 @@ def fitted(job: "Job", dataset: Dataset, start: Any = None) -> Fitted:
 
 
 def _check_steps(job: "Job", samples: int) -> None:
-    """Check that the optimizer makes a step in a shard of so many samples, the smallest. Raises JobError."""
+    """Check that the optimizer makes a step in the smallest shard. Raises JobError."""
     training = job.training
     batches = steps_of(samples, training.batch_size, training.local_epochs)
     if batches < training.batches_a_step:

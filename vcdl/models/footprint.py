@@ -18,7 +18,7 @@ _BACKEND_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Footprint:
-    """The cost that BOINC is told for a subtask."""
+    """The cost of a subtask as BOINC expects it."""
 
     flops_per_sample: float
     """Floating-point operations of training on one sample once."""

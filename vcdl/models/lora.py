@@ -1,4 +1,4 @@
-"""Low-rank adaptation (Hu et al. 2021) by Keras' `enable_lora`: a kernel K is frozen, and A·B beside it is trained."""
+"""Low-rank adaptation (Hu et al. 2021) by Keras' `enable_lora`: a kernel K is frozen, and A·B, added to it, trained."""
 
 import json
 from collections.abc import Mapping

@@ -174,7 +174,7 @@ def _mixed(y: "Array", orders: "Array", batch_size: int, rng: np.random.Generato
 
 
 def _some_of(shards: Sequence[Path], normalisation: Normalisation, most: int) -> Samples:
-    """About so many samples, evenly from shards and from all places in them: a source may be in order."""
+    """Return about `most` samples, evenly from all places of the shards, because a source may be in order."""
     from_each = math.ceil(most / len(shards))
     parts = []
     for path in shards[:most]:

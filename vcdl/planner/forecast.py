@@ -12,7 +12,7 @@ from vcdl.planner.spot_market import OutcomeRange, SpotMarket
 from vcdl.planner.throughput import HostType, Servers, Subtask, Throughput, throughput
 
 RUNS = 200
-"""Simulated runs of a forecast: enough that an 80 % range rests on 20 outcomes at each end."""
+"""Simulated runs of a forecast: enough that an 80 % range has 20 outcomes at each end."""
 _STEPS = 400
 """Steps in a simulated market, so that a policy decides often enough for its result not to depend on the step."""
 _STEP_S = 900.0

@@ -275,7 +275,7 @@ class PoolGrid(FolderGrid):
                 self._give_next(pilot)
 
     def replicate_late(self, *, queue_empty: bool) -> None:
-        """Give late subtasks to idle pilots; the first upload counts, and the other pilot is told to drop its task."""
+        """Give late subtasks to idle pilots; the first upload counts, and the other pilot drops its task."""
         idle = [pilot.name for pilot in self._pilots.values() if not pilot.tasks and pilot.host not in self._out]
         lateness = self._turnarounds.lateness if idle and not self._waiting else None
         if lateness is None:

@@ -89,7 +89,7 @@ class Pilot:
     say: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
     why_left: str = ""
-    """Why it left against its will; empty if it was told to, or the job is over."""
+    """Why it left against its will; empty if it was asked to, or the job is over."""
     is_over: bool = False
     """Whether the job is over."""
     _task: Assignment | None = None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]
 
 _REDRAWS_S = 4
-"""Redraws per second: smooth to the eye, and little work beside training."""
+"""Redraws per second: smooth to the eye, and little work compared with training."""
 _TASKS_SHOWN = 8
 """Subtasks shown, so that the display fits a small terminal."""
 _BAR_WIDTH = 40

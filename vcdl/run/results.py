@@ -213,7 +213,7 @@ def _write_model(run: Run, model: Any, output: Path) -> None:
 
 
 def _write_trained(run: Run, model: Any, output: Path) -> None:
-    """Write what training changed, such as LoRA's matrices: a few MB beside a model that is there already."""
+    """Write what training changed, such as LoRA's matrices: a few MB in addition to a model that exists already."""
     if run.prepared.frozen is None:
         raise ModelError(f"{run.name} trains all weights of its model: export them as .keras or .weights.h5")
     with whole_file(output) as temporary:
@@ -231,7 +231,7 @@ def _write_weights(model: Any, output: Path) -> None:
 
 
 def exported_score(folder: RunFolder, report: Report, *, on_all: bool = False) -> ExportedScore | None:
-    """Score a run's `model.keras` beside its evaluator.
+    """Compare a run's `model.keras` with its evaluator.
 
     Args:
         folder: A run that was measured.

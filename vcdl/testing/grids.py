@@ -77,7 +77,7 @@ class GridContract:
             outcomes = _brought(grid, len(names))
             assert [outcome.workunit for outcome in grid.claim()] == [outcome.workunit for outcome in outcomes]
             begun = [sent.workunit for sent in (*events_of(folder, WorkunitSent), *grid.sent())]
-            assert sorted(begun) == sorted(names), "what it has already is not begun again"
+            assert sorted(begun) == sorted(names), "what it has already is not started again"
             assert grid.sent() == []
         with self._looped(folder) as (_, following):
             again = _brought(following, len(names))

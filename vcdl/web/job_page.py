@@ -261,7 +261,7 @@ def standstill(view: JobView, state: RunState, now_s: float) -> str:
 def _since(view: JobView) -> str:
     last_s = view.report.history.last_s
     is_known = bool(last_s) and view.folder.kind.has_wall_clock
-    return f"Nobody has worked on it since {_clock(last_s)}, {_ago(last_s)}" if is_known else "Nobody works on it"
+    return f"No host has worked on it since {_clock(last_s)}, {_ago(last_s)}" if is_known else "No host works on it"
 
 
 def _setbacks(view: JobView, setbacks: int) -> str:

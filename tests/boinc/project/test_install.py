@@ -336,7 +336,7 @@ def test_uninstall_says_what_stays_on_clients_that_nobody_will_tell(made: MadePr
         text = f"<delete_file_info>{name}</delete_file_info>\n"
         made.standin.insert("msg_to_host", create_time=1, hostid=host, variety="delete_file", handled=0, xml=text)
     preview = plan_removal(made.project, made.database, force=False, delete_runs=False).preview()
-    assert any(line.startswith("leave files of ours on 2 clients that were not told yet") for line in preview)
+    assert any(line.startswith("leave files of ours on 2 clients that have not been asked yet") for line in preview)
     assert "left files of ours on clients: they stay there until these reset the project or leave it" in uninstall(made)
 
 
@@ -373,7 +373,7 @@ def test_while_our_daemons_run_nothing_is_taken_out(made: MadeProject, monkeypat
         assert "restore config.xml" in preview
         made.project.stop_daemons.touch()
         monkeypatch.setattr(processes, "_ENDING_S", 0.1)
-        with pytest.raises(GridError, match="vcdl_assimilator still run: bin/stop has told them to end"):
+        with pytest.raises(GridError, match="vcdl_assimilator still run: bin/stop has asked them to end"):
             uninstall(made)
         daemon.kill()
     assert uninstall(made)

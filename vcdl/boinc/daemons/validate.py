@@ -39,7 +39,7 @@ _log = logging.getLogger("vcdl.validate")
 
 ACCEPTED, REFUSED, LATER = 0, 10, 3
 _TRIES = 5
-"""Attempts of a check before the validator is told to come later: a database that restarts is back by then."""
+"""Attempts of a check before the validator is asked to come later, so that a database may restart."""
 _BETWEEN_TRIES_S = 2.0
 """Seconds between two attempts of a check, so that a database that restarts has time to."""
 

@@ -218,7 +218,7 @@ def publish(project: Path, key_dir: Path, folders: Mapping[Path, Variant], clien
     if unsigned and not (key_dir / "code_sign_private").exists():
         raise GridError(
             f"{key_dir / 'code_sign_private'} is not on this machine, which is the safe way: sign these files where it "
-            "is (bin/sign_executable FILE KEY > FILE.sig), put each .sig beside its file and run this again: "
+            "is (bin/sign_executable FILE KEY > FILE.sig), put each .sig next to its file and run this again: "
             f"{' '.join(unsigned)}"
         )
     return run_tool(project, "update_versions", "--noconfirm")

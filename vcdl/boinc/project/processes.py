@@ -72,7 +72,7 @@ def how_to_start(project: BoincProject) -> str:
 
 
 def wait_for_our_daemons(project: BoincProject) -> list[str]:
-    """Wait for our daemons to end, which bin/stop has told to, and return those still running. Raises GridError."""
+    """Wait for our daemons to end, which bin/stop has asked to, and return those still running. Raises GridError."""
     daemons = [daemon for daemon in ServerConfig.at(project.path).daemons if daemon.name.startswith(_OURS)]
 
     def running() -> list[str]:

@@ -82,7 +82,7 @@ class Removal:
             yield f"keep vcdl/runs with {self.runs} jobs"
         if self.not_told:
             yield (
-                f"leave files of ours on {self.not_told} clients that were not told yet to delete them: "
+                f"leave files of ours on {self.not_told} clients that have not been asked yet to delete them: "
                 "while the project runs they ask twice a minute, so start it and wait to avoid that"
             )
         if self.kept_on_clients:
@@ -174,7 +174,7 @@ def plan_removal(
 
 def _refusals(project: BoincProject, open_workunits: int) -> Iterator[str]:
     if running := wait_for_our_daemons(project):
-        stopped = "bin/stop has told them to end, and they complete their round: try again in a minute"
+        stopped = "bin/stop has asked them to end, and they complete their round: try again in a minute"
         advice = "bin/stop first (and bin/start afterwards, for the other apps)"
         yield f"{', '.join(running)} still run: {stopped if project.stop_daemons.exists() else advice}"
     if open_workunits:

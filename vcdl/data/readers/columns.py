@@ -89,7 +89,7 @@ class ColumnFacts:
 
     @property
     def hardly_repeats(self) -> bool:
-        """Whether it is text of which half of the values are new, as far as they were counted."""
+        """Whether it is text, and half of the counted values are new."""
         return self.kind == "text" and len(self.values) > max(_FEW_CLASSES, self.values.total() // 2)
 
     @property

@@ -323,7 +323,9 @@ def table_of_pictures(folder: Path, label: str | None) -> dict[str, Any]:
     others = [name for name in names if name != named[0]]
     labels = label or next((name for name in others if name.lower() in LABELS), others[-1])
     if labels not in others:
-        raise DataError(f"{tables[0].name} has no column {labels} beside {named[0]}: it has {', '.join(others)}"[:500])
+        raise DataError(
+            f"{tables[0].name} has no column {labels} in addition to {named[0]}: it has {', '.join(others)}"[:500]
+        )
     return {"as": "images", "table": tables[0].name, "columns": [named[0], labels]}
 
 

@@ -88,7 +88,7 @@ class Table:
         self._ahead: Generator[Any, None, None] | None = None
 
     def close(self) -> None:
-        """Let nobody read the file any more."""
+        """Stop reading the file."""
         if self._ahead is not None:
             self._ahead.close()
 

@@ -10,7 +10,7 @@ from vcdl.errors import DataError, nearest
 def write_lines(path: Path, label: str | None, output: Path) -> bool:
     """Write a table's texts, `label<TAB>text` each, and return whether the path is a table.
 
-    The text is the column with the longest words beside the label; rows that lack one of both are left out.
+    The text is the column with the longest words apart from the label; rows that lack one of both are left out.
 
     Args:
         path: A file, or a folder of files.
@@ -30,7 +30,7 @@ def write_lines(path: Path, label: str | None, output: Path) -> bool:
     texts = [column for column in columns.values() if column.kind == "text" and column is not target]
     if not texts:
         raise DataError(
-            f"{path.name} has no column of texts beside the label {target.name}: name another one by --label"
+            f"{path.name} has no column of texts in addition to the label {target.name}: name another one by --label"
         )
     text = max(texts, key=lambda column: sum(map(len, column.values)) / max(1, len(column.values)))
     types = {target.name: arrow().string(), text.name: arrow().string()}
