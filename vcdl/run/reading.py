@@ -14,7 +14,9 @@ from vcdl.journal.observer import RunningTask, RunObserver
 from vcdl.journal.packing import copy_of
 from vcdl.journal.place import gone
 from vcdl.report.measures import Report
+from vcdl.report.movie import Movie, movie_of
 from vcdl.run.folder import RunFolder
+from vcdl.run.frozen_job import read_frozen
 
 E = TypeVar("E", bound=Event)
 
@@ -65,6 +67,18 @@ def clock_of(folder: RunFolder) -> Clock:
     """Return the clock that times a run's events. Raises JournalError."""
     with journal_of(folder) as journal:
         return SteadyClock().now_s if journal is None else journal.clock
+
+
+def read_movie(folder: RunFolder, title: str = "") -> Movie:
+    """Return the movie of a run, running or not. Raises RunFolderError, JobError, JournalError.
+
+    Args:
+        folder: The run's folder.
+        title: The begin of the movie's title; empty: the job's name.
+    """
+    with journal_of(folder) as journal:
+        events = () if journal is None else journal.stream()
+        return movie_of(events, title or read_frozen(folder).name, folder.kind.has_workers)
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from vcdl.errors import VcdlError
+from vcdl.report.movie_files import svg_of
+from vcdl.run.reading import read_movie
 from vcdl.web.api import Cursor, State
 from vcdl.web.catalogue import PAGE
 from vcdl.web.guard import too_many
@@ -89,6 +91,14 @@ def job(request: Request, service: ServiceHere, name: str, notice: Notice = "", 
             return service.pages.job_parts(view, visits, by == "epoch")
 
     return _shown(request, "job.html", parts, name=name, by=by, notice="" if visits else said.get(notice, ""))
+
+
+@router.get("/jobs/{name}/movie")
+def movie(service: ServiceHere, caller: CallerHere, name: str) -> Response:
+    svg = svg_of(read_movie(service.catalogue.folder(name)))
+    # Its style is in the file, as it would be in a README; there is nothing else that it may load.
+    policy = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+    return Response(svg, media_type="image/svg+xml", headers=policy)
 
 
 @router.post("/jobs/{name}/{deed}")
