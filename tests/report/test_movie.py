@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from PIL import Image
 
 from benchmarks.service_runs import write_run
-from tests.job_events import applied, created, w
+from tests.job_events import applied, created, evaluated, w
 from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
 from vcdl.errors import RunFolderError
 from vcdl.journal.events import Event, RunStarted, StoreRestored, UpdateRefused, VersionEvaluated, WorkunitSent
@@ -143,7 +143,7 @@ def test_a_gif_moves_and_comes_to_rest(tmp_path: Path) -> None:
 def test_many_subtasks_and_hosts_are_thinned_and_the_picture_says_so(
     tmp_path: Path, shards: int, hosts: int, note: str
 ) -> None:
-    found = read_movie(write_run(tmp_path / "run", 20, shards, hosts))
+    found = read_movie(write_run(tmp_path / "run", 20, shards, hosts), "run")
     assert sum(found.kinds[kind] for kind in (Fate.TRAINED, "again")) == 20_000
     assert note in words(svg_of(found))
     for suffix in ("svg", "gif"):
@@ -156,6 +156,23 @@ def test_a_run_without_evaluations_has_no_curve() -> None:
     svg = svg_of(movie_of(events, "demo"))
     assert "accuracy" not in words(svg)
     assert "4" in words(svg)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5, -3e12])
+def test_a_measure_that_never_changes_is_a_level_line(value: float) -> None:
+    told = [(10 * number, evaluated(number, number, value)) for number in (1, 2, 3)]
+    shapes = movie([(0, sent("e1 s0", "a")), *told]).shapes
+    (curve,) = [one for one in shapes if isinstance(one, Stroke) and one.kind == "ink"]
+    assert len({y for _, y in curve.points}) == 1
+
+
+def test_what_hosts_call_themselves_is_text(tmp_path: Path) -> None:
+    name = "</text><script>alert(1)</script>\u202e\x1b[31m\ud800"
+    found = movie_of(recorded([(0, RunStarted(resumed=False)), (1, sent("e1 s0", name))]), name)
+    root = ET.fromstring(svg_of(found))
+    assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {"svg", "style", "path", "text", "g"}
+    assert not re.search(r"[\u202e\x1b\ud800]", svg_of(found))
+    write_movie(found, tmp_path / "a.gif")
 
 
 def test_a_run_that_is_under_way_shows_what_is_being_trained() -> None:

@@ -18,6 +18,7 @@ from vcdl.run.folder import RunLock
 from vcdl.run.kind import BOINC, SIMULATED
 from vcdl.run.reading import RunFollower, read_report
 from vcdl.run.standing import JobRow
+from vcdl.web import routes
 from vcdl.web.catalogue import PAGE, JobCatalogue
 from vcdl.web.job_page import PARTS
 from vcdl.web.job_view import JobView
@@ -36,7 +37,9 @@ def test_the_list_shows_each_job_the_open_ones_first(tmp_path: Path) -> None:
     assert "unreadable" in page
 
 
-def test_a_jobs_movie_is_for_callers_and_says_so_when_there_is_nothing_to_show(tmp_path: Path) -> None:
+def test_a_jobs_movie_is_for_callers_and_says_so_when_there_is_nothing_to_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_run(tmp_path / "demo")
     make_run(tmp_path / "young", recorded(FIRST_SESSION[:3]), finished=False)
     client, visitor = asking(tmp_path, is_public=True), asking(tmp_path, logged_in=False, is_public=True)
@@ -49,6 +52,10 @@ def test_a_jobs_movie_is_for_callers_and_says_so_when_there_is_nothing_to_show(t
     assert refused.status_code >= 400
     assert "no subtask was given out yet" in refused.text
     assert client.get("/jobs/nothing/movie").status_code == 404
+    monkeypatch.setattr(routes, "_DRAWING_WAIT_S", 0.01)
+    with routes._drawing:
+        assert client.get("/jobs/demo/movie").status_code == 503, "one at a time"
+    assert client.get("/jobs/demo/movie").status_code == 200
     assert "/movie" not in visitor.get("/jobs/demo").text
     assert visitor.get("/jobs/demo/movie").status_code == 303, "it names hosts"
 

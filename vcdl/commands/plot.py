@@ -51,9 +51,11 @@ def plot_movie(path: Path, output: Path, title: str | None = None) -> ExitCode:
     """Draw a run, finished or not, as an animation. Raises RunFolderError, JobError, JournalError, GridError."""
     from vcdl.report.movie_files import write_movie
     from vcdl.run.finding import shown
+    from vcdl.run.frozen_job import read_frozen
     from vcdl.run.reading import read_movie
 
-    write_movie(read_movie(RunFolder.existing(path), title or ""), output)
+    folder = RunFolder.existing(path)
+    write_movie(read_movie(folder, title or read_frozen(folder).name), output)
     click.echo(f"movie {shown(output)}")
     return ExitCode.OK
 
@@ -81,7 +83,7 @@ def _picture(_context: click.Context, parameter: click.Parameter, value: Path | 
 def command(
     paths: tuple[Path, ...], project_dir: Path | None, output: Path | None, movie: Path | None, title: str | None
 ) -> ExitCode:
-    """Draw the curves of several runs into one picture, or one run as an animation."""
+    """Draw curves of runs into one picture, or the movie of a run."""
     found = [in_project(path, project_dir) or path for path in paths]
     if movie is None:
         return plot(found, output, title)

@@ -271,7 +271,8 @@ class _Recording:
         if not points:
             return
         low, high = min(value for _, value in points), max(value for _, value in points)
-        low, high = (low, high) if low < high else (low - 1e-6, high + 1e-6)
+        margin = 0.1 * abs(low) + 1e-6 if low == high else 0.0
+        low, high = low - margin, high + margin
         scale = (_CURVE_BOTTOM - CURVE_TOP) / (high - low)
         for value in round_values(low, high):
             y = _CURVE_BOTTOM - (value - low) * scale

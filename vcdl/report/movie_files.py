@@ -118,7 +118,7 @@ def _text(label: Label) -> str:
 def _write_gif(movie: Movie, file: Path) -> None:
     require("plot", "matplotlib", "PIL")
     import matplotlib
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageColor, ImageDraw, ImageFont
 
     fonts = {
         style: ImageFont.truetype(f"{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans{weight}.ttf", size)
@@ -143,15 +143,18 @@ def _write_gif(movie: Movie, file: Path) -> None:
     for shape in movie.shapes:
         is_lasting = shape.is_covered if isinstance(shape, Stroke) else shape.style == "number"
         (lasting[shape.frame] if is_lasting else still).append(shape)
+    tones = {kind: ImageColor.getrgb(light) for kind, (light, _) in _COLOURS.items()}
+    edges = [
+        [ink + (255 - ink) * step // 8 for ink in tones[kind]] for kind in ("ink", "faint") for step in range(1, 8)
+    ]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for tone in [*tones.values(), *edges] for part in tone])  # and of letters' smooth edges
     canvas, images = Image.new("RGB", (WIDTH, round(movie.height)), paper), []
     for frame in range(FRAMES + 1):
         image = paint(canvas, lasting[frame]).copy()
         x = LEFT + frame / FRAMES * (RIGHT - LEFT)
         ImageDraw.Draw(image).rectangle((x, CURVE_TOP - 8, WIDTH, movie.bottom), paper)
         paint(image, [*still, Stroke("faint", 1, ((x, CURVE_TOP - 8), (x, movie.bottom)))])
-        images.append(image)
-    swatches = [Stroke(kind, 9, ((0, 9 * row), (99, 9 * row))) for row, kind in enumerate(_COLOURS)]
-    palette = paint(images[-1].copy(), swatches).quantize(64)
-    images = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+        images.append(image.quantize(palette=palette, dither=Image.Dither.NONE))
     times_ms = [round(1000 * _MOTION_S / FRAMES)] * FRAMES + [round(1000 * _REST_S)]
     images[0].save(file, save_all=True, append_images=images[1:], duration=times_ms, loop=0)

@@ -16,7 +16,6 @@ from vcdl.journal.place import gone
 from vcdl.report.measures import Report
 from vcdl.report.movie import Movie, movie_of
 from vcdl.run.folder import RunFolder
-from vcdl.run.frozen_job import read_frozen
 
 E = TypeVar("E", bound=Event)
 
@@ -69,16 +68,15 @@ def clock_of(folder: RunFolder) -> Clock:
         return SteadyClock().now_s if journal is None else journal.clock
 
 
-def read_movie(folder: RunFolder, title: str = "") -> Movie:
-    """Return the movie of a run, running or not. Raises RunFolderError, JobError, JournalError.
+def read_movie(folder: RunFolder, name: str) -> Movie:
+    """Return the movie of a run, running or not. Raises RunFolderError, JournalError.
 
     Args:
         folder: The run's folder.
-        title: The begin of the movie's title; empty: the job's name.
+        name: The name of the job, or another begin of the title.
     """
     with journal_of(folder) as journal:
-        events = () if journal is None else journal.stream()
-        return movie_of(events, title or read_frozen(folder).name, folder.kind.has_workers)
+        return movie_of(() if journal is None else journal.stream(), name, folder.kind.has_workers)
 
 
 @contextmanager
