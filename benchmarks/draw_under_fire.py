@@ -8,6 +8,7 @@ and how often, proves with `vcdl verify` that every update counts once, and draw
 
 import argparse
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,8 +52,9 @@ def burn(fire: Fire) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "docs" / "images" / "under_fire.svg")
+    parser.add_argument("--keep", type=Path, help="copy the run's folder there, to draw it again")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="vcdl-") as path:
         short = Path(path)
@@ -70,8 +72,8 @@ def main() -> None:
             rows = applied(folder)
             times = Counter(WorkunitName.parse(row.workunit).subtask for row in rows)
             print(f"{len(rows)} updates of {len(times)} subtasks, {max(times.values())} of each; {dict(fire.counts)}")
-            if keep := __import__("os").environ.get("KEEP"):
-                __import__("shutil").copytree(folder, keep)
+            if arguments.keep is not None:
+                shutil.copytree(folder, arguments.keep)
             for command in (
                 ["verify", folder],
                 ["plot", folder, "--movie", arguments.output, "--title", "A run under fire"],
