@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from tests.recorded_run import FIRST_SESSION, recorded
 from tests.run_folders import make_run
-from vcdl.commands.plot import command, plot
+from vcdl.commands.plot import command, plot, plot_movie
 from vcdl.errors import RunFolderError
 
 pytestmark = pytest.mark.slow
@@ -42,3 +42,34 @@ def test_an_ending_that_is_no_picture_is_a_usage_error() -> None:
     result = CliRunner().invoke(command, ["a", "-o", "a.txt"])
     assert result.exit_code == 2
     assert "must end in one of .png, .svg, .pdf" in result.output
+
+
+def test_a_movie_is_drawn_of_one_run_as_the_ending_says(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(here / "runs" / "demo")
+    plot_movie(Path("runs/demo"), here / "demo.svg", title="A title")
+    assert capsys.readouterr().out == "movie demo.svg\n"
+    assert "A title: 2 subtasks on 2 hosts" in (here / "demo.svg").read_text()
+    result = CliRunner().invoke(command, ["runs/demo", "--movie", "demo.gif"])
+    assert (result.exit_code, result.output) == (0, "movie demo.gif\n")
+    assert (here / "demo.gif").read_bytes().startswith(b"GIF89a")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["a", "--movie", "a.mp4"], "a.mp4 must end in one of .svg, .gif"),
+        (["a", "b", "--movie", "a.svg"], "--movie is of one run"),
+        (["a", "--movie", "a.svg", "-o", "b.svg"], "without --output"),
+    ],
+)
+def test_what_a_movie_cannot_be_is_a_usage_error(words: list[str], told: str) -> None:
+    result = CliRunner().invoke(command, words)
+    assert result.exit_code == 2
+    assert told in result.output
+
+
+def test_a_run_without_a_subtask_has_no_movie_and_leaves_no_file(here: Path) -> None:
+    make_run(here / "young", recorded(FIRST_SESSION[:3]), finished=False)
+    with pytest.raises(RunFolderError, match="no subtask was given out yet"):
+        plot_movie(Path("young"), here / "young.svg")
+    assert not (here / "young.svg").exists()

@@ -58,7 +58,23 @@ def test_figures_of_the_readme_are_those_of_the_reports() -> None:
             assert any(round(number, 1) == float(shown) for number in percent), (shown, reports)
 
 
-def test_the_picture_asks_no_other_host() -> None:
-    picture = (DOCS / "images" / "live_display.svg").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["live_display", "under_fire", "week"])
+def test_a_picture_asks_no_other_host_and_is_small(name: str) -> None:
+    picture = (DOCS / "images" / f"{name}.svg").read_text(encoding="utf-8")
     assert "url(http" not in picture
     assert "@font-face" not in picture
+    assert len(picture) < 400_000
+
+
+def test_the_caption_of_the_first_picture_says_what_is_in_it() -> None:
+    picture = (DOCS / "images" / "under_fire.svg").read_text(encoding="utf-8")
+    caption = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split("under_fire.svg)")[1][:500].split())
+    shown = re.findall(r">([^<]+)</text>", picture)
+    assert "A run under fire: 480 subtasks" in picture
+    assert "All 480 updates" in caption
+    assert "In 87 seconds" in caption
+    assert "1 min 27 s" in shown
+    assert "everything twice" in caption
+    assert "2 × run interrupted" in shown
+    assert "an older copy of the store back 3 times" in caption
+    assert "3 × store restored" in shown

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -196,6 +196,25 @@ def test_a_chosen_job_stays_chosen_while_its_row_changes(run: RunFolder, service
         assert page.url.endswith("/compare?job=demo&job=other")
 
 
+@pytest.mark.parametrize(("motion", "seen"), [("no-preference", "hidden"), ("reduce", "visible")])
+def test_a_movie_moves_unless_its_reader_wants_no_motion(
+    run: RunFolder, service: Served, browser: "Browser", motion: Literal["no-preference", "reduce"], seen: str
+) -> None:
+    go_on(run, WHOLE[12:], finished=True)
+    with looking(browser, service) as page:
+        page.emulate_media(reduced_motion=motion)
+        page.goto(f"{service.url}/jobs/demo")
+        page.get_by_role("link", name="movie").click()
+        page.wait_for_url("**/movie")
+        at = "time_ms => { for (const one of document.getAnimations()) { one.pause(); one.currentTime = time_ms } }"
+        last = page.locator("g.f").last
+        for time_ms, expected in ((100, seen), (28_000, "visible")):
+            page.evaluate(at, time_ms)
+            assert last.evaluate("it => getComputedStyle(it).visibility") == expected
+        x = page.locator(".cover").first.evaluate("it => it.getBoundingClientRect().x")
+        assert x > 870, "at the end everything is uncovered"
+
+
 @pytest.mark.parametrize("width", [360, 1280])
 def test_axe_finds_nothing_on_any_page(
     run: RunFolder, service: Served, browser: "Browser", tmp_path: Path, width: int
@@ -209,7 +228,16 @@ def test_axe_finds_nothing_on_any_page(
         page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
         page.goto(service.login)
         page.get_by_role("heading", name="Jobs").wait_for()
-        for path in ("/", "/compare?job=demo&job=other", "/hosts?job=other", "/server", "/jobs/other", "/login", ""):
+        for path in (
+            "/",
+            "/compare?job=demo&job=other",
+            "/hosts?job=other",
+            "/server",
+            "/jobs/other",
+            "/jobs/other/movie",
+            "/login",
+            "",
+        ):
             page.goto(f"{service.url}{path}" if path else (tmp_path / "page.html").as_uri())
             page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
             found = axe.run(page).response

@@ -18,6 +18,7 @@ from vcdl.run.folder import RunLock
 from vcdl.run.kind import BOINC, SIMULATED
 from vcdl.run.reading import RunFollower, read_report
 from vcdl.run.standing import JobRow
+from vcdl.web import routes
 from vcdl.web.catalogue import PAGE, JobCatalogue
 from vcdl.web.job_page import PARTS
 from vcdl.web.job_view import JobView
@@ -34,6 +35,29 @@ def test_the_list_shows_each_job_the_open_ones_first(tmp_path: Path) -> None:
     assert "accuracy 0.8000" in page
     assert 'aria-label="accuracy, 2 epochs: from 0.6 to 0.8"' in page
     assert "unreadable" in page
+
+
+def test_a_jobs_movie_is_for_callers_and_says_so_when_there_is_nothing_to_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "demo")
+    make_run(tmp_path / "young", recorded(FIRST_SESSION[:3]), finished=False)
+    client, visitor = asking(tmp_path, is_public=True), asking(tmp_path, logged_in=False, is_public=True)
+    assert 'href="/jobs/demo/movie"' in client.get("/jobs/demo").text
+    answer = client.get("/jobs/demo/movie")
+    assert answer.headers["content-type"].startswith("image/svg+xml")
+    assert answer.headers["content-security-policy"] == "default-src 'none'; style-src 'unsafe-inline'"
+    assert "demo: 2 subtasks on 2 hosts" in answer.text
+    refused = client.get("/jobs/young/movie")
+    assert refused.status_code >= 400
+    assert "no subtask was given out yet" in refused.text
+    assert client.get("/jobs/nothing/movie").status_code == 404
+    monkeypatch.setattr(routes, "_DRAWING_WAIT_S", 0.01)
+    with routes._drawing:
+        assert client.get("/jobs/demo/movie").status_code == 503, "one at a time"
+    assert client.get("/jobs/demo/movie").status_code == 200
+    assert "/movie" not in visitor.get("/jobs/demo").text
+    assert visitor.get("/jobs/demo/movie").status_code == 303, "it names hosts"
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`vcdl plot`: accuracy curves of several runs in one picture."""
+"""`vcdl plot`: accuracy curves of several runs in one picture, or the movie of one run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +10,13 @@ from vcdl.commands._options import FILE, in_project, project_option, runs_argume
 from vcdl.errors import ExitCode, RunFolderError
 from vcdl.run.folder import RunFolder
 
-_FORMATS = (".png", ".svg", ".pdf")
+_FORMATS, _MOVIES = (".png", ".svg", ".pdf"), (".svg", ".gif")
 
 _EXAMPLES = """\b
 Examples:
   vcdl plot runs/digits                        renews runs/digits/curves.png
   vcdl plot runs/a runs/b runs/c               writes comparison.png
+  vcdl plot runs/digits --movie digits.svg     who trained what, as an animation
   vcdl plot runs/a runs/b -o figure.pdf --title "α = 0.95 and α = e/(e+1)"
 
 A line is an epoch's mean over the versions its updates made, the band goes from the
@@ -46,9 +47,23 @@ def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = 
     return ExitCode.OK
 
 
-def _picture(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
-    if value is not None and value.suffix not in _FORMATS:
-        raise click.BadParameter(f"{value} must end in one of {', '.join(_FORMATS)}")
+def plot_movie(path: Path, output: Path, title: str | None = None) -> ExitCode:
+    """Draw a run, finished or not, as an animation. Raises RunFolderError, JobError, JournalError, GridError."""
+    from vcdl.report.movie_files import write_movie
+    from vcdl.run.finding import shown
+    from vcdl.run.frozen_job import read_frozen
+    from vcdl.run.reading import read_movie
+
+    folder = RunFolder.existing(path)
+    write_movie(read_movie(folder, title or read_frozen(folder).name), output)
+    click.echo(f"movie {shown(output)}")
+    return ExitCode.OK
+
+
+def _picture(_context: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
+    formats = _MOVIES if parameter.name == "movie" else _FORMATS
+    if value is not None and value.suffix not in formats:
+        raise click.BadParameter(f"{value} must end in one of {', '.join(formats)}")
     return value
 
 
@@ -62,8 +77,16 @@ def _picture(_context: click.Context, _parameter: click.Parameter, value: Path |
     callback=_picture,
     help="PNG, SVG or PDF [default: the run's curves.png, or comparison.png for several].",
 )
+@click.option("--movie", metavar="FILE", type=FILE, callback=_picture, help="Draw one run as an animation: SVG, GIF.")
 @project_option
 @click.option("--title", help="Title of the picture [default: the jobs' names].")
-def command(paths: tuple[Path, ...], project_dir: Path | None, output: Path | None, title: str | None) -> ExitCode:
-    """Draw the curves of several runs into one picture."""
-    return plot([in_project(path, project_dir) or path for path in paths], output, title)
+def command(
+    paths: tuple[Path, ...], project_dir: Path | None, output: Path | None, movie: Path | None, title: str | None
+) -> ExitCode:
+    """Draw curves of runs into one picture, or the movie of a run."""
+    found = [in_project(path, project_dir) or path for path in paths]
+    if movie is None:
+        return plot(found, output, title)
+    if len(found) > 1 or output is not None:
+        raise click.UsageError("--movie is of one run, and without --output")
+    return plot_movie(found[0], movie, title)

@@ -9,7 +9,7 @@ Format: "Trace Event Format", the JSON object form with complete events (`ph: X`
 """
 
 import json
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 from vcdl.files.atomic import whole_file
 from vcdl.journal.events import Recorded, UpdateApplied, VersionEvaluated
 from vcdl.profile.stages import FOLD, OF_HOST, SERVER, stages_of
-from vcdl.report.subtask_stream import SubtaskStream
+from vcdl.report.subtask_stream import Span, SubtaskStream, by_host, side_by_side
 
 _SERVER = 0
 """The server's number among the processes, so that it is drawn first."""
@@ -76,27 +76,23 @@ class _Trace:
         yield from self._of_hosts()
 
     def _of_hosts(self) -> Iterator[Slice]:
-        processes: dict[str, int] = {}
-        ends: defaultdict[str, list[float]] = defaultdict(list)
-        """Host → the end of the last subtask in each of its threads."""
-        for span in sorted(self.stream.ended, key=lambda one: one.begin_s):
-            if span.host not in processes:
-                processes[span.host] = len(processes) + 1
-                yield _name("process_name", processes[span.host], 0, span.host)
-            process, lanes = processes[span.host], ends[span.host]
-            lane = next((at for at, end_s in enumerate(lanes) if end_s <= span.begin_s), len(lanes))
-            lanes[lane : lane + 1] = [span.end_s]
-            yield self._slice(span.workunit, process, lane, span.begin_s, span.end_s, {"fate": span.fate.value})
-            time_s, event = self.applied.get(span.workunit, (0.0, None))
-            if event is None or time_s != span.end_s:
-                continue
-            with_host_s = span.end_s - span.begin_s
-            stages = stages_of(event, with_host_s, with_host_s)
-            at_s = span.end_s - stages[FOLD] - stages[SERVER]
-            for stage in reversed(OF_HOST):
-                if stages[stage] > 0:
-                    yield self._slice(stage, process, lane, at_s - stages[stage], at_s, {})
-                at_s -= stages[stage]
+        for process, (host, spans) in enumerate(by_host(self.stream.ended).items(), 1):
+            yield _name("process_name", process, 0, host)
+            for span, lane in side_by_side(spans):
+                yield from self._of_span(span, process, lane)
+
+    def _of_span(self, span: Span, process: int, lane: int) -> Iterator[Slice]:
+        yield self._slice(span.workunit, process, lane, span.begin_s, span.end_s, {"fate": span.fate.value})
+        time_s, event = self.applied.get(span.workunit, (0.0, None))
+        if event is None or time_s != span.end_s:
+            return
+        with_host_s = span.end_s - span.begin_s
+        stages = stages_of(event, with_host_s, with_host_s)
+        at_s = span.end_s - stages[FOLD] - stages[SERVER]
+        for stage in reversed(OF_HOST):
+            if stages[stage] > 0:
+                yield self._slice(stage, process, lane, at_s - stages[stage], at_s, {})
+            at_s -= stages[stage]
 
     def _slice(self, name: str, process: int, thread: int, begin_s: float, end_s: float, facts: Any) -> Slice:
         began_s = self.began_s or 0.0

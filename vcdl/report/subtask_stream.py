@@ -1,6 +1,7 @@
 """The last subtasks of a run as spans of time on hosts, each with its fate, and what else its last events tell."""
 
 from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -46,6 +47,31 @@ class Span:
     """Unix time at which the host got it."""
     end_s: float
     fate: Fate
+
+
+def by_host(spans: Iterable[Span]) -> dict[str, list[Span]]:
+    """Return the spans of each host; hosts and spans are in the order in which they began."""
+    found: dict[str, list[Span]] = {}
+    for span in sorted(spans, key=lambda one: one.begin_s):
+        found.setdefault(span.host, []).append(span)
+    return found
+
+
+def side_by_side(spans: Sequence[Span], most: int | None = None) -> Iterator[tuple[Span, int]]:
+    """Yield each span with a lane in which it overlaps no other.
+
+    Args:
+        spans: The spans of one host, in the order in which they began.
+        most: The number of lanes, in which spans overlap if there are too few; None: as many as it takes.
+    """
+    ends: list[float] = []
+    """The end of the last span of each lane."""
+    for span in spans:
+        lane = next((at for at, end_s in enumerate(ends) if end_s <= span.begin_s), len(ends))
+        if lane == most:
+            lane = min(range(most), key=ends.__getitem__)
+        ends[lane : lane + 1] = [span.end_s]
+        yield span, lane
 
 
 @dataclass
@@ -102,6 +128,10 @@ class SubtaskStream:
             if now_s is not None
         ]
         return [*self.ended, *at_work]
+
+    def lose(self, workunit: str, now_s: float) -> None:
+        """End a workunit at all of its hosts, which died without a word in the journal."""
+        self._end(workunit, "", Fate.LOST, now_s, others=Fate.LOST)
 
     def _end(self, workunit: str, host: str, fate: Fate, now_s: float, others: Fate | None = None) -> None:
         """Record that a workunit ended at a host, or at the last one that got it.

@@ -14,6 +14,7 @@ from vcdl.journal.observer import RunningTask, RunObserver
 from vcdl.journal.packing import copy_of
 from vcdl.journal.place import gone
 from vcdl.report.measures import Report
+from vcdl.report.movie import Movie, movie_of
 from vcdl.run.folder import RunFolder
 
 E = TypeVar("E", bound=Event)
@@ -65,6 +66,17 @@ def clock_of(folder: RunFolder) -> Clock:
     """Return the clock that times a run's events. Raises JournalError."""
     with journal_of(folder) as journal:
         return SteadyClock().now_s if journal is None else journal.clock
+
+
+def read_movie(folder: RunFolder, name: str) -> Movie:
+    """Return the movie of a run, running or not. Raises RunFolderError, JournalError.
+
+    Args:
+        folder: The run's folder.
+        name: The name of the job, or another begin of the title.
+    """
+    with journal_of(folder) as journal:
+        return movie_of(() if journal is None else journal.stream(), name, folder.kind.has_workers)
 
 
 @contextmanager

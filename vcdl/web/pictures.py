@@ -15,11 +15,11 @@ from markupsafe import Markup, escape
 
 from vcdl.errors import printable
 from vcdl.journal.monitor import EpochDetail
+from vcdl.report.axes import Tick, epoch_ticks, round_values, time_ticks
 from vcdl.report.measures import Report
 from vcdl.report.progress import band_words
-from vcdl.report.subtask_stream import Fate, Span
+from vcdl.report.subtask_stream import Fate, Span, by_host, side_by_side
 from vcdl.report.wording import duration, plural
-from vcdl.web.axes import Tick, epoch_ticks, round_values, time_ticks
 from vcdl.wire.task import LOSS
 
 _WIDTH, _HEIGHT = 1000, 200
@@ -293,37 +293,28 @@ def stream_picture(
     """
     if not spans:
         return None
-    by_host: defaultdict[str, list[Span]] = defaultdict(list)
-    for span in spans:
-        by_host[span.host].append(span)
+    hosts = by_host(spans)
     begin_s = min(span.begin_s for span in spans)
-    last = sorted(by_host, key=lambda host: max(span.end_s for span in by_host[host]), reverse=True)[:_HOSTS]
+    last = sorted(hosts, key=lambda host: max(span.end_s for span in hosts[host]), reverse=True)[:_HOSTS]
     width_s = max(end_s - begin_s, 1e-3)
     whole_s = width_s * (1 + _IDLE * is_idle)
     found = {fate: sum(span.fate is fate for span in spans) for fate in Fate}
     return StreamPicture(
         rows=[
-            (printable(host), _stream_row(by_host[host], begin_s, width_s, whole_s))
+            (printable(host), _stream_row(hosts[host], begin_s, width_s, whole_s))
             for host in sorted(last, key=lambda host: (len(host), host))  # host-9 before host-10
         ],
         left=f"{duration(width_s)} {'ago' if right == 'now' else 'before'}",
         right=right,
         counts=[(_class(fate), f"{found[fate]} {fate.value}") for fate in FATES if found[fate]]
         + [("idle", "nothing happened")] * is_idle,
-        left_out=len(by_host) - len(last),
+        left_out=len(hosts) - len(last),
     )
 
 
 def _stream_row(spans: list[Span], begin_s: float, width_s: float, whole_s: float) -> Markup:
-    ends: list[float] = []
-    """The end of the last span of each lane."""
-    placed = []
-    for span in sorted(spans, key=lambda one: one.begin_s):
-        free = [lane for lane, end_s in enumerate(ends) if end_s <= span.begin_s]
-        lane = free[0] if free else len(ends) if len(ends) < _LANES else min(range(_LANES), key=ends.__getitem__)
-        ends[lane : lane + 1] = [span.end_s]
-        placed.append((span, lane))
-    height = 24 / len(ends)
+    placed = [*side_by_side(spans, _LANES)]
+    height = 24 / (1 + max(lane for _, lane in placed))
     shapes: defaultdict[Fate, list[str]] = defaultdict(list)
     for span, lane in placed:
         x = (span.begin_s - begin_s) / whole_s * _WIDTH

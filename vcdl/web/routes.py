@@ -1,5 +1,6 @@
 """The pages of the service, and what their forms do."""
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Annotated, Any, Literal
@@ -10,6 +11,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from vcdl.errors import VcdlError
+from vcdl.report.movie_files import svg_of
+from vcdl.run.reading import read_movie
 from vcdl.web.api import Cursor, State
 from vcdl.web.catalogue import PAGE
 from vcdl.web.guard import too_many
@@ -23,6 +26,11 @@ router = APIRouter(include_in_schema=False)
 Chosen = Annotated[Sequence[str], Query(max_length=12)]
 Axis = Literal["time", "epoch"]
 Notice = Annotated[str, Query(max_length=40)]
+
+_drawing = threading.Lock()
+"""Held while a movie is drawn, which takes seconds of processor time and some 300 MB for 100 000 subtasks."""
+_DRAWING_WAIT_S = 5.0
+"""Seconds that a request waits for it: who waits holds one of the service's threads."""
 
 _OVERVIEWS: Mapping[str, Callable[[WebService, str], list[PageSection]]] = {
     "Hosts": lambda service, job: hosts_page(service.catalogue, job),
@@ -89,6 +97,20 @@ def job(request: Request, service: ServiceHere, name: str, notice: Notice = "", 
             return service.pages.job_parts(view, visits, by == "epoch")
 
     return _shown(request, "job.html", parts, name=name, by=by, notice="" if visits else said.get(notice, ""))
+
+
+@router.get("/jobs/{name}/movie")
+def movie(service: ServiceHere, caller: CallerHere, name: str) -> Response:
+    folder = service.catalogue.folder(name)
+    if not _drawing.acquire(timeout=_DRAWING_WAIT_S):
+        raise ServiceBusy("the service draws another movie: try again in a minute")
+    try:
+        svg = svg_of(read_movie(folder, name))
+    finally:
+        _drawing.release()
+    # Its style is in the file, as it would be in a README; there is nothing else that it may load.
+    policy = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+    return Response(svg, media_type="image/svg+xml", headers=policy)
 
 
 @router.post("/jobs/{name}/{action}")

@@ -12,7 +12,7 @@ _TIME_STEPS_S = (
     *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
     *(3600 * hours for hours in (1, 2, 3, 6, 12)),
 )
-_DAY_S = 86_400
+DAY_S = 86_400
 """Seconds of a day, because longer axes have whole days between their labels."""
 
 
@@ -47,7 +47,7 @@ def _powers(low: float, high: float) -> list[float]:
 
 def time_ticks(last_s: float) -> list[Tick]:
     """Return the labels of an axis of time, from 0 to `last_s`."""
-    days_s = _DAY_S * math.ceil(last_s / _TICKS / _DAY_S)
+    days_s = DAY_S * math.ceil(last_s / _TICKS / DAY_S)
     step_s = next((step_s for step_s in _TIME_STEPS_S if last_s <= _TICKS * step_s), days_s)
     times = range(0, math.floor(last_s) + 1, step_s)
     return [Tick(time / last_s, duration(time).removesuffix(" 00 s").removesuffix(" 00 min")) for time in times]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vcdl.web.axes import round_values, time_ticks
+from vcdl.report.axes import round_values, time_ticks
 
 
 @pytest.mark.parametrize(
