@@ -9,11 +9,14 @@ import pytest
 
 from tests.places import ROOT
 from vcdl.errors import JobError
+from vcdl.job import load_job
+from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunFolder
 from vcdl.simulate.client_fleet import CLIENTS_FILE, ClientFleet, load_clients, save_clients
 from vcdl.simulate.clients import Clients
 from vcdl.simulate.population import BUILT_IN, HostGroup, Population, read_trace
 from vcdl.simulate.presence import NEVER, Presence, absences_in, absences_of
+from vcdl.simulate.simulation import simulate_times
 from vcdl.wire.workunit import WorkunitName
 
 HOUR_S, DAY_S = 3600.0, 86400.0
@@ -119,3 +122,19 @@ def test_the_same_settings_give_the_same_outcomes_whatever_is_asked_first() -> N
     expected = [forwards.outcome(client, name, 1000.0) for client in range(20)]
     assert [backwards.outcome(client, name, 1000.0) for client in reversed(range(20))] == expected[::-1]
     assert all(math.isfinite(outcome.heard_of_s) for outcome in expected)
+
+
+def test_a_job_that_grows_is_not_held_back_by_hosts_that_are_away(tmp_path: Path) -> None:
+    """It was: with three of ten away, a first tenth of the job took four times as long as all of it."""
+    took_s = {}
+    for grows_over in (0.0, 0.1):
+        job = load_job(
+            ROOT / "examples" / "digits.yaml",
+            ("data.shards=60", "stop.epochs=5", f"pacing.grows_over={grows_over}"),
+            60,
+        )
+        fleet = ClientFleet(clients=60, slots=1, subtask_s=5800.0, timeout_s=86400.0, population="boinc")  # type: ignore[arg-type]
+        report = simulate_times(RunFolder(tmp_path / str(grows_over)), job, fleet, RunObserver())
+        assert report is not None
+        took_s[grows_over] = report.wall_s
+    assert took_s[0.1] < 1.5 * took_s[0.0]

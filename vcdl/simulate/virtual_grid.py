@@ -120,7 +120,8 @@ class VirtualGrid(Grid, Results):
         return len(self._known) - len(self._waiting) + free + self._queue_ahead
 
     def slots(self) -> int:
-        return self._fleet.all_slots + self._queue_ahead
+        away = sum(1 for client in self._idle if not self._may_work(client))
+        return self._fleet.all_slots - away + self._queue_ahead
 
     def replicate_late(self, *, queue_empty: bool) -> None:
         lateness = self._turnarounds.lateness if self._fleet.second_copies else None
