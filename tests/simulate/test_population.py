@@ -130,7 +130,7 @@ def test_a_job_that_grows_is_not_held_back_by_hosts_that_are_away(tmp_path: Path
     for grows_over in (0.0, 0.1):
         job = load_job(
             ROOT / "examples" / "digits.yaml",
-            ("data.shards=60", "stop.epochs=5", f"pacing.grows_over={grows_over}"),
+            ("data.shards=60", "stop.epochs=5", "trust=own", f"pacing.grows_over={grows_over}"),
             60,
         )
         fleet = ClientFleet(clients=60, slots=1, subtask_s=5800.0, timeout_s=86400.0, population="boinc")  # type: ignore[arg-type]

@@ -244,8 +244,13 @@ class Job(Section):
 
     @property
     def grows_over(self) -> float:
-        """`pacing > grows_over`; 0 where all subtasks of an epoch are created at once."""
-        return self.pacing.grows_over if self.pacing.kind == "rolling" else 0.0
+        """`pacing > grows_over`; 0 where all subtasks of an epoch are created at once, and in jobs for strangers.
+
+        Hosts that appear after a job's first updates are limited until one of their uploads was verified. Slots that
+        grow made newcomers of nearly all hosts: 351 uploads of 60 volunteers were refused instead of 36
+        (docs/decisions/144).
+        """
+        return self.pacing.grows_over if self.pacing.kind == "rolling" and not self.is_for_strangers else 0.0
 
     @property
     def validate_every(self) -> int:
