@@ -49,8 +49,9 @@ class NoWork:
 
     remembers = False
 
-    def __init__(self, upload: Path) -> None:
+    def __init__(self, upload: Path, bytes_down: int = 0, bytes_up: int = 0) -> None:
         self._upload = upload
+        self._bytes_down, self._bytes_up = bytes_down, bytes_up
         self.train_s: dict[str, float] = {}
         """Training time of each upload that arrived, by workunit."""
         self.begun: dict[str, tuple[int, float]] = {}
@@ -62,10 +63,10 @@ class NoWork:
 
     def upload(self, staged: Staged, client: int, train_s: float) -> Outcome:
         self.train_s[staged.workunit.name] = train_s
-        return Uploaded(staged.workunit.name, self._upload, 0)
+        return Uploaded(staged.workunit.name, self._upload, self._bytes_up)
 
     def bytes_down(self, staged: Staged, client: int) -> int:
-        return 0
+        return self._bytes_down
 
     def done(self, workunit: str, version: int | None) -> None:
         self.train_s.pop(workunit, None)
