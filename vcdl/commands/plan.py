@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from vcdl.profile.stages import RunProfile
     from vcdl.simulate.client_fleet import ClientFleet
 
+_MOST_HOSTS = 100_000
+"""Most hosts that are simulated: a limit, so that a slip of the finger does not fill the memory."""
 _EXAMPLES = """\b
 Examples:
   vcdl plan job.yaml                           on this machine, measured for a minute
@@ -37,9 +39,6 @@ Examples:
   vcdl plan job.yaml runs/digits --population boinc --clients 100,200,500 --deadline 5d
   vcdl plan job.yaml runs/digits --fleet fleet.yaml --deadline 6h --json > plan.json
   vcdl fleet up fleet.yaml --from-plan plan.json"""
-
-_MOST_HOSTS = 100_000
-"""Most hosts that are simulated: each costs memory, and even SETI@home had not many more at once."""
 
 
 @dataclass(frozen=True)
@@ -137,11 +136,12 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
             }
         )
     else:
+        within = wishes.words
         if deadline_s is not None and best is None:
-            click.echo(f"none of these keeps {wishes.words} in {HELD:.0%} of its runs: try more hosts, or fewer epochs")
+            click.echo(f"none of these keeps {within} in {HELD:.0%} of its runs: try more hosts, or fewer epochs")
         elif best is not None:
             click.echo(
-                f"{best.clients} hosts are the fewest here that keep {wishes.words} in {HELD:.0%} of the runs: "
+                f"{best.clients} hosts are the fewest here that keep {within} in {HELD:.0%} of the runs: "
                 f"{range_words(best.wall_s)}."
             )
         say([*(one.words(deadline_s) for one in forecasts), *(f"not known: {one}" for one in unknown)])
