@@ -1,6 +1,6 @@
 """Forecasts of `vcdl plan --population` beside simulated weeks that they have not seen.
 
-    python -m benchmarks.bench_populations seen | changed
+    python -m benchmarks.bench_populations seen | changed | policies
 
 Each row is a job of about a week of work for its hosts, forecast once, and lived several times: hosts, their speeds and
 absences are drawn by other seeds, the mean speed is off by the error of a measurement (`vcdl.planner.forecast`), and
@@ -8,6 +8,7 @@ subtasks differ by another jitter. A week has the times of `vcdl simulate --trai
 test_bare_run.py), without its folder.
 
 seen: the forecast knows which population it is. changed: it does not know that absences or speeds follow other numbers.
+policies: time and subtasks begun in vain with other settings of `pacing > late_after`, beside the default.
 """
 
 import argparse
@@ -15,15 +16,17 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 from benchmarks.bench_planner import DIGITS
 from vcdl.job import Job, load_job
 from vcdl.planner.forecast import MODEL_ERROR
-from vcdl.simulate.bare_run import simulated_s
+from vcdl.simulate.bare_run import BareRun, simulated_s
 from vcdl.simulate.client_fleet import ClientFleet, load_clients
 from vcdl.simulate.host_forecast import HostForecast, JobOnHosts, range_words
 from vcdl.simulate.population import HostGroup, Population
+from vcdl.simulate.weightless import NoWork
 
 _AS_VOLUNTEERS = ("second_copies=true", "timeout_s=86400", "checkpoint_every_s=60")
 _FIRST_SEED = 10_000
@@ -41,9 +44,12 @@ class Case:
     subtask_h: float
 
     @property
+    def settings(self) -> tuple[str, ...]:
+        return f"data.shards={self.shards}", f"stop.epochs={self.epochs}", "stop.target_accuracy=null"
+
+    @property
     def job(self) -> Job:
-        settings = f"data.shards={self.shards}", f"stop.epochs={self.epochs}", "stop.target_accuracy=null"
-        return load_job(DIGITS, settings)
+        return load_job(DIGITS, self.settings)
 
     @property
     def fleet(self) -> ClientFleet:
@@ -96,12 +102,37 @@ def weeks(case: Case, count: int, *, is_changed: bool) -> Iterator[float]:
         yield simulated_s(case.job, fleet.model_copy(update=update))
 
 
+def policies(count: int) -> Iterator[str]:
+    """Yield a row for each policy and kind of population, over weeks whose populations were changed at random."""
+    for name in ("boinc", "spot", "lab"):
+        usual_s: list[float] = []
+        for late_after in ("1.5", "null", "1.1", "1.25", "2", "3"):
+            took_s, begun, done = [], 0, 0
+            for case in (one for one in CASES if one.population == name):
+                job = load_job(DIGITS, [*case.settings, f"pacing.late_after={late_after}"])
+                for number in range(count):
+                    population, dice = case.fleet.population, random.Random(f"policy {case.name} {number}")
+                    update = {"seed": 2 * _FIRST_SEED + number, "population": population and changed(population, dice)}
+                    run = BareRun(job, case.fleet.model_copy(update=update), NoWork(Path()))
+                    took_s.append(run.wall_s())
+                    begun, done = begun + run.times.begun, done + job.subtasks
+            usual_s = usual_s or took_s
+            ratios = sorted(one / usual for one, usual in zip(took_s, usual_s, strict=True))
+            words = "none" if late_after == "null" else late_after
+            between = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+            yield f"| `{name}` | {words} | {median(ratios):.3f} | {between} | {1 - done / begun:.1%} |"
+
+
 def main() -> None:
     """Print a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["seen", "changed"])
+    parser.add_argument("what", choices=["seen", "changed", "policies"])
     parser.add_argument("--weeks", type=int, default=20, help="of each row")
     options = parser.parse_args()
+    if options.what == "policies":
+        for row in policies(options.weeks):
+            print(row, flush=True)
+        return
     inside, errors = 0, []
     for case in CASES:
         forecast = JobOnHosts(case.job, case.fleet, MODEL_ERROR).on(case.clients)

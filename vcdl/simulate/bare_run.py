@@ -50,15 +50,19 @@ def simulated_s(job: Job, fleet: ClientFleet, bytes_down: int = 0, bytes_up: int
         bytes_down: Size of a subtask's download, where the clients' links are simulated.
         bytes_up: Size of its upload, likewise.
     """
-    return _BareRun(job, fleet, NoWork(Path(), bytes_down, bytes_up)).wall_s()
+    return BareRun(job, fleet, NoWork(Path(), bytes_down, bytes_up)).wall_s()
 
 
-class _BareRun:
+class BareRun:
+    """One run of a job on simulated clients."""
+
     def __init__(self, job: Job, fleet: ClientFleet, work: NoWork) -> None:
         run = WeightlessRun.of(RunFolder(Path()), job, work)
         self._plan = Plan.of(run)
         self._time = VirtualTime()
         self._grid = VirtualGrid(Clients(fleet), self._time, work, queue_ahead(job), job.late_after)
+        self.times = self._grid.times
+        """What the clients' slots did, once the job has run."""
         self._coordinator = Coordinator(self._plan)
         self._model = staged(run, WorkunitName(job.name, 1, 0, 0, 0), 1.0)
         """A workunit of the job; the others differ in their names."""
