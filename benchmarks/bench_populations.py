@@ -4,8 +4,7 @@
 
 Each row is a job of about a week of work for its hosts, forecast once, and lived several times: hosts, their speeds and
 absences are drawn by other seeds, the mean speed is off by the error of a measurement (`vcdl.planner.forecast`), and
-subtasks differ by another jitter. A week has the times of `vcdl simulate --training none` (tests/simulate/
-test_bare_run.py), without its folder.
+subtasks differ by another jitter.
 
 seen: the forecast knows which population it is. changed: it does not know that absences or speeds follow other numbers.
 policies: time and subtasks begun in vain with other settings of `pacing > late_after`, beside the default.
@@ -16,17 +15,15 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 from benchmarks.bench_planner import DIGITS
 from vcdl.job import Job, load_job
 from vcdl.planner.forecast import MODEL_ERROR
-from vcdl.simulate.bare_run import BareRun, simulated_s
 from vcdl.simulate.client_fleet import ClientFleet, load_clients
 from vcdl.simulate.host_forecast import HostForecast, JobOnHosts, range_words
 from vcdl.simulate.population import HostGroup, Population
-from vcdl.simulate.weightless import NoWork
+from vcdl.simulate.weightless import NoWork, WeightlessRun, simulated_s
 
 _AS_VOLUNTEERS = ("second_copies=true", "timeout_s=86400", "checkpoint_every_s=60")
 _FIRST_SEED = 10_000
@@ -113,7 +110,7 @@ def policies(count: int) -> Iterator[str]:
                 for number in range(count):
                     population, dice = case.fleet.population, random.Random(f"policy {case.name} {number}")
                     update = {"seed": 2 * _FIRST_SEED + number, "population": population and changed(population, dice)}
-                    run = BareRun(job, case.fleet.model_copy(update=update), NoWork(Path()))
+                    run = WeightlessRun(job, case.fleet.model_copy(update=update), NoWork())
                     took_s.append(run.wall_s())
                     begun, done = begun + run.times.begun, done + job.subtasks
             usual_s = usual_s or took_s

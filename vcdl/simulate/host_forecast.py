@@ -12,8 +12,8 @@ from typing import Any
 
 from vcdl.job import Job
 from vcdl.planner.spot_market import HELD, OutcomeRange
-from vcdl.simulate.bare_run import simulated_s
 from vcdl.simulate.client_fleet import ClientFleet
+from vcdl.simulate.weightless import simulated_s
 
 RUNS = 20
 """Simulated runs of a forecast: at least 9, or the ends of an 80 % range would lie outside of all outcomes."""

@@ -43,6 +43,8 @@ from vcdl.simulate.virtual_time import VirtualTime
 from vcdl.trust.retraining import Retraining
 from vcdl.trust.verification import Verification
 
+PUBLISH_EVERY_S = 1.0
+"""Least time between two published versions, as of BOINC's work generator and of a pool."""
 _CORES = 2
 """Cores of the simulated server, as few as on the machine that the figures were measured on."""
 
@@ -166,8 +168,7 @@ def drive(
     Raises:
         VcdlError: The run failed.
     """
-    # Every second, as BOINC's work generator and a pool do.
-    publishing = Publishing(1.0, keeps_s) if run.job.boinc.fresh_weights else None
+    publishing = Publishing(PUBLISH_EVERY_S, keeps_s) if run.job.boinc.fresh_weights else None
     plan = replace(Plan.of(run), publishing=publishing)
     limit_s = plan.wall_time_s or math.inf
     with closing(Loop.of(run, grid, grid, plan=plan, observer=observer, clock=time.now_s)) as loop:
