@@ -47,7 +47,7 @@ from vcdl.loop.coordinator import (
     Stop,
 )
 from vcdl.loop.grid import GaveUp, Outcome
-from vcdl.loop.plan import Plan, Publishing
+from vcdl.loop.plan import Plan
 from vcdl.models.footprint import Footprint
 from vcdl.run.folder import RunFolder
 from vcdl.run.prepared import Prepared
@@ -59,7 +59,7 @@ from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.clients import Clients
 from vcdl.simulate.times_report import TimesReport
 from vcdl.simulate.virtual_grid import VirtualGrid
-from vcdl.simulate.virtual_run import PUBLISH_EVERY_S, queue_ahead
+from vcdl.simulate.virtual_run import publishing, queue_ahead
 from vcdl.simulate.virtual_time import VirtualTime
 from vcdl.wire.weights import Layout
 from vcdl.wire.workunit import Normalisation, WorkunitName
@@ -123,12 +123,9 @@ class WeightlessRun:
             record: Gets each event. Without it no weights are published, which changes staleness and no time.
         """
         self._run = run = _without_weights(folder or RunFolder(Path()), job)
-        self._fleet = fleet
         self._work = work
         self._record = record
-        publishing = Publishing(PUBLISH_EVERY_S, fleet.result_timeout_s)
-        is_published = record is not None and job.boinc.fresh_weights
-        self._plan = replace(Plan.of(run), publishing=publishing if is_published else None)
+        self._plan = replace(Plan.of(run), publishing=publishing(job, fleet) if record is not None else None)
         self._time = VirtualTime()
         self.clients = Clients(fleet)
         self._grid = VirtualGrid(self.clients, self._time, work, queue_ahead(job), job.late_after)
