@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
@@ -61,7 +62,7 @@ class Clients:
         """Return the client's first absence that is not over at `time_s`."""
         return self._presence[client].next_absence(time_s)
 
-    @property
+    @cached_property
     def have_links(self) -> bool:
         """Whether transfers take time."""
         return any(up < math.inf for _, up in self._links)
