@@ -1,12 +1,13 @@
 """Forecasts of `vcdl plan --population` beside simulated weeks that they have not seen.
 
-    python -m benchmarks.bench_populations seen | changed | policies
+    python -m benchmarks.bench_populations seen | changed | policies | shards
 
 Each row is a job of about a week of work for its hosts, forecast once, and lived several times: hosts, their speeds and
 absences are drawn by other seeds, the mean speed is off by the error of a measurement (`vcdl.planner.forecast`), and
 subtasks differ by another jitter.
 
 seen: the forecast knows which population it is. changed: it does not know that absences or speeds follow other numbers.
+shards: forecasts with twice and four times the shards, whose subtasks are as much shorter.
 policies: time and subtasks begun in vain with other settings of `pacing > late_after`, beside the default.
 """
 
@@ -120,14 +121,22 @@ def policies(count: int) -> Iterator[str]:
             yield f"| `{name}` | {words} | {median(ratios):.3f} | {between} | {1 - done / begun:.1%} |"
 
 
+def shards() -> Iterator[str]:
+    """Yield a row for each case in which hosts outnumber half of the shards."""
+    for case in (one for one in CASES if 2 * one.clients > one.shards):
+        on_hosts = JobOnHosts(case.job, case.fleet, MODEL_ERROR)
+        cut = [on_hosts.cut(times * case.shards, 3600 * case.subtask_h / times) for times in (1, 2, 4)]
+        yield f"| {case.name} | {' | '.join(range_words(one.on(case.clients).wall_s) for one in cut)} |"
+
+
 def main() -> None:
     """Print a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["seen", "changed", "policies"])
+    parser.add_argument("what", choices=["seen", "changed", "policies", "shards"])
     parser.add_argument("--weeks", type=int, default=20, help="of each row")
     options = parser.parse_args()
-    if options.what == "policies":
-        for row in policies(options.weeks):
+    if options.what in ("policies", "shards"):
+        for row in shards() if options.what == "shards" else policies(options.weeks):
             print(row, flush=True)
         return
     inside, errors = 0, []

@@ -159,6 +159,11 @@ def test_a_population_is_planned_from_the_speed_of_a_run(job: Path, capsys: pyte
     assert forecasts[0]["wall_s"]["median"] > forecasts[-1]["wall_s"]["median"]
     kept = [one["clients"] for one in forecasts if one["kept"] >= 0.8]
     assert plan["recommended"] == (kept[0] if kept else None)
+    assert plan["finer"] is None, "a shard is no longer than a batch"
+    lab = planned(job, "--population", "lab", "--clients", "40", "--set", "training.batch_size=1", *big)
+    (forecast,), finer = cast(list[dict[str, Any]], lab["forecasts"]), cast(dict[str, Any], lab["finer"])
+    assert finer["shards"] == 80
+    assert finer["wall_s"]["median"] < 0.9 * forecast["wall_s"]["median"]
     assert (
         exit_code_of(["plan", str(job), str(job.parent / "run"), "--population", "lab", "--clients", "10", *big]) == 0
     )

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _MOST_HOSTS = 100_000
 """Most hosts that are simulated: a limit, so that a slip of the finger does not fill the memory."""
+_WORTH = 0.9
+"""Part of the time below which more shards are named: a smaller gain is within the error of the measured speed."""
 _EXAMPLES = """\b
 Examples:
   vcdl plan job.yaml                           on this machine, measured for a minute
@@ -95,7 +97,7 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
     """Print how long a job takes on hosts of a population, by simulation. Raises VcdlError."""
     from vcdl.planner.forecast import MODEL_ERROR
     from vcdl.planner.spot_market import HELD
-    from vcdl.profile.measured_hosts import measured_servers, measured_types
+    from vcdl.profile.measured_hosts import mean_slot_s, measured_servers, measured_types
     from vcdl.simulate.host_forecast import RUNS, HostForecast, JobOnHosts, fewest_hosts, range_words
 
     _fleet_of(wishes, 1.0)  # a file that is wrong is refused before anything is measured
@@ -104,8 +106,12 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
     measured, measured_job = _measured(job, run, unknown)
     epochs = _epochs(job, measured, wishes.accuracy, unknown)
     work, servers = _work(job, measured, measured_job, epochs), measured_servers(measured, job.grid.servers)
-    slots = [(one.count * one.slots, one.busy_s(work.subtask.samples)) for one in measured_types(measured)]
-    subtask_s = sum(count for count, _ in slots) / sum(count / max(busy_s, 1e-9) for count, busy_s in slots)
+    types, samples = measured_types(measured), work.subtask.samples
+    subtask_s = mean_slot_s(types, samples)
+    if subtask_s == 0:
+        raise RunFolderError(
+            "no host of the run tells how long it trains: leave RUN out, to measure some subtasks here"
+        )
     settings = f"servers={servers.count}", f"update_s={servers.fold_s!r}"
     simulated = JobOnHosts(
         job.model_copy(update={"stop": job.stop.model_copy(update={"epochs": epochs})}),
@@ -124,6 +130,13 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
     best = None if deadline_s is None else fewest_hosts(on, forecasts, deadline_s)
     if best is not None and best not in forecasts:
         forecasts = sorted([*forecasts, best], key=lambda one: one.clients)
+    chosen, shards, finer = best or forecasts[-1], 2 * job.data.shards, None
+    if shards < 4 * chosen.clients and samples >= 2 * job.training.local_epochs * job.training.batch_size:
+        click.echo(f"simulating them with {shards} shards …", err=True)
+        halved = simulated.cut(shards, mean_slot_s(types, samples / 2)).on(chosen.clients)
+        finer = halved if halved.wall_s.median < _WORTH * chosen.wall_s.median else None
+    if finer is not None:
+        unknown.append(f"what {shards} shards do to the accuracy")
     if as_json:
         say_json(
             {
@@ -132,6 +145,7 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
                 "runs": RUNS,
                 "forecasts": [one.as_dict(deadline_s) for one in forecasts],
                 "recommended": None if best is None else best.clients,
+                "finer": None if finer is None else {"shards": shards, **finer.as_dict(deadline_s)},
                 "not_known": unknown,
             }
         )
@@ -144,7 +158,10 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
                 f"{best.clients} hosts are the fewest here that keep {within} in {HELD:.0%} of the runs: "
                 f"{range_words(best.wall_s)}."
             )
-        say([*(one.words(deadline_s) for one in forecasts), *(f"not known: {one}" for one in unknown)])
+        lines = [one.words(deadline_s) for one in forecasts]
+        if finer is not None:
+            lines.append(f"with data > shards: {shards} instead of {job.data.shards}, {finer.words(deadline_s)}")
+        say([*lines, *(f"not known: {one}" for one in unknown)])
     return ExitCode.OK if deadline_s is None or best is not None else ExitCode.RUN_FAILED
 
 

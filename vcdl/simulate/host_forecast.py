@@ -6,7 +6,7 @@ are not drawn but spread evenly over their distribution, so that few runs cover 
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -66,6 +66,11 @@ class JobOnHosts:
     """Seconds after the last subtask."""
     bytes_down: int = 0
     bytes_up: int = 0
+
+    def cut(self, shards: int, subtask_s: float) -> "JobOnHosts":
+        """Return the job in another number of shards, whose subtasks take other seconds."""
+        job = self.job.model_copy(update={"data": self.job.data.model_copy(update={"shards": shards})})
+        return replace(self, job=job, fleet=self.fleet.model_copy(update={"subtask_s": subtask_s}))
 
     def on(self, clients: int) -> HostForecast:
         """Simulate the job on a number of hosts, RUNS times."""

@@ -305,7 +305,7 @@ def run_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: RunObse
 
         def write() -> None:
             journal.append_at([(recorded.time_s, recorded.event) for recorded in unwritten])
-            shielded.events(unwritten)
+            shielded.events(tuple(unwritten))
             unwritten.clear()
 
         def record(recorded: Recorded) -> None:
