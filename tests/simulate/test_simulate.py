@@ -42,6 +42,7 @@ update_s: 1
 preempted_every_s: 300
 away_s: 60
 checkpoint_every_s: 10
+second_copies: true
 """
 E = TypeVar("E", bound=Event)
 EPOCHS, SHARDS = 3, 8
