@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -27,7 +28,7 @@ def job(tmp_path: Path) -> Path:
 def planned(job: Path, *arguments: str) -> dict[str, object]:
     done = CliRunner().invoke(command, [str(job), str(job.parent / "run"), "--json", *arguments], standalone_mode=False)
     assert done.exception is None, done.output
-    plan: dict[str, object] = json.loads(done.output)
+    plan: dict[str, object] = json.loads(done.stdout)
     return plan
 
 
@@ -50,6 +51,12 @@ def test_hosts_of_a_file_with_a_deadline(job: Path) -> None:
         (["--deadline", "6"], "6h, 90min and 2d are"),
         (["--deadline", "soon"], "6h, 90min and 2d are"),
         (["--fleet", "a", "--hosts", "b"], "choose one"),
+        (["--fleet", "a", "--population", "boinc", "--clients", "5"], "choose one"),
+        (["--population", "boinc"], "--clients 100,200,500"),
+        (["--clients", "100"], "--population boinc"),
+        (["--population", "boinc", "--clients", "10,few"], "such as 100,200,500"),
+        (["--population", "boinc", "--clients", "0"], "such as 100,200,500"),
+        (["--population", "boinc", "--clients", "5", "--budget-usd", "3"], "leave out -o and --budget-usd"),
     ],
 )
 def test_wrong_wishes_are_one_line(
@@ -142,3 +149,31 @@ def test_a_fleet_of_unknown_types_names_those_that_are_near(job: Path, capsys: p
     shown = capsys.readouterr()
     assert "near: t3.2xlarge" in shown.err
     assert len(shown.err.splitlines()) == 1
+
+
+def test_a_population_is_planned_from_the_speed_of_a_run(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    big = ["--set", "data.shards=40", "--set", "training.local_epochs=5000"]
+    plan = planned(job, "--population", "boinc", "--clients", "40,10", "--deadline", "12h", *big)
+    forecasts = cast(list[dict[str, Any]], plan["forecasts"])
+    assert [one["clients"] for one in forecasts if one["clients"] in (10, 40)] == [10, 40]
+    assert forecasts[0]["wall_s"]["median"] > forecasts[-1]["wall_s"]["median"]
+    kept = [one["clients"] for one in forecasts if one["kept"] >= 0.8]
+    assert plan["recommended"] == (kept[0] if kept else None)
+    assert plan["finer"] is None, "a shard is no longer than a batch"
+    lab = planned(job, "--population", "lab", "--clients", "40", "--set", "training.batch_size=1", *big)
+    (forecast,), finer = cast(list[dict[str, Any]], lab["forecasts"]), cast(dict[str, Any], lab["finer"])
+    assert finer["shards"] == 80
+    assert finer["wall_s"]["median"] < 0.9 * forecast["wall_s"]["median"]
+    assert (
+        exit_code_of(["plan", str(job), str(job.parent / "run"), "--population", "lab", "--clients", "10", *big]) == 0
+    )
+    assert capsys.readouterr().out.startswith("10 hosts: ")
+
+
+def test_a_population_that_cannot_be_read_is_refused_before_anything_is_measured(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code_of(["plan", str(job), "--population", "boink", "--clients", "10"]) == ExitCode.BAD_JOB
+    shown = capsys.readouterr().err
+    assert "boink" in shown
+    assert "measuring" not in shown

@@ -5,8 +5,8 @@ from msgspec import structs
 
 from tests.recorded_run import applied, evaluated, recorded, workunit
 from vcdl.journal.events import Event, RunStarted, WorkunitCreated, WorkunitSent
-from vcdl.planner.throughput import Servers, throughput
-from vcdl.profile.measured_hosts import mean_subtask, measured_types, planned_work
+from vcdl.planner.throughput import HostType, Servers, throughput
+from vcdl.profile.measured_hosts import mean_slot_s, mean_subtask, measured_types, planned_work
 from vcdl.profile.stages import RunProfile
 
 START_S = 6.0
@@ -48,3 +48,14 @@ def test_a_plan_has_the_runs_begin_and_end() -> None:
     assert work.evaluator_s == 100.0
     assert work.end_s == pytest.approx(0.3)
     assert work.error == pytest.approx(0.05)  # both epochs were as fast
+
+
+def test_the_mean_speed_of_slots_is_that_of_honest_ones() -> None:
+    """Two slots of 10 s and two of 30 s take 15 s on average; one that claims no time counts eight times the median."""
+    honest = [HostType("fast", 2, 10.0, 0.0), HostType("slow", 1, 0.0, 0.3, slots=2)]
+    assert mean_slot_s(honest, 100) == pytest.approx(15.0)
+    liar = mean_slot_s([*honest, HostType("liar", 1, 1e-12, 0.0)], 100)
+    assert liar == pytest.approx(5 / (2 / 10 + 2 / 30 + 1 / (10 / 8)))
+    silent = HostType("speed not told", 3, 0.0, 0.0)
+    assert mean_slot_s([*honest, silent], 100) == mean_slot_s(honest, 100)
+    assert mean_slot_s([silent], 100) == 0.0

@@ -85,6 +85,12 @@ def test_another_file_is_refused_with_the_known_forms(tmp_path: Path, text: str)
         read_trace(tmp_path / "x.csv")
 
 
+@pytest.mark.parametrize("name", ["boink", "/"])
+def test_a_name_that_is_neither_known_nor_a_file_is_refused(name: str) -> None:
+    with pytest.raises(JobError, match=rf'expected boinc, spot, lab, or a file, got "{name}"'):
+        load_clients(None, (f"population={name}",))
+
+
 def test_a_host_follows_its_part_of_a_trace_which_repeats() -> None:
     trace = [(0.0, 1.0), (100.0, 0.25), (200.0, 1.0), (300.0, 1.0)]
     first, last = (Presence(absences_in(trace, part)) for part in (0.1, 0.9))

@@ -42,6 +42,7 @@ update_s: 1
 preempted_every_s: 300
 away_s: 60
 checkpoint_every_s: 10
+second_copies: true
 """
 E = TypeVar("E", bound=Event)
 EPOCHS, SHARDS = 3, 8
@@ -90,6 +91,21 @@ def test_every_shard_of_every_epoch_counts_once_whatever_is_lost(here: Path) -> 
     assert (
         sum(row[2] == "workunit_sent" for row in journal(here / "once")) > made.totals.created + 5
     )  # those lost, sent again
+
+
+def test_without_training_every_subtask_has_the_same_times(here: Path) -> None:
+    """The run without weights has steps of its own, in the order of Loop.step."""
+    on_fleet = ["simulate", here / "job.yaml", "--clients-file", here / "clients.yaml", "--out", here / "times"]
+    done = vcdl(*on_fleet, "--training", "none")
+    assert done.returncode == 0, done.stderr
+    kinds = {"workunit_created", "workunit_sent", "update_applied", "workunit_failed", "weights_published"}
+
+    def seen(folder: Path) -> list[tuple[float, str, Any, Any, Any]]:
+        rows = ((time_s, kind, json.loads(fields)) for _, time_s, kind, _, fields in journal(folder))
+        known = ("workunit", "host", "version")
+        return [(at_s, kind, *(one.get(key) for key in known)) for at_s, kind, one in rows if kind in kinds]
+
+    assert seen(here / "times") == seen(here / "once")
 
 
 def test_times_are_those_of_the_fleet(here: Path) -> None:

@@ -9,6 +9,7 @@ import click
 
 from vcdl.commands._elsewhere import ServedCommand
 from vcdl.commands._options import (
+    FILE,
     in_project,
     json_option,
     project_dir_option,
@@ -35,6 +36,7 @@ Examples:
   vcdl hosts runs/digits
   vcdl hosts runs/digits --json | jq '.[] | select(.state == "quarantined")'
   vcdl hosts mnist --project-dir ~/projects/grid
+  vcdl hosts --export-population ours.yaml --project-dir ~/projects/grid     for vcdl simulate, vcdl plan
   vcdl hosts ban host-17 --project-dir ~/projects/grid     whatever it asks for, it gets nothing
   vcdl hosts unban host-17 --project-dir ~/projects/grid"""
 
@@ -91,6 +93,32 @@ def ban(names: tuple[str, ...], project_dir: Path | None, *, banned: bool) -> Ex
         host_care.ban(database, numbers, banned=banned)
     what = "banned: BOINC's scheduler turns it away" if banned else "may have work again, once it asks"
     return say(f"host-{number}: {what}" for number in numbers)
+
+
+def export(file: Path, project_dir: Path | None) -> ExitCode:
+    """Write the hosts of a BOINC project as a population, without their names. Raises GridError, RunFolderError."""
+    if project_dir is None:
+        raise click.UsageError("say whose hosts: --project-dir PROJECT")
+    import yaml
+
+    from vcdl.boinc.grid.database import opened_project
+    from vcdl.boinc.grid.host_report import measured_hosts
+    from vcdl.files.atomic import whole_file
+    from vcdl.simulate.measured_population import active_hosts, cores_of, population_of
+    from vcdl.yaml_schema.reading import YamlDumper
+
+    now_s = time.time()
+    with opened_project(project_dir) as (_, database):
+        measured = measured_hosts(database)
+    try:
+        population = population_of(measured, now_s)
+    except ValueError as error:
+        raise GridError(f"a population without names needs more hosts: {error}") from error
+    with whole_file(file) as temporary:
+        temporary.write_text(yaml.dump(population, Dumper=YamlDumper, sort_keys=False), encoding="utf-8")
+    active, groups = active_hosts(measured, now_s), len(population["groups"])
+    cores = cores_of(active)
+    return say([f"{file}: {len(active)} hosts in {groups} groups; each of their {cores} cores counts as a host"])
 
 
 def _facts(folder: "RunFolder") -> "Mapping[str, HostFacts]":
@@ -221,9 +249,16 @@ def command() -> None:
 @command.command("show", cls=ServedCommand)
 @run_argument
 @project_option
+@click.option(
+    "--export-population", metavar="FILE.yaml", type=FILE, help="Write the project's hosts as a population, no names."
+)
 @json_option
-def show_command(path: Path | None, project_dir: Path | None, as_json: bool) -> ExitCode:
+def show_command(
+    path: Path | None, project_dir: Path | None, export_population: Path | None, as_json: bool
+) -> ExitCode:
     """Show a run's hosts; the word `show` may be left out."""
+    if export_population is not None:
+        return export(export_population, project_dir)
     return hosts(in_project(path, project_dir), as_json)
 
 

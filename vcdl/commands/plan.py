@@ -27,22 +27,30 @@ if TYPE_CHECKING:
     from vcdl.planner.forecast import Choice, Work
     from vcdl.planner.throughput import HostType
     from vcdl.profile.stages import RunProfile
+    from vcdl.simulate.client_fleet import ClientFleet
 
+_MOST_HOSTS = 100_000
+"""Most hosts that are simulated: a limit, so that a slip of the finger does not fill the memory."""
+_WORTH = 0.9
+"""Part of the time below which more shards are named: a smaller gain is within the error of the measured speed."""
 _EXAMPLES = """\b
 Examples:
   vcdl plan job.yaml                           on this machine, measured for a minute
   vcdl plan job.yaml runs/digits               on the hosts of a run, as it measured them
   vcdl plan job.yaml --hosts hosts.yaml
+  vcdl plan job.yaml runs/digits --population boinc --clients 100,200,500 --deadline 5d
   vcdl plan job.yaml runs/digits --fleet fleet.yaml --deadline 6h --json > plan.json
   vcdl fleet up fleet.yaml --from-plan plan.json"""
 
 
 @dataclass(frozen=True)
 class PlanWishes:
-    """The hosts to plan with, at most one of two files, and what the plan has to keep."""
+    """The hosts to plan with, at most one of three kinds, and what the plan has to keep."""
 
     fleet: Path | None = None
     hosts: Path | None = None
+    population: str | None = None
+    clients: tuple[int, ...] = ()
     deadline_s: float | None = None
     budget_usd: float | None = None
     accuracy: float | None = None
@@ -65,12 +73,7 @@ def plan(
 
     unknown: list[str] = []
     choices_of = _choices(job, wishes, unknown)  # a file that is wrong is said before anything is measured
-    measured, measured_job = _measured(job, run)
-    if measured_job.training.batch_size != job.training.batch_size:
-        unknown.append(
-            f"the time of batches of {job.training.batch_size}: those that were measured have "
-            f"{measured_job.training.batch_size} samples"
-        )
+    measured, measured_job = _measured(job, run, unknown)
     epochs = _epochs(job, measured, wishes.accuracy, unknown)
     work = _work(job, measured, measured_job, epochs)
     if wishes.hosts is not None:
@@ -90,8 +93,89 @@ def plan(
     return ExitCode.OK if chosen.chosen is not None else ExitCode.RUN_FAILED
 
 
-def _measured(job: "Job", run: Path | None) -> "tuple[RunProfile, Job]":
-    """Return the profile to plan with, and the job that it belongs to."""
+def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: bool = False) -> ExitCode:
+    """Print how long a job takes on hosts of a population, by simulation. Raises VcdlError."""
+    from vcdl.planner.forecast import MODEL_ERROR
+    from vcdl.planner.spot_market import HELD
+    from vcdl.profile.measured_hosts import mean_slot_s, measured_servers, measured_types
+    from vcdl.run.kind import SIMULATED
+    from vcdl.simulate.host_forecast import RUNS, HostForecast, JobOnHosts, fewest_hosts, range_words
+
+    _fleet_of(wishes, 1.0)  # a file that is wrong is refused before anything is measured
+    unknown = [] if run else ["how fast these hosts are: on average as fast as this machine, until a run is named"]
+    unknown.append("how many subtasks a host trains at a time: one, so count a host with two slots twice")
+    measured, measured_job = _measured(job, run, unknown)
+    epochs = _epochs(job, measured, wishes.accuracy, unknown)
+    work, servers = _work(job, measured, measured_job, epochs), measured_servers(measured, job.grid.servers)
+    types, samples = measured_types(measured), work.subtask.samples
+    subtask_s = mean_slot_s(types, samples)
+    if subtask_s == 0:
+        raise RunFolderError(
+            "no host of the run tells how long it trains: leave RUN out, to measure some subtasks here"
+        )
+    settings = f"servers={servers.count}", f"update_s={servers.fold_s!r}"
+    simulated = JobOnHosts(
+        job.trusting(SIMULATED.trust).model_copy(update={"stop": job.stop.model_copy(update={"epochs": epochs})}),
+        _fleet_of(wishes, subtask_s, *settings),
+        work.error if run else MODEL_ERROR,
+        work.end_s,
+        round(work.subtask.bytes_down),
+        round(work.subtask.bytes_up),
+    )
+
+    def on(clients: int) -> HostForecast:
+        click.echo(f"simulating {clients} hosts, {RUNS} times …", err=True)
+        return simulated.on(clients)
+
+    forecasts, deadline_s = [on(clients) for clients in wishes.clients], wishes.deadline_s
+    best = None if deadline_s is None else fewest_hosts(on, forecasts, deadline_s)
+    if best is not None and best not in forecasts:
+        forecasts = sorted([*forecasts, best], key=lambda one: one.clients)
+    chosen, shards, finer = best or forecasts[-1], 2 * job.data.shards, None
+    if shards < 4 * chosen.clients and samples >= 2 * job.training.local_epochs * job.training.batch_size:
+        click.echo(f"simulating them with {shards} shards …", err=True)
+        halved = simulated.cut(shards, mean_slot_s(types, samples / 2)).on(chosen.clients)
+        finer = halved if halved.wall_s.median < _WORTH * chosen.wall_s.median else None
+    if finer is not None:
+        unknown.append(f"what {shards} shards do to the accuracy")
+    if as_json:
+        say_json(
+            {
+                "population": wishes.population,
+                "subtask_s": round(subtask_s, 3),
+                "runs": RUNS,
+                "forecasts": [one.as_dict(deadline_s) for one in forecasts],
+                "recommended": None if best is None else best.clients,
+                "finer": None if finer is None else {"shards": shards, **finer.as_dict(deadline_s)},
+                "not_known": unknown,
+            }
+        )
+    else:
+        within = wishes.words
+        if deadline_s is not None and best is None:
+            click.echo(f"none of these keeps {within} in {HELD:.0%} of its runs: try more hosts, or fewer epochs")
+        elif best is not None:
+            click.echo(
+                f"{best.clients} hosts are the fewest here that keep {within} in {HELD:.0%} of the runs: "
+                f"{range_words(best.wall_s)}."
+            )
+        lines = [one.words(deadline_s) for one in forecasts]
+        if finer is not None:
+            lines.append(f"with data > shards: {shards} instead of {job.data.shards}, {finer.words(deadline_s)}")
+        say([*lines, *(f"not known: {one}" for one in unknown)])
+    return ExitCode.OK if deadline_s is None or best is not None else ExitCode.RUN_FAILED
+
+
+def _fleet_of(wishes: PlanWishes, subtask_s: float, *settings: str) -> "ClientFleet":
+    """Return the clients of a population. Raises JobError."""
+    from vcdl.commands.simulate import ClientOptions
+
+    given = (f"subtask_s={subtask_s!r}", *settings)
+    return ClientOptions(population=wishes.population, slots=1, settings=given).fleet()
+
+
+def _measured(job: "Job", run: Path | None, unknown: list[str]) -> "tuple[RunProfile, Job]":
+    """Return the profile to plan with and the job that it belongs to, and add what it does not tell to `unknown`."""
     from vcdl.profile.measure import measured_here, measured_run
     from vcdl.run.finding import chosen_run, shown
     from vcdl.run.frozen_job import read_frozen
@@ -106,6 +190,11 @@ def _measured(job: "Job", run: Path | None) -> "tuple[RunProfile, Job]":
         raise RunFolderError(
             f"{shown(folder.path)} trained another {' and '.join(others)}, whose times say nothing about this job's: "
             "name a run of this job, or leave it out, and some subtasks are measured here"
+        )
+    if measured.training.batch_size != job.training.batch_size:
+        unknown.append(
+            f"the time of batches of {job.training.batch_size}: those that were measured have "
+            f"{measured.training.batch_size} samples"
         )
     return profile, measured
 
@@ -200,11 +289,21 @@ def _choices(
     return several
 
 
+def _counts(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, ...]:
+    """Return the numbers of an option such as `100,200`. Raises BadParameter."""
+    parts = [] if value is None else value.split(",")
+    if not all(part.strip().isdecimal() and 0 < int(part) <= _MOST_HOSTS for part in parts):
+        raise click.BadParameter(f"{value!r} are no numbers of hosts, such as 100,200,500 (at most {_MOST_HOSTS})")
+    return tuple(sorted({int(part) for part in parts}))
+
+
 @click.command("plan", cls=ServedCommand, epilog=_EXAMPLES)
 @job_file_argument
 @click.argument("run", metavar="[RUN]", required=False, type=PATH)
 @click.option("--fleet", metavar="FLEET.yaml", type=PATH, help="Plan with this fleet.")
 @click.option("--hosts", metavar="HOSTS.yaml", type=PATH, help="Plan with these hosts.")
+@click.option("--population", metavar="NAME|FILE", help="Plan with such hosts: boinc, spot, lab, or a file.")
+@click.option("--clients", metavar="N,N", callback=_counts, help="Numbers of hosts of the population to try.")
 @click.option("--deadline", "deadline_s", metavar="TIME", callback=seconds, help="Time it may take: 6h, 90min.")
 @click.option("--budget-usd", type=click.FloatRange(0, min_open=True), metavar="USD", help="Money that it may cost.")
 @click.option("--accuracy", type=click.FloatRange(0, 1), help="Plan the epochs that this needs, by RUN's curve.")
@@ -218,6 +317,12 @@ def command(
     """Show what a job will take and cost, and which hosts to take."""
     from vcdl.job import SMALL_FLEET, load_job
 
-    if wishes.fleet is not None and wishes.hosts is not None:
-        raise click.UsageError("--fleet and --hosts are two answers to the same question: choose one")
-    return plan(load_job(job_file, overrides, SMALL_FLEET), run, wishes, output, as_json)
+    if sum(one is not None for one in (wishes.fleet, wishes.hosts, wishes.population)) > 1:
+        raise click.UsageError("--fleet, --hosts and --population are answers to the same question: choose one")
+    if (wishes.population is None) is bool(wishes.clients):
+        raise click.UsageError("--population and --clients go together: --population boinc --clients 100,200,500")
+    if wishes.population is None:
+        return plan(load_job(job_file, overrides, SMALL_FLEET), run, wishes, output, as_json)
+    if output is not None or wishes.budget_usd is not None:
+        raise click.UsageError("with --population there is no picture and no money: leave out -o and --budget-usd")
+    return plan_population(load_job(job_file, overrides, max(wishes.clients)), run, wishes, as_json)

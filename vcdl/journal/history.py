@@ -299,7 +299,8 @@ class JobHistory:
     def _publish(self, version: int, time_s: float) -> None:
         """Record a published version, and forget those that no client can start from any more."""
         first = min(self.bases, default=version)
-        self.published = {other: at_s for other, at_s in self.published.items() if other >= first}
+        while self.published and (oldest := next(iter(self.published))) < first:
+            del self.published[oldest]  # versions are published in their order, so the others stay
         self.published[version] = time_s
 
     def _apply(self, event: UpdateApplied) -> None:

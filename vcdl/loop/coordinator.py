@@ -187,7 +187,7 @@ class Coordinator:
         publishing, history = self._plan.publishing, self.history
         if publishing is None or not self._plan.rolling or not history.open:
             return False
-        last, last_s = max(history.published.items(), default=(0, -math.inf))
+        last, last_s = next(reversed(history.published.items()), (0, -math.inf))
         return history.version > last and now_s - last_s >= publishing.every_s
 
     def _reason_to_stop(self, now_s: float) -> StopReason | None:

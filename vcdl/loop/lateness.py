@@ -9,7 +9,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean, median
+from statistics import fmean, median
 
 from vcdl.job.schema import LATE_AFTER
 
@@ -102,7 +102,7 @@ class Turnarounds:
         took_s: dict[str, list[float]] = defaultdict(list)
         for host, seconds in self._last:
             took_s[host].append(seconds)
-        return {host: mean(took_s[host]) if host in took_s else None for host in hosts}
+        return {host: fmean(took_s[host]) if host in took_s else None for host in hosts}
 
 
 def faster_hosts(one: Out, usual_s: Mapping[str, float | None]) -> list[str]:

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
 
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.population import Population
-from vcdl.simulate.presence import NEVER, Presence, absences_in, absences_of, exponential_absences
+from vcdl.simulate.presence import NEVER, Absence, Presence, absences_in, absences_of, exponential_absences
 from vcdl.wire.workunit import WorkunitName
 
 _SPEED, _SUBTASK, _AWAY, _LINK, _HOST = range(5)
@@ -57,11 +58,11 @@ class Clients:
         """Return the first moment at or after `time_s` at which the client is present."""
         return self._presence[client].here_from(time_s)
 
-    def is_here(self, client: int, time_s: float) -> bool:
-        """Return whether the client is present."""
-        return self.here_from(client, time_s) <= time_s
+    def next_absence(self, client: int, time_s: float) -> Absence:
+        """Return the client's first absence that is not over at `time_s`."""
+        return self._presence[client].next_absence(time_s)
 
-    @property
+    @cached_property
     def have_links(self) -> bool:
         """Whether transfers take time."""
         return any(up < math.inf for _, up in self._links)

@@ -104,7 +104,7 @@ def read_population(raw: Any, info: ValidationInfo) -> Any:
     """Return the values of a population: a name, a YAML file, a trace, or the values themselves.
 
     Raises:
-        ValueError: It is none of these, or cannot be read.
+        ValueError: It is none of these.
         JobError: The YAML file is wrong.
     """
     if not isinstance(raw, str):
@@ -114,6 +114,8 @@ def read_population(raw: Any, info: ValidationInfo) -> Any:
     path = kinds.existing_path(raw, info.context)
     if path.suffix in (".yaml", ".yml"):
         return load_section(Population, POPULATION, path)
+    if not path.is_file():
+        raise kinds.expected(f"{', '.join(BUILT_IN)}, or a file", raw)
     return {"trace": read_trace(path)}
 
 

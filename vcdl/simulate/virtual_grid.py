@@ -16,6 +16,7 @@ from vcdl.loop.lateness import Out, Turnarounds, faster_hosts
 from vcdl.run.staging import Staged, Uploaded
 from vcdl.simulate.client_work import ClientWork
 from vcdl.simulate.clients import Clients, SubtaskOutcome
+from vcdl.simulate.idle_slots import IdleSlots
 from vcdl.simulate.slot_times import SlotTimes
 from vcdl.simulate.virtual_time import VirtualTime
 from vcdl.wire.workunit import WorkunitName
@@ -43,8 +44,10 @@ class VirtualGrid(Grid, Results):
         self._time = time
         self._work = work
         self._queue_ahead = queue_ahead
-        self._idle = deque(client for _ in range(fleet.slots) for client in range(fleet.clients))
-        """The client of each free slot; the slot that has waited longest is first."""
+        self._idle = IdleSlots(clients)
+        for _ in range(fleet.slots):
+            for client in range(fleet.clients):
+                self._idle.add(client, time.now_s())
         self._servers_free_s = [0.0] * fleet.servers
         self._links_free_s = [0.0] * fleet.clients
         """The moment at which each client has sent all that it has to send."""
@@ -58,8 +61,10 @@ class VirtualGrid(Grid, Results):
         """Workunit → the clients that have it, with the virtual seconds at which they got it."""
         self._had: dict[str, frozenset[str]] = {}
         """Workunit → the hosts that ever got it."""
-        self._copies: deque[str] = deque()
-        """Workunits that a further client is to train."""
+        self._begun_s: list[tuple[float, str]] = []
+        """A heap: when a client last began with a workunit; entries that no longer hold are skipped."""
+        self._copies: dict[str, None] = {}
+        """Workunits that a further client is to train, in order."""
         self._turnarounds = Turnarounds(late_after)
         self._wakes_s = -math.inf
         """The next moment at which the loop is to look again."""
@@ -116,30 +121,48 @@ class VirtualGrid(Grid, Results):
 
     def open_wanted(self) -> int:
         """Return the open workunits, unheard losses too, plus one for each free slot whose host may work now."""
-        free = sum(map(self._may_work, self._idle))
-        return len(self._known) - len(self._waiting) + free + self._queue_ahead
+        return len(self._known) - len(self._waiting) + len(self._free()) + self._queue_ahead
 
     def slots(self) -> int:
-        away = sum(1 for client in self._idle if not self._may_work(client))
-        return self._fleet.all_slots - away + self._queue_ahead
+        return self._fleet.all_slots - self._idle.away(self._time.now_s()) + self._queue_ahead
 
     def replicate_late(self, *, queue_empty: bool) -> None:
         lateness = self._turnarounds.lateness if self._fleet.second_copies else None
         if lateness is None:
             return
-        hosts = map(self._clients.host, range(self._fleet.clients))
-        now_s, usual_s = self._time.now_s(), self._turnarounds.usual_s(hosts)
+        now_s, after_s = self._time.now_s(), lateness.late_after_s(queue_empty=queue_empty)
+        if (oldest_s := self._oldest_s()) is None:
+            return
+        if now_s - oldest_s <= after_s:
+            self._wake(now_s + max(1.0, after_s - (now_s - oldest_s)))
+            return
+        usual_s = self._turnarounds.usual_s(map(self._clients.host, range(self._fleet.clients)))
         out = [
-            Out(workunit, now_s - max(clients.values()), self._had[workunit])
-            for workunit, clients in self._out.items()
-            if clients and workunit in self._known and workunit not in self._outcomes and workunit not in self._copies
+            Out(workunit, now_s - max(self._out[workunit].values()), self._had[workunit])
+            for workunit in self._out
+            if self._is_out(workunit)
         ]
         late = lateness.late(out, queue_empty=queue_empty)
-        self._copies.extend(one.workunit for one in late if faster_hosts(one, usual_s))
+        self._copies |= dict.fromkeys(one.workunit for one in late if faster_hosts(one, usual_s))
         self._hand_out()
-        ages_s = [one.age_s for one in out if one not in late]
+        late_ones = {one.workunit for one in late}
+        ages_s = [one.age_s for one in out if one.workunit not in late_ones]
         if ages_s:
-            self._wake(now_s + max(1.0, lateness.late_after_s(queue_empty=queue_empty) - max(ages_s)))
+            self._wake(now_s + max(1.0, after_s - max(ages_s)))
+
+    def _is_out(self, workunit: str) -> bool:
+        """Return whether clients have a workunit, none has brought it, and no further one is to train it."""
+        has_clients = bool(self._out.get(workunit)) and workunit in self._known
+        return has_clients and workunit not in self._outcomes and workunit not in self._copies
+
+    def _oldest_s(self) -> float | None:
+        """Return when the last client of the oldest of these workunits began; None: there is none."""
+        while self._begun_s:
+            begun_s, workunit = self._begun_s[0]
+            if self._is_out(workunit) and max(self._out[workunit].values()) == begun_s:
+                return begun_s
+            heapq.heappop(self._begun_s)
+        return None
 
     def care(self, events: Iterable[Event]) -> None:
         """Rest hosts whose uploads were refused more than once, and convicted ones for good, as BOINC's daemons do."""
@@ -162,43 +185,37 @@ class VirtualGrid(Grid, Results):
         if until_s < math.inf:
             self._time.at(until_s, self._hand_out)
 
-    def _next_idle(self) -> int | None:
-        """Take the slot that has waited longest and may work, and return its client."""
-        client = next(filter(self._may_work, self._idle), None)
-        if client is not None:
-            self._idle.remove(client)
-        return client
-
-    def _may_work(self, client: int) -> bool:
+    def _free(self) -> list[tuple[int, int]]:
+        """Return number and client of the free slots whose clients may work now, the longest free first."""
         now_s = self._time.now_s()
-        if self._rests_until_s and self._rests_until_s.get(self._clients.host(client), 0.0) > now_s:
-            return False
-        return self._clients.here_from(client, now_s) <= now_s
+        here = self._idle.here(now_s)
+        if not self._rests_until_s:
+            return here
+        return [slot for slot in here if self._rests_until_s.get(self._clients.host(slot[1]), 0.0) <= now_s]
 
     # -- events of the clock
 
     def _hand_out(self) -> None:
-        for workunit in list(self._copies):
+        for workunit in list(self._copies) if self._free() else ():
             had = self._had[workunit]
-            able = (one for one in self._idle if self._clients.host(one) not in had and self._may_work(one))
-            client = next(able, None)
-            if client is not None:
-                self._copies.remove(workunit)
-                self._idle.remove(client)
-                self._begin(self._known[workunit], client)
-        while self._waiting and (idle := self._next_idle()) is not None:
-            self._begin(self._known[self._waiting.popleft()], idle)
+            able = next((slot for slot in self._free() if self._clients.host(slot[1]) not in had), None)
+            if able is not None:
+                del self._copies[workunit]
+                self._take(able, workunit)
+        while self._waiting and (free := self._free()):
+            self._take(free[0], self._waiting.popleft())
         self._wait_for_a_client()
+
+    def _take(self, slot: tuple[int, int], workunit: str) -> None:
+        """Have a free slot train a workunit."""
+        number, client = slot
+        self._idle.take(number)
+        self._begin(self._known[workunit], client)
 
     def _wait_for_a_client(self) -> None:
         """Look again when the first of the free clients that are away is back, even if nothing else happens."""
         now_s = self._time.now_s()
-        if now_s < self._back_s or not self._idle:
-            return
-        back_s = min(
-            (back_s for one in self._idle if (back_s := self._clients.here_from(one, now_s)) > now_s), default=math.inf
-        )
-        if back_s < math.inf:
+        if now_s >= self._back_s and (back_s := self._idle.next_back_s(now_s)) is not None:
             self._back_s = back_s
             self._time.at(back_s, self._hand_out)
 
@@ -212,8 +229,7 @@ class VirtualGrid(Grid, Results):
         for known in (self._known, self._out, self._had, self._begun, self._trained):
             known.pop(workunit, None)
         self._on_the_way.pop(workunit, None)
-        if workunit in self._copies:
-            self._copies.remove(workunit)
+        self._copies.pop(workunit, None)
 
     def _begin(self, staged: Staged, client: int) -> None:
         """Let a client begin with a workunit, from the newest published weights, as BOINC's clients and pilots do."""
@@ -226,6 +242,7 @@ class VirtualGrid(Grid, Results):
             client, name, self._time.now_s(), losses, bytes_down=bytes_down, target_s=staged.workunit.training.target_s
         )
         self._out.setdefault(workunit, {})[client] = self._time.now_s()
+        heapq.heappush(self._begun_s, (self._time.now_s(), workunit))
         self._had[workunit] = self._had.get(workunit, frozenset()) | {host}
         self._begun.setdefault(workunit, {})[client] = staged
         self._sent.append(WorkunitSent(workunit, host, bytes_down))
@@ -264,14 +281,14 @@ class VirtualGrid(Grid, Results):
             del self._trained[workunit]
 
     def _is_free(self, client: int) -> None:
-        self._idle.append(client)
+        self._idle.add(client, self._time.now_s())
         self._hand_out()
 
     def _is_lost(self, outcome: GaveUp, client: int) -> None:
         workunit = outcome.workunit
         if workunit not in self._known:
             return
-        self._out[workunit].pop(client, None)
+        self._ended(workunit, client)
         if self._out[workunit] or workunit in self._copies or workunit in self._outcomes:
             return  # another client has it, or gets it
         self._losses[workunit] += 1
@@ -280,6 +297,14 @@ class VirtualGrid(Grid, Results):
             self._hand_out()
         else:
             self._outcomes[workunit] = outcome
+
+    def _ended(self, workunit: str, client: int) -> float | None:
+        """Record that a client no longer has a workunit, and return when it began with it; None: it did not have it."""
+        clients = self._out[workunit]
+        begun_s = clients.pop(client, None)
+        if clients:
+            heapq.heappush(self._begun_s, (max(clients.values()), workunit))
+        return begun_s
 
     def _is_trained(self, workunit: str, client: int, host: str, planned: SubtaskOutcome) -> None:
         """Queue the upload on its client's link. The slot continues when no more than one upload waits."""
@@ -307,8 +332,8 @@ class VirtualGrid(Grid, Results):
     def _is_served(self, workunit: str, client: int, host: str, planned: SubtaskOutcome, came_s: float) -> None:
         if workunit not in self._known or workunit in self._outcomes:
             return
-        took_s = self._time.now_s() - self._out[workunit].pop(client, self._time.now_s())
-        self._turnarounds.add(host, took_s)
+        begun_s = self._ended(workunit, client)
+        self._turnarounds.add(host, 0.0 if begun_s is None else self._time.now_s() - begun_s)
         outcome = self._on_the_way.pop(workunit, None) or self._uploaded(workunit, client, planned)
         if isinstance(outcome, Uploaded):
             outcome = replace(outcome, host=host, received_s=came_s)

@@ -1,12 +1,10 @@
 """A job in virtual time: the same loop and checks, by simulated clients' clock. A killed run starts again, the same."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from msgspec import structs
 
@@ -91,14 +89,6 @@ class InstantEvaluator(Evaluator):
         return structs.replace(super()._evaluate(wanted), evaluation_s=0.0)
 
 
-class Measures(Protocol):
-    """The evaluator of the loop; the clock stands meanwhile."""
-
-    def measure(self, new: Sequence[Recorded]) -> int:
-        """Evaluate what is wanted now; returns how many versions were."""
-        ...
-
-
 class VirtualRun:
     """Runs the job of a new folder; the caller holds the folder's RunLock."""
 
@@ -116,10 +106,33 @@ class VirtualRun:
             run = prepare(self._folder, load_frozen_job(self._folder.job_file), self._observer)
             clients = self._clients()
             grid = VirtualGrid(clients, self._time, self._work(run, clients), queue_ahead(run.job), run.job.late_after)
-            evaluating = partial(InstantEvaluator, run, subtask_s=self._fleet.subtask_s, time=self._time)
+            plan = replace(Plan.of(run), publishing=publishing(run.job, self._fleet))
             self._observer.phase("starting the workers")
-            keeps_s = self._fleet.result_timeout_s
-            return drive(run, grid, self._time, evaluating, self._observer, keeps_s, self._training.look)
+            clock = self._time.now_s
+            with closing(Loop.of(run, grid, grid, plan=plan, observer=self._observer, clock=clock)) as loop:
+                evaluator = InstantEvaluator(run, loop.journal, self._fleet.subtask_s, self._time)
+                try:
+                    return self._drive(loop, grid, evaluator, plan.wall_time_s or math.inf)
+                finally:
+                    loop.abandon_weights()
+
+    def _drive(self, loop: Loop, grid: VirtualGrid, evaluator: InstantEvaluator, limit_s: float) -> StopReason | None:
+        loop.take_up()
+        while True:
+            self._act(loop, grid, evaluator)
+            if loop.ended is not None or self._folder.stop_request.exists():
+                return loop.ended
+            if not self._time.advance(limit_s):
+                raise GridError("no client has anything to do and the job is not finished: this is a bug in vcdl")
+
+    def _act(self, loop: Loop, grid: VirtualGrid, evaluator: InstantEvaluator) -> None:
+        """Do all that is to be done at this moment, while the clock stands."""
+        while True:
+            new = loop.step()
+            grid.care(recorded.event for recorded in new)
+            self._training.look()  # the workers go on while this process measures
+            if not evaluator.measure(new) and (not new or loop.is_up_to_date):
+                return
 
     def _clients(self) -> Clients:
         return Clients(self._fleet)
@@ -140,55 +153,7 @@ def queue_ahead(job: Job) -> int:
     return 0 if ahead == "auto" else ahead
 
 
-def drive(
-    run: Run,
-    grid: VirtualGrid,
-    time: VirtualTime,
-    evaluating: Callable[[Journal], Measures],
-    observer: RunObserver,
-    keeps_s: float,
-    look: Callable[[], None] = lambda: None,
-) -> StopReason | None:
-    """Drive the loop until its job ends.
-
-    Args:
-        run: The run.
-        grid: The simulated grid.
-        time: Its clock.
-        evaluating: Opens what measures versions.
-        observer: Is called for each event.
-        keeps_s: Longest time from a client's start to its upload.
-        look: Is called after each step.
-
-    Returns:
-        Why the job ended, or None if `vcdl stop` paused it.
-
-    Raises:
-        VcdlError: The run failed.
-    """
+def publishing(job: Job, fleet: ClientFleet) -> Publishing | None:
+    """Return the schedule by which clients get newer weights; None: they start from their workunit's."""
     # Every second, as BOINC's work generator and a pool do.
-    publishing = Publishing(1.0, keeps_s) if run.job.boinc.fresh_weights else None
-    plan = replace(Plan.of(run), publishing=publishing)
-    limit_s = plan.wall_time_s or math.inf
-    with closing(Loop.of(run, grid, grid, plan=plan, observer=observer, clock=time.now_s)) as loop:
-        try:
-            evaluator = evaluating(loop.journal)
-            loop.take_up()
-            while True:
-                _act(loop, evaluator, grid, look)
-                if loop.ended is not None or run.folder.stop_request.exists():
-                    return loop.ended
-                if not time.advance(limit_s):
-                    raise GridError("no client has anything to do and the job is not finished: this is a bug in vcdl")
-        finally:
-            loop.abandon_weights()
-
-
-def _act(loop: Loop, evaluator: Measures, grid: VirtualGrid, look: Callable[[], None]) -> None:
-    """Do all that is to be done at this moment, while the clock stands."""
-    while True:
-        new = loop.step()
-        grid.care(recorded.event for recorded in new)
-        look()  # the workers continue while this process measures
-        if not evaluator.measure(new) and (not new or loop.is_up_to_date):
-            return
+    return Publishing(1.0, fleet.result_timeout_s) if job.boinc.fresh_weights else None

@@ -1,56 +1,82 @@
-"""A run without weights (`vcdl simulate --training none`): the loop of every run over parts that hold nothing."""
+"""A run without weights (`vcdl simulate --training none`, forecasts): the coordinator of every run over the same grid.
+
+A run with weights keeps a store, snapshots and uploads, and may be killed between any two steps. Here nothing is kept
+but times: each action of the coordinator becomes an event at once, and a killed run starts again from its beginning.
+The order of the steps is that of `Loop.step`, so that clients get what they would get with training.
+"""
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
-import numpy as np
-
-from vcdl.checks import UploadCheck
-from vcdl.errors import folder_errors
+from vcdl.errors import GridError
 from vcdl.job import Job
 from vcdl.job.transport import TransportSettings
 from vcdl.job.trust import TrustSettings
 from vcdl.job.update import RULES
-from vcdl.journal.events import EvaluationWanted, Recorded, UpdateApplied, VersionEvaluated
+from vcdl.journal.events import (
+    VALIDATION,
+    EpochClosed,
+    EvaluationWanted,
+    Event,
+    Recorded,
+    RunFinished,
+    RunStarted,
+    StopDecided,
+    StopReason,
+    UpdateApplied,
+    VersionEvaluated,
+    WeightsPublished,
+    WorkunitCreated,
+    WorkunitFailed,
+)
 from vcdl.journal.journal import Journal
 from vcdl.journal.observer import RunObserver, ShieldedObserver
-from vcdl.loop.grid import Outcome
+from vcdl.loop.coordinator import (
+    Action,
+    CloseEpoch,
+    Coordinator,
+    Create,
+    Evaluate,
+    EvaluateNewest,
+    Finish,
+    Publish,
+    Stop,
+)
+from vcdl.loop.grid import GaveUp, Outcome
+from vcdl.loop.plan import Plan
 from vcdl.models.footprint import Footprint
 from vcdl.run.folder import RunFolder
-from vcdl.run.kept_weights import Snapshots
 from vcdl.run.prepared import Prepared
 from vcdl.run.reading import events_of, read_report
 from vcdl.run.run import Run
-from vcdl.run.staging import Staged, Uploaded
+from vcdl.run.staging import Staged, Uploaded, staged
 from vcdl.run.store_claim import OWN_FOLDER
 from vcdl.simulate.client_fleet import ClientFleet
 from vcdl.simulate.clients import Clients
 from vcdl.simulate.times_report import TimesReport
 from vcdl.simulate.virtual_grid import VirtualGrid
-from vcdl.simulate.virtual_run import drive, queue_ahead
+from vcdl.simulate.virtual_run import publishing, queue_ahead
 from vcdl.simulate.virtual_time import VirtualTime
-from vcdl.stores import Applied, WeightStore
-from vcdl.stores.base import Transaction
-from vcdl.stores.change import InMemory
-from vcdl.wire.weights import Layout, Vector, write_weights
-from vcdl.wire.workunit import Normalisation, UpdateHeader
+from vcdl.wire.weights import Layout
+from vcdl.wire.workunit import Normalisation, WorkunitName
 
-_NOTHING = np.empty(0, np.float32)
 _SAMPLES = 1000
 """Samples of a shard. No shard exists, so any number serves."""
+_AT_ONCE = 1000
+"""Events written to the journal in one transaction: alone, each would take longer than what it tells of."""
 
 
 class NoWork:
-    """Clients that bring an empty upload, all the same file, and the time that they took."""
+    """Clients that bring an empty upload and the time that they took."""
 
     remembers = False
 
-    def __init__(self, upload: Path) -> None:
-        self._upload = upload
+    def __init__(self, bytes_down: int = 0, bytes_up: int = 0) -> None:
+        self._bytes_down, self._bytes_up = bytes_down, bytes_up
         self.train_s: dict[str, float] = {}
         """Training time of each upload that arrived, by workunit."""
         self.begun: dict[str, tuple[int, float]] = {}
@@ -62,10 +88,10 @@ class NoWork:
 
     def upload(self, staged: Staged, client: int, train_s: float) -> Outcome:
         self.train_s[staged.workunit.name] = train_s
-        return Uploaded(staged.workunit.name, self._upload, 0)
+        return Uploaded(staged.workunit.name, Path(), self._bytes_up)
 
     def bytes_down(self, staged: Staged, client: int) -> int:
-        return 0
+        return self._bytes_down
 
     def done(self, workunit: str, version: int | None) -> None:
         self.train_s.pop(workunit, None)
@@ -76,178 +102,227 @@ class NoWork:
             self.done(workunit, None)
 
 
-class NoWeights(WeightStore):
-    """A store of no weights, in this process: versions and records."""
+class WeightlessRun:
+    """One run of a job on simulated clients."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        job: Job,
+        fleet: ClientFleet,
+        work: NoWork,
+        folder: RunFolder | None = None,
+        record: Callable[[Recorded], object] | None = None,
+    ) -> None:
+        """Prepare a run.
+
+        Args:
+            job: The job. Its targets and its patience do not count.
+            fleet: The clients.
+            work: What they bring.
+            folder: A run's folder, where `vcdl stop` asks; nothing else of it is used.
+            record: Gets each event. Without it no weights are published, which changes staleness and no time.
+        """
+        self._run = run = _without_weights(folder or RunFolder(Path()), job)
+        self._work = work
+        self._record = record
+        self._plan = replace(Plan.of(run), publishing=publishing(job, fleet) if record is not None else None)
+        self._time = VirtualTime()
+        self.clients = Clients(fleet)
+        self._grid = VirtualGrid(self.clients, self._time, work, queue_ahead(job), job.late_after)
+        self.times = self._grid.times
+        """What the clients' slots did so far."""
+        self._coordinator = Coordinator(self._plan)
+        self._model = staged(run, WorkunitName(job.name, 1, 0, 0, 0), 1.0)
+        """A workunit of the job; the others differ in their numbers."""
+        self._ids = count(1)
         self._version = 0
-        self._records: dict[str, Applied] = {}
+        self._wanted: list[EvaluationWanted] = []
 
-    def create(self, vector: Vector) -> None:
-        return
+    def reason(self, is_asked_to_stop: Callable[[], bool] = lambda: False) -> StopReason | None:
+        """Run the job and return why it ended; None: `is_asked_to_stop` was true. Raises GridError."""
+        monitor, trial = self._run.job.monitor, self._run.prepared.rate_trial
+        limit_s = math.inf if self._plan.wall_time_s is None else self._plan.wall_time_s
+        history = self._coordinator.history
+        self._tell(RunStarted(False, monitor.name, monitor.mode, trial.value))
+        while True:
+            while self._step() or self._measure():
+                pass
+            if history.finished and history.stop is not None:
+                return StopReason(history.stop.reason)
+            if is_asked_to_stop():
+                return None
+            if not self._time.advance(limit_s):
+                raise GridError("no client has anything to do and the job is not finished: this is a bug in vcdl")
 
-    def version(self) -> int:
-        return self._version
+    def wall_s(self) -> float:
+        """Run the job and return its virtual seconds; infinite if it ends because a subtask kept failing."""
+        return math.inf if self.reason() is StopReason.SUBTASK_FAILED else self._time.now_s()
 
-    def read(self) -> tuple[int, Vector]:
-        return self._version, _NOTHING
+    def _tell(self, *events: Event) -> None:
+        for event in events:
+            recorded = Recorded(next(self._ids), self._time.now_s(), event)
+            self._coordinator.state.follow(recorded)
+            if self._record is not None:
+                self._record(recorded)
 
-    def read_whole(self) -> tuple[int, Vector]:
-        return self.read()
+    def _step(self) -> bool:
+        """Do what Loop.step does; returns whether it did anything after which the loop steps again."""
+        history, wanted = self._coordinator.history, 0
+        if history.stop is None:
+            for outcome in sorted(self._grid.claim(), key=lambda one: isinstance(one, Uploaded)):
+                self._take(outcome)
+        while actions := self._coordinator.actions(self._time.now_s(), wanted := self._open_wanted()):
+            self._create([action for action in actions if isinstance(action, Create)])
+            for action in actions:
+                self._carry_out(action)
+        if history.stop is None:
+            self._grid.replicate_late(queue_empty=len(history.open) < wanted)
+        sent = self._grid.sent()
+        self._tell(*sent)
+        return bool(sent)
 
-    def records(self, after_version: int) -> list[Applied]:
-        return [record for record in self._records.values() if record.version > after_version]
+    def _open_wanted(self) -> int:
+        return self._grid.open_wanted() - self._coordinator.held_back(self._grid.slots())
 
-    @contextmanager
-    def _transaction(self) -> Iterator[Transaction]:
-        yield _NoTransaction(self)
-
-    def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        """Return the records of those subtasks that have one."""
-        return {subtask: self._records[subtask] for subtask in subtasks if subtask in self._records}
-
-    def commit(self, version: int, applied: Sequence[Applied]) -> int:
-        """Make version and records; returns the version."""
-        self._version = version
-        self._records |= {record.subtask: record for record in applied}
-        return version
-
-    def drop(self) -> None:
-        return
-
-    def close(self) -> None:
-        return
-
-    def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
-        self._version, self._records = version, {record.subtask: record for record in applied}
-        return True
-
-
-class _NoTransaction(Transaction):
-    def __init__(self, store: NoWeights) -> None:
-        self.version = store.version()
-        self._store = store
-
-    @cached_property
-    def working(self) -> InMemory:
-        return InMemory(_NOTHING, self._store.state)
-
-    def weights(self) -> Vector:
-        return _NOTHING
-
-    def find(self, subtasks: Sequence[str]) -> Mapping[str, Applied]:
-        return self._store.find(subtasks)
-
-    def commit(self, version: int, applied: Sequence[Applied]) -> int:
-        return self._store.commit(version, applied)
-
-
-class NoSnapshots(Snapshots):
-    """Snapshots of no weights, which need no files."""
-
-    def keep(self, version: int, vector: Vector, *, durable: bool = False) -> None:
-        return
-
-    def has(self, version: int) -> bool:
-        return True
-
-    def keep_newest(self, *, durable: bool = False) -> int:
-        return self.store.version()
-
-    def discard_all_but(self, versions: Collection[int]) -> None:
-        return
-
-
-@dataclass
-class NoCheck(UploadCheck):
-    """Takes every upload, with what its client would have said."""
-
-    work: NoWork | None = None
-
-    def read_header(self, path: Path, workunit: str) -> UpdateHeader:
-        if self.work is None:
-            raise ValueError("nobody says what the clients have done: this is a bug in vcdl")
-        base_version, fraction = self.work.begun[workunit]
-        samples, train_s = round(fraction * _SAMPLES), self.work.train_s[workunit]
-        return UpdateHeader(self.job, workunit, base_version, "", samples, fraction, train_s, math.nan)
-
-
-@dataclass(frozen=True)
-class WeightlessRun(Run):
-    """A run whose weights are not trained, stored or measured."""
-
-    work: NoWork
-
-    @classmethod
-    def of(cls, folder: RunFolder, job: Job, work: NoWork) -> "WeightlessRun":
-        """Return the run of a job without what depends on weights."""
-        changes = {
-            "update": RULES["vc_asgd"](),  # a rule that reads no file of weights
-            "transport": TransportSettings(),
-            "trust": TrustSettings(kind="own"),
-            "stop": job.stop.model_copy(update={"target_accuracy": None, "target": None, "patience": None}),
-            "validate_": job.validate_.model_copy(update={"every": "epoch"}),
-            "retention": job.retention.model_copy(update={"uploads": "needed"}),
-        }
-        prepared = Prepared(
-            shard_samples=(_SAMPLES,) * job.data.shards,
-            has_test=False,
-            normalisation=Normalisation(),
-            layout=Layout(()),
-            initial_norm=0.0,
-            store_key=job.name,
-            footprint=Footprint(0.0, 0.0, 0),
-            own_step=(),
-            store=OWN_FOLDER,
+    def _measure(self) -> bool:
+        """Answer each request for an evaluation; returns whether there was any."""
+        wanted, self._wanted = self._wanted, []
+        self._tell(
+            *(VersionEvaluated(one.version, one.epoch, one.split, 0, math.nan, evaluation_s=0.0) for one in wanted)
         )
-        return cls(folder, job.model_copy(update=changes), prepared, work)
+        return bool(wanted)
 
-    @cached_property
-    def _no_weights(self) -> NoWeights:
-        store = NoWeights()
-        store.state = self.state
-        return store
-
-    def store(self, journal: Journal | None = None) -> WeightStore:
-        return self._no_weights
-
-    def snapshots(self, store: WeightStore) -> Snapshots:
-        return NoSnapshots(self.folder, store, self.name, self.layout)
-
-    def upload_check(self, journal: Journal | None = None, *, is_over: bool = False) -> UploadCheck:
-        check = super().upload_check()
-        return NoCheck(check.job, check.layout, check.shard_samples, 1, 0.0, work=self.work)
-
-
-@dataclass(frozen=True)
-class Unmeasured:
-    """Answers each request for an evaluation, without measuring."""
-
-    journal: Journal
-
-    def measure(self, new: Sequence[Recorded]) -> int:
-        wanted = [row.event for row in new if isinstance(row.event, EvaluationWanted)]
-        self.journal.append(
-            *(
-                VersionEvaluated(one.version, one.epoch, one.split, samples=0, loss=math.nan, evaluation_s=0.0)
-                for one in wanted
+    def _take(self, outcome: Outcome) -> None:
+        name = outcome.workunit
+        if isinstance(outcome, GaveUp):
+            self._tell(WorkunitFailed(name, outcome.reason))
+        else:
+            self._version += 1
+            base_version, fraction = self._work.begun[name]
+            came_s = self._time.now_s() if outcome.received_s is None else outcome.received_s
+            self._tell(
+                UpdateApplied(
+                    workunit=name,
+                    version=self._version,
+                    base_version=base_version,
+                    staleness=self._version - 1 - base_version,
+                    weight=0.0,
+                    samples=round(fraction * _SAMPLES),
+                    fraction=fraction,
+                    train_s=self._work.train_s[name],
+                    loss=None,
+                    bytes_up=outcome.size_bytes,
+                    host=outcome.host,
+                    backend="unknown",
+                    waited_s=round(self._time.now_s() - came_s, 6),
+                    fold_s=0.0,
+                )
             )
-        )
-        return len(wanted)
+        self._grid.done(name)
+
+    def _create(self, creations: Sequence[Create]) -> None:
+        if not creations:
+            return
+        coordinator, events, items = self._coordinator, [], []
+        context = coordinator.history.creation_context(len(creations))
+        ends_by_time = self._run.job.training.target_s is not None
+        for create in creations:
+            workunit = replace(
+                self._model.workunit,
+                epoch=create.epoch,
+                shard=create.shard,
+                attempt=create.attempt,
+                base_version=self._version if create.base_version is None else create.base_version,
+            )
+            rate = coordinator.rate(create.epoch, create.shard, context)
+            begins = coordinator.history.trained[create.shard] if ends_by_time else None
+            items.append(replace(self._model, workunit=workunit))
+            events.append(WorkunitCreated(workunit.name, context.open, rate, begins))
+        self._tell(*events)
+        self._grid.submit(items)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case CloseEpoch(epoch):
+                self._tell(EpochClosed(epoch, self._version))
+            case Evaluate(version, epoch, split):
+                self._want(EvaluationWanted(version, epoch, split))
+            case EvaluateNewest():
+                self._want(EvaluationWanted(self._version, 0, VALIDATION))
+            case Publish():
+                self._tell(WeightsPublished(self._version))
+                self._grid.publish(self._version, Path())
+            case Stop(reason):
+                self._grid.cancel(set(self._coordinator.history.open))
+                self._tell(StopDecided(reason.value, self._version))
+            case Finish():
+                self._tell(RunFinished())
+            case _:
+                pass  # where clients are trusted, nothing is taken back
+
+    def _want(self, event: EvaluationWanted) -> None:
+        self._wanted.append(event)
+        self._tell(event)
+
+
+def _without_weights(folder: RunFolder, job: Job) -> Run:
+    """Return the run of a job without what depends on weights."""
+    changes = {
+        "update": RULES["vc_asgd"](),  # a rule that reads no file of weights
+        "transport": TransportSettings(),
+        "trust": TrustSettings(kind="own"),
+        "pacing": job.pacing.model_copy(update={"grows_over": job.grows_over}),  # none in a job for strangers
+        "stop": job.stop.model_copy(update={"target_accuracy": None, "target": None, "patience": None}),
+        "validate_": job.validate_.model_copy(update={"every": "epoch"}),
+        "retention": job.retention.model_copy(update={"uploads": "needed"}),
+    }
+    prepared = Prepared(
+        shard_samples=(_SAMPLES,) * job.data.shards,
+        has_test=False,
+        normalisation=Normalisation(),
+        layout=Layout(()),
+        initial_norm=0.0,
+        store_key=job.name,
+        footprint=Footprint(0.0, 0.0, 0),
+        own_step=(),
+        store=OWN_FOLDER,
+    )
+    return Run(folder, job.model_copy(update=changes), prepared)
+
+
+def simulated_s(job: Job, fleet: ClientFleet, bytes_down: int = 0, bytes_up: int = 0) -> float:
+    """Return the virtual seconds of a job; infinite if it ends because a subtask kept failing.
+
+    Args:
+        job: The job. Its targets and its patience do not count.
+        fleet: The clients.
+        bytes_down: Size of a subtask's download, where the clients' links are simulated.
+        bytes_up: Size of its upload, likewise.
+    """
+    return WeightlessRun(job, fleet, NoWork(bytes_down, bytes_up)).wall_s()
 
 
 def run_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: RunObserver) -> TimesReport | None:
     """Run a job of a new, locked folder without training. Return None if `vcdl stop` paused it."""
-    upload = folder.uploads / "nothing.h5"
-    with folder_errors(folder.path):
-        write_weights(upload, _NOTHING, "{}")
-    time, work = VirtualTime(), NoWork(upload)
-    clients, run = Clients(fleet), WeightlessRun.of(folder, job, work)
-    grid = VirtualGrid(clients, time, work, queue_ahead(job), job.late_after)
-    Journal.at(folder.journal_file).close()
-    if drive(run, grid, time, Unmeasured, ShieldedObserver(observer), fleet.result_timeout_s) is None:
+    shielded, unwritten = ShieldedObserver(observer), list[Recorded]()
+    with closing(Journal.at(folder.journal_file)) as journal:
+
+        def write() -> None:
+            journal.append_at([(recorded.time_s, recorded.event) for recorded in unwritten])
+            shielded.events(tuple(unwritten))
+            unwritten.clear()
+
+        def record(recorded: Recorded) -> None:
+            unwritten.append(recorded)
+            if len(unwritten) >= _AT_ONCE:
+                write()
+
+        run = WeightlessRun(job, fleet, NoWork(), folder, record)
+        reason = run.reason(folder.stop_request.exists)
+        write()
+    if reason is None:
         return None
     staleness = (update.staleness for update in events_of(folder, UpdateApplied))
     report = read_report(folder)
-    by_hour = () if fleet.population is None else clients.hosts_by_hour(report.wall_s)
-    return TimesReport.of(fleet, report, grid.times, staleness, by_hour)
+    by_hour = () if fleet.population is None else run.clients.hosts_by_hour(report.wall_s)
+    return TimesReport.of(fleet, report, run.times, staleness, by_hour)

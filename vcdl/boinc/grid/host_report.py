@@ -52,3 +52,49 @@ def facts_of(project: BoincProject, database: BoincDatabase, job: str) -> dict[s
         )
         for host, heard_s, most, running, errors, timeouts, credit in rows
     }
+
+
+@dataclass(frozen=True)
+class MeasuredHost:
+    """What BOINC's client measured of a host, without anything that names it. Every number is the host's own claim."""
+
+    available: float
+    """Fraction of the time in which BOINC runs and may compute."""
+    flops: float
+    """Of one core."""
+    cores: int
+    up_bytes_per_s: float
+    """0: unknown."""
+    down_bytes_per_s: float
+    zone_s: int
+    """Offset from UTC."""
+    created_s: int
+    """Unix time at which it was attached to the project."""
+    heard_of_s: int
+    """Unix time of its last request."""
+
+
+def measured_hosts(database: BoincDatabase) -> list[MeasuredHost]:
+    """Return the hosts of a project that reported measurements; banned and merged ones are left out.
+
+    Raises GridError.
+    """
+    rows = database.execute(
+        "SELECT on_frac * active_frac, p_fpops, p_ncpus, n_bwup, n_bwdown, timezone, create_time, rpc_time FROM host"
+        " WHERE on_frac > 0 AND active_frac > 0 AND p_fpops > 0 AND rpc_time > 0 AND userid > 0"
+        " AND max_results_day <> %s ORDER BY id",
+        BANNED,
+    )
+    return [
+        MeasuredHost(
+            available=float(available),
+            flops=float(flops),
+            cores=int(cores),
+            up_bytes_per_s=float(up),
+            down_bytes_per_s=float(down),
+            zone_s=int(zone_s),
+            created_s=int(created_s),
+            heard_of_s=int(heard_s),
+        )
+        for available, flops, cores, up, down, zone_s, created_s, heard_s in rows
+    ]

@@ -1,0 +1,68 @@
+"""The free slots of simulated clients, in the order in which they became free, without a look at each of them.
+
+Clients come and go while their slots are free. The next change of each free slot lies in a heap: slots of clients that
+are present by the begin of their next absence, slots of absent ones by its end. A question about a moment first carries
+out the changes until then.
+"""
+
+import heapq
+from bisect import bisect_left, insort
+from itertools import count
+
+from vcdl.simulate.clients import Clients
+
+
+class IdleSlots:
+    """Free slots, each with a number that rises with the moment at which it became free."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._numbers = count()
+        self._here: list[tuple[int, int]] = []
+        """Number and client of the free slots of present clients, in order."""
+        self._leaving: list[tuple[float, int, int]] = []
+        """Begin of the next absence, for each of these; slots that were taken since are skipped."""
+        self._away: list[tuple[float, int, int]] = []
+        """End of the absence, for each free slot of an absent client."""
+
+    def add(self, client: int, now_s: float) -> None:
+        """Add a free slot of a client."""
+        self._place(next(self._numbers), client, now_s)
+
+    def here(self, now_s: float) -> list[tuple[int, int]]:
+        """Return number and client of the free slots whose clients are present, the longest free first."""
+        while self._leaving and self._leaving[0][0] <= now_s:
+            _, number, client = heapq.heappop(self._leaving)
+            if self._is_here(number):
+                self.take(number)
+                self._place(number, client, now_s)
+        while self._away and self._away[0][0] <= now_s:
+            _, number, client = heapq.heappop(self._away)
+            self._place(number, client, now_s)
+        return self._here
+
+    def away(self, now_s: float) -> int:
+        """Return the number of free slots of absent clients."""
+        self.here(now_s)
+        return len(self._away)
+
+    def take(self, number: int) -> None:
+        """Remove a free slot of a present client."""
+        del self._here[bisect_left(self._here, (number,))]
+
+    def next_back_s(self, now_s: float) -> float | None:
+        """Return when the first of the absent clients with a free slot is back."""
+        self.here(now_s)
+        return self._away[0][0] if self._away else None
+
+    def _is_here(self, number: int) -> bool:
+        place = bisect_left(self._here, (number,))
+        return place < len(self._here) and self._here[place][0] == number
+
+    def _place(self, number: int, client: int, now_s: float) -> None:
+        absence = self._clients.next_absence(client, now_s)
+        if absence.begin_s <= now_s:
+            heapq.heappush(self._away, (absence.end_s, number, client))
+        else:
+            insort(self._here, (number, client))
+            heapq.heappush(self._leaving, (absence.begin_s, number, client))

@@ -1,0 +1,109 @@
+"""A population of hosts from what a BOINC project's database knows of its own, without a name (docs/simulate.md).
+
+Hosts are sorted by their availability and cut into groups of as many. Each number of a group is a median, a quantile or
+a mean over its hosts within bounds: all of them are claims of the hosts, and none may move a group alone.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vcdl.boinc.grid.host_report import MeasuredHost
+
+FEWEST = 15
+"""Fewest hosts of a population: three groups of five, so that no number is one host's."""
+_MOST_GROUPS = 5
+_GONE_S = 30 * 86400.0
+"""Silence after which a host counts as gone for good, as in BOINC's own lists of active hosts."""
+_CYCLE_H = 24.0
+"""Assumed hours of a session with the absence after it: BOINC's table has fractions only, and most people have days."""
+_AVAILABLE = 0.02, 0.995
+_CORES = 64
+"""Most cores that count of a host: more may be claimed, so that one host would be most of its group."""
+_LEAST_DAYS = 0.05
+"""Shortest stay, about an hour: so that the many hosts that came once do not look like stays of no length."""
+
+
+def active_hosts(hosts: Sequence["MeasuredHost"], now_s: float) -> list["MeasuredHost"]:
+    """Return the hosts that made a request in the last 30 days."""
+    return [one for one in hosts if now_s - one.heard_of_s < _GONE_S]
+
+
+def population_of(hosts: Sequence["MeasuredHost"], now_s: float) -> dict[str, Any]:
+    """Return the values of a population file.
+
+    Args:
+        hosts: Hosts of a project, at least FEWEST of them still active.
+        now_s: Unix time at which they were read.
+
+    Raises:
+        ValueError: Too few hosts are active.
+    """
+    active = sorted(active_hosts(hosts, now_s), key=lambda one: one.available)
+    if len(active) < FEWEST:
+        raise ValueError(f"{len(active)} hosts with measurements were active in the last 30 days, {FEWEST} are needed")
+    count = min(_MOST_GROUPS, len(active) // 5)
+    ends = [len(active) * number // count for number in range(count + 1)]
+    stays = _stays(hosts, now_s)
+    usual_flops = statistics.median(one.flops for one in active)
+    return {"groups": [_group(active[first:end], usual_flops) | stays for first, end in pairwise(ends)]}
+
+
+def cores_of(hosts: Sequence["MeasuredHost"]) -> int:
+    """Return the cores of hosts, as far as they count."""
+    return sum(min(_CORES, max(1, one.cores)) for one in hosts)
+
+
+def _group(hosts: Sequence["MeasuredHost"], usual_flops: float) -> dict[str, Any]:
+    low, high = _AVAILABLE
+    available = statistics.fmean(min(high, max(low, one.available)) for one in hosts)
+    flops = statistics.median(one.flops for one in hosts)
+    zones_h = sorted(max(-12.0, min(14.0, round(one.zone_s / 1800) / 2)) for one in hosts)
+    found = {
+        "share": cores_of(hosts),
+        "speed": flops / usual_flops,
+        "speed_spread": _spread([one.flops for one in hosts]),
+        "on_h": _CYCLE_H * available,
+        "off_h": _CYCLE_H * (1.0 - available),
+    }
+    rates = {
+        "up_mb_per_s": [one.up_bytes_per_s for one in hosts if one.up_bytes_per_s > 0],
+        "down_mb_per_s": [one.down_bytes_per_s for one in hosts if one.down_bytes_per_s > 0],
+    }
+    found |= {key: statistics.median(known) / 1e6 for key, known in rates.items() if known}
+    if rates["down_mb_per_s"]:
+        found["link_spread"] = _spread(rates["down_mb_per_s"])
+    tenths = [zones_h[int((number + 0.5) / 10 * len(zones_h))] for number in range(10)]
+    return {**{key: float(f"{value:.3g}") for key, value in found.items()}, "zones": tenths}
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Return the lognormal spread: half of the distance of the 16th and the 84th percentile."""
+    logs = sorted(map(math.log, values))
+    return (logs[int(0.84 * (len(logs) - 1))] - logs[int(0.16 * (len(logs) - 1))]) / 2
+
+
+def _stays(hosts: Sequence["MeasuredHost"], now_s: float) -> dict[str, float]:
+    """Return mean and shape of the days that hosts stay: the likeliest Weibull; none where too few have left.
+
+    Hosts that are still active stay at least as long as they have been there: their stays are censored.
+    """
+    gone = [now_s - one.heard_of_s >= _GONE_S for one in hosts]
+    days = [
+        max(_LEAST_DAYS, ((one.heard_of_s if left else now_s) - one.created_s) / 86400.0)
+        for one, left in zip(hosts, gone, strict=True)
+    ]
+    logs_of_gone = [math.log(stay) for stay, left in zip(days, gone, strict=True) if left]
+    if len(logs_of_gone) < 5:
+        return {}
+    mean_log, low, high = statistics.fmean(logs_of_gone), 0.2, 3.0
+    for _ in range(40):  # the derivative of the likelihood by the shape falls
+        shape = (low + high) / 2
+        powers = [stay**shape for stay in days]
+        weighted = sum(power * math.log(stay) for power, stay in zip(powers, days, strict=True)) / sum(powers)
+        low, high = (shape, high) if 1 / shape + mean_log > weighted else (low, shape)
+    scale = (sum(stay**shape for stay in days) / len(logs_of_gone)) ** (1 / shape)
+    return {"stays_days": float(f"{scale * math.gamma(1 + 1 / shape):.3g}"), "stays_shape": float(f"{shape:.3g}")}
