@@ -128,7 +128,7 @@ def test_the_rate_of_a_subtask_that_ends_by_time_follows_its_batches_alone(
 ) -> None:
     """Not where its passes end, or where it was killed: the server trains it again with the same steps."""
     paces: list[tuple[int, int]] = []
-    monkeypatch.setattr(Trainer, "pace", lambda _, *pace: paces.append(pace))
+    monkeypatch.setattr(Trainer, "set_learning_rate_for", lambda _, *pace: paces.append(pace))
     whole = with_training(target_s=1e6)
     folder = write_workunit(tmp_path / "timed", replace(whole, begins=7 * SAMPLES + 40))
     assert train_workunit(folder, stop_at(6, Request.QUIT), trainers) is Outcome.QUIT

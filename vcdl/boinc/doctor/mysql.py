@@ -12,7 +12,10 @@ COLUMNS = {
     "app": "id name deprecated locality_scheduling fraction_done_exact",
     "app_version": "id appid version_num platformid xml_doc deprecated plan_class",
     "assignment": "id create_time target_id target_type multi workunitid resultid",
-    "host": "id userid domain_name rpc_time max_results_day total_credit expavg_credit",
+    "host": (
+        "id userid domain_name create_time rpc_time max_results_day total_credit expavg_credit "
+        "timezone on_frac active_frac p_ncpus p_fpops n_bwup n_bwdown"
+    ),
     "host_app_version": f"host_id app_version_id max_jobs_per_day n_jobs_today {' '.join(NEW_ROW)}",
     "msg_to_host": "create_time hostid variety handled xml",
     "platform": "id name",
