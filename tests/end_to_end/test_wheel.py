@@ -124,7 +124,7 @@ def test_a_release_is_of_the_commit_and_of_nothing_beside_it(tmp_path: Path) -> 
     done = subprocess.run(command, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     names = {path.name for path in (clone / "dist").iterdir()}
-    kinds = ("-py3-none-any.whl", ".tar.gz", "-requirements.lock", "-notes.md")
+    kinds = ("-py3-none-any.whl", ".tar.gz", "-requirements.lock", "-notes.md", "-sbom.cdx.json")
     assert names == {"SHA256SUMS", *(f"vcdl-{__version__}{kind}" for kind in kinds)}
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=clone / "dist", check=True)
     assert (clone / f"dist/vcdl-{__version__}-notes.md").read_text().startswith("## ")
