@@ -25,6 +25,7 @@ from vcdl.client.boinc import main
 from vcdl.client.inputs import read_workunit
 from vcdl.client.train import train_workunit
 from vcdl.client.trainer import TrainerCache
+from vcdl.client.unneeded import UNNEEDED
 from vcdl.errors import ExitCode
 
 pytestmark = [pytest.mark.process, pytest.mark.keras]
@@ -209,9 +210,11 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.setenv(name, os.environ.get(name, "-1"))
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
+    shown = UNNEEDED - sys.modules.keys()
     handlers: dict[Any, Any] = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
+    for name in shown:
+        sys.modules.pop(name, None)
     for number, handler in handlers.items():
         signal.signal(number, handler)
 

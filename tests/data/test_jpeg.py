@@ -55,14 +55,15 @@ def cut(folder: Path, name: str, keys: str) -> tuple[Rows, RunFolder, list[Path]
 @contextmanager
 def as_a_client() -> Iterator[None]:
     """A process that has hidden what no training needs, Pillow as well."""
-    before, modules = list(sys.meta_path), dict(sys.modules)
+    modules = dict(sys.modules)
     for name in [name for name in modules if name.partition(".")[0] == "PIL"]:
         del sys.modules[name]
     hide_unneeded()
     try:
         yield
     finally:
-        sys.meta_path[:] = before
+        for name in UNNEEDED - modules.keys():
+            sys.modules.pop(name, None)
         sys.modules.update(modules)
 
 

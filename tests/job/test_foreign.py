@@ -27,7 +27,7 @@ START = "name: a\nmodel: {builtin: mlp}\n"
         ("training: {callbacks: []}", "training > callbacks: is no key of a job; volunteers run no code"),
         ("training: {epochs: 5}", "training > epochs: is no key of a job; use stop > epochs"),
         ("training: {validation_split: 0.1}", "use data > validation"),
-        ("training: {sample_weight: w}", "put an array weight_train beside y_train"),
+        ("training: {sample_weight: w}", "put an array weight_train next to y_train"),
     ],
 )
 def test_a_key_of_keras_is_answered_with_ours(line: str, advice: str, tmp_path: Path) -> None:

@@ -258,7 +258,7 @@ def test_a_job_cannot_be_changed(tmp_path: Path) -> None:
 ALPHA_WANTED = "expected a number between 0 and 1 (1 excluded) or var or {from: …, to: …}"
 RATE_WANTED = "expected a number > 0 or {peak: …}"
 RULE_WANTED = f"expected one of: {', '.join(RULES)}"
-ELSE = "; a rule of another package: `pip install` that package beside vcdl"
+ELSE = "; a rule of another package: `pip install` that package next to vcdl"
 WRONG_VALUES = [
     ("data", 'shards: "fifty"', 'data > shards: expected a whole number ≥ 1, got "fifty"'),
     ("data", "shards: 0", "data > shards: expected a whole number ≥ 1, got 0"),

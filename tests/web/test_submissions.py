@@ -289,7 +289,7 @@ def test_a_job_is_cut_for_the_workers_here_or_the_hosts_of_the_project(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1})
     job = {**JOB, "stop": {"epochs": 10}}
-    for one, shards in ((sender, 40), (_with_account(tmp_path, monkeypatch, None), 80)):
+    for one, shards in ((sender, 8), (_with_account(tmp_path, monkeypatch, None), 80)):
         assert one.send(job) == (202, "away")
         assert load_frozen_job(one.runs / FOLDER / "jobs" / "away" / "job.yaml").data.shards == shards
 

@@ -98,7 +98,6 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
     from vcdl.planner.forecast import MODEL_ERROR
     from vcdl.planner.spot_market import HELD
     from vcdl.profile.measured_hosts import mean_slot_s, measured_servers, measured_types
-    from vcdl.run.kind import SIMULATED
     from vcdl.simulate.host_forecast import RUNS, HostForecast, JobOnHosts, fewest_hosts, range_words
 
     _fleet_of(wishes, 1.0)  # a file that is wrong is refused before anything is measured
@@ -115,7 +114,7 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
         )
     settings = f"servers={servers.count}", f"update_s={servers.fold_s!r}"
     simulated = JobOnHosts(
-        job.trusting(SIMULATED.trust).model_copy(update={"stop": job.stop.model_copy(update={"epochs": epochs})}),
+        job.model_copy(update={"stop": job.stop.model_copy(update={"epochs": epochs})}),
         _fleet_of(wishes, subtask_s, *settings),
         work.error if run else MODEL_ERROR,
         work.end_s,

@@ -50,6 +50,7 @@ from vcdl.loop.grid import GaveUp, Outcome
 from vcdl.loop.plan import Plan
 from vcdl.models.footprint import Footprint
 from vcdl.run.folder import RunFolder
+from vcdl.run.kind import SIMULATED
 from vcdl.run.prepared import Prepared
 from vcdl.run.reading import events_of, read_report
 from vcdl.run.run import Run
@@ -299,7 +300,7 @@ def simulated_s(job: Job, fleet: ClientFleet, bytes_down: int = 0, bytes_up: int
         bytes_down: Size of a subtask's download, where the clients' links are simulated.
         bytes_up: Size of its upload, likewise.
     """
-    return WeightlessRun(job, fleet, NoWork(bytes_down, bytes_up)).wall_s()
+    return WeightlessRun(job.trusting(SIMULATED.trust), fleet, NoWork(bytes_down, bytes_up)).wall_s()
 
 
 def run_times(folder: RunFolder, job: Job, fleet: ClientFleet, observer: RunObserver) -> TimesReport | None:
