@@ -222,7 +222,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.nightly
 def test_under_the_wrapper_a_signal_leaves_a_checkpoint_in_time_and_a_new_process_goes_on(host: Host) -> None:
     slot = host.slot("wrapped", local_epochs=4000)
-    fraction = slot / "fraction_done.txt"
+    fraction = slot / "fraction_done"
     with host.run(slot, "--wrapper") as first:
         first.wait_for(lambda: fraction.exists() and bool(fraction.read_text()))
         first.process.send_signal(signal.SIGTERM)

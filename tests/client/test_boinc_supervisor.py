@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -231,11 +232,29 @@ def test_under_the_wrapper_files_and_a_signal_are_all_there_is(tmp_path: Path, i
     assert supervisor.request() is Request.GO
     supervisor.progress(0.0, 0)
     supervisor.progress(1.0, 10)
-    assert (tmp_path / "fraction_done.txt").read_text() == "1.000000\n"
+    assert (tmp_path / "fraction_done").read_text() == "1.000000\n"
     (tmp_path / "vcdl_finish_now").touch()
     wait_for(lambda: supervisor.request() is Request.FINISH)
     supervisor.quit()
     assert supervisor.request() is Request.QUIT
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_container_that_was_not_paused_ends_when_its_wrapper_has(
+    tmp_path: Path, init: InitData, is_seen: bool
+) -> None:
+    """Where a virtual machine does not show the wrapper's lock, nothing is concluded from its absence."""
+    with lock_holder(tmp_path) if is_seen else nullcontext() as wrapper:
+        supervisor = WrapperSupervisor(tmp_path, init)
+        assert supervisor.request() is Request.GO
+        if wrapper is not None:
+            wrapper.kill()
+            wrapper.wait()
+            wait_for(lambda: supervisor.request() is Request.QUIT)
+        else:
+            time.sleep(1.1)  # longer than between two looks
+    assert supervisor.request() is (Request.QUIT if is_seen else Request.GO)
 
 
 def test_endings_are_files_as_boinc_reads_them(tmp_path: Path) -> None:
@@ -247,18 +266,26 @@ def test_endings_are_files_as_boinc_reads_them(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.process
-def test_a_slot_belongs_to_one_process(tmp_path: Path) -> None:
+@contextmanager
+def lock_holder(slot: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Another process that holds BOINC's lock of a slot."""
     program = (
         "import fcntl, os, sys, time\nd = os.open('boinc_lockfile', os.O_CREAT | os.O_WRONLY)\n"
         "fcntl.lockf(d, fcntl.LOCK_EX)\nprint('held', flush=True)\ntime.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE) as other:
+    with subprocess.Popen([sys.executable, "-c", program], cwd=slot, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(Shortage, match="another process"), locked_slot(tmp_path, 0.3):
-            pass
-        other.kill()
+        try:
+            yield other
+        finally:
+            other.kill()
+
+
+@pytest.mark.process
+def test_a_slot_belongs_to_one_process(tmp_path: Path) -> None:
+    with lock_holder(tmp_path), pytest.raises(Shortage, match="another process"), locked_slot(tmp_path, 0.3):
+        pass
     with locked_slot(tmp_path, 5):
         pass
 

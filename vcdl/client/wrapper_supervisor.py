@@ -1,6 +1,10 @@
 """The supervisor in a container, where BOINC's docker_wrapper pauses the task, and kills it to abort it.
 
 A system that shuts down sends SIGTERM; after it the wrapper starts the same container again, with the same slot.
+
+Where containers cannot be paused (Podman without root under cgroups v1), and when wrapper and client are killed, the
+container would train on, whatever the volunteer wants. So the process leaves a checkpoint and ends once nobody holds
+the slot's lock, which the wrapper does while it lives. Virtual machines may not show it: then nothing is concluded.
 """
 
 import contextlib
@@ -9,9 +13,10 @@ import time
 from pathlib import Path
 
 from vcdl.client.init_data import InitData
-from vcdl.client.slot import finish_now_wanted
+from vcdl.client.slot import LOCK_FILE, finish_now_wanted
 from vcdl.client.supervisor import Request
 from vcdl.client.time_share import TimeShare
+from vcdl.files.lock import FileLock
 
 FRACTION_FILE = "fraction_done"
 """The file that docker_wrapper reads every ten seconds."""
@@ -30,6 +35,7 @@ class WrapperSupervisor:
         self._finish_now = False
         self._is_training = False
         self._look_at_s = 0.0
+        self._sees_wrapper = _is_locked(slot)
 
     def quit(self) -> None:
         """Ask for a checkpoint and the end. Before training has started, exit at once."""
@@ -44,6 +50,9 @@ class WrapperSupervisor:
         if time.monotonic() >= self._look_at_s:
             self._look_at_s = time.monotonic() + _LOOK_EVERY_S
             self._finish_now = finish_now_wanted(self._slot, self._project)
+            if self._sees_wrapper and not _is_locked(self._slot):
+                self._quit = True
+                return Request.QUIT
         return Request.FINISH if self._finish_now else Request.GO
 
     def progress(self, fraction: float, _samples: int) -> None:
@@ -56,3 +65,12 @@ class WrapperSupervisor:
 
     def checkpoint_made(self) -> None:
         """Do nothing: the wrapper sees the new file."""
+
+
+def _is_locked(slot: Path) -> bool:
+    """Return whether another process holds the slot's lock; where that cannot be asked, no."""
+    try:
+        with FileLock(slot / LOCK_FILE, is_record=True) as lock:
+            return not lock.acquire(wait_s=0.0)
+    except OSError:
+        return False
