@@ -659,8 +659,8 @@ def documented(section: str) -> dict[str, tuple[str, str]]:
     assert found, f"docs/job-file.md has no section {section!r}"
     rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", found.group(1), re.MULTILINE)
     cells = {key: [cell.strip() for cell in re.split(r"(?<!\\)\|", rest)] for key, rest in rows}
-    assert all(len(row) == 4 for row in cells.values()), section
-    return {key: (row[0], row[3]) for key, row in cells.items()}
+    assert all(len(row) == 3 for row in cells.values()), section
+    return {key: (row[0], row[2]) for key, row in cells.items()}
 
 
 def default_of(info: Any) -> str:
