@@ -101,7 +101,7 @@ $(VENV)/installed: requirements.lock pyproject.toml
 # In CI only: cloud-init would run at the next boot of this machine, a browser is a large download, and prometheus, which
 # brings promtool, starts a daemon.
 $(VENV)/installed-dev: requirements-dev.lock pyproject.toml
-	./deploy/system-packages dataset-fashion-mnist redis-server mariadb-server libmariadb-dev boinc-client pkg-config gcc $(if $(CI),cloud-init chromium prometheus)
+	./deploy/system-packages dataset-fashion-mnist redis-server mariadb-server libmariadb-dev boinc-client pkg-config gcc $(if $(CI),cloud-init chromium prometheus mmdebstrap)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-deps --requirement requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --editable .

@@ -1,5 +1,8 @@
 """The launcher on Linux finds a Python that can train, in a stated order, and becomes it."""
 
+import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -7,18 +10,16 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
 from tests.places import ROOT
 from vcdl.client import boinc
-from vcdl.client.slot import CHECKPOINT_FILE
-from vcdl.client.wrapper_supervisor import FRACTION_FILE
 
 pytestmark = pytest.mark.process
 
 LAUNCHER = ROOT / "wrappers" / "linux" / "vcdl_client"
+DOCKERFILE = ROOT / "wrappers" / "docker" / "Dockerfile"
 EXIT_INIT_FAILURE = 206
 TELLS = "import os, sys\nprint(sys.executable, os.getpid(), sys.argv[0], *sys.argv[1:])\nsys.exit(7)\n"
 """Stands in for the client."""
@@ -223,11 +224,49 @@ def test_a_disk_that_was_full_once_leaves_every_module_fit_for_import(layout: La
         assert layout.ended(path=path, limits=limits, **chosen) == (0, "", "")
 
 
-def test_boincs_wrapper_is_told_the_files_that_the_client_writes() -> None:
-    """All that can be checked here: nobody has run them yet."""
-    (job,) = ElementTree.parse(LAUNCHER.parents[1] / "windows" / "job.xml").iter("task")
-    assert job.findtext("checkpoint_filename") == CHECKPOINT_FILE
-    assert job.findtext("fraction_done_filename") == FRACTION_FILE
-    assert job.find("setenv") is None, "one of them replaces the whole environment"
-    command = (job.findtext("command_line") or "").replace("$NTHREADS", "3").split()
-    assert vars(boinc.parser().parse_args(command)) == {"nthreads": 3, "wrapper": True}
+def entrypoint() -> list[str]:
+    """What a container starts, as wrappers/docker/Dockerfile says."""
+    (line,) = re.findall(r"^ENTRYPOINT (.*)$", DOCKERFILE.read_text(), re.MULTILINE)
+    command: list[str] = json.loads(line)
+    return command
+
+
+def in_container(layout: Layout, host_name: str, **environment: str) -> "subprocess.Popen[str]":
+    """Start what a container starts, with its variables; the folders lie as they do in it."""
+    (layout.slot / "vcdl_client").write_text("<soft_link>../../projects/x/vcdl_client_3</soft_link>\n")
+    kept = layout.root / "kept"
+    kept.mkdir(exist_ok=True)
+    given = {"PATH": "/usr/bin:/bin", "HOSTNAME": host_name, "VCDL_KEPT": f"{kept}/", **environment}
+    return subprocess.Popen(
+        entrypoint(), cwd=layout.slot, env=given, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def test_containers_unpack_into_their_volume_and_leave_the_projects_folder_as_it_is(layout: Layout) -> None:
+    with_runtime(layout, layout.root / "log")
+    (layout.project / "vcdl_client_3.pyz").write_text(
+        "import os, sys\nprint(os.environ['VCDL_PROJECT'], sys.executable, *sys.argv[1:])\nsys.exit(7)\n"
+    )
+    before = sorted(layout.project.iterdir())
+    (layout.root / "kept").mkdir()
+    old, busy = (layout.root / "kept" / f"{UNPACKED}.1.{name}" for name in ("old", "busy"))
+    for left in (old, busy):  # of other containers: nobody here can see whether their processes live
+        left.mkdir()
+    os.utime(old, (0, 0))
+    processes = [in_container(layout, name, ARGS=" --nthreads 2") for name in ("a1", "b2")]
+    ends = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [7, 7], ends
+    said = ends[0][0].split()
+    assert (said[0], said[2:]) == ("../../projects/x", ["--wrapper", "--nthreads", "2"])
+    assert vars(boinc.parser().parse_args(said[2:])) == {"nthreads": 2, "wrapper": True}
+    assert sorted(layout.project.iterdir()) == before
+    assert sorted(path.name for path in (layout.root / "kept").iterdir()) == [UNPACKED, busy.name]
+
+
+def test_a_container_without_room_fails_as_docker_wrapper_cannot_postpone(layout: Layout) -> None:
+    with_runtime(layout, layout.root / "log", python="#!/bin/sh\necho 'tar: No space left on device' >&2\nexit 2\n")
+    (layout.slot / "boinc_mmap_file").write_bytes(bytes(8192))
+    process = in_container(layout, "a1")
+    assert "no room on the disk" in process.communicate(timeout=60)[1]
+    assert process.returncode == EXIT_INIT_FAILURE
+    assert not (layout.slot / "boinc_temporary_exit").exists()

@@ -10,6 +10,7 @@ import pytest
 from tests.codecs.encodings import WITH_MOMENTS, changes
 from tests.full_disk import files_limited_to
 from tests.plans import a_plan
+from vcdl.client.init_data import InitData
 from vcdl.client.residual import HostMemory, write_upload
 from vcdl.codecs.choose import up_encoding
 from vcdl.journal.events import HostConvicted, Recorded, UpdateApplied
@@ -162,10 +163,11 @@ def test_boinc_knows_how_fast_its_host_uploads_and_may(tmp_path: Path) -> None:
     project, slot = tmp_path / "projects" / "example.org", tmp_path / "slots" / "0"
     for folder in (project, slot):
         folder.mkdir(parents=True)
-    assert HostMemory.of_boinc(project, slot).upload_bytes_per_s is None
+    init = InitData(project)
+    assert HostMemory.of_boinc(init, slot).upload_bytes_per_s is None
     state = "<client_state>\n<net_stats>\n    <bwup>24831.5</bwup>\n</net_stats>\n</client_state>\n"
     (tmp_path / "client_state.xml").write_text(state)
     for limit, rate in (("", 24831.5), ("0.000000", 24831.5), ("4000.000000", 4000.0), ("90000.0", 24831.5)):
         told = f"   <max_bytes_sec_up>{limit}</max_bytes_sec_up>\n"
         (slot / "init_data.xml").write_text(f"<app_init_data>\n<global_preferences>\n{told}</global_preferences>\n")
-        assert HostMemory.of_boinc(project, slot) == HostMemory(project, rate)
+        assert HostMemory.of_boinc(init, slot) == HostMemory(project, rate)

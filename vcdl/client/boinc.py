@@ -73,7 +73,7 @@ def _under_client(slot: Path, threads: int | None) -> int:
 
 
 def _under_wrapper(slot: Path, threads: int | None) -> int:
-    """Train below BOINC's wrapper, which cannot postpone a task: a shortage is an error like any other."""
+    """Train in a container of docker_wrapper, which cannot postpone a task: a shortage is an error like any other."""
     try:
         init = InitData.read(slot)
         clear_endings(slot)  # the wrapper does not do it
@@ -132,7 +132,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the options that VCDL's app versions pass."""
     made = argparse.ArgumentParser(prog="vcdl_client", description="Train the BOINC task in the current folder.")
     made.add_argument("--nthreads", type=int, metavar="N", help="cores to use (default: what init_data.xml says)")
-    made.add_argument("--wrapper", action="store_true", help="BOINC's wrapper runs this process")
+    made.add_argument("--wrapper", action="store_true", help="docker_wrapper runs this process, in a container")
     return made
 
 

@@ -1,9 +1,11 @@
-"""Programs that JAX has compiled, kept in the project's folder by a hash of all that they are made from.
+"""Programs that JAX has compiled, kept from task to task by a hash of all that they are made from.
 
-A task works on links in its slot and hands over what is new at its end, so none ever reads half a program.
+A task works on links in its slot, or on copies where links are impossible, and hands over what is new at its end, so
+none ever reads half a program.
 """
 
 import contextlib
+import errno
 import os
 import shutil
 import time
@@ -11,8 +13,10 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from vcdl.files.atomic import whole_file
+
 KEPT_FOLDER = "vcdl_compiled"
-"""The folder of kept programs, in the project's."""
+"""The folder of kept programs, in the one that stays."""
 _SLOT_FOLDER = "compiled"
 _SUFFIX = "-cache"
 _KEPT_BYTES = 32 << 20
@@ -23,8 +27,8 @@ _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 class CompiledPrograms:
     """The programs of one project, as a task uses them; a disk that is full or read-only only costs time."""
 
-    def __init__(self, slot: Path, project: Path) -> None:
-        self._own, self._kept = slot / _SLOT_FOLDER, project / KEPT_FOLDER
+    def __init__(self, slot: Path, kept: Path) -> None:
+        self._own, self._kept = slot / _SLOT_FOLDER, kept / KEPT_FOLDER
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -41,7 +45,7 @@ class CompiledPrograms:
         with contextlib.suppress(OSError):
             self._own.mkdir()
             for path in self._kept.glob(f"*{_SUFFIX}"):
-                os.link(path, self._own / path.name)
+                _link(path, self._own / path.name)
 
     def hand_over(self) -> None:
         """Keep this task's for the next ones, and remove what is old or too much."""
@@ -53,7 +57,7 @@ class CompiledPrograms:
                 kept = self._kept / path.name
                 if not kept.exists() and _is_whole(path):
                     with contextlib.suppress(FileExistsError):
-                        os.link(path, kept)
+                        _link(path, kept)
             self._sweep()
 
     def _sweep(self) -> None:
@@ -62,6 +66,17 @@ class CompiledPrograms:
             kept_bytes += size_bytes
             if kept_bytes > _KEPT_BYTES or time.time() - made_s > _KEPT_S:
                 path.unlink(missing_ok=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a file a second name; on another file system, as in a container, copy it. Raises OSError."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with whole_file(target) as copy:
+            shutil.copyfile(source, copy)
 
 
 def _is_whole(path: Path) -> bool:

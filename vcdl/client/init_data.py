@@ -1,6 +1,7 @@
 """Read a task's init_data.xml. It holds the volunteer's account key: nothing else is kept, no message quotes it."""
 
 import math
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ _SIZE_LIMIT_BYTES = 4_000_000
 """Largest init_data.xml that is read: it holds preferences and names, so a larger file is no such file."""
 _END = "</app_init_data>"
 _VALUE = re.compile(r"<(\w+)>(.*)</\1>\s*")
+PROJECT_VARIABLE, KEPT_VARIABLE = "VCDL_PROJECT", "VCDL_KEPT"
+"""Where a container has the project's folder, which is read-only there, and a folder that stays from task to task."""
 _FOREIGN = re.compile(r"<project_preferences>.*?</project_preferences>", re.DOTALL)
 """A section that belongs to the project and may use any name."""
 
@@ -22,7 +25,7 @@ class InitData:
     """The values that a task needs. A value that the client leaves out has BOINC's own default."""
 
     project: Path
-    """The project's folder on this host."""
+    """The project's folder, as this process sees it."""
     client_pid: int = 0
     """Process number of the client; 0 when it does not tell."""
     cpu_s: float = 0.0
@@ -40,6 +43,11 @@ class InitData:
     gpu_device: int = -1
     """Number of the device in the BOINC client's count; -1 for none."""
 
+    @property
+    def kept(self) -> Path:
+        """The folder for what tasks keep for later ones: the project's, or a container's volume."""
+        return Path(os.environ.get(KEPT_VARIABLE) or self.project)
+
     @classmethod
     def read(cls, slot: Path) -> Self:
         """Read a slot's init_data.xml. Raises SlotError."""
@@ -50,7 +58,7 @@ class InitData:
             raise SlotError(f"{INIT_DATA_FILE} cannot be read ({error.strerror}): restart the BOINC client") from error
         values = _values(text)
         return cls(
-            project=Path(values.get("project_dir", "")),
+            project=Path(os.environ.get(PROJECT_VARIABLE) or values.get("project_dir", "")),
             client_pid=_whole(values, "client_pid", 0),
             cpu_s=_number(values, "wu_cpu_time", 0.0),
             elapsed_s=_number(values, "starting_elapsed_time", 0.0),

@@ -21,7 +21,7 @@ def machine_words() -> str:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
         processor = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     words = [f"vcdl {__version__}", platform.system(), f"{os.cpu_count()} × {processor}"]
-    with suppress(AttributeError, ValueError, OSError):  # Windows has no sysconf
+    with suppress(AttributeError, ValueError, OSError):
         words.append(f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / (1 << 30):.0f} GB")
     return ", ".join(words)[:200]
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vcdl.client.init_data import INIT_DATA_FILE
+from vcdl.client.init_data import INIT_DATA_FILE, InitData
 from vcdl.codecs.encoding import Encoding
 from vcdl.files.atomic import atomic_write
 from vcdl.wire.taken import is_taken, upload_mark
@@ -53,14 +53,15 @@ class HostMemory:
     """The measured rate of its link; None: not known."""
 
     @classmethod
-    def of_boinc(cls, project: Path, slot: Path) -> "HostMemory":
-        """Return the memory of a BOINC client, which measures its uploads, in its project's folder."""
+    def of_boinc(cls, init: InitData, slot: Path) -> "HostMemory":
+        """Return the memory of a BOINC client, which measures its uploads; a container sees its limit only."""
         rates = []
-        for folder, (name, pattern) in zip((project.resolve().parents[1], slot), _BOINC_RATES.items(), strict=True):
+        data = init.project.resolve().parent.parent
+        for folder, (name, pattern) in zip((data, slot), _BOINC_RATES.items(), strict=True):
             with suppress(OSError, ValueError):
                 text = (folder / name).read_text(encoding="utf-8", errors="replace")
                 rates += [float(match[1]) for match in pattern.finditer(text)]
-        return cls(project, min(filter(None, rates), default=None))
+        return cls(init.kept, min(filter(None, rates), default=None))
 
 
 def write_upload(

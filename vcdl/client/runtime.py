@@ -5,6 +5,7 @@ removed by the next one, as are runtimes whose archive BOINC has deleted.
 """
 
 import contextlib
+import fcntl
 import json
 import logging
 import lzma
@@ -30,8 +31,6 @@ _FREE_BYTES = 64 << 20
 """Room that must be left on the disk when the packages are in their place."""
 _POLL_S = 0.2
 """Seconds between two tries for the lock, so that a task starts soon after another one has unpacked Keras."""
-_AVX_ON_WINDOWS = 39
-"""Number of the processor feature in Windows' API (PF_AVX_INSTRUCTIONS_AVAILABLE), as its documentation lists it."""
 _log = logging.getLogger(__name__)
 
 
@@ -102,23 +101,21 @@ def _alone(path: Path) -> Iterator[None]:
 
 def _locked(descriptor: int) -> bool:
     try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
     return True
 
 
 def _remove_old(project: Path, ours: Path) -> None:
-    """Remove the runtimes whose archives BOINC has deleted: no task of the host can use them any more."""
-    for folder in project.glob(f"vcdl_runtime*{UNPACKED}"):
-        if not folder.with_name(folder.name.removesuffix(UNPACKED)).exists() and folder.resolve() != ours.resolve():
+    """Remove the runtimes whose archives BOINC has deleted: no task of the host can use them any more.
+
+    Args:
+        project: The project's folder, which contains the archives.
+        ours: This runtime, among the unpacked ones: in the project's folder, or in a container's volume.
+    """
+    for folder in ours.parent.glob(f"vcdl_runtime*{UNPACKED}"):
+        if not (project / folder.name.removesuffix(UNPACKED)).exists() and folder.resolve() != ours.resolve():
             with contextlib.suppress(OSError):
                 shutil.rmtree(folder)
                 _log.info("removed %s, which no task uses any more", folder.name)
@@ -126,11 +123,6 @@ def _remove_old(project: Path, ours: Path) -> None:
 
 def _processor_features(asked: str) -> set[str]:
     """Return the features of this processor, or the one that is asked for where the system does not say."""
-    if sys.platform == "win32":
-        import ctypes
-
-        has_avx = ctypes.windll.kernel32.IsProcessorFeaturePresent(_AVX_ON_WINDOWS)
-        return {"avx"} if has_avx else set()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

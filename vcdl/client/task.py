@@ -35,7 +35,7 @@ def train_task(
     cores = threads or max(1, math.ceil(init.cpus))
     _log.info("VCDL %s, Python %s, cores to use: %d", __version__, platform.python_version(), cores)
     check_memory(init.memory_bytes, available_memory_bytes())
-    compiled = CompiledPrograms(slot, init.project)
+    compiled = CompiledPrograms(slot, init.kept)
     os.environ.update(limit_threads(cores))
     os.environ.update(device_environment(init, os.environ.get("CUDA_VISIBLE_DEVICES")))
     os.environ.update(compiled.environment)
@@ -48,7 +48,7 @@ def train_task(
     newest = (
         NewestWeights.of_app_version(supervisor.may_use_network) if isinstance(supervisor, BoincSupervisor) else None
     )
-    terms = TrainingTerms(period_s, newest, before_s=before_s, host=HostMemory.of_boinc(init.project, slot))
+    terms = TrainingTerms(period_s, newest, before_s=before_s, host=HostMemory.of_boinc(init, slot))
     outcome = train_workunit(slot, supervisor, TrainerCache(), terms)
     if outcome is not Outcome.DONE:
         return False

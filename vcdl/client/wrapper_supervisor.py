@@ -1,4 +1,7 @@
-"""The supervisor under BOINC's wrapper (Windows), which suspends the task, and ends it by SIGTERM, or at once."""
+"""The supervisor in a container, where BOINC's docker_wrapper pauses the task, and kills it to abort it.
+
+A system that shuts down sends SIGTERM; after it the wrapper starts the same container again, with the same slot.
+"""
 
 import contextlib
 import os
@@ -10,14 +13,14 @@ from vcdl.client.slot import finish_now_wanted
 from vcdl.client.supervisor import Request
 from vcdl.client.time_share import TimeShare
 
-FRACTION_FILE = "fraction_done.txt"
-"""`fraction_done_filename` of wrappers/*/job.xml."""
+FRACTION_FILE = "fraction_done"
+"""The file that docker_wrapper reads every ten seconds."""
 _LOOK_EVERY_S = 1.0
 """Seconds between two looks at the wrapper's files, which is often enough: BOINC's client itself looks each second."""
 
 
 class WrapperSupervisor:
-    """BOINC's wrapper, the parent of this process."""
+    """BOINC's docker_wrapper, which watches the container of this process from outside."""
 
     def __init__(self, slot: Path, init: InitData) -> None:
         self._slot = slot
@@ -47,7 +50,7 @@ class WrapperSupervisor:
         self._time.trained(fraction)
         if self._time.share is None:
             return
-        # The wrapper has the file open (Windows), or the disk is full: the next time will do.
+        # The disk is full: the next time will do.
         with contextlib.suppress(OSError):
             (self._slot / FRACTION_FILE).write_text(f"{self._time.share:.6f}\n")
 

@@ -8,7 +8,7 @@ import click
 from vcdl.commands._options import FILE, THERE
 from vcdl.errors import ExitCode, FleetError
 
-_PLATFORMS = ("linux-x86_64", "linux-aarch64", "windows-x86_64", "macos-arm64")
+_PLATFORMS = ("linux-x86_64", "linux-aarch64")
 _BACKENDS = ("jax", "tensorflow")
 _EXAMPLES = """\b
 Examples:
@@ -69,7 +69,7 @@ def attach_command(url: str, key_file: str, gpu: bool) -> ExitCode:
 @command.command("runtime", epilog=_EXAMPLES)
 @click.option("--platform", "platform_name", required=True, metavar="NAME", help=f"One of {', '.join(_PLATFORMS)}.")
 @click.option("--backend", type=click.Choice(_BACKENDS), default=_BACKENDS[0], show_default=True, help="Of Keras.")
-@click.option("--gpu", is_flag=True, help="With CUDA, for hosts with an NVIDIA GPU (Linux).")
+@click.option("--gpu", is_flag=True, help="With CUDA, for hosts with an NVIDIA GPU.")
 @click.option(
     "--python-archive",
     required=True,
@@ -102,4 +102,23 @@ def runtime_command(platform_name: str, backend: str, gpu: bool, python_archive:
             click.echo(f"needs {', '.join(needs) or 'nothing'}\nsha256 {said.sha256}")
         else:
             click.echo(said)
+    return ExitCode.OK
+
+
+@command.command("base")
+@click.option("--platform", "name", type=click.Choice(_PLATFORMS), default=_PLATFORMS[0], show_default=True)
+@click.option("-o", "--output", metavar="FILE", type=FILE, help="File to write.  [default: vcdl_base_PLATFORM.tar.gz]")
+def base_command(name: str, output: Path | None) -> ExitCode:
+    """Make the base of containers: a C library and a shell from Debian's packages, by mmdebstrap.
+
+    With it and BOINC's docker_wrapper, `vcdl project install --container FILE` reaches Windows and macOS.
+    """
+    from vcdl.boinc.runtime.base import build_base
+    from vcdl.boinc.runtime.platforms import platform_named
+    from vcdl.files.atomic import file_sha256
+    from vcdl.report.wording import size
+
+    path = output or Path(f"vcdl_base_{name}.tar.gz")
+    build_base(platform_named(name), path)
+    click.echo(f"base {path} ({size(path.stat().st_size)})\nsha256 {file_sha256(path)}")
     return ExitCode.OK

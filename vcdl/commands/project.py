@@ -63,10 +63,20 @@ def command() -> None:
     help="Stop publishing this platform's; with _gpu, the one for its GPUs.",
 )
 @click.option(
-    "--wrapper",
+    "--container",
+    "containers",
+    multiple=True,
     metavar="FILE",
     type=THERE,
-    help="BOINC's wrapper for Windows, which its app version needs.  [default: as before]",
+    help="BOINC's docker_wrapper of one platform, whose tasks then run in containers, or a base made by vcdl client "
+    "base; may be repeated.  [default: as before]",
+)
+@click.option(
+    "--without-container",
+    "without_containers",
+    multiple=True,
+    metavar="PLATFORM",
+    help="Offer no container for this one of BOINC's platforms any more.",
 )
 @click.option(
     "--web",

@@ -11,12 +11,11 @@ from vcdl.boinc.project.jobs_page import JobsPage
 from vcdl.boinc.project.pages import JOBS_FILE
 from vcdl.boinc.project.uninstall import plan_removal
 from vcdl.boinc.runtime.archive import ArchiveManifest, RuntimeFile, pack
-from vcdl.boinc.runtime.platforms import platform_named
 from vcdl.errors import GridError
 
 pytestmark = pytest.mark.boinc
 
-LINUX, WINDOWS = "x86_64-pc-linux-gnu", "windows_x86_64"
+LINUX = "x86_64-pc-linux-gnu"
 
 
 @pytest.fixture
@@ -108,36 +107,15 @@ def test_a_runtime_that_was_lost_from_download_is_put_back(
 def test_gpus_and_other_systems_get_app_versions_of_their_own(
     made: MadeProject, make_runtime: Callable[..., RuntimeFile]
 ) -> None:
-    others = ("linux-aarch64", "macos-arm64")
-    with_platforms(made, *(platform_named(name).boinc for name in others))
-    runtimes = [make_runtime(), make_runtime(gpu=True), *map(make_runtime, others)]
+    with_platforms(made, "aarch64-unknown-linux-gnu")
+    runtimes = [make_runtime(), make_runtime(gpu=True), make_runtime("linux-aarch64")]
     made.install(runtimes=tuple(runtime.path for runtime in runtimes))
     assert offered(made) == [
         (100, "aarch64-unknown-linux-gnu", ""),
-        (100, "arm64-apple-darwin", ""),
         (100, LINUX, ""),
         (100, LINUX, "vcdl_cuda"),
     ]
-    assert len(downloads(made)) == 4
-
-
-def test_windows_needs_boincs_wrapper(
-    made: MadeProject, make_runtime: Callable[..., RuntimeFile], tmp_path: Path
-) -> None:
-    with_platforms(made, WINDOWS)
-    runtime = make_runtime("windows-x86_64")
-    with pytest.raises(GridError, match=r"needs BOINC's wrapper: give its \.exe with --wrapper"):
-        made.install(runtimes=(runtime.path,))
-    wrapper = tmp_path / "wrapper.exe"
-    wrapper.write_bytes(b"MZ")
-    made.install(runtimes=(runtime.path,), wrapper=wrapper)
-    assert (100, WINDOWS, "") in offered(made)
-    (folder,) = (made.path / "apps" / "vcdl" / "1.00").glob(WINDOWS)
-    logical = (folder / "version.xml").read_text()
-    for name in ("job.xml", "vcdl_client.cmd", "vcdl_client.pyz", "vcdl_runtime.tar"):
-        assert f"<logical_name>{name}</logical_name>" in logical
-    wrapper.unlink()
-    assert made.install() == []
+    assert len(downloads(made)) == 3
 
 
 def test_uninstall_leaves_no_trace_of_runtimes(made: MadeProject, make_runtime: Callable[..., RuntimeFile]) -> None:

@@ -64,9 +64,3 @@ def make_python(path: Path, extra: Mapping[str, str] | None = None, links: Mappi
             info.type, info.linkname = tarfile.SYMTYPE, target
             tar.addfile(info)
     return path
-
-
-def make_windows_python(path: Path, links: Mapping[str, str] | None = None) -> Path:
-    """The same for Windows."""
-    dll = f"python/python{MINOR.replace('.', '')}.dll"
-    return make_python(path, {"python/python.exe": "MZ", dll: "MZ", "python/Lib/os.py": "x = 1\n"}, links)

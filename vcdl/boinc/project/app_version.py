@@ -10,10 +10,11 @@ from pathlib import Path
 from vcdl.boinc.grid.boinc_key import BoincKey
 from vcdl.boinc.grid.project_folder import APP, GPU_CLASS
 from vcdl.boinc.project import files
-from vcdl.boinc.project.edited_files import MT_CLASS
+from vcdl.boinc.project.container import CONTAINER_PLATFORMS, Container
+from vcdl.boinc.project.edited_files import CONTAINER_CLASS, MT_CLASS
 from vcdl.boinc.project.tools import run_tool
 from vcdl.boinc.runtime.archive import RuntimeFile
-from vcdl.boinc.runtime.platforms import LINUX, PLATFORMS, Platform
+from vcdl.boinc.runtime.platforms import LINUX, PLATFORMS
 from vcdl.errors import GridError
 from vcdl.files.shipped import shipped
 
@@ -33,18 +34,21 @@ Content = bytes | RuntimeFile
 class Variant:
     """An app version for the hosts of one platform and one plan class."""
 
-    platform: Platform
+    platform: str
+    """Its name for BOINC."""
     plan_class: str = ""
     runtime: RuntimeFile | None = None
+    container: Container | None = None
+    """What runs the runtime in a container; None: it runs on the machine itself."""
 
     @property
     def key(self) -> tuple[str, str]:
         """BOINC's platform and the plan class, as the database has them."""
-        return self.platform.boinc, self.plan_class
+        return self.platform, self.plan_class
 
     @property
     def folder_name(self) -> str:
-        return self.platform.boinc + (f"__{self.plan_class}" if self.plan_class else "")
+        return self.platform + (f"__{self.plan_class}" if self.plan_class else "")
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,10 @@ class ClientFiles:
 
     launcher: bytes
     zipapp: bytes
-    wrapper: bytes = b""
-    """BOINC's wrapper for Windows; without it there is no app version for Windows."""
     runtimes: tuple[RuntimeFile, ...] = ()
+    containers: tuple[Container, ...] = ()
+    project_url: str = ""
+    """The project's; containers mount its folder by name."""
 
     @classmethod
     def build(cls, project_key: str = "") -> "ClientFiles":
@@ -71,17 +76,17 @@ class ClientFiles:
     def name(self) -> str:
         """Name of the main program; those of the other files begin with it."""
         digest = hashlib.sha256()
-        for part in (_version_xml([("", "")]).encode(), self.launcher, self.zipapp):
+        for part in (_version_xml([_File("")]).encode(), self.launcher, self.zipapp):
             digest.update(hashlib.sha256(part).digest())
-        if self.wrapper:
-            for part in (self.wrapper, *self._windows.values()):
+        for container in self.containers:
+            for part in (container.wrapper, *container.described(self.project_url).values()):
                 digest.update(hashlib.sha256(part).digest())
         for runtime in self.runtimes:
             digest.update(bytes.fromhex(runtime.sha256))
         return f"{_FILE_PREFIX}{digest.hexdigest()[:12]}"
 
     def variants(self, threads: int) -> tuple[Variant, ...]:
-        """Return the app versions to offer: for Linux on x86-64, and for other systems if there is a runtime.
+        """Return the app versions to offer: for Linux on x86-64, and for others if there is a runtime or a container.
 
         A CPU task with one thread needs no plan class. The scheduler prefers the kind with more threads, so only one is
         offered. Hosts that get a runtime may have no Python, so GPU tasks need one for them.
@@ -92,55 +97,60 @@ class ClientFiles:
         for platform in PLATFORMS:
             of_cpu, of_gpu = (runtimes.get((platform, gpu)) for gpu in (False, True))
             if of_cpu is not None or platform == LINUX:
-                found.append(Variant(platform, plan_class, of_cpu))
+                found.append(Variant(platform.boinc, plan_class, of_cpu))
             if of_gpu is not None or (platform == LINUX and of_cpu is None):
-                found.append(Variant(platform, GPU_CLASS, of_gpu))
+                found.append(Variant(platform.boinc, GPU_CLASS, of_gpu))
+        for each in self.containers:
+            found.append(Variant(each.boinc_platform, CONTAINER_CLASS, runtimes[each.inside, False], each))
         return tuple(found)
 
     @property
     def contents(self) -> dict[str, tuple[bytes, int]]:
         """The files for Linux without a runtime."""
-        contents = self.contents_of(Variant(LINUX))
+        contents = self.contents_of(Variant(LINUX.boinc))
         return {name: (content, mode) for name, (content, mode) in contents.items() if isinstance(content, bytes)}
 
     def contents_of(self, variant: Variant) -> dict[str, tuple[Content, int]]:
         """Content and mode of a variant's files, by physical name."""
         found: dict[str, tuple[Content, int]]
-        if variant.platform.is_windows:
-            main = f"{self.name}.exe"
-            logical = {f"{self.name}{end}": name for name, end in _WINDOWS_NAMES.items()}
-            found = {main: (self.wrapper, files.PROGRAM_MODE)}
-            for name, content in self._windows.items():
-                found[f"{self.name}{_WINDOWS_NAMES[name]}"] = (content, files.FILE_MODE)
-        else:
-            main = self.name
-            logical = {f"{main}.pyz": _ZIPAPP}
-            found = {main: (self.launcher, files.PROGRAM_MODE), f"{main}.pyz": (self.zipapp, files.FILE_MODE)}
+        found = {self.name: (self.launcher, files.PROGRAM_MODE), f"{self.name}.pyz": (self.zipapp, files.FILE_MODE)}
+        names = [_File(self.name), _File(f"{self.name}.pyz", _ZIPAPP)]
+        if variant.container is not None:
+            main = f"{self.name}_docker{'.exe' if 'windows' in variant.platform else ''}"
+            names = [_File(main), _File(self.name, _LAUNCHER), *names[1:]]
+            found[main] = (variant.container.wrapper, files.PROGRAM_MODE)
+            for logical, content in variant.container.described(self.project_url).items():
+                physical = f"{self.name}_{variant.container.inside.name}_{logical}"
+                names.append(_File(physical, logical, is_copied=True))
+                found[physical] = (content, files.FILE_MODE)
         if variant.runtime is not None:
-            logical[variant.runtime.name] = _RUNTIME
+            names.append(_File(variant.runtime.name, _RUNTIME))
             found[variant.runtime.name] = (variant.runtime, files.FILE_MODE)
-        xml = _version_xml([(main, ""), *logical.items()])
-        return {**found, "version.xml": (xml.encode(), files.FILE_MODE)}
-
-    @property
-    def _windows(self) -> dict[str, bytes]:
-        folder = shipped("wrappers") / "windows"
-        files_of_ours = {name: (folder / name).read_bytes() for name in ("job.xml", "vcdl_client.cmd")}
-        return {**files_of_ours, _ZIPAPP: self.zipapp}
+        return {**found, "version.xml": (_version_xml(names).encode(), files.FILE_MODE)}
 
 
 _ZIPAPP = "vcdl_client.pyz"
 _RUNTIME = "vcdl_runtime.tar"
-_WINDOWS_NAMES = {"job.xml": ".xml", "vcdl_client.cmd": ".cmd", _ZIPAPP: ".pyz"}
-"""Ends of physical names, by logical names: those in wrappers/windows/job.xml."""
+_LAUNCHER = "vcdl_client"
 
 
-def _version_xml(names: Sequence[tuple[str, str]]) -> str:
-    """Return the version.xml for files with a physical and a logical name; the first is the main program."""
+@dataclass(frozen=True)
+class _File:
+    """A file of an app version."""
+
+    physical: str
+    logical: str = ""
+    is_copied: bool = False
+    """Whether slots get a copy, as docker_wrapper follows no link."""
+
+
+def _version_xml(names: Sequence[_File]) -> str:
+    """Return the version.xml for some files; the first is the main program."""
     lines = ["<version>"]
-    for number, (physical, logical) in enumerate(names):
-        lines += ["    <file>", f"        <physical_name>{physical}</physical_name>"]
-        lines += [f"        <logical_name>{logical}</logical_name>"] if logical else []
+    for number, file in enumerate(names):
+        lines += ["    <file>", f"        <physical_name>{file.physical}</physical_name>"]
+        lines += [f"        <logical_name>{file.logical}</logical_name>"] if file.logical else []
+        lines += ["        <copy_file/>"] if file.is_copied else []
         lines += ["        <main_program/>"] if number == 0 else []
         lines += ["    </file>"]
     return "\n".join([*lines, f"    <api_version>{_API_VERSION}</api_version>", "</version>", ""])
@@ -244,7 +254,7 @@ def our_version_folders(apps: Path) -> list[Path]:
     """Return the folders that install made below apps/vcdl/, including unfinished ones."""
     if not (apps / APP).is_dir():
         return []
-    platforms = tuple(f"*/*{platform.boinc}*" for platform in PLATFORMS)
+    platforms = tuple(f"*/*{platform}*" for platform in CONTAINER_PLATFORMS)
     found = {folder for pattern in platforms for folder in (apps / APP).glob(pattern)}
     return sorted(folder for folder in found if any(folder.glob(f"{_FILE_PREFIX}*")))
 

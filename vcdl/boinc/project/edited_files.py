@@ -9,6 +9,8 @@ from vcdl.boinc.project.xml_document import XmlDocument
 from vcdl.files.shipped import shipped
 
 MT_CLASS = "vcdl_mt"
+CONTAINER_CLASS = "vcdl_docker"
+"""The plan class of app versions in a container."""
 SERVICE = "vcdl_service"
 """The launcher of the daemon that shows the jobs."""
 
@@ -35,8 +37,8 @@ class Fragment:
         file = shipped("boinc_project") / name
         document = XmlDocument(file, file.read_bytes())
         for plan_class in document.root.iterfind("plan_class"):
-            if plan_class.findtext("name") == MT_CLASS:
-                plan_class.find("max_threads").text = str(max(threads, 2))
+            if (name := plan_class.findtext("name")) in (MT_CLASS, CONTAINER_CLASS):
+                plan_class.find("max_threads").text = str(max(threads, 2) if name == MT_CLASS else threads)
         for daemons in document.root.iterfind("daemons") if service else ():
             daemon = deepcopy(daemons[0])
             daemon.find("cmd").text = service

@@ -21,12 +21,13 @@ from vcdl.boinc.project.app_version import (
     others_unpublished,
     version_folder,
 )
+from vcdl.boinc.project.container import containers, kept_files
 from vcdl.boinc.project.edited_files import EDITED, SERVICE, Fragment
 from vcdl.boinc.project.pages import pages
 from vcdl.boinc.project.record import Edit, Record
 from vcdl.boinc.project.server_config import ServerConfig
 from vcdl.boinc.project.wishes import Wishes, service_path
-from vcdl.boinc.runtime.published import dropped, kept_path, kept_wrapper, wanted
+from vcdl.boinc.runtime.published import dropped, kept_folder, kept_path, wanted
 from vcdl.errors import GridError, split_password
 from vcdl.stores.settings import PASSWORD_VARIABLE, URL_VARIABLE, StoreSettings
 
@@ -110,11 +111,12 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
     threads = wishes.threads or record.threads or 1
     service = service_command(config, wishes.service_port)
     key = WeightsKey.of(project) or WeightsKey.generate()
-    client = _client(project, wishes, key)
+    kept = kept_files(project.path, wishes.containers, wishes.without_containers)
+    client = _client(project, wishes, key, kept)
     app = rows.app_row(database)
     published = [version for version in rows.published_versions(database, app) if version.is_ours] if app else []
     versions = _versions(project, client, threads, published, BoincKey.read(config.key_dir / "code_sign_public"))
-    ours = _our_files(project, config, wishes, key, client)
+    ours = (*_our_files(project, config, wishes, key, client), *(NewFile(path, kept[path], None) for path in kept))
     plan = InstallPlan(
         project=project,
         config=config,
@@ -124,7 +126,7 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
         new_files=tuple(filter(_differs, (*ours, *_published_files(project, client, versions)))),
         client=client,
         app=app,
-        not_kept=tuple(dropped(project.path, client.runtimes)),
+        not_kept=(*dropped(project.path, client.runtimes), *_dropped_wrappers(project, kept)),
         versions=versions,
     )
     if not wishes.force:
@@ -196,16 +198,18 @@ def _check_others(project: BoincProject, database: BoincDatabase) -> None:
         )
 
 
-def _client(project: BoincProject, wishes: Wishes, key: WeightsKey) -> ClientFiles:
-    """Return the client's files with the runtimes that are kept or given. Raises GridError."""
-    wrapper = files.read(wishes.wrapper or kept_wrapper(project.path)) or b""
-    chosen = wanted(project.path, wishes.runtimes, wishes.without_runtimes)
-    if not wrapper and any(runtime.platform.is_windows for runtime in chosen):
-        raise GridError(
-            "an app version for Windows needs BOINC's wrapper: give its .exe with --wrapper "
-            "(https://github.com/BOINC/boinc/wiki/WrapperApp)"
-        )
-    return replace(ClientFiles.build(key.public.to_json()), wrapper=wrapper, runtimes=chosen)
+def _client(project: BoincProject, wishes: Wishes, key: WeightsKey, kept: Mapping[Path, bytes]) -> ClientFiles:
+    """Return the client's files with the runtimes and containers that are kept or given. Raises GridError."""
+    runtimes = wanted(project.path, wishes.runtimes, wishes.without_runtimes)
+    made = containers(kept, [runtime.platform for runtime in runtimes if not runtime.manifest.gpu])
+    built = ClientFiles.build(key.public.to_json())
+    return replace(built, runtimes=runtimes, containers=made, project_url=project.master_url)
+
+
+def _dropped_wrappers(project: BoincProject, kept: Mapping[Path, bytes]) -> list[Path]:
+    """Return what an earlier install kept for containers, or for Windows before December 2026, and no one uses."""
+    there = [path for path in kept_folder(project.path).glob("*") if path.suffix != ".tar"]
+    return sorted(path for path in there if path not in kept)
 
 
 def _our_files(
@@ -220,8 +224,6 @@ def _our_files(
     yield NewFile(WeightsKey.file(project.path), key.to_pem(), files.SECRET_MODE)
     for runtime in client.runtimes:
         yield NewFile(kept_path(project.path, runtime), runtime, files.FILE_MODE)
-    if client.wrapper:
-        yield NewFile(kept_wrapper(project.path), client.wrapper, files.FILE_MODE)
     path = environment_file(project.path)
     wanted = {PYTHON_VARIABLE: str(wishes.python)}
     if wishes.store_url is not None:

@@ -29,8 +29,10 @@ class Wishes:
     """Pythons for volunteers, made by vcdl client runtime; those of other platforms stay."""
     without_runtimes: tuple[str, ...] = ()
     """Names of platforms whose runtime is not published any more; with _gpu the one for GPUs."""
-    wrapper: Path | None = None
-    """BOINC's wrapper for Windows."""
+    containers: tuple[Path, ...] = ()
+    """BOINC's docker_wrapper for some platforms, and bases made by vcdl client base; those given earlier stay."""
+    without_containers: tuple[str, ...] = ()
+    """BOINC's platforms that get no container any more."""
     service_port: int | None = None
     """The port of the project's service; 0: there is none any more."""
     force: bool = False

@@ -28,7 +28,7 @@ from vcdl.files.atomic import file_sha256
 PYTHON = "python.tar.gz"
 _FORMAT = 1
 """Format number of an archive's manifest."""
-_TIME = 946684800
+EARLIEST_S = 946684800
 """2000-01-01, the time of all files in the archive, so that equal content gives equal bytes."""
 _BLOCK = 1 << 20
 
@@ -167,5 +167,5 @@ def _add_file(tar: tarfile.TarFile, path: Path, top: Path) -> None:
 
 def _entry(name: str) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
-    info.mtime, info.mode = _TIME, 0o644
+    info.mtime, info.mode = EARLIEST_S, 0o644
     return info

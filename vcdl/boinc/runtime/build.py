@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vcdl.boinc.runtime import archive, byte_code, content, interpreter, packages, pruning
 from vcdl.boinc.runtime.archive import ArchiveManifest, RuntimeFile
-from vcdl.boinc.runtime.platforms import Platform
+from vcdl.boinc.runtime.platforms import PROGRAM, Platform, packages_folder
 from vcdl.client.runtime import MANIFEST
 from vcdl.errors import GridError
 from vcdl.files.atomic import whole_file
@@ -30,8 +30,6 @@ class BuildOrder:
 
 def build_runtime(order: BuildOrder, output: Path) -> Iterator[str | RuntimeFile]:
     """Make the archive; yields a line for each step, and the file at the end. Raises VcdlError."""
-    if order.gpu and order.platform.system != "linux":
-        raise GridError(f"there are no CUDA wheels for {order.platform.name}: --gpu is for Linux")
     with tempfile.TemporaryDirectory(prefix="vcdl-runtime-", dir=output.parent) as place:
         scratch = Path(place)
         folder = scratch / "runtime"
@@ -48,9 +46,9 @@ def build_runtime(order: BuildOrder, output: Path) -> Iterator[str | RuntimeFile
 def _fill(order: BuildOrder, folder: Path, scratch: Path) -> Iterator[str]:
     platform = order.platform
     minor = interpreter.unpack_python(order.python_archive, platform, folder)
-    pruning.prune_python(folder, platform, minor)
+    pruning.prune_python(folder, minor)
     yield f"Python {minor} of {order.python_archive}"
-    target = folder / platform.packages(minor)
+    target = folder / packages_folder(minor)
     target.mkdir()
     lock = order.lock or packages.lock_of(order.backend, order.gpu)
     versions = packages.install(lock, platform, minor, target)
@@ -59,14 +57,14 @@ def _fill(order: BuildOrder, folder: Path, scratch: Path) -> Iterator[str]:
     if found := content.faults(folder, platform, minor, order.backend):
         more = f" and {len(found) - _SHOWN_FAULTS} more" if len(found) > _SHOWN_FAULTS else ""
         raise GridError(f"this runtime would not work: {'; '.join(found[:_SHOWN_FAULTS])}{more}")
-    byte_code.compile_ahead(folder, folder / platform.program, platform, minor)
+    byte_code.compile_ahead(folder, folder / PROGRAM, platform, minor)
     started = "started once" if interpreter.runs_here(platform) else "not started, as it is for another system"
     yield f"links and paths checked, {started}; byte-code made"
     (folder / MANIFEST).write_bytes(_manifest(order, folder, minor, versions).to_json())
 
 
 def _manifest(order: BuildOrder, folder: Path, minor: str, versions: dict[str, str]) -> ArchiveManifest:
-    target = folder / order.platform.packages(minor)
+    target = folder / packages_folder(minor)
     total = archive.size_below(folder)
     packages_bytes = archive.size_below(target)
     return ArchiveManifest(
@@ -75,9 +73,9 @@ def _manifest(order: BuildOrder, folder: Path, minor: str, versions: dict[str, s
         gpu=order.gpu,
         python=minor,
         packages=versions,
-        folder=order.platform.packages(minor).as_posix(),
+        folder=packages_folder(minor).as_posix(),
         processor_needs=order.platform.processor_needs,
-        glibc=content.glibc_of(folder) if order.platform.system == "linux" else "",
+        glibc=content.glibc_of(folder),
         python_bytes=total - packages_bytes,
         packages_bytes=packages_bytes,
     )

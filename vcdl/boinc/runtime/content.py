@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vcdl.boinc.runtime.interpreter import fault_of_program, runs_here
-from vcdl.boinc.runtime.platforms import Platform
+from vcdl.boinc.runtime.platforms import PROGRAM, Platform, packages_folder
 
 _LONGEST_PATH = 200
-"""The longest path. Windows allows 260 characters, some for BOINC's data folder and the project's name."""
+"""The longest path, so that mounts of other systems with their limit of 260 characters hold it too."""
 _GLIBC = re.compile(rb"GLIBC_2\.(\d+)")
 _IMPORTED = ("numpy", "h5py", "keras", "ssl", "sqlite3", "lzma", "zipimport", "ctypes", "multiprocessing")
-_LIBRARY_NAMES = ("*.so", "*.so.*", "*.pyd", "*.dll", "*.dylib", "python3.*")
+_LIBRARY_NAMES = ("*.so", "*.so.*", "python3.*")
 
 
 def glibc_of(folder: Path) -> str:
@@ -29,9 +29,7 @@ def _programs(folder: Path) -> Iterator[Path]:
 def faults(folder: Path, platform: Platform, minor: str, backend: str) -> list[str]:
     """Faults that would keep the runtime from working on its platform, as far as can be seen here."""
     found = [
-        f"{path.relative_to(folder)}: {why}"
-        for path in sorted(folder.rglob("*"))
-        if (why := _fault_of(path, folder, platform))
+        f"{path.relative_to(folder)}: {why}" for path in sorted(folder.rglob("*")) if (why := _fault_of(path, folder))
     ]
     return found or _faults_of_a_start(folder, platform, minor, backend)
 
@@ -40,19 +38,16 @@ def _faults_of_a_start(folder: Path, platform: Platform, minor: str, backend: st
     """Python's last words where it cannot import what a client needs; a platform that is not here is not tried."""
     if not runs_here(platform):
         return []
-    imports = f"import sys; sys.path.append({str(folder / platform.packages(minor))!r}); import {', '.join(_IMPORTED)}"
+    imports = f"import sys; sys.path.append({str(folder / packages_folder(minor))!r}); import {', '.join(_IMPORTED)}"
     with tempfile.TemporaryDirectory(prefix="vcdl-") as home:
-        program = folder / platform.program
+        program = folder / PROGRAM
         fault = fault_of_program(program, f"{imports}, {backend}", HOME=home, KERAS_BACKEND=backend)
     return [fault] if fault else []
 
 
-def _fault_of(path: Path, folder: Path, platform: Platform) -> str:
-    if path.is_symlink():
-        if platform.is_windows:
-            return "a symbolic link"
-        if not path.resolve().is_relative_to(folder.resolve()) or not path.exists():
-            return "a link that leads nowhere in the runtime"
+def _fault_of(path: Path, folder: Path) -> str:
+    if path.is_symlink() and not (path.exists() and path.resolve().is_relative_to(folder.resolve())):
+        return "a link that leads nowhere in the runtime"
     if len(path.relative_to(folder).as_posix()) > _LONGEST_PATH:
         return f"longer than {_LONGEST_PATH} characters"
     return ""

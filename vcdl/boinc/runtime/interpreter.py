@@ -10,13 +10,13 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from vcdl.boinc.runtime.platforms import Platform
+from vcdl.boinc.runtime.platforms import PROGRAM, Platform
 from vcdl.errors import GridError
 
 
 def runs_here(platform: Platform) -> bool:
     """Return whether programs of the platform run on this machine."""
-    return (platform.system, platform.machine) == (sys.platform, machine.machine())
+    return (sys.platform, machine.machine()) == ("linux", platform.machine)
 
 
 def fault_of_program(program: Path, code: str, *arguments: str, **variables: str) -> str:
@@ -51,12 +51,12 @@ def unpack_python(archive: Path, platform: Platform, folder: Path) -> str:
 
 def _top(members: Iterable[tarfile.TarInfo], platform: Platform, archive: Path) -> PurePosixPath:
     found = [
-        PurePosixPath(member.name).parents[len(platform.program.parts) - 1]
+        PurePosixPath(member.name).parents[len(PROGRAM.parts) - 1]
         for member in members
-        if PurePosixPath(member.name).parts[-len(platform.program.parts) :] == platform.program.parts
+        if PurePosixPath(member.name).parts[-len(PROGRAM.parts) :] == PROGRAM.parts
     ]
     if not found:
-        raise GridError(f"{archive} has no {platform.program}: it is no Python for {platform.name}")
+        raise GridError(f"{archive} has no {PROGRAM}: it is no Python for {platform.name}")
     return min(found, key=lambda path: len(path.parts))
 
 
@@ -84,9 +84,8 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, folder
 
 def version_in(folder: Path, platform: Platform) -> str:
     """Return the version of the Python in a folder, as 3.12. Raises GridError."""
-    pattern = r"python3(\d+)\.dll" if platform.is_windows else r"python3\.(\d+)"
-    names = folder.iterdir() if platform.is_windows else (folder / "lib").iterdir()
-    minors = {match[1] for path in names if (match := re.fullmatch(pattern, path.name))}
+    names = (folder / "lib").iterdir()
+    minors = {match[1] for path in names if (match := re.fullmatch(r"python3\.(\d+)", path.name))}
     if len(minors) != 1:
         raise GridError(f"the Python for {platform.name} has no single version: found {sorted(minors)}")
     return f"3.{minors.pop()}"

@@ -1,6 +1,5 @@
 """The packages of a runtime: what a lock names, installed by uv for the runtime's platform; nothing of them is run."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -38,8 +37,7 @@ def install(lock: Path, platform: Platform, minor: str, folder: Path) -> dict[st
             f"--python-platform={platform.wheels}", f"--excludes={excludes.name}", f"--target={folder}",
             f"--requirements={lock}",
         ]  # fmt: skip
-        environment = {**os.environ, **platform.wheel_variables}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = " ".join(done.stderr.split())[-600:]
         raise GridError(f"uv could not install the packages for {platform.name}: {said}")

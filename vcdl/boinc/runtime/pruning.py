@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-from vcdl.boinc.runtime.platforms import Platform
+from vcdl.boinc.runtime.platforms import library
 
-_TOP = ("bin", "lib", "Lib", "DLLs", "*.dll", "python.exe", "LICENSE*")
+_TOP = ("bin", "lib", "LICENSE*")
 """All of a Python's folder that a client needs: no headers, no manuals, no Tcl."""
 _PROGRAMS = ("python3", "python3.[0-9]*")
 _NO_PROGRAMS = ("*-config", "*-gdb.py")
-_LIBRARIES = ("python3.[0-9]*", "*.so", "*.so.*", "*.dylib")
+_LIBRARIES = ("python3.[0-9]*", "*.so", "*.so.*")
 _STANDARD_LIBRARY = """
     test idlelib tkinter turtle.py turtledemo lib2to3 ensurepip pydoc_data config-* distutils venv site-packages
     dist-packages sitecustomize.py
@@ -27,17 +27,15 @@ _ANYWHERE_FOLDERS = ("tests", "__pycache__", "include")
 _ANYWHERE_FILES = "*.pyc *.pyi *.h *.hpp *.a *.lib *.pdb *.c *.cc *.cpp *.cu *.pyx *.pxd *.f90 *.chm"
 
 
-def prune_python(folder: Path, platform: Platform, minor: str) -> None:
+def prune_python(folder: Path, minor: str) -> None:
     """Leave of an unpacked Python what a client may import, without packages."""
     _keep(folder, _TOP)
-    if not platform.is_windows:
-        _keep(folder / "bin", _PROGRAMS, _NO_PROGRAMS)
-        _keep(folder / "lib", _LIBRARIES, ("libtcl*", "libtk*"))
-    library = folder / platform.library(minor)
-    _drop(library, _STANDARD_LIBRARY.split())
-    for extensions in (library / "lib-dynload", folder / "DLLs"):
-        if extensions.is_dir():
-            _drop(extensions, _EXTENSIONS.split())
+    _keep(folder / "bin", _PROGRAMS, _NO_PROGRAMS)
+    _keep(folder / "lib", _LIBRARIES, ("libtcl*", "libtk*"))
+    modules = folder / library(minor)
+    _drop(modules, _STANDARD_LIBRARY.split())
+    if (extensions := modules / "lib-dynload").is_dir():
+        _drop(extensions, _EXTENSIONS.split())
     _drop_anywhere(folder)
 
 

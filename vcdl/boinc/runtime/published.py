@@ -6,17 +6,11 @@ from pathlib import Path
 
 from vcdl.boinc.runtime.archive import ArchiveManifest, RuntimeFile
 
-_WRAPPER = "wrapper.exe"
 _SUFFIX = ".tar"
 
 
 def kept_folder(project: Path) -> Path:
     return project / "vcdl" / "runtimes"
-
-
-def kept_wrapper(project: Path) -> Path:
-    """BOINC's wrapper for Windows, as an earlier install was given it."""
-    return kept_folder(project) / _WRAPPER
 
 
 def kept_path(project: Path, runtime: RuntimeFile) -> Path:
