@@ -8,7 +8,8 @@ subtasks differ by another jitter.
 
 seen: the forecast knows which population it is. changed: it does not know that absences or speeds follow other numbers.
 shards: forecasts with twice and four times the shards, whose subtasks are as much shorter.
-policies: time and subtasks begun in vain with other settings of `pacing > late_after`, beside the default.
+policies: time, and subtasks begun in vain, with other settings in place of the default's: second copies, deadlines,
+    lengths of subtasks, slots that grow.
 """
 
 import argparse
@@ -100,25 +101,53 @@ def weeks(case: Case, count: int, *, is_changed: bool) -> Iterator[float]:
         yield simulated_s(case.job, fleet.model_copy(update=update))
 
 
+@dataclass(frozen=True)
+class Policy:
+    """Settings that an operator or a default may choose."""
+
+    name: str
+    settings: tuple[str, ...] = ()
+    fleet: tuple[tuple[str, float], ...] = ()
+    cut: float = 1.0
+    """Shards in place of one: subtasks are as much shorter."""
+
+    def week(self, case: Case, number: int) -> tuple[float, int, float]:
+        """Return a week's seconds, its subtasks, and the part of those begun that came to nothing."""
+        population, dice = case.fleet.population, random.Random(f"policy {case.name} {number}")
+        job = load_job(DIGITS, [*case.settings, f"data.shards={round(case.shards * self.cut)}", *self.settings])
+        update: dict[str, object] = {
+            "seed": 2 * _FIRST_SEED + number,
+            "population": population and changed(population, dice),
+            "subtask_s": case.fleet.subtask_s / self.cut,
+            **dict(self.fleet),
+        }
+        run = WeightlessRun(job, case.fleet.model_copy(update=update), NoWork())
+        return run.wall_s(), job.subtasks, 1 - job.subtasks / run.times.begun
+
+
+POLICIES = (
+    Policy("as it is"),
+    Policy("no second copies", ("pacing.late_after=null",)),
+    *(Policy(f"second copies after {times} times", (f"pacing.late_after={times}",)) for times in (1.1, 1.25, 2, 3)),
+    *(Policy(f"given up after {hours} h", fleet=(("timeout_s", 3600.0 * hours),)) for hours in (6, 12, 72)),
+    *(Policy(f"{cut:g} times the shards", cut=cut) for cut in (0.5, 2, 4)),
+    Policy("all slots at once", ("pacing.grows_over=0",)),
+    Policy("slots grow over a tenth", ("pacing.grows_over=0.1",)),
+)
+
+
 def policies(count: int) -> Iterator[str]:
     """Yield a row for each policy and kind of population, over weeks whose populations were changed at random."""
     for name in ("boinc", "spot", "lab"):
+        cases = [one for one in CASES if one.population == name]
         usual_s: list[float] = []
-        for late_after in ("1.5", "null", "1.1", "1.25", "2", "3"):
-            took_s, begun, done = [], 0, 0
-            for case in (one for one in CASES if one.population == name):
-                job = load_job(DIGITS, [*case.settings, f"pacing.late_after={late_after}"])
-                for number in range(count):
-                    population, dice = case.fleet.population, random.Random(f"policy {case.name} {number}")
-                    update = {"seed": 2 * _FIRST_SEED + number, "population": population and changed(population, dice)}
-                    run = WeightlessRun(job, case.fleet.model_copy(update=update), NoWork())
-                    took_s.append(run.wall_s())
-                    begun, done = begun + run.times.begun, done + job.subtasks
+        for policy in POLICIES:
+            lived = [policy.week(case, number) for case in cases for number in range(count)]
+            took_s, vain = [wall_s for wall_s, _, _ in lived], [part for _, _, part in lived]
             usual_s = usual_s or took_s
             ratios = sorted(one / usual for one, usual in zip(took_s, usual_s, strict=True))
-            words = "none" if late_after == "null" else late_after
             between = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
-            yield f"| `{name}` | {words} | {median(ratios):.3f} | {between} | {1 - done / begun:.1%} |"
+            yield f"| `{name}` | {policy.name} | {median(ratios):.3f} | {between} | {median(vain):.1%} |"
 
 
 def shards() -> Iterator[str]:

@@ -17,7 +17,10 @@ from vcdl.simulate.client_fleet import load_clients
 
 FIRST_JOB = EXAMPLES / "first_job.yaml"
 _SAME_LINE = re.compile(r"\\\n\s*")
-_CHOSEN = {"N": "1", **dict.fromkeys(("PATH", "PYTHON.tar.gz", "linux.tar", "base.tar.gz", "docker_wrapper.exe"), sys.executable)}
+_CHOSEN = {
+    "N": "1",
+    **dict.fromkeys(("PATH", "PYTHON.tar.gz", "linux.tar", "base.tar.gz", "docker_wrapper.exe"), sys.executable),
+}
 """What a reader puts in the place of words that click checks: a number, and files that exist."""
 _OPTIONAL = re.compile(r" \[(-[^]]+|[A-Z][A-Za-z. ]*)\]")
 _REMARK = re.compile(r"\s{2,}\S.*$|\s+[#>] .*$")
