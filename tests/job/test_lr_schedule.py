@@ -2,8 +2,9 @@
 
 import pytest
 
-from vcdl.job.lr_schedule import LONG_STEPS, STEADY, SubtaskRate
+from vcdl.job.lr_schedule import _DAMPING, LONG_STEPS, STEADY, SubtaskRate
 from vcdl.job.training import TrainingSettings
+from vcdl.rules.forecast import Forecast
 from vcdl.rules.ramp import Ramp, Shape
 
 
@@ -115,3 +116,7 @@ def test_the_most_passes_of_a_subtask_that_ends_by_time_change_no_rate() -> None
 
     assert steps(local_epochs=4) == 360
     assert steps(local_epochs=4, target_s=5.0) == steps(local_epochs=400, target_s=5.0) == 90
+
+
+def test_the_rate_counts_with_the_damping_that_the_default_rule_has() -> None:
+    assert Forecast().staleness_damping == _DAMPING

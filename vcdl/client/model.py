@@ -299,7 +299,7 @@ def _check_class(part: dict[str, Any]) -> None:
     if not isinstance(part.get("config"), dict):
         raise ModelError(f"the model's {_short(class_name)} has no config")
     if class_name == QUANTIZED and part["config"] not in INT8_POLICIES:
-        raise ModelError(f"the model is quantized as {_short(part['config'])}: of these only int8 is trained")
+        raise ModelError(f"the model is quantized as {_short(part['config'])}, and only int8 can be trained")
     for key, value in part["config"].items():
         if key.endswith("activation") and not _is_activation(value):
             raise ModelError(

@@ -28,5 +28,5 @@ class Supervisor(Protocol):
         ...
 
     def checkpoint_made(self) -> None:
-        """Learn that a kill from now on loses only later training."""
+        """Note that a checkpoint is on the disk: from now on a kill loses only the training after it."""
         ...

@@ -116,7 +116,7 @@ def _is_done(folder: Path, workunit: Workunit, up: Encoding) -> bool:
         vector, text = up.read(path)
         header = UpdateHeader.from_json(text)
     except (WeightsFileError, FileUnavailable, WorkunitError) as error:
-        _log.warning("%s cannot be used (%s): it is trained again", OUTPUT_FILE, error)
+        _log.warning("%s exists but cannot be used (%s): training the workunit again", OUTPUT_FILE, error)
         return False
     described = (header.workunit, header.layout, header.codec)
     return described == (workunit.name, up.layout.fingerprint, up.label) and bool(np.isfinite(vector).all())

@@ -110,7 +110,7 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
     subtask_s = mean_slot_s(types, samples)
     if subtask_s == 0:
         raise RunFolderError(
-            "no host of the run tells how long it trains: leave RUN out, to measure some subtasks here"
+            "no host of this run has reported a training time: omit RUN, and some subtasks are measured here"
         )
     settings = f"servers={servers.count}", f"update_s={servers.fold_s!r}"
     simulated = JobOnHosts(

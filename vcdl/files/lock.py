@@ -38,7 +38,15 @@ class FileLock:
         self._lock = fcntl.lockf if is_record else fcntl.flock
 
     def acquire(self, *, shared: bool = False, wait_s: float | None = None) -> bool:
-        """Take the lock; returns whether it could be had within `wait_s`. None: wait as long as it takes."""
+        """Take the lock.
+
+        Args:
+            shared: Take it together with other shared holders, not exclusively.
+            wait_s: Seconds to wait at most; None waits without limit.
+
+        Returns:
+            Whether the lock was taken.
+        """
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         if wait_s is None:
             self._lock(self._descriptor, kind)

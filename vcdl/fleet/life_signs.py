@@ -70,9 +70,14 @@ class LifeSigns:
         return tuple(sorted(known)), dict.fromkeys(ended, words), unsure
 
     def crash_loop(self, failures: Sequence[str]) -> tuple[int, str]:
-        """Return how many of the last failures in a row, newest first, count, and why one is launched at a time.
+        """Return the length of the current streak of failed launches, and why launches are throttled.
 
-        A machine that left on the cloud's advice ends the row. No words: any number is launched.
+        Args:
+            failures: Ids of instances that failed, newest first.
+
+        Returns:
+            The length of the streak, which ends at an instance that left because the cloud advised it; and the reason
+            to launch one instance at a time, empty while any number may be launched.
         """
         if len(failures) < MOST_FAILURES:
             return len(failures), ""

@@ -183,10 +183,11 @@ class WorkGenerator:
         return self._coordinator.versions_to_fold_again_with if self._run.folder.kept_uploads.is_dir() else set()
 
     def _mend_snapshots(self) -> None:
-        """Make again, or do without, the weights that somebody deleted or a disk has damaged.
+        """Recover from missing or damaged snapshots.
 
-        A subtask that started from them is retried from the newest weights, where `rolling`. Raises RunFolderError
-        when something else needs them.
+        The newest one is written again from the store. In a `rolling` job, open workunits that started from another
+        one are cancelled, and their subtasks are retried from the newest weights. Raises RunFolderError when something
+        else needs a missing snapshot.
         """
         run, snapshots, history = self._run, self._snapshots, self._history
         kept_by = {version for version, _ in history.wanted} | ({history.stop.version} if history.stop else set())

@@ -36,7 +36,7 @@ class PilotWorker:
         return self._process.ready
 
     def train(self, workunit: str, folder: Path) -> None:
-        """Begin with the workunit in a folder."""
+        """Start training a workunit whose files are in `folder`; `wait` returns its events."""
         self._process.train(workunit, folder)
 
     def send(self, **command: Any) -> None:
@@ -56,7 +56,7 @@ class PilotWorker:
         return [*events, {"event": "died", "how": self._replace()}] if dead else events
 
     def close(self) -> None:
-        """End it at once."""
+        """Kill the worker process; what it is training is lost back to its checkpoint."""
         self._process.kill()
 
     def _start(self) -> WorkerProcess:

@@ -23,7 +23,7 @@ _INCHES = (8.0, 3.4)
 
 
 def sentence(measured: Measured, found: Sequence[Stall]) -> str:
-    """Return the job's stalls on this machine, and the changes that reduce them."""
+    """Return a sentence that names the largest stall on this machine and what reduces it, or that none stands out."""
     stall = greatest(found)
     if stall is None:
         workers = plural(measured.workers, "worker")

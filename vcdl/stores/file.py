@@ -39,9 +39,9 @@ class FileStore(WeightStore):
         """Prepare a store; its folder is not touched yet.
 
         Args:
-            folder: Where it is.
+            folder: The folder of the weights, the log of their versions and the lock.
             size: The number of weights n.
-            state: The further numbers of its rule.
+            state: The size of the update rule's own state, which is kept next to W.
         """
         self.state = state
         self.width = size

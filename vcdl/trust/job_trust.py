@@ -64,7 +64,10 @@ OWN = TrustPlan()
 
 @dataclass
 class JobTrust:
-    """The clients of a job; `follow` each event before the job's history has it."""
+    """What the journal says about the trust in a job's clients: who sent what, and who is convicted.
+
+    Call `follow` with each event before JobHistory applies it, because it needs the workunits that were still open.
+    """
 
     plan: TrustPlan
     watch: CollapseWatch
@@ -83,7 +86,7 @@ class JobTrust:
         return cls(plan, CollapseWatch(shards, monitor))
 
     def follow(self, recorded: Recorded, open_workunits: Container[str]) -> None:
-        """Take in the journal's next event."""
+        """Apply the next journal event."""
         event = recorded.event
         match event:
             case WorkunitSent() if self.plan.tells_hosts_apart and event.workunit in open_workunits:

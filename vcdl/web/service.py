@@ -260,9 +260,10 @@ def _refuse_own_code(folder: RunFolder) -> None:
 
 
 def _resume_in_a_process(folder: RunFolder, environment: Mapping[str, str] | None) -> None:
-    """`vcdl resume` in a process of its own, which outlives the service; what it prints is in resume.log.
+    """Start `vcdl resume` in a process that outlives the service, with its output in resume.log.
 
-    Returns once it runs, so that whoever looks at the state next does not see the pause before. Raises GridError.
+    Returns once the run is marked as running, so that a query of its state right afterwards does not still report it as
+    paused. Raises GridError.
     """
     try:
         process = started(["resume", str(folder.path)], folder.path / "resume.log", environment)

@@ -26,7 +26,7 @@ _KEY_BYTES = 32
 
 
 class Role(IntEnum):
-    """A caller's rights; each role has those of the roles before it, but for a worker's."""
+    """A caller's rights. READER, SUBMITTER and OPERATOR each include those of the one before; WORKER is separate."""
 
     WORKER = 0
     """Pilots' acts in a pool, and nothing else."""

@@ -82,7 +82,9 @@ def _of_tensorflow(channels: int) -> Callable[[bytes], _Pixels]:
     try:
         import tensorflow as tf
     except ImportError as error:
-        raise NpzError("pictures as JPEG, and neither Pillow nor TensorFlow is here: pip install pillow") from error
+        raise NpzError(
+            "the shard holds JPEG images, and neither Pillow nor TensorFlow is installed: pip install pillow"
+        ) from error
 
     def decode(data: bytes) -> _Pixels:
         pixels: _Pixels = tf.io.decode_jpeg(data, channels, dct_method="INTEGER_ACCURATE").numpy()

@@ -248,7 +248,7 @@ def subtask_name(epoch: int, shard: int, turn: int = 0) -> str:
 
 
 def attempt_after(attempt: int) -> int:
-    """Return the number of the attempt after this one, in the same turn."""
+    """Return the number of the next attempt at a subtask, among those with the same updates taken back."""
     return attempt + 1 if (attempt + 1) % _TURN else attempt + 1 - _TURN + _MORE
 
 

@@ -42,7 +42,7 @@ def python(installation: Installation) -> Iterator[Finding]:
 
 
 def weight_store(installation: Installation) -> Iterator[Finding]:
-    """Redis or MariaDB, if install was given one."""
+    """Check that the store given to install can be reached and is not open to others; say so where there is none."""
     url = installation.environment.get(URL_VARIABLE, "")
     if not url:
         yield ok("none given: each job keeps its weights in its own folder")

@@ -34,7 +34,7 @@ from vcdl.wire.workunit import WorkunitName
 
 @dataclass(frozen=True)
 class Restored:
-    """An edited file to restore; None: no file."""
+    """A project file that install edited: its content now, and the one to restore. None: there is no file."""
 
     path: Path
     now: bytes | None

@@ -57,10 +57,10 @@ def backup_name(project: str, now: datetime) -> str:
 
 
 def to_remove(names: Collection[str]) -> list[str]:
-    """Return the backups that are not needed any more.
+    """Return the backups that the retention policy drops, newest first.
 
-    Kept are the newest three, the newest of each of the last 7 days, 5 weeks and 12 months that have any, and unknown
-    names.
+    It keeps the newest three, and the newest of each of the last 7 days, 5 weeks and 12 months that have a backup.
+    Names that are not those of backups are never returned.
     """
     times = {name: _time_of(name) for name in names if _NAME.fullmatch(name)}
     ordered = sorted(times, key=lambda name: times[name], reverse=True)
@@ -82,7 +82,7 @@ class Vault(ABC):
 
     @abstractmethod
     def put(self, folder: Path, name: str) -> None:
-        """Take in a backup; it is there when its manifest is."""
+        """Store a backup. Its manifest becomes visible last, so that a half-written backup is never listed."""
 
     @abstractmethod
     def get(self, name: str, folder: Path) -> None:
