@@ -76,5 +76,5 @@ def test_the_caption_of_the_first_picture_says_what_is_in_it() -> None:
     assert "1 min 27 s" in shown
     assert "everything twice" in caption
     assert "2 × run interrupted" in shown
-    assert "an older copy of the store back 3 times" in caption
+    assert "an outdated copy of the weights 3 times" in caption
     assert "3 × store restored" in shown

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _RESTING_STEPS = 100
 """Steps at rate 0 that give version 0 its moments: a tenth of what Adam's second moments remember, so that they soon
-follow the clients' gradients. Those of a training's end, where gradients are small, made a client's first steps twenty
-times as long as Adam's own; on JAX every unit died of it (1.9 million weights, 5 000 steps).
+follow the clients' gradients. Measured (1.9 million weights, 5 000 steps): those of a training's end, where gradients
+are small, made a client's first steps twenty times as long as Adam's own; on JAX every unit died of it.
 """
 
 
@@ -45,7 +45,7 @@ def first_step(
 
 
 def _trained(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_out: "Samples", rate: float) -> OwnStep:
-    """Train a subtask of `samples` samples for its lengths, from the moments that its first batches give at rest.
+    """Train a subtask of `samples` samples for its lengths, from the moments that its first batches give at rate 0.
 
     Args:
         job: Its settings.
