@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 
 
 _RESTING_STEPS = 100
-"""Steps at rate 0 that give version 0 its moments: a tenth of what Adam's second moments remember, so that they soon
-follow the clients' gradients. Measured (1.9 million weights, 5 000 steps): those of a training's end, where gradients
-are small, made a client's first steps twenty times as long as Adam's own; on JAX every unit died of it.
-"""
+"""Steps at rate 0 that give version 0 its moments, so few that Adam's soon follow the clients' gradients. Measured: the
+moments of a training's end, where gradients are small, made first steps twenty times too long, and on JAX every unit of
+an MLP died of it (docs/measured/boinc.md, "Mixed hosts")."""
 
 
 @dataclass(frozen=True)
