@@ -44,8 +44,8 @@ def test_a_finished_run_shows_its_results(here: Path, capsys: pytest.CaptureFixt
         "subtasks     4 done, 1 lost, 1 refused, 2 retried\n"
         "staleness    0.5 on average, 2 at most\n"
         "running for  55 s\n"
-        "validation   accuracy 0.7900, loss 0.3 (50 samples)\n"
-        "test         accuracy 0.7700, loss 0.3 (50 samples)\n"
+        "validation   accuracy 0.7900, loss 0.3 (50 samples), epoch 2, the last and the best\n"
+        "test         accuracy 0.7700, loss 0.3 (50 samples), epoch 2, the last and the best\n"
         "rate         0.0017 at most\n"
     )
 

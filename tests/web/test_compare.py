@@ -40,6 +40,11 @@ def test_two_jobs_are_compared_by_curves_and_by_what_differs(tmp_path: Path) -> 
     assert 'aria-label="accuracy of 2 jobs over 2 epochs"' in page
     assert 'href="?job=two&amp;job=one&amp;by=time"' in page
     assert "style=" not in page
+    results, settings = page.index("<h2>Results</h2>"), page.index("<h2>Settings that differ</h2>")
+    assert results < page.index("learning rate used, at most</th><td>0.02</td><td>0.01</td>") < settings
+    assert '<th scope="row" class="group">at the best epoch</th><td>2</td>' in page
+    assert '<th scope="row" class="group">at the end, test</th>' in page
+    assert "staleness</th><td>0.5</td>" in page
     alone = client.get("/compare?job=one")
     assert (alone.status_code, "choose at least two jobs" in alone.text) == (422, True)
     assert client.get("/compare?job=one&job=..%2Fone").status_code == 404

@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.recorded_run import FIRST_SESSION, WHOLE_RUN, recorded
 from tests.run_folders import DEMO, make_run
 from tests.web.asking import asking
 from vcdl.errors import VcdlError
 from vcdl.job import save_job
-from vcdl.journal.events import UpdateRefused, WorkunitFailed, WorkunitSent
+from vcdl.journal.events import UpdateRefused, UpdateSuperseded, VersionEvaluated, WorkunitFailed, WorkunitSent
 from vcdl.journal.observer import RunObserver
 from vcdl.run.folder import RunLock
 from vcdl.run.kind import BOINC, SIMULATED
@@ -45,7 +46,11 @@ def test_a_jobs_movie_is_for_callers_and_says_so_when_there_is_nothing_to_show(
     client, visitor = asking(tmp_path, is_public=True), asking(tmp_path, logged_in=False, is_public=True)
     assert 'href="/jobs/demo/movie"' in client.get("/jobs/demo").text
     answer = client.get("/jobs/demo/movie")
-    assert answer.headers["content-type"].startswith("image/svg+xml")
+    assert answer.headers["content-type"].startswith("text/html")
+    assert '<meta name="viewport"' in answer.text
+    assert '<a href="/jobs/demo">demo</a>' in answer.text
+    assert "background: var(--paper)" in answer.text
+    assert "prefers-color-scheme:dark" in answer.text
     assert answer.headers["content-security-policy"] == "default-src 'none'; style-src 'unsafe-inline'"
     assert "demo: 2 subtasks on 2 hosts" in answer.text
     refused = client.get("/jobs/young/movie")
@@ -86,12 +91,47 @@ def test_a_jobs_page_tells_what_status_tells_and_more(tmp_path: Path) -> None:
         "attempt 1: refused, not_finite: the weights hold NaN",
         "staleness of the last 4 updates, how many others came in between",
         "2 of 2 epochs done",
+        "loss 0.3 (50 samples), epoch 2, the last and the best</dd>",
+        "<dt>attempts lost</dt><dd>1, counted by host</dd>",
+        '<p class="trains" id="trains">mlp, digits</p>',
         "data.shards</th><td>2</td><td>50",
     ):
         assert words in page
     assert "style=" not in page
     assert not re.findall(r"<script(?! src=\"/static/live.js\" defer></script>)", page)
     assert not re.findall(r"(?:href|src|action)=\"(?:https?:)?//", page)
+
+
+def test_the_model_to_fetch_says_its_epoch(tmp_path: Path) -> None:
+    worse = [
+        replace(one, event=replace(one.event, metrics={"accuracy": 0.1}))
+        if isinstance(one.event, VersionEvaluated) and one.event.epoch == 2
+        else one
+        for one in WHOLE_RUN
+    ]
+    for name, events, words in (
+        ("best", WHOLE_RUN, "epoch 2, the last and the best"),
+        ("worse", worse, "the last, epoch 2"),
+    ):
+        make_run(tmp_path / name, events).keras_file.write_bytes(b"")
+        assert f"download>the model ({words})</a>" in asking(tmp_path).get(f"/jobs/{name}").text
+
+
+def test_a_simulation_shows_the_time_since_its_start_and_no_silence(tmp_path: Path) -> None:
+    began_s = WHOLE_RUN[0].time_s
+    events = [replace(one, time_s=one.time_s - began_s + 6780) for one in recorded(FIRST_SESSION)]
+    make_run(tmp_path / "demo", events, finished=False, host=SIMULATED)
+    client = asking(tmp_path)
+    page = client.get("/jobs/demo").text
+    assert "<time>1 h 53 min</time> epoch 1/2" in page
+    assert "<time>1 h 53 min</time> shard 1 of epoch 1" in page
+    assert "1970" not in page
+    hosts = client.get("/hosts?job=demo").text
+    (row,) = re.findall(r'<tr><th scope="row">worker-1</th>(.*?)</tr>', hosts)
+    heads = re.findall(r'<th scope="col"[^>]*>([^<]*)</th>', hosts)[1:]
+    cells = dict(zip(heads, re.findall(r"<td[^>]*>([^<]*)</td>", row), strict=True))
+    assert cells["silent for"] == "–"
+    assert [*cells][:4] == ["state", "applied", "lost", "refused"]
 
 
 def test_the_curve_is_drawn_by_time_or_by_epoch_with_its_best_and_a_band_only_where_there_is_one(
@@ -118,6 +158,13 @@ def test_the_curve_is_drawn_by_time_or_by_epoch_with_its_best_and_a_band_only_wh
     without = client.get("/jobs/line").text
     assert "epoch 1: accuracy 0.7000 after" in without
     assert not re.search('class="(key )?band"', without)
+
+
+def test_the_legend_says_what_superseded_means(tmp_path: Path) -> None:
+    name = "demo_e0002_s000_a0_v000002"
+    events = [*FIRST_SESSION[:-1], (31.0, WorkunitSent(name, "slow", 1)), (32.0, UpdateSuperseded(name, 1, "slow"))]
+    make_run(tmp_path / "demo", recorded(events), finished=False)
+    assert "1 superseded (another copy came first)" in asking(tmp_path).get("/jobs/demo").text
 
 
 def test_the_staleness_of_one_worker_is_no_picture(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def status_figures(goal: RunGoal, report: Report, now_s: float | None) -> dict[s
         figures["not measured"] = unmeasured_words(report)
     if report.history.rollbacks:
         figures["rolled back"] = rollback_words(report)
-    figures |= final_words(report)
+    figures |= ((split, f"{words}, {model_words(goal, report)}") for split, words in final_words(report))
     if now_s is not None:
         figures["speed"] = speed_words(report, now_s)
         figures["time left"] = left_words(goal, report, now_s)
@@ -166,6 +166,20 @@ def measured_figures(goal: RunGoal, report: Report) -> dict[str, str]:
     if further:
         figures["metrics"] = ", ".join(further)
     return figures
+
+
+def model_words(goal: RunGoal, report: Report) -> str:
+    """Return which weights the run left as its model, `the last, epoch 8`, and whether they are the best; empty: none.
+
+    The model is of the version with which the job ended, and that may be some updates into an epoch.
+    """
+    if report.stop is None:
+        return ""
+    ends = {epoch: one.event.version for epoch, one in report.history.closed.items()}
+    epoch = min(1 + sum(version < report.stop.version for version in ends.values()), goal.epochs)
+    best = report.best_epoch
+    is_best = best is not None and ends.get(best.epoch) == report.stop.version
+    return f"epoch {epoch}, the last and the best" if is_best else f"the last, epoch {epoch}"
 
 
 def final_words(report: Report) -> list[tuple[str, str]]:

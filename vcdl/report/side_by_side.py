@@ -41,6 +41,8 @@ class ComparedRun:
     epochs_wanted: int
     changed: str = ""
     """Settings that were changed after it began."""
+    highest_rate: float = 0.0
+    """The highest learning rate that a workunit had, which a trial may have chosen; 0: unknown."""
     has_wall_clock: bool = True
     """Whether its times are those of a clock; else they are a simulation's."""
 
@@ -72,8 +74,13 @@ def comparison_json(runs: Sequence[ComparedRun]) -> str:
 
 def comparison_rows(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
     """Return the rows of the comparison: label and value of each run, first the settings that differ."""
+    return [*setting_rows(runs), *result_rows(runs)]
+
+
+def setting_rows(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
+    """Return the rows of what was asked for: the kind, and the settings that differ."""
     settings = [(key, list(map(_shown, values))) for key, values in differing_settings(runs).items()]
-    return [("kind", [run.kind for run in runs]), *settings, *_shown_results(runs)]
+    return [("kind", [run.kind for run in runs]), *settings]
 
 
 def comparison_lines(runs: Sequence[ComparedRun], width: int) -> list[str]:
@@ -107,7 +114,8 @@ def _tables(widths: Sequence[int], room: int) -> list[list[int]]:
     return tables
 
 
-def _shown_results(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
+def result_rows(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
+    """Return the rows of what came out; those of measures are indented below the row that says when."""
     reports = [run.report for run in runs]
     bests = [report.best_epoch for report in reports]
     measures: list[_Measures] = [{**best.measures, _TRAIN_LOSS: best.train_loss} if best else {} for best in bests]
@@ -116,7 +124,7 @@ def _shown_results(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
         ("ended by", [report.stop.reason if report.stop else _UNKNOWN for report in reports]),
         ("epochs", [f"{len(run.report.epochs)}/{run.epochs_wanted}" for run in runs]),
         ("judged by", [report.monitor.name for report in reports]),
-        ("best epoch", [str(best.epoch) if best else _UNKNOWN for best in bests]),
+        ("at the best epoch", [str(best.epoch) if best else _UNKNOWN for best in bests]),
         *_measure_rows(reports, measures),
     ]
     for split in FINAL_SPLITS:
@@ -128,12 +136,15 @@ def _shown_results(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
 def _shown_totals(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
     changed = [run.changed or _UNKNOWN for run in runs]
     totals = [run.report.totals for run in runs]
+    means = [run.report.staleness_mean for run in runs]
+    rates = [f"{run.highest_rate:.3g}" if run.highest_rate else _UNKNOWN for run in runs]
     return [
         ("running time", [f"{duration(run.report.wall_s)}{'' if run.has_wall_clock else ' virtual'}" for run in runs]),
         *([("changed on the way", changed)] if {*changed} != {_UNKNOWN} else []),
+        ("learning rate used, at most", rates),
         ("updates", [grouped(total.applied) for total in totals]),
         ("failed, refused", [f"{grouped(total.failed)}, {grouped(total.refused)}" for total in totals]),
-        ("staleness", [_number(run.report.staleness_mean) for run in runs]),
+        ("staleness", [_UNKNOWN if mean is None else f"{mean:.1f}" for mean in means]),
         ("downloads", [size(total.bytes_down) for total in totals]),
         ("uploads", [size(total.bytes_up) for total in totals]),
     ]

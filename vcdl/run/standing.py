@@ -99,13 +99,17 @@ class Standing:
         return figures
 
     @property
+    def highest_rate(self) -> float:
+        """The highest learning rate that a workunit had, which a trial may have chosen; 0 before the first."""
+        return self.report.totals.rate_highest * self.job.training.peak_rate
+
+    @property
     def _rate(self) -> str:
         """The learning rate in words; empty before the first workunit."""
-        highest = self.report.totals.rate_highest
-        if not highest:
+        if not (highest := self.highest_rate):
             return ""
         trial = _TRIALS.get(self.report.totals.rate_trial, "")
-        return f"{highest * self.job.training.peak_rate:.3g} at most{trial}"
+        return f"{highest:.3g} at most{trial}"
 
     def compared(self, name: str) -> ComparedRun:
         """Return this run as a column of a comparison, under a name that no other column has."""
@@ -119,6 +123,7 @@ class Standing:
             report=self.report,
             epochs_wanted=self.job.stop.epochs,
             changed=self.changes,
+            highest_rate=self.highest_rate,
             has_wall_clock=self.folder.kind.has_wall_clock,
         )
 

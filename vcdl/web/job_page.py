@@ -16,8 +16,8 @@ from vcdl.errors import GridError, printable
 from vcdl.errors.refusal import Refusal
 from vcdl.files.version import __version__
 from vcdl.report.own_settings import own_settings
-from vcdl.report.progress import epoch_words, measured_figures, score_words, setback_words
-from vcdl.report.side_by_side import comparison_rows
+from vcdl.report.progress import epoch_words, measured_figures, model_words, score_words, setback_words
+from vcdl.report.side_by_side import ComparisonRow, result_rows, setting_rows
 from vcdl.report.wording import duration, plural
 from vcdl.run.reading import NOBODY_WORKS, RunState
 from vcdl.run.standing import JobRow, Standing
@@ -64,6 +64,10 @@ def _job_facts(view: JobView, is_public: bool, by_epoch: bool) -> dict[str, Any]
     left = figures.pop("time left", "")
     trouble = _trouble(view, row.state, is_public)
     hosts = len({span.host for span in view.stream.ended})
+    model = model_words(standing.goal, report)
+    if lost := sum(host.lost for host in view.hosts.hosts.values()):
+        # A lost subtask counts once in "subtasks", and here at each host that had a copy, as in the table of hosts.
+        figures["attempts lost"] = f"{lost}, counted by host"
     there = [] if is_public else [name for name in FILES if (view.folder.path / name).is_file()]
     return {
         "name": view.folder.path.name,
@@ -84,7 +88,10 @@ def _job_facts(view: JobView, is_public: bool, by_epoch: bool) -> dict[str, Any]
         "newest_epochs": epoch_lines(view),
         "feed": [] if is_public else feed_of(view),
         "settings": {} if is_public else own_settings(view.job),
-        "files": [(name, FILES[name][0]) for name in there],
+        "files": [
+            (name, FILES[name][0] + (f" ({model})" if name == "model.keras" and model else "")) for name in there
+        ],
+        "has_clock": view.folder.kind.has_wall_clock,
         "can_stop": not is_public and row.state in _CAN_STOP,
         "can_resume": not is_public and row.state in _CAN_RESUME and view.folder.kind.has_wall_clock,
     }
@@ -140,11 +147,11 @@ class Pages:
         measures = dict.fromkeys([*(report.monitor.name for report in reports.values()), LOSS])
         charts = [comparison_chart(measure, reports, by_epoch) for measure in measures]
         head = [PageCell("job"), *(PageCell(run.name, job=run.name) for run in runs)]
-        rows = [
-            [PageCell(label), *(PageCell(words, "good" if words.startswith("* ") else "") for words in values)]
-            for label, values in comparison_rows(runs)
+        sections = [
+            PageSection(heading, rows=[head, *map(_compared_row, rows)])
+            for heading, rows in (("Results", result_rows(runs)), ("Settings that differ", setting_rows(runs)))
         ]
-        table = self.overview_parts([PageSection("", rows=[head, *rows])])["sections"]
+        table = self.overview_parts(sections)["sections"]
         return {"charts": [chart for chart in charts if chart is not None], "table": table}
 
     def overview_parts(self, sections: list[PageSection]) -> dict[str, str]:
@@ -174,6 +181,12 @@ class Pages:
             "after": page.after or "",
             **rows,
         }
+
+
+def _compared_row(row: ComparisonRow) -> Sequence[PageCell]:
+    label, values = row
+    kind = "group" if label.startswith("at the ") else "of-group" if label.startswith("  ") else ""
+    return [PageCell(label, kind), *(PageCell(words, "good" if words.startswith("* ") else "") for words in values)]
 
 
 def _differing(rows: Sequence[JobRow]) -> dict[str, str]:

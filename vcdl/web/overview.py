@@ -33,7 +33,7 @@ class PageCell:
 
     text: str
     kind: str = ""
-    """`good`, `bad` or `number`; empty: plain words."""
+    """`good`, `bad`, `number`, `group` (a heading of rows) or `of-group`; empty: plain words."""
     job: str = ""
     """The job to whose page it leads."""
     action: str = ""
@@ -57,20 +57,25 @@ def hosts_page(catalogue: JobCatalogue, job: str = "") -> list[PageSection]:
         RunFolderError: The folder of runs cannot be read, or has no such job.
     """
     banned = banned_hosts(catalogue.runs)
-    found = [_host_row(view, name, banned) for view in _views(catalogue, job) for name in view.hosts.hosts]
+    found = [
+        _host_row(view, name, banned, is_of_one=bool(job))
+        for view in _views(catalogue, job)
+        for name in view.hosts.hosts
+    ]
     found.sort(key=lambda one: one[0])
     hosts = plural(len({cells[0].text for _, cells in found}), "host")
     whose = f"of {printable(job)}" if job else "with work of open jobs, a row for each host and job"
     words = f"{hosts} {whose}, those with trouble first"
     if len(found) > _MOST_HOSTS:
         words += f"; {_MOST_HOSTS} are shown, `vcdl hosts JOB --json` has all"
-    columns: tuple[str, ...] = ("host", "job", "state", "#applied", "#refused", "#lost", "#samples/s")
-    columns += ("#staleness", "#silent for", "#down", "#up", "machine", *(() if banned is None else ("",)))
+    columns: tuple[str, ...] = ("host", "state") if job else ("host", "job", "state")
+    columns += ("#applied", "#lost", "#refused", "#samples/s", "#staleness", "#silent for", "#down", "#up", "machine")
+    columns += () if banned is None else ("",)
     return [PageSection("", words, columns, [cells for _, cells in found[:_MOST_HOSTS]])]
 
 
 def _host_row(
-    view: JobView, name: str, banned: frozenset[str] | None
+    view: JobView, name: str, banned: frozenset[str] | None, is_of_one: bool
 ) -> tuple[tuple[float, float], Sequence[PageCell]]:
     """Return a host's row and its sort key: hosts with trouble come first."""
     host, job = view.hosts.hosts[name], view.folder.path.name
@@ -84,20 +89,26 @@ def _host_row(
     tried = max(1, host.applied + refused + host.lost)
     cells = (
         PageCell(printable(name)),
-        PageCell(job, job=job),
+        *(() if is_of_one else (PageCell(job, job=job),)),
         PageCell(state or _UNKNOWN, "bad" if state in _BAD else ""),
         _number(host.applied),
-        _trouble(refused, tried),
         _trouble(host.lost, tried),
+        _trouble(refused, tried),
         _number(None if speed is None else f"{speed:.1f}"),
         _number(f"{host.staleness / host.applied:.1f}" if host.applied else None),
-        _number(duration(max(0.0, time.time() - host.heard_of_s)) if host.heard_of_s else None),
+        _silence(view, host.heard_of_s),
         _number(None if down is None else size(down)),
         _number(None if up is None else size(up)),
         PageCell(printable(machine) or _UNKNOWN),
         *([] if banned is None else [PageCell(ban, action=f"/hosts/{quote(name, safe='')}/{ban}")]),
     )
     return (1.0 if trust.weight is None else trust.weight, -(refused + host.lost) / tried), cells
+
+
+def _silence(view: JobView, since_s: float) -> PageCell:
+    """Return the time since a moment of a job's clock; unknown in a simulation, whose clock is not ours."""
+    is_known = since_s and view.folder.kind.has_wall_clock
+    return _number(duration(max(0.0, time.time() - since_s)) if is_known else None)
 
 
 def banned_hosts(runs: Path) -> frozenset[str] | None:
@@ -126,7 +137,7 @@ def _job_row(view: JobView) -> Sequence[PageCell]:
         _number(len(history.open) - at_work),
         PageCell(str(uploads), "bad" if uploads > 20 else "number"),
         _number(None if rates is None else f"{rates.updates_s:.2f}"),
-        _number(duration(max(0.0, time.time() - history.last_s)) if history.last_s else None),
+        _silence(view, history.last_s),
     )
 
 

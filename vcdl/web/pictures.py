@@ -42,6 +42,8 @@ COLOURS = 6
 """Distinguishable lines of a comparison; further ones repeat the colours."""
 FATES = (Fate.TRAINED, Fate.AT_WORK, Fate.PAUSED, Fate.SUPERSEDED, Fate.LOST, Fate.REFUSED)
 """In the order in which they are drawn: what matters lies above."""
+_MEANINGS = {Fate.SUPERSEDED: " (another copy came first)"}
+"""Words of the legend for fates that their names do not explain."""
 
 
 @dataclass(frozen=True)
@@ -306,7 +308,7 @@ def stream_picture(
         ],
         left=f"{duration(width_s)} {'ago' if right == 'now' else 'before'}",
         right=right,
-        counts=[(_class(fate), f"{found[fate]} {fate.value}") for fate in FATES if found[fate]]
+        counts=[(_class(fate), f"{found[fate]} {fate.value}{_MEANINGS.get(fate, '')}") for fate in FATES if found[fate]]
         + [("idle", "nothing happened")] * is_idle,
         left_out=len(hosts) - len(last),
     )

@@ -100,7 +100,7 @@ def job(request: Request, service: ServiceHere, name: str, notice: Notice = "", 
 
 
 @router.get("/jobs/{name}/movie")
-def movie(service: ServiceHere, caller: CallerHere, name: str) -> Response:
+def movie(request: Request, service: ServiceHere, caller: CallerHere, name: str) -> Response:
     folder = service.catalogue.folder(name)
     if not _drawing.acquire(timeout=_DRAWING_WAIT_S):
         raise ServiceBusy("the service draws another movie: try again in a minute")
@@ -110,7 +110,9 @@ def movie(service: ServiceHere, caller: CallerHere, name: str) -> Response:
         _drawing.release()
     # Its style is in the file, as it would be in a README; there is nothing else that it may load.
     policy = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
-    return Response(svg, media_type="image/svg+xml", headers=policy)
+    page = _page(request, "movie.html", name=name, svg=svg)
+    page.headers.update(policy)
+    return page
 
 
 @router.post("/jobs/{name}/{action}")
