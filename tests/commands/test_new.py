@@ -9,7 +9,7 @@ from tests.models.hub_presets import bert_preset
 from tests.places import EXAMPLES
 from vcdl.commands.new import TEMPLATES, new, new_from
 from vcdl.data.readers.table_texts import write_lines
-from vcdl.errors import DataError, RunFolderError, VcdlError
+from vcdl.errors import DataError, ModelError, RunFolderError, VcdlError
 from vcdl.job import load_job
 from vcdl.run.checking import check_job
 
@@ -115,6 +115,14 @@ def test_texts_of_a_table_are_written_as_lines(tmp_path: Path) -> None:
         write_lines(table, None, tmp_path / "other.txt")
     with pytest.raises(DataError, match="no column star"):
         write_lines(table, "star", tmp_path / "other.txt")
+
+
+def test_a_preset_that_is_not_there_leaves_no_job_for_other_data(here: Path) -> None:
+    """A job without a tokenizer was written, which left the texts out."""
+    (here / "reviews.csv").write_text("text,label\nthe film was great,good\na play,bad\n" * 30, encoding="utf-8")
+    with pytest.raises(ModelError, match=r'is no preset.*TextClassifier\.from_preset\("bert_tiny_en_uncased"'):
+        new_from("reviews.csv", Path("mine"), hub=Path("bert_tiny_en_uncased"))
+    assert not (here / "mine").exists()
 
 
 @pytest.mark.slow

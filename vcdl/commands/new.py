@@ -68,12 +68,13 @@ def new_from(
 
     name = re.sub(r"[^a-z0-9_-]", "_", Path(source.partition("#")[0]).resolve().stem.lower()).strip("_-")[:50] or "mine"
     folder = (Path(f"{name}_job") if folder is None else folder).resolve()
+    if hub is not None:
+        from vcdl.data.readers.table_texts import write_lines
+        from vcdl.models.hub import check_preset, source_keys, takes_texts
+
+        check_preset(hub := hub.resolve())  # else the data would be described as if there were none
     with _new_folder(folder):
         if hub is not None:
-            from vcdl.data.readers.table_texts import write_lines
-            from vcdl.models.hub import source_keys, takes_texts
-
-            hub = hub.resolve()
             if takes_texts(hub) and write_lines(Path(source), label, lines := folder / "texts.txt"):
                 source, label = str(lines), None
         suggestion = suggestion_for(source, label, given)

@@ -47,8 +47,7 @@ def preset_task(folder: Path, input_shape: InputShape, outputs: Outputs, task: s
         ModelError: The folder holds no preset, or KerasHub has no such model for it.
     """
     models = keras_hub().models
-    if not (folder / _CONFIG).is_file():
-        raise ModelError(f"{folder} is no preset, it has no {_CONFIG}: write one with model.save_to_preset(folder)")
+    check_preset(folder)
     if isinstance(outputs, Mapping) or task not in (*_ACTIVATIONS, "sequence"):
         raise ModelError(
             f"model > hub has no model for data > task: {task}: use classification, multi_label, regression or "
@@ -66,6 +65,15 @@ def preset_task(folder: Path, input_shape: InputShape, outputs: Outputs, task: s
         )
     except Exception as error:  # of KerasHub, of every kind
         raise ModelError(f"KerasHub loads no {kind} from {folder}: {one_line(error)[:300]}") from error
+
+
+def check_preset(folder: Path) -> None:
+    """Refuse a folder that no `save_to_preset` wrote. Raises ModelError."""
+    if not (folder / _CONFIG).is_file():
+        raise ModelError(
+            f"{folder} is no preset, it has no {_CONFIG}: write one with model.save_to_preset(folder), for a model such "
+            'as keras_hub.models.TextClassifier.from_preset("bert_tiny_en_uncased", num_classes=2)'
+        )
 
 
 def write_preset(base: Path, model: Any, task: str, output: Path) -> None:
