@@ -74,9 +74,8 @@ def new_from(
 
         check_preset(hub := hub.resolve())  # else the data would be described as if there were none
     with _new_folder(folder):
-        if hub is not None:
-            if takes_texts(hub) and write_lines(Path(source), label, lines := folder / "texts.txt"):
-                source, label = str(lines), None
+        if hub and takes_texts(hub) and write_lines(Path(source), label, lines := folder / "texts.txt"):
+            source, label = str(lines), None
         suggestion = suggestion_for(source, label, given)
         if hub is not None:
             keys = {**suggestion.data, "from": {**suggestion.data["from"], **source_keys(hub)}}

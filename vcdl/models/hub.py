@@ -71,8 +71,8 @@ def check_preset(folder: Path) -> None:
     """Refuse a folder that no `save_to_preset` wrote. Raises ModelError."""
     if not (folder / _CONFIG).is_file():
         raise ModelError(
-            f"{folder} is no preset, it has no {_CONFIG}: write one with model.save_to_preset(folder), for a model such "
-            'as keras_hub.models.TextClassifier.from_preset("bert_tiny_en_uncased", num_classes=2)'
+            f"{folder} is no preset, it has no {_CONFIG}: write one with model.save_to_preset(folder), for a model "
+            'such as keras_hub.models.TextClassifier.from_preset("bert_tiny_en_uncased", num_classes=2)'
         )
 
 
