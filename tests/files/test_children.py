@@ -19,6 +19,7 @@ NO_PYTHON_OF_OURS = {
     "vcdl/boinc/doctor/runtime.py",
     "vcdl/boinc/grid/create_work.py",
     "vcdl/boinc/project/tools.py",
+    "vcdl/boinc/runtime/base.py",
     "vcdl/boinc/runtime/interpreter.py",
     "vcdl/boinc/runtime/packages.py",
     "vcdl/boinc/server/restoring.py",

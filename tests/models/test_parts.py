@@ -215,5 +215,5 @@ def test_a_model_without_such_settings_keeps_keras_own_json() -> None:
 def test_a_quantization_that_is_not_trained_is_refused() -> None:
     model = keras.Sequential([keras.Input((4,)), layers.Dense(4)])
     model.layers[0].quantize("int8")
-    with pytest.raises(ModelError, match="only int8 is trained"):
+    with pytest.raises(ModelError, match="only int8 can be trained"):
         load_model(model.to_json().replace('"mode": "int8"', '"mode": "int4"'))
