@@ -305,8 +305,7 @@ class Controller:
         yield from (f"{region} is away: {why}" for region, why in self._provider.away.items())
         deadline = self._settings.capacity.deadline
         if progress is not None and progress.stands_in and deadline is not None:
-            by = f"{deadline:%Y-%m-%dT%H:%MZ}"
-            yield f"spot capacity alone would miss the deadline of {by}: machines on demand stand in"
+            yield f"spot capacity alone would miss the deadline of {deadline:%Y-%m-%dT%H:%MZ}: on-demand ones stand in"
 
     def _wanted(self, state: FleetState, now_s: float) -> tuple[int, Queue | None, tuple[str, ...]]:
         """Units that are wanted, the queue that they follow, and warnings."""
@@ -388,8 +387,7 @@ class Controller:
             ),
         )
         recent = (*state.recent_launches, *(RecentLaunch(instance, now_s) for instance in launched.instances))
-        has_spot = any(not i.pool.on_demand for i in launched.instances)
-        short_since_s = None if has_spot else state.short_since_s
+        short_since_s = None if any(not i.pool.on_demand for i in launched.instances) else state.short_since_s
         self._folder.write(replace(state, recent_launches=recent, cooldowns=cooldowns, short_since_s=short_since_s))
         return launched
 

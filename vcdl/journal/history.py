@@ -376,11 +376,11 @@ class JobHistory:
                 measures.setdefault(name, []).append(value)
         return EpochDetail(
             epoch=epoch,
-            mean=_mean(values),
+            mean=sum(values) / len(values),
             min=min(values),
             max=max(values),
             wall_s=wall_s,
-            measures={name: _mean(one) for name, one in measures.items()},
+            measures={name: sum(one) / len(one) for name, one in measures.items()},
             train_loss=self.train_losses.pop(epoch, LossSum()).mean,
         )
 
@@ -395,7 +395,3 @@ class JobHistory:
             for (version, split), event in self.measured.items()
             if version > self._forgotten or split != VALIDATION or version in needed
         }
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)

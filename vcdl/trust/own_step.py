@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 _RESTING_STEPS = 100
-"""Steps at rate 0 that give version 0 its moments, so few that Adam's soon follow the clients' gradients. Measured: the
-moments of a training's end, where gradients are small, made first steps twenty times too long, and on JAX every unit of
-an MLP died of it (docs/measured/boinc.md, "Mixed hosts")."""
+"""Steps at rate 0 that give version 0 its moments, so few that Adam's soon follow the clients' gradients. Measured:
+moments of a training's end, where gradients are small, made first steps sixteen times too long, and on JAX every unit
+of an MLP died of it (docs/measured/boinc.md, "Mixed hosts")."""
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,21 @@ def test_gpus_and_other_systems_get_app_versions_of_their_own(
     assert len(downloads(made)) == 3
 
 
+def test_a_runtime_of_a_platform_that_vcdl_no_longer_has_is_taken_out_by_an_upgrade(
+    made: MadeProject, make_runtime: Callable[..., RuntimeFile]
+) -> None:
+    """Until December 2026 there were runtimes of Windows and macOS, with BOINC's wrapper beside them."""
+    folder = made.path / "vcdl" / "runtimes"
+    folder.mkdir(parents=True)
+    old = make_runtime("windows-x86_64").path.rename(folder / "windows-x86_64.tar")
+    (folder / "wrapper.exe").write_bytes(b"MZ")
+    said = made.install()
+    assert {"removed vcdl/runtimes/windows-x86_64.tar", "removed vcdl/runtimes/wrapper.exe"} <= set(said)
+    assert not old.exists()
+    with pytest.raises(GridError, match="there is no platform windows-x86_64: take linux-x86_64, linux-aarch64"):
+        made.install(runtimes=(make_runtime("windows-x86_64", python="new").path,))
+
+
 def test_uninstall_leaves_no_trace_of_runtimes(made: MadeProject, make_runtime: Callable[..., RuntimeFile]) -> None:
     before = made.contents()
     made.install(runtimes=(make_runtime().path,))

@@ -61,7 +61,7 @@ class MeasuredHost:
     available: float
     """Fraction of the time in which BOINC runs and may compute."""
     flops: float
-    """Of one core."""
+    """Floating-point operations a second of one core."""
     cores: int
     up_bytes_per_s: float
     """0: unknown."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcdl.boinc.runtime.archive import ArchiveManifest, RuntimeFile
+from vcdl.boinc.runtime.platforms import PLATFORMS
 
 _SUFFIX = ".tar"
 
@@ -24,7 +25,9 @@ def wanted(project: Path, given: Iterable[Path], without: Sequence[str]) -> tupl
 
     Raises GridError.
     """
-    chosen = {kept_path(project, runtime): runtime for runtime in map(RuntimeFile.at, (*_kept(project), *given))}
+    known = {platform.name for platform in PLATFORMS}  # an earlier version of VCDL had others
+    kept = [runtime for runtime in map(RuntimeFile.at, _kept(project)) if runtime.manifest.platform in known]
+    chosen = {kept_path(project, runtime): runtime for runtime in (*kept, *map(RuntimeFile.at, given))}
     return tuple(runtime for path, runtime in sorted(chosen.items()) if path.stem not in without)
 
 
