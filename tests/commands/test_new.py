@@ -115,6 +115,9 @@ def test_texts_of_a_table_are_written_as_lines(tmp_path: Path) -> None:
         write_lines(table, None, tmp_path / "other.txt")
     with pytest.raises(DataError, match="no column star"):
         write_lines(table, "star", tmp_path / "other.txt")
+    table.write_text("id,text,kind\n" + "".join(f"{at},{'so' * (at % 7 + 1)},{at % 2}\n" for at in range(30)))
+    with pytest.raises(DataError, match=r"column id hardly repeat.*by --label: id, text, kind"):
+        write_lines(table, "id", tmp_path / "other.txt")
 
 
 def test_a_preset_that_is_not_there_leaves_no_job_for_other_data(here: Path) -> None:
@@ -126,10 +129,11 @@ def test_a_preset_that_is_not_there_leaves_no_job_for_other_data(here: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_preset_of_keras_hub_is_fine_tuned_on_labelled_texts(here: Path) -> None:
+def test_a_preset_of_keras_hub_is_fine_tuned_on_labelled_texts(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     preset = bert_preset(here / "preset")
-    (here / "reviews.csv").write_text("text,label\nthe film was great,good\na play,bad\n" * 30, encoding="utf-8")
+    (here / "reviews.csv").write_text("text,label\n" + "the film was great,good\na play,bad\n" * 30, encoding="utf-8")
     new_from("reviews.csv", Path("mine"), hub=preset)
+    assert "text: text → tokens\nlabel: text, 2 values: good (30), bad (30) → label, a guess" in capsys.readouterr().out
     job = load_job(here / "mine" / "job.yaml")
     assert (job.model.hub, job.data.shards) == (preset, 4)
     assert not (here / "mine" / "model.py").exists()

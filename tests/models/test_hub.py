@@ -77,6 +77,18 @@ def test_another_number_of_classes_gets_a_fresh_last_layer(bert: Path) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize(
+    ("classes", "train", "whole"), [(2, None, set()), (3, None, {"logits"}), (3, ("*pooled_dense",), {"pooled_dense"})]
+)
+def test_lora_leaves_no_layer_frozen_whose_weights_were_drawn(
+    classes: int, train: tuple[str, ...] | None, whole: set[str], bert: Path
+) -> None:
+    model = built(ModelSettings(hub=bert, train=train, lora=LoraSettings(rank=2)), (LENGTH,), classes)
+    kernels = {weight.path.split("/")[-2] for weight in model.trainable_weights if weight.path.endswith("/kernel")}
+    assert {name.removeprefix("bert_backbone_") for name in kernels} == whole
+    assert any("lora_kernel_a" in weight.path for weight in model.trainable_weights)
+
+
 def test_data_with_all_inputs_bring_their_own(bert: Path) -> None:
     shapes = {"token_ids": (LENGTH,), "padding_mask": (LENGTH,), "segment_ids": (LENGTH,)}
     model = built(ModelSettings(hub=bert), shapes, 2)
@@ -151,7 +163,7 @@ def test_a_run_is_written_back_and_predicts_the_same_in_plain_keras_hub(tmp_path
 def test_a_model_that_is_more_than_its_preset_is_not_written_back(tmp_path: Path, bert: Path) -> None:
     import keras
 
-    model = preset_model(bert, (LENGTH,), 2, "classification")
+    model = preset_model(bert, (LENGTH,), 2, "classification").keras
     more = keras.Model(model.inputs, keras.layers.Dense(2, name="more")(model.outputs[0]))
     with pytest.raises(ModelError, match="is not that of the preset"):
         write_preset(bert, more, "classification", tmp_path / "out")

@@ -107,6 +107,17 @@ def test_a_model_of_ones_own_around_a_backbone_is_taken() -> None:
     assert inlined(model, shapes_of(backbone)).output_shape == (None, 2)
 
 
+def test_a_lambda_in_front_of_a_backbone_is_what_is_refused_not_the_backbone() -> None:
+    import keras
+
+    backbone = drawn("Bert")
+    inputs = keras.Input((8,), dtype="int32", name="token_ids")
+    shifted = keras.layers.Lambda(lambda tokens: tokens + 0, output_shape=(8,), name="shift")(inputs)
+    rest = {"segment_ids": keras.ops.zeros_like(inputs), "padding_mask": keras.ops.ones_like(inputs)}
+    with pytest.raises(ModelError, match=r"layer 'shift' is a Lambda: it carries code.*use Keras' own layers"):
+        inlined(keras.Model(inputs, backbone({"token_ids": shifted, **rest})["pooled_output"]), {})
+
+
 def test_a_length_that_nobody_says_is_refused() -> None:
     with pytest.raises(ModelError, match=r"the input .* has no fixed shape \(None,\)"):
         inlined(drawn("DistilBert"), {})

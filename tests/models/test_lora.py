@@ -68,6 +68,13 @@ def test_what_train_names_is_trained_beside_them(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_without_patterns_what_train_names_keeps_its_kernel(tmp_path: Path) -> None:
+    assert {name for name in trained(built(tmp_path, ("head",), rank=2)) if name.startswith("head")} == {
+        "head/kernel",
+        "head/bias",
+    }
+
+
 def test_a_merged_model_is_a_plain_one_that_predicts_the_same(tmp_path: Path) -> None:
     model = built(tmp_path, rank=2)
     adapted = model_of(model)

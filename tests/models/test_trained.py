@@ -115,3 +115,10 @@ def test_a_layer_that_is_frozen_in_part_is_refused_as_no_json_says_so(tmp_path: 
     (tmp_path / "partly_frozen.py").write_text(PARTLY)
     with pytest.raises(ModelError, match="freeze whole layers, not their parts"):
         build_model(ModelSettings(python="partly_frozen:build", python_folder=tmp_path), (4,), 3)
+
+
+def test_a_message_ends_its_list_of_layers_at_a_whole_name(tmp_path: Path) -> None:
+    stack = [layers.Dense(2, name=f"a_layer_with_a_long_name_{at:03}") for at in range(40)]
+    (tmp_path / "model.json").write_text(keras.Sequential([keras.Input((2,)), *stack]).to_json())
+    with pytest.raises(ModelError, match=r"_\d{3}, …; `vcdl describe` lists all$"):
+        build_model(ModelSettings(keras_json=tmp_path / "model.json", train=("zzz",)), (2,), 2)

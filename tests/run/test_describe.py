@@ -1,6 +1,7 @@
 """The figures of `vcdl describe`, held against real files."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from vcdl.client.model import load_model
+from vcdl.commands.describe import _lines
 from vcdl.data import ensure_shards, load_dataset
 from vcdl.job import Job
 from vcdl.job.model import ModelSettings
@@ -44,6 +46,16 @@ def test_the_papers_model_and_shards_are_described_without_the_data() -> None:
     assert [file.name for file in paper.downloads] == ["workunit.json", "model.json", "params.h5", "shard.npz"]
     assert [file.name for file in paper.uploads] == ["update.h5"]
     assert paper.upload_bytes == pytest.approx(4 * made.count_params(), rel=0.01)
+
+
+def test_layers_are_named_as_patterns_name_them_and_say_what_is_frozen() -> None:
+    described = describe_job(job(model={"builtin": "small_cnn", "train": ["output"]}))
+    layers = described.model.layers_with_weights
+    assert [layer.path for layer in layers if layer.trainable_parameters] == ["output"]
+    assert sum(layer.parameters for layer in layers) == described.model.parameters
+    lines = [words for _, words in _lines(described)]
+    assert any(re.fullmatch(rf"{layers[0].path} +[\d ]+, frozen", line) for line in lines)
+    assert any(re.fullmatch(r"output +\d+", line) for line in lines)
 
 
 @pytest.mark.parametrize("dataset", ["digits", "fashion-mnist"])

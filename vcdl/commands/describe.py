@@ -11,12 +11,14 @@ from vcdl.commands._options import job_file_argument, json_option, say, set_opti
 from vcdl.errors import ExitCode
 
 if TYPE_CHECKING:
-    from vcdl.run.describe import Description
+    from vcdl.run.describe import Description, LayerFacts
 
 _EXAMPLES = """\b
 Examples:
   vcdl describe examples/cifar10_resnet.yaml
   vcdl describe job.yaml --json | jq .model.parameters"""
+_MOST_LAYERS = 30
+"""Layers in the text, because hundreds of a deep model would hide the rest of it. The JSON has all."""
 
 
 def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:
@@ -48,6 +50,7 @@ def _lines(description: "Description") -> list[tuple[str, str]]:
         ("", f"{grouped(model.trainable_parameters)} of them trainable"),
         *([("", f"{grouped(model.frozen_parameters)} frozen: they travel once")] if model.frozen_parameters else []),
         ("", "from {} to {}".format(*model_ends(model.input_shape, model.outputs))),
+        *_layer_lines(model.layers_with_weights),
         ("data", f"{plural(shards.count, 'shard')} {each}, {grouped(shards.samples)} in all"),
         ("", f"{grouped(shards.validation_samples)} samples validate, {grouped(shards.test_samples)} test"),
         ("download", f"about {size(description.download_bytes)} for a subtask"),
@@ -60,6 +63,25 @@ def _lines(description: "Description") -> list[tuple[str, str]]:
         ("rate", description.rate),
         *((section, _in_one_line(values, description.packages.get(section))) for section, values in settings),
     ]
+
+
+def _layer_lines(layers: "Sequence[LayerFacts]") -> list[tuple[str, str]]:
+    from vcdl.report.wording import grouped
+
+    shown = layers[:_MOST_LAYERS]
+    longest = max((len(layer.path) for layer in shown), default=0)
+    lines = [f"{layer.path:<{longest}}  {grouped(layer.parameters)}{_limits(layer)}" for layer in shown]
+    if len(layers) > len(shown):
+        lines.append(f"and {len(layers) - len(shown)} more: --json has all")
+    return [("layers" if at == 0 else "", line) for at, line in enumerate(lines)]
+
+
+def _limits(layer: "LayerFacts") -> str:
+    from vcdl.report.wording import grouped
+
+    if layer.trainable_parameters == layer.parameters:
+        return ""
+    return f", {grouped(layer.trainable_parameters)} trainable" if layer.trainable_parameters else ", frozen"
 
 
 def _in_one_line(values: Any, package: str | None) -> str:

@@ -4,7 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -74,14 +74,15 @@ def new_from(
 
         check_preset(hub := hub.resolve())  # else the data would be described as if there were none
     with _new_folder(folder):
-        if hub and takes_texts(hub) and write_lines(Path(source), label, lines := folder / "texts.txt"):
+        columns: Sequence[str] = ()
+        if hub and takes_texts(hub) and (columns := write_lines(Path(source), label, lines := folder / "texts.txt")):
             source, label = str(lines), None
         suggestion = suggestion_for(source, label, given)
         if hub is not None:
             keys = {**suggestion.data, "from": {**suggestion.data["from"], **source_keys(hub)}}
             suggestion = replace(suggestion, data=keys)
         found = suggestion.loaded()
-        facts = facts_lines(found)
+        facts = (*columns, *facts_lines(found))
         model = suggestion.outline.model
         builder = shipped("examples") / "from" / f"{model}.py"
         has_builder = hub is None and builder.is_file()

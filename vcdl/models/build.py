@@ -67,10 +67,12 @@ def build_model(
     if start is not None and (settings.is_named or settings.is_limited):
         start = merged(start)
     made = None if settings.is_named else start
+    drawn_layers: tuple[str, ...] = ()
     if settings.python is not None:
         made = _called(settings, settings.python, input_shape, outputs, code)
     if settings.hub is not None:
-        made = preset_model(settings.hub, input_shape, outputs, task)
+        preset = preset_model(settings.hub, input_shape, outputs, task)
+        made, drawn_layers = preset.keras, preset.drawn
     if made is not None:
         freeze_later_weights(made)
     given = _given_json(settings, input_shape, outputs, task) if made is None else _to_json(made, settings.origin, code)
@@ -81,7 +83,7 @@ def build_model(
     _give_weights(model, settings, made, start)
     revive(model, drawn)
     if settings.is_limited:
-        model = _limited(model, settings, code)
+        model = _limited(model, settings, drawn_layers, code)
         collect()  # the model of before, which its layers still hold
         model_json = _to_json(model, settings.origin, code)
     if model.weights and not model.trainable_weights:
@@ -167,13 +169,14 @@ def _inputs(shape: InputShape) -> Any:
     return {name: keras.Input(one, name=name) for name, one in shape.items()}
 
 
-def _limited(model: Any, settings: "ModelSettings", code: OwnCode | None) -> Any:
+def _limited(model: Any, settings: "ModelSettings", drawn_layers: Sequence[str], code: OwnCode | None) -> Any:
     """Return the model with only those layers trained that the job names, as its JSON describes it.
 
-    Raises ModelError.
+    With `lora` and no `train`, the layers without given weights are trained as well: frozen at random, they would limit
+    what any adapter in front of them can reach. Raises ModelError.
     """
     if settings.train is not None or settings.lora is not None:
-        train_only(model, settings.train or ())
+        train_only(model, drawn_layers if settings.train is None else settings.train)
     if settings.lora is not None:
         enable_lora(model, settings.lora)
     if settings.frozen == "int8":

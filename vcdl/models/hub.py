@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,25 @@ def keras_hub() -> Any:
     return keras_hub
 
 
-def preset_model(folder: Path, input_shape: InputShape, outputs: Outputs, task: str) -> Any:
-    """Return a preset's model of Keras' own layers, with its weights. Raises ModelError."""
-    return _traced(preset_task(folder, input_shape, outputs, task), input_shape, task)[0]
+@dataclass(frozen=True)
+class PresetModel:
+    """A preset's model, made of Keras' own layers."""
+
+    keras: Any
+    drawn: tuple[str, ...]
+    """Names of the layers that the preset has no weights for, such as a classifier's last one for other classes."""
+
+
+def preset_model(folder: Path, input_shape: InputShape, outputs: Outputs, task: str) -> PresetModel:
+    """Build a preset's model for the data of a job. Raises ModelError."""
+    source = preset_task(folder, input_shape, outputs, task)
+    made, variables = _traced(source, input_shape, task)
+    if task == "sequence" or _classes_in(folder) == outputs:
+        return PresetModel(made, ())
+    # KerasHub loads none of a task's weights when it is asked for another number of classes, but those of its backbone.
+    loaded = {id(weight) for weight in source.backbone.weights}
+    drawn = (one for one in made.layers if any(id(variables[weight.path]) not in loaded for weight in one.weights))
+    return PresetModel(made, tuple(layer.name for layer in drawn))
 
 
 def preset_task(folder: Path, input_shape: InputShape, outputs: Outputs, task: str, *, weights: bool = True) -> Any:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from vcdl.client.allowed import LEFT_OUT
 from vcdl.client.model import checked_config, load_model
 from vcdl.errors import ModelError, one_line
 from vcdl.models.hub_ops import Batch, replaced, symbolic_operations
@@ -185,6 +186,8 @@ class _Trace:
         """Return a copy of a layer of Keras' own, built anew: one that was built for any length knows no length."""
         import keras
 
+        if (why := LEFT_OUT.get(type(layer).__name__)) is not None:
+            raise ModelError(f"the model's layer {layer.name!r} is a {type(layer).__name__}: {why}")
         if id(layer) not in self._copies:
             around = [part for part in self._around[1:] if not layer.name.startswith(part)]
             copy = type(layer).from_config(

@@ -26,12 +26,17 @@ def enable_lora(model: Any, settings: "LoraSettings") -> None:
     """Add the matrices to the layers that the settings name, and train those layers. Raises ModelError.
 
     A layer that is frozen as a whole, such as attention, is trained in the parts that get matrices, and in no others.
+    Without patterns, the layers that are trained already keep their kernels: matrices would freeze them.
     """
     chosen = named_layers("model > lora > layers", model, settings.layers or ("*",), inside=True)
     chosen = {number: layer for number, layer in chosen.items() if hasattr(layer, "enable_lora")}
+    every = layers_with_weights(model)
+    if settings.layers is None:
+        trained = {id(part) for layer in every if layer.trainable for part in layer._flatten_layers()}
+        chosen = {number: layer for number, layer in chosen.items() if number not in trained}
     if not chosen:
         raise ModelError(f"model > lora: no layer that it names can be adapted: {_KINDS}")
-    for layer in layers_with_weights(model):
+    for layer in every:
         inner = list(layer._flatten_layers(include_self=False))
         if not layer.trainable and any(id(part) in chosen for part in (layer, *inner)):
             layer.trainable = True

@@ -6,6 +6,9 @@ from typing import Any
 
 from vcdl.errors import ModelError, nearest
 
+_HINT = 300
+"""Characters of names in a message, because a deep model has hundreds of layers."""
+
 
 def train_only(model: Any, patterns: Sequence[str]) -> None:
     """Train the layers that a pattern names, and freeze all others. Raises ModelError for one that names none."""
@@ -27,7 +30,10 @@ def named_layers(key: str, model: Any, patterns: Sequence[str], *, inside: bool 
         found = {id(layer): layer for layer, names in layers if any(fnmatchcase(name, pattern) for name in names)}
         if not found:
             known = sorted({name for _, names in layers for name in names})
-            raise ModelError(f"{key}: no layer with weights is named {pattern!r}; {nearest(pattern, known)[:300]}")
+            hint = nearest(pattern, known)
+            if len(hint) > _HINT:
+                hint = f"{hint[: hint.rindex(', ', 0, _HINT)]}, …; `vcdl describe` lists all"
+            raise ModelError(f"{key}: no layer with weights is named {pattern!r}; {hint}")
         named |= found
     return named
 
@@ -35,6 +41,13 @@ def named_layers(key: str, model: Any, patterns: Sequence[str], *, inside: bool 
 def layers_with_weights(model: Any) -> list[Any]:
     """Return the layers of a model and of the models within it; a wrapper counts as one layer."""
     return [layer for layer, _ in _layers(model, ()) if layer.weights]
+
+
+def layer_paths(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each layer with weights after the path by which patterns may name it."""
+    for layer, names in _layers(model, ()):
+        if layer.weights:
+            yield max(names, key=len), layer
 
 
 def _parts(model: Any) -> Iterator[tuple[Any, set[str]]]:

@@ -77,7 +77,10 @@ def _files_of(job: Job, values: dict[str, Any], folder: Path) -> Iterator[tuple[
     if job.model.python is not None or job.model.hub is not None:
         values["model"] = {key: value for key, value in values["model"].items() if not key.startswith(_BUILT_HERE)}
         values["model"]["keras"] = "model.keras"
-        yield "model.keras", _built(job, folder)
+        path, drawn_layers = _built(job, folder)
+        if job.model.lora is not None and job.model.train is None:
+            values["model"]["train"] = list(drawn_layers)  # the service cannot see which weights the preset lacked
+        yield "model.keras", path
     for section, key, name in (
         ("model", "keras_json", "model.json"),
         ("model", "keras", "model.keras"),
@@ -91,8 +94,15 @@ def _files_of(job: Job, values: dict[str, Any], folder: Path) -> Iterator[tuple[
             yield name, path
 
 
-def _built(job: Job, folder: Path) -> Path:
-    """Build the model of a submitter's function or preset, and return its file. Raises ModelError."""
+def _built(job: Job, folder: Path) -> tuple[Path, tuple[str, ...]]:
+    """Build the model of a submitter's function or preset.
+
+    Returns:
+        Its file, and the names of the layers that its preset has no weights for.
+
+    Raises:
+        ModelError: It cannot be built.
+    """
     from vcdl.data import facts_of
     from vcdl.models.hub import preset_model
     from vcdl.models.model_classes import with_model_classes
@@ -100,10 +110,11 @@ def _built(job: Job, folder: Path) -> Path:
 
     facts, path = with_model_classes(job, facts_of), folder / "model.keras"
     if job.model.hub is not None:
-        preset_model(job.model.hub, facts.input_shape, facts.outputs, job.data.task).save(path)
-    else:
-        call_builder(str(job.model.python), facts.input_shape, facts.outputs, job.model.python_folder).save(path)
-    return path
+        preset = preset_model(job.model.hub, facts.input_shape, facts.outputs, job.data.task)
+        preset.keras.save(path)
+        return path, preset.drawn
+    call_builder(str(job.model.python), facts.input_shape, facts.outputs, job.model.python_folder).save(path)
+    return path, ()
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,16 @@ class FileFacts:
 
 
 @dataclass(frozen=True)
+class LayerFacts:
+    """A layer with weights."""
+
+    path: str
+    """Its name after those of the models around it: patterns of `model > train` and `lora` may name it so."""
+    parameters: int
+    trainable_parameters: int
+
+
+@dataclass(frozen=True)
 class ModelFacts:
     """The model, as Keras counts it."""
 
@@ -47,6 +57,7 @@ class ModelFacts:
     trainable_parameters: int
     frozen_parameters: int
     """Parameters that no training changes: they travel once to each client, and never back."""
+    layers_with_weights: tuple[LayerFacts, ...]
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,7 @@ def describe_job(job: "Job", start: Any = None) -> Description:
     from vcdl.codecs.choose import down_encoding, up_encoding
     from vcdl.models.build import build_model_json
     from vcdl.models.model_classes import with_model_classes
+    from vcdl.models.trained import layer_paths
 
     facts = with_model_classes(job, facts_of)
     shards = _shards(facts, job.data.shards, even=job.data.split == "iid")
@@ -124,8 +136,12 @@ def describe_job(job: "Job", start: Any = None) -> Description:
             outputs=facts.outputs,
             layers=len(model.layers),
             parameters=parameters,
-            trainable_parameters=sum(math.prod(weight.shape) for weight in model.trainable_weights),
+            trainable_parameters=_size(model.trainable_weights),
             frozen_parameters=Layout.of_frozen(model).size,
+            layers_with_weights=tuple(
+                LayerFacts(path, int(layer.count_params()), _size(layer.trainable_weights))
+                for path, layer in layer_paths(model)
+            ),
         ),
         shards=shards,
         downloads=(
@@ -144,6 +160,10 @@ def describe_job(job: "Job", start: Any = None) -> Description:
 def model_ends(taken: InputShape, given: Outputs) -> tuple[str, str]:
     """`samples of shape (28, 28)`, `10 outputs`."""
     return f"samples of shape {shown_shape(taken)}", plural(count_of(given), "output")
+
+
+def _size(weights: Iterable[Any]) -> int:
+    return sum(math.prod(weight.shape) for weight in weights)
 
 
 def _shards(facts: Facts, count: int, even: bool) -> ShardFacts:

@@ -161,14 +161,18 @@ def outline_of(path: Path, label: str | None) -> Outline:
     keys = feature_keys([column for column in columns.values() if column is not target])
     if target.missing:
         keys["missing"] = {**keys.get("missing", {}), target.name: "drop"}
-    said = "label, a guess from its name or place: another one by --label" if label is None else "label"
-    roles = {target.name: said, **dict.fromkeys(keys.get("leave_out", ()), "leave_out")}
+    roles = {target.name: label_role(label), **dict.fromkeys(keys.get("leave_out", ()), "leave_out")}
     roles |= dict.fromkeys(keys.get("categories", ()), "categories")
     lines = tuple(column.line(roles.get(column.name, "")) for column in columns.values())
     if not header:
         keys["header"] = False
         lines = ("no header: the first line holds values, so columns are called by their places, f0, f1 …", *lines)
     return Outline(lines, {"label": target.name, **keys}, target_keys(target), "mlp")
+
+
+def label_role(label: str | None) -> str:
+    """Return the words for a column of labels, which the user named or which was guessed."""
+    return "label, a guess from its name or place: another one by --label" if label is None else "label"
 
 
 def likeliest_label(columns: Mapping[str, ColumnFacts]) -> ColumnFacts:

@@ -1,14 +1,18 @@
 """Texts in a column of a table, written as the lines that `data > from > lines` reads."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from vcdl.data.readers.columns import columns_of, likeliest_label
+from vcdl.data.readers.columns import columns_of, label_role, likeliest_label
 from vcdl.data.readers.table_file import arrow, is_table, opened_table, table_files
 from vcdl.errors import DataError, nearest
 
+_FEW_CLASSES = 10
+"""As many labels may be classes in a table of any length, because a first try often has a dozen rows."""
 
-def write_lines(path: Path, label: str | None, output: Path) -> bool:
-    """Write a table's texts, `label<TAB>text` each, and return whether the path is a table.
+
+def write_lines(path: Path, label: str | None, output: Path) -> Sequence[str]:
+    """Write a table's texts, `label<TAB>text` each.
 
     The text is the column with the longest words apart from the label; rows that lack one of both are left out.
 
@@ -17,12 +21,15 @@ def write_lines(path: Path, label: str | None, output: Path) -> bool:
         label: The column of labels; None for the likeliest.
         output: The file to write.
 
+    Returns:
+        A line on each of the two columns; none if the path is no table, and nothing was written.
+
     Raises:
-        DataError: The table has no texts, or no such label.
+        DataError: The table has no texts, no such label, or a label that names no classes.
         FileUnavailable: It cannot be read now.
     """
     if not is_table(path):
-        return False
+        return ()
     columns = {column.name: column for column in columns_of(path)}
     if label is not None and label not in columns:
         raise DataError(f"{path.name} has no column {label}; {nearest(label, columns)}"[:500])
@@ -34,14 +41,20 @@ def write_lines(path: Path, label: str | None, output: Path) -> bool:
         )
     text = max(texts, key=lambda column: sum(map(len, column.values)) / max(1, len(column.values)))
     types = {target.name: arrow().string(), text.name: arrow().string()}
+    names: set[str] = set()
+    rows = 0
     with output.open("w", encoding="utf-8") as lines:
         for file in table_files(path):
             with opened_table(file) as table:
                 for batch in table.batches(list(types), types):
                     pairs = zip(*(batch.column(name).to_pylist() for name in types), strict=True)
-                    lines.writelines(
-                        f"{' '.join(str(name).split())}\t{' '.join(words.split())}\n"
-                        for name, words in pairs
-                        if name is not None and words
-                    )
-    return True
+                    kept = [(" ".join(str(name).split()), words) for name, words in pairs if name is not None and words]
+                    lines.writelines(f"{name}\t{' '.join(words.split())}\n" for name, words in kept)
+                    names.update(name for name, _ in kept)
+                    rows += len(kept)
+    if len(names) > max(_FEW_CLASSES, rows // 2):
+        raise DataError(
+            f"{path.name}: the values of column {target.name} hardly repeat, so they name no classes: name another "
+            f"column by --label: {', '.join(columns)}"[:500]
+        )
+    return f"{text.name}: text → tokens", target.line(label_role(label))
