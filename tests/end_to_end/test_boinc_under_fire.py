@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -87,9 +87,10 @@ class Fire:
 
     def kill_a_task(self) -> None:
         tasks = [pid for client in self.clients for pid in client.task_pids()]
-        if tasks:
-            os.kill(self.dice.choice(tasks), signal.SIGKILL)
-            self.counts["task killed"] += 1
+        with suppress(ProcessLookupError):  # it may have ended since it was listed
+            if tasks:
+                os.kill(self.dice.choice(tasks), signal.SIGKILL)
+                self.counts["task killed"] += 1
 
     def kill_a_client(self) -> None:
         """As when a machine loses its power."""
