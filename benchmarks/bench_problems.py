@@ -1,10 +1,11 @@
 """Problems of a data scientist's own, by `vcdl.train` with its defaults and by plain `model.fit`, side by side.
 
-    python benchmarks/bench_problems.py [--only TEXT] [--epochs 20] [--seeds 1,2,3] [--json]
+    python -m benchmarks.bench_problems [--only TEXT] [--epochs 20] [--seeds 1,2,3] [--json]
 
 Both train the same model from the same weights on the same samples, with as many passes and the same batch size.
 `fit` has Keras' usual rate for Adam, 0.001, and vcdl its default course. The measure is that of the test samples, which
-neither sees before the end. All data are generated, or come with scikit-learn.
+neither sees before the end. Memory is the most that this process and all below it have at once; this process has Keras
+in both. All data are generated, or come with scikit-learn.
 """
 
 import argparse
@@ -21,7 +22,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.peak_memory import PeakMemory
+
 Array = npt.NDArray[Any]
+_SAMPLED_EVERY_S = 1.0
+"""Seconds between two looks at the memory, because each takes some 20 ms of processor, which counts as the run's."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ def main() -> None:
     if not options.json:
         print(
             f"{'problem':24} {'measure':10} {'fit':>8} {'vcdl':>8} {'fit s':>7} {'vcdl s':>7} "
-            f"{'fit cpu':>8} {'vcdl cpu':>8} {'up KiB':>8}"
+            f"{'fit cpu':>8} {'vcdl cpu':>8} {'fit MB':>7} {'vcdl MB':>7} {'up KiB':>8}"
         )
     for problem in PROBLEMS:
         if options.only not in problem.name:
@@ -58,7 +63,8 @@ def main() -> None:
             continue
         print(
             f"{problem.name:24} {problem.measure:10} {row['fit']:8.3f} {row['vcdl']:8.3f} {row['fit_s']:7.1f} "
-            f"{row['vcdl_s']:7.1f} {row['fit_cpu_s']:8.1f} {row['vcdl_cpu_s']:8.1f} {row['up_bytes'] / 1024:8.1f}",
+            f"{row['vcdl_s']:7.1f} {row['fit_cpu_s']:8.1f} {row['vcdl_cpu_s']:8.1f} "
+            f"{row['fit_bytes'] / 1e6:7.0f} {row['vcdl_bytes'] / 1e6:7.0f} {row['up_bytes'] / 1024:8.1f}",
             flush=True,
         )
 
@@ -74,7 +80,7 @@ def compared(problem: Problem, epochs: int, seed: int) -> dict[str, float]:
     model = problem.build()
     test = len(x) // 5
     begun_s, begun_cpu_s = time.perf_counter(), _processor_s()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, PeakMemory(os.getpid(), _SAMPLED_EVERY_S) as vcdl_memory:
         run = vcdl.train(
             model,
             x[test:],
@@ -90,7 +96,8 @@ def compared(problem: Problem, epochs: int, seed: int) -> dict[str, float]:
         trained = run.model()
         batch_size = vcdl.Job.load(run.folder / "job.yaml").settings.training.batch_size
     begun_s, begun_cpu_s = time.perf_counter(), _processor_s()
-    model.fit(x[test:], y[test:], batch_size=batch_size, epochs=epochs, verbose=0)
+    with PeakMemory(os.getpid(), _SAMPLED_EVERY_S) as fit_memory:
+        model.fit(x[test:], y[test:], batch_size=batch_size, epochs=epochs, verbose=0)
     fit_s, fit_cpu_s = time.perf_counter() - begun_s, _processor_s() - begun_cpu_s
     measured = [m.evaluate(x[:test], y[:test], verbose=0, return_dict=True) for m in (model, trained)]
     return {
@@ -100,6 +107,8 @@ def compared(problem: Problem, epochs: int, seed: int) -> dict[str, float]:
         "vcdl_s": vcdl_s,
         "fit_cpu_s": fit_cpu_s,
         "vcdl_cpu_s": vcdl_cpu_s,
+        "fit_bytes": fit_memory.peak_bytes,
+        "vcdl_bytes": vcdl_memory.peak_bytes,
         "up_bytes": summary["bytes"]["up"] / max(1, summary["updates_applied"]),
     }
 

@@ -18,13 +18,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from benchmarks.peak_memory import PeakMemory
 from vcdl.journal.events import UpdateApplied, VersionEvaluated
 from vcdl.journal.journal import Journal
 
@@ -131,39 +131,12 @@ def cost(
         stdout=output or subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    peaks = [0]
-    sampler = threading.Thread(target=_sample, args=(process, peaks))
-    sampler.start()
-    if process.wait() != status:
+    with PeakMemory(process.pid, _SAMPLED_EVERY_S) as memory:
+        process.wait()
+        wall_s = time.monotonic() - begun
+    if process.returncode != status:
         raise SystemExit(f"python {' '.join(arguments)}: ended with {process.returncode}")
-    wall_s = time.monotonic() - begun
-    sampler.join()
-    return Cost(begun_s, wall_s, _processor_s() - before, max(peaks))
-
-
-def _sample(process: subprocess.Popen[bytes], peaks: list[int]) -> None:
-    while process.poll() is None:
-        peaks.append(sum(map(_pss_bytes, _family(process.pid))))
-        time.sleep(_SAMPLED_EVERY_S)
-
-
-def _family(pid: int) -> set[int]:
-    """A process and all below it."""
-    found, parents = {pid}, {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
-def _pss_bytes(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return 1024 * int(line.split()[1])
-    return 0
+    return Cost(begun_s, wall_s, _processor_s() - before, memory.peak_bytes)
 
 
 def _processor_s() -> float:
