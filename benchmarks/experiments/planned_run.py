@@ -19,6 +19,8 @@ from vcdl.simulate.client_fleet import CLIENTS_FILE
 
 _TO_ITS_LENGTH = ("stop.target_accuracy=null", "stop.patience=null", "stop.wall_time_s=null")
 """Settings that remove all other ends of a run."""
+_OF_THE_CONTROL = ("data.", "model.")
+"""Sections that the serial control takes from the user's settings, because all variants train one problem."""
 PROBLEMS_FOLDER = "problems"
 """Folder beside the runs for the data and job files of an experiment's own problems."""
 
@@ -76,8 +78,16 @@ def planned_runs(
 ) -> tuple[PlannedRun, ...]:
     """All runs of an experiment, seed by seed, so that early results can be compared; long ones first.
 
-    `job_file`: for variants without a problem of their own. `epochs`: lengths instead of the experiment's and its
-    variants'. `overrides` win over a variant's settings. Raises JobError, RunFolderError.
+    Args:
+        experiment: The variants, and their lengths.
+        job_file: The job of variants without a problem of their own.
+        out: Folder of the runs.
+        seeds: Seeds of job and fleet.
+        epochs: Lengths instead of the experiment's and its variants'.
+        overrides: Settings that win over a variant's; the serial control takes those of data and model alone.
+
+    Raises:
+        JobError, RunFolderError: A job or a folder cannot be read.
     """
     of_variant = {variant: epochs or variant.epochs or experiment.epochs for variant in experiment.variants}
     lengths = sorted({length for some in of_variant.values() for length in some}, reverse=True)
@@ -110,6 +120,8 @@ def _planned(
     if variant.problem is not None:
         job_file = variant.problem.write(out / PROBLEMS_FOLDER)
     fleet = load_fleet(None, [*experiment.fleet, *variant.fleet, f"seed={seed}"])
+    if variant.serial:  # the control keeps its tuned settings, whatever is compared with it
+        overrides = [setting for setting in overrides if setting.startswith(_OF_THE_CONTROL)]
     settings = [*_TO_ITS_LENGTH, *variant.job, *overrides, f"seed={seed}", f"stop.epochs={epochs}"]
     job = load_job(job_file, settings, fleet.all_slots)
     folder = RunFolder((out / f"{folder_name(variant.name)}-e{epochs:02d}-s{seed}").resolve())

@@ -8,7 +8,7 @@ import pytest
 import benchmarks.experiments
 from benchmarks.experiments import NAMES, experiment
 from benchmarks.experiments.hostile_fleet import Attack, load_fleet
-from benchmarks.experiments.planned_run import planned_runs
+from benchmarks.experiments.planned_run import PlannedRun, planned_runs
 from tests.places import EXAMPLES
 
 ONE_ATTACK = ("honest, default", "replay, 1 of 10, 6x, default")
@@ -54,9 +54,22 @@ def test_the_document_lists_every_experiment() -> None:
 def test_what_the_user_sets_wins_over_a_variant(tmp_path: Path) -> None:
     runs = planned_runs(
         experiment=experiment("accuracy"), job_file=EXAMPLES / "digits.yaml", out=tmp_path, seeds=(1,), epochs=(2,),
-        overrides=["training.batch_size=7"],
+        overrides=["training.batch_size=7", "data.shards=9"],
     )  # fmt: skip
-    assert {run.job.training.batch_size for run in runs} == {7}
+    assert {run.job.training.batch_size for run in runs if not run.serial} == {7}
+    assert {run.job.data.shards for run in runs} == {9}
+
+
+def test_the_serial_control_keeps_its_own_settings(tmp_path: Path) -> None:
+    def serial(*overrides: str) -> list[PlannedRun]:
+        runs = planned_runs(
+            experiment=experiment("accuracy"), job_file=EXAMPLES / "digits.yaml", out=tmp_path, seeds=(1,), epochs=(2,),
+            overrides=overrides,
+        )  # fmt: skip
+        return [run for run in runs if run.serial]
+
+    assert serial("training.batch_size=7", "training.learning_rate=0.5") == serial()
+    assert serial()
 
 
 @pytest.mark.parametrize(
