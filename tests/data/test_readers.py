@@ -23,6 +23,7 @@ from vcdl.data.readers.images import ImagesReader
 from vcdl.data.readers.table import TableReader
 from vcdl.data.readers.text import TextReader
 from vcdl.data.rows import Rows
+from vcdl.data.shards import cut_into_shards
 from vcdl.errors import DataError, JobError
 from vcdl.files.fetched import address_of
 from vcdl.job import load_job
@@ -748,3 +749,48 @@ def test_a_table_beside_pictures_needs_no_kind(tmp_path: Path) -> None:
 def test_a_pipe_is_no_source(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "t.csv")
     assert "t.csv is a pipe, which can be read once" in refusal(tmp_path, "from: {path: t.csv, label: kind}")
+
+
+def test_shards_are_cut_by_a_column_of_a_table(tmp_path: Path) -> None:
+    """Numbers in their order, dates in theirs, and rows that are dropped are in no group."""
+    days = [datetime.date(2026, 1 + at % 3, 1).isoformat() for at in range(90)]
+    lines = [f"{at / 7 if at != 4 else ''},{9 + at % 2},{days[at]},{'ab'[at % 2]}\n" for at in range(90)]
+    (tmp_path / "t.csv").write_text("width,site,day,kind\n" + "".join(lines))
+    source = "from: {path: t.csv, label: kind, leave_out: [site, day], missing: drop}, shards: 3"
+    by_day = loaded(tmp_path, f"{source}, by: day")
+    assert by_day.groups_train is not None
+    kept = rows(by_day.x_train).places
+    dropped = np.delete(np.arange(90), 4)
+    np.testing.assert_array_equal(by_day.groups_train - 1, dropped[kept] % 3)
+    by_site = loaded(tmp_path, f"{source}, by: site")
+    assert by_site.groups_train is not None
+    np.testing.assert_array_equal(by_site.groups_train - 1, dropped[rows(by_site.x_train).places] % 2)
+    assert "no column place" in refusal(tmp_path, f"{source}, by: place")
+    assert "remove one of them" in refusal(tmp_path, f"{source}, by: day, split: dirichlet")
+    assert "data > by" in refusal(tmp_path, "dataset: digits, by: day")
+    (tmp_path / "t.csv").write_text("width,site,kind\n" + "1.5,,a\n2.5,x,b\n" * 20)
+    hole = "from: {path: t.csv, label: kind, leave_out: [site]}, shards: 2, by: site"
+    assert "site has missing values: fill them, or drop the rows" in refusal(tmp_path, hole)
+    (tmp_path / "t.txt").write_text("a\tgood\nb\tbad\n" * 20)
+    assert "cuts an npz file or a table" in refusal(tmp_path, "from: {path: t.txt, lines: true, window: 4}, by: site")
+
+
+def test_a_column_of_two_types_in_two_files_is_told(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    for name, site in (("a", 3), ("b", "south")):
+        (tmp_path / "t" / f"{name}.csv").write_text("width,site,kind\n" + f"1.5,{site},a\n2.5,{site},b\n" * 10)
+    said = refusal(tmp_path, "from: {path: t, label: kind, leave_out: [site]}, shards: 2, by: site")
+    assert said == "b.csv: site holds string, and int64 in other files"
+
+
+def test_shards_are_cut_by_an_array_of_an_npz(tmp_path: Path) -> None:
+    x, writer = np.random.default_rng(1).random((60, 3)), np.array(["mo", "li", "an"] * 20)
+    np.savez(tmp_path / "d.npz", x_train=x, y_train=np.arange(60) % 2, writer_train=writer)
+    found = loaded(tmp_path, "npz: d.npz, by: writer, shards: 3")
+    assert found.groups_train is not None
+    cut = cut_into_shards(found, load_job(tmp_path / "job.yaml").data, 1)
+    held = [{tuple(row) for row in np.asarray(found.x_train)[part]} for part in cut]
+    assert [held[at] <= {tuple(row) for row in x[writer == name]} for at, name in enumerate(("an", "li", "mo"))] == [
+        True, True, True,
+    ]  # fmt: skip
+    assert "no array site_train" in refusal(tmp_path, "npz: d.npz, by: site, shards: 3")

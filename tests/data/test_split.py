@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcdl.data.split import dirichlet, held_out, iid
+from vcdl.data.split import dirichlet, grouped, held_out, iid, likeness
 from vcdl.errors import DataError
 
 
@@ -47,6 +47,38 @@ def test_a_smaller_concentration_makes_class_mixes_differ_more() -> None:
         return float(np.mean([np.std(np.bincount(y[part], minlength=10) / len(part)) for part in cut]))
 
     assert unevenness(0.1) > 2 * unevenness(1.0) > 4 * unevenness(100.0)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.integers(1, 14))
+def test_shards_by_group_keep_groups_whole_or_are_parts_of_one(counts: list[int], shards: int) -> None:
+    groups = labels(counts)
+    if len(groups) < shards:
+        with pytest.raises(DataError, match="too few"):
+            grouped(groups, shards)
+        return
+    cut = grouped(groups, shards)
+    assert len(cut) == shards
+    assert min(map(len, cut)) >= 1
+    assert sorted(np.concatenate(cut)) == list(range(len(groups)))
+    held = [set(groups[part].tolist()) for part in cut]
+    if len(counts) >= shards:
+        assert sum(map(len, held)) == len(counts)
+        assert [min(one) for one in held] == sorted(min(one) for one in held), "neighbours stay together"
+    else:
+        assert all(len(one) == 1 for one in held)
+
+
+def test_shards_by_group_are_as_even_as_whole_groups_allow() -> None:
+    assert [len(part) for part in grouped(labels([10] * 12), 4)] == [30, 30, 30, 30]
+    assert [len(part) for part in grouped(labels([50, 5, 5, 20, 20]), 3)] == [50, 30, 20]
+    assert sorted(len(part) for part in grouped(labels([60, 20]), 4)) == [20, 20, 20, 20]
+
+
+def test_shards_of_a_class_each_are_unlike_and_mixed_ones_alike() -> None:
+    y = labels([50] * 4)
+    assert likeness(y, grouped(y, 4)) == 0.0
+    assert likeness(y, iid(y, 4, stratified=True, rng=rng())) == pytest.approx(1.0, abs=0.01)
+    assert likeness(np.zeros(8), grouped(np.arange(8), 2)) == 1.0, "a single class"
 
 
 @given(st.lists(st.integers(3, 60), min_size=1, max_size=6), st.data())

@@ -40,7 +40,7 @@ def _lines(description: "Description") -> list[tuple[str, str]]:
     from vcdl.run.describe import model_ends
 
     model, shards, settings = description.model, description.shards, description.settings.items()
-    each = "of sizes that depend on the labels"
+    each = "of sizes that depend on the data"
     if shards.smallest is not None and shards.largest is not None:
         same = shards.smallest == shards.largest
         each = f"of {grouped(shards.smallest)}" + ("" if same else f" to {grouped(shards.largest)}") + " samples"

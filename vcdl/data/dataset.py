@@ -35,6 +35,8 @@ class Part:
     y: Array
     weights: Array | None = None
     """The weight of each sample in training, shape (n,), float32; None: all alike."""
+    groups: Array | None = None
+    """The group of each sample (`data > by`), shape (n,), as whole numbers in the order of the column's values."""
 
     def __len__(self) -> int:
         return len(self.x)
@@ -93,6 +95,8 @@ class Dataset:
     """The same of each output by its name, where there are several."""
     weights_train: Array | None = None
     """The weight of each training sample, shape (n,), float32; None: all alike."""
+    groups_train: Array | None = None
+    """The group of each training sample, shape (n,), where shards are cut by one (`data > by`)."""
     weights_val: Array | None = None
     """Weights of validation samples, for the server's own training and for the comparison of uploads."""
 
@@ -195,7 +199,7 @@ def labelled(source: DataSource, given: Given, mask: str | int | None = None) ->
     """Return the source with labels as numbers of classes (`data > classes`, `data > mask`). Raises DataError."""
     parts = source.parts()
     labels, classes = classes_of({f"y_{name}": part.y for name, part in parts.items()}, given, mask)
-    placed = {name: Part(part.x, labels[f"y_{name}"], part.weights) for name, part in parts.items()}
+    placed = {name: replace(part, y=labels[f"y_{name}"]) for name, part in parts.items()}
     return DataSource(placed["train"], placed.get("val"), placed.get("test"), classes)
 
 

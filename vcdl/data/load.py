@@ -50,6 +50,7 @@ def load_dataset(data: "DataSettings", seed: int) -> Dataset:
         classes=source.classes,
         classes_by_output=source.classes_by_output,
         weights_train=train.weights,
+        groups_train=train.groups,
         weights_val=val.weights,
     )
 
@@ -96,7 +97,8 @@ def _taken(part: Part, some: Indices) -> Part:
         y = np.broadcast_to(part.y[:1], x.shape) if x.are_labels else part.y[some]
     else:
         y = x if part.y is part.x else part.y[some]
-    return Part(x, y, None if part.weights is None else part.weights[some])
+    weights, groups = (None if one is None else one[some] for one in (part.weights, part.groups))
+    return Part(x, y, weights, groups)
 
 
 def _validation_count(samples: int, validation: int | float) -> int:

@@ -32,6 +32,7 @@ def load(path: Path, settings: "DataSettings") -> DataSource:
     with _opened(path) as file:
         parts = {part: _part(file, part, settings, path) for part in _parts(file.names, settings, path)}
         weights = _weights(file, len(parts["train"]), path)
+        groups = None if settings.by is None else _groups(file, settings.by, len(parts["train"]), path)
     train = parts["train"]
     for name, part in parts.items():
         if shape_of(part.x) != shape_of(train.x) or sample_shape(part.y) != sample_shape(train.y):
@@ -41,7 +42,7 @@ def load(path: Path, settings: "DataSettings") -> DataSource:
             raise DataError(
                 f"{path.name}: a sample of {name} has shape {own}, one of train {of_train}: they must agree"
             )
-    source = DataSource(replace(train, weights=weights), parts.get("val"), parts.get("test"))
+    source = DataSource(replace(train, weights=weights, groups=groups), parts.get("val"), parts.get("test"))
     return _labelled(source, settings, path)
 
 
@@ -212,6 +213,21 @@ def _weights(file: NpzFile, samples: int, path: Path) -> Array | None:
             "and not all of them 0"
         )
     return weights.astype(np.float32)
+
+
+def _groups(file: NpzFile, by: str, samples: int, path: Path) -> Array:
+    """Return the group of each training sample. Raises DataError."""
+    name = f"{by}_train"
+    if name not in file.names:
+        raise DataError(f"{path.name} has no array {name}, by which data > by: {by} cuts the shards")
+    values = _array(file, name, path)
+    if values.shape != (samples,) or values.dtype.kind not in "biufUSM":
+        raise DataError(
+            f"{path.name}: {name} has shape {values.shape} of {values.dtype}, expected one number, text or time for "
+            f"each of the {samples} samples"
+        )
+    groups: Array = np.unique(values, return_inverse=True)[1]
+    return groups
 
 
 def _stand_in(file: NpzFile, part: str, path: Path) -> Array:

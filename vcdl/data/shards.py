@@ -16,7 +16,7 @@ from vcdl.data.dataset import Dataset, content_sha256
 from vcdl.data.npz_file import write_split
 from vcdl.data.rows import Indices, Rows, in_memory
 from vcdl.data.scatter import Target, scatter
-from vcdl.data.split import dirichlet, iid
+from vcdl.data.split import dirichlet, grouped, iid
 from vcdl.errors import DataError, RunFolderError, folder_errors
 from vcdl.files.atomic import atomic_write, file_sha256, sweep
 
@@ -176,6 +176,8 @@ def cut_into_shards(dataset: Dataset, settings: "DataSettings", seed: int) -> tu
     """Indices of the training samples for each shard, determined by labels, settings and seed. Raises DataError."""
     rng = np.random.default_rng([seed, 2])
     labels = dataset.y_train
+    if dataset.groups_train is not None:
+        return grouped(dataset.groups_train, settings.shards)
     classification = settings.task == "classification"
     if settings.split == "iid":
         return iid(labels, settings.shards, stratified=classification, rng=rng)
@@ -189,7 +191,7 @@ def _fingerprint(dataset: Dataset, settings: "DataSettings", seed: int, *held_ou
     facts = [_FORMAT, seed, settings.task, settings.shards, settings.split, concentration]
     x = dataset.x_train
     labels = [] if isinstance(x, Rows) and x.are_labels else [dataset.y_train]
-    labels += [] if dataset.weights_train is None else [dataset.weights_train]
+    labels += [one for one in (dataset.weights_train, dataset.groups_train) if one is not None]
     content = x.content + content_sha256(*labels) if isinstance(x, Rows) else content_sha256(x, *labels)
     return hashlib.sha256((json.dumps(facts) + content + "".join(held_out)).encode()).hexdigest()
 

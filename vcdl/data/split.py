@@ -55,6 +55,55 @@ def dirichlet(y: Array, shards: int, concentration: float, rng: np.random.Genera
     return tuple(rng.permutation(part) for part in _without_empty([np.concatenate(parts) for parts in dealt]))
 
 
+def grouped(groups: Array, shards: int) -> tuple[Indices, ...]:
+    """Split into shards of whole neighbouring groups, of sizes as even as those allow.
+
+    Where there are fewer groups than shards, each shard is a part of one group.
+
+    Args:
+        groups: The group of each sample, shape (n,); neighbours have numbers next to each other.
+        shards: How many.
+
+    Raises:
+        DataError: There are fewer samples than shards.
+    """
+    _check_enough(groups, shards)
+    order = np.argsort(groups, kind="stable")
+    begins = np.flatnonzero(np.diff(groups[order], prepend=groups[order[0]] - 1))
+    if len(begins) < shards:
+        return tuple(part for group in _halved(np.split(order, begins[1:]), shards) for part in group)
+    cuts = [0]
+    for left in range(shards - 1, 0, -1):
+        even = cuts[-1] + (len(order) - cuts[-1]) / (left + 1)
+        free = begins[np.searchsorted(begins, cuts[-1], side="right") : len(begins) - left + 1]
+        cuts.append(int(free[np.abs(free - even).argmin()]))
+    return tuple(np.split(order, cuts[1:]))
+
+
+def _halved(groups: Sequence[Indices], shards: int) -> list[list[Indices]]:
+    """Split groups evenly into so many parts that all together have a number of shards: the largest parts first."""
+    parts = [1] * len(groups)
+    for _ in range(shards - len(groups)):
+        parts[max(range(len(groups)), key=lambda at: len(groups[at]) / parts[at])] += 1
+    return [np.array_split(group, count) for group, count in zip(groups, parts, strict=True)]
+
+
+def likeness(y: Array, cut: Sequence[Indices]) -> float:
+    """Return how alike shards are in their classes: the entropy of a shard's labels beside that of all, 0 to 1.
+
+    Args:
+        y: Labels, shape (n,).
+        cut: The samples of each shard.
+    """
+    of_all = _entropy(y)
+    return sum(len(part) * _entropy(y[part]) for part in cut) / len(y) / of_all if of_all else 1.0
+
+
+def _entropy(y: Array) -> float:
+    shares = np.unique(y, return_counts=True)[1] / len(y)
+    return float(-(shares * np.log(shares)).sum())
+
+
 def _check_enough(y: Array, shards: int) -> None:
     if len(y) < shards:
         raise DataError(

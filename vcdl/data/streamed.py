@@ -31,6 +31,11 @@ def load(reader: "Reader", settings: "DataSettings") -> DataSource:
                 f"{train.sample_shape}: they must agree"
             )
     parts = {part: _part(part, found, settings, paths[part]) for part, found in surveyed.items()}
+    if settings.by is not None:
+        groups = reader.groups(paths["train"], settings.by, settings.task)
+        if len(groups) != len(parts["train"]):
+            raise DataError(f"{paths['train'].name} changes while it is read: leave it as it is, and begin again")
+        parts["train"] = replace(parts["train"], groups=groups)
     source = DataSource(parts["train"], parts.get("val"), parts.get("test"))
     with _naming(reader.path):
         return _labelled(source, settings, reader)

@@ -77,6 +77,8 @@ class DataSettings(Section):
     split: Annotated[Split, kinds.one_of(Split)] = "iid"
     concentration: _AboveZero = 0.5
     """The parameter of the Dirichlet distribution; `iid` does not use it."""
+    by: str | None = None
+    """The column of a table, or the array NAME_train of an npz file, by whose values shards are cut."""
     validation: Annotated[int | float, kinds.count_or_fraction()] = 0.1
     """A number of samples, or a fraction of the training set."""
     normalise: Annotated[Normalise, kinds.one_of(Normalise)] = "auto"
@@ -113,6 +115,15 @@ class DataSettings(Section):
         if info.data.get("split") == "iid":
             raise ValueError("is used with `split: dirichlet` only; remove it, or set the split")
         return concentration
+
+    @field_validator("by")
+    @classmethod
+    def _cuts_alone(cls, by: str | None, info: ValidationInfo) -> str | None:
+        if by is not None and info.data.get("split") == "dirichlet":
+            raise ValueError("cuts the shards, and so does `split: dirichlet`; remove one of them")
+        if by is not None and info.data.get("dataset") is not None:
+            raise ValueError(f"names a column of a table or an array of an npz, and {info.data['dataset']} has none")
+        return by
 
     @model_validator(mode="before")
     @classmethod

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field, PlainValidator, PrivateAttr, ValidationInfo
 
+from vcdl.errors import DataError
 from vcdl.files.fetched import Address, address_of
 from vcdl.files.plugins import Parts
 from vcdl.job.data_file import never_read
@@ -93,6 +94,20 @@ class Reader(Section, ABC):
     def encoded(self, path: Path, begin: int = 0) -> Iterator[Sequence[bytes]]:
         """Yield only the `encoded` of the blocks of a part, from the sample at `begin` on. Raises as `blocks`."""
         raise NotImplementedError
+
+    def groups(self, path: Path, by: str, task: Task) -> "npt.NDArray[np.intp]":
+        """Return a column's group for each sample of a part, as whole numbers in the order of the column's values.
+
+        Args:
+            path: The part.
+            by: The column.
+            task: What the labels are: samples without one are left out.
+
+        Raises:
+            DataError: The source has no such column.
+            FileUnavailable: It cannot be read now.
+        """
+        raise DataError(f"{path.name}: data > by cuts an npz file or a table, and this is read as another source")
 
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes, where the source itself numbers them; empty: labels say what they are."""

@@ -68,7 +68,7 @@ class ShardFacts:
     samples: int
     """Training samples in all shards together."""
     smallest: int | None
-    """Samples in the smallest shard; None (unknown) for a Dirichlet split, which depends on the labels."""
+    """Samples in the smallest shard; None (unknown) where shards are cut by labels or by a column."""
     largest: int | None
     validation_samples: int
     test_samples: int
@@ -118,7 +118,7 @@ def describe_job(job: "Job", start: Any = None) -> Description:
     from vcdl.models.trained import layer_paths
 
     facts = with_model_classes(job, facts_of)
-    shards = _shards(facts, job.data.shards, even=job.data.split == "iid")
+    shards = _shards(facts, job.data.shards, even=job.data.split == "iid" and job.data.by is None)
     model_json = build_model_json(
         job.model, facts.input_shape, facts.outputs, job.data.task, start, job.training.precision
     )

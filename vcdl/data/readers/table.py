@@ -118,6 +118,24 @@ class TableReader(Reader):
                         kept = slice(max(0, begin - (place - len(block.x))), None)
                         yield Block(block.x[kept], None if block.y is None else block.y[kept])
 
+    def groups(self, path: Path, by: str, task: Task) -> Array:
+        pa, parts = arrow(), []
+        for file in table_files(path):
+            with opened_table(file, header=self.header) as table:
+                schema = _Columns(self, file, table.schema, task)
+                kind = schema.type_of(by)
+                for batch in table.batches([*schema.used, by], {**schema.types, by: kind}, 0, schema.listed):
+                    kept, values = schema.kept(batch), batch.column(len(schema.used))
+                    if values.null_count:
+                        raise DataError(f"{file.name}: data > by: {by} has missing values: fill them, or drop the rows")
+                    if parts and values.type != parts[0].type:
+                        raise DataError(f"{file.name}: {by} holds {values.type}, and {parts[0].type} in other files")
+                    parts.append(values if kept is None else values.filter(kept))
+        found = pa.chunked_array(parts).combine_chunks().dictionary_encode()
+        order = pa.compute.rank(found.dictionary, tiebreaker="dense").to_numpy()
+        groups: Array = order[found.indices.to_numpy()].astype(np.int64)
+        return groups
+
     def outline(self, label: str | None) -> Outline:
         from vcdl.data.readers.columns import notes_of, outline_of
 
@@ -169,6 +187,12 @@ class _Columns:
             )
         if twice := [column for column in self.used if names.count(column) > 1]:
             raise DataError(f"{self._name} has two columns {_shown(twice[0])}: {twice_cure(twice[0])}")
+
+    def type_of(self, column: str) -> Any:
+        """Return the type of any column. Raises DataError if there is none of this name."""
+        if column not in self._arrow_types:
+            raise DataError(f"{self._name} has no column {column}; {nearest(column, self._arrow_types)}"[:500])
+        return self._arrow_types[column]
 
     @property
     def listed(self) -> set[str]:
@@ -225,7 +249,7 @@ class _Columns:
             block = self._block(batch)
             if not (_has_nan(block.x) or _has_nan(block.y)):  # else it is looked at column by column
                 return block
-        kept = self._kept(batch)
+        kept = self.kept(batch)
         if kept is not None and not kept.true_count:
             return Block(np.empty((0, 1)), None)
         return self._block(batch if kept is None else batch.filter(kept))
@@ -237,7 +261,7 @@ class _Columns:
             x = self._matrix(batch)
         return Block(x, self._labels(batch))
 
-    def _kept(self, batch: Any) -> Any:
+    def kept(self, batch: Any) -> Any:
         """Return which rows have all their values, or None if all do.
 
         Raises DataError for values that may not be missing.
