@@ -210,7 +210,7 @@ class RunProfile:
         return profile
 
     def follow(self, recorded: Recorded) -> None:
-        """Take in the journal's next event."""
+        """Apply the next journal event."""
         self.history.follow(recorded)
         now_s = self.history.wall_s  # active time: the pauses of the run are no stage
         match event := recorded.event:

@@ -92,7 +92,7 @@ class CollapseWatch:
     """The first version that is still kept: a rollback leaves fewer good ends, and brings no earlier one back."""
 
     def follow(self, event: Event) -> None:
-        """Take in the journal's next event."""
+        """Apply the next journal event."""
         match event:
             case VersionEvaluated(split=split, version=version) if split == VALIDATION:
                 if not any(rolled.undoes(version) for rolled in self._rollbacks):

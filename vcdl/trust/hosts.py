@@ -94,7 +94,7 @@ class HostHistory:
     """The smallest distance of any upload from the server's own training of it."""
 
     def follow(self, recorded: Recorded) -> None:
-        """Take in the journal's next event."""
+        """Apply the next journal event."""
         match event := recorded.event:
             case WorkunitSent():
                 host = self._host(event.host)

@@ -152,7 +152,7 @@ class Verification:
         return self._kept_hosts.last_id
 
     def follow(self, recorded: Recorded) -> None:
-        """Take in the journal's next event; an older one changes nothing."""
+        """Apply the next journal event; an older one changes nothing."""
         if recorded.id <= self.last_id:
             return
         match event := recorded.event:
