@@ -40,7 +40,7 @@ def decode(kind: str, fields: str) -> Event:
 
 
 def _check_text(kind: str, fields: str) -> None:
-    """Refuse a lone surrogate (half of a pair of `\\u` escapes): it could be neither printed nor packed later."""
+    """Refuse a lone surrogate (half of a pair of escapes): it could be neither printed nor packed later."""
     try:
         json.dumps(json.loads(fields), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
