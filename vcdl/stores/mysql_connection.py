@@ -97,8 +97,8 @@ class MysqlConnection:
 
     def _connected(self) -> Any:
         if self._connection is None:
-            # A new connection would begin a new transaction: the first half of the old one is gone, and committing the
-            # second would break it.
+            # The server has rolled back what came before. On a new connection the statements that follow would be
+            # committed without it.
             if self._in_transaction:
                 raise MySQLdb.OperationalError(CR.SERVER_LOST, "lost within a transaction, which is rolled back")
             connection = MySQLdb.connect(
