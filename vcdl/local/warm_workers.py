@@ -51,6 +51,7 @@ def fork_warm_workers(count: int) -> None:
     from vcdl.client.unneeded import unneeded_hidden
     from vcdl.stores.open import load_client_libraries
 
+    # Before TensorFlow, and in the parent: the children inherit the order in which the TLS libraries were loaded.
     load_client_libraries()
     with unneeded_hidden():
         import keras
