@@ -33,6 +33,7 @@ class IdleSlots:
         """Return number and client of the free slots whose clients are present, the longest free first."""
         while self._leaving and self._leaving[0][0] <= now_s:
             _, number, client = heapq.heappop(self._leaving)
+            # Slots that were taken stay in the heap: removing them there would be a search through all of it.
             if self._is_here(number):
                 self.take(number)
                 self._place(number, client, now_s)
@@ -48,6 +49,7 @@ class IdleSlots:
 
     def take(self, number: int) -> None:
         """Remove a free slot of a present client."""
+        # The list is sorted by number, so a slot is found by bisection.
         del self._here[bisect_left(self._here, (number,))]
 
     def next_back_s(self, now_s: float) -> float | None:
