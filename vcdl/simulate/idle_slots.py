@@ -44,6 +44,7 @@ class IdleSlots:
 
     def away(self, now_s: float) -> int:
         """Return the number of free slots of absent clients."""
+        # `here` applies the changes until now, without which both heaps are out of date.
         self.here(now_s)
         return len(self._away)
 

@@ -71,7 +71,8 @@ class InstantEvaluator(Evaluator):
             # What was trained again takes time of the server, so the verdict is held back until the clock is there.
             if any(isinstance(event, UploadVerified | SubtaskTried) for event in self._verified):
                 self._verified_s += takes_s
-                self._time.at(self._verified_s, lambda: None)  # somebody looks then
+                # An event without an action: the clock stops there, so that the loop takes the verdict in time.
+                self._time.at(self._verified_s, lambda: None)
         if now_s < self._verified_s:
             return 0
         known, self._verified = self._verified, []
