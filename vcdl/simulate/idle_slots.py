@@ -50,7 +50,6 @@ class IdleSlots:
 
     def take(self, number: int) -> None:
         """Remove a free slot of a present client."""
-        # The list is sorted by number, so a slot is found by bisection.
         del self._here[bisect_left(self._here, (number,))]
 
     def next_back_s(self, now_s: float) -> float | None:
