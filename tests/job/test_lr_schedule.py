@@ -2,7 +2,7 @@
 
 import pytest
 
-from vcdl.job.lr_schedule import _DAMPING, LONG_STEPS, STEADY, SubtaskRate
+from vcdl.job.lr_schedule import _FORECAST_DAMPING, LONG_STEPS, STEADY, SubtaskRate
 from vcdl.job.training import TrainingSettings
 from vcdl.rules.forecast import Forecast
 from vcdl.rules.ramp import Ramp, Shape
@@ -119,4 +119,4 @@ def test_the_most_passes_of_a_subtask_that_ends_by_time_change_no_rate() -> None
 
 
 def test_the_rate_counts_with_the_damping_that_the_default_rule_has() -> None:
-    assert Forecast().staleness_damping == _DAMPING
+    assert Forecast().staleness_damping == _FORECAST_DAMPING

@@ -29,6 +29,7 @@ def stop_settings(callbacks: Any) -> dict[str, Any]:
     stop: dict[str, Any] = {}
     for callback in given:
         name = type(callback).__name__
+        # By module and not by `isinstance`: a subclass may do anything in addition.
         is_keras = type(callback).__module__.startswith("keras.")
         if is_keras and name == "TerminateOnNaN":
             continue  # a training that diverges ends every run

@@ -30,6 +30,7 @@ _LONGEST_TEXT = 500
 
 def main() -> int:
     """Carry out the order and return the exit code."""
+    # A copy for messages. Whatever libraries print would otherwise stand among them.
     parent = _Parent(os.dup(1))
     os.dup2(2, 1)  # what libraries print is no message
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -56,9 +57,12 @@ class _Parent:
     def tell(self, *, wait: bool = False, **message: Any) -> None:
         """Tell a message; with `wait`, even if the program is slow to read."""
         line = json.dumps(message).encode() + b"\n"
+        # A program that is suspended in a debugger must not hold the run up (decision 033). Only an error waits for its
+        # reader.
         os.set_blocking(self._descriptor, wait)
         with contextlib.suppress(OSError):
             while line:
+                # A message that is shorter than the pipe's atomic size is written whole or not at all.
                 line = line[os.write(self._descriptor, line) :]
 
 
@@ -135,6 +139,7 @@ def _driven(folder: Any, job: Any, observer: RunObserver) -> bool:
         try:
             observer.phase("importing Keras")
             with warm_workers_for(job, folder.kind):  # before the process has a second thread
+                # Not earlier: the thread that waits for the parent's end would make forking unsafe.
                 _pause_with_parent()
                 reached = drive(folder, job, observer)
         except KeyboardInterrupt:

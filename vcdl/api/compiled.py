@@ -63,6 +63,7 @@ def _given_metrics(model: Any, count: int) -> list[Any]:
 
     Only there does a function of Keras differ from another function of the same name.
     """
+    # A private field, as `get_compile_config` has only names. Without it names have to do.
     given = getattr(getattr(model, "_compile_metrics", None), "_user_metrics", None)
     return list(given) if isinstance(given, list | tuple) and len(given) == count else [None] * count
 
@@ -100,6 +101,7 @@ def part_of(key: str, given: Any, config: Any, code: OwnCode | None = None) -> A
         if code is not None and code.brings(getattr(given, "__module__", None)):
             return f"{given.__module__}:{given.__name__}"
         known = getattr(getattr(keras, "losses" if key == "loss" else "metrics"), name, None)
+        # A function of the user's may have the name of one of Keras', and would be replaced by it without a word.
         if known is None or (given is not None and given is not known):
             raise _own(key, name, given)
         return name

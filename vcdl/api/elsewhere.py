@@ -84,6 +84,7 @@ class RemoteRun:
         """
         after, is_over = 0, False
         while not is_over:
+            # The state before the events: in the other order the last ones could be missed.
             is_over = not follow or self.status in OVER
             while page := self._client.events(self.name, after):
                 yield from (event for _, event in page)
@@ -101,6 +102,7 @@ class RemoteRun:
 
         with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
             path = Path(folder) / "model.keras"
+            # The file is there already. Exporting builds the model anew at the service, which takes seconds.
             if self.status == "finished" and not best:
                 self._client.fetch(self.name, "model.keras", path)
             else:

@@ -98,6 +98,7 @@ def _without_objects(name: str, array: "Array") -> "Array":
     """Return an array of Python objects as numbers or texts, such as a pandas table with columns of several types."""
     import numpy as np
 
+    # pandas gives objects for a table with columns of several types, and for columns of text.
     kinds = {type(value) for value in array.ravel()}
     if kinds <= {str}:
         return array.astype(str)
@@ -163,6 +164,7 @@ def check_can_travel(model: Any, inputs: "Mapping[str, Array]", code: OwnCode | 
         if samples.ndim < 2:
             which = name.replace("x_train_", "x of ").replace("x_train", "x")
             raise DataError(f"{which} has shape {samples.shape}, expected (samples, …): one row for each, x[:, None]")
+    # `fit` builds such a model with its first batch, so users expect it to be built here.
     if not model.built and (code is not None or isinstance(model, keras.Sequential)) and "x_train" in inputs:
         samples = inputs["x_train"]
         try:
@@ -180,4 +182,5 @@ def check_can_travel(model: Any, inputs: "Mapping[str, Array]", code: OwnCode | 
             config = model.to_json()
     except Exception as error:  # a custom class may raise anything here
         raise ModelError(f"the model has no JSON ({one_line(error)}): use Keras' own layers only") from error
+    # The check that clients make: refused here it is an exception of `train`, and not a job that fails on every host.
     checked_config(config if code is None else code.with_model(config))

@@ -48,6 +48,7 @@ class RunHandle:
         try:
             _until_begun(process, shows)
         except KeyboardInterrupt:
+            # The caller gets no handle, so nothing else could stop the process.
             process.interrupt()
             process.wait(TIMEOUT_S)
             raise
@@ -98,6 +99,7 @@ class RunHandle:
         """
         last_id, is_over = 0, False
         while not is_over:
+            # The state before the events: in the other order the last ones could be missed.
             is_over = not follow or self._is_over
             with journal_of(self._folder) as journal:
                 for recorded in () if journal is None else journal.stream(last_id):
@@ -143,6 +145,7 @@ class RunHandle:
 
     def resume(self, *, show: bool = True) -> Self:
         """Go on with a run that was paused or killed; returns the run itself. Raises VcdlError."""
+        # The daemons of a BOINC project serve such a run. There is no process to start here.
         if self._folder.kind.has_daemons:
             release(self._folder)
         elif self._folder.kind.driver is None:
@@ -165,6 +168,7 @@ class RunHandle:
 
         if self._job.model.code is not None:
             own_code.permit()
+        # A retried run has the file of its first end. Only a finished one's is of the last weights.
         if not best and self._folder.keras_file.is_file() and self.status is RunState.FINISHED:
             return load_exported(self._folder.keras_file, self._job, self._folder)
         with tempfile.TemporaryDirectory(prefix="vcdl-") as folder:
@@ -185,6 +189,7 @@ class RunHandle:
             follower = RunFollower(self._folder, observer)
 
             def looked_to_the_end() -> bool:
+                # As in `events`: the state before the look, so that the last events are shown.
                 is_over = self._is_over
                 follower.look()
                 if not is_over and self._process is not None:
@@ -211,6 +216,7 @@ class RunHandle:
         if self._process is not None and self._process.failure is not None:
             raise self._process.failure
         report = read_report(self._folder)
+        # Also where another program ran it: who waits for a run wants to know why it failed.
         if report.is_given_up and not self._folder.running_pid:
             from vcdl.run.driver import given_up
 

@@ -49,6 +49,7 @@ class History:
         made = cls(params={"epochs": epochs, "steps": shards})
         for epoch in sorted(closed):
             if measured[epoch]:
+                # The weights at the epoch's end, as `fit` measures them.
                 last = measured[epoch].get(closed[epoch].version, measured[epoch][max(measured[epoch])])
                 made._add(epoch, losses[epoch] / samples[epoch] if samples[epoch] else float("nan"), last)
         return made

@@ -30,12 +30,14 @@ def split_off(model: Any) -> tuple[Any, dict[str, Any]]:
     found = {}
     for tensor in inputs:
         behind = [layer for layer in model.layers if _takes(layer, tensor)]
+        # Where the text also goes to another layer, the remaining model still needs it.
         if len(behind) == 1 and _is_lookup(behind[0]):
             found[str(tensor.name)] = behind[0]
     if not found:
         return model, {}
     names = [str(tensor.name) for tensor in inputs]
     ends = [found[name].output if name in found else one for name, one in zip(names, inputs, strict=True)]
+    # Under their old names, by which the arrays of the caller are matched to the inputs.
     given = [
         keras.Input(tuple(end.shape[1:]), dtype=end.dtype, name=name) for name, end in zip(names, ends, strict=True)
     ]

@@ -29,5 +29,6 @@ class ChildOrder:
     def of_line(cls, line: bytes) -> Self:
         """Read an order from a line that `to_line` returned."""
         fields: dict[str, Any] = json.loads(line)
+        # JSON has lists only, and a frozen dataclass compares as unequal with them.
         plain: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
         return cls(**plain)

@@ -28,6 +28,7 @@ class RunProcess:
     def __init__(self, order: ChildOrder) -> None:
         """Raises GridError when no process can be started."""
         self._order = order
+        # A file, because no thread reads it while the process lives, and a full pipe would block the process.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process
         self.phase = "starting"
         self.waiting_for: str | None = None
@@ -41,6 +42,7 @@ class RunProcess:
         try:
             self._process = start_child(
                 "vcdl.api.child",
+                # Kept open: its end is how the child learns that this program has ended, however that happens.
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -59,6 +61,7 @@ class RunProcess:
     @property
     def is_alive(self) -> bool:
         """Whether the process runs, or has sent messages that were not read yet."""
+        # The listener may still have the error to read, after the process has ended.
         return self._process.poll() is None or self._listener.is_alive()
 
     def wait(self, timeout_s: float) -> bool:
@@ -74,6 +77,7 @@ class RunProcess:
 
     def wait_until_begun(self, timeout_s: float) -> bool:
         """Wait until the job is prepared or the process ended, and return whether either happened."""
+        # The pipe may close a moment before the process has ended, and only then is there an exit status to explain.
         return self._decided.wait(timeout_s) and (self.has_begun or self.wait(_LAST_WAIT_S))
 
     def interrupt(self) -> None:
@@ -90,6 +94,7 @@ class RunProcess:
         status = self._process.returncode
         if self._error is not None or status in (ExitCode.OK, ExitCode.INTERRUPTED):
             return self._error
+        # A second interrupt may strike before Python's handler is set, and ends the process by the signal.
         return None if self._was_interrupted and status == -signal.SIGINT else self._death(status)
 
     @property
@@ -110,8 +115,10 @@ class RunProcess:
     def _listen(self) -> None:
         stdout: Any = self._process.stdout
         for line in stdout:
+            # A child that is killed while it writes a long error leaves a part of a line.
             with contextlib.suppress(ValueError):
                 self._hear(json.loads(line))
+        # Also a child that died before its job was accepted must end the wait of `wait_until_begun`.
         self._decided.set()
 
     def _hear(self, message: dict[str, Any]) -> None:
@@ -155,5 +162,6 @@ def _environment() -> dict[str, str]:
     environment = dict(os.environ)
     keras = sys.modules.get("keras")
     if keras is not None:
+        # The child imports Keras anew, and a program may have chosen its backend in Python.
         environment["KERAS_BACKEND"] = keras.backend.backend()
     return environment

@@ -18,6 +18,7 @@ def plain(value: Any, at: str) -> Any:
         return [plain(inner, f"{at} > {number}") for number, inner in enumerate(value, 1)]
     if isinstance(value, Path):
         return str(value)
+    # By attributes, so that NumPy need not be imported for plain settings.
     if hasattr(value, "tolist") and hasattr(value, "dtype"):
         return plain(value.tolist(), at)
     raise JobError(f"{at}: expected a number, a text, or lists and keys of them, got a {type(value).__name__}")

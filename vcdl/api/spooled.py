@@ -60,6 +60,7 @@ def spooled(
     """
     import numpy as np
 
+    # Most streams do not tell their length. Others are stopped by the room that they take, below.
     if hasattr(stream, "cardinality") and int(stream.cardinality()) == _INFINITE:
         raise DataError(
             f"{name} is a tf.data pipeline that never ends: leave out repeat(), as a run goes through its samples once "
@@ -83,12 +84,14 @@ def spooled(
                     f"samples of shape {', '.join(str(shape) for shape, _ in kinds.values())}: batches must agree"
                 )
             for of, array in batch.items():
+                # Labels stay in memory: they are small, and one-hot ones are still turned into class numbers.
                 if not of.startswith("x"):
                     held.setdefault(of, []).append(array)
                     labels_bytes += array.nbytes
                     continue
                 if of not in opened:
                     opened[of] = files.enter_context((folder / f"{of}.raw").open("wb"))
+                # Raw and not `.npy`, whose header needs the number of samples before the first one.
                 np.ascontiguousarray(array, kinds[of][1]).tofile(opened[of])
                 size_bytes += array.nbytes
             count += len(next(iter(batch.values())))
@@ -113,10 +116,12 @@ def _batches(name: str, stream: Any, part: str, axes: int | None, ends: _Ends) -
     def together() -> "dict[str, Array]":
         return {of: np.stack([one[of] for one in waiting]) for of in waiting[0]}
 
+    # The axes of a sample are unknown for a model that is not built, and the kind of stream has to decide then.
     gives_batches = hasattr(stream, "__iter__") or any(kind.__name__ == "PyDataset" for kind in type(stream).__mro__)
     for element in _elements(name, stream):
         given = _arrays(name, element, part, ends)
         first = next(iter(given.values()))
+        # PyTorch's data sets give single samples by index, and iterators of Keras and TensorFlow give batches.
         if first.ndim == axes or (axes is None and not gives_batches):
             waiting.append(given)
             if len(waiting) == _SAMPLES:

@@ -25,6 +25,7 @@ def task_of(output_shape: Sequence[int | None], loss: Any, y: Any) -> Task:
     name, dimensions = _name(loss).replace("_", ""), _dimensions(y)
     if name == _SPARSE:
         return _labels(dimensions)
+    # Numbers between 0 and 1 as labels of a binary loss are no classes, and an accuracy of them says nothing.
     if name in _PROBABILITIES and y.dtype.kind in "biuf" and not ((y == 0) | (y == 1)).all():
         return "regression"  # the certainty of somebody else, or pixels from 0 to 1
     if name in _BINARY:
@@ -76,6 +77,7 @@ def _labels(dimensions: int) -> Task:
 
 def _dimensions(y: Any) -> int:
     """Return the number of dimensions of the labels, without a last one of size 1."""
+    # `fit` takes labels of shape (n, 1) and (n,) alike.
     dimensions: int = y.ndim
     return dimensions - 1 if dimensions > 1 and y.shape[-1] == 1 else dimensions
 

@@ -109,6 +109,7 @@ def train(
     """
     for argument in sections:
         _refuse_unknown(argument)
+    # Users write both for `fit`, where 0 is the default.
     if validation_split == 0 and validation_data is not None:
         validation_split = None
     check_is_a_model(model)
@@ -152,6 +153,7 @@ def train(
         if code is not None:
             values["model"]["code"] = str(Path(code).resolve())
         values = {"name": name or _name_of(model, out), **({} if seed is None else {"seed": seed}), **values}
+        # Before anything is written or sent.
         job_of(values, "vcdl.train")
         if server is not None:
             if (out, simulate, code) != (None, None, None):
@@ -183,6 +185,7 @@ def _arrays(model: Any, x: Any, y: Any, validation: Any, test: Any, spool: Path)
     from vcdl.wire.inputs import array_name
 
     inputs, outputs = ends_of(model)
+    # A model that takes x as its own labels has no y either, but its x is an array.
     pairs = {"train": x if y is None and is_stream(x) else (x, y), "val": validation, "test": test}
     arrays = {}
     for part, pair in pairs.items():
@@ -228,6 +231,7 @@ def _values(
     model: Any, arrays: dict[str, Any], arguments: Mapping[str, Any], sections: Mapping[str, Any], code: OwnCode | None
 ) -> dict[str, Any]:
     """Return the job file without its name. One-hot labels become numbers of classes."""
+    # An archive would be read into memory as a whole.
     source = {"from": {"path": DATA_FOLDER, "as": "arrays"}} if _stays_on_disk(arrays) else {"npz": DATA_FILE}
     data: dict[str, Any] = {**source, "normalise": "none"}
     values: dict[str, Any] = {"model": {"keras": MODEL_FILE}, "data": data, "training": training_of(model, code)}
@@ -293,6 +297,7 @@ def _begin(
             return job.run(folder.path, show=show)
         return job.simulate(**simulate, out=folder.path, show=show)
     except BaseException:
+        # A run that was prepared is the user's, even if this call fails afterwards.
         if not folder.prepared_file.exists() and folder.running_pid is None:
             _discard(folder, is_new)
         raise

@@ -44,6 +44,7 @@ class ClaimCheck:
 
     def loss(self, claimed: float) -> float | None:
         """Return the loss if its size is like that of recent ones, else None."""
+        # A median of fewer could be one client's claim.
         if len(self._losses) < _LOSSES_NEEDED:
             most = _FIRST_LOSS
         else:
@@ -63,6 +64,7 @@ def believed_train_s(claimed_s: float, age_s: float | None, usual_s: float | Non
         age_s: Seconds since the workunit was sent; None: unknown.
         usual_s: Seconds that its host used to take for as many samples; None: unknown.
     """
+    # No client trains for longer than its workunit exists. Speeds and forecasts are computed from this number.
     if age_s is not None and claimed_s > _DRIFT * age_s + _SLACK_S:
         return None
     if usual_s is not None and not usual_s / _PACE_FACTOR <= claimed_s <= usual_s * _PACE_FACTOR:
@@ -80,6 +82,7 @@ def believed_times_s(claimed_s: Mapping[str, float], train_s: float | None, age_
     """
     if train_s is None or any(seconds < 0 for seconds in claimed_s.values()):
         return {}
+    # `first` is a part of the training time and would count twice.
     whole_s = train_s + sum(claimed_s.values()) - claimed_s.get("first", 0.0)
     is_possible = claimed_s.get("first", 0.0) <= _DRIFT * train_s + _SLACK_S
     is_possible = is_possible and whole_s <= (LONGEST_S if age_s is None else _DRIFT * age_s + _SLACK_S)

@@ -19,6 +19,8 @@ class NormMeter:
         """Add a block of the vector, the numbers from `begin` on."""
         with np.errstate(over="ignore", invalid="ignore"):
             for part, is_trained in self._layout.parts(begin, begin + block.size):
+                # A NaN or an infinity anywhere in the block makes the sum of squares one too, so one test covers all
+                # numbers.
                 square = float(np.dot(block[part], block[part]))
                 self._is_finite &= bool(np.isfinite(square))
                 if is_trained:  # statistics grow tenfold in an honest training's first steps

@@ -133,9 +133,11 @@ class UploadCheck:
             raise Refused(Refusal.WRONG_LAYOUT, f"layout {header.layout!r}, the model has {self.layout.fingerprint!r}")
         if header.codec != self.up.label:
             raise Refused(Refusal.WRONG_CODEC, f"its weights travel as {header.codec!r}, not as {self.up.label!r}")
+        # The shard comes from the workunit's name, whose number may be of no shard of this job.
         most = self.shard_samples[name.shard] * self.local_epochs if name.shard < len(self.shard_samples) else 0
         if not 0 < header.samples <= most:
             raise Refused(Refusal.BAD_COUNTERS, f"{header.samples} samples, between 1 and {most} are possible")
+        # Rules weigh by the fraction, and figures count the samples. Only together are they plausible.
         if header.fraction > 1 or not math.isclose(header.fraction, header.samples / most, rel_tol=_ROUNDING):
             raise Refused(
                 Refusal.BAD_COUNTERS,

@@ -30,6 +30,7 @@ class UploadReader:
             self._upload.read(begin, out)
         except WeightsFileError as error:
             raise _unreadable(error) from error
+        # Before the base is added, as moments are no differences.
         self._refuse_negative_moments(begin, out)
         if self._base is None:
             return None
@@ -47,6 +48,7 @@ class UploadReader:
         """Moments are no differences, so an upload shows them without its base. Raises Refused."""
         moments = self._encoding.layout.second_moments
         for first, behind in islice(moments, bisect_right(moments, begin, key=itemgetter(1)), None):
+            # They come in order, so the others lie in later blocks.
             if first >= begin + block.size:
                 return
             part = block[max(first - begin, 0) : behind - begin]

@@ -25,6 +25,7 @@ class Terminal:
     def interrupt(self, _signal: int, _frame: FrameType | None) -> None:
         """Stop after the running batch; a second signal stops at once."""
         self._interrupted = True
+        # From here on the default action: Keras may sit in a long compilation, where no Python handler would run.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         print("stopping after this batch; once more stops at once", flush=True)

@@ -11,6 +11,8 @@ computed."""
 
 def order_of(seed: int, local_epoch: int, samples: int) -> Order:
     """Return the permutation of `range(samples)` that this seed gives for one pass, counted from 0."""
+    # NumPy promises the same numbers from PCG64 on every platform. Verification trains an upload again from this order
+    # alone.
     return np.random.default_rng((seed, local_epoch)).permutation(samples)
 
 
@@ -58,6 +60,7 @@ class Batches:
     def at(self, position: int, count: int = 1) -> Order:
         """Indices of up to `count` batches from `position` on, within its pass, whose last batch may be shorter."""
         number, offset = divmod(self._begins + position, self._samples)
+        # One permutation is kept: batches come in order, and drawing one for each would cost as much as a small step.
         if number != self._pass:
             self._order, self._pass = order_of(self._seed, number, self._samples), number
         return self._order[offset : offset + count * self._batch_size]
@@ -69,6 +72,8 @@ class Batches:
     def is_boundary(self, position: int) -> bool:
         """Return whether a batch begins at `position`, or the workunit ends there."""
         first = self._samples - self._begins % self._samples
+        # A subtask that ends by time starts in the middle of a pass, so its first pass is shorter and its batches are
+        # counted from there.
         within = position if position < first else (position - first) % self._samples
         return 0 <= position <= self.total and (position == self.total or within % self._batch_size == 0)
 

@@ -59,11 +59,14 @@ def run() -> NoReturn:
 def _under_client(slot: Path, threads: int | None) -> int:
     try:
         init = InitData.read(slot)
+        # The lock first: what an orphan of a killed client still writes must not mix with this task. The supervisor
+        # next, as the client expects an answer while Keras is imported.
         with locked_slot(slot, LOCK_WAIT_S), BoincSupervisor(Channels(slot), init, slot) as supervisor:
             clear_endings(slot)
             _quit_on_signals(supervisor)
             supervisor.wait_until_resumed()
             if _train(slot, supervisor, init, threads):
+                # The figures before the marker: BOINC kills a task that keeps running once the marker exists.
                 supervisor.tell_done()
                 tell_finished(slot)
         return ExitCode.OK

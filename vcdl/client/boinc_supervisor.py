@@ -70,7 +70,10 @@ class BoincSupervisor:
 
     def __enter__(self) -> Self:
         """Start talking to the client. Until the training asks for the first time, a quit ends the process at once."""
+        # A signal stops the main thread wherever it is. An event would only be looked at between two batches, and
+        # importing Keras takes seconds.
         self._former_handler = signal.signal(signal.SIGUSR1, self._wait_while_starting)
+        # System calls of an import are restarted after the signal instead of failing with EINTR.
         signal.siginterrupt(signal.SIGUSR1, False)
         self._hear()  # the task may be suspended from the start
         self._thread.start()
@@ -95,6 +98,8 @@ class BoincSupervisor:
     def request(self) -> Request:
         self._is_training = True
         self._asked += 1
+        # Waits here instead of answering PAUSE at once: a pause writes a checkpoint, and throttling suspends every
+        # other second.
         may_go_on = self._may_go_on.wait(_THROTTLED_S)
         if self._asked_to_quit:
             return Request.QUIT
@@ -140,6 +145,7 @@ class BoincSupervisor:
             return
         if "<abort/>" in message:
             self._leave(EXIT_ABORTED, "aborted by the BOINC client")
+        # A quit wins over a suspension that comes with it: the client waits for the end.
         if "<quit/>" in message:
             self.quit()
         elif "<suspend/>" in message:
@@ -175,6 +181,7 @@ class BoincSupervisor:
         if not self._init.client_pid:
             return silence_s > _SILENCE_S
         try:
+            # Signal 0 only asks whether the process exists.
             os.kill(self._init.client_pid, 0)
         except ProcessLookupError:
             return True

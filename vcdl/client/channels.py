@@ -46,6 +46,7 @@ class Channels:
             return None
         begin = channel * _CHANNEL_BYTES
         text = self._memory[begin + 1 : begin + _CHANNEL_BYTES].partition(b"\0")[0]
+        # The flag last: from then on the client may write the next message over this one.
         self._memory[begin] = 0
         return text.decode("utf-8", errors="replace")
 
@@ -58,5 +59,6 @@ class Channels:
             return False
         begin = channel * _CHANNEL_BYTES
         self._memory[begin + 1 : begin + 2 + len(data)] = data + b"\0"
+        # The flag last: the client reads the text as soon as it sees it.
         self._memory[begin] = 1
         return True

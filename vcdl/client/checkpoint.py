@@ -49,6 +49,7 @@ class Position:
             0 <= samples < 2**63 and math.isfinite(loss_sum) and 0 <= train_s < math.inf
         ):
             raise ValueError("its position does not exist")
+        # Missing in a checkpoint of an older client, which continues all the same.
         told = raw.get("times_s", {})
         times_s = {stage: float(told[stage]) for stage in STAGES if stage in told}
         return cls(samples, loss_sum, train_s, {stage: it for stage, it in times_s.items() if 0 < it < math.inf})
@@ -70,6 +71,8 @@ class Checkpoint:
             **{f"optimizer_{i}": value for i, value in enumerate(self.state.optimizer)},
             **{f"seed_{i}": value for i, value in enumerate(self.state.seeds)},
         }
+        # Durable: a volunteer's machine is switched off, and a renamed file without its content would be an empty
+        # checkpoint.
         with atomic_write(folder / CHECKPOINT_FILE, durable=True) as temporary, temporary.open("wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
 
@@ -80,6 +83,7 @@ class Checkpoint:
         try:
             with opened_npz(path) as file:
                 header = _header(file.read("header"))
+                # The whole description and not the name: the same name with another rate or base must start over.
                 if header["workunit"] != _digest(workunit):
                     raise ValueError("it belongs to another workunit")
                 if len(file.names) != 2 + len(like.optimizer) + len(like.seeds):

@@ -89,6 +89,7 @@ def make_optimizer(named: Named, learning_rate: float, model: Any = None) -> Any
         raise JobError(f"training > optimizer: {LOSS_SCALING}, and the optimizer inside of it here")
     if facts.refusal:
         raise JobError(f"training > optimizer: {named.name}: {facts.refusal}")
+    # Each subtask sets its own rate (`MovingMoments.set_rate`), so one given here would be lost without a word.
     if "learning_rate" in named.arguments:
         raise JobError("training > optimizer > learning_rate: give it as training > learning_rate instead")
     classes = _classes(keras.optimizers, keras.optimizers.Optimizer)
@@ -210,6 +211,7 @@ def _make(
     key: str, classes: dict[str, type], named: Named, fixed: Mapping[str, Any], also: tuple[str, ...] = ()
 ) -> Any:
     wanted = ALIASES.get(named.name.lower(), named.name)
+    # Users write `AdamW`, `adamw` and `adam_w`. All of them mean one class.
     squeezed = {name.replace("_", ""): found for name, found in classes.items()}
     found = squeezed.get(wanted.replace("_", "").lower())
     if found is None:
@@ -223,6 +225,7 @@ def _make(
 
 
 def _check_arguments(key: str, named: Named, found: type) -> None:
+    # Keras accepts unknown arguments in `**kwargs`, and a misspelt one would be ignored on a thousand machines.
     parameters = inspect.signature(found).parameters
     known = [name for name in parameters if name not in ("kwargs", "fn")]
     for argument, value in named.arguments.items():

@@ -35,12 +35,15 @@ class CompiledPrograms:
         """Variables by which JAX uses them; it reads them when it is imported."""
         return {
             "JAX_COMPILATION_CACHE_DIR": str(self._own),
+            # By default JAX keeps only what took long to compile. A task has many small programs, and each start pays
+            # for them.
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }
 
     def take(self) -> None:
         """Put the programs of earlier tasks into the slot, in place of a killed process' leftovers."""
+        # JAX writes an entry in place, so what a killed process left may be half a program.
         shutil.rmtree(self._own, ignore_errors=True)
         with contextlib.suppress(OSError):
             self._own.mkdir()
@@ -55,6 +58,7 @@ class CompiledPrograms:
                 self._kept.mkdir(exist_ok=True)
             for path in programs:
                 kept = self._kept / path.name
+                # The name is a hash of everything that a program depends on, so an existing one is the same.
                 if not kept.exists() and _is_whole(path):
                     with contextlib.suppress(FileExistsError):
                         _link(path, kept)
@@ -62,6 +66,7 @@ class CompiledPrograms:
 
     def _sweep(self) -> None:
         kept_bytes = 0
+        # The newest stay. A job that has ended leaves programs that no task asks for any more.
         for made_s, size_bytes, path in sorted(map(_described, self._kept.glob(f"*{_SUFFIX}")), reverse=True):
             kept_bytes += size_bytes
             if kept_bytes > _KEPT_BYTES or time.time() - made_s > _KEPT_S:

@@ -83,6 +83,7 @@ def _values(text: str) -> dict[str, str]:
         if match is None:
             continue
         name, value = match.groups()
+        # A name that stands twice may have been put there by a folder's name. Neither value can be believed.
         if name in _NAMES and values.setdefault(name, value) != value:
             raise SlotError(f"{INIT_DATA_FILE} has two different values of {name}: restart the BOINC client")
     return values

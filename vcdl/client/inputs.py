@@ -91,6 +91,7 @@ def _arrays(path: Path) -> tuple[Any, Any, Any]:
     """Return x, y and the weights, not checked yet. Raises WorkunitError."""
     try:
         with opened_npz(path) as file:
+            # Encoded pictures bring `ends` and `shape` as well (vcdl.wire.jpeg). Anything else is another kind of file.
             if not {"x"} <= set(file.names) - {ENDS, SHAPE} <= {"x", "y", "weights"}:
                 raise WorkunitError(f"{path.name} holds {str(sorted(file.names))[:200]}, expected x, y and weights")
             with unneeded_shown():  # Pillow
@@ -129,6 +130,7 @@ def _check_shapes(inputs: Mapping[str, Any], input_shapes: Mapping[str, tuple[in
 
 def _labels(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Raises ValueError."""
+    # Keras' sparse losses take int32. A larger label would wrap round to another class.
     if y.dtype.kind in "iu" and not np.can_cast(y.dtype, np.int32) and (y.min() < -(2**31) or y.max() >= 2**31):
         raise ValueError("y holds labels beyond 32 bits")
     return y.astype(np.float32 if y.dtype.kind == "f" else np.int32)

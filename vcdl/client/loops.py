@@ -73,6 +73,8 @@ class _GraphLoop:
             kinds = tf.nest.map_structure(
                 lambda part: tf.TensorSpec([None, *part.shape[1:]], part.dtype), self._held[1]
             )
+            # Shards of a job differ in their number of samples, which the trace leaves open, so one trace serves all of
+            # them.
             if self._traced[0] != kinds:
                 self._traced = kinds, _traced_loop(self._model, kinds)
         losses = self._traced[1](self._held[1], tf.constant(order, tf.int32), tf.constant(batch_size))
@@ -97,8 +99,10 @@ def _traced_loop(model: Any, kinds: Any) -> Any:
 
         def step(number: Any, losses: Any) -> tuple[Any, Any]:
             batch = order[number * batch_size : (number + 1) * batch_size]
+            # As `train_on_batch` does: otherwise the loss in the logs is the mean since the loop began.
             for metric in model.metrics:
                 metric.reset_state()
+            # Gathered inside the graph: one trace serves batches of any size, the short last one too.
             logs = model.train_step(tf.nest.map_structure(lambda part: tf.gather(part, batch), data))
             return number + 1, losses.write(number, tf.cast(logs["loss"], tf.float32))
 
@@ -118,6 +122,7 @@ class _StateLoop:
     def steps(self, data: Data, order: Order, batch_size: int) -> list[float]:
         model = self._model
         model.reset_metrics()
+        # The metrics' initial values go into each step, so that the loss is that of its batch alone.
         fresh = _values(model.metrics_variables)
         trained, others = _values(model.trainable_variables), _values(model.non_trainable_variables)
         optimizer, losses = _values(model.optimizer.variables), []
@@ -138,6 +143,7 @@ def _compiled_step(model: Any) -> Any:
         logs, (trained, others, optimizer, _) = model.train_step((trained, others, optimizer, fresh), data)
         return logs["loss"], trained, optimizer, others
 
+    # The old weights and optimizer variables are given to the step, so that it can update them in place.
     return jax.jit(step, donate_argnums=(0, 1))
 
 

@@ -15,6 +15,7 @@ def available_memory_bytes(root: Path = Path("/")) -> int | None:
     free = [free_bytes for group in _groups(root) if (free_bytes := _free_of(group)) is not None]
     if (free_bytes := number_in(root / "proc/meminfo", "MemAvailable:")) is not None:
         free.append(free_bytes * 1024)
+    # A container sees the machine's memory in /proc, but is killed at its own limit.
     return min(free, default=None)
 
 
@@ -26,6 +27,7 @@ def _groups(root: Path) -> Iterator[Path]:
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
+        # Version 1 has a line for each controller, version 2 a single one without names.
         if controllers and "memory" not in controllers.split(","):
             continue
         for base in [root / _GROUPS / "memory"] if controllers else [root / _GROUPS, root / _GROUPS / "unified"]:

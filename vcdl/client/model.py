@@ -160,10 +160,12 @@ def checked_config(model_json: str) -> dict[str, Any]:
 
 def _checked(model_json: str) -> tuple[dict[str, Any], OwnCode | None, Any]:
     """Return the configuration, the code that it brings, and the settings of parts (vcdl.client.parts)."""
+    # The size first, before anything parses the text.
     size_bytes = len(model_json.encode(errors="replace"))
     if size_bytes > SIZE_LIMIT_BYTES:
         raise ModelError(f"the model's JSON has {size_bytes} bytes, {SIZE_LIMIT_BYTES} are allowed")
     model_json, code = taken_out(model_json)
+    # Counting characters bounds the parsed size from above without parsing.
     values = sum(map(model_json.count, "{[,"))
     if values > _VALUES_LIMIT:
         raise ModelError(
@@ -224,6 +226,7 @@ def _draw_nothing(config: Any) -> None:
 
 def _objects(config: Any) -> Iterator[dict[str, Any]]:
     """Yield every JSON object in the tree that Keras might take for a class, and remove compile settings."""
+    # A stack of iterators and no recursion: the depth of a hostile file is the attacker's choice.
     waiting: list[Iterator[Any]] = [iter((config,))]
     while waiting:
         part = next(waiting[-1], _END)
@@ -292,8 +295,11 @@ def _check_class(part: dict[str, Any]) -> None:
         raise ModelError(f"the model's {_short(class_name)} was written by Keras 2: load and save it with Keras 3")
     if not isinstance(module, str):
         raise ModelError(f"the model holds {_short(class_name)}: {_OWN_CLASS}")
+    # A list of what is allowed and not of what is forbidden: a new version of Keras brings classes that were never
+    # examined.
     if class_name not in CLASSES.get(module, ()):
         raise ModelError(f"the model holds {_short(f'{module}.{class_name}')}: {_reason(module, class_name)}")
+    # A registered name would let Keras look a custom class up in its own table.
     if registered not in (None, class_name):
         raise ModelError(f"the model holds a custom class, registered as {_short(registered)}: {ADVICE}")
     if not isinstance(part.get("config"), dict):

@@ -70,6 +70,7 @@ class MovingMoments:
                 value -= value % self._batches_a_step  # the gradients of a step that started elsewhere are not here
                 self._before = int(value) // self._batches_a_step
             elif _name(variable).endswith(SECOND_MOMENTS):
+                # Rounding and averaging may leave a second moment slightly negative, and a step divides by its root.
                 value = np.maximum(value, 0.0)
             variable.assign(value)
 
@@ -92,6 +93,7 @@ class MovingMoments:
             batches: How many batches.
             done: Batches of the subtask before them.
         """
+        # The count does not travel: the optimizer begins at step 0, where its own correction is right.
         if self._before is None:
             return 1.0
         steps = max(1, batches // self._batches_a_step)

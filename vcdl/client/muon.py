@@ -32,6 +32,7 @@ class Muon(keras.optimizers.Muon):  # type: ignore[misc]
         """On the rate of what AdamW trains, whose first moment is fresh (vcdl.client.moments)."""
 
     def _should_use_adamw(self, variable: Any) -> bool:
+        # Keras decides by the number of axes alone, and would make a matrix of embeddings and last layers too.
         return id(variable) not in self._rows or any(re.search(name, variable.path) for name in self.exclude_layers)
 
     def _adamw_update_step(self, gradient: Any, variable: Any, learning_rate: Any, m: Any, v: Any) -> None:
@@ -57,6 +58,8 @@ def rows_of(model: Any) -> dict[int, int]:
             name = variable.path.rpartition("/")[2]
             if len(variable.shape) > 1 and name in ("kernel", "recurrent_kernel", "pointwise_kernel"):
                 axes = len(variable.shape) - 1
+                # An attention projection has several output axes, so where its matrix is split follows from the
+                # equation.
                 if isinstance(layer, keras.layers.EinsumDense):
                     axes = _summed(layer.equation)
                 rows[id(variable)] = math.prod(variable.shape[:axes])

@@ -71,6 +71,8 @@ class NewestWeights:
 
     def fetch(self, folder: Path, workunit: Workunit, layout: Layout) -> None:
         """Put the newest weights into the folder if they are newer than the workunit's and training has not started."""
+        # A training that was interrupted must continue from the weights that it began with: its checkpoint belongs to
+        # them.
         has_begun = (folder / VERSION_FILE).exists() or (folder / CHECKPOINT_FILE).exists()
         if has_begun or workunit.newest is None or not self.may_use_network():
             return
@@ -99,6 +101,7 @@ class NewestWeights:
     def _download(folder: Path, newest: Newest, until_s: float) -> None:
         with atomic_write(folder / NEWEST_FILE) as temporary, temporary.open("wb") as file:
             within(until_s - time.monotonic(), lambda: _fetch_to(file, newest))
+        # The version last: it says that the file of the weights is whole.
         with atomic_write(folder / VERSION_FILE) as temporary:
             temporary.write_text(str(newest.version))
 
@@ -148,5 +151,6 @@ def _fetch_to(file: BinaryIO, newest: Newest) -> None:
 def _opened(url: str):  # type: ignore[no-untyped-def]  # an HTTPResponse, which urllib does not promise
     if not is_web_address(url):
         raise WorkunitError(f"{url[:100]!r} is no address on the web")
+    # A cache on the way could answer with an older statement.
     request = urllib.request.Request(url, headers={"Cache-Control": "no-cache", "User-Agent": "vcdl"})
     return urllib.request.urlopen(request, timeout=_SILENCE_S)

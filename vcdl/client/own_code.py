@@ -87,13 +87,16 @@ class OwnCode:
         global _loaded
         if not _is_permitted:
             raise ModelError(REFUSED)
+        # Modules keep their state from workunit to workunit of one job, as a class must stay the same object for Keras.
         if _loaded is not None and _loaded.code.files == self.files:
             return
         if _loaded is not None:
             sys.meta_path.remove(_loaded)
+            # Another job may have a module of the same name, and an import would find the old one.
             for name in [name for name, module in sys.modules.items() if _is_of(module, _loaded)]:
                 del sys.modules[name]
         _loaded = _Importer(self)
+        # First, so that a job's `utils.py` wins over an installed package of that name.
         sys.meta_path.insert(0, _loaded)
 
 
@@ -109,6 +112,7 @@ def taken_out(model_json: str) -> tuple[str, OwnCode | None]:
         named, model = raw[_KEY]["sha256"], json.dumps(raw["model"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(f"the model's JSON is damaged ({one_line(error)}): {_AGAIN}") from error
+    # Names of modules only: no path can lead out of the folder, although nothing is ever written.
     if named != code.sha256 or not all(map(_FILE.fullmatch, code.files)):
         raise ModelError(f"the job's own code is not what was sent: {_AGAIN}")
     return model, code

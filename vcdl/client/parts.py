@@ -1,8 +1,8 @@
 """Settings of layers inside a layer, such as attention's projections, that Keras' JSON does not keep.
 
 `MultiHeadAttention` builds its projections from its own few settings, so `to_json()` loses what was done to one of
-them: `enable_lora`, `quantize`, `trainable = False`. A model's JSON then has one more key beside Keras' own ones,
-`parts`: by the path of the layer and the name of the part what to do again once Keras has built the model.
+them: `enable_lora`, `quantize`, `trainable = False`. A model's JSON then has one more key than Keras writes, `parts`:
+by the path of the layer and the name of the part what to do again once Keras has built the model.
 """
 
 import gc
@@ -36,6 +36,7 @@ def apply_parts(model: Any, parts: Any) -> None:
     """Repeat the settings of `described` on a model that Keras has built. Raises ModelError."""
     if not isinstance(parts, Mapping) or sum(len(one) for one in parts.values() if isinstance(one, dict)) > _LIMIT:
         raise ModelError(f"the model's JSON has the key {KEY!r} in a form that VCDL does not write")
+    # Looked up by name and never created: the JSON of a stranger can only choose among the parts that the model has.
     known = {path: {part.name: part for part in inner} for path, _, inner in _composites(model, ())} if parts else {}
     with cheap_collections():
         for path, settings in parts.items():
@@ -53,8 +54,8 @@ def apply_parts(model: Any, parts: Any) -> None:
 def cheap_collections() -> Iterator[None]:
     """Let the garbage collector pass over what is there already.
 
-    Keras calls `gc.collect()` for each kernel that `quantize` replaces: 0.3 s each beside TensorFlow's objects, and
-    22 s for the 75 layers of GPT-2.
+    Keras calls `gc.collect()` for each kernel that `quantize` replaces. With TensorFlow's objects in memory that takes
+    0.3 s each, and 22 s for the 75 layers of GPT-2.
     """
     if (
         gc.get_freeze_count()
@@ -92,6 +93,7 @@ def _settings(layer: Any, inner: list[Any]) -> dict[str, dict[str, Any]]:
             setting["int8"] = _ALL if getattr(part, "inputs_quantizer", None) is not None else _WEIGHTS
         if getattr(part, "lora_enabled", False):
             setting["lora"] = [part.lora_rank, part.lora_alpha]
+        # A frozen layer freezes its parts anyway (`freeze_later_weights`), and JSON keeps that.
         if layer.trainable and not part.trainable:
             setting["frozen"] = True
         if setting:

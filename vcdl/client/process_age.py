@@ -17,6 +17,7 @@ def process_age() -> str:
 def age_s() -> float:
     """Seconds since this process was started; where the system tells (Linux), with its launcher's part."""
     try:
+        # After the last `)`: the process's name stands in parentheses and may contain anything.
         started_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         up_s = float(Path("/proc/uptime").read_text().split()[0])
     except (OSError, ValueError, IndexError):

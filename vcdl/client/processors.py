@@ -32,6 +32,7 @@ def limit_threads(threads: int) -> dict[str, str]:
         "OMP_NUM_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": str(threads),
         "TF_NUM_INTRAOP_THREADS": str(threads),
+        # One operation at a time: a client has few cores, and several pools of threads would share them.
         "TF_NUM_INTEROP_THREADS": "1",
         "NPROC": str(threads),
         "PJRT_NPROC": str(threads),
@@ -49,6 +50,7 @@ def device_environment(init: InitData, visible: str | None) -> dict[str, str]:
     if not _has_nvidia_gpu(init):
         return {"CUDA_VISIBLE_DEVICES": "-1"}
     devices = visible.split(",") if visible else []
+    # The client counts the devices that it sees, which may be a part of the machine's.
     device = devices[init.gpu_device] if init.gpu_device < len(devices) else str(init.gpu_device)
     return {
         "CUDA_VISIBLE_DEVICES": device.strip(),

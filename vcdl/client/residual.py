@@ -34,7 +34,7 @@ from vcdl.wire.workunit import UpdateHeader, Workunit, WorkunitName
 _DECAY = np.float32(0.95)
 _PREFIX = "vcdl_residual_"
 _FORGOTTEN_S = 30 * 86400.0
-"""The age at which the rest of any job is removed."""
+"""The age at which residuals of any job are removed, so that a job which has ended leaves nothing on a host forever."""
 _BOINC_RATES = {
     "client_state.xml": re.compile(r"<bwup>([0-9.eE+-]{1,30})</bwup>"),
     INIT_DATA_FILE: re.compile(r"<max_bytes_sec_up>([0-9.eE+-]{1,30})</max_bytes_sec_up>"),
@@ -83,6 +83,7 @@ def write_upload(
     size, prefix = up.model_size, _prefix(header.job, up)
     step = weights[:size] - base[:size] + _taken(host.folder, prefix, workunit, size) * _DECAY
     up.write(path, np.concatenate([step, weights[size:]]), header.to_json())
+    # Read back from the file: what the server will decode, with all rounding, is the only right thing to subtract.
     sent, _ = up.read(path)
     kept = host.folder / f"{prefix}{workunit.epoch}_{workunit.shard}_{upload_mark(workunit.name, header.train_s)}.npy"
     try:
@@ -108,6 +109,7 @@ def _taken(folder: Path, prefix: str, workunit: Workunit, size: int) -> Vector:
             counts = is_taken(WorkunitName(workunit.job, epoch, shard, 0, 0), mark, workunit)
             if counts is None:
                 continue
+            # The rename is the claim: of two tasks of a host at a time one fails here and leaves the file alone.
             path.replace(mine)
             rest = np.load(mine, allow_pickle=False)
             if counts and rest.shape == (size,) and rest.dtype == np.float32 and np.isfinite(rest).all():

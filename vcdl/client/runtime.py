@@ -50,6 +50,7 @@ def make_ready(prefix: Path | None = None) -> None:
     packages = prefix / manifest["folder"]
     archive = Path(os.environ.get(ARCHIVE_VARIABLE, ""))
     if not packages.is_dir():
+        # Several tasks start at once on a new host. The first one unpacks for all.
         with _alone(prefix / "lock"):
             if not packages.is_dir():
                 _unpack(archive, packages, int(manifest["packages_bytes"]))
@@ -78,6 +79,7 @@ def _unpack(archive: Path, packages: Path, size: int) -> None:
                 inner.extractall(growing)
         if hasattr(os, "sync"):
             os.sync()  # a power cut must not leave a folder of empty files
+        # A folder of this name is whole by definition: no other task has to look into it.
         growing.rename(packages)
     except (tarfile.TarError, lzma.LZMAError, EOFError, KeyError) as error:
         shutil.rmtree(growing, ignore_errors=True)

@@ -34,8 +34,10 @@ def train_task(
     """Train the workunit in the slot; False: it is left for later. Raises as `train_workunit`, and Shortage."""
     cores = threads or max(1, math.ceil(init.cpus))
     _log.info("VCDL %s, Python %s, cores to use: %d", __version__, platform.python_version(), cores)
+    # Before Keras is imported: a task that is postponed now has cost a second, and later it would be killed.
     check_memory(init.memory_bytes, available_memory_bytes())
     compiled = CompiledPrograms(slot, init.kept)
+    # All variables before the import of Keras, which reads them once.
     os.environ.update(limit_threads(cores))
     os.environ.update(device_environment(init, os.environ.get("CUDA_VISIBLE_DEVICES")))
     os.environ.update(compiled.environment)
@@ -52,6 +54,7 @@ def train_task(
     outcome = train_workunit(slot, supervisor, TrainerCache(), terms)
     if outcome is not Outcome.DONE:
         return False
+    # Only of a task that is done: a task that quits continues in the same slot, with the same programs.
     compiled.hand_over()
     return True
 

@@ -23,6 +23,7 @@ class TimeShare:
     def trained(self, fraction: float) -> None:
         """Take the fraction of the training that is done."""
         now_s = self._clock()
+        # The first batch includes compilation, so the speed is measured from its end on.
         if self._first is None:
             self._first = now_s, fraction
             return

@@ -138,7 +138,10 @@ class _Subtask:
 
     def __post_init__(self) -> None:
         workunit, training, size = self.workunit, self.workunit.training, len(self.shard)
+        # With the version that was really started from, so that a checkpoint of other weights does not fit.
         self._begun = replace(workunit, base_version=self.start.version)
+        # By the shard where subtasks end by time: all of them follow one endless order, so that no sample is left out
+        # (decision 075).
         seed, begins = (workunit.seed, 0) if workunit.begins is None else (workunit.shard, workunit.begins)
         self._batches = Batches(seed, size, training.batch_size, training.local_epochs, begins)
         wanted, total = self.terms.samples, self._batches.total
@@ -256,6 +259,7 @@ class _Subtask:
         losses = self.trainer.steps(self.shard.x, self.shard.y, order, size, self.shard.weights)
         samples, loss_sum = old.samples, 0.0 if self._batches.starts_epoch(old.samples) else old.loss_sum
         for loss in losses:
+            # At the first bad batch: training on would only waste a volunteer's time, and the upload would be refused.
             if not math.isfinite(loss):
                 raise _diverged("the loss is", samples, self.workunit.training)
             batch = min(size, old.samples + len(order) - samples)

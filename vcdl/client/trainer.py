@@ -53,14 +53,16 @@ class Trainer:
             frozen: The weights that no training changes; None for fresh ones.
         """
         self.model = load_model(model_json, frozen, draws_weights=frozen is None)  # a workunit's files have all
-        # # A client's metrics are not read, because the server measures its own; the loss is computed anyway.
+        # A client's metrics are not read, because the server measures its own. The loss is computed anyway.
         self._loss_unit = loss_unit(training.loss, target_scale(self.model))
         compile_model(self.model, training.without_metrics(), loss_weight=1 / self._loss_unit)
         self._optimizer = self.model.optimizer
         self._optimizer.build(self.model.trainable_variables)
         self._moments = MovingMoments(self._optimizer, training)
         others = {id(variable) for variable in (*self.model.weights, *self.model.metrics_variables)}
+        # What is left are the states of random layers, which a repeated training needs as well as the weights.
         self._seeds = [variable for variable in self.model.variables if id(variable) not in others]
+        # Kept to set the optimizer back for each workunit: a new one would be traced and compiled again.
         self._fresh_optimizer = _values(self._optimizer.variables)
         self.layout = Layout.of(self.model).with_moments(self._moments.shapes)
         self._loop = loop_of(self.model)
@@ -185,6 +187,7 @@ class TrainerCache:
         settings["frozen"] = None if frozen is None else frozen.sha256
         key = hashlib.sha256(json.dumps([model_json, settings], sort_keys=True).encode()).hexdigest()
         if self._trainer is None or key != self._key:
+            # The old model first: two large ones at a time may not fit into memory.
             self.clear()
             self._trainer, self._key = self.make(model_json, training, read_frozen()), key
         return self._trainer

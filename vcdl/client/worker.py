@@ -3,7 +3,7 @@
 It trains one after another, and talks over JSON lines on stdin and stdout.
 
     in   {"do": "allow_code"}              from now on, run the code that a job brings
-    in   {"do": "train", "folder": PATH}   one at a time; "samples": N, so many, however long they take
+    in   {"do": "train", "folder": PATH}   one at a time; "samples": N trains N, however long they take
          {"do": "pause"} {"do": "go"}      until the other one comes
          {"do": "quit"}                    the running workunit: checkpoint and stop
          {"do": "finish"}                  the running workunit: upload the part that is trained
@@ -109,6 +109,7 @@ def main(trainers: TrainerCache, read_data: ShardReader = read_shard) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # A copy for the events, and stderr in place of stdout: libraries print to stdout, which would break the JSON lines.
     events = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     # Not through a buffer: a thread that waits in there aborts a process that ends by an error.
@@ -131,6 +132,7 @@ def _train(
     except VcdlError as error:
         supervisor.tell("failed", reason=error_text(error))
     except Exception as error:  # from Keras, its backend or the system: report it and drop the model
+        # After an error of the backend its state is unknown, and a model that ran out of memory must give it back.
         trainers.clear()
         if is_disk_full(error):
             supervisor.tell("no_room")

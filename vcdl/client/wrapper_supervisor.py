@@ -3,8 +3,8 @@
 A system that shuts down sends SIGTERM; after it the wrapper starts the same container again, with the same slot.
 
 Where containers cannot be paused (Podman without root under cgroups v1), and when wrapper and client are killed, the
-container would train on, whatever the volunteer wants. So the process leaves a checkpoint and ends once nobody holds
-the slot's lock, which the wrapper does while it lives. Virtual machines may not show it: then nothing is concluded.
+container would train on, whatever the volunteer wants. So the process leaves a checkpoint and ends once the slot's lock
+is free, which the wrapper holds while it lives. Virtual machines may not show it: then nothing is concluded.
 """
 
 import contextlib
@@ -35,10 +35,12 @@ class WrapperSupervisor:
         self._finish_now = False
         self._is_training = False
         self._look_at_s = 0.0
+        # At the start the wrapper certainly holds the lock. If it cannot be seen now, its absence later means nothing.
         self._sees_wrapper = _is_locked(slot)
 
     def quit(self) -> None:
         """Ask for a checkpoint and the end. Before training has started, exit at once."""
+        # In a signal handler: there is no checkpoint to write yet, and an import cannot be asked to stop.
         if not self._is_training:
             os._exit(0)
         self._quit = True

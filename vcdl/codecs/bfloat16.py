@@ -19,7 +19,9 @@ class BFloat16(Codec):
         return "bfloat16"
 
     def encode(self, chunk: Vector) -> bytes:
+        # Rounding up beyond the largest bfloat16 would give infinity.
         bits = np.clip(chunk, -_LARGEST, _LARGEST).view(np.uint32)
+        # Adds half of the last kept bit, and one less where that bit is 0: ties go to even numbers.
         rounded = bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
         return to_planes((rounded >> np.uint32(16)).astype("<u2"))
 

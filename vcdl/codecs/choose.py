@@ -37,6 +37,7 @@ def _codec(named: Named) -> Codec:
     arguments: Mapping[str, Any] = named.arguments
     try:
         return _CODECS[named.name](**arguments)
+    # A workunit comes from a server that may be of another version, so a wrong argument is no bug here.
     except (KeyError, TypeError, ValueError) as error:
         raise WorkunitError(
             f"transport: the codec {named.name!r} with {dict(arguments)} is not known here, only {', '.join(_CODECS)}: "

@@ -63,6 +63,7 @@ class ChunkReader:
         """
         frame = int.from_bytes(self._read(FRAME_BYTES), "little")
         length = frame & ~_DEFLATED
+        # Before the bytes are read: the length comes from the client.
         if length > most_bytes:
             raise WeightsFileError(
                 f"{self._path.name} has a chunk of {length} bytes, at most {most_bytes} are possible"
@@ -80,9 +81,11 @@ class ChunkReader:
     def _inflated(self, data: bytes, most_bytes: int) -> bytes:
         inflating = zlib.decompressobj()
         try:
+            # One byte more than allowed is enough to see that there are more, whatever the chunk would inflate to.
             raw = inflating.decompress(data, most_bytes + 1)
         except zlib.error as error:
             raise WeightsFileError(f"{self._path.name} is damaged ({error})") from error
+        # A writer deflates only what becomes shorter, so each chunk has one form.
         if not len(data) < len(raw) <= most_bytes or not inflating.eof or inflating.unused_data:
             raise WeightsFileError(f"{self._path.name} has a chunk of another length than it says: damaged")
         return raw

@@ -95,6 +95,8 @@ class Encoding:
         if self.is_difference:
             size = _clipped(self.model_size - begin, numbers.size)
             with np.errstate(over="ignore", invalid="ignore"):
+                # Moments behind the model's variables travel as themselves: a sum of two roundings could make one
+                # negative.
                 numbers[:size] += base[:size]
 
     @property
@@ -187,6 +189,8 @@ class Encoding:
 
     def _chunks_of(self, vector: Vector) -> Iterator[bytes]:
         statistics = self.layout.statistics
+        # Over the whole vector and not by chunk: the largest changes of a model may all lie in one layer (decision
+        # 091).
         kept = self.codec.thinned(vector, statistics)
         for begin in range(0, vector.size, CHUNK):
             whole = kept[begin : begin + CHUNK]
@@ -199,6 +203,7 @@ class Encoding:
                 raw = self.codec.encode(chunk[~exact]) + _EXACT.encode(chunk[exact])
             if moments.size and self.moment_block > 1:
                 counts = self.moment_counts(begin, whole.size)
+                # In float64, so that the mean of a block does not depend on the order of addition.
                 sums = np.add.reduceat(moments.astype(np.float64), np.cumsum(counts) - counts)
                 moments = (sums / counts).astype(np.float32)
             yield framed(raw + self.moments_codec.encode(moments), compress=self.compress)
@@ -221,6 +226,7 @@ class _Decoder:
         """The range of the vector that is in the buffer."""
 
     def read(self, begin: int, out: Vector) -> None:
+        # A second pass starts from the first chunk, as chunks are of different lengths and have no index.
         if begin < self._begin:
             self._chunks.rewind()
             self._begin = self._end = 0
@@ -243,6 +249,8 @@ class _Decoder:
         exact_size = 0 if exact is None else int(np.count_nonzero(exact))
         counts = self._encoding.moment_counts(self._begin, whole.size) if moments.size else _NONE
         exact_bytes, moments_bytes = _EXACT.most_bytes(exact_size), self._moments_codec.most_bytes(counts.size)
+        # The length of the codec's own part is not stored: the two others have a fixed one, and are cut off from the
+        # end.
         raw = self._chunks.next(self._codec.most_bytes(out.size - exact_size) + exact_bytes + moments_bytes)
         behind = max(0, len(raw) - moments_bytes)
         split = max(0, behind - exact_bytes)

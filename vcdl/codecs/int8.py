@@ -46,6 +46,7 @@ class Int8(Codec):
         count = block_count(out.size)
         scales: npt.NDArray[np.float32] = from_planes(data[: 4 * count], "<f4", count)
         levels = in_blocks(np.frombuffer(data[4 * count :], np.int8), out.size)
+        # Also a scale of −0, which no encoder writes: each vector has one encoded form.
         if np.signbit(scales).any():
             raise WeightsFileError("a block has a negative scale: damaged")
         if levels.min(initial=0) < -self._levels or levels.max(initial=0) > self._levels:

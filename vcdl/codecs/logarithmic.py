@@ -43,9 +43,11 @@ class Logarithmic(Codec):
         low = np.where(is_zero, np.float32(np.inf), logs).min(axis=1, initial=np.inf)
         high = np.where(is_zero, np.float32(-np.inf), logs).max(axis=1, initial=-np.inf)
         low, high = (np.where(np.isfinite(low), edge, 0).astype(np.float32) for edge in (low, high))
+        # A block of equal magnitudes has no range to divide by. All its codes are then the first step.
         steps = _LEVELS / np.maximum(high - low, np.float32(1e-6))
         codes = 1 + np.clip(np.rint((logs - low[:, None]) * steps[:, None]), 0, _LEVELS).astype(np.uint8)
         codes += np.uint8(_SIGN) * (blocks < 0)
+        # Only an exact zero gets this code: a moment that became 0 would make its weight leap (decision 015).
         codes[is_zero] = 0
         edges = np.concatenate([low, high]).astype("<f4", copy=False)
         return to_planes(edges) + bytes(codes.reshape(-1)[: chunk.size])

@@ -55,6 +55,7 @@ class TopK(Codec):
         Fewer if all others are 0; among equal numbers the first ones.
         """
         sizes = np.abs(vector)
+        # float16 would round them to zero, and the place for a zero is better spent.
         sizes[sizes < _TINIEST] = 0.0
         sizes[np.isnan(sizes)] = np.inf  # NaN must not be lost: the server refuses it
         for begin, end in always:
@@ -62,6 +63,7 @@ class TopK(Codec):
         count = math.ceil(self._sent * (vector.size - sum(end - begin for begin, end in always)))
         thinned = np.zeros_like(vector)
         if count:
+            # A partition and no sort: only the bound matters, and vectors have millions of numbers.
             least = np.partition(sizes, vector.size - count)[vector.size - count]
             kept = sizes > least
             kept[np.flatnonzero(sizes == least)[: count - np.count_nonzero(kept)]] = least > 0
@@ -72,6 +74,7 @@ class TopK(Codec):
 
     def within(self, size_bytes: float, vector_size: int) -> Codec:
         kept_bytes = 1 + self._values.most_bytes(SCALE_BLOCK) / SCALE_BLOCK
+        # A byte for the gap and the value: what one kept number takes.
         fits = size_bytes / (kept_bytes * max(1, vector_size))
         return TopK(self._share, self._two_bits, min(self._share, max(self._share / _FEWER, fits)))
 

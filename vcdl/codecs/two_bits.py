@@ -22,6 +22,7 @@ class TwoBits(Codec):
     def encode(self, chunk: Vector) -> bytes:
         blocks, is_there = in_blocks(np.abs(chunk), chunk.size), in_blocks(np.ones(chunk.size, np.bool_), chunk.size)
         with np.errstate(over="ignore", invalid="ignore"):
+            # Written so that NaN counts as large, and reaches the server, which refuses it.
             is_large = ~(blocks < _means(blocks, is_there)[:, None])
             sizes = [_means(blocks, is_there & part) for part in (~is_large, is_large)]
         codes = np.stack([chunk < 0, is_large.reshape(-1)[: chunk.size]], axis=1)

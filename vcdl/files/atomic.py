@@ -38,9 +38,11 @@ def atomic_write(path: Path, *, durable: bool = False, private: bool = False) ->
     temporary = temporary_name(path)
     try:
         temporary.unlink(missing_ok=True)  # of a killed process that had this one's number
+        # Created with its mode before the block writes: changed afterwards, it could be read for an instant.
         if private:
             temporary.touch(PRIVATE_MODE, exist_ok=False)
         yield temporary
+        # Before the rename, as otherwise a power cut may leave the final name with an empty file.
         if durable:
             sync(temporary)
         temporary.replace(path)
@@ -93,6 +95,8 @@ def sweep(folder: Path, *, below: bool = False) -> None:
 
 def _is_another_running(pid: str) -> bool:
     """Return whether a PID belongs to another running process. Without /proc every other process counts as running."""
+    # A PID may be given again, and then a leftover stays until a later sweep. Removing the file of a live process would
+    # be worse.
     return int(pid) != os.getpid() and (not _PROCESSES.is_dir() or (_PROCESSES / pid).exists())
 
 

@@ -61,8 +61,7 @@ def confined_environment(environment: Mapping[str, str] = os.environ, *, has_sto
     """Return the environment for a child that processes a submitter's files: no credentials of clouds or accounts.
 
     PYTHONPATH is kept, because the operator set it and not the submitter. It is made absolute, so that the child's
-    working
-    directory does not matter.
+    working directory does not matter.
 
     Args:
         environment: The parent's.
@@ -70,6 +69,7 @@ def confined_environment(environment: Mapping[str, str] = os.environ, *, has_sto
     """
     passed_on = {
         name: value
+        # A list of what is passed on: the next variable with a secret in it cannot be known in advance.
         for name, value in environment.items()
         if _PASSED_ON.fullmatch(name) and (has_store or not name.startswith("VCDL_STORE_"))
     }
@@ -93,8 +93,7 @@ class Limits:
         """Return the limits for a child that reads a submitter's files.
 
         Memory is a third of the machine's, because several may run at once on the service's machine. It is at least 4
-        GiB:
-        TensorFlow takes 0.35 GiB on 2 cores before it has a model, and more with each core.
+        GiB: TensorFlow takes 0.35 GiB on 2 cores before it has a model, and more with each core.
 
         Args:
             timeout_s: The longest that the child may run.
@@ -115,6 +114,8 @@ class Limits:
             (resource.RLIMIT_CORE, 0),
         ):
             _, hard = resource.prlimit(pid, kind)
+            # Both limits at once: a soft one alone could be raised again by the child. A lower hard limit of the parent
+            # stays.
             held = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.prlimit(pid, kind, (held, held))
         os.setpriority(os.PRIO_PROCESS, pid, _NICENESS)
@@ -130,8 +131,7 @@ def run_child(
         arguments: Passed to it.
         timeout_s: Kill it after this time.
         limits: Also run it in a session of its own, which is killed at the end. A limit on the number of processes
-            would
-            not do: Linux counts all processes of a user, trainings included.
+            would not do: Linux counts all processes of a user, trainings included.
         options: Further options of `subprocess.Popen`.
 
     Raises:
@@ -145,11 +145,13 @@ def run_child(
                 with suppress(ProcessLookupError):  # it has ended already
                     limits.impose(process.pid)
             output, errors = process.communicate(timeout=timeout_s)
+        # Also of Ctrl-C and of a time-out: no child outlives the call.
         except BaseException:
             process.kill()
             raise
         finally:
             if limits is not None:
                 with suppress(ProcessLookupError):
+                    # Grandchildren as well, which a submitter's code may have started and left behind.
                     os.killpg(process.pid, signal.SIGKILL)
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)

@@ -29,6 +29,7 @@ def installed_extras() -> list[str]:
     missing = [
         each.marker
         for each in map(Requirement, ours.get_all("Requires-Dist") or ())
+        # Without a marker a package belongs to no extra: it is always installed.
         if each.marker and canonicalize_name(each.name) not in installed
     ]
     extras = ours.get_all("Provides-Extra") or ()

@@ -27,7 +27,7 @@ _SCHEMES = ("s3", "gs", "https", "http")
 _CHECKSUM = re.compile("sha256=([0-9a-f]{64})")
 _TRIES = 5
 """Retries without a single new byte before a download fails, so that a dead server does not hold a job up forever."""
-_AT_ONCE = 8
+_PARALLEL_DOWNLOADS = 8
 """Files of a folder that are downloaded at once, so that the latency of one hides behind the others."""
 _TELL_EVERY_S = 5.0
 """Seconds between two lines of progress: enough for a person, and few lines in a log."""
@@ -114,18 +114,23 @@ def fetch(address: Address, tell: Tell = lambda line: print(line, file=sys.stder
     with folder_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / "lock"):
+            # Named by its content, a whole copy is right forever: the server is not even asked.
             if address.sha256 and whole.exists() and address.copy.exists():
                 return address.copy
             fetched = _Fetch(address, tell)
+            # Otherwise the address is asked whether the file has changed since.
             if whole.exists() and fetched.is_done:
                 return address.copy
+            # First: a kill in the middle of what follows must not leave the mark of a whole copy.
             whole.unlink(missing_ok=True)
             fetched.run()
             if address.sha256 and (found := sha256_of(address.copy)) != address.sha256:
+                # All of it, or the next call would take the files for fetched and find the same checksum.
                 shutil.rmtree(folder)
                 raise DataError(
                     f"{shown(address.url)} is not what #sha256 says, it has sha256={found}: see which one is wrong"
                 )
+            # Last, and synced: after a power cut the mark must not outlive the content.
             with atomic_write(whole, durable=True) as temporary:
                 temporary.touch()
     return address.copy
@@ -177,6 +182,7 @@ class _Fetch:
     def run(self) -> None:
         """Fetch the files that are missing."""
         for file in self._missing:
+            # Names come from a bucket that others write to. They must not lead out of the cache's folder.
             if ".." in file.name.split("/") or not file.name.isprintable():
                 raise DataError(f"{shown(self._address.url)} has a file {file.name[:200]!r}: give it a plain name")
         self._total_bytes = sum(file.size_bytes or 0 for file in self._missing)
@@ -186,10 +192,12 @@ class _Fetch:
                 f"{shown(self._address.url)} takes {self._total_bytes / 1e9:.1f} GB, and {free_bytes / 1e9:.1f} GB are "
                 f"free in {self._address.folder.parent}: make room, or set XDG_CACHE_HOME to a larger disk"
             )
+        # A folder's copy is what the reader sees: a file that was removed there must not be trained on here.
         for path in self._gone:
             path.unlink()
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_PARALLEL_DOWNLOADS) as pool:
             try:
+                # One line after the other, by this thread alone. A file without its line is fetched again after a kill.
                 for file in pool.map(self._fetched, self._missing):
                     with self._journal.open("a", encoding="utf-8") as journal:
                         journal.write(f"{file.name}\t{file.identity}\n")
@@ -221,6 +229,7 @@ class _Fetch:
             begin = here_bytes()
             opened = self._remote.opened(file, begin)
             goes_on = begin > 0 and opened.begin == begin and note.read_text() == opened.file.identity
+            # The server continued in the middle, but of other content: the two halves would make a file that never was.
             if not goes_on and opened.begin:  # another file by now
                 note.unlink()
                 raise AwayError("it changes while it is read")
@@ -245,6 +254,7 @@ class _Fetch:
             try:
                 return call()
             except AwayError as error:
+                # Any new byte is progress: a large file over a bad link may break off a hundred times.
                 failures = 0 if reached() > furthest else failures + 1
                 furthest = max(furthest, reached())
                 if failures == _TRIES:

@@ -32,6 +32,7 @@ class FileLock:
         Raises:
             OSError: It cannot be opened.
         """
+        # O_CLOEXEC below: a child that inherited the descriptor would hold the lock beyond its parent's end.
         flags = os.O_RDONLY if existing else os.O_RDWR | os.O_CREAT
         self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o664)
         self._names_holder = names_holder
@@ -112,4 +113,5 @@ def holder_of(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     with lock:
+        # Shared, so that two processes which look at the same time do not see each other as holders.
         return None if lock.acquire(shared=True, wait_s=0) else lock.holder()

@@ -48,8 +48,10 @@ class Parts(Mapping[str, T], Generic[T]):
         from importlib.metadata import entry_points
 
         found: dict[str, list[EntryPoint]] = {}
+        # Ours first, so that `points[0]` is ours where another package takes the name.
         for point in sorted(entry_points(group=self.group), key=lambda point: not _is_ours(point)):
             found.setdefault(point.name, []).append(point)
+        # A checkout whose metadata is older than its code finds no parts at all, and "unknown rule" would mislead.
         if not any(_is_ours(points[0]) for points in found.values()):
             raise PluginError(
                 f"the {self.kind}s of vcdl are not found: its package is older than its code, or not installed; "
@@ -87,6 +89,7 @@ class Parts(Mapping[str, T], Generic[T]):
 
     def _load(self, name: str) -> T:
         points = self._points[name]
+        # Only when the name is used: the fault of one package must not stop jobs that do not need it (decision 061).
         if len(points) > 1:
             raise PluginError(_taken(self.kind, name, points))
         (point,) = points

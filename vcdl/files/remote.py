@@ -100,8 +100,10 @@ class Web:
             raise DataError(f"{shown(self._url)} {answer}: {_ANSWERS.get(error.code, 'check the address')}") from error
         except (OSError, HTTPException) as error:
             raise AwayError(one_line(getattr(error, "reason", error))) from error
+        # A redirect to http would let anyone on the way change the data.
         if self._url.startswith("https:") and not got.geturl().startswith("https:"):
             raise DataError(f"{shown(self._url)} leads to {shown(got.geturl())}: name an address that stays https")
+        # A server may ignore `Range` and send the whole file with 200. Then the copy starts over.
         is_part = got.status == 206
         whole = re.search(r"/(\d+)$", got.headers.get("Content-Range", "")) if is_part else None
         length = whole[1] if whole else got.headers.get("Content-Length", "")
@@ -137,6 +139,7 @@ class Bucket:
         with self._errors():
             now = self._file(self._system.get_file_info(path))
             stream = self._system.open_input_file(path)
+            # The file may be shorter by now than what was fetched of it.
             stream.seek(min(begin, now.size_bytes or 0))
         return Opened(now, begin, _pieces(stream.read))
 
@@ -175,9 +178,12 @@ def _s3(bucket: str) -> Any:
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     return fs.S3FileSystem(
         endpoint_override=endpoint,
+        # A server of one's own has no AWS region, and asking AWS for it would fail or reach the wrong place.
         region=region or (None if endpoint else fs.resolve_s3_region(bucket)),
         connect_timeout=SILENCE_S,
         request_timeout=SILENCE_S,
+        # The caller retries with backoff and counts progress. Retries inside the library would only hide an outage for
+        # minutes.
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1),
     )
 

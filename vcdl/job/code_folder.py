@@ -20,9 +20,11 @@ def read_code(folder: Path) -> OwnCode:
     """
     files: dict[str, str] = {}
     left_bytes = MOST_BYTES
+    # One by one, so that a huge folder is refused before all of it is in memory.
     for path in _modules(folder):
         try:
             with path.open("rb") as file:
+                # Never more than is allowed: the folder may be a whole project with data in it.
                 content = file.read(left_bytes + 1)
             files[path.relative_to(folder).as_posix()] = content.decode()
         except (OSError, UnicodeDecodeError) as error:
@@ -42,6 +44,7 @@ def read_code(folder: Path) -> OwnCode:
 def _modules(folder: Path) -> Iterator[Path]:
     """Yield the files that can be imported, in order."""
     for where, folders, names in os.walk(folder):
+        # In place, so that os.walk follows this order: equal folders give equal code.
         folders[:] = sorted(name for name in folders if name.isidentifier() and name != "__pycache__")
         for name in sorted(names):
             path = Path(where, name)
@@ -58,6 +61,8 @@ def check_arguments(model: Any, code: OwnCode) -> None:
         if not isinstance(part, keras.Model) or not code.brings(kind.__module__):
             continue
         arguments = [name for name in inspect.signature(kind.__init__).parameters if name not in _OF_EVERY_MODEL]
+        # Keras' JSON has only what `get_config` returns: a client would build the model with the defaults, without an
+        # error.
         if "__init__" in vars(kind) and arguments and not any("get_config" in vars(one) for one in _own_classes(kind)):
             raise ModelError(
                 f"{kind.__name__} takes {', '.join(arguments)}, and without get_config Keras makes it again with their "
@@ -72,5 +77,6 @@ def _own_classes(kind: type) -> Iterator[type]:
 def _refuse_names_of_python(folder: Path, files: dict[str, str]) -> None:
     for path in files:
         top = path.partition("/")[0].removesuffix(".py")
+        # A client finds the job's modules first, so a `random.py` would break Keras itself.
         if top in sys.stdlib_module_names:
             raise ModelError(f"model > code: {folder / path} has the name of a module of Python, {top}: rename it")

@@ -18,6 +18,8 @@ _MOST_SHARDS = 200
 """Shards for the sake of slots: each is a subtask more in every epoch, with a start and the weights twice on a link."""
 _FEWEST_BATCHES = 2
 """Batches that a shard keeps there."""
+# 64 were worse on eleven small problems. With 16 a first job on two workers took up to half as long again (decision
+# 101).
 _SHARD_SAMPLES = 32
 """Samples that a shard should have on few slots: four batches of 8."""
 _TINY_SHARD_SAMPLES = 64
@@ -34,8 +36,11 @@ _STEPS = 4
 """Batches that a shard should have on few slots: on several, few steps in a row cost more than small batches
 (docs/decisions/101).
 """
+# Jobs of fewer steps learned more with small batches at ten and twenty slots, and longer ones did not need them
+# (decision 101).
 _STEPS_IN_A_ROW = 1300
 """Steps of a whole job on one slot, below which its batches are small."""
+# Batches of 4 were worse or level (decision 101), and take a processor longer for a sample.
 _SMALL_BATCH = 8
 
 
@@ -49,12 +54,14 @@ def suited(
     is_open, few = "shards" not in data.model_fields_set, _few_shards(samples, epochs, data)
     if "batch_size" not in training.model_fields_set:
         size = _batch_size(samples // few, _STEPS, training.batch_size)
+        # The user's shards count. A batch must leave each of them some steps.
         if not is_open:
             shard = samples // data.shards
             small = min(size, _batch_size(shard, _FEWEST_BATCHES, training.batch_size))
             size = max(small, _batch_size(shard, _STEPS, training.batch_size))
         used = slots if is_open else min(slots, data.shards)
         steps = epochs * samples * training.passes // (size * training.batches_a_step * used)
+        # Smaller batches make more steps in a row and cost no pass over the data. A tiny set has few slots anyway.
         if steps < _STEPS_IN_A_ROW and not _is_tiny(samples):
             size = min(size, _SMALL_BATCH)
         training = training.model_copy(update={"batch_size": size})
@@ -62,6 +69,7 @@ def suited(
         return data.model_copy(update={"shards": few if is_open else data.shards}), training
     wanted = enough_shards(epochs, slots)
     finest = samples // (max(_FEWEST_BATCHES, training.batches_a_step) * training.batch_size)
+    # Little is late on few slots, so long shards cost no accuracy and save the 10 ms of each subtask (decision 147).
     if slots <= _FEW_SLOTS:
         few = min(few, max(samples // _LONG_SHARD_SAMPLES, _SHARDS_A_SLOT * slots))
     return data.model_copy(update={"shards": max(few, min(wanted, finest, _MOST_SHARDS))}), training
@@ -80,6 +88,7 @@ def _few_shards(samples: int, epochs: int, data: DataSettings) -> int:
     """Shards on few slots."""
     if not _is_tiny(samples):
         return min(data.shards, samples // _SHARD_SAMPLES)
+    # One shard cannot have other classes than the whole.
     fewest = 2 if data.split == "dirichlet" else 1
     return min(max(fewest, min(samples // _TINY_SHARD_SAMPLES, 1 + epochs // _SHARD_EPOCHS)), max(1, samples // 2))
 

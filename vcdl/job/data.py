@@ -36,6 +36,8 @@ _local_file: Any = kinds.existing_file(misread=not_an_npz).func
 
 def _file(raw: Any, info: ValidationInfo) -> Path:
     address = address_of(str(raw))
+    # The path of the copy, which is fetched only when the whole file is found right (`fetch`): a typo elsewhere must
+    # not cost a download.
     path: Path = _local_file(raw, info) if address is None else address.copy
     return path
 
@@ -128,6 +130,7 @@ class DataSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _several(cls, raw: Any) -> Any:
+        # Before validation, as other fields are checked against the task.
         return {"task": "several", **raw} if isinstance(raw, Mapping) and raw.get("outputs") else raw
 
     @field_validator("outputs")
@@ -149,6 +152,7 @@ class DataSettings(Section):
     @model_validator(mode="wrap")
     @classmethod
     def _keeps_address(cls, raw: Any, handler: ModelWrapValidatorHandler["DataSettings"]) -> "DataSettings":
+        # The field holds the path of the copy. The address, which may be signed, is kept out of the run's own job file.
         made = handler(raw)
         if made.npz is not None and isinstance(raw, Mapping):
             made._npz_address = address_of(str(raw["npz"]))

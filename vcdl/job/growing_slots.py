@@ -22,6 +22,7 @@ def growing_slots(wanted: int, made: int, growing: float) -> int:
         made: Subtasks created so far.
         growing: Subtasks over which the slots grow.
     """
+    # Also where nothing grows: `growing` is 0 then.
     if made >= growing:
         return wanted
     return min(wanted, max(_FEWEST, math.ceil(between(_FIRST, 1.0, made / growing, "linear") * wanted)))

@@ -18,6 +18,7 @@ def class_names(raw: Any) -> int | tuple[str | int, ...]:
         return raw
     if isinstance(raw, list | tuple) and len(raw) >= 2 and all(_is_name(name) for name in raw):
         kinds_of_names = {type(name) for name in raw}
+        # `[1, "2"]` is most likely a missing pair of quotes, and 1 and "1" would be two classes.
         if len(kinds_of_names) > 1:
             raise ValueError("expected all names as text, or all as whole numbers; put them in quotes")
         if (twice := first_twice(raw)) is not None:

@@ -33,7 +33,7 @@ LONG_STEPS = 7500
 """Sequential optimizer steps from which on a job counts as long and its rate is not raised (docs/decisions/019)."""
 MOST_BOOST = 16.0
 """The highest factor that a trial tries: at twice as much some jobs collapse (docs/decisions/101)."""
-_DAMPING = 0.15
+_FORECAST_DAMPING = 0.15
 """The default a of `forecast`, with which the weights are a mean of about 1 + a·(slots − 1) uploads."""
 
 
@@ -94,6 +94,7 @@ class SubtaskRate:
 
     def _course(self, place: int, subtasks: int) -> float:
         rising = self.warmup * subtasks
+        # The first subtask gets a part of the peak and not 0, or it would train nothing.
         if place + 1 < rising:
             return (place + 1) / rising
         if self.shape == "constant":
@@ -104,9 +105,10 @@ class SubtaskRate:
         return between(1.0, self.end_factor, fraction, self.shape)
 
     def _boost(self, open_workunits: int) -> float:
+        # Workunits that are open at the same time bring the weights about as far as one (decision 019).
         sequential = self.steps / open_workunits
         boost = LONG_STEPS / sequential if sequential > 0 else 1.0
-        averaged = 1.0 + _DAMPING * (open_workunits - 1)
+        averaged = 1.0 + _FORECAST_DAMPING * (open_workunits - 1)
         raised = min(math.sqrt(averaged), boost / MOST_BOOST)  # none for a job of more steps in a row than a trial has
         bound = max(self.short_job_boost, min(self.most_boost, self.short_job_boost * raised))
         return max(1.0, min(boost, bound))

@@ -35,6 +35,7 @@ class ResnetV2Arguments(Section):
     @field_validator("depth")
     @classmethod
     def _is_three_stages(cls, depth: int) -> int:
+        # Three stages of equally many blocks, each of three layers, and two layers around them.
         if depth % 9 != 2:
             near = max(11, round((depth - 2) / 9) * 9 + 2)
             raise ValueError(f"expected 9·n + 2 (11, 20, 29, …), got {depth}; the nearest is {near}")
@@ -57,7 +58,7 @@ class LoraSettings(Section):
 
 
 SOURCES = ("builtin", "keras_json", "keras", "hub", "python")
-"""Keys of which exactly one gives the model."""
+"""Keys that name a model: exactly one of them is given."""
 WEIGHTS_ENDINGS = (".keras", ".weights.h5", ".npz")
 
 
@@ -110,6 +111,7 @@ class ModelSettings(Section):
         if value.name not in BUILTINS:
             raise kinds.expected_one_of(tuple(BUILTINS), value.name)
         arguments = read_section(BUILTINS[value.name], value.arguments)
+        # With all defaults: a run's own job file must mean the same under a later version with other defaults.
         return Named(value.name, arguments.model_dump(mode="json"))
 
     @field_validator("python_folder", mode="plain")
@@ -117,6 +119,7 @@ class ModelSettings(Section):
     def _goes_with_python(cls, raw: Any, info: ValidationInfo) -> Path | None:
         if info.data.get("python") is not None:
             return kinds.folder(raw, info.context)
+        # Pydantic leaves out a field that was refused itself. Then this message would be about the wrong key.
         if raw is not None and "python" in info.data:
             raise ValueError("is used with `python` only; remove it")
         return None

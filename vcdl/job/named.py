@@ -25,6 +25,7 @@ def named(raw: Any) -> Named:
         raise expected("a name, such as adam", name)
     arguments = {key: value for key, value in fields.items() if key != "name"}
     try:
+        # Arguments travel to clients as JSON, which has no NaN and no Python objects.
         json.dumps(arguments, allow_nan=False)
     except (ValueError, TypeError) as error:
         raise ValueError("an argument is too large or is not plain data; write finite numbers") from error

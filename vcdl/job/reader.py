@@ -165,6 +165,7 @@ def _from(raw: Any, info: ValidationInfo) -> Any:
 
 def _path(raw: Any, job_folder: Path | None) -> Path:
     """Return the path of a file or a folder, or of a function in a folder. Raises ValueError."""
+    # A file that exists wins: on Linux `module:function` is a legal name of one.
     if isinstance(raw, str) and kinds.FUNCTION.fullmatch(raw) and not (job_folder and (job_folder / raw).exists()):
         return (job_folder or Path()).resolve() / raw
     return kinds.existing_path(raw, job_folder)
@@ -174,6 +175,7 @@ def _kind_of(path: Path) -> str:
     """Return the reader of a path by its ending, of a folder by its content. Raises ValueError with advice."""
     if kinds.FUNCTION.fullmatch(path.name):
         return "python"
+    # Opening a pipe to look at it would wait for its writer.
     if path.is_fifo():
         raise ValueError(
             f"{path.name} is a pipe, which can be read once, and data are read several times: make it a file"
@@ -182,6 +184,8 @@ def _kind_of(path: Path) -> str:
         train = path / "train"  # of a folder with parts
         names = sorted(entry.name for entry in (train if train.is_dir() else path).iterdir())
         found = {_ENDINGS.get(Path(name).suffix.lower()) for name in names} - {None, "text"}
+        # A folder with tables and pictures may be meant either way, and a guess that is wrong trains a model on
+        # nonsense (decision 064).
         if len(found) > 1:
             raise ValueError(f"{path.name} holds {' and '.join(sorted(map(str, found)))}: say which by `as`")
         return str(found.pop()) if found else "images"

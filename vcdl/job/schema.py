@@ -36,8 +36,10 @@ PacingKind = Literal["rolling", "epoch"]
 StoreConsistency = Literal["strong", "eventual"]
 KeptUploads = Literal["needed", "all"]
 
+# No interval between two versions is 0, so it can stand for "none".
 EVERY_EPOCH = 0
 """`Job.validate_every` when versions are evaluated at the end of an epoch only."""
+# A limit far above any machine's cores, so that a typing error is refused.
 _MOST_WORKERS = 1000
 """Processes that hold Keras each, on one machine."""
 _Count = Annotated[int, kinds.whole(1)]
@@ -184,6 +186,7 @@ class Job(Section):
         if "learning_rate" in given:
             missing.pop("optimizer", None)  # the rate is Adam's
         training = training.model_copy(update=missing)
+        # After the task has chosen its optimizer: the rate is the optimizer's.
         if "learning_rate" not in given:
             training = training.model_copy(update={"learning_rate": usual_rate(training.optimizer)})
         return training if data.mask is None else training.masking()
@@ -207,6 +210,7 @@ class Job(Section):
     @classmethod
     def _is_measured(cls, stop: StopSettings, info: ValidationInfo) -> StopSettings:
         data, training = info.data.get("data"), info.data.get("training")
+        # A section that was refused itself is missing here. Its own problems are enough.
         problems = [] if data is None or training is None else list(stop.problems(data, training))
         if problems:
             raise ProblemsError(problems)
@@ -295,6 +299,7 @@ class Job(Section):
     def resolved(self) -> dict[str, Any]:
         """Return the whole job, defaults and preset filled in, as the plain values of a job file."""
         values = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        # `concentration` is refused there when it is given, and `resolved` must be read back.
         if self.data.split == "iid":
             del values["data"]["concentration"]
         return values
@@ -327,6 +332,7 @@ def load_job(path: Path, overrides: Sequence[str] = (), slots: int | None = None
     """
     job = load_section(Job, JOB, path, overrides, path.parent)
     job.data.fetch()
+    # Last, when everything that the cut depends on is known. The run's own file then names the numbers.
     data, training = suited(job.data, job.training, job.stop.epochs, slots or job.workers)
     return job.model_copy(update={"data": data, "training": training})
 

@@ -63,6 +63,7 @@ class StopSettings(Section):
             if self.monitor is None:
                 message = f"{data.task} has no accuracy; remove it, or use target, epochs or patience"
             yield Problem(("target_accuracy",), message)
+        # A per cent value where a fraction is meant: the job would train to its end.
         elif self.target is not None and self.target > 1 and any(part in name for part in _AT_MOST_ONE):
             yield Problem(("target",), f"{self.target:g} is never reached: {name} is at most 1")
 
@@ -71,12 +72,14 @@ class StopSettings(Section):
         name = self._name(data, training)
         mode = self.mode or direction(name) or MIN
         measured = metric_name(training.loss) if name == LOSS else name
+        # A measure of one's own may be anything. Whoever compares ratios of it must not assume that it is above zero.
         is_signed = any(part in measured for part in _SIGNED) or direction(name) != MIN
         return Monitor(name, mode, is_signed=mode == MIN and is_signed)
 
     def _name(self, data: DataSettings, training: TrainingSettings) -> str:
         if self.monitor is not None:
             return metric_name(Named(self.monitor.removeprefix(_VALIDATION)))
+        # Keras accepts `accuracy` for numbers as well, where it counts exact equality and is useless as a monitor.
         is_measured = data.task not in PREDICTS_NUMBERS and ACCURACY in metric_names(training.metrics)
         is_accuracy = data.task in HAS_CLASSES or is_measured
         return ACCURACY if is_accuracy else LOSS
@@ -100,4 +103,5 @@ def _measured(task: Task, metrics: Sequence[Named]) -> list[str]:
 def direction(name: str) -> Mode | None:
     """Return the better direction of a measure by its name, or None if the name does not say."""
     is_low, is_high = (any(part in name for part in parts) for parts in (_LOW, _HIGH))
+    # A name with words of both kinds says nothing, such as that of a user's own metric.
     return None if is_low == is_high else MIN if is_low else MAX

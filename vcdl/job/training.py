@@ -19,6 +19,7 @@ from vcdl.yaml_schema.section import SECTION_AS_YAML, Section, plain_or_section
 
 ACCUMULATION = "gradient_accumulation_steps"
 """Keras' argument of every optimizer."""
+# A limit far above any job, so that a typing error is refused.
 MOST_EPOCHS = 1_000_000
 Precision = Literal["float32", "mixed_bfloat16"]
 
@@ -34,6 +35,7 @@ def _precision(raw: Any) -> Any:
         raise ValueError(
             f"{raw} needs a scaled loss, whose scale does not travel; use mixed_bfloat16, which needs none"
         )
+    # Uploads are sums of small changes, which weights of eight significant bits would swallow.
     if raw == "bfloat16":
         raise ValueError("bfloat16 would round the weights too; use mixed_bfloat16, which keeps them in float32")
     if not isinstance(raw, str) or raw not in get_args(Precision):
@@ -112,6 +114,7 @@ class TrainingSettings(Section):
     def batches_a_step(self) -> int:
         """The batches whose gradients the optimizer puts together for a step."""
         batches = self.optimizer.arguments.get(ACCUMULATION)
+        # A wrong value is refused later, by Keras' own words for it.
         return batches if isinstance(batches, int) and batches > 0 else 1
 
     @property
@@ -158,5 +161,6 @@ class TrainingSettings(Section):
 
     def to_wire(self, normalisation: Normalisation, rate: float = 1.0) -> Training:
         """Return the settings as clients get them, with `rate` times the peak learning rate."""
+        # By name, so that a new setting of the wire is sent as soon as the section has it.
         own = {name: getattr(self, name) for name in Training.__dataclass_fields__ if name in type(self).model_fields}
         return Training(**{**own, "learning_rate": self.peak_rate * rate, "normalisation": normalisation})

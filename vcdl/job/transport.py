@@ -80,5 +80,6 @@ def _codec(raw: Any, known: Mapping[str, type[Section]]) -> Named:
     value = named(raw)
     if value.name not in known:
         raise kinds.expected_one_of(tuple(known), value.name)
+    # With all defaults, which both ends need to agree on.
     arguments = read_section(known[value.name], value.arguments)
     return Named(value.name, arguments.model_dump(mode="json"))

@@ -28,6 +28,7 @@ class TrustSettings(Section):
     @classmethod
     def _forgets_redundancy(cls, raw: Any) -> Any:
         """Drop `redundancy: 0`, which runs from before December 2026 have."""
+        # Any other value asked for something that is gone, and is refused as an unknown key.
         if isinstance(raw, Mapping) and raw.get("redundancy") == 0:
             return {key: value for key, value in raw.items() if key != "redundancy"}
         return raw

@@ -19,6 +19,7 @@ def users_function(name: str, folder: Path | None, error_kind: type[VcdlError]) 
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
+            # The module is there, and something that it imports is not: the user needs to see where.
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
                 raise failed(name, error, error_kind) from error
             where = f"in {folder} or " if folder else ""
@@ -33,6 +34,7 @@ def users_function(name: str, folder: Path | None, error_kind: type[VcdlError]) 
 
 def failed(name: str, error: BaseException, error_kind: type[VcdlError]) -> VcdlError:
     """Return the error for one of a user's code, with its innermost frame outside Python, packages and VCDL."""
+    # The innermost frame of the user's own code is where the fault is, whatever library raised.
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else name
     if isinstance(error, SyntaxError) and error.filename:
@@ -57,9 +59,11 @@ def _importable(module_name: str, folder: Path | None) -> Iterator[None]:
     path, modules = list(sys.path), dict(sys.modules)
     top = module_name.partition(".")[0]
     if (folder / top).is_dir() or (folder / f"{top}.py").is_file():
+        # A module of this name that another job brought is still imported.
         for name in [name for name in modules if name.partition(".")[0] == top]:
             del sys.modules[name]
     sys.path.insert(0, str(folder))
+    # A file that was written a moment ago may not be in the importer's cache of the folder.
     importlib.invalidate_caches()
     try:
         yield

@@ -14,6 +14,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MADE_S = time.time() - time.monotonic()
 """Zero of the monotonic clock when this process began; a clock that is set later changes nothing."""
 
+# By boot: the monotonic clock begins anew with each, and its zero is another moment.
 TABLE = "CREATE TABLE IF NOT EXISTS clocks (boot TEXT PRIMARY KEY, zero_s REAL NOT NULL);"
 _FIND = "SELECT zero_s FROM clocks WHERE boot = ?"
 _OTHERS = "SELECT 1 FROM clocks WHERE boot != ? LIMIT 1"
@@ -35,6 +36,8 @@ class SteadyClock:
 
 def kept_clock(connection: sqlite3.Connection) -> SteadyClock:
     """Return the clock of a journal on this machine, and store it there for other processes. Raises sqlite3.Error."""
+    # The first process of a boot fixes the zero for all others. `DO NOTHING` keeps it, so that their times agree
+    # although the wall clock may have been set between two starts.
     with connection:
         connection.execute(_KEEP, (_boot(), _new(connection).zero_s))
     return _found(connection) or SteadyClock()
@@ -43,6 +46,7 @@ def kept_clock(connection: sqlite3.Connection) -> SteadyClock:
 def seen_clock(connection: sqlite3.Connection) -> SteadyClock:
     """Return the clock of a journal that is opened read-only. Raises sqlite3.Error."""
     (tables,) = connection.execute(_HAS_TABLES).fetchone()
+    # A reader must not write, so it cannot fix the zero. It uses the one that is there, or one of its own.
     if tables < 2:  # no event was written yet, or only by a version of vcdl without clocks
         return SteadyClock()
     return _found(connection) or _new(connection)
@@ -62,6 +66,7 @@ def _found(connection: sqlite3.Connection) -> SteadyClock | None:
 def _new(connection: sqlite3.Connection) -> SteadyClock:
     """Return a clock for a new boot. It starts after the last event, even if the wall clock was set back in between."""
     last = connection.execute(_LAST).fetchone()
+    # Times in a journal must not go back: sessions, turnarounds and active time are differences of them.
     return SteadyClock() if last is None else SteadyClock(max(_MADE_S, last[0] - time.monotonic()))
 
 

@@ -162,7 +162,7 @@ class JobHistory:
         return history
 
     def follow(self, recorded: Recorded) -> None:
-        """Take in the journal's next event."""
+        """Apply the next journal event."""
         time_s = max(recorded.time_s, self._last_s)  # two processes may write in the other order than they looked
         match event := recorded.event:
             case WorkunitCreated():

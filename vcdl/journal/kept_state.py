@@ -1,11 +1,12 @@
 """Folded states stored in a journal, so that a long journal need not be read from its beginning.
 
-A stored state is a cache and never a source. It is used only if the code that folded it, its settings and its last
-event
-are those of today; otherwise everything is folded again from the first event. It lies in the journal's own file, so a
-copy
-or a backup of one includes the other. Readers without permission to write keep theirs in separate files
-(vcdl.journal.reader_state).
+A stored state is a cache and never a source (decision 026). It is used only if the code that folded it, its settings
+and its last event are those of today; otherwise everything is folded again from the first event. It lies in the
+journal's own file, so a copy or a backup of one includes the other. Readers without permission to write keep theirs in
+separate files (vcdl.journal.reader_state).
+
+A process may be killed at any moment: the state that it leaves is some thousand events behind at most, and these are
+read again. Nothing is lost by that, as exactly-once depends on the store's records and on the keys of events.
 """
 
 import hashlib
@@ -34,7 +35,7 @@ class Folding(Protocol):
     """The whole state that follows from a journal's events: a dataclass of plain fields."""
 
     def follow(self, recorded: Recorded) -> None:
-        """Take in the journal's next event."""
+        """Apply the next journal event."""
         ...
 
 
@@ -69,6 +70,8 @@ class KeptState(Generic[F]):
         self.last_id = 0
         self._journal = journal
         self._name = name
+        # A hash of the sources and not a number that somebody has to raise: forgetting to raise it would give wrong
+        # states.
         self._form = f"{_fingerprint((*_FOLDING, *code))} {hashlib.sha256(settings.encode()).hexdigest()}"
         self._kept_id = 0
         self._wait = EVENTS
@@ -76,8 +79,11 @@ class KeptState(Generic[F]):
     def load(self) -> Self:
         """Begin with the state that is kept, if it fits. Raises JournalError."""
         kept = [self._journal.kept_state(self._name, self._form)]
+        # Whoever writes the journal never begins with a reader's file: it lies outside the journal's transaction and
+        # may be of an older copy.
         if not self._journal.may_write:
             kept.append(kept_beside(self._journal, self._name, self._form))
+        # The newest first, which leaves the fewest events to fold.
         for last_id, packed in sorted((one for one in kept if one is not None), reverse=True):
             try:
                 self.state = unpack(type(self.state), packed, self._without)
@@ -89,7 +95,7 @@ class KeptState(Generic[F]):
         return self
 
     def follow(self, recorded: Recorded) -> None:
-        """Take in the journal's next event; one that is in the state already changes nothing."""
+        """Apply the next journal event; one that is in the state already changes nothing."""
         if recorded.id > self.last_id:
             self.state.follow(recorded)
             self.last_id = recorded.id
@@ -113,6 +119,7 @@ class KeptState(Generic[F]):
     def save(self, *, at_once: bool = False) -> bool:
         """Save the state when it is far behind, or `at_once`; returns whether it did. Raises JournalError."""
         wait = 1 if at_once else self._wait
+        # A state that was read without its long lists is incomplete, and would be taken for whole by the next process.
         if self.last_id < self._kept_id + wait or self._without is not None:
             return False
         packed = pack(self.state)
@@ -138,12 +145,14 @@ def keep_history(journal: Journal, history: JobHistory, last_id: int) -> None:
 
 
 def _wait(packed: bytes) -> int:
+    # A state that is longer is saved less often, so the time spent on saving stays proportional to the journal.
     return max(EVENTS, len(packed) // _BYTES_OF_AN_EVENT)
 
 
 @cache
 def _fingerprint(code: tuple[str, ...]) -> str:
     """Return a hash of the code that folds a state: after a change the stored state is meaningless."""
+    # With the version, for an installation that has no sources to hash.
     digest = hashlib.sha256(__version__.encode())
     for name in code:
         path = _PACKAGE / name

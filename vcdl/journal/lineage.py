@@ -1,4 +1,11 @@
-"""The updates that a version of the weights is made of, as the journal tells it: rollbacks leave some of them out."""
+"""The updates that a version of the weights is made of, as the journal tells it: rollbacks leave some of them out.
+
+A version is complete when an event says that it was kept, and the journal had a row for each of its updates by then.
+Only from such a version (`bases`) can later ones be made exactly: a server that was killed between its fold and its
+row leaves an update in the weights that has no row, and that will be uploaded and folded once more. Completeness is
+found by counting: a version is the number of its updates, so a complete one has as many rows below it. Where versions
+were skipped (a restore, a rollback) the count begins anew with the version that recovery made.
+"""
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -36,6 +43,7 @@ class Lineage:
         lineage = cls()
         for event in events:
             lineage._follow(event)
+        # Several servers write rows, so they may come out of the order of their versions.
         lineage.recorded.sort(key=lambda update: update.version)
         return lineage
 
@@ -48,10 +56,12 @@ class Lineage:
                 self.rollbacks.append(event)
                 self._left_out.update(event.dropped)
                 self._make(event.version, self.bases.get(event.to, 0))
+            # An older journal gave the number of the newest update a second time. Nothing below it can be told apart.
             case StoreRestored(lost=None):
                 self._counted_from, self._counted = event.version, 0
             case StoreRestored():
                 self._make(event.version, event.lost or 0)
+            # These snapshots are taken under the restore lock, so every living server has written its rows.
             case EpochClosed() | StopDecided() if self._counted_from + self._counted == event.version:
                 self.bases[event.version] = event.lost
             case RowsRewritten() if self._counted_from + self._counted + event.rows == event.version:
@@ -83,12 +93,14 @@ class Lineage:
 
     def refolded(self, rolled: RolledBack) -> list[UpdateApplied]:
         """Return the updates that a rollback applied again."""
+        # Later rollbacks must not count: they had not happened when this one applied the updates again.
         earlier = self.rollbacks[: self.rollbacks.index(rolled) + 1]
         left_out = {version for one in earlier for version in one.dropped}
         return [update for update in self._rows(rolled.to, rolled.version) if update.version not in left_out]
 
     def base_of(self, version: int) -> int:
         """Return the newest base up to a version."""
+        # Version 0 is always a base, so there is one.
         return max(base for base in self.bases if base <= version)
 
     def without_row(self, version: int) -> int:

@@ -30,14 +30,17 @@ class Monitor:
     @classmethod
     def of_first(cls, event: VersionEvaluated) -> "Monitor":
         """Return the monitor of a journal that names none: accuracy, or the loss of a regression."""
+        # Journals from before monitors were judged by these two, and must keep their best epoch.
         return cls() if ACCURACY in event.metrics else cls(LOSS, MIN)
 
     def value(self, event: VersionEvaluated) -> float:
         """Return the measure of a version; NaN if it was not measured."""
+        # A version that was measured before the monitor was chosen lacks it.
         return event.measures.get(self.name, math.nan)
 
     def score(self, value: float) -> float:
         """Return a value oriented so that larger is better; NaN scores worst."""
+        # Every comparison with NaN is false, so a maximum over scores would depend on their order.
         if math.isnan(value):
             return -math.inf
         return value if self.mode == MAX else -value

@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 def pack(state: Any) -> bytes:
     """Serialise a state, which is a dataclass."""
+    # Level 1: a state is written while the loop waits, and higher levels save little of it.
     return zlib.compress(msgspec.msgpack.encode(state, enc_hook=_pack_deque), 1)
 
 
@@ -38,11 +39,13 @@ def unpack(kind: type[T], packed: bytes, without: int | None = None) -> T:
 
 def copy_of(state: T) -> T:
     """Another state that says the same and shares nothing."""
+    # Through the packed form, which tests hold to be the whole state.
     packed = msgspec.msgpack.encode(state, enc_hook=_pack_deque)
     return msgspec.msgpack.decode(packed, type=type(state), dec_hook=_unpacked)
 
 
 def _pack_deque(value: Any) -> Any:
+    # Without its maximum length a deque would grow without bound once it was loaded.
     if isinstance(value, deque):
         return value.maxlen, list(value)
     raise TypeError(f"{type(value)} cannot be packed: this is a bug in vcdl")
@@ -51,6 +54,7 @@ def _pack_deque(value: Any) -> Any:
 def _unpacked(hint: Any, raw: Any, without: int | None = None) -> Any:
     """Decode a value of a type that msgspec does not know. Raises ValueError, TypeError."""
     arguments = get_args(hint)
+    # msgspec treats a Counter as an unknown type, although it writes it as the dict that it is.
     if get_origin(hint) is Counter:
         return Counter(msgspec.convert(raw, dict[arguments[0], int]))  # type: ignore[valid-type]
     longest, items = msgspec.convert(raw, tuple[int | None, list[Any]])

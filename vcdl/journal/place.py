@@ -37,6 +37,8 @@ class Place:
         Raises:
             JournalError: Another file lies there, or none; the message says whether it was restored.
         """
+        # Device and inode instead of a file lock: SQLite keeps writing into a deleted file without an error, and its
+        # rows would be lost with the last descriptor.
         found = _file_at(self.path)
         if found == self._file:
             return
@@ -77,6 +79,8 @@ def _file_at(path: Path) -> tuple[int, int] | None:
 
 def _put_back(connection: sqlite3.Connection, path: Path) -> bool:
     """Write the whole journal to its place again; False when that fails, or another process was faster."""
+    # The name appears last and by a link, which fails if another process was faster. Until then nothing lies at the
+    # path.
     copy = temporary_name(path)
     try:
         copy.unlink(missing_ok=True)

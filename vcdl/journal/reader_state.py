@@ -1,8 +1,7 @@
 """States folded by readers without permission to write the journal, in separate files next to it.
 
 A file contains a hash of the last event in its state. It is used only with a journal that has this event at this
-position:
-not with an older copy that was restored, nor with events appended to that copy since.
+position: not with an older copy that was restored, nor with events appended to that copy since.
 """
 
 import json
@@ -16,6 +15,7 @@ from vcdl.journal.journal import Journal
 def keep_beside(journal: Journal, name: str, form: str, last_id: int, state: bytes) -> None:
     """Keep a state for the next reader, where that is possible. Raises JournalError."""
     head = json.dumps({"form": form, "last_id": last_id, "last_event": journal.digest(last_id)})
+    # Where the folder may not be written, the next reader folds again. Two readers at once each replace the whole file.
     with suppress(OSError), atomic_write(_file(journal, name)) as temporary:
         temporary.write_bytes(head.encode() + b"\n" + state)
 
@@ -33,6 +33,7 @@ def kept_beside(journal: Journal, name: str, form: str) -> tuple[int, bytes] | N
         line, _, state = _file(journal, name).read_bytes().partition(b"\n")
         head = json.loads(line)
         last_id = head["last_id"]
+        # `bool` is an `int` in Python, and a huge number makes SQLite raise OverflowError, which is caught below.
         if type(last_id) is not int or head["form"] != form or head["last_event"] != journal.digest(last_id):
             return None
         return last_id, state

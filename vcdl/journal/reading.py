@@ -22,13 +22,17 @@ def open_to_read(path: Path, timeout_s: float) -> sqlite3.Connection:
     Raises sqlite3.Error, RunFolderError.
     """
     try:
+        # The usual case first: a writer has the journal open, or this process may create the shared file.
         return _opened(path, "mode=ro", timeout_s)
     except sqlite3.OperationalError as error:
         if error.sqlite_errorname not in _NOT_WRITABLE or not path.is_file():
             raise
     log = path.with_name(f"{path.name}-wal")
+    # `immutable` makes SQLite ignore the log. That is only right while it is empty.
     if not log.exists() or not log.stat().st_size:  # no process writes, so the file alone is complete
         return _opened(path, "mode=ro&immutable=1", timeout_s)
+    # A log with rows in it, and no right to open it in place: a killed writer of another user. A copy is complete, as
+    # the log's frames have checksums and SQLite ignores a torn one.
     with tempfile.TemporaryDirectory(prefix="vcdl-") as folder, folder_errors(Path(folder)):
         copy = Path(shutil.copyfile(path, Path(folder) / path.name))
         shutil.copyfile(log, copy.with_name(log.name))

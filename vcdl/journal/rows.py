@@ -26,18 +26,21 @@ def decode(kind: str, fields: str) -> Event:
     if decoder is None:
         raise _unknown(kind, "its kind")
     try:
+        # Only an escape can hide a lone surrogate, and few rows have any.
         if "\\u" in fields:
             _check_text(kind, fields)
         try:
             return decoder.decode(fields)
         except msgspec.DecodeError:
+            # msgspec is strict JSON. Python writes NaN and infinities, which a diverged loss has, so its own decoder
+            # reads them.
             return _decode_as_json(kind, fields)
     except RecursionError as error:
         raise _damaged(kind, "they are nested too deeply") from error
 
 
 def _check_text(kind: str, fields: str) -> None:
-    """Refuse half of a pair of escapes: Python takes it, and nothing could be made of it later."""
+    """Refuse a lone surrogate (half of a pair of escapes): it could be neither printed nor packed later."""
     try:
         json.dumps(json.loads(fields), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

@@ -97,8 +97,10 @@ class Totals:
                 self.bytes_up += event.bytes_up
             case EvaluatorDied():
                 self.evaluator_death = event
+            # A measurement shows that the evaluator works again.
             case VersionEvaluated():
                 self.evaluator_death = None
+            # The events have the total so far, so the last one replaces what was known.
             case EpochClosed() | StopDecided():
                 self.lost = event.lost
             case SettingsChanged():

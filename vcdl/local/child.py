@@ -18,7 +18,8 @@ from vcdl.run.folder import RunFolder
 _DEATHS_ALLOWED = 5
 """Deaths in a row, without work between them, after which it is given up: enough to survive a short lack of memory."""
 _AT_ONCE = 3
-"""Deaths in a row after which the child is started again at once."""
+"""Deaths in a row after which the child is still started at once: three may be chance. More have a cause, so that later
+starts wait."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 60.0
 """Seconds from a further death to the next start: Keras alone takes a core for seconds."""
 Log = Callable[[str], None]
@@ -86,6 +87,8 @@ class ChildProcess:
     def _has_died(self) -> bool:
         status = self._process.poll()
         if status is None:
+            # While it lives: once it is dead /proc has nothing of it, and the peak is what explains a kill for lack of
+            # memory.
             self._peak_bytes = peak_bytes_of(self.pid) or self._peak_bytes
             return False
         self._process.stdin.close()  # type: ignore[union-attr]

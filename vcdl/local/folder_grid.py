@@ -39,6 +39,7 @@ class FolderGrid(DrivenGrid):
             name = item.workunit.name
             if name not in self._known:
                 self._waiting.append(name)
+            # A workunit that an earlier process handed out is known by its name alone. Its files arrive with this call.
             if self._known.get(name) is None and name not in self._outcomes:
                 self._known[name] = item
 
@@ -58,6 +59,7 @@ class FolderGrid(DrivenGrid):
     def missing_uploads(self, workunits: Collection[str]) -> set[str]:
         if self._hands_out_uploads:
             return set()
+        # What is nowhere else must lie in the folder of uploads, or a person has deleted it.
         elsewhere = {*self._waiting, *self._outcomes, *self._at_clients()}
         uploaded = {workunit for workunit in workunits if workunit in self._known and workunit not in elsewhere}
         return uploaded - {path.stem for path in self._folder.waiting_uploads()} if uploaded else uploaded
@@ -68,6 +70,7 @@ class FolderGrid(DrivenGrid):
 
     def _take_up_uploads(self) -> None:
         """Queue the uploads that an earlier process left, the oldest first."""
+        # The oldest first, as they arrived: the more an upload waits, the staler it gets.
         for upload in sorted(self._folder.waiting_uploads(), key=lambda path: path.lstat().st_mtime_ns):
             self._known[upload.stem] = None
             self._has_come(Uploaded(upload.stem, upload, upload.lstat().st_size))

@@ -107,6 +107,7 @@ class LocalGrid(FolderGrid):
         for key, _ in self._selector.select(timeout_s):
             self._listen_to(key.data)
         now_s = time.monotonic()  # stands still while the machine sleeps, as the workers do
+        # A copy, as `_replace` changes the list.
         for worker in list(self._workers):
             if worker.workunit is not None and now_s - worker.since_s > self._settings.timeout_s:
                 self._replace(worker, f"no result after {self._settings.timeout_s:g} s (grid > timeout_s)")
@@ -230,6 +231,8 @@ class LocalGrid(FolderGrid):
         status = self._remove(worker)
         if not worker.ready:
             self._deaths_at_start += 1
+            # A worker that was never ready does not fail because of its subtask: the fault is Keras, the driver or the
+            # memory.
             if self._deaths_at_start >= _START_ATTEMPTS:
                 raise GridError(
                     f"{_START_ATTEMPTS} worker processes died before they were ready "

@@ -70,6 +70,7 @@ def run_over(
         Run.open(folder).store_settings()  # another store than the run's is refused before anything starts
     folder.create()
     folder.stop_request.unlink(missing_ok=True)
+    # Under the run's lock: no other process of this run writes here, so every temporary file is a leftover.
     sweep(folder.path, below=True)
     quarantine_orphans(folder)
     with ExitStack() as closing:
@@ -129,6 +130,8 @@ class _DrivenRun:
 
     def _step(self) -> None:
         coordinator = self._loop.coordinator
+        # Asked before the journal is read: a server writes its row first and removes the upload then. In the other
+        # order an upload that has just been folded would look deleted.
         missing = self._grid.missing_uploads(coordinator.history.open)
         new = self._loop.step()  # reads the journal, into which a server writes before it removes an upload
         self._grid.lose(missing & coordinator.history.open.keys())

@@ -17,7 +17,8 @@ from vcdl.run.folder import RunFolder
 from vcdl.run.run import Run
 
 _POLL_S = 0.02
-"""Seconds between two looks at the folder: an upload waits half of this on average, and a look lists one folder."""
+"""Seconds between two looks at the folder. An upload waits half of this on average, which is short enough, and a look
+lists one folder."""
 
 
 def _serve(folder: RunFolder, log: Log) -> None:

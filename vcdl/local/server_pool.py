@@ -34,6 +34,7 @@ class ServerPool:
             self._servers.append(ChildProcess(_MODULE, self._folder))
         worked = any(isinstance(recorded.event, UpdateApplied) for recorded in new)
         for server in self._servers:
+            # Without work to come a server that dies harms nothing, and must not end a run that is only measuring.
             if not (is_needed or self._folder.waiting_uploads()):
                 server.try_anew()
                 continue

@@ -51,6 +51,7 @@ def fork_warm_workers(count: int) -> None:
     from vcdl.client.unneeded import unneeded_hidden
     from vcdl.stores.open import load_client_libraries
 
+    # Before TensorFlow, and in the parent: the children inherit the order in which the TLS libraries were loaded.
     load_client_libraries()
     with unneeded_hidden():
         import keras
@@ -80,7 +81,7 @@ def start_module(
         if worker.poll() is None:
             worker.run([module, *arguments], environment, log, answers)
             return worker
-        worker.close()
+        worker.close_pipes()
     with log.open("ab") as file:
         return start_child(
             module,
@@ -99,7 +100,7 @@ def end_warm_workers() -> None:
         worker = _warm.pop()
         worker.kill()
         worker.wait()
-        worker.close()
+        worker.close_pipes()
 
 
 class _WarmWorker:
@@ -154,7 +155,7 @@ class _WarmWorker:
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
 
-    def close(self) -> None:
+    def close_pipes(self) -> None:
         """Close the pipes to it."""
         for pipe in (self.stdin, self.stdout):
             with contextlib.suppress(BrokenPipeError):

@@ -30,6 +30,7 @@ class WorkerProcess:
         """Start a worker, `python -m MODULE`; it says `ready` once Keras is imported. Raises OSError."""
         environment = {**os.environ, **limit_threads(threads)}
         process = start_module(module, environment=environment, log=log, answers=True)
+        # One thread serves all workers: a read must never wait for one of them.
         os.set_blocking(process.stdout.fileno(), False)  # type: ignore[union-attr]
         return cls(name, process)
 

@@ -38,11 +38,12 @@ from vcdl.trust.contract import Admission, UploadFacts
 from vcdl.trust.strangers import trust_of
 from vcdl.wire.workunit import UpdateHeader, WorkunitName
 
-_DOUBTED = 0.02
+_SUSPICIOUS_WEIGHT = 0.02
 """Factor on the weight of a suspicious upload: small enough that it counts less than any other, and above zero so that
 it gets a record."""
-_TOLD_WITHIN_S = 60.0
-"""Time after an upload's coming in which the run says which host got its workunit: once in each of its steps."""
+_SENT_ROW_WITHIN_S = 60.0
+"""Seconds after an upload's arrival in which its `workunit_sent` row may still be missing: the work generator writes
+these rows once a step. After that time the upload is judged without its host, so that it is not held up forever."""
 _FOLDED_AT_ONCE = 8
 """Uploads folded between one read and one write of the shared weights: each further one saves a pass over W, and the
 batch is claimed again together when the server dies."""
@@ -113,13 +114,18 @@ class Assimilator:
             StoreLost: The store lost the weights.
             StoreError, JournalError: It refused.
         """
+        # Claims come first and in the order of arrival. The server's own updates are in no grid and have no claim: they
+        # are found in their folder.
         outcomes = [*self._results.claim(), *self._own_uploads()]
         if outcomes:
+            # What a host may upload depends on its earlier rows, also those that other servers have written since. An
+            # idle server skips the query.
             self._trust.catch_up()
         given_up = [outcome for outcome in outcomes if isinstance(outcome, GaveUp)]
         for lost in given_up:
             cancelled, failed = WorkunitCancelled(lost.workunit), WorkunitFailed(lost.workunit, lost.reason)
             self._conclude(lost.workunit, cancelled if lost.cancelled else failed)
+        # An early upload is not marked as done, so the grid offers it again with the next call.
         uploads = [one for one in outcomes if isinstance(one, Uploaded) and not self._is_early(one)]
         for batch in self._batches(uploads):
             self._fold([waiting for upload in batch if (waiting := self._looked_at(upload)) is not None])
@@ -132,21 +138,26 @@ class Assimilator:
             later = []
             for upload in uploads:
                 is_full = len(batch) == _FOLDED_AT_ONCE
+                # Two uploads of one host are not looked at together: whether the second is admitted depends on what
+                # became of the first. Where hosts are trusted every upload has a key of its own.
                 if is_full or batch.setdefault(self._trust.key_of(upload), upload) is not upload:
                     later.append(upload)
             yield list(batch.values())
+            # The caller has written the rows of this batch by now. The next batch must be admitted with them.
             self._trust.catch_up()
             uploads = later
 
     def _is_early(self, upload: Uploaded) -> bool:
         """Return whether the journal does not say yet whose a stranger's upload is, so that trust cannot be decided."""
         came_s = upload.received_s
-        if came_s is None or self._trust.key_of(upload) or time.time() - came_s >= _TOLD_WITHIN_S:
+        if came_s is None or self._trust.key_of(upload) or time.time() - came_s >= _SENT_ROW_WITHIN_S:
             return False
+        # A workunit that the journal never announced will not get a `workunit_sent` row either. It is refused at once.
         return self._journal.find(WorkunitCreated.key_of(upload.workunit)) is not None
 
     def _own_uploads(self) -> Iterable[Uploaded]:
         """Updates that the server trained itself. Two servers may take the same one: its subtask counts once."""
+        # A leading dot is a file that the evaluator still writes (vcdl.files.atomic).
         for path in self._run.folder.own_uploads.glob("[!.]*.h5"):
             with suppress(FileNotFoundError):  # another server has just folded it in
                 yield Uploaded(path.stem, path, path.stat().st_size)
@@ -162,10 +173,13 @@ class Assimilator:
         counted, now_s = self._settings.counted(header.fraction), self._journal.now_s()
         admission = self._trust.admit(upload, header, counted, created, now_s)
         is_own = upload.path.parent == self._run.folder.own_uploads
+        # The server trusts its own training, whatever the quota says of the host whose name the workunit has.
         if is_own:
             admission = replace(admission, weight=1.0, refused=None)
         return _Waiting(
             uploaded=replace(upload, host=admission.host),
+            # A client may begin with newer weights than its workunit names (decision 038). Staleness, base and
+            # rollbacks follow the version that it used.
             name=replace(WorkunitName.parse(upload.workunit), base_version=header.base_version),
             header=header,
             admission=admission,
@@ -179,12 +193,16 @@ class Assimilator:
 
     def _fold(self, batch: list[_Waiting]) -> None:
         while batch:
+            # Held until the rows are written: a restore in between would lose an update that the journal then claims.
+            # Servers of a `strong` store hold it alone, so that the journal has every earlier fold when the store is
+            # compared with it (decision 029). The batch comes back here after a refusal, without what is done.
             with self._restore_lock.folding(shared=self._store.overwrites):
                 done = self._drop_overtaken(batch) or self._fold_some(batch)
             batch = [item for item in batch if item.uploaded.workunit not in done]
 
     def _drop_overtaken(self, batch: list[_Waiting]) -> Collection[str]:
         """Drop what started from weights that the job went back from; returns it."""
+        # Read inside the lock: a rollback that is written down later waits for these rows.
         rollbacks = self._trust.rollbacks()
         overtaken = [item for item in batch if any(rolled.overtakes(item.name.base_version) for rolled in rollbacks)]
         for item in overtaken:
@@ -212,9 +230,12 @@ class Assimilator:
             records = self._store.fold([self._as_fold(item) for item in batch], self._boundary)
         except Unfit as unfit:
             return self._refuse_or_doubt(batch, unfit.refused)
+        # The store stops at a boundary, so there may be fewer records than uploads. `_fold` brings the others again.
         took_s = (ended_s := self._journal.now_s()) - begun_s
         for item, record in zip(batch, records, strict=False):
             item.fold_s, item.ended_s = took_s / len(records), ended_s
+            # Only an upload that was read now and counts in full is a measure of what is usual (decision 060). One that
+            # counts for less might be hostile, and would widen the limits for the next.
             if item.streamed is not None and record.workunit == item.uploaded.workunit and record.trust == 1.0:
                 self.check.accept(item.streamed.norm)
                 self._claims.accept(item.header.loss)
@@ -227,30 +248,39 @@ class Assimilator:
         return {item.uploaded.workunit for item in batch[: len(records)]}
 
     def _refuse_or_doubt(self, batch: Sequence[_Waiting], refused: Mapping[str, Refused]) -> Collection[str]:
-        """Refuse uploads of a batch, or doubt them; returns which were refused."""
+        """Refuse uploads of a batch, or reduce their weight; return which were refused."""
         done = []
         for item in batch:
             why = refused.get(item.uploaded.workunit)
             if why is None:
                 continue
+            # An upload without a reason stays in the batch: the store changed nothing, and `_fold` folds the others
+            # again.
             is_strange = why.refusal.blame is Blame.CONTENT  # a suspicious upload is not examined again
+            # If every attempt at a strange shard were refused, its epoch would never end (decision 025).
             if is_strange and self._trust.may_be_doubted(item.uploaded.host, item.name.attempt_in_turn):
                 item.is_doubted = True
-                item.admission = replace(item.admission, weight=item.admission.weight * _DOUBTED)
+                item.admission = replace(item.admission, weight=item.admission.weight * _SUSPICIOUS_WEIGHT)
             else:
                 self._refuse(item.uploaded, why)
                 done.append(item.uploaded.workunit)
         return done
 
     def _as_fold(self, item: _Waiting) -> Fold:
+        # None is also the mark of a subtask that the store knew already: then `begin` is never called and nothing is
+        # read.
         item.streamed, begin = None, partial(self._begin, item)
         weight = item.admission.weight
         return Fold(item.name.subtask, item.uploaded.workunit, item.name.base_version, begin, weight)
 
     def _begin(self, item: _Waiting, staleness: int) -> Change:
         name, header = item.name, item.header
+        # Refused only now and not in `_looked_at`: an upload that was folded before its server died must get its row,
+        # even if its host was banned since.
         if item.admission.refused is not None:
             return RefusedChange(item.admission.refused)
+        # An older copy of the store or of the run's folder was put back, and this client began with a version that is
+        # lost.
         if staleness < 0:
             why = f"starts from version {name.base_version}, to which the weights came before they were put back"
             return RefusedChange(Refused(Refusal.WRONG_BASE, why))
@@ -275,6 +305,7 @@ class Assimilator:
                 facts,
                 judge=self.check.judge,
                 buffers=self._buffers,
+                # Only a kept upload is ever compared with its checksum again. Other runs save the pass.
                 sums=folder.kept_uploads.is_dir(),
             )
         except Refused as refused:
@@ -282,11 +313,14 @@ class Assimilator:
         return item.streamed
 
     def _refuse(self, upload: Uploaded, refused: Refused) -> None:
+        # The detail may quote what a hostile client sent. A row stays short, however long that was.
         reason, detail = refused.refusal.value, refused.detail[:500]
         host = self._trust.host_of(upload)
         self._conclude(upload.workunit, UpdateRefused(upload.workunit, reason, detail, upload.size_bytes, host))
 
     def _conclude(self, workunit: str, *events: Event, version: int | None = None) -> None:
+        # The order of decision 004: the grid keeps a result until the journal has it. Killed before `done`, it is
+        # claimed again and finds its row by key. The own upload goes last for the same reason.
         self._journal.append(*events)
         self._results.done(workunit, version)
         self._run.folder.own_upload(workunit).unlink(missing_ok=True)
@@ -295,6 +329,7 @@ class Assimilator:
         """Yield the journal rows of an upload, from the store's record."""
         applied, host = _applied(item, record), item.uploaded.host
         if record.workunit == item.uploaded.workunit:
+            # A string of the client's, so it is cleaned of control characters before a terminal shows it.
             if self._machines.get(host) != item.header.machine:
                 self._machines[host] = item.header.machine
                 applied = structs.replace(applied, machine=printable(item.header.machine))
@@ -309,6 +344,7 @@ class Assimilator:
 
 def _losses_of(journal: Journal) -> list[float]:
     """Return the losses of the last applied uploads, the oldest first. Raises JournalError."""
+    # The newest rows alone: a server that starts late in a long job must not read all of them.
     rows = [row.event for row in journal.newest(UpdateApplied.kind, LOSSES_KEPT)]
     return [row.loss for row in reversed(rows) if isinstance(row, UpdateApplied) and row.loss is not None]
 

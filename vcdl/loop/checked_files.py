@@ -27,10 +27,13 @@ def check_files(run: Run, store: WeightStore, journal: Journal) -> None:
         StoreLost: The store is damaged.
         StoreError, JournalError, RunFolderError: It cannot be checked.
     """
+    # A killed process loses nothing, as the page cache survives it. Only after a power cut may files be half written,
+    # and the boot's identity is how one is noticed. Without a reboot the check, which reads all files, is skipped.
     boot = journal.rebooted_to() if run.kind.has_wall_clock else ""
     checked = [row.event for row in journal.newest(FilesChecked.kind, 1)]
     if not boot or any(isinstance(event, FilesChecked) and event.boot == boot for event in checked):
         return
+    # The store first: if it is damaged it is restored from the files below, and the next step checks these.
     store.read_whole()
     snapshots, uploads = _snapshots(run), _kept_uploads(run, journal)
     found = {**snapshots, **uploads}
@@ -38,12 +41,14 @@ def check_files(run: Run, store: WeightStore, journal: Journal) -> None:
     with folder_errors(run.folder.path):
         for path in damaged:
             path.unlink(missing_ok=True)
+    # After the removal: a process that is killed in between checks again, which costs time and loses nothing.
     journal.append(FilesChecked(boot, len(found), " ".join(path.name for path in damaged)))
 
 
 def _snapshots(run: Run) -> dict[Path, bool]:
     """Snapshot → whether it is whole."""
     folder, size = run.folder, run.layout.size
+    # The rule's state lies behind the weights in the store and in a file of its own on disk (decision 010).
     versions, beside = folder.snapshot_versions(), run.state.size(size) - size
     sizes = {folder.snapshot(version): size for version in versions}
     sizes |= {path: beside for version in versions if (path := folder.state_snapshot(version)).exists()}
@@ -56,6 +61,8 @@ def _kept_uploads(run: Run, journal: Journal) -> dict[Path, bool]:
     for path, version in run.folder.versions_of_kept_uploads():
         workunit = path.stem.partition("_")[2]
         row = journal.find(UpdateApplied.key_of(WorkunitName.parse(workunit).subtask))
+        # A file of another version was kept by a fold that store and journal have forgotten. It proves nothing and is
+        # replaced when its subtask is folded again.
         if row and isinstance(row.event, UpdateApplied) and row.event.version == version and row.event.checksum:
             found[path] = _checksum(run, path, row.event) == row.event.checksum
     return found
@@ -64,6 +71,8 @@ def _kept_uploads(run: Run, journal: Journal) -> dict[Path, bool]:
 def _checksum(run: Run, path: Path, update: UpdateApplied) -> str:
     """Return the checksum of a kept upload, or "" if it cannot be read or its base is gone."""
     encoding, size = up_encoding(run.transport, run.layout), run.layout.size
+    # The row's checksum is that of the decoded weights, so an upload of a difference needs its base as well (decision
+    # 054).
     base = run.folder.snapshot(update.base_version) if encoding.is_difference else None
     checksum, room = Checksum(), np.empty(min(FOLD_BLOCK, size), np.float32)
     try:

@@ -101,12 +101,16 @@ class Coordinator:
         if history.finished:
             return []
         evaluations: list[Action] = [Evaluate(version, epoch, VALIDATION) for version, epoch in self.state.due.items()]
+        # After the stop only evaluations are left. The job is finished when the last of them is in the journal.
         if history.stop is not None:
             evaluations += self._final_evaluations(history.stop.version)
             return evaluations or ([] if history.wanted else [Finish()])
+        # Alone, before everything else: an epoch that is closed or a workunit that is made now would refer to weights
+        # that are about to be undone.
         if (back := self.going_back) is not None:
             return [back]
         reason = self._reason_to_stop(now_s)
+        # A stop cancels the open workunits, so nothing is created and no epoch is closed in the same step.
         if reason is not None:
             return [Stop(reason)]
         if self._must_be_looked_at():
@@ -121,13 +125,17 @@ class Coordinator:
     def versions_in_use(self) -> set[int]:
         """Versions whose snapshots must be kept."""
         history = self.history
+        # Each of these is read by somebody later: open workunits, evaluations, a restore of the store, a rollback, the
+        # export of the best epoch. What is in none of them is removed.
         versions = set(history.bases)
         versions.update(self.state.due, (version for version, _ in history.wanted))
         versions |= {history.version, history.end_of(len(history.closed))}
+        # The uploads below it are gone with the older copy of the folder: a restore can only begin with this snapshot.
         if self.state.rewritten > self.state.covered:
             versions.add(self.state.rewritten)
         versions.update(self.state.trust.to_keep)
         if self._plan.publishing is not None:
+            # A client may still be on its way with a published version, although no workunit names it as its base.
             versions |= history.published_since(history.last_s - self._plan.publishing.keeps_s)
         if history.best_epoch is not None:
             versions.add(history.closed[history.best_epoch.epoch].event.version)
@@ -164,6 +172,8 @@ class Coordinator:
         are out then that each has much weight, and would undo what the last steps have settled.
         """
         plan = self._plan
+        # From the journal and the seed alone: a workunit that is submitted again after a kill must get the same rate,
+        # or its files would differ under one name.
         place = (epoch - 1) * plan.shards + _order(plan.seed, epoch, plan.shards).places[shard]
         again = context.again if len(self.history.closed) < plan.epochs else 0
         place = max(0, max(place, context.made - 1) - again)
@@ -179,12 +189,14 @@ class Coordinator:
         """Return whether one more version must be measured, to distinguish a collapse from a swing."""
         if not self.state.trust.wants_measure_of(self.history.version):
             return False
+        # One extra measurement at a time: the answer may make the next one unnecessary.
         is_known = self.history.version in self.state.due or self.history.is_announced(self.history.version, VALIDATION)
         return not is_known and not any(split == VALIDATION for _, split in self.history.wanted)
 
     def _must_publish(self, now_s: float) -> bool:
         """Return whether clients could start from newer weights than the last published ones."""
         publishing, history = self._plan.publishing, self.history
+        # In `pacing: epoch` all subtasks of an epoch start from the same version by definition.
         if publishing is None or not self._plan.rolling or not history.open:
             return False
         last, last_s = next(reversed(history.published.items()), (0, -math.inf))
@@ -201,6 +213,8 @@ class Coordinator:
                 # The newest epoch, not the best: a target that is set later would be met by weights that are gone.
                 if target is not None and history.monitor.reaches(history.epochs[-1].mean, target):
                     return reason
+            # An epoch is in `epochs` when it is measured, not when it is closed. A job for strangers also waits until
+            # drawn uploads are verified, or a lie in the last epoch would stay in the result.
             if len(history.epochs) >= plan.epochs and self.state.is_settled:
                 return StopReason.EPOCHS
             if plan.patience_epochs is not None and len(history.epochs) - best.epoch >= plan.patience_epochs:
@@ -210,17 +224,21 @@ class Coordinator:
         return None
 
     def _epochs_to_close(self) -> list[Action]:
+        # One at a time and in order, although epochs overlap: scores and patience are defined over the order of epochs.
         epoch = len(self.history.closed) + 1
         return [CloseEpoch(epoch)] if self.history.applied_by_epoch[epoch] == self._plan.shards else []
 
     def _workunits_to_create(self, open_wanted: int) -> list[Action]:
         """Retries first, then the shards of the current epoch in its order, then those of the next one."""
         plan, made = self._plan, self.history.made
+        # The grid may want less than before, for instance when hosts leave. Open workunits are never withdrawn for
+        # that.
         free = max(0, open_wanted - len(self.history.open))
         created: list[Action] = [
             Create(epoch, shard, attempt, self._base_version(epoch))
             for (epoch, shard), attempt in islice(self.state.tries.waiting.items(), free)
         ]
+        # `made` counts first attempts only, so retries above do not move the place in the epoch's order.
         while len(created) < free:
             epoch, position = made // plan.shards + 1, made % plan.shards
             if not self._may_begin(epoch):

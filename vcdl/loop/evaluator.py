@@ -41,11 +41,15 @@ class Evaluator:
         self._history = self._kept.state
         self._layout = run.layout
         self._model = run.load_model()
+        # Keras keeps the seeds of dropout and the like as variables that are no weights. Training of such a model
+        # cannot be repeated bit by bit on another machine, so verification has to know.
         draws = len(self._model.variables) > len(self._model.weights)
         compile_model(self._model, measuring(run.training, job.data), weigh_metrics=job.data.mask is not None)
         self._meter = meter_of(self._model)
         self._statistics = OwnStatistics.of(run, self._model)
         held_out = read_samples(folder.validation_file, run.prepared.normalisation)
+        # Epochs are compared with each other, so all of them are measured on the same part. The final measure takes all
+        # samples.
         sample = _sample(len(held_out.x), job.validate_.samples, job.seed)
         whole = held_out._replace(y=as_compared(held_out.y, self._model))
         self._data = {VALIDATION: whole.taken(sample), "final_validation": whole}
@@ -57,6 +61,8 @@ class Evaluator:
             hosts, retraining = kept_hosts(journal), self._retraining(folder)
             self._verification = Verification(run, journal, self._history, hosts, retraining, draws=draws)
         self._reference: ReferenceUpdate | None = None
+        # Servers wait for the first reference update before they assimilate anything, so it cannot wait for
+        # `run_once`. Its learning rate follows from the history, which has to be at the journal's end for that.
         if run.prepared.own_step:  # its bounds compare uploads with it
             self._reference = ReferenceUpdate(run, self._history, held_out.taken(sample))
             self._follow()
@@ -70,8 +76,10 @@ class Evaluator:
         """
         self._follow()
         wanted = list(self._history.wanted.values())
+        # One row each, so that a kill loses at most the evaluation that was under way.
         for evaluation in wanted:
             self._journal.append(self._evaluate(evaluation))
+        # Evaluations first, as the coordinator may wait for them. Verification has the time that is left over.
         return len(wanted) or (0 if self._verification is None else self._train_again(self._verification))
 
     def _train_again(self, verification: Verification) -> int:
@@ -90,6 +98,7 @@ class Evaluator:
         return self._history.finished
 
     def _follow(self) -> None:
+        # Two states that were kept at different events follow one pass over the rows. Each skips those that it has.
         verification, last_id = self._verification, self._kept.last_id
         for recorded in self._journal.stream(last_id if verification is None else min(last_id, verification.last_id)):
             self._kept.follow(recorded)
@@ -103,6 +112,8 @@ class Evaluator:
 
     def _evaluate(self, wanted: EvaluationWanted) -> VersionEvaluated:
         vector, _ = read_weights(self._folder.snapshot(wanted.version), self._layout.size)
+        # Before the evaluation's row: servers wait for the file, not for the row, and a kill in between only repeats
+        # both.
         if self._reference is not None and wanted.split == VALIDATION:
             self._reference.leave(wanted.version, vector)
         return self.evaluation(wanted, vector)
@@ -110,7 +121,9 @@ class Evaluator:
     def evaluation(self, wanted: EvaluationWanted, vector: Vector) -> VersionEvaluated:
         """Evaluate weights of shape (n,) as the version that `wanted` names."""
         begin_s = time.perf_counter()
+        # Optimizer moments travel behind the model's weights and are of no use to an evaluation.
         self._meter.set(vector[: self._layout.model.size])
+        # After the weights are set, as these statistics are those of exactly these weights (decision 117).
         if self._statistics is not None:
             self._statistics.set()
         samples = self._data[wanted.split]
@@ -136,4 +149,5 @@ def _sample(count: int, samples: int | str, seed: int) -> Any:
     """Return the same random part of the validation set at each call."""
     if isinstance(samples, str) or samples >= count:
         return slice(None)
+    # Sorted, so that a memory-mapped or encoded file is read front to back.
     return np.sort(np.random.default_rng([seed, count]).permutation(count)[:samples])

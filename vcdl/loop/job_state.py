@@ -91,6 +91,8 @@ class Tries:
         subtask = name.epoch, name.shard
         if failed is not None:
             self.failed.setdefault(subtask, Counter())[failed] += 1
+        # Failures of one host count once towards the limit, so that a single broken machine cannot end the job. `again`
+        # counts its repeated ones for the fleet that has no other hosts.
         tries = self.failed.get(subtask, Counter())
         again = tries.total() - len(tries)
         are_tries = sum(map(trust.counts, tries))
@@ -136,7 +138,11 @@ class JobState:
         return cls(following, JobTrust.of(plan.trust, plan.shards, plan.monitor))
 
     def follow(self, recorded: Recorded) -> None:
-        """Take in the journal's next event; the time it takes does not depend on how many workunits are open."""
+        """Apply the next journal event, in a time that does not depend on how many workunits are open.
+
+        The history gets the event last. What stands above it therefore sees the workunit still open and its subtask not
+        yet applied, and what stands below it (`_cover`) sees the epoch closed.
+        """
         event, history = recorded.event, self.history
         self.trust.follow(recorded, history.open)
         self._follow_workunits(event)
@@ -146,6 +152,8 @@ class JobState:
                     self._make_again(WorkunitName.parse(workunit))
             case EpochClosed():
                 self._want_validation(event.version, event.epoch)
+                # Workunits tell of the last TOLD_EPOCHS epochs only, and `rolling` is at most one epoch ahead of a
+                # straggler.
                 self.taken.pop(event.epoch - TOLD_EPOCHS + 1, None)
             case EvaluationWanted(version, _, split):
                 if split == VALIDATION:
@@ -155,6 +163,7 @@ class JobState:
             case RowsRewritten():
                 self.rewritten = event.version
             case StopDecided():
+                # A job that is reopened plans its retries anew from what is not applied.
                 self.tries.waiting.clear()
             case RunReopened():
                 self.tries.reopen(history)
@@ -179,6 +188,7 @@ class JobState:
             case WorkunitCancelled():
                 self._came_to_nothing(event.workunit)
             # otherwise it is no longer awaited
+            # The server's own training is the last resort: where it fails too, no host can be expected to succeed.
             case SubtaskTried() if event.error and event.workunit in self.history.open:
                 self.tries.exhausted = True
             case _:
@@ -200,21 +210,28 @@ class JobState:
 
     def _applied(self, event: UpdateApplied) -> None:
         name = self.history.open.get(event.workunit) or WorkunitName.parse(event.workunit)
+        # Without these snapshots the store could not be restored: the rule, or a codec of differences, needs the
+        # weights that the client started from.
         if self.plan.needs_bases:
             self.bases[event.version] = event.base_version
         if self.plan.hosts_remember:
             self.taken.setdefault(name.epoch, {})[name.shard] = upload_mark(event.workunit, event.train_s)
         self.tries.applied(name)
+        # After `applied`, which forgets the subtask: what the part left out is a new turn with its own key (decision
+        # 122).
         if event.is_part:
             self.tries.make_again(name)
         self.tries.own_in_a_row = self.tries.own_in_a_row + 1 if name.is_own else 0
         if self.tries.own_in_a_row >= self.plan.tries:  # no host brings anything: the operator should know
             self.tries.exhausted = True
+        # Versions below were rewritten from the store's records and have no snapshot that could be measured.
         if event.version >= self.rewritten and is_validated(self.plan.validate_every, event.version):
             self._want_validation(event.version, 0 if name.turn else name.epoch)
 
     def _came_to_nothing(self, workunit: str, failed: str | None = None) -> None:
         name = self.history.open.get(workunit)
+        # An attempt that is not open has been dealt with already: two rows may tell the same end, as after a kill. The
+        # server's own attempt never makes hosts lose a try.
         if name is not None and not name.is_own and not self._is_done(name):
             allowed = self.trust.tries_allowed(self.plan.tries)
             self.tries.came_to_nothing(name, failed, self.trust, self.history.open, allowed)

@@ -14,7 +14,8 @@ from statistics import fmean, median
 from vcdl.job.schema import LATE_AFTER
 
 _NEEDED = 8
-"""Measured turnarounds below which nothing is known."""
+"""Measured turnarounds below which nothing is known: of fewer, a single slow one would be the percentile."""
+# Ten of MEASURED turnarounds lie above it, so that one straggler alone does not set it.
 _TAIL = 0.95
 _LEAST_S = 20.0
 """Server and client take as long for a task of no work, now and then."""
@@ -62,6 +63,9 @@ class Lateness:
         Args:
             queue_empty: There is nothing else to train, so a second copy costs no other subtask.
         """
+        # With other work left, a second copy takes a host from another subtask, so only the tail is worth it. At the
+        # end of a job hosts are idle anyway, and what is slower than the median already holds the job up (decision
+        # 037).
         return max(_LEAST_S, self.late_after * (self.median_s if queue_empty else self.tail_s))
 
     def deadline_s(self, least_s: float, most_s: float) -> float:
@@ -72,6 +76,7 @@ class Lateness:
         """Return the subtasks that a second host should train, the oldest first."""
         after_s = self.late_after_s(queue_empty=queue_empty)
         late = sorted((one for one in out if one.age_s > after_s), key=lambda one: (-one.age_s, one.workunit))
+        # A whole fleet may look late at once, as after an outage. Copies of everything would double its work.
         return late if queue_empty else late[: math.ceil(_SHARE * len(out))]
 
 
@@ -114,4 +119,5 @@ def faster_hosts(one: Out, usual_s: Mapping[str, float | None]) -> list[str]:
     """
     others = {host: took_s for host, took_s in usual_s.items() if host not in one.hosts}
     known = sorted(host for host, took_s in others.items() if took_s is not None and took_s < one.age_s)
+    # A host that is known to be slower would bring its copy after the first one. A new host may be faster.
     return known or sorted(host for host, took_s in others.items() if took_s is None)

@@ -71,6 +71,7 @@ class Loop:
         journal = run.journal(clock)
         try:
             loop = cls(run, Plan.of(run) if plan is None else plan, journal, run.store(journal), grid)
+        # The journal's connection belongs to this object, which the caller does not get.
         except StoreError:
             journal.close()
             raise
@@ -95,10 +96,12 @@ class Loop:
         is_resumed = self.generator.last_id > 0
         stopped = self.coordinator.history.stop
         if self.coordinator.history.finished and stopped is not None:
+            # Every other reason is final: its results are written, or are the only thing that is left to write.
             if stopped.reason != StopReason.SUBTASK_FAILED:
                 return False
             self.journal.append(RunReopened())
         self.begin_session(resumed=is_resumed)
+        # After the session's first row: a restore may take minutes, and `status` should show a run that is under way.
         if self.server is not None:
             self.server.catch_up()
         return True
@@ -128,13 +131,18 @@ class Loop:
             if self._is_lost:
                 restore_store(self.run, self._store, self.journal)
                 self._is_lost = False
+            # Once per process and before anything is folded. The rows come first, as the check of files goes by them.
+            # Both repeat if the store is lost in between.
             if not self._has_looked and self.coordinator.history.stop is None:
                 rewrite_rows(self.run, self._store, self.journal)
                 check_files(self.run, self._store, self.journal)
                 self._has_looked = True
+            # Fold before acting: what arrived may close an epoch or end the job, and the generator below carries that
+            # out in the same step.
             if self.server is not None and self.coordinator.history.stop is None:
                 self.server.run_once()
             new = self._observed(self.generator.run_once(self.journal.now_s()))
+            # After the generator, so that a workunit's creation is in the journal before its start.
             self.generator.record_sent()
         except StoreLost as lost:
             if self.coordinator.history.stop is not None:  # its weights were dropped
@@ -146,8 +154,9 @@ class Loop:
 
     def pause(self, why: str) -> Sequence[Recorded]:
         """Take back what is out and end the session; the run can be resumed. Raises GridError, JournalError."""
+        # The row comes after it: killed in between, the run looks killed and resumes all the same.
         self._grid.pause()
-        with suppress(JournalUnavailable):  # without a word the run will look killed, and can be resumed as well
+        with suppress(JournalUnavailable):  # without a row the run will look killed, and can be resumed as well
             self.journal.append(RunPaused(why))
         new = self.follow()
         with suppress(JournalUnavailable):

@@ -37,11 +37,14 @@ class ParameterServer:
         Raises:
             StoreError, JournalError: It cannot be restored.
         """
+        # An eviction policy that may drop weights is refused before anything is folded, not when memory is full.
         self.store.check_service()
+        # The whole vector is read, as a chunk may be gone although the version is there.
         folded, whole = 0, whole_unless_behind(self.store)
         if whole is None:
             folded = self.restore()
             _, whole = self.store.read_whole()
+        # Until an upload was accepted the norm of the shared weights is what an upload's norm is compared with.
         self.check.expect(self.store.state.weights(whole))
         return folded
 

@@ -83,6 +83,8 @@ class Plan(Following):
             tries=job.grid.tries,
             grows_over=job.grows_over,
             rate=run.subtask_rate,
+            # Either asks for the snapshots of all updates since the last complete one: the rule's formula, or a codec
+            # that sends differences and can only be decoded against its base.
             needs_bases=run.rule.needs_base or job.needs_bases,
             monitor=job.monitor,
             trust=TrustPlan.of(run),

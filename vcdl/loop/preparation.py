@@ -41,12 +41,13 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
     Args:
         folder: The run's folder.
         job: The job.
-        observer: Is told how far the cut is.
+        observer: Its `phase` is called with the progress of the cut.
         check_room: May refuse by raising. It gets the fraction of the data that is cut, and 1 when all is ready.
 
     Raises:
         DataError, ModelError, JobError, RunFolderError, StoreError: The job cannot be prepared.
     """
+    # The file is written last, so what it describes is complete.
     if folder.prepared_file.exists():
         return Run.open(folder)
     load_client_libraries()
@@ -58,10 +59,13 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
     from vcdl.trust.own_step import first_step
     from vcdl.wire.frozen import write_frozen
 
+    # Before the data are read: a wrong password should show in a second and not after an hour of cutting.
     check_usable(asked_settings(job, folder))
     fit = _fitted(job, observer)
     dataset, model, normalisation = fit.dataset, fit.model, fit.normalisation
     trainer = Trainer(model.json, fit.training, model.frozen)
+    # The layout of everything that travels: what training changes, and the optimizer's moments behind it (decisions 015
+    # and 031).
     layout, vector = trainer.layout, trainer.with_moments(model.weights)
     cutting = f"cutting {len(dataset.x_train)} samples into {job.data.shards} shards"
     observer.phase(cutting)
@@ -82,9 +86,12 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
             return read_samples(folder.validation_file, normalisation)
 
         rate = job.training.subtask_rate((), 0, boost).highest
+        # Held-out samples are handed over as a function: only a job for strangers reads and normalises them.
         own = first_step(job, trainer, vector, max(shard_samples), held_out, rate)
         settings, store_key = asked_settings(job, folder), f"{job.name}-{secrets.token_hex(16)}"
         if not settings.is_folder or job.keeps_uploads or own.lengths:
+            # The folder's existence is the switch: whoever folds keeps uploads where it is there, and recovery counts
+            # on them.
             folder.kept_uploads.mkdir(exist_ok=True)
         prepared = Prepared(
             shard_samples=shard_samples,
@@ -104,6 +111,7 @@ def prepare(folder: RunFolder, job: Job, observer: RunObserver, check_room: Call
             statistics_samples=statistics_samples,
         )
         run = Run(folder, job, prepared)
+        # Version 0 and the journal must be there before `prepared.json`: whoever finds that file may open both.
         _make_store_and_journal(run, own.begin)
         check_room(1.0)
         prepared.write(folder)
@@ -136,6 +144,8 @@ def _make_store_and_journal(run: Run, weights: Vector) -> None:
     """Make version 0, which is kept as well, and an empty journal."""
     run.folder.store_claim_file.unlink(missing_ok=True)  # of a preparation that was killed
     store = run.store()
+    # A store that a killed preparation has made under another key is not found again: `store_key` is drawn anew, so its
+    # weights stay behind and are not mixed with these.
     store.create(weights)
     store.close()
     run.snapshots(store).keep(0, weights, durable=True)

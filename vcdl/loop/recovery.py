@@ -1,10 +1,15 @@
-"""The end of a store's weights: put back when its server has lost them, and dropped when the job is over.
+"""Recovery of a store: restore weights that its server has lost, and drop them when the job is over.
 
-Put back are a snapshot, with what the rule keeps beside the weights, and the later updates, folded in again in
-their order. What each update was is in the journal. Its upload is kept until an epoch's snapshot covers it,
-with the weights that its client started from where the rule needs them. So nothing that was assimilated is
-lost, and the weights are the same to the last bit. What an eventual store had overwritten since the snapshot is
-in them again. They are put there in one step: nobody ever folds into weights that are half restored.
+A restore starts from a snapshot, with the rule's state of the same version, and folds the later updates in again, in
+their order. The journal says what each update was. Its upload is kept until an epoch's snapshot covers it, together
+with the weights that its client started from where the rule needs them. So nothing that was assimilated is lost, and
+the weights are the same to the last bit. Updates that an eventual store had overwritten since the snapshot are in them
+again.
+
+Order of steps, all under the RestoreLock: look whether the store needs it, build the vector in memory, append
+`store_restored`, replace the store's content in one transaction. No server ever folds into weights that are half
+restored. A process that is killed before the event has changed nothing. After it the store is behind its journal, so
+the next server comes here again and makes the same version.
 """
 
 from collections.abc import Collection
@@ -34,25 +39,30 @@ def restore_store(run: Run, store: WeightStore, journal: Journal) -> int:
     Any number of servers may do it at once: the first one does, and the others find it done. Raises StoreError
     when a kept upload that is needed is gone, StoreUnavailable when the server is away again, RunFolderError.
     """
+    # No server may be between a fold and its row while weights are rebuilt from the rows (vcdl.run.folder).
     with RestoreLock(run.folder).restoring():
         return make_newest(run, store, journal)
 
 
 def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
-    """`restore_store` for a caller that holds the RestoreLock.
+    """Do the work of `restore_store` for a caller that holds the RestoreLock.
 
-    No number is given twice: under one above the newest version a snapshot may have updates that have no row, and
-    clients may have begun with it. So the restored weights get a number above all.
+    No version number is given twice (decision 123). A snapshot above the journal's newest version may have updates
+    without a row in it, and clients may have started from it. So the restored weights get a number above all of them.
     """
     lineage = Lineage.of(row.event for row in journal.stream(kinds=Lineage.KINDS))
     version = unused_version(run.folder, lineage)
+    # Where uploads are kept, a store below the highest snapshot came back older, although no row says so (decision
+    # 123). Elsewhere newer weights could not be rebuilt, so being as new as the journal is enough.
     least = version - 1 if run.folder.kept_uploads.is_dir() else lineage.version
     records = [_record(update) for update in lineage.recorded]
 
     def are_all(newest: int, known: Collection[Applied]) -> bool:
+        # A complete base accounts for all before it. Each version after it needs its own record.
         later = range(lineage.base_of(newest) + 1, newest + 1)
         return newest >= least and {*later} <= {record.version for record in known}
 
+    # The second server that comes here finds the first one's work, and returns.
     if whole_unless_behind(store, least) is not None or store.regain(records, are_all):
         return 0
     begin, whole = _made_again(run, lineage)
@@ -61,6 +71,8 @@ def make_newest(run: Run, store: WeightStore, journal: Journal) -> int:
         version = lineage.version  # its process was killed, and nothing else came from it
         # What a rollback made is kept before anybody can change it, as at a boundary.
         run.snapshots(store).keep_whole(version, whole)
+    # The event first, as for a rollback (decision 024): a store behind it counts as one to be restored, so a kill here
+    # leaves work that the next server finishes.
     journal.append(StoreRestored(version, len(later), lineage.without_row(begin), lost))
     store.restore(version, whole, [*records, restored_record(version)], lost)
     return len(later)
@@ -93,6 +105,7 @@ def drop_weights(store: WeightStore, snapshots: Snapshots, stopped: StopDecided)
 def _made_again(run: Run, lineage: Lineage) -> tuple[int, Vector]:
     """Return the snapshot to start from, and the store's whole vector with the later updates applied."""
     damage = ""
+    # A damaged candidate is passed over: an older snapshot only means more uploads to fold again.
     for version in _candidates(run.folder, lineage):
         try:
             whole = whole_of(version, run)
@@ -128,6 +141,7 @@ def whole_of(version: int, run: Run) -> Vector:
     Raises WeightsFileError, also when the state of that version was not kept.
     """
     folder, layout, state = run.folder, run.layout, run.state
+    # Version 0 has no state file: the rule's state is then the one that a store is created with.
     whole = state.begun(read_weights(folder.snapshot(version), layout.size)[0])
     beside = state.beside(whole)
     if version > 0 and beside.size:
@@ -161,6 +175,8 @@ def fold_again(run: Run, update: UpdateApplied, whole: Vector) -> None:
         rate=update.rate,
     )
     path, base = folder.kept_upload(update.version, update.workunit), folder.snapshot(update.base_version)
+    # `refolded` measures and shortens steps as the first fold did, but judges nothing: the upload counts already, and
+    # another verdict would change the weights.
     settings, sums = FoldSettings.of(run, refolded(run)), bool(update.checksum)
     wrong: object = None
     try:

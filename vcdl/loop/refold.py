@@ -41,8 +41,10 @@ def prove(run: Run, lineage: Lineage) -> Proof:
     """Fold a run again as far as its files go, and compare each snapshot. Raises FileUnavailable, RunFolderError."""
     proof = Proof(len(lineage.recorded))
     left = set(run.folder.snapshot_versions())
+    # An eventual store overwrites updates in an order that no journal has, so nothing can be proved.
     is_lossy = run.job.store.consistency == Consistency.EVENTUAL.value
     refolding = Refolding(run, lineage, proof)
+    # In order of versions: each is made from the one before, so one vector in memory is enough.
     for version in [] if is_lossy else sorted(left | refolding.steps.keys()):
         whole = refolding.come_to(version)
         if version in left:
@@ -84,6 +86,7 @@ class Refolding:
         step = self.steps.get(version)
         if isinstance(step, RolledBack):
             good = self._good.get(step.to)
+            # A copy, because folding changes it in place and a second rollback may go back to the same version.
             self._whole = None if good is None else good.copy()
             self._fold(self._lineage.refolded(step))
         elif step is not None:
@@ -117,4 +120,5 @@ class Refolding:
             kept = self._run.folder.kept_upload(update.version, update.workunit)
             what = "is damaged, or its base is gone" if kept.exists() else "is not kept"
             self._proof.why = self._proof.why or f"the upload of version {update.version} {what}"
+            # Later versions would be wrong from here on. `may_begin_at` continues with the next complete snapshot.
             self._whole = None

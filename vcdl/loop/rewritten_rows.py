@@ -22,6 +22,7 @@ def rewrite_rows(run: Run, store: WeightStore, journal: Journal) -> int:
     """
     with RestoreLock(run.folder).restoring():
         known = expected_of(journal).version
+        # The usual case, one comparison: this runs with each start of a process.
         if store.version() <= known:
             return 0
         records = [
@@ -29,8 +30,12 @@ def rewrite_rows(run: Run, store: WeightStore, journal: Journal) -> int:
             for one in store.records(known)
             if one.subtask != RESTORED and journal.find(UpdateApplied.key_of(one.subtask)) is None
         ]
+        # If the journal knows the workunits, only a server was killed between its fold and its row: the grid still has
+        # these uploads. An unknown workunit is the sign of an older journal.
         if all(journal.find(WorkunitCreated.key_of(one.workunit)) is not None for one in records):
             return 0
+        # None of these uploads is kept, so the snapshot must be on the disk before the event makes it the base of all
+        # recovery.
         version = run.snapshots(store).keep_newest(durable=True)
         rows = [_row(run, record) for record in sorted(records, key=lambda one: one.version)]
         journal.append(RowsRewritten(version, len(rows), store.lost_updates()), *rows)

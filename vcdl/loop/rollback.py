@@ -29,6 +29,8 @@ def roll_back(run: Run, snapshots: Snapshots, journal: Journal, collapse: Collap
     """
     lineage = _lineage(journal)
     later = lineage.after(collapse.to)
+    # The first time only what suspects touched is dropped. If the weights collapse again, the suspects were the wrong
+    # ones, and everything since the good version goes (decision 024).
     bad = later if collapse.is_again else without_trust(later, kept_hosts(journal).advance())
     event = RolledBack(
         version=_kept_newest(run, snapshots, lineage) + 1,
@@ -50,6 +52,7 @@ def take_back(run: Run, snapshots: Snapshots, journal: Journal, action: TakeBack
     later, newest = lineage.after(action.to), _kept_newest(run, snapshots, lineage)
     dropped = _dropped(run, action.to, later, _with_what_follows(later, action.versions))
     convicted = [row.event for row in journal.stream(kinds=(HostConvicted,))]
+    # The conviction has asked for these already. Named twice they would be trained twice.
     lies = {name for event in convicted if isinstance(event, HostConvicted) for name in event.again}
     event = RolledBack(
         version=newest + 1,
@@ -76,6 +79,7 @@ def without_trust(updates: Sequence[UpdateApplied], hosts: HostHistory) -> Seque
 
 def _with_what_follows(updates: Sequence[UpdateApplied], bad: Sequence[int]) -> Sequence[UpdateApplied]:
     """Return the updates of these versions, and those that started from a version with one of them in it."""
+    # An honest client that started from poisoned weights brings the poison along in its own (decision 060).
     return [update for update in updates if update.version in bad or update.base_version >= bad[0]]
 
 
@@ -93,6 +97,8 @@ def _dropped(
     Raises:
         WeightsFileError: Version `to` is damaged. It is checked here, before the decision to go back to it.
     """
+    # A rehearsal before the event is written: a rollback that cannot be carried out would leave the run without
+    # weights.
     whole, left_out = whole_of(to, run), {update.version for update in bad}
     try:
         for update in later:
@@ -109,12 +115,14 @@ def _lineage(journal: Journal) -> Lineage:
 
 def _kept_newest(run: Run, snapshots: Snapshots, lineage: Lineage) -> int:
     """Keep the newest version of store and journal, because it may have to be measured, and return its number."""
+    # Without a store there is nothing newer than the journal and the files.
     with suppress(StoreLost):
         snapshots.keep_newest()
     return unused_version(run.folder, lineage) - 1
 
 
 def _done(event: RolledBack, run: Run, snapshots: Snapshots, journal: Journal) -> RolledBack:
+    # Written down before the weights are made: see the head of this module.
     journal.append(event)
     make_newest(run, snapshots.store, journal)
     return event

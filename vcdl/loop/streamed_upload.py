@@ -23,7 +23,7 @@
     Assimilator                       run/kept_weights.py, journal/journal.py: update_applied, Results.done
 
 So an upload crosses memory once and is never held as a whole; nor is its base. The bytes that are measured are
-the very bytes that are folded in: nobody can change the file in between. Whether it may count is known at its
+the very bytes that are folded in, whoever changes the file in between. Whether it may count is known at its
 end, and W is committed only then.
 """
 
@@ -67,6 +67,8 @@ class BufferPool:
 
     def acquire(self, size: int) -> Vector:
         """Return a vector of shape (size,) with undefined values."""
+        # All uploads of a run have one size, so the last one fits except after a change between blocks and whole
+        # vectors.
         return self._free.pop() if self._free and self._free[-1].size == size else np.empty(size, np.float32)
 
     def release(self, *buffers: Vector) -> None:
@@ -164,6 +166,8 @@ class TwiceReader(BlockReader):
 
     def __init__(self, upload: UploadReader, layout: Layout, facts: UploadFacts, buffers: BufferPool) -> None:
         super().__init__(upload, layout, facts, buffers)
+        # A cryptographic hash and not the fast sum: a hostile client that can write to the file may look for bytes of
+        # an equal sum.
         self._looked_at, self._read = hashlib.sha256(), hashlib.sha256()
         self._has_read = False
 
@@ -194,6 +198,8 @@ class WholeReader(BlockReader):
         return layout.size
 
     def read(self, begin: int, size: int) -> Update:
+        # The first pass reads and the second one gets the same memory: nobody can change the file in between.
+        # The first pass reads, and the second one gets the same memory, whoever changes the file in between.
         if self._has_base is None:
             self._has_base = self._fill(0, self._weights.size)
             self._measure(0, self._weights.size)

@@ -131,16 +131,21 @@ class WorkGenerator:
         self._follow_new()
         if self._may_be_behind:
             self._finish_rollback()
+        # The folder is looked at in every step, as a person may delete it while the run is under way.
         if not self._is_handed_over or not self._run.folder.snapshots.is_dir():
-            self._mend_snapshots()
+            self._repair_snapshots()
             self._hand_over()
-        self._is_handed_over = False  # until this step has come to its end
+        self._is_handed_over = False  # until the end of this step: a failed one is followed by `_hand_over`
         self._grid.refresh()
+        # Actions are read off the state, so a call may bring more (decision 003). Each has to show as an event that
+        # `_follow_new` finds: otherwise it would be asked for again forever.
         while actions := self._coordinator.actions(now_s, wanted := self._wanted()):
             self._carry_out(actions)
             self._follow_new()
             self._grid.refresh()
         if self._history.stop is None:
+            # Only after everything new is created: a second copy must not take the place of a subtask that no host has
+            # yet.
             self._grid.replicate_late(queue_empty=len(self._history.open) < wanted)
         self._is_handed_over = True
         if self._unswept * _SWEPT_FOR_AN_EVENT >= len(self._snapshots_in_use) or self._history.stop is not None:
@@ -154,6 +159,7 @@ class WorkGenerator:
     def _discard_unused(self) -> None:
         """Remove the weights that nothing refers to any more, from the disk and from the grid."""
         in_use = frozenset(self._coordinator.versions_in_use)
+        # The grid forgets them first: its files are links to the snapshots, or named after them.
         if in_use != self._snapshots_in_use:
             self._grid.discard_params(in_use)
             if not self._run.job.keeps_uploads:
@@ -182,7 +188,7 @@ class WorkGenerator:
     def _to_fold_again_with(self) -> set[int]:
         return self._coordinator.versions_to_fold_again_with if self._run.folder.kept_uploads.is_dir() else set()
 
-    def _mend_snapshots(self) -> None:
+    def _repair_snapshots(self) -> None:
         """Recover from missing or damaged snapshots.
 
         The newest one is written again from the store. In a `rolling` job, open workunits that started from another
@@ -196,9 +202,12 @@ class WorkGenerator:
             return
         with folder_errors(run.folder.path):
             run.folder.snapshots.mkdir(exist_ok=True)
+        # The store still has the newest version. All others exist in files only.
         missing.discard(snapshots.keep_newest())
         if run.job.pacing.kind == "rolling":
             begun = [workunit for workunit, name in self._history.open.items() if name.base_version in missing]
+            # The grid first: a workunit whose cancellation is in the journal is never looked at again, and would run in
+            # vain.
             self._grid.cancel(begun)
             self._journal.append(*map(WorkunitCancelled, begun))
             self._follow_new()
@@ -210,6 +219,7 @@ class WorkGenerator:
         """Hand over open workunits that the grid does not know: their announcer was killed, or could not continue."""
         created, state = self._history.created, self._coordinator.state
         open_here = self._history.open.items()
+        # The evaluator trains the server's own attempts, so no grid ever has them.
         missing = {workunit: n for workunit, n in open_here if not (n.is_own or self._grid.has(workunit))}
         self._grid.submit(
             [
@@ -219,12 +229,15 @@ class WorkGenerator:
         )
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
+        # All of them together: the learning rate counts the workunits that are made at the same moment (decision 019).
         self._create([action for action in actions if isinstance(action, Create)])
         for action in actions:
             match action:
                 case CloseEpoch(epoch):
                     self._keep(partial(EpochClosed, epoch))
                     self._follow_new()
+                    # Not before the snapshot is on the disk and in the journal: until then the uploads are all that a
+                    # lost store could be rebuilt from.
                     if not self._run.job.keeps_uploads:
                         discard_kept_uploads(self._run.folder, self._coordinator.state.covered)
                 case EvaluateNewest():
@@ -238,6 +251,8 @@ class WorkGenerator:
                 case RollBack() | TakeBack():
                     self._roll_back(action)
                 case Stop(reason):
+                    # Before the row: a kill in between leaves open workunits, which are resubmitted, and the stop is
+                    # decided again. The other order would leave clients training for a job that is over.
                     self._grid.cancel(set(self._history.open))
                     self._keep(partial(StopDecided, reason.value))
                 case Finish():
@@ -256,12 +271,15 @@ class WorkGenerator:
         run, coordinator = self._run, self._coordinator
         with RestoreLock(run.folder).restoring():
             self._follow_new()  # every fold is in the journal now
+            # Rows that were written before this process had the lock may have changed what is due. The next call of
+            # `actions` sees them.
             if coordinator.going_back != action:
                 return
             if isinstance(action, RollBack):
                 event = roll_back(run, self._snapshots, self._journal, action.collapse)
             else:
                 event = take_back(run, self._snapshots, self._journal, action)
+        # After the lock is released: the grid may be slow, and an upload that arrives meanwhile is superseded anyway.
         self._grid.cancel(event.overtaken(dict(coordinator.history.open)))
 
     def _finish_rollback(self) -> None:
@@ -277,12 +295,15 @@ class WorkGenerator:
         ends_by_time = self._run.job.training.target_s is not None
         items, events = [], []
         for create in creations:
+            # One read of the store for all of them, so that workunits of one moment share a base and its file.
             base_version = newest if create.base_version is None else create.base_version
             name = WorkunitName(self._run.name, create.epoch, create.shard, create.attempt, base_version)
             rate = self._coordinator.rate(create.epoch, create.shard, context)
+            # None otherwise, because an older client refuses a field that it does not know.
             begins = self._history.trained[create.shard] if ends_by_time else None
             items.append(staged(self._run, name, rate, begins, self._coordinator.state.taken_for(create.epoch)))
             events.append(WorkunitCreated(items[-1].workunit.name, context.open, rate, begins))
+        # The journal first (decision 004): the grid never has a workunit that the journal does not know.
         self._journal.append(*events)
         self._grid.submit(items)
 

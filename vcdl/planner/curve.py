@@ -36,7 +36,9 @@ class LearningCurve:
             return None
         low, high = _RATES
         best = (np.inf, 0.0, 0.0, low)
-        for _ in range(_ZOOMS):  # for a given rate the others follow by least squares
+        # One parameter is searched. For a given rate the two others follow by least squares, so no SciPy is needed
+        # (decision 142).
+        for _ in range(_ZOOMS):
             rates = np.geomspace(low, high, _GRID)
             found = [_line(values, float(rate)) for rate in rates]
             best = min(found)
@@ -52,6 +54,7 @@ class LearningCurve:
 
     def epochs_to(self, value: float) -> float | None:
         """Return the epochs until a value is reached, or None if it never is."""
+        # The curve approaches its limit and never reaches it.
         if value >= self.limit:
             return None
         return float(max(1.0, (self.gap / (self.limit - value)) ** (1.0 / self.rate)))

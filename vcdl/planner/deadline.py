@@ -119,6 +119,7 @@ def follow(policy: Policy, spot_share: Sequence[float], task: DeadlineTask, spot
     restarts, step_s, work_s = 0, task.step_s, task.work_s
     for step, share in enumerate(spot_share):
         passed_s = step * step_s
+        # The policy knows a single machine. A fleet without part of its capacity counts as having none.
         if now is Use.SPOT and share < 1.0:
             now = Use.NOTHING
         at = Situation(**vars(task), passed_s=passed_s, done_s=done_s, is_spot_there=share >= 1.0, now=now)
@@ -128,6 +129,7 @@ def follow(policy: Policy, spot_share: Sequence[float], task: DeadlineTask, spot
         on_demand = 1.0 - on_spot if now is Use.ON_DEMAND else 0.0
         at_work = on_spot + on_demand
         kept = min(on_spot, old_spot) + min(on_demand, old_demand)
+        # Machines that stay keep their part of the start that is not over yet. New ones add a whole one.
         starting_s = (starting_s * kept / before if before else 0.0) + task.restart_s * (at_work - kept)
         restarts += at_work > kept
         used_s, worked_s = step_s, max(0.0, step_s * at_work - starting_s)

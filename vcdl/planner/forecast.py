@@ -19,9 +19,9 @@ _STEP_S = 900.0
 """Longest step: a fleet acts within a minute, and half of the spells are shorter than three of these. Half as long, a
 forecast of a week would take twice its second, for the same range.
 """
+# A limit, so that a drawn market with hardly any capacity ends.
 _LONGEST = 20.0
-"""Longest wait for spot capacity without a deadline, in multiples of the work: a limit, so that a market without
-capacity ends."""
+"""Longest wait for spot capacity without a deadline, in multiples of the work."""
 _EPOCHS_DEALT = 12
 """Epochs whose subtasks are dealt out one by one; the later ones take as long as these did in the mean."""
 _SPREAD = 0.3
@@ -29,8 +29,9 @@ _SPREAD = 0.3
 (vcdl.simulate.client_fleet). An epoch waits for its slowest subtask: with none, forecasts were a fifth too fast from as
 many slots as shards on.
 """
+# As measured: docs/measured/planner.md.
 MODEL_ERROR = 0.05
-"""Relative standard deviation of a forecast's speed where hosts are steady, measured in docs/measured/planner.md."""
+"""Relative standard deviation of a forecast's speed where hosts are steady."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ def undisturbed_s(work: Work, hosts: Sequence[HostType], servers: Servers) -> fl
     once_s = sum(host.once_s * host.count * host.slots for host in hosts) / slots
     tail_s = 0.5 * cycle_s * (1.0 - 1.0 / slots) if slots > 1 else 0.0
     trained_s = work.subtasks / speed.subtasks_per_s + tail_s
+    # The formula assumes that there is always a next subtask. With nearly as many slots as shards they wait for the
+    # epoch's end.
     if 2 * slots > work.shards:
         trained_s = max(trained_s, _epochs_s(work, hosts))
     return max(work.start_s + once_s + trained_s, work.evaluator_s) + work.end_s
@@ -126,6 +129,7 @@ def _epochs_s(work: Work, hosts: Sequence[HostType]) -> float:
         ends_s = []
         for factor in rng.uniform(1.0 - _SPREAD, 1.0 + _SPREAD, work.shards).tolist():
             free_s, slot = heapq.heappop(free)
+            # Not before the epoch before last is closed: `rolling` is one epoch ahead of its straggler at most.
             ends_s.append(max(free_s, closed_s[-2]) + factor * cycles_s[slot])
             heapq.heappush(free, (ends_s[-1], slot))
         closed_s.append(max(closed_s[-1], *ends_s))
@@ -144,6 +148,7 @@ def forecast(work: Work, choice: Choice, servers: Servers, deadline_s: float | N
         if not math.isfinite(work_s):
             walls, costs = [math.inf], [math.inf]
             break
+        # Without spot capacity nothing is drawn but the speed.
         if choice.spot_usd_per_h is None:
             wall_s = work_s + (choice.restart_s if choice.units else 0.0)
             usd = choice.on_demand_usd_per_h * wall_s / 3600.0

@@ -32,6 +32,7 @@ class Pace:
     def of(cls, batches: int, epochs: int, shards: int, slots: int) -> Self:
         """Return the pace of a job with `batches` batches per epoch. Slots beyond the number of shards stay idle."""
         used, cures = min(slots, shards), {}
+        # One slot is serial training, whatever its rounds.
         if used > 1 and epochs * shards < ENOUGH_ROUNDS * used**2:
             more = max(shards, min(batches, enough_shards(epochs, slots)))
             longer = math.ceil(ENOUGH_ROUNDS * min(slots, more) ** 2 / more)

@@ -36,6 +36,7 @@ class SpotMarket:
 
     def _part(self, usual: npt.NDArray[np.float64], step_s: float, steps: int, rng: np.random.Generator) -> list[bool]:
         mean_s = [math.exp(log_s + spread**2 / 2) for log_s, spread in zip(usual, self.spread, strict=True)]
+        # In proportion to the mean spells: the job may begin at any moment of the market.
         is_there = bool(rng.random() < mean_s[0] / sum(mean_s))
         found: list[bool] = []
         end_s = 0.0
@@ -52,7 +53,7 @@ class SpotMarket:
 
 @dataclass(frozen=True)
 class OutcomeRange:
-    """The shortest range that holds HELD of the outcomes, and their median."""
+    """The median of some outcomes, and the narrowest interval that contains a fraction HELD of them."""
 
     low: float
     median: float
@@ -60,7 +61,11 @@ class OutcomeRange:
 
     @classmethod
     def of(cls, outcomes: Sequence[float] | npt.NDArray[np.float64], held: float = HELD) -> "OutcomeRange":
-        """Outcomes often have a heap, as where no revocation comes: quantiles would cut it off or count it twice."""
+        """Return the range of some outcomes.
+
+        The narrowest interval and not two quantiles: many outcomes are often equal, as where no machine is revoked, and
+        a quantile would cut such a group or count it twice.
+        """
         ordered = np.sort(np.asarray(outcomes, float))
         inside = min(len(ordered), max(1, math.ceil(held * len(ordered))))
         with np.errstate(invalid="ignore"):  # between two that never end there is no width

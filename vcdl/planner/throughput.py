@@ -36,6 +36,7 @@ class HostType:
     def subtasks_per_s(self, samples: float) -> float:
         """Return the subtasks per second of all these hosts. Slots are busy, or wait for transfers."""
         busy_s = max(self.busy_s(samples), 1e-9)
+        # Either the slots are always busy, or the host has too few subtasks at a time to hide their way.
         return self.count * min(self.slots / busy_s, self.at_once / (busy_s + self.away_s))
 
 

@@ -22,6 +22,7 @@ def time_left(subtasks: int, came_s: Sequence[float]) -> tuple[float, float] | N
     if len(intervals) < 2 or (mean := fmean(intervals)) <= 0:
         return None
     relative = stdev(intervals) / mean
+    # Three independent errors: of the measured mean, of the mean to come, and of hosts that change their speed.
     error = (relative**2 / len(intervals) + relative**2 / max(1, subtasks) + MODEL_ERROR**2) ** 0.5
     width = NormalDist().inv_cdf(0.5 + HELD / 2) * error
     return subtasks * mean * max(0.0, 1.0 - width), subtasks * mean * (1.0 + width)
@@ -39,6 +40,7 @@ def all_left(jobs: Sequence[tuple[int, tuple[float, float] | None]]) -> tuple[fl
     known = [(subtasks, between) for subtasks, between in jobs if between is not None and between[0] > 0]
     if not jobs or len(known) < len(jobs):
         return None
+    # Rates of jobs on the same hosts add up, so the times combine as a harmonic mean.
     total = sum(subtasks for subtasks, _ in jobs)
     low, high = (total / sum(subtasks / between[end] for subtasks, between in known) for end in (0, 1))
     return low, high

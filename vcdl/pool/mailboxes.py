@@ -181,6 +181,8 @@ class Mailbox:
 
     def take(self) -> Assignment | None:
         """Take the next task and return it, or None if there is none."""
+        # The rename is the claim: if the run takes the task back at the same moment, exactly one of the two renames
+        # succeeds.
         if self._next.name not in _names_now(self.path) or not _moved(self._next, self._taken):
             return None
         return _read(self._taken, Assignment)
@@ -205,6 +207,7 @@ class Mailbox:
             ending = self.path / f"{workunit}{'.back' if update is None else '.failed'}"
             with atomic_write(ending) as temporary, temporary.open("xb") as file:
                 file.write((update or "").encode(errors="replace"))
+        # After the result: a pilot that is killed in between has delivered it.
         self.forget(workunit)
         return True
 
@@ -244,6 +247,7 @@ class PoolFolder:
     def copy(self, path: str, part: Path) -> bool:
         """Continue the copy of a file of the run; returns whether `part` is whole now. Raises OSError."""
         with (self.run / path).open("rb") as source:
+            # A copy is made in pieces of some seconds, between two heartbeats.
             source.seek(part.stat().st_size if part.exists() else 0)
             return pour(source, part)
 
@@ -266,6 +270,7 @@ class PoolFolder:
     def write_driver(self, driver: Driver) -> None:
         """Say something to all pilots. Raises OSError."""
         # Over the old content: a machine that remembers which file has this name sees the new one.
+        # Always as long, so that a reader never finds the end of an older, longer notice behind a newer one.
         content = msgspec.json.encode(driver).ljust(_DRIVER_BYTES)
         descriptor = regular(self._driver, os.O_WRONLY | os.O_CREAT)
         try:

@@ -126,6 +126,7 @@ class Pilot:
     def step(self, timeout_s: float) -> bool:
         """Do what is due, within `timeout_s` of silence; False: it has left. Raises GridError without a worker."""
         if (self._lacks is not None or self._ending is not None) and self._tries.why is None:
+            # Something waits to be copied or delivered: the pilot must not sleep on its worker's pipe.
             timeout_s = 0.0
         elif self._task is None and self.clock() < self._is_eager_until_s:
             timeout_s = min(timeout_s, self.pool.shortest_look_s)
@@ -209,6 +210,7 @@ class Pilot:
             self._is_leaving = self.is_over = True
             if self._task is not None:  # its result is no longer wanted
                 self._stop()
+        # A changed counter and not the file's time: the clocks of two machines are never compared.
         if driver.state == "running" and (before is None or (before.id, before.beat) != (driver.id, driver.beat)):
             self._heard_s = now_s
 
@@ -280,6 +282,7 @@ class Pilot:
 
     def _begin(self, task: Assignment) -> None:
         slot = self.scratch / "slot"
+        # What the last task left. A checkpoint of it would not fit, as the description is another.
         shutil.rmtree(slot, ignore_errors=True)
         self._task, self._lacks, self._newest = task, dict(task.files), None
         self._fraction, self._bytes_down, self._rings_at_s = 0.0, 0, 0.0
@@ -296,11 +299,14 @@ class Pilot:
                 name, path = next(iter(lacks.items()))
                 if not self._fetch_file(path, slot / name):
                     return
+                # Taken off one by one, so that the next call continues with the file that was broken off.
                 del lacks[name]
             (slot / DESCRIPTION_FILE).write_text(task.description)
             if not self._fetch_newest(task, slot):
                 return
         except OSError as error:
+            # A fault of this machine ends the task or the pilot. One of the shared folder is waited for, as it strikes
+            # all pilots alike.
             is_here = str(error.filename).startswith(str(self.scratch))
             if error.errno in DISK_FULL and (is_here or error.filename is None):
                 self._leave_for_want_of_room()
@@ -314,6 +320,7 @@ class Pilot:
 
     def _fetch_file(self, path: str, target: Path) -> bool:
         """Go on with a file of the run, or link the one that is here already; whether it is whole."""
+        # By path, size and time, which change with the content: model and shards are fetched once for all tasks.
         kept = self.scratch / "kept" / hashlib.sha256(self.pool.state_of(path).encode()).hexdigest()
         if not kept.exists():
             if not self._copy(path, kept.with_suffix(".part")):
@@ -344,6 +351,7 @@ class Pilot:
         Returns:
             Whether they are complete, or not needed.
         """
+        # One offer for the whole copy, although the run may publish newer weights while it is made in pieces.
         driver = self._newest = self._newest or self.pool.read_driver()
         if driver is None or not FETCHED.fullmatch(driver.newest_params):
             return True
@@ -360,5 +368,6 @@ class Pilot:
         except FileNotFoundError:  # there are newer ones by now; those that came will do
             return True
         part.replace(slot / NEWEST_FILE)
+        # The version last: it says that the file of the weights is whole.
         (slot / VERSION_FILE).write_text(str(driver.newest_version))
         return True

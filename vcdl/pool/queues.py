@@ -80,6 +80,7 @@ QUEUES = {queue.name: queue for queue in (SLURM, HTCONDOR)}
 
 def queue_name(run: Path) -> str:
     """Return the name of a run's pilots in a queue."""
+    # Two runs of the same name in two folders must not count, or cancel, each other's pilots.
     digest = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:8]
     plain = re.sub(r"[^a-z0-9]+", "-", run.name.lower())[:40].strip("-")
     return f"vcdl-{plain}-{digest}"
@@ -90,6 +91,7 @@ def script(kind: str, run: Path) -> str:
     run = run.resolve()
     if not str(run).isprintable():
         raise RunFolderError(f"{str(run)!r} has a character that no script can hold: rename it")
+    # HTCondor expands `$(…)` and ends an argument at a quote: a folder's name must do neither.
     in_condor = str(run).replace("'", "''").replace('"', '""').replace("$", "$(DOLLAR)")
     return _SCRIPTS[kind].format(
         name=queue_name(run),

@@ -1,4 +1,4 @@
-"""The driver of a run over a pool: the same loop as on this machine, over pilots that come by themselves."""
+"""The driver of a run over a pool: the same loop as on this machine, over pilots that register on their own."""
 
 from vcdl.journal.events import StopReason
 from vcdl.journal.observer import RunObserver

@@ -106,8 +106,10 @@ def advise(profile: RunProfile, settings: JobSettings) -> Advice | None:
     if not sums.subtasks or not profile.hosts:
         return None
     idle_s = profile.idle_s / sums.subtasks
+    # Stages that wait while another subtask trains on the host are in no group: they cost nothing.
     shares = {name: sums.mean_s(*stages) for name, stages in _GROUPS.items()}
     is_server = _server_busy(profile, settings) > _BUSY
+    # Idle hosts look alike in the journal. Only the servers' own time tells whether they were the cause.
     shares["waiting for the server" if is_server else "idleness"] = idle_s
     cycle_s = sum(shares.values())
     group = max(shares, key=lambda name: shares[name])
@@ -120,6 +122,7 @@ def advise(profile: RunProfile, settings: JobSettings) -> Advice | None:
     best = max(changes, key=lambda change: change.gain, default=None)
     is_worth = best is not None and best.gain >= _WORTH
     fewer = (change.gain for change in _changes(hosts, servers, subtask, settings, 1) if change.key == _SHARDS)
+    # Said as well, as the user would otherwise try fewer shards on seeing the share of the start-up.
     is_held = not is_worth and max(fewer, default=0.0) >= _WORTH
     is_far = settings.sends_all and sums.mean_s(AWAY) > sums.mean_s(TRAIN)
     return Advice(
@@ -161,6 +164,7 @@ def _changes(
 
 def _fewer_shards(hosts: Sequence[HostType], subtask: Subtask, shards: int) -> int:
     """Shards of such a size that little of a subtask's time is not training, but enough that no slot waits."""
+    # Samples with which the fixed part is _OVERHEAD of a subtask.
     needed = [(host.fixed_s + host.away_s) * (1 / _OVERHEAD - 1) / host.sample_s for host in hosts if host.sample_s > 0]
     if max(needed, default=0.0) <= 0:
         return shards

@@ -72,6 +72,7 @@ def differential_runs(
         bench = _Bench(run, grid, settings.workers)
         closing.callback(bench.close)
         cut = _parts(job, run, bench.sample_s())
+        # Prepared again with smaller shards. The weights of the first cut are dropped from the store by `close`.
         if cut > 1:
             bench.close()
             folder.prepared_file.unlink()
@@ -91,7 +92,9 @@ def differential_runs(
 def _measurable(job: Job) -> Job:
     """Return the job without an end or a trial of rates, and with shards of one size."""
     ends = dict.fromkeys(("wall_time_s", "target_accuracy", "target", "patience"))
+    # A run that ended in the middle of a round would measure an idle grid.
     stop = job.stop.model_copy(update={"epochs": _OWN_EPOCH - 1, **ends})
+    # Unequal shards would make equal runs differ.
     data = job.data.model_copy(update={"split": "iid"})
     validation = job.validate_.model_copy(update={"every": "epoch"})
     training = job.training.model_copy(update={"learning_rate": job.training.peak_rate})
@@ -137,6 +140,7 @@ class _Bench:
     def round(self, count: int) -> Iterator[tuple[str, float]]:
         """Make all runs once, with `count` subtasks for each worker; yield their names and the seconds per subtask."""
         every = count * self._workers
+        # In turn within a round, and rounds after each other: other work on the machine then disturbs all runs alike.
         yield ALONE, self._train(1, itertools.repeat(self._in_memory, count))
         yield TOGETHER, self._train(self._workers, itertools.repeat(self._in_memory, every))
         yield WARM, self._train(self._workers, self._shards(every))
@@ -185,17 +189,20 @@ class _Bench:
     def _train_in_loop(self, count: int) -> float:
         """Let the loop hand out `count` further subtasks and apply earlier ones; return as `_train`."""
         if self._loop is None:
+            # One loop for all rounds: opening it reads the journal and writes a session.
             self._loop = Loop.of(self.run, self._grid, self._grid)
             self._loop.take_up()
         cycles, since_s = _Cycles(), self._loop.journal.now_s()
         while cycles.count < count:
             for recorded in self._loop.step():
                 match recorded.event:
+                    # Sendings of the round before come with the first step and are not of this run.
                     case WorkunitSent(host=host) if recorded.time_s >= since_s:
                         cycles.begins(host, recorded.time_s)
                     case WorkunitFailed(reason=reason):
                         raise RunFolderError(f"a subtask cannot be trained here: {reason}")
             self._wait()
+        # The next run must start with idle workers, or it would measure the end of this one.
         while self._grid.running() or self._grid.waiting:  # their uploads wait for the next round
             self._wait()
         self._loop.generator.record_sent()
@@ -228,6 +235,7 @@ class _Cycles:
     def begins(self, worker: str, now_s: float) -> None:
         """Record that a worker starts a subtask."""
         if worker in self._since_s:
+            # From begin to begin, so that the time between two subtasks is in the cycle.
             self._times_s.append(now_s - self._since_s[worker])
         self._since_s[worker] = now_s
         self._last_s.pop(worker, None)
@@ -250,12 +258,14 @@ class _Cycles:
 def _evict(path: Path) -> None:
     """Drop a file from the page cache."""
     with path.open("rb") as file:
+        # Dirty pages are not evicted.
         os.fsync(file)
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _can_evict(folder: Path) -> bool:
     """Return whether files of a folder can be evicted from the page cache, unlike in memory or on macOS."""
+    # Asked of the file system by trying it: tmpfs accepts the advice and keeps the pages.
     if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
         return False
     probe = folder / "probe"

@@ -41,6 +41,7 @@ class HostsFile(Section):
             for one in self.hosts
         )
         listed = sum(one.usd_per_h * one.count for one in self.hosts)
+        # A type without a spot price is paid for at its list price among the others.
         spot = [one.usd_per_h if one.spot_usd_per_h is None else one.spot_usd_per_h for one in self.hosts]
         is_spot = any(one.spot_usd_per_h is not None for one in self.hosts)
         together = sum(price * one.count for price, one in zip(spot, self.hosts, strict=True))

@@ -63,6 +63,7 @@ def measured_here(job: Job) -> RunProfile:
         with journal_of(folder) as journal:
             events = [] if journal is None else list(journal.stream())
     profile = RunProfile.of(events)
+    # From the evaluator's first result on: before that its start takes a core, and subtasks look slower than they are.
     steady = RunProfile(since_s=profile.first_measured_s or 0.0)
     for recorded in events:
         steady.follow(recorded)
@@ -70,4 +71,5 @@ def measured_here(job: Job) -> RunProfile:
         raise RunFolderError(
             f"no subtask came to its end within {MOST_S:g} s here: plan with a run's measurements, `vcdl plan JOB RUN`"
         )
+    # Of few steady subtasks the mean would be noise, so that all of them are better.
     return steady if steady.total().subtasks >= _STEADY else profile

@@ -53,9 +53,11 @@ def measured_type(profile: RunProfile, measured: HostClass) -> HostType:
     at_once = sum(use.most_out for use in uses) / len(uses)
     at_work_s = sum(use.at_work_s for use in uses)
     subtasks = max(1, sums.subtasks)
+    # Where each subtask has a process of its own, as on BOINC, building and compiling belong to every subtask.
     once_s = sums.mean_s(*ONCE) * subtasks / sums.compiled if 0 < sums.compiled < sums.subtasks else 0.0
     fixed = tuple(stage for stage in _FIXED if not once_s or stage not in ONCE)
     busy_s = sums.mean_s(*fixed, TRAIN)
+    # A profile that begins later has no such times in it.
     at_work_s -= once_s * sums.compiled if profile.since_s == 0.0 else 0.0
     # Little's law: as many are trained at a time as come a second, by the seconds that each takes.
     trained = subtasks * busy_s / at_work_s if at_work_s > 0 else 1.0
@@ -89,6 +91,7 @@ def mean_slot_s(types: Sequence[HostType], samples: float) -> float:
     slots = [(one.busy_s(samples), one.count * one.slots) for one in types if one.busy_s(samples) > 0]
     if not slots:
         return 0.0
+    # A median over slots: a class of one fast host must not outweigh a hundred usual ones.
     usual_s = statistics.median(busy_s for busy_s, count in slots for _ in range(max(1, round(count))))
     return sum(count for _, count in slots) / sum(count / max(busy_s, usual_s / _MOST_TIMES) for busy_s, count in slots)
 
@@ -109,6 +112,7 @@ def planned_work(profile: RunProfile, subtasks: int, subtask: Subtask, shards: i
     first_s = min((host.first_s for host in profile.hosts.values() if host.first_s is not None), default=0.0)
     evaluator_s = profile.first_measured_s or 0.0
     if profile.history.finished:
+        # A run that has ended shows its end. That of another is estimated from its evaluations.
         end_s = profile.history.wall_s - max(profile.last_applied_s, evaluator_s)
     else:
         end_s = _FINAL * statistics.median(profile.evaluations_s or [0.0])

@@ -32,6 +32,7 @@ def network_of(folder: RunFolder, observer: RunObserver) -> Stall:
     try:
         wait_until(has_enough, _TIMEOUT_S, every_s=2.0)
     finally:
+        # Whatever happened: a measured job must not stay on the volunteers' machines.
         pause(folder)
     profile = _profile(folder)
     if not profile.total().told:
@@ -49,11 +50,13 @@ def stall_of(profile: RunProfile) -> Stall:
     """
     sums, slots_s = profile.total(), 0.0
     for host, use in profile.hosts.items():
+        # The journal does not record the slots of a host. They follow from how much it trained in its time.
         own, at_work_s = profile.total([host]), use.active_s - use.idle_s
         if at_work_s > 0:
             slots_s += at_work_s * math.ceil(own.subtasks * own.mean_s(*OF_HOST) / at_work_s)
     on_host_s = sums.mean_s(*OF_HOST)
     waited_s = slots_s / max(1, sums.subtasks) - on_host_s
+    # At most the way itself, as a host may also wait for new work.
     return network_stall(min(max(0.0, waited_s), sums.mean_s(AWAY)), on_host_s)
 
 

@@ -49,6 +49,7 @@ def stall_lines(measured: Measured, found: Sequence[Stall]) -> list[str]:
     head, *body = runs
     unmeasured = [f"{FETCH:<12}  not measured: no shard leaves the page cache of the disk that TMPDIR is on"]
     shown = {stall.name for stall in found}
+    # Rounds repeat the same work, so what differs between them is the machine's other work.
     spread = max((max(stall.shares) - min(stall.shares) for stall in found), default=0.0)
     unsteady = [f"rounds differ by up to {spread:.0%}: the machine does other work; repeat this when it is quiet"]
     return [

@@ -78,7 +78,7 @@ class StageSums:
     """Seconds by stage."""
 
     def add(self, other: "StageSums") -> None:
-        """Take in the sums over other subtasks."""
+        """Add the sums over other subtasks."""
         self.subtasks += other.subtasks
         self.samples += other.samples
         self.bytes_up += other.bytes_up
@@ -104,7 +104,7 @@ class EpochMeans:
     """Epoch → subtasks and their seconds."""
 
     def add(self, epoch: int, seconds: float) -> None:
-        """Take in a subtask."""
+        """Add a subtask of an epoch."""
         count, before_s = self.open.get(epoch, (0, 0.0))
         self.open[epoch] = count + 1, before_s + seconds
 
@@ -158,6 +158,7 @@ class HostUse:
             return
         self.last_s = now_s
         if not self.out:
+            # Only when it has none left, as a host may have several at a time.
             self.busy_s += now_s - self._since_s
 
     @property
@@ -210,7 +211,8 @@ class RunProfile:
         return profile
 
     def follow(self, recorded: Recorded) -> None:
-        """Take in the journal's next event."""
+        """Apply the next journal event."""
+        # First, as the active time of this event follows from it.
         self.history.follow(recorded)
         now_s = self.history.wall_s  # active time: the pauses of the run are no stage
         match event := recorded.event:
@@ -267,7 +269,10 @@ class RunProfile:
         self.last_applied_s = now_s
         created_s = self._created.pop(event.workunit, None)
         sendings = self._sent.pop(event.workunit, {})
+        # Journals of older versions name no host with the upload. The last one that got the workunit most likely
+        # brought it.
         host = event.host or next(reversed(sendings), "")
+        # A second host that had it as well is free from now on: BOINC and pools withdraw its copy.
         for other in sendings:
             self.hosts[other].ends(event.workunit, now_s)
         if use := self.hosts.get(host):
@@ -277,6 +282,7 @@ class RunProfile:
         sent_s, bytes_down = sendings.get(host, (created_s, 0))
         epoch = WorkunitName.parse(event.workunit).epoch
         stages = stages_of(event, now_s - created_s, now_s - sent_s)
+        # Only what its process does once still counts: others will start later, too.
         if sent_s < self.since_s:
             once = {stage: stages[stage] for stage in ONCE} if "first" in event.times_s else {}
             self._add(host, epoch, StageSums(compiled=len(once) > 0, seconds=once))
@@ -306,6 +312,7 @@ class RunProfile:
         sendings = self._sent.get(workunit, {})
         hosts = [host] if host else list(sendings)
         for one in hosts:
+            # Only of this host: another one may still train the same workunit.
             sent_s, _ = sendings.pop(one, (now_s, 0))
             count, seconds = self.wasted.get(reason, (0, 0.0))
             self.wasted[reason] = count + 1, seconds + now_s - sent_s
@@ -326,12 +333,14 @@ def stages_of(event: UpdateApplied, turnaround_s: float, with_host_s: float) -> 
         stages[stage] = min(left_s, max(0.0, seconds))
         left_s -= stages[stage]
 
+    # From the end: the server measured these itself. What the client tells is scaled to the time that is left.
     take(FOLD, event.fold_s or 0.0)
     take(SERVER, event.waited_s or 0.0)
     with_host_s -= stages[FOLD] + stages[SERVER]
     told = {**dict.fromkeys(CLIENT_STAGES, 0.0), **event.times_s}
     told[TRAIN] = max(0.0, (event.train_s or 0.0) - told["first"])
     claimed_s = sum(told.values())
+    # A clock that runs fast, or a lie, must not make the stages longer than the host had the workunit.
     scale = min(1.0, (with_host_s + _NOTICED_S) / claimed_s) if claimed_s > 0 else 0.0
     for stage, seconds in told.items():
         take(stage, seconds * scale)

@@ -68,9 +68,12 @@ def stalls(times_s: Mapping[str, Sequence[float]], cut: float = 1.0) -> list[Sta
     for name, (with_it, without) in _DIFFERENCES.items():
         if with_it in times_s and without in times_s:
             pairs = list(zip(times_s[with_it], times_s[without], strict=True))
+            # Pairs of one round, which were measured within seconds of each other.
             added = [more - less for more, less in pairs]
             whole = [
-                (cut if name == SERVER else 1.0) * less + extra for (_, less), extra in zip(pairs, added, strict=True)
+                # The server's work is the same for a subtask of any size, so a cut one would exaggerate its share.
+                (cut if name == SERVER else 1.0) * less + extra
+                for (_, less), extra in zip(pairs, added, strict=True)
             ]
             found.append(Stall(name, max(0.0, statistics.median(added)), tuple(map(_share, added, whole))))
     return found

@@ -84,11 +84,13 @@ class _Trace:
     def _of_span(self, span: Span, process: int, lane: int) -> Iterator[Slice]:
         yield self._slice(span.workunit, process, lane, span.begin_s, span.end_s, {"fate": span.fate.value})
         time_s, event = self.applied.get(span.workunit, (0.0, None))
+        # Another attempt at the subtask counts: of this one the journal has no stages.
         if event is None or time_s != span.end_s:
             return
         with_host_s = span.end_s - span.begin_s
         stages = stages_of(event, with_host_s, with_host_s)
         at_s = span.end_s - stages[FOLD] - stages[SERVER]
+        # Backwards from the upload's arrival, as durations are known and moments are not.
         for stage in reversed(OF_HOST):
             if stages[stage] > 0:
                 yield self._slice(stage, process, lane, at_s - stages[stage], at_s, {})

@@ -23,6 +23,7 @@ class KeptShard:
         input_shapes: Mapping[str, tuple[int | None, ...]],
         outputs: Sequence[str] = (),
     ) -> Shard:
+        # An empty file is no shard, so it can stand for "the samples that are in memory".
         if self._kept is None or (folder / SHARD_FILE).stat().st_size:
             self._kept = self._read(folder, normalisation, input_shapes, outputs)
         return self._kept

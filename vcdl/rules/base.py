@@ -33,6 +33,7 @@ class Update:
 
     def part(self, of: slice) -> Self:
         """Return the same update restricted to a part of the weights."""
+        # Models without statistics have a single part in each block: nothing has to be made for them.
         if of == slice(0, self.weights.size):
             return self
         base = None if self.base is None else self.base[of]
@@ -96,5 +97,6 @@ class Rule(Section, ABC):
 
 def mix(server: Vector, client: Vector, weight: float) -> None:
     """`W ← (1 − weight)·W + weight·C`, both of shape (n,), in place."""
+    # In place and in float32 throughout: folding again in recovery must give the same bits.
     server *= np.float32(1.0 - weight)
     server += client * np.float32(weight)

@@ -31,7 +31,9 @@ class FedBuff(Rule):
     def apply(self, server: Vector, update: Update) -> float:
         weight = self.server_learning_rate * self.staleness.factor(update.staleness) * update.fraction / self.buffer
         w, total = server
+        # The sum is in the store, so a buffer that is half full survives a kill as W does.
         total += update.step * np.float32(weight)
+        # By the update's number in the job and not by a counter: recovery folds the same updates into the same buffer.
         if update.is_last_of(self.buffer):
             w += total
             total.fill(0)

@@ -47,8 +47,10 @@ class Forecast(Rule):
         weight = update.fraction / (1.0 + self.staleness_damping * staleness)
         part = 1.0 / (self.averaging_window * (staleness + 1.0))
         mixing, kappa = np.float32(weight), np.float32(self.compensation)
+        # All factors as float32, since one float64 would turn the whole block into a float64 copy.
         keep, gain = np.float32(1.0 - part), np.float32(part * self.horizon * staleness)
         u, d = server
+        # The store keeps U, which clients start from and which is evaluated. W follows from the two rows.
         w = u - d
         change = ((w - update.started_from) * kappa + update.weights - w) * mixing
         w += change

@@ -42,6 +42,7 @@ class RuleState:
             return weights
         whole = np.zeros(self.size(weights.size), np.float32)
         whole[: weights.size] = weights
+        # The last rows: the first updates write rows 1, 2, … and push these out only after forty updates.
         self.table_of(self.tail_of(whole))[-_ROWS_AT_BEGIN:] = self.first_row
         return whole
 

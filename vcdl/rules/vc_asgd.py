@@ -32,6 +32,7 @@ class VcAsgd(Rule):
         """(1 − α) · fraction."""
         match self.alpha:
             case "var":
+                # The epoch of the upload's own subtask, as in the paper, also where the next epoch has started.
                 alpha = update.epoch / (update.epoch + 1)
             case Ramp() as ramp:
                 alpha = ramp.at(update.number, update.updates)

@@ -78,7 +78,7 @@ class Checked:
 
 def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     """Make the checks that a run makes before its first subtask. Raises JobError, DataError, ModelError, StoreError."""
-    # # Before the imports, which take seconds, so that errors in file and store are reported at once.
+    # Before the imports, which take seconds, so that errors in file and store are reported at once.
     job, elsewhere = load_job(job_file, overrides), load_job(job_file, overrides, SMALL_FLEET)
     store = asked_settings(job, RunFolder(Path(job.name)))
     check_usable(store)
@@ -98,19 +98,24 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     dataset = with_model_classes(job, partial(load_dataset, seed=job.seed))
     fit = fitted(job, dataset, start_of(job))
     model = load_model(fit.model.json)
+    # A client builds the same trainer, so what it refuses is refused here first.
     trainer = Trainer(fit.model.json, fit.training, fit.model.frozen)
     layout = trainer.layout
     try_job(job, fit, trainer)
     shard_bytes = dataset.sample_bytes * len(dataset.x_train) // job.data.shards
     footprint = footprint_of(trainer.model)
     training_bytes = footprint.memory_bytes(job.training.batch_size, shard_bytes)
+    # Nothing is cut here. The mean of the shards is enough to tell how long a trial may be.
     shard_samples = [len(dataset.x_train) // job.data.shards] * job.data.shards
     trials = trial_lengths(job.training, shard_samples, job.stop.epochs, footprint)
+    # One more than the workers: the evaluator, which holds a model and its data too.
     memory_bytes = (job.workers + 1) * training_bytes + _DATA_COPIES * dataset.memory_bytes
     kept_bytes = up_encoding(job.transport.to_wire(), layout).most_bytes + _WEIGHT_BYTES * layout.size
+    # A job with code of its own is refused by the other kinds, whatever they would make of `auto`.
     kinds = [kind for kind in usable_kinds() if kind.runs_code or job.model.code is None]
     trust = {kind.begun_by: job.trusting(kind.trust).trust.kind for kind in kinds}
     rolls_back = any(job.trusting(kind.trust).rolls_back for kind in kinds)
+    # `auto` cuts the data by the number of slots (decision 101), so the same file is another job elsewhere.
     cuts = {SMALL_FLEET: elsewhere, job.workers: job}
     paces = [_pace(cuts[slots], len(dataset.x_train), slots) for slots in sorted(cuts)]
     most_shards = max(job.data.shards, elsewhere.data.shards)
@@ -134,6 +139,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
             *_unlike_notes(job, dataset),
             *_embedding_notes(job.training.optimizer.name, fit.model.json),
             *_memory_notes(memory_bytes, available_memory_bytes()),
+            # Both cuts often give the same note, which is shown once.
             *dict.fromkeys(
                 note for cut in cuts.values() for note in _notes(len(dataset.x_train) // cut.data.shards, cut.training)
             ),
@@ -216,6 +222,7 @@ def _shown_passwords(job_file: Path, job: Job, overrides: Sequence[str]) -> Iter
     if not password:
         return
     cure = f"take it out of the URL and set {PASSWORD_VARIABLE}"
+    # The command line is worse than a readable file: any user sees it without looking for it.
     if any(password in setting for setting in overrides):
         yield f"the store's password is in --set, which every user of this machine sees while vcdl runs (ps); {cure}"
     elif job_file.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):

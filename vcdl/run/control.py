@@ -31,6 +31,7 @@ def pause(folder: RunFolder, timeout_s: float = TIMEOUT_S) -> bool:
     pid = folder.running_pid
     if pid is None or not ask_to_pause(folder):
         return False
+    # Not "until the lock is free": another process may have taken the run up in the meantime, which is as good.
     if not wait_until(lambda: folder.running_pid != pid, timeout_s):
         raise RunFolderError(
             f"process {pid} still runs {shown(folder.path)} after {timeout_s:g} s; it has been asked to stop: "

@@ -118,6 +118,7 @@ def describe_job(job: "Job", start: Any = None) -> Description:
     from vcdl.models.trained import layer_paths
 
     facts = with_model_classes(job, facts_of)
+    # Before the model is built: that takes seconds, and too few samples are a matter of two numbers.
     shards = _shards(facts, job.data.shards, even=job.data.split == "iid" and job.data.by is None)
     model_json = build_model_json(
         job.model, facts.input_shape, facts.outputs, job.data.task, start, job.training.precision
@@ -128,6 +129,7 @@ def describe_job(job: "Job", start: Any = None) -> Description:
     params_bytes = down_encoding(transport, layout).most_bytes + _HDF5_BYTES
     update_bytes = up_encoding(transport, layout).most_bytes + _HDF5_BYTES
     shard_bytes = _NPZ_BYTES + round(facts.train_samples / shards.count * facts.sample_bytes * facts.packed)
+    # In the order of INPUT_FILES, as `zip` below pairs them.
     sizes = (len(_workunit(job, facts, places).to_json()), len(model_json.encode()), params_bytes, shard_bytes)
     return Description(
         job=job.name,
@@ -188,6 +190,7 @@ def _normalisation(shape: InputShape, normalise: str) -> Normalisation:
     """Return a normalisation of the same size as the job's."""
     if not isinstance(shape, tuple):
         return Normalisation(inputs=tuple((name, _normalisation(one, normalise)) for name, one in shape.items()))
+    # The values do not matter, only how many digits they take in the JSON: one scale for all, or one a column.
     by_column = normalise == "standardise" or (normalise == "auto" and len(shape) == 1)
     numbers = shape[-1] if by_column else 1
     return Normalisation((1 / 255,) * numbers, (-1 / 3,) * numbers)

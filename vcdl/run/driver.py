@@ -38,6 +38,7 @@ def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
     The caller holds the folder's lock. Raises VcdlError; KeyboardInterrupt outside the loop itself: before the first
     subtask, while results are written, or at a second Ctrl-C.
     """
+    # The summary goes first: it is what says "finished", and a retry that is killed must not look like its result.
     if not _has_ended(folder):  # else it was killed while it wrote its results
         folder.summary_file.unlink(missing_ok=True)  # a retried job is not finished
         if _driver(folder)(folder, observer) is None:
@@ -48,6 +49,7 @@ def drive(folder: RunFolder, job: Job, observer: RunObserver) -> Report | None:
 def _has_ended(folder: RunFolder) -> bool:
     """Return whether only results are left. This does not fold a long journal. Raises JournalError."""
     with journal_of(folder) as journal:
+        # An index answers most calls. Only a run that has finished once is folded to see whether it was reopened since.
         if journal is None or not journal.newest(RunFinished.kind, 1):
             return False
     report = read_report(folder)
@@ -56,6 +58,8 @@ def _has_ended(folder: RunFolder) -> bool:
 
 def note_pause(folder: RunFolder) -> None:
     """Record the pause in the journal, unless it is there: otherwise the run would look killed."""
+    # The loop writes the row itself when it pauses in good order. This is for an interrupt that came before or after
+    # it.
     if not read_report(folder).history.paused:
         journal = Journal.at(folder.journal_file)
         with suppress(JournalUnavailable):  # then it looks killed, and can be resumed as well
@@ -126,9 +130,12 @@ def begun(folder: RunFolder, job: Job, grid: str = "local") -> Iterator[Job]:
     kind = driven_kind(grid)
     is_new = not folder.path.exists()
     folder.make()
+    # The folder has to exist before it can be locked, and the lock has to be held before anything in it is believed.
     with RunLock(folder):
         if folder.job_file.exists():  # another process has started a run here meanwhile
             raise unfinished(folder.path)
         with discarded_if_refused(folder, is_new=is_new):
+            # The kind before the job file: a folder that is killed in between has no job yet, and never one of the
+            # wrong kind (decision 022).
             folder.create(kind)
             yield freeze(job.trusting(folder.kind.trust), folder)

@@ -40,9 +40,10 @@ def _no_backend(error: Exception) -> tuple[str, ExitCode] | None:
 
 
 def _damaged_byte_code(error: Exception) -> tuple[str, ExitCode] | None:
-    """Name byte-code that a full disk cut short: Python never imports its module again."""
+    """Find the `.pyc` file that a full disk truncated: Python fails on every later import of its module."""
     if not isinstance(error, EOFError):
         return None
+    # EOFError says no file name. Only the import system's own frame knows which file it was reading.
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == "get_code")
     for frame in frames:
         if path := frame.f_locals.get("bytecode_path"):
@@ -68,6 +69,7 @@ def _out_of_memory(error: Exception) -> tuple[str, ExitCode] | None:
 
 
 def _bug(error: Exception) -> tuple[str, ExitCode]:
+    # One line, and not the whole text: a library may put megabytes of tensors into its message.
     what = f"{type(error).__name__}: {' '.join(without_passwords(str(error)).split())[:300]}"
     return f"{what}: this is a bug in vcdl; please report it with {write_bug_report(error)}", ExitCode.BUG
 
@@ -88,6 +90,8 @@ def write_bug_report(error: BaseException) -> str:
         ]
     )
     try:
+        # A name that cannot be guessed: the folder is open to all users, and a link under a known name would lead
+        # elsewhere.
         with tempfile.NamedTemporaryFile(
             "w", prefix="vcdl-bug-", suffix=".txt", delete=False, encoding="utf-8", errors="replace"
         ) as file:
@@ -125,6 +129,8 @@ def how_it_died(status: int, peak_bytes: int | None = None) -> str:
     left = f"{had} {size(available_bytes)} are free now" if available_bytes is not None else had.rstrip(",")
     if status == ExitCode.MEMORY:
         return f"out of memory:{left}".rstrip(":")
+    # Only the kernel's OOM killer, or a person, sends this signal. The memory that is free now makes it plausible or
+    # not.
     if status == -signal.SIGKILL:
         return f"killed by signal 9, as Linux does when memory runs out:{left}".rstrip(":")
     if status == -signal.SIGABRT:

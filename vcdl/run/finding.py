@@ -32,6 +32,7 @@ def chosen_run(path: Path | None, project_dir: Path | None = None, *, running_fi
     if not found:
         raise no_run(project_dir)
     return RunFolder.existing(
+        # A running run is what a person at the terminal means, even if a finished one was looked at later.
         max(found, key=lambda folder: (running_first and folder.running_pid is not None, _changed_s(folder))).path
     )
 
@@ -44,6 +45,7 @@ def all_runs(project_dir: Path | None = None) -> list[RunFolder]:
 def runs_in(runs: Path) -> list[RunFolder]:
     """Return the runs in a folder, sorted by name."""
     folders = (job_file.parent for job_file in runs.glob("*/job.yaml")) if runs.is_dir() else ()
+    # A folder under a temporary name is not whole yet.
     return [RunFolder(path) for path in sorted(folders) if final_name(path.name) == path.name]
 
 
@@ -73,6 +75,7 @@ def new_run(name: str) -> RunFolder:
     Raises RunFolderError if one of them is unfinished.
     """
     for path in (RUNS / longer for longer in numbered_names(name)):
+        # Resolved: the run keeps working when the process changes its current folder.
         if not holds_anything(path):
             return RunFolder(path.resolve())
         folder = RunFolder(path)
@@ -105,6 +108,7 @@ def holds_anything(path: Path) -> bool:
     """Return whether a path holds more than an empty folder, or the traces of a run that never started."""
     if not path.is_dir():
         return path.exists()
+    # These are written before the job file. A process that was killed there has left nothing worth keeping.
     return any(final_name(entry.name) not in ("run.lock", "host", "given") for entry in path.iterdir())
 
 

@@ -9,12 +9,12 @@ given/          the model and the arrays of `vcdl.train`, with a job file that n
 data/           shards/ (with shards.json), validation.npz, test.npz, statistics.npz
 journal.db      the event log (SQLite)             store/         the shared weights
 snapshots/      params_v000142.h5: weights by version, while something refers to them
-                state_v000142.h5: the rule's state beside them
+                state_v000142.h5: the rule's state of that version
                 reference_update.h5: the step that uploads are compared with, where the job asks for it
 downloads/      the same as clients get them, where `transport > down` or `compress` makes them another file
 slots/          a folder for each subtask that is out
 verify/         the subtask that the evaluator trains again
-own/            updates of subtasks that the evaluator trained, as nobody else could
+own/            updates of subtasks that the evaluator trained, because every host had failed at them
 uploads/        results that wait to be assimilated
 kept/           uploads applied since the last closed epoch, where the store is a server that may lose its memory, or
                 the job is for strangers; all of them with retention > uploads: all
@@ -230,6 +230,8 @@ class RunLock:
         """Raises RunIsBusy, RunFolderError."""
         with ExitStack() as held, folder_errors(self._folder.path):
             lock = held.enter_context(FileLock(self._folder.path / _LOCK_FILE, names_holder=True))
+            # `status` and `watch` take the lock shared for an instant to see whether it is held. That must not refuse a
+            # run.
             if not lock.acquire(wait_s=_WAIT_S):
                 raise RunIsBusy(self._folder, lock.holder())
             self._held = held.pop_all()

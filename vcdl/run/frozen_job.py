@@ -21,9 +21,11 @@ def freeze(job: Job, folder: RunFolder) -> Job:
             f"model > code: `vcdl {folder.kind.begun_by}` sends no code of a job's own: only machines of your own run "
             "it, by `vcdl run` or `vcdl pool` with `trust: own`"
         )
+    # `job.yaml` is shown, copied and attached to bug reports. The password therefore lies in a file of its own.
     job, password = without_password(job)
     path = folder.store_password_file
     try:
+        # A process that was killed here may have left the password of another store.
         path.unlink(missing_ok=True)
         if password:
             with atomic_write(path, private=True) as temporary:
@@ -47,6 +49,7 @@ def read_frozen(folder: RunFolder) -> Job:
     try:
         return load_frozen_job(folder.job_file)
     except JobError:
+        # The job file of another version fails in some key. That the run is of another format is the better message.
         Prepared.check_format(folder)
         raise
 

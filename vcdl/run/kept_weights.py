@@ -58,6 +58,8 @@ class Snapshots:
             found = _identity(path)
         except OSError:
             return False
+        # Inode and time change when the file is replaced, so a damaged one that was put back is read again. Reading
+        # every time would cost as much as handing it out.
         if self._whole.get(version) != found and not is_whole(path, self.layout.size):
             return False
         self._whole[version] = found
@@ -69,8 +71,12 @@ class Snapshots:
         Args:
             durable: Keep everything that a restore needs.
         """
+        # Only a store that is restored from snapshots needs the rule's state in them. Elsewhere it would be a second
+        # file of the same size.
         if durable and self.store.state and self.folder.kept_uploads.is_dir():
             return self._keep_whole()
+        # Usually the newest version is kept already: the number alone is a small request, where the weights are
+        # megabytes.
         version = self.store.version()
         if durable or not self.has(version):
             version, vector = self.store.read()
@@ -157,10 +163,12 @@ class Downloads:
         snapshot, encoded = self.folder.snapshot(version), self.folder.download(version)
         if encoding.is_plain:
             return snapshot
+        # The file is written whole or not at all (atomic_write), so one that exists is complete.
         if not encoded.exists():
             vector, header = read_weights(snapshot, self.layout.size)
             with folder_errors(encoded.parent):
                 encoded.parent.mkdir(exist_ok=True)
+                # From the exact snapshot, never from another encoded file: rounding must not add up (decision 012).
                 encoding.write(encoded, vector, header)
         return encoded
 
@@ -199,6 +207,7 @@ class Bases:
         with suppress(WeightsFileError):
             kept = checksum_in(read_header(self.folder.snapshot(version), self.size))
         if version != given:
+            # An upload of a subtask that is applied is only compared, not folded: its base may be gone by then.
             is_kept = kept is not None or not self.must_be_kept
             if version < given or not is_kept or self.journal.find(WeightsPublished.key_of(version)) is None:
                 return False
@@ -208,6 +217,7 @@ class Bases:
 def conclude_upload(folder: RunFolder, workunit: str, version: int | None) -> None:
     """Remove an upload; it is kept under the version it made when the run keeps uploads. Raises RunFolderError."""
     upload = folder.uploads / f"{workunit}.h5"
+    # A second call after a kill finds the upload gone, and kept already.
     if version is not None and upload.exists():
         keep_upload(folder, upload, workunit, version)
     upload.unlink(missing_ok=True)
@@ -233,8 +243,11 @@ def keep_upload(folder: RunFolder, upload: Path, workunit: str, version: int, *,
         if kept.exists():
             if not replace or kept.samefile(upload):
                 return
+            # The name is a version and a workunit, so another content under it belongs to a fold that store and journal
+            # have lost.
             kept.unlink()
         try:
+            # A link costs no room and cannot be half done. The upload's own name is removed later.
             os.link(upload, kept)
             return
         except OSError:  # of another user, or on another disk

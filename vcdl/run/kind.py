@@ -74,6 +74,7 @@ SIMULATED = RunKind(
 def _wrong(name: str, found: object) -> str | None:
     if not isinstance(found, RunKind):
         return "is no vcdl.run.kind.RunKind"
+    # The name in a run's folder is how the kind is found again, so both have to agree.
     return None if found.name == name else f"calls itself {found.name!r}: both names must be the same"
 
 

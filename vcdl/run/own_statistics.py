@@ -39,7 +39,10 @@ def leave_samples(folder: RunFolder, layout: Layout, shards: Sequence[ShardFile]
         return 0
     first, _ = map_split(shards[0].path)
     ends = np.cumsum([shard.samples for shard in shards])
+    # A picture of many megabytes still gets _FEWEST samples: below that a batch has no statistics worth the name.
     count = min(int(ends[-1]), _SAMPLES, max(_FEWEST, _MOST_BYTES * len(first) // first.nbytes))
+    # Sorted, so that each shard is opened once and read front to back. By the seed, so that a preparation that was
+    # killed draws the same.
     drawn = np.sort(np.random.default_rng([seed, ends[-1], _SAMPLES]).choice(ends[-1], count, replace=False))
     parts = []
     for shard, end, places in zip(shards, ends, np.split(drawn, np.searchsorted(drawn, ends[:-1])), strict=True):

@@ -70,6 +70,8 @@ class Prepared:
         try:
             text = folder.prepared_file.read_text()
             _check_format(folder, json.loads(text))
+            # The format before the fields: a run of another version lacks some, and "damaged" would be the wrong
+            # message.
             prepared = msgspec.json.decode(text, type=cls)
             prepared._check()
             return prepared
@@ -87,6 +89,7 @@ class Prepared:
     def _check(self) -> None:
         """Raises ValueError for facts that no preparation finds."""
         scale, offset = self.normalisation.scale, self.normalisation.offset
+        # The file may come from somebody else's folder. Numbers like these end in limits and allocations.
         sizes = (self.initial_norm, *vars(self.footprint).values(), *self.own_step)
         if not all(map(math.isfinite, (*scale, *offset))) or not all(0 <= size < _TOO_MUCH for size in sizes):
             raise ValueError("a number that is negative, or not finite")
@@ -100,6 +103,7 @@ class Prepared:
 
     def _check_layout(self) -> None:
         ends = itertools.accumulate((variable.size for variable in self.layout.variables), initial=0)
+        # Rules and bounds slice the weights by these places: a gap or an overlap would mix variables.
         if any(variable.offset != end for variable, end in zip(self.layout.variables, ends, strict=False)):
             raise ValueError("variables that do not follow one another")
         if any(length < 0 for variable in self.layout.variables for length in variable.shape):

@@ -83,6 +83,7 @@ def read_movie(folder: RunFolder, name: str) -> Movie:
 def journal_of(folder: RunFolder) -> Iterator[Journal | None]:
     """Open a run's journal for reading; None while the run is prepared. Raises JournalError when it is gone."""
     if not folder.journal_file.is_file():
+        # Preparation makes the journal first and this file last. So a journal that is missing now was deleted.
         if folder.prepared_file.exists():
             raise gone(folder.journal_file)
         yield None
@@ -113,6 +114,8 @@ class RunFollower:
     def look(self) -> None:
         """Read what is new. Raises JournalError."""
         with journal_of(self._folder) as journal:
+            # The first look starts from the kept state, as an observer wants the past as one history and not as
+            # thousands of events.
             if journal is not None and not self._last_id:
                 kept = kept_history(journal)
                 self.report, self._last_id = Report(kept.advance(save=True)), kept.last_id

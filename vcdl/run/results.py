@@ -1,7 +1,7 @@
 """The results of a run that has ended: the model, the curve, the confusion matrix, TensorBoard's file, summary.json.
 
-Clients train on normalised samples. The exported model normalises by itself, in a Rescaling layer in front, so it takes
-samples as they are in the user's data set.
+Clients train on normalised samples. The exported model has a Rescaling layer in front, so it takes samples as they are
+in the user's data set.
 
 Before a run counts as finished, plain Keras loads the file that was written and scores it on such samples. The score
 must be the evaluator's of the same weights: the two models are built in different processes, by different code.
@@ -130,8 +130,8 @@ def export_model(folder: RunFolder, output: Path, choose: Callable[[RunFolder], 
 
     Args:
         folder: A run, which may be under way: it discards versions meanwhile.
-        output: File to write. `.keras`: a model that normalises by itself; `.weights.h5`: the weights of the job's own
-            model; `.npz`: those weights that were trained, by path.
+        output: File to write. `.keras`: a model that includes the normalisation; `.weights.h5`: the weights of the
+            job's own model; `.npz`: those weights that were trained, by path.
         choose: Function that names the version. It is asked again where that one was discarded before it was read.
 
     Returns:

@@ -63,11 +63,14 @@ class Run:
     @cached_property
     def state(self) -> RuleState:
         """The numbers that the store keeps with the weights: the rule's, and step lengths where these are bounded."""
+        # From the preparation and not from the job file: the size of a store's vector can never change.
         return replace(self.rule.state, first_row=self.prepared.own_step)
 
     @property
     def draw_secret(self) -> str:
         """The secret on which draws depend; a simulation draws the same each time."""
+        # A client that could foretell the draws would be honest just in time. A simulation has no client to fear, and
+        # has to give the same figures for the same seed.
         return self.prepared.store_key if self.kind.has_wall_clock else str(self.job.seed)
 
     @property
@@ -142,12 +145,16 @@ class Run:
         """
         settings, key = self.store_settings(), self.prepared.store_key
         if self.prepared.store != OWN_FOLDER:
+            # For weights in another folder no uploads are kept, so a copy could not make them again (decision 027).
             may_restore = not settings.is_folder
             key = claimed_key(self.folder, self.prepared, may_restore=may_restore)
         store = open_store(settings, key, self.layout.size, self.state)
         if journal is not None:
+            # Asked anew before each look at the store: the journal may have grown since.
             store.expected = partial(expected_of, journal)
             if self.folder.kept_uploads.is_dir() and not store.overwrites:
+                # An eventual store may give a number twice by design. Elsewhere a snapshot of a version that is still
+                # to be made shows that the store came back older (decision 123).
                 store.is_taken = lambda version: self.folder.snapshot(version).exists()
         return store
 
@@ -181,6 +188,7 @@ class Run:
             local_epochs=self.job.training.local_epochs,
             initial_norm=self.prepared.initial_norm,
             transport=self.transport,
+            # Without a journal, as in a simulation or a test, clients start from the version of their workunit.
             is_base=as_given if journal is None else Bases(journal, self.folder, self.layout.size, not is_over),
         )
 
@@ -192,8 +200,10 @@ class Run:
 
 def expected_of(journal: Journal) -> Expected:
     """Return the newest record that the journal knows of, which the store must have. Raises JournalError."""
+    # Keyed rows: both queries use the index, as this is asked once a fold.
     rolled, restored = (max(_versions(journal, kind), default=0) for kind in (RolledBack, StoreRestored))
     update = journal.newest_update()
+    # A restored store has no record of the updates before it, only one of the restore itself.
     if update is None or update.version < restored:
         return Expected(max(rolled, restored), RESTORED if restored else "", restored)
     return Expected(max(update.version, rolled), WorkunitName.parse(update.workunit).subtask, update.version)

@@ -77,6 +77,8 @@ def staged(run: Run, name: WorkunitName, rate: float, begins: int | None = None,
         RunFolderError, WeightsFileError: The weights that it starts from are missing or damaged.
     """
     folder = run.folder
+    # From the name alone, so that a workunit that is submitted again after a kill is the same file, and the server can
+    # train it again (decision 060). The attempt is in it: a retry takes another order of the samples.
     seed = int(np.random.default_rng([run.job.seed, name.epoch, name.shard, name.attempt]).integers(2**31))
     workunit = Workunit(
         job=run.name,
@@ -92,5 +94,6 @@ def staged(run: Run, name: WorkunitName, rate: float, begins: int | None = None,
         taken=taken,
     )
     frozen = None if workunit.frozen is None else folder.frozen_file
+    # Made on demand and once for a version: all workunits with this base share the file.
     params = run.downloads().path(name.base_version)
     return Staged(workunit, folder.model_file, params, folder.shard(name.shard), frozen)

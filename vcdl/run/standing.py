@@ -64,6 +64,7 @@ class Standing:
         job = read_frozen(folder) if job is None else job
         report = read_report(folder) if report is None else report
         state = state_of(folder, report)
+        # A paused run would count the pause as time at work, and a simulated one has no present time.
         is_timed = state is RunState.RUNNING and folder.kind.has_wall_clock
         return cls(folder, job, report, state, (clock or clock_of(folder))() if is_timed else None, costs)
 

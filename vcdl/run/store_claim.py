@@ -46,8 +46,11 @@ def asked_settings(job: "Job", folder: "RunFolder") -> StoreSettings:
         StoreError, FileUnavailable: The settings cannot be used or read.
     """
     environment = dict(os.environ)
+    # The run's own file is only meant for the URL of its job file. A URL from the environment may name another server,
+    # which must not get this password.
     if job.store.url and (password := store_password(folder)):
         environment[PASSWORD_VARIABLE] = password
+    # The job file before the environment, so that a run stays where it was put, whatever the shell says.
     url = job.store.url or os.environ.get(URL_VARIABLE) or f"{_FILE}{folder.store}"
     return StoreSettings.parse(url, job.store.consistency, environment)
 
@@ -63,6 +66,8 @@ def held_to(settings: StoreSettings, kept: str, job: "Job", folder: "RunFolder")
     if store_address(settings, folder) == kept:
         return settings
     scheme = f"{settings.service}:"
+    # A relative `file:` path is relative to the folder in which the run was started. Resuming elsewhere must find the
+    # same place.
     if settings.kind.port is None and kept.startswith(scheme) and not settings.folder.is_absolute():
         began = Path(kept.removeprefix(scheme))
         if began.parts[len(began.parts) - len(settings.folder.parts) :] == settings.folder.parts:
@@ -123,8 +128,10 @@ def claimed_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> 
         may_restore: Give a copy a key of its own: its weights can be restored under it from the folder's files.
     """
     with folder_errors(folder.path), FileLock(folder.job_file, existing=True) as lock:
+        # Two processes of a copied run start at the same time. Without the lock each would claim a key of its own.
         lock.acquire()
         claim = _read(folder)
+        # The first process after the preparation, or a run of an older version.
         if claim is None:
             claim = Claim.of(folder, prepared.store_key)
             claim.write(folder)
@@ -132,9 +139,13 @@ def claimed_key(folder: RunFolder, prepared: Prepared, *, may_restore: bool) -> 
         here = Claim.of(folder, claim.key)
         if here == claim:
             return claim.key
+        # The directory number survives a move, a mount elsewhere and a restart, and a copy gets another one. The device
+        # number does not survive a restart (decision 027).
         is_moved = here.directory == claim.directory
         if is_moved and here.machine != claim.machine:
             return claim.key  # on a network's disk, seen by another machine
+        # No question is asked: under a new key nothing can be shared, whether this is a copy, a restored backup or a
+        # move to another disk.
         if not is_moved and may_restore:
             here = Claim.of(folder, new_key(prepared.store_key.rpartition("-")[0]))
         elif here.machine == claim.machine and _is_original(RunFolder(Path(claim.path)), folder, prepared):

@@ -80,6 +80,7 @@ class ClientFleet(Section):
     @field_validator("timeout_s")
     @classmethod
     def _has_a_default(cls, timeout_s: float | None, info: ValidationInfo) -> float | None:
+        # A `subtask_s` that was refused itself is missing here. Its own message is enough.
         return _TIMEOUT_SUBTASKS * info.data.get("subtask_s", math.nan) if timeout_s is None else timeout_s
 
     @property

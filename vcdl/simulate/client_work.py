@@ -90,8 +90,12 @@ class TrainedWork:
 
     def begin(self, staged: Staged, client: int, due_s: float, fraction: float = 1.0) -> None:
         if staged.workunit.training.target_s is not None:
+            # The clock decides how far a client gets. Real seconds of this machine would end the training somewhere
+            # else each time.
             staged = replace(staged, samples=max(1, int(fraction * self._all_samples(staged))))
         if self._memories is not None:
+            # Trained once and sent exactly: which client's memory the codec works with is only known when the upload is
+            # due.
             staged = replace(staged, workunit=replace(staged.workunit, transport=_exact_up(staged.workunit.transport)))
         self._order(staged, client, due_s)
 
@@ -135,6 +139,7 @@ class TrainedWork:
         """Encode trained weights as this client would, by what it remembers and by its link."""
         if self._memories is None:
             return
+        # A memory for each simulated host, as each real host has its own disk.
         memory, transport = self._memories / self._clients.host(client), staged.workunit.transport
         memory.mkdir(parents=True, exist_ok=True)
         exact = up_encoding(_exact_up(transport), self._up.layout)
@@ -157,4 +162,5 @@ def _exact_up(transport: Transport) -> Transport:
 
 
 def _with_train_s(train_s: float, header: str) -> str:
+    # Real times would make the journal differ from run to run, and would be those of the machine that simulates.
     return replace(UpdateHeader.from_json(header), train_s=train_s, times_s={}).to_json()

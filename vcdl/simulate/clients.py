@@ -106,8 +106,11 @@ class Clients:
         """
         fleet, host = self.fleet, self.host(client)
         draw = [fleet.seed, _SUBTASK, client, name.epoch, name.shard, name.attempt]
+        # By the subtask and the client and not in the order of calls: another order of events must not change what a
+        # client does.
         rng = np.random.default_rng([*draw, losses] if losses else draw)
         training, download, upload = (1 + fleet.jitter * (2 * rng.random(3) - 1)).tolist()
+        # Always drawn, so that a higher `lost` loses further subtasks and leaves the fate of the others as it was.
         luck, part = rng.random(2).tolist()
         is_lost, is_dropped = luck < fleet.lost, rng.random() < fleet.lost_uploads
         alone_s = fleet.subtask_s * training / self.speeds[client]
@@ -116,6 +119,7 @@ class Clients:
         timeout_s = now_s + fleet.result_timeout_s
         begin_s = now_s + fleet.download_s * download + bytes_down / (1e6 * self._links[client][0])
         end_s, is_preempted = self._train(client, begin_s, train_s * part if is_lost else train_s, timeout_s)
+        # A client that learns of the timeout stops training what is no longer wanted.
         slot_free_s = min(self.here_from(client, end_s), self.here_from(client, timeout_s))
         arrives_s = end_s + fleet.upload_s * upload
         planned = SubtaskOutcome(slot_free_s, arrives_s, train_s, end_s, None, fraction=train_s / whole_s)
@@ -140,6 +144,7 @@ class Clients:
                 return now_s + left_s, False
             if checkpoint_s is None or absence.loses_work:
                 return absence.begin_s, True
+            # What was trained since the last checkpoint is lost with the preemption.
             done_s = absence.begin_s - now_s
             left_s -= done_s - (done_s % checkpoint_s if checkpoint_s else 0.0)
             now_s = absence.end_s
@@ -158,6 +163,8 @@ class _Host:
 def _host(fleet: ClientFleet, population: Population, client: int) -> _Host:
     """Draw a host: its group in proportion to their shares, then its speed, link, time zone and absences."""
     rng = np.random.default_rng([fleet.seed, _HOST, client])
+    # A trace only says how many hosts there are, so all are alike and the n-th is there while the fraction is above its
+    # place.
     if not population.groups:
         return _Host(1.0, (math.inf, math.inf), Presence(absences_in(population.trace, (client + 0.5) / fleet.clients)))
     ends = list(accumulate(group.share for group in population.groups))

@@ -74,11 +74,13 @@ class JobOnHosts:
 
     def on(self, clients: int) -> HostForecast:
         """Simulate the job on a number of hosts, RUNS times."""
+        # Spread evenly over the distribution: twenty drawn ones would leave its ends to chance.
         speeds = [math.exp(self.error * NormalDist().inv_cdf((run + 1) / (RUNS + 1))) for run in range(RUNS)]
         outcomes_s = []
         for run in range(RUNS):
             subtask_s = self.fleet.subtask_s * speeds[run * _STRIDE % RUNS]
             fleet = self.fleet.model_copy(update={"clients": clients, "seed": run + 1, "subtask_s": subtask_s})
+            # A seed for each run: other hosts, other losses, and other absences.
             outcomes_s.append(simulated_s(self.job, fleet, self.bytes_down, self.bytes_up) + self.end_s)
         return HostForecast(clients, tuple(sorted(outcomes_s)))
 
@@ -97,6 +99,7 @@ def fewest_hosts(
     if best is None:
         return None
     low = max((one.clients for one in tried if one.clients < best.clients), default=best.clients)
+    # Bisection, as more hosts are as fast or faster.
     while best.clients - low > max(1.0, _NEAR * best.clients):
         middle = on((low + best.clients) // 2)
         if middle.kept(deadline_s) >= HELD:
@@ -118,6 +121,7 @@ def range_words(values: OutcomeRange) -> str:
 def _quantile(ordered: Sequence[float], part: float) -> float:
     place = part * (len(ordered) + 1) - 1
     below = math.floor(place)
+    # No interpolation towards a run that never ended.
     if place == below or ordered[below + 1] == math.inf:
         return ordered[math.ceil(place)]
     return ordered[below] + (place - below) * (ordered[below + 1] - ordered[below])

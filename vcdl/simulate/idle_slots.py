@@ -33,6 +33,7 @@ class IdleSlots:
         """Return number and client of the free slots whose clients are present, the longest free first."""
         while self._leaving and self._leaving[0][0] <= now_s:
             _, number, client = heapq.heappop(self._leaving)
+            # Slots that were taken stay in the heap: removing them there would be a search through all of it.
             if self._is_here(number):
                 self.take(number)
                 self._place(number, client, now_s)
@@ -43,6 +44,7 @@ class IdleSlots:
 
     def away(self, now_s: float) -> int:
         """Return the number of free slots of absent clients."""
+        # `here` applies the changes until now, without which both heaps are out of date.
         self.here(now_s)
         return len(self._away)
 

@@ -42,6 +42,7 @@ def population_of(hosts: Sequence["MeasuredHost"], now_s: float) -> dict[str, An
     Raises:
         ValueError: Too few hosts are active.
     """
+    # Groups of similar availability: it is what decides when a host is there, while speeds are drawn within a group.
     active = sorted(active_hosts(hosts, now_s), key=lambda one: one.available)
     if len(active) < FEWEST:
         raise ValueError(f"{len(active)} hosts with measurements were active in the last 30 days, {FEWEST} are needed")
@@ -63,6 +64,7 @@ def _group(hosts: Sequence["MeasuredHost"], usual_flops: float) -> dict[str, Any
     flops = statistics.median(one.flops for one in hosts)
     zones_h = sorted(max(-12.0, min(14.0, round(one.zone_s / 1800) / 2)) for one in hosts)
     found = {
+        # By cores and not by hosts, as BOINC gives a task to each core.
         "share": cores_of(hosts),
         "speed": flops / usual_flops,
         "speed_spread": _spread([one.flops for one in hosts]),
@@ -76,6 +78,7 @@ def _group(hosts: Sequence["MeasuredHost"], usual_flops: float) -> dict[str, Any
     found |= {key: statistics.median(known) / 1e6 for key, known in rates.items() if known}
     if rates["down_mb_per_s"]:
         found["link_spread"] = _spread(rates["down_mb_per_s"])
+    # Ten quantiles, so that no single host's zone can be read from the file.
     tenths = [zones_h[int((number + 0.5) / 10 * len(zones_h))] for number in range(10)]
     return {**{key: float(f"{value:.3g}") for key, value in found.items()}, "zones": tenths}
 
@@ -93,10 +96,12 @@ def _stays(hosts: Sequence["MeasuredHost"], now_s: float) -> dict[str, float]:
     """
     gone = [now_s - one.heard_of_s >= _GONE_S for one in hosts]
     days = [
+        # Without the censored ones only short stays would be counted: long ones have not ended yet.
         max(_LEAST_DAYS, ((one.heard_of_s if left else now_s) - one.created_s) / 86400.0)
         for one, left in zip(hosts, gone, strict=True)
     ]
     logs_of_gone = [math.log(stay) for stay, left in zip(days, gone, strict=True) if left]
+    # The shape of the distribution would be that of a few hosts.
     if len(logs_of_gone) < 5:
         return {}
     mean_log, low, high = statistics.fmean(logs_of_gone), 0.2, 3.0

@@ -133,6 +133,7 @@ def read_trace(path: Path) -> list[tuple[float, float]]:
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
         counts = _of_json(json.loads(text)) if text.lstrip().startswith("{") else _of_lines(text)
+        # Fractions of the most, so that a trace of a thousand machines serves for ten.
         first_s, most = counts[0][0], max(count for _, count in counts)
         if not 0 < most < math.inf or not all(sooner <= later for (sooner, _), (later, _) in pairwise(counts)):
             raise ValueError("no host, or moments out of order")
@@ -143,10 +144,12 @@ def read_trace(path: Path) -> list[tuple[float, float]]:
         ) from None
     found: list[tuple[float, float]] = []
     for at_s, count in counts:
+        # Several counts of one moment: the last one holds.
         if found and found[-1][0] == at_s - first_s:
             found.pop()
         if not found or found[-1][1] != count / most:
             found.append((at_s - first_s, count / most))
+    # A last entry ends the trace, which repeats from there.
     return [*found, (max(counts[-1][0] - first_s, found[-1][0] + 1.0), found[-1][1])]
 
 

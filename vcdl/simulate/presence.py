@@ -40,6 +40,7 @@ class Presence:
         """Return the first absence that is not over at `time_s`."""
         while not self._known or self._known[-1].end_s <= time_s:
             self._known.append(next(self._drawn))
+        # Kept, as events ask for moments of the past and of the future in any order.
         return self._known[bisect_right(self._known, time_s, key=lambda absence: absence.end_s)]
 
     def here_from(self, time_s: float) -> float:
@@ -72,6 +73,7 @@ def absences_of(group: HostGroup, zone_h: float, draw: Callable[[int], np.random
         causes.append(_outside_hours(group, zone_h, float(draw(1).uniform(-1.0, 1.0))))
     if group.stays_days is not None:
         causes.append(_departures(group, draw(2)))
+    # Each cause yields its absences in order, so a merge of the three is in order without knowing their end.
     yield from _joined(heapq.merge(*causes))
 
 
@@ -85,6 +87,7 @@ def absences_in(trace: Sequence[tuple[float, float]], part: float) -> Iterator[A
         for (begin_s, fraction), end_s in zip(trace, ends, strict=False)
         if fraction <= part
     )
+    # A host that is always on has no absence to look for, and the search would never end.
     if all(fraction > part for _, fraction in trace[:-1]):
         yield NEVER
     yield from _joined(away)
@@ -126,6 +129,7 @@ def _outside_hours(group: HostGroup, zone_h: float, shift_h: float) -> Iterator[
     """Yield the times outside of a group's hours; each host begins and ends its day up to an hour apart."""
     first, last = (hour + shift_h for hour in group.hours)
     away_h = (first - last) % 24
+    # From the day before, whose evening may be the zone's present.
     for day in count(-1):
         begin_s = (day * 24 + last % 24 - zone_h) * _HOUR_S
         end_s = begin_s + away_h * _HOUR_S

@@ -11,6 +11,7 @@ class ShardTrainer(Trainer):
 
     @property
     def at_once(self) -> int:
+        # More than any shard has: no supervisor has to be asked in between.
         return 1_000_000
 
 

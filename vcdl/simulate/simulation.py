@@ -92,6 +92,7 @@ def _begun(folder: RunFolder, fleet: ClientFleet) -> Iterator[None]:
     _check_room(folder)
     is_new = not folder.path.exists()
     folder.make()
+    # The folder was looked at before it was locked, to refuse early. `_make_room` looks again under the lock.
     with RunLock(folder), discarded_if_refused(folder, is_new=is_new):
         _make_room(folder)
         folder.create(SIMULATED)

@@ -136,6 +136,7 @@ class TimesReport:
         return [f"{label:<20} {words}" for label, words in rows.items()]
 
     def _share(self, slot_s: float) -> float:
+        # All slots of all clients, also while these are away, so that absence shows as capacity that is not used.
         whole_s = self.fleet.clients * self.fleet.slots * self.wall_s
         return min(1.0, slot_s / whole_s) if whole_s else 0.0
 

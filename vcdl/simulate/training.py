@@ -75,12 +75,14 @@ class PooledTraining:
         self._grid.start()
 
     def begin(self, staged: Staged, due_s: float) -> None:
+        # Two trainings in one slot would write over each other's checkpoint.
         while any(task.workunit == staged.workunit.name for task in self._grid.running()):
             self._grid.wait(_WAIT_S)  # it was cancelled, and begins anew: its slot is still in use
         heapq.heappush(self._waiting, (due_s, next(self._numbers), staged))
         self.look()
 
     def look(self) -> None:
+        # Read and dropped, as the list would grow: the simulated clients' starts are what counts.
         self._grid.sent()
         self._grid.wait(0)
         for workunit in list(self._training):  # some, while a thousand that have ended wait for their moment
@@ -119,6 +121,7 @@ class PooledTraining:
         workunit = outcome.workunit
         due_s, staged = self._training.pop(workunit)
         self._failures[workunit] += isinstance(outcome, GaveUp)
+        # A failure here is this machine's, and must not become a failure of the simulated client.
         if isinstance(outcome, GaveUp) and self._failures[workunit] < _TRIES:
             self._grid.done(workunit)
             heapq.heappush(self._waiting, (due_s, next(self._numbers), staged))

@@ -23,8 +23,9 @@ from vcdl.wire.workunit import WorkunitName
 
 LOSSES = 3
 """Losses after which the grid gives a workunit up, as on a BOINC server (`max_error_results`, and one)."""
-_REST_SUBTASKS = 10
-"""A host's first rest, in subtasks; each further one is twice as long."""
+_PENALTY_SUBTASKS = 10
+"""Subtasks for which a host first gets no work after refusals, so that it is noticed in a short simulation; each
+further time is twice as long."""
 
 
 class VirtualGrid(Grid, Results):
@@ -45,6 +46,7 @@ class VirtualGrid(Grid, Results):
         self._work = work
         self._queue_ahead = queue_ahead
         self._idle = IdleSlots(clients)
+        # First one slot of each client, then the second ones: work spreads over the clients as it does on a real grid.
         for _ in range(fleet.slots):
             for client in range(fleet.clients):
                 self._idle.add(client, time.now_s())
@@ -72,7 +74,7 @@ class VirtualGrid(Grid, Results):
         """The next moment at which a free client is back."""
         self._refusals: Counter[str] = Counter()
         """Host → its refused uploads since the last one that counted."""
-        self._rests_until_s: dict[str, float] = {}
+        self._blocked_until_s: dict[str, float] = {}
         self._begun: dict[str, dict[int, Staged]] = {}
         """Workunit → what each client began with, which may be newer weights than another's."""
         self._trained: dict[str, int] = {}
@@ -109,7 +111,7 @@ class VirtualGrid(Grid, Results):
         self._work.done(workunit, version)
 
     def cancel(self, workunits: Collection[str]) -> None:
-        """Drop the workunits. A client that trains one is not told, and stays busy until the end of its training."""
+        """Drop the workunits. A client that trains one does not learn of it, and stays busy until its end."""
         self._work.cancel(workunits)
         for workunit in workunits:
             self._outcomes.pop(workunit, None)
@@ -133,6 +135,7 @@ class VirtualGrid(Grid, Results):
         now_s, after_s = self._time.now_s(), lateness.late_after_s(queue_empty=queue_empty)
         if (oldest_s := self._oldest_s()) is None:
             return
+        # Nothing is late yet. The clock jumps from event to event, so it has to be woken when the oldest becomes late.
         if now_s - oldest_s <= after_s:
             self._wake(now_s + max(1.0, after_s - (now_s - oldest_s)))
             return
@@ -165,7 +168,10 @@ class VirtualGrid(Grid, Results):
         return None
 
     def care(self, events: Iterable[Event]) -> None:
-        """Rest hosts whose uploads were refused more than once, and convicted ones for good, as BOINC's daemons do."""
+        """Give no work to hosts whose uploads were refused repeatedly, and never again to convicted ones.
+
+        BOINC's daemons do the same with real hosts.
+        """
         now_s = self._time.now_s()
         for event in events:
             match event:
@@ -174,14 +180,14 @@ class VirtualGrid(Grid, Results):
                 case UpdateRefused() if event.host and event.refusal != Refusal.NO_ROOM:
                     self._refusals[event.host] += 1
                     if (again := self._refusals[event.host] - 2) >= 0:
-                        self._rest_until(event.host, now_s + _REST_SUBTASKS * self._fleet.subtask_s * 2**again)
+                        self._block_until(event.host, now_s + _PENALTY_SUBTASKS * self._fleet.subtask_s * 2**again)
                 case HostConvicted(for_good=True):
-                    self._rest_until(event.host, math.inf)
+                    self._block_until(event.host, math.inf)
                 case _:
                     pass
 
-    def _rest_until(self, host: str, until_s: float) -> None:
-        self._rests_until_s[host] = max(until_s, self._rests_until_s.get(host, 0.0))
+    def _block_until(self, host: str, until_s: float) -> None:
+        self._blocked_until_s[host] = max(until_s, self._blocked_until_s.get(host, 0.0))
         if until_s < math.inf:
             self._time.at(until_s, self._hand_out)
 
@@ -189,15 +195,16 @@ class VirtualGrid(Grid, Results):
         """Return number and client of the free slots whose clients may work now, the longest free first."""
         now_s = self._time.now_s()
         here = self._idle.here(now_s)
-        if not self._rests_until_s:
+        if not self._blocked_until_s:
             return here
-        return [slot for slot in here if self._rests_until_s.get(self._clients.host(slot[1]), 0.0) <= now_s]
+        return [slot for slot in here if self._blocked_until_s.get(self._clients.host(slot[1]), 0.0) <= now_s]
 
     # -- events of the clock
 
     def _hand_out(self) -> None:
         for workunit in list(self._copies) if self._free() else ():
             had = self._had[workunit]
+            # Never to a host that had it: on BOINC `one_result_per_host_per_wu` forbids it.
             able = next((slot for slot in self._free() if self._clients.host(slot[1]) not in had), None)
             if able is not None:
                 del self._copies[workunit]
@@ -215,6 +222,7 @@ class VirtualGrid(Grid, Results):
     def _wait_for_a_client(self) -> None:
         """Look again when the first of the free clients that are away is back, even if nothing else happens."""
         now_s = self._time.now_s()
+        # One announcement at a time: with thousands of absent clients each event would announce another.
         if now_s >= self._back_s and (back_s := self._idle.next_back_s(now_s)) is not None:
             self._back_s = back_s
             self._time.at(back_s, self._hand_out)
@@ -238,6 +246,7 @@ class VirtualGrid(Grid, Results):
             staged = replace(staged, newest=self._newest)
         name, losses, host = WorkunitName.parse(workunit), self._losses[workunit], self._clients.host(client)
         bytes_down = self._work.bytes_down(staged, client)
+        # All of the subtask's course is known now, and becomes events of the clock.
         planned = self._clients.outcome(
             client, name, self._time.now_s(), losses, bytes_down=bytes_down, target_s=staged.workunit.training.target_s
         )
@@ -247,14 +256,18 @@ class VirtualGrid(Grid, Results):
         self._begun.setdefault(workunit, {})[client] = staged
         self._sent.append(WorkunitSent(workunit, host, bytes_down))
         self.times.began(self._time.now_s(), planned)
+        # Without links an upload takes no time of its own, so the slot is free when the training ends.
         has_link = self._clients.have_links and planned.lost is None
         if not has_link:
             self._time.at(planned.slot_free_s, partial(self._is_free, client))
         if planned.lost is not None:
+            # Error feedback: the client takes its upload for delivered and changes what it remembers, although nothing
+            # arrives.
             if planned.is_sent and self._work.remembers:
                 self._time.at(planned.trained_s, partial(self._is_sent_in_vain, workunit, client, planned))
             self._time.at(planned.heard_of_s, partial(self._is_lost, GaveUp(workunit, planned.lost), client))
             return
+        # Training is real and takes a core, so of two copies only the first one is trained in advance.
         if workunit not in self._trained:
             self._order(workunit, client, planned)
         if has_link:
@@ -309,7 +322,10 @@ class VirtualGrid(Grid, Results):
     def _is_trained(self, workunit: str, client: int, host: str, planned: SubtaskOutcome) -> None:
         """Queue the upload on its client's link. The slot continues when no more than one upload waits."""
         now_s = self._time.now_s()
+        # A client sends one file after the other.
         begin_s = max(now_s, self._links_free_s[client])
+        # As a real client does: it trains the next subtask while one upload is on its way, and waits when a second one
+        # queues.
         self._time.at(max(planned.slot_free_s, begin_s), partial(self._is_free, client))
         if workunit not in self._known or workunit in self._outcomes or workunit in self._on_the_way:
             return
@@ -322,6 +338,7 @@ class VirtualGrid(Grid, Results):
 
     def _has_come(self, workunit: str, client: int, host: str, planned: SubtaskOutcome) -> None:
         """Queue the upload for a server, which applies it when it has finished the one before."""
+        # The server that is free first takes it, in the order of arrival.
         begin_s = max(self._time.now_s(), heapq.heappop(self._servers_free_s))
         self.times.waits_s.append(begin_s - self._time.now_s())
         heapq.heappush(self._servers_free_s, begin_s + self._fleet.update_s)

@@ -68,9 +68,11 @@ class InstantEvaluator(Evaluator):
                 for event in verification.next_events()
             ]
             self._verified_s = now_s
+            # What was trained again takes time of the server, so the verdict is held back until the clock is there.
             if any(isinstance(event, UploadVerified | SubtaskTried) for event in self._verified):
                 self._verified_s += takes_s
-                self._time.at(self._verified_s, lambda: None)  # somebody looks then
+                # An event without an action: the clock stops there, so that the loop takes the verdict in time.
+                self._time.at(self._verified_s, lambda: None)
         if now_s < self._verified_s:
             return 0
         known, self._verified = self._verified, []
@@ -79,6 +81,8 @@ class InstantEvaluator(Evaluator):
 
     def measure(self, new: Sequence[Recorded]) -> int:
         """Evaluate what is wanted, and the end of each epoch in `new` on the test set. Returns how many versions."""
+        # Real runs measure the test set once, at their end. Experiments compare courses, and virtual time stands still
+        # meanwhile.
         test = FINAL_SPLITS[1]
         if test in self._data:
             closed = [recorded.event for recorded in new if isinstance(recorded.event, EpochClosed)]
@@ -122,6 +126,7 @@ class VirtualRun:
             self._act(loop, grid, evaluator)
             if loop.ended is not None or self._folder.stop_request.exists():
                 return loop.ended
+            # Without an event nothing can ever happen again: an endless loop would hide the fault.
             if not self._time.advance(limit_s):
                 raise GridError("no client has anything to do and the job is not finished: this is a bug in vcdl")
 

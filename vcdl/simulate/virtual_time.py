@@ -18,6 +18,7 @@ class VirtualTime:
 
     def at(self, time_s: float, happen: Callable[[], None]) -> None:
         """Announce an event; a time in the past means now."""
+        # The number keeps events of one moment in the order of their announcement, so that a run repeats bit for bit.
         heapq.heappush(self._announced, (max(time_s, self._now_s), next(self._numbers), happen))
 
     def advance(self, limit_s: float) -> bool:
@@ -25,6 +26,7 @@ class VirtualTime:
         if not self._announced:
             return False
         self._now_s = max(self._now_s, min(self._announced[0][0], limit_s))
+        # All events of a moment before the loop looks: it then acts once on everything that happened.
         while self._announced and self._announced[0][0] <= self._now_s:
             heapq.heappop(self._announced)[2]()
         return True

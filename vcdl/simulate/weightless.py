@@ -126,6 +126,7 @@ class WeightlessRun:
         self._run = run = _without_weights(folder or RunFolder(Path()), job)
         self._work = work
         self._record = record
+        # Published weights change staleness and no time. A forecast asks for times alone, and saves their events.
         self._plan = replace(Plan.of(run), publishing=publishing(job, fleet) if record is not None else None)
         self._time = VirtualTime()
         self.clients = Clients(fleet)
@@ -133,6 +134,7 @@ class WeightlessRun:
         self.times = self._grid.times
         """What the clients' slots did so far."""
         self._coordinator = Coordinator(self._plan)
+        # Made once: building a workunit anew takes longer than simulating it.
         self._model = staged(run, WorkunitName(job.name, 1, 0, 0, 0), 1.0)
         """A workunit of the job; the others differ in their numbers."""
         self._ids = count(1)
@@ -152,6 +154,7 @@ class WeightlessRun:
                 return StopReason(history.stop.reason)
             if is_asked_to_stop():
                 return None
+            # Without an event nothing can ever happen again: an endless loop would hide the fault.
             if not self._time.advance(limit_s):
                 raise GridError("no client has anything to do and the job is not finished: this is a bug in vcdl")
 
@@ -170,6 +173,7 @@ class WeightlessRun:
         """Do what Loop.step does; returns whether it did anything after which the loop steps again."""
         history, wanted = self._coordinator.history, 0
         if history.stop is None:
+            # Failures before uploads, as the assimilator does it.
             for outcome in sorted(self._grid.claim(), key=lambda one: isinstance(one, Uploaded)):
                 self._take(outcome)
         while actions := self._coordinator.actions(self._time.now_s(), wanted := self._open_wanted()):
@@ -198,6 +202,7 @@ class WeightlessRun:
         if isinstance(outcome, GaveUp):
             self._tell(WorkunitFailed(name, outcome.reason))
         else:
+            # One server, so versions are counted here.
             self._version += 1
             base_version, fraction = self._work.begun[name]
             came_s = self._time.now_s() if outcome.received_s is None else outcome.received_s
@@ -270,10 +275,13 @@ def _without_weights(folder: RunFolder, job: Job) -> Run:
     """Return the run of a job without what depends on weights."""
     changes = {
         "update": RULES["vc_asgd"](),  # a rule that reads no file of weights
+        # Sizes come from the caller, who knows the job's codecs.
         "transport": TransportSettings(),
+        # Bounds, verification and rollbacks judge weights.
         "trust": TrustSettings(kind="own"),
         "pacing": job.pacing.model_copy(update={"grows_over": job.grows_over}),  # none in a job for strangers
         "stop": job.stop.model_copy(update={"target_accuracy": None, "target": None, "patience": None}),
+        # There is nothing to measure, and each evaluation would be an event of its own.
         "validate_": job.validate_.model_copy(update={"every": "epoch"}),
         "retention": job.retention.model_copy(update={"uploads": "needed"}),
     }

@@ -237,6 +237,8 @@ class WeightStore(ABC):
             try:
                 with self._transaction() as transaction:
                     return self._fold(transaction, folds, boundary)
+            # Nothing was changed. The next transaction reads what the other server wrote, and begins each upload anew,
+            # as its staleness is another one.
             except Conflict:
                 continue
         raise StoreUnavailable(
@@ -245,9 +247,11 @@ class WeightStore(ABC):
 
     def _fold(self, transaction: Transaction, folds: Sequence[Fold], boundary: Boundary | None) -> list[Applied]:
         version = transaction.version
+        # Inside the transaction: a record that another server writes after this look makes the commit fail.
         known = dict(transaction.find([fold.subtask for fold in folds]))
         results: list[str] = []
         fresh: list[_Fresh] = []
+        # A batch that is known already changes nothing, so nothing has to be kept for it.
         is_fresh = any(fold.subtask not in known for fold in folds)
         # The server that made this version may have been killed before it kept it.
         if is_fresh and boundary is not None and version % boundary.every == 0 and not boundary.kept(version):
@@ -263,7 +267,10 @@ class WeightStore(ABC):
                 if self.is_taken(version):
                     raise StoreLost(f"version {version} of the weights was there before: they must be rebuilt")
                 fresh.append(_Fresh(change, Applied(fold.subtask, fold.workunit, version, staleness, 0.0, fold.trust)))
+                # Two attempts at one subtask may be in the same batch. The second must find the first.
                 known[fold.subtask] = fresh[-1].record
+                # The version at a boundary has to be kept before the next upload changes it. The caller brings the
+                # others again.
                 if boundary is not None and version % boundary.every == 0:
                     break
             if fresh:
@@ -272,6 +279,8 @@ class WeightStore(ABC):
             made = transaction.commit(version, [known[item.record.subtask] for item in fresh])
             for item in fresh:
                 record = known[item.record.subtask]
+                # An eventual store may have moved on meanwhile. Then all versions of this fold are later by the same
+                # number.
                 known[record.subtask] = replace(record, version=record.version + made - version)
             if boundary is not None and made % boundary.every == 0:
                 boundary.keep(made, transaction.weights())
@@ -283,10 +292,13 @@ def check_expected(
 ) -> None:
     """Check a store's newest version and its records against the journal. Raises StoreLost, which names `where`."""
     cure = "it came back older, or has not followed the journal yet; the weights must be rebuilt"
+    # The journal was read before the store: a store may be ahead of it, never behind.
     if version < expected.version:
         raise StoreLost(f"{where} is at version {version} and the journal at {expected.version}: {cure}")
     if expected.subtask:
         record = find([expected.subtask]).get(expected.subtask)
+        # A store that came back older and was folded into again may have the same number, but not the same subtask at
+        # it (decision 029).
         if record is None or record.version != expected.record_version:
             raise StoreLost(f"{where} has another version {expected.record_version} than the journal: {cure}")
 

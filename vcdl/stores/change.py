@@ -121,6 +121,8 @@ class InMemory:
 def fold_changes(changes: Sequence[Change], vector: WorkingVector, state: RuleState) -> list[float]:
     """Fold changes into a vector, in order; the weights given. Nothing if a first pass refuses one."""
     weights = [0.0] * len(changes)
+    # All first passes before any fold: a refusal then costs no pass over W, and the others are folded without the
+    # refused one.
     measured = [change for change in changes if change.needs_first_pass]
     for begin, end in _blocks(vector, state) if measured else ():
         block = vector.weights(begin, end)

@@ -41,6 +41,7 @@ def opened(kept: bytes | None, size_bytes: int, generation: str, number: int) ->
     if kept is None or len(kept) < size_bytes:
         return None
     chunk, seal = memoryview(kept)[:size_bytes], kept[size_bytes:]
+    # Generation and number are in the seal, so that a whole chunk of another version or place does not pass.
     return chunk if not seal or seal == _seal(chunk, generation, number) else None
 
 

@@ -74,6 +74,8 @@ class CommitLog:
         Raises StoreLost for a damaged log.
         """
         with self._path.open("rb") as log:
+            # An older copy may have been put over the file while this process had it read. Its lines would not fit the
+            # offsets known here.
             if not self._is_the_same(log):
                 self._begin_anew()
             log.seek(self._end)
@@ -91,11 +93,14 @@ class CommitLog:
                 continue
             if body is None:
                 # A killed writer leaves half a line, and only at the end.
+                # A bad line with others behind it is no kill but a damaged disk. Without its records an update could be
+                # folded twice (decision 002).
                 if log.readline() and self._end:
                     last = json.loads(newest[-1])["version"] if newest else self.version
                     self._begin_anew()
                     raise self._damaged(f"the commit after version {last}")
                 break
+            # The records of a restored store replace all older ones, which belong to weights that are gone.
             if body.endswith(_RESTORED):
                 self._clear()
                 newest.clear()
@@ -103,6 +108,7 @@ class CommitLog:
                 self._index.add(subtask, self._end)
             self._advance(line)
             newest.append(body)
+        # Only the newest lines are parsed: of a long log the offsets are enough, and are found by a regular expression.
         for commit in map(json.loads, newest):
             self.version, self.slot = commit["version"], commit["slot"]
             self.checksums = commit["checksums"][0], commit["checksums"][1]
@@ -129,6 +135,8 @@ class CommitLog:
             log.truncate(self._end)  # what a killed writer left half-written
             log.seek(self._end)
             try:
+                # Unbuffered writes may be short on a full disk. A part of a line must not stay, as the next writer
+                # would append to it.
                 if log.write(line) < len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError:
@@ -152,6 +160,7 @@ class CommitLog:
             for subtask, its_offsets in offsets.items():
                 for offset in its_offsets:
                     log.seek(offset)
+                    # The hash may belong to another subtask, so what stands there is compared below.
                     body = _valid_body(log.readline())
                     if body is None:
                         raise self._damaged(f"the commit with {subtask}")

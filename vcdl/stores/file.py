@@ -68,6 +68,8 @@ class FileStore(WeightStore):
         with self.naming("create"):
             self._folder.mkdir(parents=True, exist_ok=True)
             with self._locked():
+                # The log is the last file to be made and the first to go. A store without it is one whose creation was
+                # killed.
                 if not self._log_file.exists():
                     sweep(self._folder)
                     whole = self.state.begun(vector)
@@ -87,6 +89,8 @@ class FileStore(WeightStore):
             return transaction.version, transaction.read(self.size)
 
     def regain(self, records: Sequence[Applied], are_all: Callable[[int, Collection[Applied]], bool]) -> bool:
+        # Most runs in a folder keep no uploads, so their newest weights exist here alone. If only records are damaged,
+        # the journal's rows can replace them (decision 123).
         log, expected = CommitLog(self._log_file, skips_damage=True), self.expected()
         with suppress(StoreError), self._locked(), self.naming("repair"):
             log.catch_up()
@@ -113,6 +117,8 @@ class FileStore(WeightStore):
             try:
                 self._log.catch_up()
                 with self._slots.opened() as slots:
+                    # The other slot, as for a fold: until the line is written the store is the damaged or older one
+                    # that it was.
                     target = 1 - self._log.slot
                     slots.write(target, 0, vector)
                     self._log.append(version, target, self.checksums(vector), applied, restored=True)
@@ -219,6 +225,8 @@ class _FileTransaction(Transaction):
     def commit(self, version: int, applied: Sequence[Applied]) -> int:
         working = self.working
         working.keep_tail()
+        # Before the commit: what a damaged slot gave must not become the base of all later versions. The pass over the
+        # blocks has the sum for nothing.
         self._store.check(self._log, working.read.checksums)
         with self._store.naming("commit to"):
             self._log.append(version, working.target, working.written.checksums, applied)
@@ -256,6 +264,7 @@ class _SlotCopy:
         self._rows = rows
         self._room = np.empty(min(max(FOLD_BLOCK, rows), rows * self.width), np.float32)
         self._read(rows * self.width, self.tail)
+        # A change writes into `tail`. The checksum of what was read needs the old values.
         self._tail_read = self.tail.copy()
         self.written = _Sums(self.width)
         self.read = self._begun()
@@ -267,6 +276,7 @@ class _SlotCopy:
         return sums
 
     def block(self, begin: int, end: int) -> Vector:
+        # A fold may pass over the blocks twice, for measuring and for folding. The sum is that of the last pass.
         if begin == 0:
             self.read = self._begun()
         block = self._room[: self._rows * (end - begin)].reshape(self._rows, end - begin)

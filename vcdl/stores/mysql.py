@@ -84,6 +84,8 @@ class MysqlStore(ServerStore):
     def check_service(self) -> None:
         with self._transaction_of_server():
             ((packet_bytes,),) = self._database.execute("SELECT @@max_allowed_packet")
+        # A chunk is escaped when it is sent as a literal, to twice its size at most. A smaller packet would fail at the
+        # first unlucky chunk, in the middle of a job.
         if packet_bytes < _PACKET_BYTES:
             raise StoreError(
                 f"{self._settings} takes at most {packet_bytes} bytes at once, and a chunk of weights needs "
@@ -166,17 +168,22 @@ class MysqlStore(ServerStore):
         self, old: Head | None, new: Head, vector: Vector, applied: Sequence[Applied], anyway: bool
     ) -> int:
         head = self._select_head("FOR UPDATE")
+        # An eventual write may overwrite any newer version, but not weights that were restored meanwhile: these have
+        # another era.
         is_same = (head and head.era) == (old and old.era) if anyway else head == old
         if not is_same:
             raise Conflict
         version = new.version
         if anyway and head is not None:
+            # The row's lock makes this number the next one, whoever wrote in between.
             version = head.version + len(applied)
         if head is None or head.era != new.era:
             self._database.execute("DELETE FROM vcdl_chunk WHERE job = %s", self._job)
             self._database.execute("DELETE FROM vcdl_applied WHERE job = %s", self._job)
             statement = "INSERT INTO vcdl_chunk (data, job, number) VALUES (%s, %s, %s)"
         else:
+            # Rows that stay were measured to be as fast as new rows with a DELETE of the old, and are simpler (decision
+            # 005).
             statement = "UPDATE vcdl_chunk SET data = %s WHERE job = %s AND number = %s"
         for record in applied:
             moved = record.version + version - new.version

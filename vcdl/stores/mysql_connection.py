@@ -97,6 +97,8 @@ class MysqlConnection:
 
     def _connected(self) -> Any:
         if self._connection is None:
+            # The server has rolled back what came before. On a new connection the statements that follow would be
+            # committed without it.
             if self._in_transaction:
                 raise MySQLdb.OperationalError(CR.SERVER_LOST, "lost within a transaction, which is rolled back")
             connection = MySQLdb.connect(
@@ -106,6 +108,8 @@ class MysqlConnection:
                 autocommit=True,
                 **self._login,
             )
+            # For the session and not for one transaction, as the server's default may be READ COMMITTED, in which two
+            # chunks could be of two versions.
             connection.query(f"SET SESSION TRANSACTION ISOLATION LEVEL {self._isolation}")
             self._connection = connection
         return self._connection

@@ -30,6 +30,7 @@ def check_usable(settings: StoreSettings) -> None:
     """
     if settings.is_folder:
         return
+    # One weight is enough to use every right that a run needs.
     with closing(open_store(settings, "vcdl-trial", 1)) as store, suppress(StoreLost):  # another trial has removed it
         store.check_service()
         store.create(np.zeros(1, np.float32))

@@ -4,7 +4,8 @@ import numpy as np
 import numpy.typing as npt
 
 _FEW = 1 << 14
-"""Newest subtasks that are looked up one by one, before they are sorted in among the others."""
+"""Newest subtasks that are looked up one by one, before they are sorted in among the others: enough that most jobs
+never sort, and few enough that a dict of them is small."""
 _SHARE = 4
 """A sort waits until this part of all subtasks is new, so all sorts together take no longer than a few."""
 
@@ -39,6 +40,7 @@ class RecordIndex:
         pairs = [(number, offset) for number, offsets in self._new.items() for offset in offsets]
         hashes = np.concatenate([self._hashes, np.array([number for number, _ in pairs], np.int64)])
         offsets = np.concatenate([self._offsets, np.array([offset for _, offset in pairs], np.int64)])
+        # Stable, so that the offsets of equal hashes stay in the order of the log.
         order = np.argsort(hashes, kind="stable")
         self._hashes, self._offsets = hashes[order], offsets[order]
         self._new, self._count = {}, 0

@@ -183,6 +183,7 @@ class RedisStore(ServerStore):
         keys, arguments = [self._key("turn"), self._key("head")], [self._name, int(self._turn_s * 1000), *_HEAD]
         with self._translated():
             ask = partial(self._take_turn_script, keys=keys, args=arguments)
+            # Twice the longest turn: by then the turn of a dead server has expired.
             values: list[bytes | None] | None = wait_until(ask, 2 * self._turn_s, every_s=0.002)
             if values is not None:
                 self._has_turn = True
@@ -195,6 +196,8 @@ class RedisStore(ServerStore):
                 kept: bytes | None = self._redis.get(self._chunk_key(head.generation, number))
             data = opened(kept, len(chunk), head.generation, number)
             if data is None:
+                # Chunks of an old generation are deleted by the next write. Only while the head still names it is a
+                # missing chunk a loss.
                 now = self._head()
                 if now is not None and now.generation == head.generation:
                     raise self._lost_chunk(number)
@@ -215,6 +218,7 @@ class RedisStore(ServerStore):
     def _records(self, after_version: int) -> list[Applied]:
         prefix = _field("")
         with self._translated():
+            # HSCAN and not HGETALL: Redis serves no other client while it puts all fields of a long job together.
             fields = list(self._redis.hscan_iter(self._key("head"), match=f"{prefix}*", count=_SCANNED))
         records = [_decode(field.decode().removeprefix(prefix), record) for field, record in fields]
         return [record for record in records if record.version > after_version]
@@ -225,10 +229,13 @@ class RedisStore(ServerStore):
         arguments += [new.chunk_bytes, chunk_count(new.size, new.chunk_bytes), self._prefix, self._name]
         for record in applied:
             arguments += [_field(record.subtask), record.version, _encode(record)]
+        # Chunks first, under a new name and with an expiry: a kill before the script leaves garbage that expires, and
+        # no half version.
         self._write(new, vector)
         with self._translated():
             made = int(self._replace_script(keys=self._keys, args=arguments))
         if made >= 0:
+            # The script has given the turn back in the same step.
             self._has_turn = False
             return made
         self._discard(new)

@@ -145,6 +145,8 @@ class ServerStore(WeightStore):
     def restore(self, version: int, vector: Vector, applied: Sequence[Applied], lost: int = 0) -> bool:
         self._check_size(vector.size)
         old = self._undisturbed(self._head)
+        # Another server has restored the store since this one saw it lost. Its weights have updates by now that these
+        # lack.
         if old is not None and self._seen is not None and old.era != self._seen.era:
             return False
         return self._put(old, version, vector, applied, lost)
@@ -152,6 +154,8 @@ class ServerStore(WeightStore):
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         expected = self.expected()
+        # A `strong` server waits for its turn, as of two that fold the same version one does so in vain. An eventual
+        # one never waits, which is its point.
         with self._snapshot() if self.overwrites else self._turn() as head:
             yield _ServerTransaction(self, self._known(head, expected))
 
@@ -159,7 +163,9 @@ class ServerStore(WeightStore):
         """Return a head's weights, to be changed in place; read from the server only if this process lacks them."""
         if self._copy is None:
             self._copy = np.empty(self._size, np.float32)
+        # The generation and not the version: a server that lost its data counts versions again (decision 005).
         if self._copy_generation != head.generation:
+            # Unknown until the commit: a fold that fails in the middle leaves a vector that is of no version.
             self._copy_generation = ""
             self._load(head, self._copy)
         self._copy_generation = ""
@@ -172,6 +178,8 @@ class ServerStore(WeightStore):
         """
         if self._copy is None:
             raise StoreError("nothing to commit: this is a bug in vcdl")
+        # From what was read, while the version follows what is there. The difference of the two is the number of lost
+        # updates.
         kept = head.kept + version - head.version
         new = replace(head, generation=fresh_name(), version=version, kept=kept)
         made = self._replace(head, new, self._copy, applied, anyway=self.overwrites)
@@ -217,6 +225,8 @@ class ServerStore(WeightStore):
 
     def _read(self, size: int) -> tuple[int, Vector]:
         expected = self.expected()
+        # Without a turn first, so that a reader does not hold up the servers. It takes one only if they never leave it
+        # a moment.
         for _ in range(3):
             try:
                 with self._snapshot() as head:
@@ -238,6 +248,7 @@ class ServerStore(WeightStore):
 
     def _copied(self, head: Head, size: int) -> tuple[int, Vector]:
         """Return a head's version and the first `size` numbers of its vector; later chunks are not read."""
+        # Whole chunks are read, as each has one seal for all of it.
         chunk = head.chunk_bytes // 4
         out = np.empty(min(self._size, -(-size // chunk) * chunk), np.float32)
         if self._copy is not None and self._copy_generation == head.generation:

@@ -34,9 +34,11 @@ class WeightSlots:
         """
         with self._path.open("wb") as file:
             if self._size:
+                # A sparse file would find a full disk in the middle of a fold, and later than its commit is promised.
                 os.posix_fallocate(file.fileno(), 0, self.size_bytes)
             file.write(np.ascontiguousarray(vector, np.float32).data)
             file.flush()
+            # Once, when the file is made. Folds never sync: a kill loses nothing of the page cache (decision 002).
             os.fsync(file.fileno())
 
     @contextmanager
@@ -66,6 +68,7 @@ class OpenedSlots:
         """Read a slot's numbers from number `begin` on into `out`, which is contiguous."""
         missing, at = out.view(np.uint8).data, 4 * (slot * self._size + begin)
         while missing:
+            # Linux moves at most 2 GiB in a call, so a large model takes several.
             done_bytes = os.preadv(self._descriptor, [missing], at)
             if not done_bytes:
                 raise OSError(errno.EIO, "the file was cut short while it was read")

@@ -33,7 +33,7 @@ class Disagreement:
 
     trained: float
     rest: float
-    """The measure of the variable that differs most, without those that may."""
+    """The largest distance among the other variables, after ignoring those that may differ."""
 
     @property
     def most(self) -> float:
@@ -42,7 +42,7 @@ class Disagreement:
 
     @property
     def is_rounding(self) -> bool:
-        """Whether two honest computers may differ so much."""
+        """Whether rounding alone could explain the difference."""
         return self.most <= TOLERANCE
 
 
@@ -61,6 +61,7 @@ def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> D
     """
     layout = encoding.layout
     others = [variable for variable in layout.variables if not variable.is_trained]
+    # In float64: the distance of two honest uploads is millionths of the step that it is compared with.
     sums = np.zeros((1 + len(others), 3))
     """Sums of squares, for the trained weights and each other variable: their distance, and both steps."""
     buffers = np.empty((2, min(CHUNK, layout.size)), np.float32)
@@ -85,6 +86,7 @@ def disagreement(first: Path, second: Path, base: Path, encoding: Encoding) -> D
 def _most(measures: Sequence[float], sizes: Sequence[int]) -> float:
     """Return the largest measure, ignoring variables with at most a fraction _MAY_DIFFER of the numbers."""
     left = _MAY_DIFFER * sum(sizes)
+    # The largest ones are left out first, as long as they have few numbers together.
     for place in np.argsort(measures)[::-1]:  # what is no number comes first
         left -= sizes[place]
         if left < 0 or np.isnan(measures[place]):
@@ -102,5 +104,6 @@ def _square(one: Vector, other: Vector) -> float:
 
 
 def _share(apart: float, one: float, other: float) -> float:
+    # By the longer step, so that an upload without a step cannot make the other one look infinitely far.
     length = max(one, other)
     return 0.0 if apart == 0 else float("inf") if length == 0 else (apart / length) ** 0.5

@@ -207,6 +207,7 @@ class Bounds:
 
         `factors`, shape (v,), are those of the clipping. None where there is no such direction.
         """
+        # The step as it will be folded in: clipping one variable changes the direction of the whole.
         kept = np.where(self._is_trained, factors, 0.0)
         length = float(sums.squares @ kept**2)
         with_way, way, with_reference, reference = sums.directions @ np.stack([kept, np.ones_like(kept)], axis=1)
@@ -230,9 +231,13 @@ class Bounds:
             table[number % LENGTHS] = row
         usual = usual_of(table)
         if not is_measure:
+            # The row must be written all the same: it still has the update of fifty versions ago, which would count
+            # twice as long.
             table[number % LENGTHS] = usual
         limit = usual[1:] * np.float32(self.clip)
         with np.errstate(divide="ignore", invalid="ignore"):
+            # A variable that never moved has a limit of 0, and stays where it is. NaN compares as false and keeps its
+            # factor: it is refused as not finite.
             factors = np.where(row[1:] > limit, limit / row[1:], np.float32(1.0)).astype(np.float32)
             moved = np.where((usual[1:] > 0) & self._is_trained, row[1:] / usual[1:], np.float32(0.0))
         return StepLimits(limit, factors, float(row[0]), float(usual[0]), float(np.max(moved, initial=0.0)), floors)
@@ -257,6 +262,7 @@ class Bounds:
                 _limit(piece, started_from, longest)
                 continue
             for number, cell in cells:
+                # Most variables are within their limit, and keep their bits: B + 1·(C − B) would round.
                 if limits.factors[number] < 1.0:
                     part = piece[cell]
                     part -= started_from[cell]
@@ -300,6 +306,7 @@ class Bounds:
             start = run[0][1]
             sums = np.add.reduceat(base[start : run[-1][2]], [first - start for _, first, _ in run], dtype=np.float64)
             for (number, first, behind), total in zip(run, sums, strict=True):
+                # _TINY keeps a variable that is all zeros from dividing by zero.
                 floors[number] = np.float32(_FLOOR * float(total) / (behind - first) + _TINY)
         return base, floors
 

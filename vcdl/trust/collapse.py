@@ -1,6 +1,6 @@
-"""Whether a job has collapsed: for an epoch of updates its measures were far below the level it had.
+"""Detect a collapse: for an epoch of updates, a job's measures were far below the level that it had.
 
-Pure; it follows the journal.
+Pure: it follows the journal, without I/O and without a clock.
 
 One bad measure says little. A client whose shard has one class pulls honest weights down by a third, and the next ones
 pull them up again. So a first bad measure asks for further ones, and only the median over a stretch of updates tells.
@@ -92,9 +92,10 @@ class CollapseWatch:
     """The first version that is still kept: a rollback leaves fewer good ends, and brings no earlier one back."""
 
     def follow(self, event: Event) -> None:
-        """Take in the journal's next event."""
+        """Apply the next journal event."""
         match event:
             case VersionEvaluated(split=split, version=version) if split == VALIDATION:
+                # The evaluator may finish measuring a version that has been undone meanwhile.
                 if not any(rolled.undoes(version) for rolled in self._rollbacks):
                     self.monitor = self.monitor or Monitor.of_first(event)
                     value = self.monitor.value(event)
@@ -108,6 +109,7 @@ class CollapseWatch:
                 # A late measure may be of a version before the good one: the collapse is over with it as well.
                 last = min(to, event.collapsed - 1)
                 self._measures = [one for one in self._measures if one.version <= last]
+                # At least one level stays: without any nothing would be bad, and a second collapse would go unnoticed.
                 self._levels = [one for one in self._levels if one.version <= to] or self._levels[:1]
                 self._ends = [version for version in self._ends if version <= to]
                 self._good_ends = {version: score for version, score in self._good_ends.items() if version <= to}
@@ -135,6 +137,7 @@ class CollapseWatch:
 
     def wants_measure_of(self, version: int) -> bool:
         """Return whether the newest version must also be measured, to tell a collapse from a swing."""
+        # Further measures cost the evaluator time, so they are only asked for while they can lead to a rollback.
         if not self._bad or self._tries >= _TRIES or self.collapse is not None:
             return False
         return version >= self._measures[-1].version + max(1, self._stretch // (2 * _MEASURES))
@@ -143,6 +146,7 @@ class CollapseWatch:
         bad, stretch = self._bad, self._last_stretch
         if not bad or len(stretch) < _MEASURES or self._tries >= _TRIES:
             return None
+        # Several bad measures close together may be one swing. They have to span half of an epoch.
         if bad[-1].version - bad[0].version < self._stretch // 2 or not median(_scores(stretch)) < self._bad_below:
             return None
         return Collapse(bad[0].version, bad[0].value, self._levels[-1].value, self._good_end(), bool(self._tries))
@@ -215,12 +219,14 @@ class CollapseWatch:
 
     def _end(self, version: int) -> None:
         """Note the end of an epoch: no earlier version will be one."""
+        # Measured already, as versions are evaluated in any order. Otherwise `_measured` comes back here.
         score = self._good.get(version)
         if score is None:
             self._ends.append(version)
         elif next(reversed(self._good_ends), 0) < version:
             self._good_ends[version] = score
         else:
+            # A late measure of an earlier end: the dict is read as being in order of versions.
             self._good_ends = dict(sorted({**self._good_ends, version: score}.items()))
         kept = self._rollbacks[-1].version if self._rollbacks else version
         self._good = {good: score for good, score in self._good.items() if good >= version or good == kept}
@@ -230,6 +236,7 @@ class CollapseWatch:
         self._measures.sort(key=lambda one: one.version)
         last = self._last_stretch
         recent = last if len(last) >= _LEVEL_OF else self._measures[-_LEVEL_OF:]
+        # What lies before the last stretch is in the levels and the swing already. The list must not grow with the job.
         self._measures = self._measures[-max(len(last), _LEVEL_OF) :]
         if not measure.score < self._bad_below:
             self._good[measure.version] = measure.score
@@ -237,6 +244,7 @@ class CollapseWatch:
             self._ends.remove(measure.version)
             self._end(measure.version)
         score = median(_scores(recent))
+        # While measures are bad the level stays, so that a slow attack cannot lower what it is compared with.
         if len(recent) < _LEVEL_OF or self._bad:
             return
         # Half of all swings are falls; a rise alone is no swing.

@@ -94,7 +94,7 @@ class HostHistory:
     """The smallest distance of any upload from the server's own training of it."""
 
     def follow(self, recorded: Recorded) -> None:
-        """Take in the journal's next event."""
+        """Apply the next journal event."""
         match event := recorded.event:
             case WorkunitSent():
                 host = self._host(event.host)
@@ -201,16 +201,16 @@ class HostHistory:
     @property
     def busy_part(self) -> float:
         """Return how many workunits are out, as a part of the hosts that were at work lately; 1 at most."""
-        return min(1.0, len(self._senders) / len(self._at_work)) if self._lately else 1.0
+        return min(1.0, len(self._senders) / len(self._recent_hosts)) if self._lately else 1.0
 
     @property
-    def _at_work(self) -> set[str]:
+    def _recent_hosts(self) -> set[str]:
         return {one.host for one in self._lately}
 
     @property
     def _there(self) -> set[str]:
         """The hosts that bring uploads, or have work."""
-        return self._at_work.union(*self._senders.values())
+        return self._recent_hosts.union(*self._senders.values())
 
     def is_proven(self, host: str) -> bool:
         """Return whether an upload of a host was verified and found good."""
@@ -265,7 +265,7 @@ class HostHistory:
     @property
     def _share(self) -> float:
         """One host's share of the last uploads."""
-        return min(1.0, max(_SHARE, _OF_FEW / max(1, len(self._at_work))))
+        return min(1.0, max(_SHARE, _OF_FEW / max(1, len(self._recent_hosts))))
 
     def _of(self, host: str) -> list[Brought]:
         """Return the last uploads of a host; for a newcomer, those of all newcomers."""

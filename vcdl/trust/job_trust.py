@@ -89,11 +89,13 @@ class JobTrust:
         """Apply the next journal event."""
         event = recorded.event
         match event:
+            # A workunit that has ended is not noted: its sender would never be forgotten.
             case WorkunitSent() if self.plan.tells_hosts_apart and event.workunit in open_workunits:
                 self.senders[event.workunit] = event.host
             case UpdateApplied() if self.plan.tells_hosts_apart:
                 self.known.add(self.who(event.workunit, event.host))
             case HostConvicted() if self.plan.rolls_back:
+                # A host may be convicted again before the rollback of the first time is done.
                 self.convicted[event.host] = (*self.convicted.get(event.host, ()), *event.versions)
             case RolledBack():
                 self.convicted.pop(event.host, None)
@@ -108,6 +110,7 @@ class JobTrust:
 
     def forget_closed(self, open_workunits: Collection[str]) -> None:
         """Forget now and then who has had workunits that are not open any more."""
+        # Now and then and not with each event: the pass over all senders then costs a constant time for an event.
         if len(self.senders) > 2 * len(open_workunits) + 16:
             self.senders = {workunit: host for workunit, host in self.senders.items() if workunit in open_workunits}
 
@@ -145,6 +148,7 @@ class JobTrust:
         if self.watch.collapse is not None:
             return RollBack(self.watch.collapse)
         for host, versions in self.convicted.items():
+            # Uploads up to `covered` are not kept any more, so what they did can no longer be taken out of the weights.
             if later := tuple(version for version in versions if version > covered):
                 return TakeBack(host, later, max(end for end in (covered, *self.watch.to_keep) if end < later[0]))
         return None

@@ -32,6 +32,7 @@ def shown_hosts(journal: Journal) -> KeptState[HostHistory]:
     Raises JournalError.
     """
     shown = hosts_of(journal, without=KEPT_OF_ONE).load()
+    # Nothing is kept yet. Folding with all lists first leaves a state that the writers can use too.
     if not shown.last_id and journal.last_id() >= EVENTS:
         kept_hosts(journal).advance(save=True)  # folds all of them once
         shown.load()

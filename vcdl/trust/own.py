@@ -34,6 +34,8 @@ class Own:
     def admit(
         self, upload: Uploaded, header: UpdateHeader, counted: float, created: Recorded | None, now_s: float
     ) -> Admission:
+        # A subtask that ended before its time, as by "finish now" on a spot machine, is trained again for what it left
+        # out (decision 122).
         return Admission(upload.host, is_part=counted < 1.0 and not self._ends_by_time)
 
     def may_be_doubted(self, host: str, attempt: int) -> bool:

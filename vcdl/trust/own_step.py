@@ -70,8 +70,10 @@ def _trained(job: Job, trainer: "Trainer", initial: Vector, samples: int, held_o
         trainer.steps(x, y, order, training.batch_size, sample_weights)
         return trainer.finish()
 
+    # Moments only: the weights of version 0 stay those of the submitter (decision 150).
     if weights < initial.size:
         begin[weights:] = trained(order[: _RESTING_STEPS * training.batch_size], 0.0)[weights:]
+    # From the new moments, as the first clients start from them.
     lengths = Bounds(trainer.layout, job.trust.clip, ()).row_of_step(trained(order, rate), begin, rate)
     if not np.isfinite(lengths).all():
         raise diverged(training, x)

@@ -46,6 +46,7 @@ class ReferenceFile:
     def open(self, opened: ExitStack) -> Reference:
         """Return the newest reference, which stays unchanged until `opened` is closed. Raises FileUnavailable."""
         identity, layout = _identity(self._path), self._layout
+        # The evaluator replaces the file as a whole, so an equal identity is the same content.
         if identity == self._read != ():
             return Reference(layout, self._whole, None)
         try:
@@ -55,6 +56,7 @@ class ReferenceFile:
                 "no reference update to compare uploads with yet: the evaluator makes it when it starts; see that it "
                 "runs"
             ) from error
+        # The open descriptor keeps the old file readable when the evaluator replaces it in the middle of a fold.
         if layout.size > KEPT_NUMBERS:
             return Reference(layout, None, file)
         whole = np.empty(layout.size, np.float32)

@@ -41,6 +41,7 @@ class ReferenceUpdate:
         self._training = run.training
         self._rate = run.subtask_rate
         self._history = history
+        # The same samples each time, so that two reference updates differ by their start alone.
         some = np.random.default_rng([job.seed, len(held_out.x)]).permutation(len(held_out.x))[:most]
         self._data = held_out.taken(some).loaded()
         self._trainer = Trainer(run.folder.read_model_json(), self._training, run.frozen_weights())
@@ -54,6 +55,7 @@ class ReferenceUpdate:
         """
         context = self._history.creation_context()
         job, trainer, (x, y, weights) = self._job, self._trainer, self._data
+        # Versions may be more than subtasks: retries after a rollback make further ones.
         place = min(version, job.subtasks - 1)
         part = self._rate.at(place, job.subtasks, context.active_clients, context.open)
         batch_size = self._training.batch_size

@@ -47,6 +47,7 @@ class Retraining:
         """
         slot = self.folder / slot_name
         with folder_errors(self.folder):
+            # A slot that is there has a checkpoint of an earlier slice, or of a process that was killed.
             if not slot.exists():
                 self.folder.mkdir(exist_ok=True)
                 lay_out(slot, staged)

@@ -65,6 +65,7 @@ class StepCheck:
         """Refuse a step that no honest client makes. Raises Refused."""
         if not np.isfinite(step.length):
             return  # refused as such, with all that is not finite
+        # The whole step and each variable are judged apart: a step of the usual length may lie in one small variable.
         if step.length > _LONGEST * step.usual:
             times = step.length / step.usual if step.usual else math.inf
             raise Refused(
@@ -78,6 +79,8 @@ class StepCheck:
             )
         cosines = [(step.cosine, self._cosines), (step.reference, self._references)]
         told = [(cosine, known) for cosine, known in cosines if cosine is not None]
+        # With both directions there a step has to be against each of them. One alone needs a wider margin (decision
+        # 038).
         least = _least_alone if len(told) == 1 else _least
         if told and all(cosine < least(known) for cosine, known in told):
             words = " and ".join(f"{cosine:.3f}" for cosine, _ in cosines if cosine is not None)

@@ -57,6 +57,8 @@ class Strangers:
         return MeasuringPass(self._bounds, facts, self._reference.open(opened), self._steps)
 
     def catch_up(self) -> None:
+        # The first time in this process: from the cache, and the cosines of the last accepted steps from the journal,
+        # so that a restarted server judges as the one before.
         if not self._hosts.last_id:
             self._hosts.load()
             applied = (row.event for row in self._journal.backwards(UpdateApplied))
@@ -81,6 +83,8 @@ class Strangers:
             refused=self._refused(host, is_early=is_early),
             is_part=is_part,
             usual_train_s=history.usual_train_s(host, header.samples),
+            # Lengths are compared at the same rate. The journal's rate counts and not the upload's, which its client
+            # writes.
             rate=created.event.rate if is_bounded and created and isinstance(created.event, WorkunitCreated) else 1.0,
         )
 
@@ -109,6 +113,8 @@ class Strangers:
         target_s, history = self._job.training.target_s, self._history
         if counted >= 1.0:
             return False, False
+        # A client may claim that its time was up. The server only believes what it saw: how long the host had the
+        # workunit.
         held_s, record = history.held_s(workunit, host, now_s), history.hosts.get(host)
         if target_s is None or (held_s is not None and held_s < _HELD * target_s):
             return True, True
@@ -156,5 +162,6 @@ def trust_of(run: Run, journal: Journal) -> Trust:
 
 def refolded(run: Run) -> Measuring:
     """Return the measures with which accepted uploads of a run are applied again."""
+    # No StepCheck: these uploads count already, and a verdict of today would change the weights.
     bounds = Bounds.of(run)
     return lambda facts, opened: None if bounds is None else MeasuringPass(bounds, facts)

@@ -46,6 +46,7 @@ class Trials:
         """Count the failures at each subtask."""
         match event:
             case UpdateApplied():
+                # A Counter, whose `del` of a missing key is no error.
                 del self._failures[_subtask(event.workunit)]
             case WorkunitFailed() | UpdateRefused() if not (
                 isinstance(event, UpdateRefused) and blame_of(event.refusal) is Blame.HOST
@@ -64,6 +65,7 @@ class Trials:
 
         Raises Unavailable.
         """
+        # From the journal and not from memory: an attempt that a killed process had announced is continued first.
         own = next(filter(self._is_to_train, self._history.created), None)
         if own != self._begun:  # a host was sooner, or an earlier process began it
             self._retraining.clear()
@@ -95,9 +97,12 @@ class Trials:
                 return None
             with folder_errors(folder.own_uploads):
                 folder.own_uploads.mkdir(exist_ok=True)
+                # A rename on one disk: a parameter server sees the whole file or none.
                 os.replace(update, folder.own_upload(workunit))
+        # A full disk is no verdict about the subtask. The next call trains on from the checkpoint.
         except Unavailable:
             raise
+        # The row ends the job, so the reason has to be in it.
         except (ImportError, MemoryError, VcdlError) as failure:
             error = str(failure)[:500] or type(failure).__name__
             _log.warning("%s: %s cannot be trained here either (%s)", self._run.name, workunit, error)

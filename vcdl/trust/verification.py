@@ -60,7 +60,7 @@ _BACKLOG = 1000
 _SCATTER = 4.0
 """Longest distance of an honest upload, as a multiple of that between two trainings here whose rates differ slightly.
 Larger lets a larger lie pass; smaller suspects hosts whose processor rounds differently."""
-_OTHER_RATE = 1.0001
+_OTHER_RATE = 1.0001  # a fourth digit of the rate moves a training about as far as rounding on another processor
 _FARTHEST = 1e9
 """Distance that stands for infinity, so that JSON can hold it."""
 _AFTER_A_SLEEPER = 3
@@ -152,7 +152,7 @@ class Verification:
         return self._kept_hosts.last_id
 
     def follow(self, recorded: Recorded) -> None:
-        """Take in the journal's next event; an older one changes nothing."""
+        """Apply the next journal event; an older one changes nothing."""
         if recorded.id <= self.last_id:
             return
         match event := recorded.event:
@@ -160,8 +160,10 @@ class Verification:
                 if host := event.host or self._hosts.sender(event.workunit):
                     self._compare_backends(event, host)
                     self._waiting[event.workunit] = structs.replace(event, host=host)
+                    # The oldest goes: its files are the first to be removed.
                     if len(self._waiting) > _BACKLOG:
                         del self._waiting[next(iter(self._waiting))]
+            # Its host chose how the upload looks, so the verdict speaks for this upload alone.
             case UploadVerified(was_strange=True):
                 self._waiting.pop(event.workunit, None)
             case UploadVerified():
@@ -198,6 +200,7 @@ class Verification:
 
     def next_events(self) -> list[Event]:
         """Train on for a while, and tell what that shows. Raises Unavailable, JournalError."""
+        # Before any training: each further upload of a liar that is folded has to be taken back as well.
         if convicted := self._hosts.to_convict:
             return list(convicted)
         if self._incomparable:
@@ -220,6 +223,8 @@ class Verification:
             raise
         except (ImportError, MemoryError, ModelError) as error:
             _log.warning("%s: no upload is trained again (%s)", self._run.name, error)
+            # This process cannot train at all, for instance without memory. Trying again with every upload would fail
+            # as often.
             self._share, self._check = 0.0, None
             return []
         except (VcdlError, Refused) as error:
@@ -294,6 +299,7 @@ class Verification:
             return max(urgent, key=lambda one: one.reference_cosine or 0.0)
         turned = hosts.sleepers + self._falls
         if hosts.verified_drawn < self._share * hosts.updates + _AFTER_A_SLEEPER * turned or self._draws_at_the_end:
+            # The budget is not used up, so every upload may be drawn and not only those that have to be.
             urgent = waiting
         if not urgent:
             return None
@@ -301,6 +307,8 @@ class Verification:
         for one in urgent:
             is_first = hosts.must_be_verified(one.host) and not (hosts.sleepers or self._is_low)
             doubts = _FIRST if is_first else 1.0
+            # What is at stake: the unproven weight that a host has in the job, and more of it where it disagrees with
+            # others.
             brought[one.host] += doubts * one.trust * (1.0 - _agreement(one))
         most = max(brought, key=brought.__getitem__)
         newest = [one for one in urgent if one.host == most][-1 if self._is_closing else -_NEWEST :]
@@ -315,6 +323,7 @@ class Verification:
         if self._draws and header.backend != self._backend:
             raise WorkunitError(f"{header.backend} draws other random numbers than {self._backend}")
         created = self._journal.find(WorkunitCreated.key_of(update.workunit))
+        # The announcement has `begins` as well, without which a subtask that ends by time would train other samples.
         if created and isinstance(created.event, WorkunitCreated):
             rate, begins = created.event.rate, created.event.begins
         else:
@@ -344,6 +353,7 @@ class Verification:
                 return None
             scatter = disagreement(scattered, ours, base, self._up).most
         agrees = apart.most <= max(TOLERANCE, _SCATTER * scatter)
+        # Written so that NaN becomes _FARTHEST too: every comparison with it is false.
         most = apart.most if apart.most < _FARTHEST else _FARTHEST
         of = update.workunit, update.host, check.up_to
         return UploadVerified(*of, most, agrees, check.train_s, was_strange=update.trust < LEAST_WEIGHT)

@@ -20,6 +20,7 @@ class Checksum:
     def add(self, block: Numbers, begin: int) -> None:
         """Add a block, contiguous and of shape (m,): the vector's numbers from `begin` on."""
         halves = block.view(np.uint32)
+        # Words are counted from the vector's beginning, so that blocks of any length add up to the same sum.
         if begin % 2 and halves.size:  # the upper half of a word
             self._sum += int(halves[0]) << 32
             halves = halves[1:]
@@ -43,6 +44,7 @@ def checksum_of(vector: Numbers, begin: int = 0) -> str:
 
 def checksum_in(header: str) -> str:
     """Return the checksum in a file's header; "" for a file without one, such as an upload or a file of format 1."""
+    # Cheaper than parsing, and an upload's header has none.
     if f'"{_KEY}"' not in header:
         return ""
     try:

@@ -63,21 +63,22 @@ def _types(cls: Any) -> Mapping[str, Any]:
     return {each.name: hints[each.name] for each in fields(cls)}
 
 
-def _decoded(cls: type[_T], raw: Any, what: str, beside: set[str]) -> _T:
+def _decoded(cls: type[_T], raw: Any, what: str, extra_keys: set[str]) -> _T:
     """Decode an object into a dataclass.
 
     Args:
         cls: The dataclass.
         raw: The object.
         what: Its name in messages.
-        beside: Further keys of the object that are not fields.
+        extra_keys: Keys that the object may have in addition to the fields.
 
     Raises:
         WorkunitError: Keys or values are wrong.
     """
     kinds = _types(cls)  # type: ignore[arg-type]
     newer = {each.name: each.default for each in fields(cls) if each.metadata.get("newer")}  # type: ignore[arg-type]
-    keys = kinds.keys() | beside
+    # Exactly these keys: an unknown one may be a setting that this version would silently ignore.
+    keys = kinds.keys() | extra_keys
     if not isinstance(raw, dict) or {*newer, *raw} != keys or not keys - newer.keys() <= raw.keys():
         got = sorted(raw) if isinstance(raw, dict) else type(raw).__name__
         raise WorkunitError(f"{what}: expected the keys {sorted(keys)}, got {str(got)[:500]}")
@@ -114,6 +115,7 @@ def text(raw: Any, key: str) -> str:
 
 
 def _count(raw: Any, key: str) -> int:
+    # `True` is an int in Python, and JSON has integers of any length.
     if isinstance(raw, bool) or not isinstance(raw, int) or not 0 <= raw < 2**63:
         raise expected(key, "a whole number ≥ 0", raw)
     return raw

@@ -24,7 +24,8 @@ def write_frozen(path: Path, vector: Vector) -> Frozen:
 def read_frozen(path: Path, expected: Frozen | None) -> Vector:
     """Return the weights, shape (n,), or none: mapped from the file, which has been compared with its SHA-256.
 
-    A file of some GB is so never in memory beside the model: a variable is set from its pages, which the kernel drops.
+    Mapped, so that a file of some GB is never in memory together with the model: variables are set from its pages,
+    which the kernel drops again.
 
     Raises:
         WeightsFileError: The file is missing or another one.
@@ -33,6 +34,7 @@ def read_frozen(path: Path, expected: Frozen | None) -> Vector:
     if expected is None:
         return np.zeros(0, np.float32)
     try:
+        # By this process and with each model: the file lies for weeks on a volunteer's disk, shared by several jobs.
         digest = _sha256(path)
     except FileNotFoundError as error:
         raise WeightsFileError(f"{path.name} is missing: fetch the workunit's files again") from error

@@ -36,6 +36,7 @@ def each(change: Callable[[str, Array], Array], x: Array) -> Array:
 
 def as_keras_takes(x: Array) -> Array | dict[str, Array]:
     """Return samples as a Keras model takes them: several inputs as a dict of arrays."""
+    # Fields of a sample lie next to each other in memory, and backends want each input in one piece (decision 042).
     return x if x.dtype.names is None else {name: np.ascontiguousarray(part) for name, part in parts_of(x).items()}
 
 

@@ -23,6 +23,7 @@ class JpegSamples:
             raise NpzError("no pictures as JPEG")
         begins = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
         height, width, channels = (int(side) for side in shape)
+        # Before anything is decoded: the places come from the shard, which a job's submitter wrote.
         if not len(ends) or ends[-1] != len(data) or (ends <= begins).any() or channels not in (1, 3):
             raise NpzError("pictures that do not fit their places")
         if not 0 < min(height, width) <= max(height, width) <= _LONGEST_SIDE:
@@ -69,6 +70,7 @@ def _decoder(channels: int) -> Callable[[bytes], _Pixels]:
 
     def decode(data: bytes) -> _Pixels:
         with Image.open(io.BytesIO(data), formats=["JPEG"]) as picture:
+            # The size stands in the picture's header, before its pixels take memory: a small file may claim any size.
             if max(picture.size) > _LONGEST_SIDE:
                 raise ValueError(f"{picture.size} pixels")
             pixels = np.asarray(picture.convert("RGB" if channels == 3 else "L"))
@@ -87,6 +89,8 @@ def _of_tensorflow(channels: int) -> Callable[[bytes], _Pixels]:
         ) from error
 
     def decode(data: bytes) -> _Pixels:
+        # INTEGER_ACCURATE gives Pillow's pixels to the bit. TensorFlow's default is faster and rounds otherwise
+        # (decision 079).
         pixels: _Pixels = tf.io.decode_jpeg(data, channels, dct_method="INTEGER_ACCURATE").numpy()
         return pixels
 

@@ -54,6 +54,7 @@ class PublicKey:
         """Return whether the project signed the statement."""
         size = (self.modulus.bit_length() + 7) // 8
         number = int.from_bytes(signature, "big")
+        # A number above the modulus would be a second valid form of the same signature.
         if len(signature) != size or number >= self.modulus:
             return False
         digest = _SHA256_INFO + hashlib.sha256(signed_bytes(statement)).digest()
@@ -103,6 +104,7 @@ def _newest(raw: dict[str, Any]) -> Newest:
     newest = Newest(**raw)
     texts = (newest.job, newest.layout, newest.url, newest.sha256)
     counts = (newest.version, newest.size_bytes)
+    # Signed, but by a server that may be of another version: the types are checked all the same.
     if not all(type(text) is str for text in texts) or not all(type(n) is int and n >= 0 for n in counts):
         raise TypeError("a field is of the wrong kind")
     if not newest.url.startswith(_WEB) or not _SHA256.fullmatch(newest.sha256):

@@ -23,6 +23,7 @@ def normalise(x: npt.NDArray[Any], normalisation: Normalisation) -> npt.NDArray[
     )
     if result.shape != x.shape:
         raise ValueError(f"{len(normalisation.scale)} scales do not fit data of shape {x.shape}")
+    # Most data have none, and the addition is a second pass over them.
     if any(normalisation.offset):
         result += np.asarray(normalisation.offset, np.float32)
     return result

@@ -76,6 +76,7 @@ class NpzFile:
         """Return an array. Raises NpzError, OSError, and MemoryError for an array larger than the free memory."""
         self.header(name)
         with _errors(), self._archive.open(self._member(name)) as member:
+            # The header was compared with the member's size by then, so NumPy allocates no more than the file can fill.
             array: npt.NDArray[Any] = npy.read_array(member, allow_pickle=False)
             if member.read(1):  # which also compares the checksum
                 raise NpzError("more bytes than its header says")
@@ -92,6 +93,7 @@ class NpzFile:
         with _errors(), self._archive.open(member) as data, open(self._archive.filename, "rb") as file:
             self._header(data, member)
             file.seek(member.header_offset)
+            # The local header, whose extra field may be longer than the directory's, decides where the data begin.
             name_bytes, extra_bytes = struct.unpack("<26x2H", file.read(30))
             begin = member.header_offset + 30 + name_bytes + extra_bytes + data.tell()
             return np.memmap(file, header.dtype, "r", begin, header.shape)
@@ -106,6 +108,7 @@ class NpzFile:
             raise NpzError("encrypted")
         if member.compress_type not in _METHODS:
             raise NpzError(f"compressed by a method that numpy does not use ({member.compress_type})")
+        # The directory of a zip may claim any size. What deflate cannot produce from so many bytes is a bomb.
         longest = _INFLATES_AT_MOST * min(member.compress_size, self._size_bytes)
         if member.file_size > longest:
             raise NpzError(f"{member.file_size} bytes long, at most {longest} are possible")
@@ -124,6 +127,7 @@ class NpzFile:
         for length in shape:
             if length < 0:
                 raise NpzError(f"shape {shape}")
+            # Python's integers, as a product of hostile lengths overflows NumPy's.
             size *= length
         data_bytes = info.file_size - member.tell()
         if len(shape) > _MOST_DIMENSIONS or size * dtype.itemsize != data_bytes:
@@ -137,6 +141,7 @@ def opened_npz(path: Path) -> Iterator[NpzFile]:
     with ExitStack() as opened:
         with _errors():
             file = opened.enter_context(path.open("rb"))
+            # A plain `.npy` under the name of an archive is a common mistake, and zipfile would call it damaged.
             if file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
                 raise NpzError("a single array")
             size_bytes = file.seek(0, os.SEEK_END)

@@ -23,6 +23,7 @@ def is_taken(subtask: WorkunitName, mark: int, told: Workunit) -> bool | None:
     if subtask.epoch > told.epoch:
         return None
     marks = bytes.fromhex(told.taken or "")
+    # The number of shards is not in the file: it follows from the length, as all epochs have as many.
     place = (subtask.epoch - told.epoch + TOLD_EPOCHS - 1) * (len(marks) // TOLD_EPOCHS) + subtask.shard
     known = marks[place] if 0 <= place < len(marks) else -1
     return known == mark if known else None

@@ -35,7 +35,7 @@ SECOND_MOMENTS = ("_velocity", "_velocity_hat", "_norm", "_accumulator", "_accum
 _NEVER_TRAINED = ("/kernel", "/kernel_scale", "/embeddings", "/embeddings_scale", "/mean", "/variance", "/count")
 """Path endings of weights that no training changes in a trained layer: LoRA's base, a Normalization's statistics."""
 _BYTES = "int8"
-"""The type of which four numbers are packed into one place of the frozen weights."""
+"""The type of weights that are packed by four into one place of the frozen weights."""
 _MOMENTS = "/"
 """Path prefix of an optimizer's variables; no variable of a model has it."""
 
@@ -114,6 +114,7 @@ class Layout:
     @cached_property
     def fingerprint(self) -> str:
         """16 hex digits over paths and shapes of the variables: models with the same one can exchange weights."""
+        # Offsets follow from these, so a layout with the same paths and shapes is the same.
         shapes = [[variable.path, list(variable.shape)] for variable in self.variables]
         return hashlib.sha256(json.dumps(shapes).encode()).hexdigest()[:16]
 
@@ -165,6 +166,7 @@ def _frozen_ids(model: Any) -> set[int]:
     if not frozen:
         return frozen
     for layer in model._flatten_layers(include_self=False):  # `layers` leaves out what is in wrappers
+        # Weights of layers inside a layer follow the inner layer's own flag.
         if layer.trainable:
             within = {id(weight) for part in layer._flatten_layers(include_self=False) for weight in part.weights}
             frozen -= {id(w) for w in layer.weights if id(w) not in within and not w.path.endswith(_NEVER_TRAINED)}
@@ -261,6 +263,7 @@ def change_header(path: Path, dataset: Hdf5Dataset, sizes: range, change: Callab
     """Change a file's header, in place; a kill may damage it. Raises WeightsFileError, FileUnavailable, OSError."""
     with opened_dataset(path, dataset, sizes) as opened:
         opened.file.seek(opened.data_at)
+        # The header's length moves the data, so the file is written anew behind it.
         data = opened.file.readall()
     start = _start(change(opened.header), dataset, [data])
     with path.open("r+b") as file:
@@ -323,6 +326,7 @@ class WeightsFile:
     def _check(self, begin: int, numbers: Vector) -> None:
         if begin == 0:
             self._checksum, self._summed = Checksum(), 0
+        # Blocks that are not read in order cannot be summed. Whoever reads only a part gets no verdict on the whole.
         if begin != self._summed:
             return
         self._checksum.add(numbers, begin)
@@ -359,6 +363,7 @@ def opened_dataset(path: Path, dataset: Hdf5Dataset, sizes: range) -> Iterator[O
             text = header_of(start)
             size_bytes = os.fstat(file.fileno()).st_size
             data_at = len(prefix(text, sizes.start, dataset))
+            # The one size that fits the file's length. The prefix for it is then compared byte by byte.
             size = min(max((size_bytes - data_at) // dataset.item_bytes, sizes.start), sizes.stop - 1)
             expected = prefix(text, size, dataset)
             if not start.startswith(expected):

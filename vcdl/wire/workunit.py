@@ -23,12 +23,11 @@ STAGES = ("host", "start", "build", "prepare", "first", "paused", "checkpoint", 
 model built → inputs read → first batch, where it compiles; suspended or throttled; checkpoints; weights fetched from
 the device.
 """
+# More levels of lists and objects than the arguments of any part of Keras have, and few enough for safe recursion.
 _DEEPEST = 20
-"""Levels of lists and objects in the arguments of a part: more than Keras has, and few enough that recursion is
-safe."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TURN = 10_000
-"""More attempts than a subtask ever has; those of the next turn are numbered from here."""
+"""Attempts of a turn, so that a name tells the turn: more than a subtask usually has (`attempt_after` otherwise)."""
 _OWN = 1_000_000_000
 """Added to the number of an attempt of the server's own, so that no number of failures of hosts leads to one."""
 _MORE = 10 * _OWN
@@ -249,6 +248,8 @@ def subtask_name(epoch: int, shard: int, turn: int = 0) -> str:
 
 def attempt_after(attempt: int) -> int:
     """Return the number of the next attempt at a subtask, among those with the same updates taken back."""
+    # The number after the last of a turn would begin the next turn, so further attempts are numbered far above all
+    # turns.
     return attempt + 1 if (attempt + 1) % _TURN else attempt + 1 - _TURN + _MORE
 
 

@@ -111,6 +111,7 @@ def read_document(path: Path, kind: FileKind) -> Document:
     document.values = _plain(node, (), document)
     if not isinstance(document.values, dict):
         raise JobError(f"{path}:1: expected keys, each with its value after a colon, got {show(document.values)}")
+    # Before the schema: a fleet file in the place of a job file would give a page of unknown keys.
     other = mistaken_for(kind, document.values)
     if other is not None:
         raise JobError(f"{path}: this is {other.name} ({other.guide}); give {kind.name} ({kind.guide})")
@@ -134,6 +135,7 @@ def replace_key(document: Document, setting: str) -> None:
         if not isinstance(section, dict):
             whole = without_passwords(".".join(at[:depth]))
             raise JobError(f"{origin}: the file has {whole} as one value; set {whole} as a whole")
+    # Noted, as a wrong value of the command line has no line in the file.
     document.settings[at] = setting
     section[at[-1]] = None if node is None else _plain(node, at, document)
 
@@ -217,6 +219,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> str:
 
 
 def _plain(node: yaml.Node, at: Place, document: Document) -> Any:
+    # The line of the key is there already, and is nearer to what a reader looks for than that of its value.
     document.lines.setdefault(at, node.start_mark.line + 1)
     kind = node.tag.removeprefix("tag:yaml.org,2002:")
     if isinstance(node, yaml.MappingNode) and kind == "map":
@@ -247,6 +250,7 @@ def _mapping(node: yaml.MappingNode, at: Place, document: Document) -> dict[str,
         except UnicodeError:
             document.problems.append(Problem(at, f"of a key: {_HALF}", line))
             continue
+        # YAML lets the last one win without a word. One of the two is then ignored, and the user sees both.
         if key in values:
             first = document.lines[(*at, key)]
             document.problems.append(Problem((*at, key), f"given on line {first} already; keep one", line))

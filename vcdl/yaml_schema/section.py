@@ -117,6 +117,7 @@ def one_of_sections(
             kind = known[name]
         except PluginError as error:
             refused(raw, str(error))
+        # A key of another kind shows that the default kind was not meant.
         if key not in fields:
             _refuse_keys_of_others(name, fields)
         return read_section(kind, fields)
@@ -128,6 +129,7 @@ def one_of_sections(
         problems: list[Problem] = []
         usable: dict[str, type[Section]] = {}
         for name in known:
+            # A kind whose package is broken can own no key, and must not hide the user's mistake.
             with suppress(PluginError):
                 usable[name] = known[name]
         for field in fields.keys() - known[meant].model_fields.keys():
@@ -188,6 +190,7 @@ def _problems_of(error: ValidationError, schema: type[Section]) -> Iterator[Prob
     """Pydantic's findings in our words. Our own validators raise ValueError with the finished sentence."""
     for item in error.errors(include_url=False):
         at, cause = item["loc"], item.get("ctx", {}).get("error")
+        # Our own validators name the place inside their value. Pydantic knows only the value's.
         if isinstance(cause, ProblemsError):
             for problem in cause.problems:
                 yield problem._replace(at=at + problem.at)

@@ -74,6 +74,7 @@ def count_or_fraction() -> PlainValidator:
     def check(value: Any) -> int | float:
         if _is_whole(value) and value >= 1:
             return int(value)
+        # 1.0 is refused: it may be meant as one sample or as all of them.
         if isinstance(value, float) and 0 < value < 1:
             return value
         raise expected("a whole number ≥ 1, or a fraction between 0 and 1 (both excluded)", value)
@@ -166,6 +167,7 @@ def folder(raw: Any, job_folder: Path | None) -> Path | None:
 def _existing(value: Any, job_folder: Path | None, what: str, is_there: Callable[[Path], bool]) -> Path:
     if not isinstance(value, str | Path) or not str(value).strip():
         raise expected(f"the name of a {what}", value)
+    # A frozen job file is read on other machines and years later, where the files need not exist.
     if job_folder is None:
         return Path(value)
     path = job_folder / value
@@ -193,10 +195,12 @@ def _number(what: str, fits: Callable[[float], bool], *words: str, also: str = "
     def check(value: Any) -> Any:
         if isinstance(value, str) and value in words:
             return value
+        # `true` is an int in Python.
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise expected(what, value)
         if not math.isfinite(value) or not fits(value):
             raise expected(what, value)
+        # A whole number becomes a float, so that a job is equal to the one that is read back from its own file.
         return float(value)
 
     return PlainValidator(check)
