@@ -17,8 +17,8 @@ _EXAMPLES = """\b
 Examples:
   vcdl describe examples/cifar10_resnet.yaml
   vcdl describe job.yaml --json | jq .model.parameters"""
+# A deep model has hundreds of layers, which would push the other lines off the screen, so the JSON alone has all.
 _MOST_LAYERS = 30
-"""Layers in the text, because hundreds of a deep model would hide the rest of it. The JSON has all."""
 
 
 def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) -> ExitCode:

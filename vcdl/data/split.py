@@ -81,7 +81,7 @@ def grouped(groups: Array, shards: int) -> tuple[Indices, ...]:
 
 
 def _halved(groups: Sequence[Indices], shards: int) -> list[list[Indices]]:
-    """Split groups evenly into so many parts that all together have a number of shards: the largest parts first."""
+    """Split groups into `shards` parts in all; each further part goes to the group whose parts are the largest."""
     parts = [1] * len(groups)
     for _ in range(shards - len(groups)):
         parts[max(range(len(groups)), key=lambda at: len(groups[at]) / parts[at])] += 1
@@ -89,7 +89,7 @@ def _halved(groups: Sequence[Indices], shards: int) -> list[list[Indices]]:
 
 
 def likeness(y: Array, cut: Sequence[Indices]) -> float:
-    """Return how alike shards are in their classes: the entropy of a shard's labels beside that of all, 0 to 1.
+    """Return how alike shards are in their classes: a shard's label entropy as a fraction of that of all, 0 to 1.
 
     Args:
         y: Labels, shape (n,).

@@ -32,13 +32,15 @@ _WEIGHT_BYTES = 4
 """Bytes of a float32, as weights are stored."""
 _DATA_COPIES = 2
 """Copies of the data in the process that loads and cuts them, so that its memory is not underestimated."""
-_UNLIKE = 0.25
-"""Label entropy of a shard, of that of all samples, below which late uploads are worth more damping: shards of a
-Dirichlet cut have 0.1 to 0.2 with the concentration 0.02, which gains by it, and 0.35 to 0.4 with 0.1, which does not
-(decision 148)."""
 _EPOCHS_KEPT = 3
 """Epochs whose uploads a rollback may need while training goes well: the current one, and the one before until its end
 is measured. Collapses may need more."""
+_UNLIKE = 0.25
+"""Label entropy of a shard as a fraction of that of all samples, below which late uploads are worth more damping.
+
+Decision 148: shards of a Dirichlet cut have 0.1 to 0.2 with a concentration of 0.02, which gains by it, and 0.35 to 0.4
+with 0.1, which does not.
+"""
 
 
 @dataclass(frozen=True)

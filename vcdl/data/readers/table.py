@@ -119,7 +119,8 @@ class TableReader(Reader):
                         yield Block(block.x[kept], None if block.y is None else block.y[kept])
 
     def groups(self, path: Path, by: str, task: Task) -> Array:
-        pa, parts = arrow(), []
+        pa = arrow()
+        parts: list[Any] = []
         for file in table_files(path):
             with opened_table(file, header=self.header) as table:
                 schema = _Columns(self, file, table.schema, task)
