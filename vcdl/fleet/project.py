@@ -47,6 +47,7 @@ def _page(url: str) -> str:
     try:
         return within(_TIMEOUT_S, lambda: _read(url))
     except (OSError, HTTPException, ValueError) as error:
+        # Without the query, which holds the account key. For the same reason the error is raised `from None`.
         shown = url.partition("?")[0]
         raise FleetError(f"{shown} cannot be read, so no instance could work ({error}): fix it first") from None
 
@@ -113,6 +114,7 @@ class ProjectDatabase:
         return Queue(
             jobs=len(open_jobs),
             unsent=sum(stock.unsent for stock in stocks),
+            # A fleet of GPUs must not grow for subtasks that run on CPUs, nor the other way round.
             running={"gpu": on_gpus, "vcpu": running - on_gpus, "instance": running}[self._unit],
             remaining=sum(subtasks for subtasks, _ in open_jobs.values()),
             task_s=ClientRows(database).demand().task_s,

@@ -90,6 +90,7 @@ class MachineCatalogue:
             fits = not described.is_shared_cpu and described.architecture != "ARM64"
             if fits and requirements.met_by(type.vcpus, type.memory_gb, type.gpus):
                 allowed.append(type)
+                # The list has described it, so launches and pools need no further call.
                 self._types[zone, type.name] = type
         return allowed
 

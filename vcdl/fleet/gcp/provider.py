@@ -123,6 +123,7 @@ class GcpProvider(Provider):
             self._connection.call(f"{one.noun}s.delete_unary", zone=one.place, **{one.noun: one.id})
 
         ends_by_itself = "bulk insert"
+        # Not again what was asked for already: a second deletion of the same disk is refused while the first runs.
         rest = (one for one in leftovers if one.noun != ends_by_itself and one not in self._deleted)
         deleted, refusals = asked(rest, delete)
         self._deleted.update(deleted)
@@ -155,6 +156,7 @@ class GcpProvider(Provider):
             for left in reversed(range(_WRITE_ATTEMPTS)):
                 with unless(*((CONFLICT,) if left else ())):
                     metadata = self._connection.call("instances.get", **_named(id)).metadata
+                    # All items, as set_metadata replaces them: the user data must not be lost.
                     items = {**{it.key: it.value for it in metadata.items}, **marks}
                     listed = [{"key": key, "value": value} for key, value in items.items()]
                     written = {"fingerprint": metadata.fingerprint, "items": listed}
