@@ -162,6 +162,7 @@ def _row(
     now_s: float | None,
 ) -> dict[str, Any]:
     rest = facts.rest if facts else None
+    # The journal knows of uploads, BOINC of every request of a host, for whatever job.
     heard_of_s = max(record.heard_of_s, facts.heard_of_s if facts else 0.0)
     return {
         "host": record.name,
@@ -195,6 +196,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 def _state(trust: "ShownTrust", facts: "HostFacts | None") -> str | None:
     if facts and facts.banned:
         return "banned"
+    # The job's own verdict counts more than BOINC's suspension: it says why uploads are refused.
     if facts is None or facts.rest is None or trust.is_out:
         return None if trust.state is None else trust.state.value
     return "resting" if facts.rest.is_on(time.time()) else "on trial"
@@ -212,6 +214,7 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
          "verified", "weight", "state")
     ]  # fmt: skip
     for row in rows:
+        # BOINC replaces failed tasks within a workunit, and the journal sees only the last one.
         lost = row["lost"] if row["errors"] is None else row["errors"] + row["timeouts"]
         state = f"{row['state']} for {duration(row['rests_s'])}" if row["rests_s"] else row["state"]
         table.append(

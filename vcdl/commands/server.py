@@ -164,6 +164,7 @@ def upgrade_command(source: str | None, name: str | None, boinc: Path | None, ba
     settings = _here(name)
     tree = boinc.resolve() if boinc else None
     if source and not dry_run:
+        # Only an upgrade goes back when it fails. --back itself, and a dry run, are plain lists of steps.
         lines = upgraded(settings, str(Path(source).resolve()), tree)
     else:
         steps = upgrade_steps(settings, str(Path(source).resolve()), tree) if source else back_steps(settings)

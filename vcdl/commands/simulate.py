@@ -51,6 +51,7 @@ class ClientOptions:
         counts = {"clients": self.clients, "slots": self.slots}
         given = [f"{key}={count}" for key, count in counts.items() if count is not None]
         if self.population is not None:
+            # Before the user's own settings, which replace them.
             given += [f"population={json.dumps(self.population)}", *_AS_VOLUNTEERS]
         return load_clients(self.clients_file, [*given, *self.settings])
 

@@ -103,8 +103,10 @@ def add(new: _NewToken) -> ExitCode:
         if value is not None and role != "submitter":
             raise click.UsageError(f"{option} is for submitters: no other role's jobs are bounded")
     if new.boinc_account is not None:
+        # Looked up now: the token holds the number, which stays when the account's address changes.
         account = _account(new.runs, new.boinc_account)
     bounds = TokenBounds(new.job, new.budget_usd, account)
+    # Printed alone on a line, so that a script can take it.
     click.echo(_accounts(new.runs).add(new.name, Role[role.upper()], new.days, bounds))
     return ExitCode.OK
 

@@ -52,6 +52,7 @@ def verify(path: Path, as_json: bool = False) -> ExitCode:
         say_json({"run": folder.path.name, **asdict(proof), "exported": exported})
     else:
         say(_lines(folder, proof, score))
+    # After the lines: they say what is in order, which matters for the decision what to do.
     if wrong := sorted({*proof.damaged, *proof.differing}):
         raise RunFolderError(
             f"not what the run's uploads make, in {folder.snapshots}: {_named(wrong)}; put a copy back, or train again "
