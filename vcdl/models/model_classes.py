@@ -30,8 +30,11 @@ def with_model_classes(job: "Job", load: "Callable[[DataSettings], Loaded]") -> 
         if count is None:
             raise
         try:
+            # A model with enough outputs says what the labels leave open, such as a class that only the test set has.
             return load(job.data.model_copy(update={"classes": count}))
         except DataError:
+            # The first refusal names the labels as the user wrote them. The second would speak of a key that is not in
+            # the job file.
             raise refused from None
 
 
