@@ -145,6 +145,7 @@ def down_command(
     from vcdl.fleet.open import Fleet
 
     fleet = Fleet.to_end(file, overrides, name, gcp_project)
+    # The command that is suggested must work without a fleet file if this one did.
     again = f"--name {name}" + (f" --gcp-project {gcp_project}" if gcp_project else "") if name else for_shell(file)
     say(show.ending(fleet.settings, fleet.provider.look_around().lines()))
     if dry_run:
@@ -190,6 +191,7 @@ def run_command(file: Path, overrides: tuple[str, ...], resume: bool, dry_run: b
     fleet = opened(file, overrides)
     if dry_run:
         return say(show.preview(fleet.settings, fleet.controller.preview(up)))
+    # After a reboot the unit runs this command, which must not bring back a fleet that was taken down.
     if resume and fleet.folder.read().goal is FleetGoal.DOWN:
         return say([f"{fleet.settings.name} is down, and stays so until `vcdl fleet up`"])
     _check_key(fleet)

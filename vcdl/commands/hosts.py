@@ -51,6 +51,7 @@ def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
 
     folder = chosen_run(path)
     job, history = read_frozen(folder), read_hosts(folder)
+    # The clock of a simulation stands still after the run, so how long a host has been silent has no meaning.
     now_s = clock_of(folder)() if folder.kind.has_wall_clock else None
     rows = _rows(job, history, _facts(folder), now_s)
     if as_json:
@@ -194,6 +195,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def _state(trust: "ShownTrust", facts: "HostFacts | None") -> str | None:
+    # A ban is of the whole project and outlasts what a single job found.
     if facts and facts.banned:
         return "banned"
     # The job's own verdict counts more than BOINC's suspension: it says why uploads are refused.
@@ -239,6 +241,7 @@ class _Hosts(click.Group):
     """A group whose command may be left out: `vcdl hosts runs/digits` shows that run."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Without the word click would take the run's folder for a command.
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
             args = ["show", *args]
         return super().parse_args(ctx, args)

@@ -82,6 +82,8 @@ def new_from(
         if hub is not None:
             keys = {**suggestion.data, "from": {**suggestion.data["from"], **source_keys(hub)}}
             suggestion = replace(suggestion, data=keys)
+        # Loaded before the job file is written, so that a guess that does not fit the data fails here and not in the
+        # first run.
         found = suggestion.loaded()
         facts = facts_lines(found)
         model = suggestion.outline.model

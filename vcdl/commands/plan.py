@@ -218,6 +218,7 @@ def _are_alike(one: "dict[str, Any]", other: "dict[str, Any]") -> bool:
 def _is_same_file(one: Any, other: Any) -> bool:
     if not (isinstance(one, str) and isinstance(other, str) and Path(one).is_file() and Path(other).is_file()):
         return False
+    # A shallow comparison goes by size and time of change, which copies of a file need not share.
     return cmp(one, other, shallow=False)
 
 

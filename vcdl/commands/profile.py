@@ -113,6 +113,7 @@ def profile_job(
         said = ""
 
         def phase(self, text: str) -> None:
+            # Several short runs follow each other, each with the same phases.
             if text != self.said:
                 self.said = text
                 click.echo(text, err=True)

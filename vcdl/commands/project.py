@@ -97,6 +97,8 @@ def install_command(project_dir: Path, dry_run: bool, wishes: Wishes) -> ExitCod
     from vcdl.boinc.project.install import install, preview
     from vcdl.boinc.project.plan import password_beside, plan_install, service_command
 
+    # The password may come from the environment, because arguments of a command are visible to all users of the
+    # machine.
     password = password_beside(wishes.store_url, os.environ) if wishes.store_url else ""
     # Absolute, but not resolved: a virtual environment's Python is a link, and its target knows no packages.
     wished = replace(wishes, python=Path.cwd() / wishes.python, store_password=password)

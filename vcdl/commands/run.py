@@ -39,6 +39,7 @@ def run(
     """
     from vcdl.local.warm_workers import one_thread
 
+    # Before any import of NumPy: workers are forked from this process, which is safe only while it has a single thread.
     one_thread()
     from vcdl.commands.run_to_end import run_to_end
     from vcdl.commands.serve import page_of

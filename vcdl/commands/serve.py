@@ -134,6 +134,7 @@ def page_of(run: Path) -> Iterator[None]:
     require_web()
     arguments = ["serve", str(run.parent), "--port", "0", "--open", run.name]
     # A process of its own: the run's threads belong to its workers and display.
+    # With --json the standard output of the run belongs to its summary, so the service prints to stderr.
     service = start_child("vcdl", *arguments, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     try:
         yield

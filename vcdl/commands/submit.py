@@ -113,6 +113,7 @@ def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]
                 continue
             folder = project.run_folder(name)
             try:
+                # Creating the folder reserves the name: of two submitters at the same moment, one gets FileExistsError.
                 folder.path.mkdir(mode=0o700)  # a submitter's data are closed to other users of this machine
             except FileExistsError:
                 continue

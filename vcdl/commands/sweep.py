@@ -104,6 +104,8 @@ def sweep(
     with folder_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    # The database would take trials of two sweeps, but the second sweep would end the running trials of the first as
+    # left behind.
     with closing(FileLock(folder / "sweep.lock")) as lock:
         if not lock.acquire(wait_s=0):
             raise RunFolderError(f"another process sweeps {shown(folder)}: wait for its end, or end it")
@@ -146,6 +148,7 @@ def _take_up(study: "optuna.Study") -> None:
     from optuna.trial import TrialState
 
     for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        # A process that was killed before it noted a folder has trained nothing that could be continued.
         if _FOLDER in left.user_attrs:
             study.enqueue_trial(left.params, user_attrs=left.user_attrs)
         # Optuna cannot continue a trial, so the old one ends and a new one has its settings.

@@ -120,6 +120,7 @@ def list_(runs: Path) -> ExitCode:
 
     rows, accounts = [("id", "name", "role", "expires", "last used", "")], _accounts(runs)
     for one in accounts.tokens():
+        # A token that was revoked may have expired since. The revocation is what an operator looks for.
         state = "revoked" if one.revoked_s is not None else "" if one.is_valid else "expired"
         bounds = one.bounds
         role = one.role.name.lower() if bounds.job is None else f"worker of {printable(bounds.job)}"

@@ -91,6 +91,8 @@ def fleet_choices(
     counts = sorted(set(sizes) or {max(1, round(capacity.limit * share)) for share in _SHARES})
     for units, (pool, price) in product(counts, priced.items()):
         for choice, dearest in _choices_of(pool, price, units_of[pool], units, capacity, slot):
+            # The fleet itself refuses machines above this price one by one, so a mixed choice counts by those on
+            # demand.
             if dearest / units_of[pool] <= limit:
                 found.append(choice)
             else:

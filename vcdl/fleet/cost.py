@@ -260,9 +260,11 @@ def _shares(instance: InstanceHistory, subtasks: Sequence[_Subtask]) -> Iterable
         until = instance.charge_before(to_s).paid_usd
         usd, before = until - before, until
         at_work = [one for one in subtasks if one.began_s <= from_s and (one.ended_s is None or one.ended_s > from_s)]
+        # Time before the first subtask is the price of setting up. Later gaps are time for which there was no work.
         if not at_work:
             yield ("boot" if to_s <= first_s else "idle"), usd
         for one in at_work:
+            # An instance that ended took its open subtask with it, whoever is to train that one again.
             is_lost = one.ended_s is None and instance.ending is not None
             yield ("lost" if is_lost else one.part), usd / len(at_work)
 

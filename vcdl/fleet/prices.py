@@ -137,6 +137,7 @@ class PriceTable:
 
     def find(self, type: str, region: str, zone: str = "") -> PriceRow | None:
         """Return the price in the zone, else the region's, else that of its most expensive zone, else None."""
+        # A price that is too low would let a fleet run past its budget, so an unknown zone counts as the dearest one.
         if row := self.by_key.get((type, region, zone)) or self.by_key.get((type, region, "")):
             return row
         zones = [row for row in self.by_key.values() if (row.type, row.region) == (type, region)]
@@ -158,6 +159,7 @@ def price_of(pool: Pool, table: PriceTable, settings: FleetSettings, now_s: floa
     extras = extras_per_h(settings.cloud, settings.disk_gb, settings.public_address)
     # abs: a price dated in the future comes from a wrong clock, and would count as fresh for ever.
     is_fresh = now_s is None or abs(now_s - row.as_of.timestamp()) <= FRESH_S
+    # A spot price that is out of date may have risen since. The list price is the most that it can have become.
     rates = row.on_demand_usd_per_h, row.at_most_usd_per_h if is_fresh else row.on_demand_usd_per_h, extras
     return PricedRow(*place, 0.0, *rates, row.as_of.date().isoformat(), row.source)
 

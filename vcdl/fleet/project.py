@@ -29,6 +29,7 @@ _MAX_BYTES = 1_000_000
 
 def weak_key(url: str, key: str) -> str:
     """Return the account's weak key. Raises FleetError, without the key, if the URL or the account is wrong."""
+    # A project's page names the URL of its scheduler, by which clients find it.
     if "scheduler" not in _page(url):
         raise FleetError(f"what answers at {url} is no BOINC project: correct `project > url` in the fleet file")
     user, _, rest = key.partition("_")

@@ -114,6 +114,8 @@ def account_key_in(file: Path) -> str:
             raise FleetError(f"other users can read the account key in {file}: chmod 600 {file}")
         return _checked_key(file.read_text(encoding="ascii").strip(), str(file))
     except (OSError, UnicodeDecodeError) as error:
+        # Only the kind of error and no cause: a UnicodeDecodeError shows the bytes that it met, which may be of the
+        # key.
         what = type(error).__name__
         raise FleetError(f"the account key cannot be read from {file}: {what}; write it there") from None
 
@@ -128,6 +130,7 @@ def _checked_key(key: str, where: str) -> str:
 
 def _moment(raw: Any) -> datetime:
     try:
+        # YAML has read an unquoted time as a datetime already.
         moment = raw if isinstance(raw, datetime) else datetime.fromisoformat(raw)
     except (TypeError, ValueError):
         raise kinds.expected("a time such as 2026-12-01T08:00Z", raw) from None

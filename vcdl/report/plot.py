@@ -169,11 +169,13 @@ def _draw_measure(axes: "Axes", curves: Sequence[Curve], name: str, unit_s: floa
         colour = _COLOURS[number % len(_COLOURS)]
         times = [detail.wall_s / unit_s for detail in curve.epochs]
         values = [detail.measures.get(name, math.nan) for detail in curve.epochs]
+        # Only the first curve is in the legend, because colours mean runs in all panels and the legend explains the
+        # dashes.
         validation, training = ("validation", "training") if number == 0 else (None, None)
         axes.plot(times, values, **_marks(curve), linewidth=1.4, color=colour, label=validation)
         if name == LOSS:
-            told = [math.nan if detail.train_loss is None else detail.train_loss for detail in curve.epochs]
-            axes.plot(times, told, "--", **_marks(curve), linewidth=1.2, color=colour, label=training)
+            reported = [math.nan if detail.train_loss is None else detail.train_loss for detail in curve.epochs]
+            axes.plot(times, reported, "--", **_marks(curve), linewidth=1.2, color=colour, label=training)
     axes.set_ylabel(name)
     if name == LOSS:
         axes.legend(loc="best")

@@ -95,6 +95,7 @@ def epoch_words(goal: RunGoal, report: Report, detail: EpochDetail) -> str:
     """`epoch 3/20: accuracy 0.8712 (0.8605 – 0.8791), loss 0.41, in training 0.43, after 2 min 05 s`."""
     words = [f"{report.monitor.name} {band_words(detail, report.monitor)}", *_beside(report, detail.measures)]
     if detail.train_loss is not None:
+        # The training loss stands right behind that of validation, so that a gap between them is seen.
         place = 1 if report.monitor.name == LOSS else 2
         words.insert(place, f"in training {detail.train_loss:.4g}")
     return f"epoch {detail.epoch}/{goal.epochs}: {', '.join(words)}, after {duration(detail.wall_s)}"
@@ -158,6 +159,7 @@ def measured_figures(goal: RunGoal, report: Report) -> dict[str, str]:
         return figures
     detail = report.epochs[-1]
     trained = None if detail.train_loss is None else f"{detail.train_loss:.4g}"
+    # A run that is judged by its loss has that value in the line above.
     if name != LOSS:
         loss = f"{detail.measures.get(LOSS, math.nan):.4g} in validation"
         figures["loss"] = loss if trained is None else f"{loss}, {trained} in training"

@@ -69,6 +69,7 @@ def comparison_json(runs: Sequence[ComparedRun]) -> str:
         }
         for run in runs
     ]
+    # A store's URL may hold a password, and comparisons are sent around.
     settings = {key: list(map(_without_password, values)) for key, values in differing_settings(runs).items()}
     return as_json({"settings": settings, "runs": rows})
 

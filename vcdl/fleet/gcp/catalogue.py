@@ -66,6 +66,7 @@ class MachineCatalogue:
         """Return a type as a zone offers it; None if it does not. Raises CloudRefusal."""
         if (zone, name) not in self._types:
             parsed = MachineName.parse(name)
+            # Compute Engine knows the machine without the GPU that is added to it.
             described = self._asked("machine_types.get", zone=zone, machine_type=parsed.machine)
             self._types[zone, name] = None if described is None else _instance_type(described, name, parsed.gpus)
         return self._types[zone, name]

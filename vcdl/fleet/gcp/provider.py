@@ -44,6 +44,7 @@ class GcpProvider(Provider):
 
     @classmethod
     def price_source(cls, environment: Mapping[str, str], known: PriceTable | None = None) -> GcpPrices:
+        # The price catalogue belongs to no project, so the credentials of the fleet do not open it.
         key = environment.get(GCP_KEY_VARIABLE, "").strip()
         if not key:
             raise FleetNotAuthorised(
@@ -112,6 +113,7 @@ class GcpProvider(Provider):
         return TagScan(
             (
                 *(Leftover("instance", machine.name, zone) for zone, machine in machines),
+                # A disk in use goes with its machine and needs no deletion of its own.
                 *(Leftover("disk", disk.name, zone) for zone, disk in disks if not disk.users),
                 *sorted(self._inserts, key=str),
             ),
