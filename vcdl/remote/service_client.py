@@ -282,7 +282,7 @@ class ServiceClient:
         try:
             return self._opener.open(request, timeout=self._timeout_s)
         except urllib.error.HTTPError as error:
-            raise self._told(error) from None
+            raise self._error_of(error) from None
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "reason", error)
             if isinstance(why, ssl.SSLCertVerificationError):
@@ -297,11 +297,11 @@ class ServiceClient:
                 ) from error
             raise GridUnavailable(f"{self.name} ({self._url}) does not answer ({why}): is it running?") from error
 
-    def _told(self, error: urllib.error.HTTPError) -> VcdlError:
+    def _error_of(self, error: urllib.error.HTTPError) -> VcdlError:
         """Return the error that the service reports."""
         try:
-            told = json.loads(error.read(100_000))
-            words, kind = str(told["detail"]), _KINDS.get(told.get("exit_code"), GridError)
+            answer = json.loads(error.read(100_000))
+            words, kind = str(answer["detail"]), _KINDS.get(answer.get("exit_code"), GridError)
         except (ValueError, KeyError, TypeError, RecursionError, OSError):  # a web server in front of it says so
             words, kind = f"{self.name} answers {error.code}: look at its URL", GridError
         # Codes with which a proxy or the service asks for another try.

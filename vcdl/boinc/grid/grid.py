@@ -54,7 +54,7 @@ class BoincGrid(Grid):
         self._room = DiskRoom(project, settings.job)
         self._sent_since_s = sent_since_s
         self._from_result = 0
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         """Results at or above `_from_result` that `sent` has reported."""
         self._has: set[tuple[int, str]] = set()
         """Hosts with sticky files that they are known to have."""
@@ -84,11 +84,11 @@ class BoincGrid(Grid):
         # the next call instead of never.
         first_unsent = self._clients.first_unsent()
         sendings = self._clients.sent(self._settings.job, self._sent_since_s, self._from_result)
-        new = [sending for sending in sendings if sending.result not in self._told]
+        new = [sending for sending in sendings if sending.result not in self._reported]
         events = [WorkunitSent(sending.workunit, host_name(sending.host), self._bytes_down(sending)) for sending in new]
         self._from_result = first_unsent
         # What lies below `_from_result` is not read again, so this set stays as small as the window of unsent results.
-        self._told = {sending.result for sending in sendings if sending.result >= first_unsent}
+        self._reported = {sending.result for sending in sendings if sending.result >= first_unsent}
         return events
 
     def cancel(self, workunits: Collection[str]) -> None:
