@@ -11,7 +11,7 @@ from vcdl.data import load_dataset
 from vcdl.data.dataset import Dataset
 from vcdl.errors import DataError
 from vcdl.job import load_job
-from vcdl.models.model_classes import with_model_classes
+from vcdl.models.model_classes import load_data_with_model_classes
 
 pytestmark = pytest.mark.keras
 
@@ -23,7 +23,7 @@ def loaded(folder: Path, y: np.ndarray, *overrides: str) -> Dataset:
     (folder / "model.json").write_text(model.to_json())
     (folder / "job.yaml").write_text("name: a\nmodel: {keras_json: model.json}\ndata: {npz: d.npz, shards: 2}\n")
     job = load_job(folder / "job.yaml", overrides)
-    return with_model_classes(job, lambda data: load_dataset(data, job.seed))
+    return load_data_with_model_classes(job, lambda data: load_dataset(data, job.seed))
 
 
 def test_a_label_that_the_split_left_out_is_a_class_of_the_model(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from vcdl.journal.events import Event, RunStarted, WorkunitCreated, WorkunitSent
 from vcdl.journal.observer import RunObserver
 from vcdl.profile.differential import Measured, differential_runs
 from vcdl.profile.over_boinc import stall_of
-from vcdl.profile.show_stalls import draw_stalls, sentence, stall_lines, stalls_json
+from vcdl.profile.show_stalls import draw_stalls, stall_lines, stall_sentence, stalls_json
 from vcdl.profile.stages import AWAY, RunProfile
 from vcdl.profile.stalls import (
     ALONE,
@@ -63,7 +63,7 @@ def test_a_stall_shows_as_itself_and_as_nothing_else(stall: str, monkeypatch: py
     shares = {one.name: one.share for one in found}
     assert shares[stall] > 0.3, measured
     assert max(share for name, share in shares.items() if name != stall) < shares[stall] / 2, measured
-    assert f"without this {stall} stall" in sentence(measured, found)
+    assert f"without this {stall} stall" in stall_sentence(measured, found)
 
 
 TIMES_S = {
@@ -105,7 +105,9 @@ def test_what_comes_and_goes_is_no_stall() -> None:
     assert greatest(found) is None
     assert greatest([Stall(FETCH, 0.1, (0.3, 0.3, -0.1, -0.2, 0.3))]) is None
     measured = Measured(2, 1, 100, {ALONE: (1.0,), TOGETHER: (1.0,)})
-    assert sentence(measured, found).startswith("no stall stands out on this machine: the time of its 2 workers goes")
+    assert stall_sentence(measured, found).startswith(
+        "no stall stands out on this machine: the time of its 2 workers goes"
+    )
 
 
 def test_runs_and_stalls_are_shown_in_words_json_and_a_picture(tmp_path: Path) -> None:

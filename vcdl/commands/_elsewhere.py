@@ -29,6 +29,8 @@ class ServedCommand(click.Command):
         server_option(self)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # What was typed, before click converts it: the service parses it again. Options that were not given are left
+        # out, so that its own defaults hold.
         given, _, _ = self.make_parser(ctx).parse_args(list(args))
         ctx.meta[_GIVEN] = {
             name: value for name, value in given.items() if isinstance(value, str | bool | list | tuple)
@@ -36,6 +38,7 @@ class ServedCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
+        # Taken out, as the functions of the commands have no such parameter.
         server = ctx.params.pop("server")
         return super().invoke(ctx) if server is None else self._run_at(server, ctx)
 
@@ -45,20 +48,24 @@ class ServedCommand(click.Command):
         options: dict[str, Any] = {}
         for parameter in self.params:
             value = given.get(str(parameter.name))
+            # The output is a file of this machine: the service gets a name of its own for it, and the file is fetched.
             if value is None or parameter.name in ("server", "output"):
                 continue
             if isinstance(parameter, click.Argument):
                 arguments += [value] if isinstance(value, str) else value
             else:
+                # The long form is what the service's table of options has.
                 options[max(parameter.opts, key=len)] = value
         output, client, new = given.get("output"), client_of(server), None
         if arguments and Path(arguments[0]).suffix in (".yaml", ".yml"):  # no job has such a name
             with _sending(Path(arguments.pop(0)), options.pop("--set", ())) as (parcel, progress):
                 new = client.sent(parcel, progress)
         name = " ".join(ctx.command_path.split()[1:]).replace("hosts show", "hosts")
+        # The service draws its tables for this terminal, and accepts at most 400.
         columns = min(400, shutil.get_terminal_size().columns)
         answer = client.command(name, arguments, options, output and Path(output), columns=columns, new=new)
         click.echo(answer["output"], nl=False)
+        # The two streams stay apart, so that a pipe gets the same as from the command here.
         click.echo(answer["errors"], nl=False, err=True)
         return int(answer["exit_code"])
 
@@ -87,6 +94,7 @@ def watch_job(server: str, path: Path | None) -> ExitCode:
         raise JobError("give the name of a job: `vcdl jobs --server NAME` lists them")
     try:
         job = follow(client_of(server), str(path), sys.stdout)
+    # Ends the display and not the job, which the service trains.
     except KeyboardInterrupt:
         return ExitCode.OK
     click.echo(f"{path}: {job['state']}; `vcdl status {for_shell(path)} --server {server}` shows all figures")
@@ -97,6 +105,7 @@ def submit_job(server: str, job_file: Path, overrides: tuple[str, ...], wait: bo
     """Send a job, and watch it unless asked not to. Raises VcdlError."""
     client = client_of(server)
     with _sending(job_file, overrides) as (parcel, progress):
+        # Data first: the submission names their chunks, and is refused when one is missing.
         sent = client.sent(parcel, progress)
     name = client.submit(sent, waits=_waits)
     click.echo(f"submitted {name} to {server}")
@@ -131,6 +140,7 @@ class _Tenths:
     """Says how much is sent, a line for each tenth of what takes more than a minute or so."""
 
     def __init__(self, whole_bytes: int) -> None:
+        # 10 tenths count as said already: what takes seconds needs no lines.
         self._told = 0 if whole_bytes >= _LONG_BYTES else 10
 
     def __call__(self, sent: int, whole: int) -> None:

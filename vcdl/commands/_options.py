@@ -53,6 +53,7 @@ project_option = project_dir_option(
 
 def say(lines: Iterable[str]) -> ExitCode:
     """Print lines."""
+    # Printed one by one: the lines may come from a generator that works meanwhile.
     for line in lines:
         click.echo(line)
     return ExitCode.OK
@@ -72,6 +73,7 @@ def packed(kind: Any, name: str) -> Callable[[F], F]:
     def decorated(function: F) -> F:
         @wraps(function)
         def with_object(**options: Any) -> Any:
+            # Only fields that are options of this command: others keep the dataclass's default.
             given = {field.name: options.pop(field.name) for field in fields(kind) if field.name in options}
             return function(**options, **{name: kind(**given)})
 
@@ -134,6 +136,7 @@ def costs_of(file: Path | None) -> "Callable[[], tuple[float, float]] | None":
 
     def costs() -> tuple[float, float]:
         nonlocal known
+        # The display asks several times a second, and the ledger grows with each pass of the fleet.
         if time.monotonic() - known[0] > 15.0:
             known = time.monotonic(), present_cost(ledger, time.time())
         return known[1]

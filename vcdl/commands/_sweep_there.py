@@ -33,6 +33,7 @@ def trained_there(
     from optuna.trial import TrialState
 
     key = trial.user_attrs.get(KEY, uuid.uuid4().hex)
+    # Stored before the job is submitted: a sweep that is killed in between submits again with the same key.
     trial.set_user_attr(KEY, key)
     with parcel_of(job_file, settings) as parcel:
         name = client.submit(client.sent(parcel), key)
@@ -53,6 +54,7 @@ def trained_there(
     except KeyboardInterrupt:
         client.stop(name)
         raise
+    # By the service's own choice of the best epoch, which knows whether higher or lower is better.
     best = [epoch["mean"] for epoch in job["epochs_detail"] if epoch["epoch"] == job["best_epoch"]]
     if job["state"] == "failed" or not best:
         study.tell(trial, state=TrialState.FAIL)
@@ -64,7 +66,9 @@ def trained_there(
 def _end(client: "ServiceClient", name: str) -> None:
     """End a job with what it has reached: one that is only paused would stay open, and a token has room for ten."""
     client.stop(name)
+    # The settings of a run on one machine can be changed only while it is paused.
     while client.job(name)["state"] == "running":
         time.sleep(_LOOK_S)
+    # A finished job leaves its results; a wall time that is over ends it at its next look.
     client.command("set", [name, "stop.wall_time_s=1"], {})
     client.resume(name)

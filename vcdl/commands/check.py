@@ -30,6 +30,8 @@ def check(job_file: Path, overrides: Sequence[str] = (), as_json: bool = False) 
         checked = check_job(job_file, overrides)
     except VcdlError as error:
         if as_json:
+            # A program finds its JSON on stdout in either case. The error is raised again for the exit status and for
+            # stderr.
             say_json({"ok": False, "error": str(error)})
         raise
     if as_json:

@@ -60,8 +60,10 @@ def attach_command(url: str, key_file: str, gpu: bool) -> ExitCode:
     """
     from vcdl.fleet.machine.attach import attach_script
 
+    # The URL goes into a shell script that runs as root.
     if not re.fullmatch(r"https?://[A-Za-z0-9./:_~%-]{1,250}", url):
         raise FleetError(f"{url!r} is no URL of a project: expected http://… or https://…")
+    # With exactly one slash at the end, as the client stores it: another form would count as another project.
     click.echo(attach_script(url.rstrip("/") + "/", key_file, gpu), nl=False)
     return ExitCode.OK
 

@@ -30,6 +30,7 @@ def show_data(
     suggestion = suggestion_for(source, label, given)
     say(suggestion.outline.lines)
     click.echo("" if suggestion.outline.lines else f"{source}")
+    # Loaded completely: what is shown are facts of all samples, and the lines for a job file are known to work.
     found = suggestion.loaded()
     say(facts_lines(found))
     says = as_yaml({"data": dict(suggestion.data)}, width=100, allow_unicode=True)
@@ -49,6 +50,7 @@ def _draw(x: Any, picture: Path) -> None:
 
     if len(x.sample_shape) not in (2, 3) or (len(x.sample_shape) == 3 and x.sample_shape[-1] not in (1, 3)):
         raise DataError(f"samples of shape {x.sample_shape} are no pictures: leave out --picture")
+    # From the whole source and not its begin: files are often sorted by class.
     some = x.taken(np.linspace(0, len(x) - 1, min(_PICTURES, len(x))).astype(int))
     figure = new_figure(8, 4, layout="tight")
     for place, sample in enumerate(some):

@@ -27,6 +27,7 @@ def describe_job(job_file: Path, overrides: Sequence[str] = (), as_json: bool = 
     from vcdl.run.describe import describe_job as description_of
     from vcdl.run.results import start_of
 
+    # As for a small fleet: the description is of what travels to clients, which a local run has none of.
     job = load_job(job_file, overrides, SMALL_FLEET)
     description = description_of(job, start_of(job))
     if as_json:

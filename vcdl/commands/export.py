@@ -57,6 +57,7 @@ def export_to_tracker(path: Path, server: str | None) -> ExitCode:
     job, report = read_frozen(folder), read_report(folder)
     files = [file for file in (folder.summary_file, folder.plot_file, folder.keras_file) if file.is_file()]
     with journal_of(folder) as journal:
+        # Only evaluations: each point is a row at the tracker, and a run has too many updates for that.
         events = () if journal is None else journal.stream(kinds=(VersionEvaluated,))
         if server is None:
             click.echo(f"logged; see it by `{log_to_trackio(folder.path, job, report, events)}`")
@@ -69,6 +70,7 @@ def export_page(path: Path, file: Path) -> ExitCode:
     """Write a run's page as one file that needs no service and asks for nothing. Raises VcdlError."""
     from vcdl.files.extras import require
 
+    # Before the import below, which would fail with the name of a module instead of advice.
     require("web", "fastapi", "jinja2")
     from vcdl.run.finding import shown
     from vcdl.web.static_page import write_page
@@ -117,6 +119,7 @@ def command(
             "say where to: -o FILE.keras or --preset FOLDER for the model, or one of --mlflow URL, --trackio, "
             "--page FILE.html for the run"
         )
+    # Both or neither: an .npz without --lora would be taken for a whole model.
     if lora != (output is not None and output.suffix == ".npz"):
         raise click.UsageError("--lora and -o FILE.npz go together: what was trained alone, such as LoRA's matrices")
     if preset is not None:

@@ -78,6 +78,7 @@ def scale_command(target: str, file: Path, overrides: tuple[str, ...], dry_run: 
     limit = fleet.settings.capacity.limit
     if target != "file" and not (target.isdecimal() and int(target) <= limit):
         raise JobError(f"scale {target}: expected a whole number from 0 to {limit} (capacity > max), or the word file")
+    # A target of a fleet that is down would be stored and launch nothing, which looks like a success.
     if fleet.folder.read().goal is not FleetGoal.UP:
         raise FleetError(f"{fleet.settings.name} is not up: start it with `vcdl fleet up {for_shell(file)}`")
     return _bring(fleet, scaled(None if target == "file" else int(target)), dry_run)
@@ -90,6 +91,7 @@ def _bring(fleet: "Fleet", change: "Callable[[FleetState], FleetState]", dry_run
     from vcdl.report.wording import duration
 
     planned = fleet.controller.preview(change)
+    # Always, not only in a dry run: money is spent from here on.
     say(show.preview(fleet.settings, planned))
     if dry_run:
         return ExitCode.OK
@@ -143,10 +145,12 @@ def down_command(
     from vcdl.fleet.open import Fleet
 
     fleet = Fleet.to_end(file, overrides, name, gcp_project)
+    # The command that is suggested must work without a fleet file if this one did.
     again = f"--name {name}" + (f" --gcp-project {gcp_project}" if gcp_project else "") if name else for_shell(file)
     say(show.ending(fleet.settings, fleet.provider.look_around().lines()))
     if dry_run:
         return ExitCode.OK
+    # A script cannot be asked, and said what it wants by its words.
     if not yes and is_terminal():
         click.confirm("end it?", abort=True)
     if left := fleet.controller.take_down(lambda error: click.echo(f"not recorded: {error}", err=True)):
@@ -187,6 +191,7 @@ def run_command(file: Path, overrides: tuple[str, ...], resume: bool, dry_run: b
     fleet = opened(file, overrides)
     if dry_run:
         return say(show.preview(fleet.settings, fleet.controller.preview(up)))
+    # After a reboot the unit runs this command, which must not bring back a fleet that was taken down.
     if resume and fleet.folder.read().goal is FleetGoal.DOWN:
         return say([f"{fleet.settings.name} is down, and stays so until `vcdl fleet up`"])
     _check_key(fleet)
@@ -225,6 +230,7 @@ def _loop(fleet: "Fleet", change: "Callable[[FleetState], FleetState] | None" = 
     from vcdl.fleet.run import ControlLoop
 
     with fleet.folder.running(), _ending() as ending:
+        # Under the lock of the loop: a second `run` must not change the goal of the first one's fleet.
         if change is not None:
             fleet.controller.change(change)
         return ControlLoop(fleet.controller, fleet.settings.reconcile_every_s, _log, ending).run()
@@ -235,6 +241,7 @@ def _ending() -> Iterator[threading.Event]:
     """Yields what Ctrl-C, SIGTERM and SIGHUP set: the running pass is then the last one."""
     ending = threading.Event()
     numbers = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+    # SIGHUP as well, which a closed terminal sends: the pass completes, so that no launch is left without a record.
     before = [signal.signal(number, lambda _number, _frame: ending.set()) for number in numbers]
     try:
         yield ending

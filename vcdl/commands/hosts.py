@@ -51,6 +51,7 @@ def hosts(path: Path | None = None, as_json: bool = False) -> ExitCode:
 
     folder = chosen_run(path)
     job, history = read_frozen(folder), read_hosts(folder)
+    # The clock of a simulation stands still after the run, so how long a host has been silent has no meaning.
     now_s = clock_of(folder)() if folder.kind.has_wall_clock else None
     rows = _rows(job, history, _facts(folder), now_s)
     if as_json:
@@ -162,6 +163,7 @@ def _row(
     now_s: float | None,
 ) -> dict[str, Any]:
     rest = facts.rest if facts else None
+    # The journal knows of uploads, BOINC of every request of a host, for whatever job.
     heard_of_s = max(record.heard_of_s, facts.heard_of_s if facts else 0.0)
     return {
         "host": record.name,
@@ -193,8 +195,10 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def _state(trust: "ShownTrust", facts: "HostFacts | None") -> str | None:
+    # A ban is of the whole project and outlasts what a single job found.
     if facts and facts.banned:
         return "banned"
+    # The job's own verdict counts more than BOINC's suspension: it says why uploads are refused.
     if facts is None or facts.rest is None or trust.is_out:
         return None if trust.state is None else trust.state.value
     return "resting" if facts.rest.is_on(time.time()) else "on trial"
@@ -212,6 +216,7 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
          "verified", "weight", "state")
     ]  # fmt: skip
     for row in rows:
+        # BOINC replaces failed tasks within a workunit, and the journal sees only the last one.
         lost = row["lost"] if row["errors"] is None else row["errors"] + row["timeouts"]
         state = f"{row['state']} for {duration(row['rests_s'])}" if row["rests_s"] else row["state"]
         table.append(
@@ -236,6 +241,7 @@ class _Hosts(click.Group):
     """A group whose command may be left out: `vcdl hosts runs/digits` shows that run."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Without the word click would take the run's folder for a command.
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
             args = ["show", *args]
         return super().parse_args(ctx, args)

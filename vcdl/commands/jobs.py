@@ -26,6 +26,7 @@ def jobs(project_dir: Path | None = None, as_json: bool = False) -> ExitCode:
 
     folders = all_runs(project_dir)
     rows = job_rows(folders, bringing)
+    # Only then: it opens the project's database.
     found = _troubles(project_dir) if any(row.state is RunState.RUNNING for row in rows) else []
     if found:  # the work generator holds the run and waits, as with the database away
         waits: dict[str, Any] = {"state": RunState.WAITING, "seconds_left": None, "range_left": None}

@@ -21,10 +21,13 @@ def login(url: str, name: str | None = None) -> ExitCode:
     from vcdl.remote.service_client import ServiceClient
 
     url = checked_url(url)
+    # Never an argument: other users of the machine can read the arguments of a process.
     token = os.environ.get("VCDL_TOKEN") or _asked()
     connection = ServiceConnection(name or str(urlsplit(url).hostname), url, token.strip())
     try:
+        # Tried before it is kept, so that a mistyped token does not replace one that works.
         version = ServiceClient(connection).version()
+    # A browser's address of one of the pages is the usual mistake.
     except GridError as error:
         if (service := service_of(url)) == url:
             raise
@@ -37,6 +40,7 @@ def login(url: str, name: str | None = None) -> ExitCode:
 def _asked() -> str:
     if sys.stdin.isatty():
         return str(click.prompt("Token", hide_input=True, err=True))
+    # A line and not all of it: `vcdl login` may be in a script whose next lines are for other commands.
     return sys.stdin.readline()
 
 

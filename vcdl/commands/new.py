@@ -66,6 +66,7 @@ def new_from(
     from vcdl.job import as_yaml
     from vcdl.run.finding import quoted, shown
 
+    # A job's name may hold these characters only; it also becomes part of workunits' names.
     name = re.sub(r"[^a-z0-9_-]", "_", Path(source.partition("#")[0]).resolve().stem.lower()).strip("_-")[:50] or "mine"
     folder = (Path(f"{name}_job") if folder is None else folder).resolve()
     if hub is not None:
@@ -74,6 +75,7 @@ def new_from(
 
         check_preset(hub := hub.resolve())  # else the data would be described as if there were none
     with _new_folder(folder):
+        # A preset for texts brings its own tokenizer, so the job reads lines and not a table's columns.
         columns: Sequence[str] = ()
         if hub and takes_texts(hub) and (columns := write_lines(Path(source), label, lines := folder / "texts.txt")):
             source, label = str(lines), None
@@ -81,6 +83,8 @@ def new_from(
         if hub is not None:
             keys = {**suggestion.data, "from": {**suggestion.data["from"], **source_keys(hub)}}
             suggestion = replace(suggestion, data=keys)
+        # Loaded before the job file is written, so that a guess that does not fit the data fails here and not in the
+        # first run.
         found = suggestion.loaded()
         facts = (*columns, *facts_lines(found))
         model = suggestion.outline.model
@@ -88,6 +92,7 @@ def new_from(
         has_builder = hub is None and builder.is_file()
         if has_builder:
             shutil.copyfile(builder, folder / "model.py")
+        # As comments above the keys, so that a person can compare the guesses with what was found.
         held = "".join(f"# {line}\n" for line in (*suggestion.outline.lines, *facts))
         job = {
             "name": name,
@@ -127,12 +132,14 @@ def _new_folder(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             yield
+        # Ctrl-C too: a folder that is made by half would be in the way of the next try.
         except BaseException:
             _discard(folder, was_there)
             raise
 
 
 def _make_data(folder: Path) -> None:
+    # In a process of its own, as a user would run it: it imports Keras, and writes into its folder.
     done = subprocess.run([sys.executable, _MAKES_DATA], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1][:300]
@@ -143,6 +150,7 @@ def _discard(folder: Path, was_there: bool) -> None:
     if not was_there:
         shutil.rmtree(folder, ignore_errors=True)
         return
+    # The folder was there and empty, so all files in it are ours; the folder itself is the user's.
     for file in folder.iterdir():
         file.unlink(missing_ok=True)
 

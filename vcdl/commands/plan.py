@@ -128,9 +128,12 @@ def plan_population(job: "Job", run: Path | None, wishes: PlanWishes, as_json: b
 
     forecasts, deadline_s = [on(clients) for clients in wishes.clients], wishes.deadline_s
     best = None if deadline_s is None else fewest_hosts(on, forecasts, deadline_s)
+    # `fewest_hosts` tries numbers between those that were asked for.
     if best is not None and best not in forecasts:
         forecasts = sorted([*forecasts, best], key=lambda one: one.clients)
     chosen, shards, finer = best or forecasts[-1], 2 * job.data.shards, None
+    # Only where more shards can help: with few for each host many wait at an epoch's end, and half a shard must still
+    # hold two batches.
     if shards < 4 * chosen.clients and samples >= 2 * job.training.local_epochs * job.training.batch_size:
         click.echo(f"simulating them with {shards} shards …", err=True)
         halved = simulated.cut(shards, mean_slot_s(types, samples / 2)).on(chosen.clients)
@@ -184,6 +187,7 @@ def _measured(job: "Job", run: Path | None, unknown: list[str]) -> "tuple[RunPro
         return measured_here(job), job
     folder = chosen_run(run)
     profile, measured = measured_run(folder), read_frozen(folder)
+    # Another model or other data have other times; settings of training are scaled or named below.
     others = [key for key in ("model", "data") if not _are_alike(_kept(job, key), _kept(measured, key))]
     if others:
         raise RunFolderError(
@@ -214,6 +218,7 @@ def _are_alike(one: "dict[str, Any]", other: "dict[str, Any]") -> bool:
 def _is_same_file(one: Any, other: Any) -> bool:
     if not (isinstance(one, str) and isinstance(other, str) and Path(one).is_file() and Path(other).is_file()):
         return False
+    # A shallow comparison goes by size and time of change, which copies of a file need not share.
     return cmp(one, other, shallow=False)
 
 
@@ -229,6 +234,7 @@ def _epochs(job: "Job", profile: "RunProfile", accuracy: float | None, unknown: 
         unknown.append(f"when {accuracy:g} is reached: it needs a run of {NEEDED} measured epochs")
         return job.stop.epochs
     needed = curve.epochs_to(accuracy)
+    # Ten times as far the curve is a guess: nothing was measured there.
     if needed is None or needed > 10 * job.stop.epochs:
         reached = f"{curve.at(job.stop.epochs):.4f}"
         raise RunFolderError(
@@ -247,6 +253,7 @@ def _work(job: "Job", profile: "RunProfile", measured: "Job", epochs: int) -> "W
 
     subtask = mean_subtask(profile.total())
     passes = job.training.local_epochs / measured.training.local_epochs
+    # Scaled by samples: the measured run may have other shards and local epochs.
     subtask = replace(subtask, samples=subtask.samples * passes * measured.data.shards / job.data.shards)
     return planned_work(profile, epochs * job.data.shards, subtask, job.data.shards)
 
@@ -254,6 +261,7 @@ def _work(job: "Job", profile: "RunProfile", measured: "Job", epochs: int) -> "W
 def _cut(work: "Work", shards: int) -> "Work":
     """Return the job's work in another number of shards."""
     subtask = replace(work.subtask, samples=work.subtask.samples * work.shards / shards)
+    # In whole epochs: each has as many subtasks as there are shards.
     return replace(work, subtask=subtask, subtasks=work.subtasks // work.shards * shards, shards=shards)
 
 
@@ -282,6 +290,7 @@ def _choices(
     def several(types: "tuple[HostType, ...]") -> list[Choice]:
         base = listed or Choice(f"{sum(round(one.count * one.slots) for one in types)} measured slots", types)
         shards, slots = job.data.shards, sum(one.count * one.slots for one in base.hosts)
+        # Not fewer shards than slots, as some hosts would have no work.
         counts = sorted({shards, *(size for size in (shards // 4, shards // 2, 2 * shards) if size >= slots)})
         return [replace(base, name=f"{base.name}, {count} shards", shards=count) for count in counts]
 

@@ -37,6 +37,7 @@ def plot(paths: Sequence[Path], output: Path | None = None, title: str | None = 
     for path, curve in zip(paths, curves, strict=True):
         if not curve.epochs:
             raise RunFolderError(f"{path} has no epoch that is finished and measured yet: leave it out, or wait for it")
+    # One axis cannot hold an accuracy and a loss.
     if len(judged := sorted({curve.measure for curve in curves})) > 1:
         raise RunFolderError(f"these runs are judged by {' and '.join(judged)}, which need a picture each")
     if output is None:

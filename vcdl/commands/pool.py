@@ -27,6 +27,7 @@ class _Pool(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        # An option comes first for the group itself, and click handles it.
         if args and args[0] not in self.commands:
             return "run", self.commands["run"], args
         return super().resolve_command(ctx, args)
@@ -44,10 +45,12 @@ def keep_pilots(folder: Path, script: Path, pilots: int, queue_kind: str) -> Exi
     queue, name, attempts = QUEUES[queue_kind], queue_name(folder), Attempts()
 
     def fill() -> int:
+        # Counted in the queue each time: pilots end by themselves, by their time limit or by preemption.
         missing = pilots - queue.count(name)
         queue.add(name, script, missing)
         return missing
 
+    # As Ctrl-C: the pilots in the queue are removed then too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         while True:
@@ -59,6 +62,7 @@ def keep_pilots(folder: Path, script: Path, pilots: int, queue_kind: str) -> Exi
             if driver.state == "ended":
                 click.echo("the job is over")
                 return ExitCode.OK
+            # A scheduler that does not answer is asked again with backoff. The pilots are not affected.
             added = attempts.attempt(fill)
             if attempts.why is not None:
                 click.echo(attempts.why, err=True)

@@ -74,6 +74,7 @@ def _kept(folder: "RunFolder") -> "RunProfile":
     from vcdl.run.reading import journal_of
 
     with journal_of(folder) as journal:
+        # Continued from the state that is kept in the journal, and kept again: a long journal is read once.
         profile = RunProfile() if journal is None else kept_profile(journal).advance(save=True)
     if not profile.by_host:
         raise RunFolderError(
@@ -112,6 +113,7 @@ def profile_job(
         said = ""
 
         def phase(self, text: str) -> None:
+            # Several short runs follow each other, each with the same phases.
             if text != self.said:
                 self.said = text
                 click.echo(text, err=True)
@@ -126,7 +128,9 @@ def profile_job(
         from vcdl.commands.submit import submitted
         from vcdl.profile.over_boinc import network_of
 
+        # Loaded again: on volunteers' machines other defaults hold, such as the pace.
         there = load_job(job_file, overrides, SMALL_FLEET)
+        # One epoch is enough to measure transfers, and volunteers' time is not ours.
         once = there.model_copy(update={"stop": there.stop.model_copy(update={"epochs": 1})})
         found.append(network_of(submitted(once, project_dir)[1], phases))
     if as_json:

@@ -97,10 +97,14 @@ def install_command(project_dir: Path, dry_run: bool, wishes: Wishes) -> ExitCod
     from vcdl.boinc.project.install import install, preview
     from vcdl.boinc.project.plan import password_beside, plan_install, service_command
 
+    # The password may come from the environment, because arguments of a command are visible to all users of the
+    # machine.
     password = password_beside(wishes.store_url, os.environ) if wishes.store_url else ""
+    # Absolute, but not resolved: a virtual environment's Python is a link, and its target knows no packages.
     wished = replace(wishes, python=Path.cwd() / wishes.python, store_password=password)
     with opened_project(project_dir) as (project, database):
         plan = plan_install(project, database, wished)
+        # Said in a fixed form: `vcdl server install` asks with --dry-run, and looks for it.
         if plan.changes_nothing:
             return say(["nothing to change: VCDL is installed and up to date"])
         say(preview(plan) if dry_run else install(plan, database))
@@ -183,6 +187,7 @@ def doctor_command(project_dir: Path, as_json: bool) -> ExitCode:
     findings = []
     for finding in examine(project_dir):
         findings.append(finding)
+        # Each as it is found: the slow checks take ten seconds, and a person reads meanwhile.
         if not as_json:
             click.echo(as_text(finding))
     if as_json:

@@ -59,6 +59,7 @@ def masked(text: str, *names: str) -> str:
     known = {Path(os.path.expanduser("~")).name, (host := socket.gethostname()), host.split(".")[0], *names}
     with suppress(KeyError, OSError):  # a container's user may have no name
         known.add(getpass.getuser())
+    # The longest first, or a short name inside of a longer one would leave the rest of it readable.
     for name in sorted(filter(None, known), key=len, reverse=True):
         text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", MASK, text, flags=re.IGNORECASE)
     return text[:_LONGEST]
@@ -92,11 +93,13 @@ def _run(path: Path) -> dict[str, Any]:
         standing = Standing.of(folder)
         events = deque(events_of(folder, WorkunitFailed, UpdateRefused, ResultRefused, EvaluatorDied), _ERRORS)
     except VcdlError as error:
+        # A run that cannot be read is what many issues are about, so the report must not fail with it.
         return {"unreadable": f"{type(error).__name__}: {masked(str(error))}"}
     fields, errors = standing.fields(), []
     for event in events:
         words = (str(getattr(event, key, "")) for key in ("reason", "refusal", "detail"))
         errors.append(f"{event.kind}: {masked(' '.join(words), standing.job.name, getattr(event, 'host', ''))}")
+    # By a list of keys: a figure that is added later is not in a report until somebody has looked at it.
     figures = {key: fields[key] for key in ("state", *_FIGURES)}
     return {"kind": folder.kind.name, **figures, "errors": errors}
 

@@ -35,9 +35,11 @@ def resume(path: Path | None = None, as_json: bool = False, overrides: Sequence[
     from vcdl.run.frozen_job import read_frozen
 
     folder = chosen_run(path, running_first=False)
+    # Before the run is continued, and also for a job of daemons, which follow it with their next round.
     if overrides:
         for key, (before, now) in change(folder, overrides).items():
             click.echo(f"{key} is {now}, was {'not set' if before is None else before}", err=as_json)
+    # The daemons drive it: this process only takes the request to pause away.
     if folder.kind.has_daemons:
         return _release(folder)
     if folder.kind.driver is None:

@@ -39,6 +39,7 @@ def run(
     """
     from vcdl.local.warm_workers import one_thread
 
+    # Before any import of NumPy: workers are forked from this process, which is safe only while it has a single thread.
     one_thread()
     from vcdl.commands.run_to_end import run_to_end
     from vcdl.commands.serve import page_of
@@ -47,6 +48,7 @@ def run(
     from vcdl.run.finding import folder_for
     from vcdl.run.kind import driven_kind
 
+    # Workers of this machine are counted; how many pilots or volunteers come is not known, so a small fleet is assumed.
     job = load_job(job_file, overrides, None if driven_kind(grid).has_workers else SMALL_FLEET)
     folder = folder_for(job.name, out)
     with begun(folder, job, grid) as frozen, page_of(folder.path) if web else nullcontext():

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
     """Run a locked folder's job on, print its results. Raises VcdlError, also where a shard kept failing."""
+    # A run that is finished only prints its results again.
     report = results_of(folder) or _run(folder, job, as_json)
     if report is None:  # printed after the display, which would wipe it away
         click.echo(f"paused; `vcdl resume {quoted(folder.path)}` continues", err=True)
@@ -32,6 +33,7 @@ def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
         say_json(summary_of(job.name, report))
     else:
         _tell(folder, report)
+    # After the figures: what was reached is there, though the run has failed.
     if report.is_given_up:
         raise given_up(folder, job, report)
     return ExitCode.OK
@@ -40,6 +42,7 @@ def run_to_end(folder: RunFolder, job: "Job", as_json: bool) -> ExitCode:
 def _run(folder: RunFolder, job: "Job", as_json: bool) -> Report | None:
     from vcdl.local.run import warm_workers_for
 
+    # JSON has stdout to itself.
     stream = sys.stderr if as_json else sys.stdout
     try:
         with ExitStack() as entered:

@@ -71,9 +71,11 @@ def serve(order: ServiceOrder) -> ExitCode:
     service = WebService.over(
         order.runs, secure_cookies=order.behind_tls, fleets=fleets, base=order.base, is_public=order.is_public
     )
+    # Bound before anything is printed or opened: with port 0 only then the address is known.
     listener = bound(order.address, order.port)
     name = f"[{order.address}]" if ":" in order.address else order.address
     url = f"http://{name}:{listener.getsockname()[1]}{order.base}/login?code={service.code}"
+    # The code in the address logs its reader in as the owner.
     told = url.partition("?")[0] if order.tokens_only else url
     click.echo(f"the runs below {shown(order.runs)} are at\n\n  {told}\n")
     if order.job is not None:  # by a file, as other users can see the arguments of a browser
@@ -89,6 +91,7 @@ def serve(order: ServiceOrder) -> ExitCode:
         channel = AlertChannel("", tuple(shlex.split(order.alert_command)), order.alert_webhook)
         Watchman(service.catalogue, channel).begin()
     service.submissions.begin_those_left()
+    # In a thread: resuming waits for each process, and pages must be answered meanwhile.
     Thread(target=service.resume_killed, name="vcdl-resume", daemon=True).start()
     app = create_app(service, describe_error, [*order.host_names, name])
     answer(mounted(app, order.base) if order.base else app, listener, order.behind_tls or bool(order.base))
@@ -111,6 +114,7 @@ def served_folder(folder: Path | None, project_dir: Path | None) -> Path:
 
     require_web()
     runs = folder if folder is not None else RUNS if project_dir is None else project_dir / SUBMITTED
+    # Made only where it is certain: the default folder, or that of a real project. A mistyped folder is an error.
     if folder is None and (project_dir is None or (project_dir / "config.xml").is_file()):
         with folder_errors(runs):
             runs.mkdir(parents=True, exist_ok=True)
@@ -129,6 +133,8 @@ def page_of(run: Path) -> Iterator[None]:
     """Serve a run's folder and open the run's page in a browser, until the block ends."""
     require_web()
     arguments = ["serve", str(run.parent), "--port", "0", "--open", run.name]
+    # A process of its own: the run's threads belong to its workers and display.
+    # With --json the standard output of the run belongs to its summary, so the service prints to stderr.
     service = start_child("vcdl", *arguments, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     try:
         yield

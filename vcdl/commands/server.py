@@ -63,14 +63,17 @@ def install_command(name: str, dry_run: bool, boinc: Path | None, **wishes: Any)
     from vcdl.boinc.server.steps import carry_out
     from vcdl.boinc.server.system import check_root
 
+    # The settings keep the path, and later commands run in other folders.
     wishes["boinc"] = boinc and boinc.resolve()
     made = {key: value for key, value in wishes.items() if value is not None}  # else as an earlier installation has it
     if settings_file(name).exists():
         settings = installed(name).changed(made)
     else:
+        # A server that is installed keeps these three, so only a new one has to name them.
         if missing := [f"--{key}" for key in ("boinc", "host", "email") if not made.get(key)]:
             raise click.UsageError(f"a new server needs {', '.join(missing)}")
         settings = ServerSettings(name=name, python=Path(sys.executable), **made)
+    # A dry run changes nothing, so any user may see the steps.
     if not dry_run:
         check_root()
     say(carry_out(install_steps(settings), dry_run=dry_run))
@@ -164,6 +167,7 @@ def upgrade_command(source: str | None, name: str | None, boinc: Path | None, ba
     settings = _here(name)
     tree = boinc.resolve() if boinc else None
     if source and not dry_run:
+        # Only an upgrade goes back when it fails. --back itself, and a dry run, are plain lists of steps.
         lines = upgraded(settings, str(Path(source).resolve()), tree)
     else:
         steps = upgrade_steps(settings, str(Path(source).resolve()), tree) if source else back_steps(settings)
@@ -194,6 +198,7 @@ def rotate_keys_command(name: str | None, tls: bool, forget: bool, keys: Path | 
     from vcdl.boinc.server import rotation
     from vcdl.boinc.server.steps import carry_out
 
+    # A machine without network, which keeps the private keys, has no installation and thus no settings.
     if keys:
         program = boinc.resolve() / "lib/crypt_prog" if boinc else keys.resolve().parent / "bin/crypt_prog"
         pairs = rotation.SigningKeys(keys.resolve(), program, getpass.getuser())

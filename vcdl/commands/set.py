@@ -40,6 +40,7 @@ def command(path: Path, settings: tuple[str, ...], project_dir: Path | None) -> 
     if project_dir is not None:
         from vcdl.boinc.grid.project_folder import BoincProject
 
+        # As another user the change would leave files that the daemons cannot read.
         BoincProject.at(project_dir).check_user()
     found = in_project(path, project_dir)
     return set_(path if found is None else found, settings)

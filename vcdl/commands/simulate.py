@@ -49,8 +49,10 @@ class ClientOptions:
         from vcdl.simulate.client_fleet import load_clients
 
         counts = {"clients": self.clients, "slots": self.slots}
+        # Options that were not given must stay out, because they would replace values of the clients file.
         given = [f"{key}={count}" for key, count in counts.items() if count is not None]
         if self.population is not None:
+            # Before the user's own settings, which replace them.
             given += [f"population={json.dumps(self.population)}", *_AS_VOLUNTEERS]
         return load_clients(self.clients_file, [*given, *self.settings])
 

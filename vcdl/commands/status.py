@@ -41,6 +41,7 @@ def status(path: Path | None = None, as_json: bool = False, fleet: Path | None =
     standing = Standing.of(folder, costs=costs_of(fleet))
     found = _troubles(folder) if standing.state in (RunState.RUNNING, RunState.WAITING) else []
     if found:
+        # The work generator holds the run's lock while it waits, so the state alone would say "running".
         standing = replace(standing, state=RunState.WAITING, now_s=None)
     if as_json:
         return say_json(standing.fields(troubles=found, **_failed_tasks(folder)))
@@ -48,6 +49,7 @@ def status(path: Path | None = None, as_json: bool = False, fleet: Path | None =
     click.echo(f"{standing.job.name} in {shown(folder.path)}: {state}{f' (process {pid})' if pid else ''}")
     say(f"{label:<12} {words}" for label, words in standing.figures().items())
     failed = _failed_tasks(folder)
+    # BOINC sends these again within a workunit, so the journal does not know of them.
     if any(failed.values()):
         click.echo(
             f"{'at BOINC':<12} {failed['tasks_failed']} tasks failed, "

@@ -35,6 +35,7 @@ def stop(path: Path | None = None, timeout_s: float = _TIMEOUT_S, forget: bool =
     from vcdl.run.reading import is_finished
 
     folder = chosen_run(path)
+    # Stopping an open job already asks its clients, so only a finished one needs a request of its own.
     if forget and folder.kind.has_daemons and is_finished(folder):
         return _forget(folder)
     if forget and not folder.kind.has_daemons:

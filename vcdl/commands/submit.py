@@ -52,7 +52,9 @@ def submitted(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
     from vcdl.run.kind import BOINC
 
     project = BoincProject.at(project_dir)
+    # First: as another user every later step would leave files that the daemons cannot use.
     project.check_user()
+    # The store in the project's environment is the one that its daemons open.
     use_environment(project)
     _check_account(project, job)
     job, folder = _take_name(project, job.trusting(BOINC.trust))
@@ -62,6 +64,7 @@ def submitted(job: "Job", project_dir: Path) -> "tuple[Job, RunFolder]":
         with display(RunGoal.of(job), sys.stderr) as observer:
             prepare(folder, job, observer, partial(check_room, project, job.name))
     except (VcdlError, OSError, KeyboardInterrupt):
+        # Once that file is there the daemons may have started, and the job is theirs.
         if not folder.prepared_file.exists():
             shutil.rmtree(folder.path, ignore_errors=True)
         raise
@@ -104,10 +107,13 @@ def _take_name(project: "BoincProject", job: "Job") -> tuple["Job", "RunFolder"]
     with folder_errors(project.runs_folder), opened_project(project.path) as (_, database):
         project.runs_folder.mkdir(parents=True, exist_ok=True)
         for name in numbered_names(job.name):
+            # By the database as well as by folders: a job's folder may have been deleted, and BOINC never takes a name
+            # twice.
             if was_submitted(database, name):
                 continue
             folder = project.run_folder(name)
             try:
+                # Creating the folder reserves the name: of two submitters at the same moment, one gets FileExistsError.
                 folder.path.mkdir(mode=0o700)  # a submitter's data are closed to other users of this machine
             except FileExistsError:
                 continue

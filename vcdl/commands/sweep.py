@@ -56,6 +56,7 @@ class SearchKey:
             if not low < high < float("inf"):
                 raise JobError(f"--over {text}: LOW must be below HIGH")
             self.low, self.high = low, high
+            # Both ends as whole numbers mean a whole number: 16..64 is no learning rate.
             self.is_whole = all(re.fullmatch(r"-?\d+", end) for end in found.groups())
             self.by_factors = low > 0 and high / low >= _BY_FACTORS
 
@@ -95,6 +96,7 @@ def sweep(
     keys = [SearchKey(text) for text in over]
     job = load_job(job_file, overrides)
     for key in keys:
+        # Checked at both ends before the first trial: a value that the job file refuses would fail hours later.
         for setting in key.ends:
             load_job(job_file, [*overrides, setting])
     client = None if server is None else client_of(server)
@@ -102,6 +104,8 @@ def sweep(
     with folder_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    # The database would take trials of two sweeps, but the second sweep would end the running trials of the first as
+    # left behind.
     with closing(FileLock(folder / "sweep.lock")) as lock:
         if not lock.acquire(wait_s=0):
             raise RunFolderError(f"another process sweeps {shown(folder)}: wait for its end, or end it")
@@ -113,9 +117,11 @@ def sweep(
         )
         _take_up(study)
         click.echo(f"watch it: optuna-dashboard sqlite:///{shown(folder / 'sweep.db')}")
+        # Failed trials do not count: a resumed sweep still makes as many as were asked for.
         while len(_ended(study)) < trials:
             trial = study.ask()
             settings = [key.setting(trial) for key in keys]
+            # A trial that continues another one's keeps its folder, and with it the epochs that it has.
             path = folder / trial.user_attrs.get(_FOLDER, f"trial-{trial.number:04d}")
             trial.set_user_attr(_FOLDER, path.name)
             arguments = [word for setting in (*overrides, *settings) for word in ("--set", setting)]
@@ -142,8 +148,10 @@ def _take_up(study: "optuna.Study") -> None:
     from optuna.trial import TrialState
 
     for left in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        # A process that was killed before it noted a folder has trained nothing that could be continued.
         if _FOLDER in left.user_attrs:
             study.enqueue_trial(left.params, user_attrs=left.user_attrs)
+        # Optuna cannot continue a trial, so the old one ends and a new one has its settings.
         study.tell(left.number, state=TrialState.FAIL)
 
 
@@ -162,6 +170,7 @@ def _trained(study: "optuna.Study", trial: "optuna.Trial", path: Path, arguments
     command = ["resume", str(path)] if folder.prepared_file.is_file() else begins
     log = path.with_suffix(".log")
     with folder_errors(path), log.open("wb") as output:
+        # In a process each: Keras keeps memory and compiled programs of a model for as long as its process lives.
         process = start_child("vcdl", *command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         try:
             is_pruned = _watched(trial, folder, process)
@@ -174,6 +183,7 @@ def _trained(study: "optuna.Study", trial: "optuna.Trial", path: Path, arguments
         study.tell(trial, state=TrialState.PRUNED)
         return f"pruned after epoch {report.epochs[-1].epoch}"
     if process.returncode or report.best_epoch is None:
+        # Somebody paused that process, so the sweep pauses too instead of counting a failure.
         if process.returncode == ExitCode.INTERRUPTED:
             raise KeyboardInterrupt
         study.tell(trial, state=TrialState.FAIL)

@@ -103,8 +103,10 @@ def add(new: _NewToken) -> ExitCode:
         if value is not None and role != "submitter":
             raise click.UsageError(f"{option} is for submitters: no other role's jobs are bounded")
     if new.boinc_account is not None:
+        # Looked up now: the token holds the number, which stays when the account's address changes.
         account = _account(new.runs, new.boinc_account)
     bounds = TokenBounds(new.job, new.budget_usd, account)
+    # Printed alone on a line, so that a script can take it.
     click.echo(_accounts(new.runs).add(new.name, Role[role.upper()], new.days, bounds))
     return ExitCode.OK
 
@@ -118,6 +120,7 @@ def list_(runs: Path) -> ExitCode:
 
     rows, accounts = [("id", "name", "role", "expires", "last used", "")], _accounts(runs)
     for one in accounts.tokens():
+        # A token that was revoked may have expired since. The revocation is what an operator looks for.
         state = "revoked" if one.revoked_s is not None else "" if one.is_valid else "expired"
         bounds = one.bounds
         role = one.role.name.lower() if bounds.job is None else f"worker of {printable(bounds.job)}"

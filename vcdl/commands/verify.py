@@ -45,6 +45,7 @@ def verify(path: Path, as_json: bool = False) -> ExitCode:
 
     folder = RunFolder.existing(path)
     proof = prove(Run.open(folder), Lineage.of(events_of(folder, *Lineage.KINDS)))
+    # Only a finished run has the model that its last measurement is about.
     has_left = is_finished(folder) and folder.keras_file.is_file()
     score = exported_score(folder, read_report(folder), on_all=True) if has_left else None
     if as_json:
@@ -52,6 +53,7 @@ def verify(path: Path, as_json: bool = False) -> ExitCode:
         say_json({"run": folder.path.name, **asdict(proof), "exported": exported})
     else:
         say(_lines(folder, proof, score))
+    # After the lines: they say what is in order, which matters for the decision what to do.
     if wrong := sorted({*proof.damaged, *proof.differing}):
         raise RunFolderError(
             f"not what the run's uploads make, in {folder.snapshots}: {_named(wrong)}; put a copy back, or train again "

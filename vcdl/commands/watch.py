@@ -35,6 +35,7 @@ def watch(path: Path | None = None, fleet: Path | None = None) -> ExitCode:
 
     folder = chosen_run(path)
     job = read_frozen(folder)
+    # Exists before the display does, so that Ctrl-C during its start finds one below.
     follower = RunFollower(folder, RunObserver())
     try:
         with display(RunGoal.of(job, costs_of(fleet)), sys.stdout, clock_of(folder)) as observer:
@@ -52,6 +53,7 @@ def _look(folder: "RunFolder", follower: "RunFollower") -> bool:
     """Show what is new; returns whether nothing more will come: it is finished, paused or killed."""
     from vcdl.run.reading import RunState, is_finished, state_of
 
+    # Asked before the journal is read: what is written until the end is then in this look.
     was_finished = is_finished(folder)
     follower.look()
     follower.tell_tasks()

@@ -70,19 +70,24 @@ def worker(order: PilotOrder) -> ExitCode:
         # One try a request, and no long one: the pilot itself tries again, and its lease runs meanwhile.
         key = machine_key()
         pool = RemotePool(ServiceClient(connection, _REQUEST_S, 1, {KEY_HEADER: key}), str(folder))
+        # The service demands both parts: the token's id before the machine's name, and the mark of the machine's key
+        # behind it.
         name = _name(f"{connection.token.removeprefix('vcdl_').partition('_')[0]}.", f".{mark_of(key)}")
     try:
+        # Read here, before anything is started: a wrong folder or token is an error now, and trouble that passes later.
         driver = pool.read_driver()
     except OSError as error:
         raise GridError(f"{error.filename or pool.where}: {error.strerror or error}") from error
     if driver is None:
         raise GridError(f"no pool was started in {folder}: `vcdl pool JOB.yaml --out {for_shell(folder)}` starts one")
+    # Refused unless allowed by whoever owns this machine: in a shared folder anybody who writes to it could start code.
     if driver.brings_code and not order.allow_code:
         raise GridError(
             f"the job in {folder} brings code of its own (model > code), which would run here with your rights: "
             "if you trust who drives it, add --allow-code"
         )
     with _scratch(order.scratch) as own:
+        # By affinity, which batch systems set: os.cpu_count() would count the cores of other jobs on the node.
         threads = order.threads or len(os.sched_getaffinity(0))
         processes = PilotWorker(threads, own / "worker.log", allows_code=order.allow_code)
         pilot = Pilot(name, pool, processes, own, order.idle_s, _say)
@@ -102,6 +107,7 @@ def _fly(pilot: "Pilot", for_s: float | None) -> None:
         if time.monotonic() >= until_s:
             _say("its time is up")
             pilot.leave()
+            # Said once; the pilot then takes its time to hand in what it has.
             until_s = math.inf
 
 
@@ -109,6 +115,7 @@ def _leave_on_signals(pilot: "Pilot") -> None:
     """Make signals end the pilot: the first has it upload what it has trained and leave, the second ends it at once."""
 
     def note(number: int, _frame: FrameType | None) -> None:
+        # From now on the default: a second signal raises KeyboardInterrupt, wherever the pilot is.
         for other in _SIGNALS:
             signal.signal(other, signal.default_int_handler)
         _say(f"{signal.Signals(number).name}: it hands in what it has trained, and goes")

@@ -15,6 +15,8 @@ def ahead(blocks: Iterator[_Block]) -> Generator[_Block, None, None]:
 
     Closing stops the prefetch and abandons a read that hangs.
     """
+    # The bound keeps at most three blocks in memory: the one in use, the one in the queue, and the one whose put is
+    # waiting.
     queue: Queue[tuple[_Block | None, BaseException | None]] = Queue(1)
     is_over = threading.Event()
 
@@ -25,6 +27,7 @@ def ahead(blocks: Iterator[_Block]) -> Generator[_Block, None, None]:
                 if is_over.is_set():
                     return
             queue.put((None, None))
+        # Whatever ends this thread must reach the consumer, which would otherwise wait in get for ever.
         except BaseException as error:
             queue.put((None, error))
 
@@ -40,6 +43,7 @@ def ahead(blocks: Iterator[_Block]) -> Generator[_Block, None, None]:
             yield block
     finally:
         is_over.set()
+        # The thread may be blocked in put. Emptying the queue lets it return from there and see is_over.
         while not queue.empty():
             queue.get_nowait()
         maker.join(_HANGS_S)

@@ -36,6 +36,7 @@ _ADVICE = (
 
 def load(local: Path | None) -> DataSource:
     """50 000 training and 10 000 test images, uint8 (n, 32, 32, 3), of `local` or Keras' cache. Raises DataError."""
+    # Local copies come first, so that a machine without a network needs no download.
     for folder in filter(None, (local, Path.home() / ".keras" / "datasets")):
         if (folder / _ARCHIVE).exists():
             return _from_archive(folder / _ARCHIVE)
@@ -48,6 +49,7 @@ def load(local: Path | None) -> DataSource:
 def records(content: bytes) -> Part:
     """Images and labels of one binary batch: per image its label, then 1024 bytes each of red, green and blue."""
     table = np.frombuffer(content, np.uint8).reshape(-1, _RECORD_BYTES)
+    # The file has one plane per colour, and Keras expects the channels last.
     images = table[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     return Part(np.ascontiguousarray(images), table[:, 0].copy())
 
@@ -84,6 +86,7 @@ def _checked_batch(path: Path) -> bytes:
 
 
 def _from_batches(read: Callable[[str], bytes]) -> DataSource:
+    # _MD5 lists the training batches in the order in which Keras joins them, so both origins give the same fingerprint.
     batches = {name: records(read(name)) for name in _MD5}
     test = batches.pop("test_batch.bin")
     train = Part(

@@ -37,6 +37,7 @@ def _times(weights: Array, others: Array | None) -> Array:
 
 def _balanced(y: Array, classes: Classes) -> Array:
     counts = np.bincount(y, minlength=classes.count)
+    # Counting only the classes that occur keeps the mean weight of a sample at 1, and with it the scale of the loss.
     present = np.count_nonzero(counts)
     return np.asarray(len(y) / (present * np.maximum(counts, 1)))
 
@@ -44,6 +45,8 @@ def _balanced(y: Array, classes: Classes) -> Array:
 def _named(given: ClassWeight, classes: Classes) -> Array:
     numbers = [str(number) for number in range(classes.count)]
     known = list(classes.names) or numbers
+    # A key of YAML may be the number of a class as well as its name. Where names are themselves such numbers, only the
+    # name counts, because 1 could mean two classes.
     by_number = {} if set(numbers) & set(known) else dict(zip(numbers, known, strict=True))
     weights = np.ones(classes.count)
     for given_name, weight in dict(given).items():  # type: ignore[arg-type]

@@ -182,6 +182,8 @@ def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") ->
         raise DataError(
             f"{x_name} has {len(x)} samples and {y_name} {len(y) if y.ndim else 'none'}: the numbers must agree"
         )
+    # This test comes before the general one for NaN, whose advice to drop the sample would also lose the labels that
+    # are known.
     if task == "multi_label" and y.dtype.kind == "f" and np.isnan(y).any():
         raise DataError(f"{y_name} holds labels of NaN: {_MISSING}")
     for array, values in (*inputs.items(), (y_name, y)):
@@ -190,6 +192,7 @@ def checked_part(name: str, x: Array, y: Array, task: Task, output: str = "") ->
         _refuse_not_finite(array, values)
     if has_classes:
         return Part(x, _labels(y_name, y, task))
+    # Clients train in float32. Such targets would become a few steps there, and the loss would still look plausible.
     if are_rounded(y.min(axis=0), y.max(axis=0)):
         raise DataError(f"{y_name} has numbers up to {y.max():.10g}, {ROUNDED}")
     return Part(x, _flags(y_name, y) if task == "multi_label" else y.astype(np.float32))
@@ -217,6 +220,8 @@ def content_sha256(*arrays: Array) -> str:
     """SHA-256 over type, shape and numbers of the arrays in order, which does not depend on their source."""
     digest = hashlib.sha256()
     for array in arrays:
+        # dtype.str of an array with fields is only its size (|V12), so two different sets of fields would look the
+        # same.
         kind = array.dtype.str if array.dtype.names is None else str(array.dtype.descr)
         digest.update(f"{kind}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
@@ -243,6 +248,7 @@ def _refuse_not_finite(name: str, array: Array) -> None:
 def _labels(name: str, y: Array, task: Task) -> Array:
     """Labels with as many axes as the task's have; a last axis of one number is left out. Raises DataError."""
     axes = LABEL_AXES[task]
+    # Shape (n, 1) is what Keras' CIFAR loaders and pandas' DataFrame.to_numpy give for plain labels.
     if y.ndim == axes + 1 and y.shape[-1] == 1:
         y = y[..., 0]
     if y.ndim == axes:
@@ -255,6 +261,8 @@ def _labels(name: str, y: Array, task: Task) -> Array:
     }
     places = y.ndim - (y.ndim > 1 and y.shape[-1] == 1)
     other = f"{others[places]}, or " if places in others else ""
+    # One-hot labels are recognised for the message only. Rows of 0 and 1 may also be several labels of a sample, so
+    # they are not converted silently.
     is_one_hot = y.shape[-1] > 1 and y.dtype.kind in "biuf" and np.isin(y, (0, 1)).all() and (y.sum(axis=-1) == 1).all()
     cure = "turn one-hot labels into numbers with argmax, or " if is_one_hot else ""
     raise DataError(

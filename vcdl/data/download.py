@@ -16,6 +16,7 @@ def downloaded(module: str, title: str, advice: str) -> Any:
     import keras
 
     try:
+        # Keras offers no time-out of its own: it calls urllib, which takes the default of the socket module.
         with _default_timeout(_SILENCE_S):
             return getattr(keras.datasets, module).load_data()
     except Exception as error:  # Keras reports a failed download as a plain Exception, a cut-short file as many kinds

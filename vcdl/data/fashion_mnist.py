@@ -40,6 +40,7 @@ def _read(folder: Path, prefix: str) -> Part:
     images = _read_idx(folder / f"{prefix}-images-idx3-ubyte.gz", header_bytes=16)
     labels = _read_idx(folder / f"{prefix}-labels-idx1-ubyte.gz", header_bytes=8)
     origin = f"{prefix}-*.gz in {folder}"
+    # A truncated file must be refused here, because reshape would fail with a message that names no file.
     if images.size != len(labels) * 28 * 28:
         raise DataError(f"{origin}: {images.size} pixels for {len(labels)} labels; get the files again: {_ADVICE}")
     return _verified(images.reshape(-1, 28, 28, 1), labels, prefix, origin)
@@ -50,6 +51,8 @@ def _read_idx(path: Path, header_bytes: int) -> Array:
         content = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read ({error}): get it again; {_ADVICE}") from error
+    # An offset behind the end is an error in NumPy. With min, a file that is too short becomes an empty array, which
+    # the checks of the caller report.
     return np.frombuffer(content, np.uint8, offset=min(header_bytes, len(content)))
 
 

@@ -59,6 +59,8 @@ def kept(reader: "Reader", path: Path, task: Task, moments: str, survey: Callabl
     file = cache_folder() / "surveys" / f"{key}.npz"
     with suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
         found = _read(file)
+        # The time of change serves as the time of last use, by which _write removes old surveys. The time of access
+        # would not do, as many file systems do not record it.
         os.utime(file)
         return found
     made = survey()
@@ -73,15 +75,19 @@ def _key(reader: "Reader", path: Path, task: Task, moments: str) -> str | None:
 
     It is None where that is unknown: another package's reader, or files that were just written.
     """
+    # A reader of another package may read files or variables that its keys do not name, so no key could tell when its
+    # survey is out of date.
     if not type(reader).__module__.startswith("vcdl.") or not path.exists():
         return None
     digest = hashlib.sha256(repr((__version__, _FORM, reader.model_dump_json(), str(path), task, moments)).encode())
     newest_s = 0.0
+    # Size, times and inode instead of the content: reading the content is the very work that a kept survey saves.
     for place in dict.fromkeys((*reader.files, path)):
         for file in (place, *sorted(place.rglob("*"))):
             facts = file.stat()
             digest.update(repr((str(file), facts.st_size, facts.st_mtime_ns, facts.st_ino)).encode())
             newest_s = max(newest_s, facts.st_mtime)
+    # The file may still be growing, and a second change within the clock's resolution would get the same key.
     return None if time.time() - newest_s < _SETTLED_S else digest.hexdigest()
 
 

@@ -47,6 +47,7 @@ def classes_of(
         return _masked(labels, given, mask)
     is_text = {name: y.dtype.kind in "US" for name, y in labels.items()}
     train = next(iter(labels))
+    # NumPy would compare text with numbers without an error and find every label unknown.
     for name, text in is_text.items():
         if text != is_text[train]:
             odd, first = ("text", "numbers") if text else ("numbers", "text")
@@ -67,6 +68,8 @@ def _masked(labels: Mapping[str, Array], given: Given, mask: str | int) -> tuple
         if not y.size:
             raise DataError(f"{name} holds nothing but the label {mask!r} of data > mask: there is nothing to learn")
     seen = counted[train]
+    # A masked number below the highest label leaves a gap in the numbers, which _count would refuse. The count is
+    # filled in only if the labels that remain cover every other number.
     if given is None and isinstance(mask, int) and 0 <= mask < seen.max():
         given = int(seen.max()) + 1 if len(np.unique(seen)) >= seen.max() else None
     numbered, classes = classes_of(counted, given)

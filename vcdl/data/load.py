@@ -84,9 +84,12 @@ def _data_folder() -> Path | None:
 
 def _cut_validation(train: Part, data: "DataSettings", seed: int) -> tuple[Part, Part]:
     count = _validation_count(len(train), data.validation)
+    # Streams are separate for each purpose (shards use [seed, 2]), so the validation set does not change with the
+    # number of shards or with the way they are cut.
     rng = np.random.default_rng([seed, 1])
     keep, out = held_out(train.y, count, data.task == "classification", rng)
     if isinstance(train.x, Rows):
+        # A streamed source is read in its own order, and Rows relies on ascending places.
         keep, out = np.sort(keep), np.sort(out)
     return _taken(train, keep), _taken(train, out)
 
@@ -94,8 +97,11 @@ def _cut_validation(train: Part, data: "DataSettings", seed: int) -> tuple[Part,
 def _taken(part: Part, some: Indices) -> Part:
     x: Inputs = part.x.only(some) if isinstance(part.x, Rows) else part.x[some]
     if isinstance(x, Rows):
+        # The labels of an autoencoder that is not in memory are a stand-in of one element. Indexing it would allocate
+        # the whole array.
         y = np.broadcast_to(part.y[:1], x.shape) if x.are_labels else part.y[some]
     else:
+        # Identity marks an autoencoder (Dataset.predicts_itself), and a copy would store the samples twice.
         y = x if part.y is part.x else part.y[some]
     weights, groups = (None if one is None else one[some] for one in (part.weights, part.groups))
     return Part(x, y, weights, groups)

@@ -27,6 +27,8 @@ def normalisation_of(x: Inputs, settings: "DataSettings") -> Normalisation:
     measures = measures_moments(settings.normalise, x)
     numbers = numbers_of(x, moments=measures)
     low, high = float(numbers.low.min()), float(numbers.high.max())
+    # Numbers within 0 to 1 stay as they are, because a pretrained model usually expects them so. Tables and series are
+    # standardised (docs/decisions/120, with the measurements).
     are_pictures = x.ndim > 2 and (numbers.whole or (low >= 0 and high <= 1))
     if not measures or (settings.normalise == "auto" and (are_pictures or settings.task == "autoencoder")):
         return _affine(np.array([low]), np.array([high - low]))
@@ -45,5 +47,7 @@ def measures_moments(normalise: str, x: Inputs) -> bool:
 
 def _affine(zero: Array, unit: Array) -> Normalisation:
     """`(x − zero) / unit` as scale and offset; an input that is constant in float32 stays unscaled."""
+    # A constant input gets scale 1: dividing by its spread would turn rounding errors into the largest input of the
+    # model.
     scale = 1.0 / np.where(unit > _CONSTANT * np.abs(zero), unit, 1.0)
     return Normalisation(tuple(scale.tolist()), tuple((-zero * scale).tolist()))

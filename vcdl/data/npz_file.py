@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vcdl.job.data import DataSettings
 
 _LARGEST_WEIGHT = 1e6
-"""Largest weight of a sample: larger ones would leave the others without effect in float32."""
+"""Largest weight of a sample, because larger ones would leave the others without effect in float32."""
 
 
 def load(path: Path, settings: "DataSettings") -> DataSource:
@@ -35,6 +35,8 @@ def load(path: Path, settings: "DataSettings") -> DataSource:
         groups = None if settings.by is None else _groups(file, settings.by, len(parts["train"]), path)
     train = parts["train"]
     for name, part in parts.items():
+        # The model is built for the shape of the training samples. Other shapes would fail much later, when the server
+        # evaluates.
         if shape_of(part.x) != shape_of(train.x) or sample_shape(part.y) != sample_shape(train.y):
             own, of_train = (
                 f"{shown_shape(shape_of(one.x))} → {shown_shape(sample_shape(one.y))}" for one in (part, train)
@@ -51,6 +53,7 @@ def facts(path: Path, settings: "DataSettings") -> Facts:
     task = settings.task
     with _opened(path) as file:
         found = _parts(file.names, settings, path)
+        # `check` and `new` need only shapes and labels. Large inputs stay on the disk.
         stands_in = {part: _stand_in(file, part, path) for part in found}
         counts = {part: len(x) for part, x in stands_in.items()}
         if task == "autoencoder":
@@ -92,6 +95,7 @@ def map_split(path: Path) -> tuple[Array | JpegSamples, Array | JpegSamples]:
     with _opened(path) as file:
         try:
             x = file.mapped("x")
+            # A compressed member cannot be mapped: VCDL writes data that were in memory in this form.
             if x is None:
                 return read_split(path)
             is_jpeg = ENDS in file.names
@@ -187,6 +191,7 @@ def _part(file: NpzFile, part: str, settings: "DataSettings", path: Path) -> Par
     if settings.task != "autoencoder":
         return _checked(file, part, x, settings, path)
     with _naming(path):
+        # An autoencoder has no labels. Constant ones let its inputs pass through the same checks.
         checked_part(part, x, np.broadcast_to(0.0, x.shape[:1]), settings.task)
     _refuse_several(x, path)
     return Part(x, x)
@@ -234,6 +239,7 @@ def _stand_in(file: NpzFile, part: str, path: Path) -> Array:
     """Samples that take no memory, to check labels as if they were there. Raises DataError."""
     headers = {name: _header(file, array, path) for name, array in _inputs(file.names, part).items()}
     if "" in headers:
+        # Strides of 0 give the shape and type of any number of samples with the memory of one element.
         return np.broadcast_to(np.zeros((), headers[""].dtype), headers[""].shape)
     sample = np.zeros((), [(name, header.dtype, header.shape[1:]) for name, header in headers.items()])
     return np.broadcast_to(sample, (min(header.shape[0] for header in headers.values()),))
@@ -272,6 +278,7 @@ def _array(file: NpzFile, name: str, path: Path) -> Array:
     try:
         header = file.header(name)
         needed_bytes = math.prod(header.shape) * header.dtype.itemsize
+        # Linux overcommits memory, so neither NumPy nor this function would ever see a MemoryError.
         free_bytes = available_memory_bytes()
         if free_bytes is not None and needed_bytes > free_bytes:
             raise MemoryError

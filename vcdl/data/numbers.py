@@ -61,16 +61,21 @@ class NumbersSoFar:
         self._whole = self._whole and (block.dtype.kind in "biu" or not np.any(block != np.floor(block)))
         if self._moments:
             sizes = np.maximum(np.abs(low.astype(np.float64)), np.abs(high.astype(np.float64)))
+            # Decided for each block, so that one extreme value does not slow down all others.
             squares_fit = not np.any((sizes > _LARGE) | ((sizes < 1 / _LARGE) & (sizes > 0)))
             for rows in _chunks(block, width):
                 self._join(rows if squares_fit else rows.astype(np.float64))
 
     def _join(self, rows: Array) -> None:
         """Add some rows of one width, in their own float type: a chunk is short, and its mean was taken away."""
+        # Subtracting the mean first avoids the cancellation of sum(x²) − n·mean² for numbers that are large compared
+        # with their spread, such as years.
         mean = rows.mean(axis=0, dtype=np.float64)
+        # What was subtracted is the rounded mean, so the sum of squares is corrected by the difference.
         taken_away = mean.astype(rows.dtype)
         rows = rows - taken_away
         squares = np.einsum("ij,ij->j", rows, rows) - len(rows) * np.square(mean - taken_away)
+        # Moments of two sets are merged by the formula of Chan, Golub and LeVeque.
         count = self._count + len(rows)
         difference = mean - self._mean
         self._squares = self._squares + squares + np.square(difference) * (self._count * len(rows) / count)
@@ -92,12 +97,15 @@ def are_rounded(low: Array, high: Array) -> bool:
     """Return whether float32, in which everything is trained, makes one number of many: 10⁹ and 10⁹ + 20."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     sizes, spread = np.maximum(np.abs(low), np.abs(high)), high - low
+    # spacing is of float64. The power of two scales it to the distance of neighbouring float32 numbers without a cast,
+    # which could overflow.
     steps = np.spacing(sizes) * 2.0 ** (np.finfo(np.float64).nmant - np.finfo(np.float32).nmant)
     return bool(np.any((spread > 0) & (sizes > _EXACT) & (spread < _FEWEST_STEPS * steps)))
 
 
 def width_of(x: Array) -> int:
     """Entries that have moments and a range of their own: those of the last axis, of grey images without one 1."""
+    # Three axes of whole numbers are (n, height, width). Their last axis is a column of the picture and not a channel.
     grey_images = x.ndim == 3 and x.dtype.kind in "ui"
     return 1 if grey_images else x.shape[-1]
 

@@ -30,6 +30,8 @@ def checked_outputs(name: str, x: Array, labels: Mapping[str, Array], outputs: "
 
 def labelled_outputs(source: DataSource, outputs: "Sequence[OutputSettings]") -> DataSource:
     """Return the source with each output's labels as numbers of classes. Raises DataError."""
+    # Each output goes through the same functions as a single one, as a source of its own with the same samples, so that
+    # messages and rules do not differ.
     labels: dict[str, dict[str, Array]] = {name: parts_of(part.y) for name, part in source.parts().items()}
     classes: dict[str, Classes | None] = {}
     for output in outputs:

@@ -85,6 +85,7 @@ class Rows:
         """SHA-256 of what these samples are."""
         if self.chosen is None:
             return self.sha256
+        # The places stand for the samples, which would otherwise have to be read once more.
         return hashlib.sha256(self.sha256.encode() + np.ascontiguousarray(self.chosen, np.int64).data).hexdigest()
 
     def source_blocks(self, begin: int = 0) -> Iterator[Array]:
@@ -98,6 +99,7 @@ class Rows:
             yield from self.source_blocks(begin)
             return
         for files in self.encoded.read(begin):
+            # np.array would look into the bytes and make a fixed-width type of them, which drops trailing zeros.
             block = np.empty(len(files), object)
             block[:] = files
             yield block
@@ -115,6 +117,7 @@ class Rows:
         wanted = self.places[some]
         found, at = [], 0
         for block in self.source_blocks():
+            # The places ascend, so a block's share is a slice, and reading can stop at the last of them.
             inside = wanted[np.searchsorted(wanted, at) : np.searchsorted(wanted, at + len(block))]
             if len(inside):
                 found.append(block[inside - at])

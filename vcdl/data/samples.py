@@ -60,6 +60,8 @@ class Samples(NamedTuple):
     def counted(self) -> Array | None:
         """1 for each label that counts and 0 for a masked one, in the shape of y; None: all count."""
         y = self.y
+        # A mask exists only where a sample has several labels of classes (sequence, segmentation), which are signed
+        # because MASKED is -1.
         if not isinstance(y, np.ndarray) or y.dtype.kind != "i" or y.ndim < 2 or not (masked := y == MASKED).any():
             return None
         return np.where(masked, np.float32(0), np.float32(1))
@@ -68,6 +70,8 @@ class Samples(NamedTuple):
 def read_samples(path: Path, normalisation: Normalisation) -> Samples:
     """Return the samples of a file of ours; an autoencoder's are their labels. Raises DataError, FileUnavailable."""
     x, y = map_split(path)
+    # A compressed file was read as a whole, so only a mapped one can be too large for memory.
     is_large = not (isinstance(x, np.ndarray) and not isinstance(x, np.memmap)) and x.nbytes > _IN_MEMORY_BYTES
     normalised = MappedSamples(x, normalisation) if is_large else normalise(np.asarray(x[:]), normalisation)
+    # An autoencoder is compared with its normalised inputs, as on the clients.
     return Samples(normalised, normalised if y is x else y, read_weights_of(path))

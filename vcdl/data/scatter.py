@@ -43,20 +43,25 @@ def scatter(
     save_every_s: float = SAVE_EVERY_S,
 ) -> None:
     """Write the files of a source's samples, or the rest of them. Raises DataError, FileUnavailable, OSError."""
+    # One number a sample decides where it goes. With the labels this is all that grows with the source in memory.
     owner = np.full(source.source_count, -1, np.int32)
     for number, target in enumerate(targets):
         owner[target.places] = number
     files = [_file_of(source, target) for target in targets]
     place = _resume(files, state_file, fingerprint)
+    # A process may have been killed after the last sample was saved and before all files had their names.
     if place < source.source_count:
         with ThreadPoolExecutor(1) as saver:
             writer = _Writer(files, state_file, fingerprint, save_every_s, saver)
+            # The next block is decoded while this one is written.
             for block in ahead(source.blocks_to_write(place)):
                 writer.add(block, owner[place : place + len(block)])
                 place += len(block)
                 writer.save_sometimes(place)
                 tell(place / source.source_count)
             writer.save(place).result()
+    # The sizes were fixed when the shards were drawn. A source that grew, shrank or gave other samples in the meantime
+    # cannot fill them exactly.
     whole = [file.is_done or file.state[0] == file.whole_bytes for file in files]
     if place != source.source_count or not all(whole):
         raise DataError("the source of the data has changed while it was cut: leave it as it is, and begin again")
@@ -94,8 +99,11 @@ def _resume(files: Sequence[GrowingNpz], state_file: Path, fingerprint: str) -> 
     """Restore the files to the last saved state, and return the samples written; 0 after deleting what does not fit."""
     try:
         state = json.loads(state_file.read_text())
+        # Another job's cut of the same folder, or one of other settings: none of its samples are where they belong.
         if state["fingerprint"] != fingerprint or len(state["files"]) != len(files):
             raise ValueError
+        # A file may be longer than its state says, since samples were written after the save. resume cuts it to this
+        # length.
         for file, (size, checksum) in zip(files, state["files"], strict=True):
             file.resume((size, checksum))
         return int(state["place"])
@@ -129,6 +137,7 @@ class _Writer:
 
     def add(self, block: Array, owner: Array) -> None:
         """Write a block, shape (n, …), into the file of each sample, −1 for samples of none."""
+        # A stable sort keeps the samples of a file in the order of the source, in which the labels of Target.y are.
         order = np.argsort(owner, kind="stable")
         order = order[np.count_nonzero(owner < 0) :]
         owners, begins = np.unique(owner[order], return_index=True)
@@ -140,6 +149,8 @@ class _Writer:
 
     def save_sometimes(self, place: int) -> None:
         """Save when it is time."""
+        # A disk that needs longer than save_every_s for a sync must not stop the cut: it saves again once the last save
+        # has ended.
         if time.monotonic() - self._saved_s >= self._save_every_s and (self._saving is None or self._saving.done()):
             self.save(place)
 
@@ -154,6 +165,8 @@ class _Writer:
         return self._saving
 
     def _sync(self, state: str) -> None:
+        # The files reach the disk before the state that names their lengths. In the other order, a power failure could
+        # leave a state that promises samples which are not there.
         for file in self._files:
             file.sync()
         with atomic_write(self._state_file, durable=True) as temporary:

@@ -55,6 +55,8 @@ class ShardFile:
 def ensure_shards(folder: Path, dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[ShardFile, ...]:
     """Return the shard files of a job, cut unless they are there and undamaged. Raises DataError, RunFolderError."""
     fingerprint = _fingerprint(dataset, settings, seed)
+    # Other runs in the same folder, such as those of a sweep, often have cut the same data, and hard links take neither
+    # time nor room.
     shards = _intact(folder, fingerprint) or _linked(folder, fingerprint)
     if shards is None:
         cut = cut_into_shards(dataset, settings, seed)
@@ -81,8 +83,11 @@ def ensure_files(
     x_train, x_test = dataset.x_train, dataset.x_test
     if not isinstance(x_train, Rows):
         shards = ensure_shards(files.shards, dataset, settings, seed)
+        # Held-out files have no manifest that would show whether they are intact, so they are written at each start.
         _write_splits(files, dataset)
         return shards
+    # For a streamed source the held-out files are written in the same pass as the shards, so the fingerprint covers
+    # them too.
     held_out = [x.content for x in (dataset.x_val, x_test) if isinstance(x, Rows)]
     fingerprint = _fingerprint(dataset, settings, seed, *held_out)
     names = files.validation_file.name, files.test_file.name
@@ -93,6 +98,7 @@ def ensure_files(
         if found is None or not is_there:
             found = _scattered(files, dataset, cut_into_shards(dataset, settings, seed), fingerprint, tell)
         sweep(files.shards)
+        # A killed cut continues by these states, so they stay until all files are complete.
         for state in files.shards.glob("cut_*.json"):
             state.unlink()
     return found
@@ -127,8 +133,11 @@ def _linked(folder: Path, fingerprint: str, *held_out: str) -> tuple[ShardFile, 
                     continue
                 place = folder.parent / path.relative_to(other.parent)
                 place.parent.mkdir(parents=True, exist_ok=True)
+                # A file of an interrupted attempt may have the name, and hardlink_to does not replace it.
                 place.unlink(missing_ok=True)
                 place.hardlink_to(path)
+            # The manifest follows the files that it names: a folder whose linking was interrupted has none and counts
+            # as not cut.
             with atomic_write(folder / MANIFEST) as temporary:
                 temporary.write_bytes(manifest.read_bytes())
         except OSError:  # another disk, or a file system without links: it is cut here
@@ -158,6 +167,8 @@ def _scattered(
     for path, x, y, weights in held_out:
         if isinstance(x, Rows):
             target = Target(path, x.places, None if once else y, weights)
+            # The same function means the same source: these samples were drawn from the training data, and one pass
+            # serves both.
             if x.read is train.read:
                 targets.append(target)
             else:
@@ -174,6 +185,7 @@ def _scattered(
 
 def cut_into_shards(dataset: Dataset, settings: "DataSettings", seed: int) -> tuple[Indices, ...]:
     """Indices of the training samples for each shard, determined by labels, settings and seed. Raises DataError."""
+    # A random stream of its own (validation uses [seed, 1]), so that both draws can be repeated independently.
     rng = np.random.default_rng([seed, 2])
     labels = dataset.y_train
     if dataset.groups_train is not None:
@@ -198,6 +210,8 @@ def _fingerprint(dataset: Dataset, settings: "DataSettings", seed: int, *held_ou
 
 def _write(folder: Path, dataset: Dataset, cut: tuple[Indices, ...], fingerprint: str) -> tuple[ShardFile, ...]:
     folder.mkdir(parents=True, exist_ok=True)
+    # The old manifest goes first: it would otherwise describe files that are being replaced, with sums that match until
+    # each is.
     (folder / MANIFEST).unlink(missing_ok=True)
     paths = [folder / f"shard_{index:03d}.npz" for index in range(len(cut))]
     for stale in set(folder.glob("shard_*.npz")) - set(paths):
@@ -212,6 +226,8 @@ def _write(folder: Path, dataset: Dataset, cut: tuple[Indices, ...], fingerprint
             for index, (path, members) in enumerate(zip(paths, cut, strict=True))
         )
         _write_manifest(folder, shards, fingerprint)
+    # This includes an interrupt by the user: half of a cut is of no use, and takes the room that its failure may be
+    # about.
     except BaseException:
         for path in paths:
             path.unlink(missing_ok=True)
@@ -253,6 +269,7 @@ def _intact(folder: Path, fingerprint: str) -> tuple[ShardFile, ...] | None:
             path = folder / f"shard_{index:03d}.npz"
             if entry["file"] != path.name or path.stat().st_size != entry["size_bytes"]:
                 return None
+            # Shards of a streamed source have no sums, because they may be too large to be read at each start.
             if entry["sha256"] is not None and file_sha256(path) != entry["sha256"]:
                 return None
             shards.append(ShardFile(path, index, int(entry["samples"]), path.stat().st_size))

@@ -16,6 +16,7 @@ def held_out(y: Array, count: int, stratified: bool, rng: np.random.Generator) -
     if not 0 < count < len(y):
         raise DataError(f"cannot cut {count} validation samples from {len(y)}: give data > validation a smaller number")
     order = _by_label(y, rng) if stratified else rng.permutation(len(y))
+    # In an order sorted by label, samples at equal distances take from each class its share to within one sample.
     picked = np.floor((np.arange(count) + 0.5) * len(y) / count).astype(np.intp)
     keep, out = np.delete(order, picked), order[picked]
     if stratified:
@@ -33,6 +34,8 @@ def iid(y: Array, shards: int, stratified: bool, rng: np.random.Generator) -> tu
     """Shards of sizes, and counts of a class, that differ by at most one. Raises DataError for too few samples."""
     _check_enough(y, shards)
     order = _by_label(y, rng) if stratified else rng.permutation(len(y))
+    # Dealing from an order sorted by label gives each shard its share of every class. The permutation then mixes the
+    # classes within the shard.
     return tuple(rng.permutation(order[first::shards]) for first in range(shards))
 
 
@@ -49,6 +52,7 @@ def dirichlet(y: Array, shards: int, concentration: float, rng: np.random.Genera
     for label in np.unique(y):
         members = rng.permutation(np.flatnonzero(y == label))
         proportions = rng.dirichlet(np.full(shards, concentration))
+        # The cumulated shares are rounded instead of each share, so that the parts always add up to the class.
         cuts = np.rint(np.cumsum(proportions)[:-1] * len(members)).astype(np.intp)
         for taken, part in zip(dealt, np.split(members, cuts), strict=True):
             taken.append(part)

@@ -60,6 +60,8 @@ def facts(reader: "Reader", settings: "DataSettings") -> Facts:
 
 def _part(name: str, found: Surveyed, settings: "DataSettings", path: Path) -> Part:
     if settings.task == "autoencoder":
+        # The labels of an autoencoder are its inputs, which are not in memory. A stand-in has their shape and takes no
+        # memory.
         stand_in = np.broadcast_to(np.zeros((), found.rows.dtype), found.rows.shape)
         return Part(replace(found.rows, are_labels=True), stand_in)
     if found.y is None:
@@ -74,6 +76,7 @@ def _labelled(source: DataSource, settings: "DataSettings", reader: "Reader") ->
         return named_labels(source, settings.classes)
     if settings.task not in HAS_CLASSES:
         return source
+    # The job file has the last word: names in the source's metadata are used only if it lists no classes.
     return labelled(source, settings.classes or reader.class_names() or None, settings.mask)
 
 

@@ -54,6 +54,7 @@ def suggestion_for(source: str, label: str | None = None, given: Mapping[str, An
         raise DataError(str(error)) from error
     path, named = Path(source).resolve(), ""
     if address is not None:
+        # The suggested job contains the checksum, so that it means the same data when it is started next month.
         address = pinned(address)
         path, named = address.copy, str(address)
     if not path.exists():
@@ -86,6 +87,7 @@ def facts_lines(source: DataSource) -> list[str]:
     if source.classes is not None:
         counts = np.bincount(source.train.y.ravel(), minlength=source.classes.count)
         names = source.classes.names or tuple(map(str, range(source.classes.count)))
+        # The commonest classes come first, because an imbalance shows in the first few.
         order = np.argsort(-counts, kind="stable")
         shown = ", ".join(
             f"{names[at]!r} {counts[at]}" if names[at].isspace() else f"{names[at]} {counts[at]}"

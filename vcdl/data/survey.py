@@ -44,6 +44,7 @@ def survey(reader: "Reader", path: Path, task: Task, normalise: str = "auto") ->
         normalise: The job's setting; it may need moments.
     """
     found = kept(reader, path, task, normalise, partial(_read, reader, path, task, normalise))
+    # A kept survey is checked like a new one: it was written before this check.
     _refuse_not_finite(path, found.numbers)
     rows = Rows(
         read=partial(_inputs, reader, path, task, found.y),
@@ -66,10 +67,12 @@ def _read(reader: "Reader", path: Path, task: Task, normalise: str) -> Survey:
         if first is None:
             first = np.empty((0, *x.shape[1:]), x.dtype)
             numbers = NumbersSoFar(measures_moments(normalise, x))
+            # The type and shape belong to the content, as the same bytes are other numbers in another type.
             digest.update(f"{x.dtype.str}{x.shape[1:]}".encode())
         if x.shape[1:] != first.shape[1:]:
             raise DataError(f"{path.name}: samples of shape {first.shape[1:]} and of {x.shape[1:]}: they must agree")
         numbers.add(x)
+        # Of pictures the files that travel are summed and not their pixels, because the shards contain the files.
         for held in (np.ascontiguousarray(x).data,) if encoded is None else encoded:
             digest.update(held)
         sizes += map(len, encoded or ())
@@ -98,6 +101,7 @@ def _type_in_shards(dtype: "np.dtype[np.generic]", numbers: Numbers) -> "np.dtyp
     if dtype.kind == "b":
         return np.dtype(np.uint8)
     if dtype.kind in "iu" or (dtype == np.float64 and numbers.whole and max(-low, high) <= _EXACT):
+        # Every host downloads shards, and pandas writes whole numbers in 8 bytes each.
         for small in _WHOLE_TYPES:
             limits = np.iinfo(small)
             if limits.min <= low and high <= limits.max and small.itemsize <= dtype.itemsize:

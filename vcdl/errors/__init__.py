@@ -217,6 +217,7 @@ class WeightsFileError(VcdlError):
 
 def folder_error(path: Path, error: OSError) -> RunFolderError:
     """Convert an OSError in the run's folder to a RunFolderError with advice."""
+    # The folder itself is missing, not a file in it: that is a wrong path, and no loss.
     if error.errno == errno.ENOENT and not path.exists():
         return RunFolderError(f"there is no folder {path}: make it, or choose another")
     if error.errno == errno.ENOENT:
@@ -249,10 +250,12 @@ def first_fault(error: ValueError) -> str:
 
     They may quote a file of anybody's: they are one line, and no longer than a person reads.
     """
+    # Imported here: clients have no pydantic, and every command imports this module.
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):
         return printable(str(error))[:_LONGEST_FAULT]
+    # The first alone: the others usually follow from it, and a message is one line.
     first = error.errors()[0]
     words = filter(None, (".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")))
     return printable(": ".join(words))[:_LONGEST_FAULT]
@@ -281,6 +284,7 @@ def weights_file_error(path: Path, error: OSError) -> WeightsFileError | FileUna
     Returns:
         WeightsFileError, which blames the sender, if the file is missing or a folder; otherwise FileUnavailable.
     """
+    # What a sender can cause. Everything else is this machine's trouble, for which no host may be blamed.
     if error.errno in (errno.ENOENT, errno.EISDIR):
         return WeightsFileError(f"{path.name} cannot be read ({error})")
     return unreadable(path, error)
@@ -298,11 +302,13 @@ def one_line(error: BaseException) -> str:
 
 def printable(text: str) -> str:
     """Foreign text on one line; characters that could move the cursor or colour a terminal become spaces."""
+    # Foreign text may hold escape sequences that would rewrite what a terminal shows.
     return "".join(character if character.isprintable() else " " for character in text).strip()
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`did you mean x?`, or all the known words when none is near."""
+    # Imported here: only wrong words need it, and a command's start is measured in milliseconds.
     import difflib
 
     known = sorted(known)
@@ -323,10 +329,11 @@ def split_password(url: str) -> tuple[str, str]:
     Returns:
         The URL `SCHEME://[USER@]HOST…` without the password, and the password as it is encoded in the URL, or "".
     """
-    scheme, separator, rest = url.partition("://")
-    authority = _AUTHORITY_END.split(rest, maxsplit=1)[0]
+    scheme, separator, remainder = url.partition("://")
+    authority = _AUTHORITY_END.split(remainder, maxsplit=1)[0]
+    # At the last @: a password that was not escaped may contain one.
     login, _, host = authority.rpartition("@")
     user, _, password = login.partition(":")
     if not password:
         return url, ""
-    return f"{scheme}{separator}{f'{user}@' if user else ''}{host}{rest[len(authority) :]}", password
+    return f"{scheme}{separator}{f'{user}@' if user else ''}{host}{remainder[len(authority) :]}", password

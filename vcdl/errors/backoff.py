@@ -60,10 +60,12 @@ def within(seconds: float, ask: Callable[[], Result]) -> Result:
         except BaseException as error:  # it belongs to the asker
             answer.set_exception(error)
 
+    # A daemon thread: a question that never ends must not keep the process alive.
     threading.Thread(target=wait, daemon=True).start()
     try:
         return answer.result(seconds)
     except TimeoutError:
+        # `ask` itself has raised TimeoutError, also right before the limit.
         if answer.done():
             raise  # the question's own
         raise TimeoutError(f"no whole answer after {seconds:g} s") from None

@@ -24,6 +24,7 @@ class Refusal(StrEnum):
     blame: Blame
 
     def __new__(cls, name: str, words: str, blame: Blame) -> "Refusal":
+        # The journal stores the name alone; words and blame are attached to the member, as StrEnum has one value.
         member = str.__new__(cls, name)
         member._value_, member.words, member.blame = name, words, blame
         return member

@@ -17,9 +17,12 @@ def causes_of(
 ) -> Mapping[str, str]:
     """Return the messages of a pass, keyed by the name of their alert."""
     state, now_s, budget_usd, causes = observed.state, observed.now_s, settings.budget_usd, {}
+    # Only this one: what is observed of another keeper's fleet is that keeper's to report.
     if actions.other_keeper:
         return {"keeper": actions.other_keeper}
     for share in _BUDGET_SHARES:
+        # `budget_spent` too: it is set while the budget still pays for the draining, so the sum may stay below the
+        # budget.
         if budget_usd is not None and (observed.spent_usd >= share * budget_usd or state.budget_spent):
             causes[f"budget {share:.0%}"] = f"{observed.spent_usd:.2f} of {budget_usd:g} $ are spent"
     if actions.crash_loop:
@@ -27,10 +30,13 @@ def causes_of(
     if observed.silent:
         causes["silent"] = next(iter(observed.silent.values()))
     short_s = 0.0 if state.short_since_s is None else now_s - state.short_since_s
+    # Not before the cooldown is over, after which pools that refused are asked again: a short shortage is normal.
     if short_s >= settings.cooldown_s and not launched.instances:
         missing = f"{observed.wanted - observed.have} of {observed.wanted} {settings.capacity.unit}"
         causes["capacity"] = f"no preemptible capacity for {duration(short_s)}, {missing} missing"
     left_s = _lease_left_s(settings, observed)
+    # Passes renew a lease once a quarter of it is over. So a last quarter shows that renewals fail, and not that they
+    # are late. A lease that the budget has cut is short by intention.
     if left_s < min(settings.lease_s, paid_for_s) / 4:
         causes["lease"] = f"an instance's lease is over in {duration(max(0.0, left_s))}"
     return causes
@@ -40,6 +46,7 @@ def _lease_left_s(settings: FleetSettings, observed: Observation) -> float:
     """Return the seconds until the first lease ends that should have been renewed."""
     if observed.state.goal is not FleetGoal.UP:
         return math.inf
+    # Leases that end with the machine's life are never renewed, so they are no cause for an alert.
     life_s = settings.max_life_h * 3600 - 60
     capacity = (i for i in observed.instances if i.is_capacity)
     ends_s = (i.until_s for i in capacity if i.until_s is not None and i.until_s < i.launched_s + life_s)

@@ -88,10 +88,12 @@ def bill(launch: LaunchedRow, end_s: float, ending: Ending | None, rates: Sequen
         ending: How it ended; None: it lives.
         rates: Prices by time. The first also holds before its time; without any the charge is 0.
     """
+    # Both clouds charge whole seconds, and at least a minute.
     seconds = max(_MINIMUM_S, math.ceil(end_s - launch.launched_s))
     billing = _BILLING.get(launch.cloud, CloudBilling())
     is_free = ending is Ending.PREEMPTED and end_s - launch.launched_s < billing.free_if_preempted_within_s
     charge = Charge()
+    # Fractions until the end: sums of many instances and seconds must equal the cloud's bill to the cent.
     for rate, length_s in _stretches(rates, launch.launched_s, seconds, billing.price_holds_s):
         prices = Decimal(0) if is_free else rate.spot_usd_per_h, rate.on_demand_usd_per_h, rate.extras_usd_per_h
         charge += Charge(*(Fraction(price) * length_s / HOUR_S for price in prices))
@@ -105,6 +107,7 @@ def _stretches(
 
     A rate takes effect at the end of the period in which it came.
     """
+    # AWS holds the price of an instance's hour, counted from its launch, so a change takes effect at its next hour.
     starts = [max(0, math.ceil((rate.since_s - launched_s) / holds_s) * holds_s) for rate in rates]
     for rate, start, end in zip(rates, [0, *starts[1:]], [*starts[1:], seconds], strict=False):
         if (length_s := min(end, seconds) - min(start, seconds)) > 0:

@@ -91,6 +91,8 @@ def fleet_choices(
     counts = sorted(set(sizes) or {max(1, round(capacity.limit * share)) for share in _SHARES})
     for units, (pool, price) in product(counts, priced.items()):
         for choice, dearest in _choices_of(pool, price, units_of[pool], units, capacity, slot):
+            # The fleet itself refuses machines above this price one by one, so a mixed choice counts by those on
+            # demand.
             if dearest / units_of[pool] <= limit:
                 found.append(choice)
             else:
@@ -114,6 +116,7 @@ def _choices_of(
 ) -> Iterator[tuple[Choice, float]]:
     """Yield `units` units of a pool, on spot and on demand, each with the hourly price of its dearest machine."""
     on_demand_units = capacity.on_demand.units(units)
+    # Whole machines: a target between two sizes pays for the larger one.
     count, firm = math.ceil(units / size), math.ceil(on_demand_units / size)
     listed, spot = float(price.usd_per_h(on_demand=True)), float(price.usd_per_h(on_demand=False))
     slots = max(1.0, size // capacity.units_per_subtask)
@@ -135,6 +138,7 @@ def pools_of_table(settings: FleetSettings, prices: PriceTable) -> dict[Pool, In
         size = row.vcpus, float(row.memory_gb), gpus
         is_meant = row.type in allowed.types if allowed.requirements is None else allowed.requirements.met_by(*size)
         places = [p for p in settings.places if p.region == row.region and (not p.zones or row.zone in ("", *p.zones))]
+        # The table has the rows of every cloud.
         if is_meant and places and row.cloud == settings.cloud:
             kind = InstanceType(row.type, *size, working_share(row.type))
             found[Pool(row.cloud, row.type, row.region, row.zone)] = kind

@@ -200,6 +200,7 @@ def parts_usd(ledger: Ledger, until_s: float, journals: Journals, hosts: Mapping
         if instance.launch.id not in known:
             parts["unknown"] += instance.charge().paid_usd
             continue
+        # The parts are computed without free time and then scaled to the bill, which a free first hour may make 0.
         full = instance.charge_before(instance.end_s).paid_usd
         paid = instance.charge().paid_usd / full if full else Fraction(0)  # less, if the cloud gives time for free
         for part, usd in _shares(instance, subtasks[instance.launch.id]):
@@ -234,6 +235,7 @@ def _subtasks(journals: Journals, hosts: Mapping[str, str]) -> Mapping[str, list
                 open_since[event.workunit] = hosts[event.host], row.time_s
             elif (part := _ENDS.get(type(event))) and (begun := open_since.pop(event.workunit, None)):
                 found[begun[0]].append(_Subtask(begun[1], row.time_s, part))
+        # Sent and not ended: at work now, or lost with its instance; `_shares` decides by the instance's ending.
         for id, began_s in open_since.values():
             found[id].append(_Subtask(began_s, None, "training"))
     return found
@@ -248,16 +250,21 @@ def _applied(journals: Journals, from_s: float, until_s: float) -> int:
 def _shares(instance: InstanceHistory, subtasks: Sequence[_Subtask]) -> Iterable[tuple[str, Fraction]]:
     """Yield the parts of an instance's cost."""
     begin_s, end_s = instance.launch.launched_s, instance.end_s
+    # An instance that never had a subtask only booted, as far as its cost is concerned.
     first_s = min((one.began_s for one in subtasks), default=end_s)
     marks = {begin_s, end_s, *(one.began_s for one in subtasks), *(one.ended_s or end_s for one in subtasks)}
     before = Fraction(0)
+    # Between two neighbouring marks the set of subtasks is constant. Costs are differences of cumulative charges, so
+    # that they add up to the bill whatever its rounding and price changes.
     for from_s, to_s in pairwise(sorted(mark for mark in marks if begin_s <= mark <= end_s)):
         until = instance.charge_before(to_s).paid_usd
         usd, before = until - before, until
         at_work = [one for one in subtasks if one.began_s <= from_s and (one.ended_s is None or one.ended_s > from_s)]
+        # Time before the first subtask is the price of setting up. Later gaps are time for which there was no work.
         if not at_work:
             yield ("boot" if to_s <= first_s else "idle"), usd
         for one in at_work:
+            # An instance that ended took its open subtask with it, whoever is to train that one again.
             is_lost = one.ended_s is None and instance.ending is not None
             yield ("lost" if is_lost else one.part), usd / len(at_work)
 

@@ -60,8 +60,10 @@ def follow_deadline(
         return None
     deadline_s = capacity.deadline.timestamp()
     start = before
+    # A new job adds work. Measured against the old line the fleet would seem hopelessly late, or far ahead.
     if start is None or start.deadline_s != deadline_s or start.subtasks < queue.remaining:
         start = Progress(deadline_s, now_s, queue.remaining)
+    # Nothing can keep it any more, so on demand is not worth its price.
     if deadline_s <= now_s:
         return replace(start, use=Use.NOTHING, is_last_moment=False)
     # While some are unsent, more machines would find work; until a time is known only the share that is done counts.

@@ -38,6 +38,7 @@ class FleetFolder:
     @classmethod
     def beside(cls, fleet_file: Path, name: str) -> Self:
         """Return the folder of the fleet of that name, which is not created yet."""
+        # Not resolved: a fleet file that is a link has its folder where the user sees the file.
         return cls(Path(os.path.abspath(fleet_file)).parent / "fleet" / name)
 
     ledger_file = Below("ledger.jsonl")
@@ -56,6 +57,7 @@ class FleetFolder:
         with self._mapped():
             if new and not self.keeper_file.exists():
                 with atomic_write(self.keeper_file) as temporary:
+                    # The host name is for people; the random part makes two folders on one machine two keepers.
                     temporary.write_text(f"{socket.gethostname()[:32]}-{secrets.token_hex(4)}", encoding="ascii")
             return self.keeper_file.read_text(encoding="ascii") if self.keeper_file.exists() else ""
 
@@ -65,6 +67,7 @@ class FleetFolder:
             try:
                 return FleetState.of_json(self.state_file.read_text(encoding="utf-8"))
             except FileNotFoundError:
+                # DOWN and not UP: a folder that was lost must not launch anything on its own.
                 return FleetState(FleetGoal.DOWN)
             except (FleetError, UnicodeDecodeError) as error:
                 raise FleetError(f"{self.state_file.parent}: {error}") from None

@@ -69,6 +69,7 @@ class FleetHistory:
     def apply(self, row: LedgerRow) -> None:
         """Take in the next row."""
         match row:
+            # Rows may be written twice by two processes, or by one that was killed; the first of a launch counts.
             case LaunchedRow() if row.id not in self.launched:
                 self.launched[row.id] = row
                 self._open.add(row.id)
@@ -93,6 +94,7 @@ class FleetHistory:
 
     def failures(self, now_s: float, useful_s: float, heard: tuple[str, ...]) -> list[str]:
         """Return the last instances in a row that failed, newest first; none while one works."""
+        # One machine that is old and was heard of shows that image and account work, so there is no streak.
         if any(now_s - row.launched_s >= useful_s and row.id in heard for row in self.not_missed()):
             return []
         failed = []
@@ -115,10 +117,12 @@ class FleetHistory:
     def _see(self, row: SeenRow) -> None:
         if row.ids is not None:
             live = frozenset(row.ids)
+            # Those missing now were last seen in the answer before this one.
             self._seen_s.update(dict.fromkeys(self.live - live, self._answered_s))
             self.live = live
         self._answered_s = row.at_s
         for id in self.live - self._open:
+            # The cloud's answer counts more than our request: an instance that is still shown still costs.
             if (ended := self.ended.get(id)) is not None and ended.ended_s < row.at_s:
                 del self.ended[id]  # it was asked to end, and did not
                 self._open.add(id)
@@ -139,8 +143,10 @@ class FleetHistory:
             seen_s = min(until_s, self._seen_s.get(launch.id, answered_s))
             end_s, latest_end_s, ending = seen_s, missed_s, Ending.UNKNOWN
             if lease is not None:
+                # Not later than the cloud stopped showing it, and not earlier than it was last seen.
                 end_s = min(missed_s, max(seen_s, lease.until_s))
                 latest_end_s = min(missed_s, max(seen_s, lease.ends_s))
+        # Here and not in `bill`: the ledger's price rows are of a pool, which has both markets.
         if launch.on_demand:
             rates = tuple(replace(rate, spot_usd_per_h=rate.on_demand_usd_per_h) for rate in rates)
         # Clocks differ: what we saw by ours may lie before a launch by the cloud's.

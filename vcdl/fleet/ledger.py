@@ -56,6 +56,7 @@ class Ledger:
         with self._alone() as file:
             rows = self._news(found, now_s)
             live = frozenset(instance.id for instance in found if instance.is_live)
+            # Most passes show the same instances: without the short form each would repeat all their names.
             seen = SeenRow(now_s, None if live == self._history.live else tuple(sorted(live)))
             self._append(file, [*rows, seen])
 
@@ -77,6 +78,7 @@ class Ledger:
             what = pool.cloud, pool.type, pool.region, pool.zone, instance.vcpus, instance.gpus
             yield LaunchedRow(instance.id, *what, instance.launched_s, pool.on_demand)
         if not instance.is_live:
+            # The cloud does not say when: the first pass that sees the end gives the upper bound.
             ended_s = now_s if instance.ended_s is None else instance.ended_s
             end = EndedRow(instance.id, ended_s, instance.ending or Ending.UNKNOWN)
             if self._history.is_news(end):
@@ -100,6 +102,7 @@ class Ledger:
         with self._mapped_errors():
             is_new = not self.path.exists()
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Read everything under the lock, before deciding what is news: another process may have written it already.
             with locked(self.path), self.path.open("a+b", buffering=0) as file:
                 if is_new:
                     sync(self.path.parent)  # only then is the name of a new file in it
@@ -117,6 +120,7 @@ class Ledger:
         try:
             while lines:
                 lines = lines[file.write(lines) :]
+            # On the disk before the pass acts: a power cut must not forget machines that cost.
             os.fsync(file.fileno())
         except OSError:
             with suppress(OSError):
@@ -125,11 +129,13 @@ class Ledger:
         self._catch_up(file)
 
     def _catch_up(self, file: FileIO) -> None:
+        # What was applied cannot be taken back from the history, so a replaced file is an error, not a new beginning.
         if file.seek(0, os.SEEK_END) < self._read_bytes:
             raise FleetError(
                 f"{self.path} has become shorter, so somebody has replaced it: restore it, or restart vcdl"
             )
         file.seek(self._read_bytes)
+        # Without the unfinished last line, which another process may be writing now.
         whole = file.read().rpartition(b"\n")[0]
         if not whole:
             return
@@ -143,6 +149,7 @@ class Ledger:
                 ) from error
             self._history.apply(row)
             self._read_lines += 1
+            # Line by line: after a bad line the next call starts at it again, and applies no line twice.
             self._read_bytes += len(line) + 1
 
     @contextmanager

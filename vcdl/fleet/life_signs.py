@@ -53,8 +53,10 @@ class LifeSigns:
             The live machines that were heard of; those that are to be terminated, with the words for it, which show a
             console; and why nothing is known of others.
         """
+        # Once heard of is enough: later trouble of a machine is its agent's and its lease's to end.
         known = {i.id for i in instances if i.is_live and i.id in heard}
         late = [i.id for i in instances if i.is_capacity and i.id not in known and now_s - i.launched_s >= self._idle_s]
+        # At random, so that consoles that cannot be read do not use up every pass.
         said, refusals = asked(random.sample(late, min(_AT_ONCE, len(late))), self._provider.console)
         silent = {id for id, text in said.items() if not _AGENT.search(text)}
         known |= said.keys() - silent
@@ -62,6 +64,7 @@ class LifeSigns:
         try:
             known |= set(instances_of_hosts(self._hosts(), silent).values()) if silent else set()
         except GridError as error:
+            # Without the project's answer nothing is terminated: an image without a console may work well.
             silent, unsure = set(), [f"it is not known whether the project has heard of {', '.join(silent)}: {error}"]
         words, ended = "", sorted(silent - known)
         if ended:
@@ -82,6 +85,7 @@ class LifeSigns:
         if len(failures) < MOST_FAILURES:
             return len(failures), ""
         for number, id in enumerate(failures[:MOST_FAILURES]):
+            # Kept: a console is gone some time after its machine, and asking again costs a call in each pass.
             if id not in self._said:
                 self._said[id] = self._provider.last_words(id, 20, "vcdl")
             if _LEFT in self._said[id]:

@@ -64,8 +64,11 @@ class Money:
             refresh_prices(self._source(), list(types.values()), regions, refreshed_file(), now)
             self._prices = PriceTable.current()
             self.stale_why, self._refresh_s = "", now_s + _REFRESH_S
+            # A price that rose may hold since the fetch before: the ledger counts it from then.
             self._fetched_s = self._fetched_s[1], now_s
         except FleetError as error:
+            # Older prices stay in use: within FRESH_S they count, and after that the list price does, which is never
+            # too low.
             self.stale_why = f"the prices could not be fetched, so older ones or list prices count: {error}"
             self._refresh_s = self._clock() + _REFRESH_AGAIN_S
 
@@ -114,6 +117,7 @@ class Money:
     def paid_for_s(self, spent_usd: float, instances: Iterable[Instance]) -> float:
         """Seconds that the budget pays for before they drain, at list prices, to which spot prices may rise."""
         budget_usd, usd_per_h = self._settings.budget_usd, self.usd_per_h(instances, at_list=True)
+        # Nothing runs, so nothing limits the time, as long as there is money at all.
         if budget_usd is None or (usd_per_h == 0 and spent_usd < budget_usd):
             return math.inf
         return (budget_usd - spent_usd) / usd_per_h * 3600 - self._settings.draining_s if usd_per_h else 0.0
@@ -129,6 +133,7 @@ class Money:
         if (budget_usd := self._settings.budget_usd) is None:
             return order
         draining_h, live_usd_per_h = self._settings.draining_s / 3600, self.usd_per_h(live, at_list=True)
+        # Twice the draining: once to work, once to drain.
         most_usd_per_h = (budget_usd - spent_usd) / (2.0 * draining_h) - live_usd_per_h
         sizes = {pool: types[pool].units(self._settings.capacity.unit) for pool in order.pools}
         usd = {pool: size * self.unit_usd_per_h(pool, types[pool], at_list=True) for pool, size in sizes.items()}
@@ -138,6 +143,7 @@ class Money:
         # The cloud stops at the first machine that reaches the units: it may be the dearest of them.
         step, last_usd_per_h = math.gcd(*(sizes[pool] for pool in pools)), max(usd[pool] for pool in pools)
         step_usd_per_h = max(usd[pool] / sizes[pool] for pool in pools) * step
+        # All but the last unit at the dearest price per unit, and the last machine at its full price.
         steps = min(math.ceil(order.units / step), 1 + int((most_usd_per_h - last_usd_per_h) / step_usd_per_h))
         usd_per_h = live_usd_per_h + (steps - 1) * step_usd_per_h + last_usd_per_h
         paid_for_s = ((budget_usd - spent_usd) / usd_per_h - draining_h) * 3600

@@ -72,6 +72,7 @@ class Fleet:
                 return cls.of_file(file, overrides)
         except JobError as wrong:
             with suppress(OSError):
+                # By lines and not as YAML: the file may be broken, and `down` must still find what costs money.
                 lines = re.findall(_NEEDED, file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
                 said |= {key: value for key, value in lines if said.get(key) is None}
             if said["name"] is None or (said.get("cloud") == "gcp" and said["gcp_project"] is None):
@@ -81,6 +82,7 @@ class Fleet:
             "name": said["name"],
             "cloud": "gcp" if said["gcp_project"] else "aws",
             "gcp_project": said["gcp_project"],
+            # The schema wants these keys. Nothing is launched with them.
             "project": {"url": "https://unused.invalid/", "account_key_env": "UNUSED"},
             "capacity": {"target": 0},
             "instances": {"types": ["unused"]},
@@ -100,6 +102,7 @@ class Fleet:
     @cached_property
     def controller(self) -> "Controller":
         """Raises FleetError."""
+        # Imported here, so that commands that make no pass start faster.
         from vcdl.fleet.controller import Controller
 
         folder = self.settings.capacity.project_dir  # with `follow: queue` only

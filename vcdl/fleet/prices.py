@@ -95,6 +95,7 @@ class PriceTable:
         """Return the shipped table with the rows of this user's refreshed one, if any. Raises FleetError."""
         shipped, path = cls.shipped(), refreshed_file()
         refreshed = cls.read(path).by_key if path.exists() else {}
+        # Checked again when read: the file lies in a user's cache, and a price that is too low overspends a budget.
         if why := next(filter(None, map(shipped.fault, refreshed.values())), ""):
             raise FleetError(f"{path}: {why}; correct the row or delete it")
         return cls({**shipped.by_key, **refreshed})
@@ -136,6 +137,7 @@ class PriceTable:
 
     def find(self, type: str, region: str, zone: str = "") -> PriceRow | None:
         """Return the price in the zone, else the region's, else that of its most expensive zone, else None."""
+        # A price that is too low would let a fleet run past its budget, so an unknown zone counts as the dearest one.
         if row := self.by_key.get((type, region, zone)) or self.by_key.get((type, region, "")):
             return row
         zones = [row for row in self.by_key.values() if (row.type, row.region) == (type, region)]
@@ -155,7 +157,9 @@ def price_of(pool: Pool, table: PriceTable, settings: FleetSettings, now_s: floa
     if (row := table.find(*place)) is None:
         return None
     extras = extras_per_h(settings.cloud, settings.disk_gb, settings.public_address)
+    # abs: a price dated in the future comes from a wrong clock, and would count as fresh for ever.
     is_fresh = now_s is None or abs(now_s - row.as_of.timestamp()) <= FRESH_S
+    # A spot price that is out of date may have risen since. The list price is the most that it can have become.
     rates = row.on_demand_usd_per_h, row.at_most_usd_per_h if is_fresh else row.on_demand_usd_per_h, extras
     return PricedRow(*place, 0.0, *rates, row.as_of.date().isoformat(), row.source)
 
@@ -237,6 +241,7 @@ def refresh_prices(
             f"{source.name} gave no plausible price ({'; '.join([*refused, *missing][:3]) or 'no types'}): "
             "the table is left as it is; check the types and regions"
         )
+    # The region's row is that of its dearest zone: it serves zones without a quote, and must not be too low.
     new = PriceTable.of(row for some in rows.values() for row in (replace(_dearest(some), zone=""), *some))
     known = PriceTable.read(path).by_key if path.exists() else {}
     try:

@@ -29,6 +29,7 @@ _MAX_BYTES = 1_000_000
 
 def weak_key(url: str, key: str) -> str:
     """Return the account's weak key. Raises FleetError, without the key, if the URL or the account is wrong."""
+    # A project's page names the URL of its scheduler, by which clients find it.
     if "scheduler" not in _page(url):
         raise FleetError(f"what answers at {url} is no BOINC project: correct `project > url` in the fleet file")
     user, _, rest = key.partition("_")
@@ -47,6 +48,7 @@ def _page(url: str) -> str:
     try:
         return within(_TIMEOUT_S, lambda: _read(url))
     except (OSError, HTTPException, ValueError) as error:
+        # Without the query, which holds the account key. For the same reason the error is raised `from None`.
         shown = url.partition("?")[0]
         raise FleetError(f"{shown} cannot be read, so no instance could work ({error}): fix it first") from None
 
@@ -113,6 +115,7 @@ class ProjectDatabase:
         return Queue(
             jobs=len(open_jobs),
             unsent=sum(stock.unsent for stock in stocks),
+            # A fleet of GPUs must not grow for subtasks that run on CPUs, nor the other way round.
             running={"gpu": on_gpus, "vcpu": running - on_gpus, "instance": running}[self._unit],
             remaining=sum(subtasks for subtasks, _ in open_jobs.values()),
             task_s=ClientRows(database).demand().task_s,

@@ -140,11 +140,13 @@ class Provider(ABC):
         regions, known = self.settings.regions, self._known_pools
         here = [region for region in regions if region not in self.away]
         answers, refusals = asked([region for region in here if region not in known], self.pools_in)
+        # Kept for the life of the process: types and zones change rarely, and describing them takes many calls.
         known |= answers
         found = [known[region] for region in here if region in known]
         if not found:
             raise_first(refusals)
         pools = {pool: kind for some in found for pool, kind in some.items()}
+        # Only when every region has answered: a type may be offered in the one that is away.
         if len(found) == len(regions):
             _refuse_types_without_pool(self.settings, pools)
         return pools
@@ -230,6 +232,7 @@ class Provider(ABC):
             empty_looks = 0 if look.lines() else empty_looks + 1
             if empty_looks == self.pace.empty_looks:
                 return ()
+            # Nothing else is left but what the account may not remove: waiting would not change that.
             is_hopeless = bool(denied) and denied == frozenset(look.found)
             if is_hopeless or (denied is not None and time.monotonic() >= give_up_s):
                 rights = ("the account may not remove some of it: check its rights",) if denied else ()
@@ -250,6 +253,7 @@ def lease_of(mark: str | None) -> float | None:
     """
     if mark is None:
         return None
+    # 0.0 is long over: a tag that somebody else wrote drains the instance instead of keeping it for ever.
     return float(mark) if mark.isascii() and mark.isdigit() else 0.0
 
 
@@ -265,6 +269,7 @@ def asked(
             return refused
 
     items = list(items)
+    # In threads: a region that is away holds its call until its time-outs and retries are over.
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="cloud") as threads:
         outcomes = list(zip(items, threads.map(attempt, items), strict=True))
     answers = {item: it for item, it in outcomes if not isinstance(it, CloudRefusal)}

@@ -124,6 +124,7 @@ def reconcile(
         types: The allowed pools, including those on demand.
         failures: Instances in a row that gave up.
     """
+    # Stopped machines keep their disks, which cost. They are terminated in any case.
     stopped = _ids_in(InstanceState.STOPPED, observed.instances)
     if _is_spent(settings, observed):
         live = (i.id for i in observed.instances if i.is_live and not i.is_assumed)
@@ -132,6 +133,7 @@ def reconcile(
     working = [i for i in observed.instances if i not in unknown and i.id not in observed.silent]
     mix = mix_of(settings, observed, working)
     surplus = [*mix.surplus, *unknown]
+    # A pending instance has no subtask to finish, so it is terminated at once. A running one drains.
     terminate = (*_overdue(settings, observed), *stopped, *_ids_in(InstanceState.PENDING, surplus))
     drain = _ids_in(InstanceState.RUNNING, (i for i in surplus if i.draining_s is None))
     is_probing = failures >= MOST_FAILURES
@@ -164,8 +166,10 @@ def mix_of(settings: FleetSettings, observed: Observation, working: Sequence[Ins
     is_ahead = progress is not None and not stands_in
     unneeded = [i for i in spare if is_ahead and i.pool.on_demand and i.is_capacity]
     return Mix(
+        # Ahead of the deadline, on-demand machines go even where units are missing: spot capacity is asked for instead.
         surplus=tuple(unneeded or _surplus(spare, unit, -missing)),
         firm=firm_wanted - firm_have,
+        # Stand-ins are not counted, so preemptible capacity is requested for as long as they are needed.
         spot=wanted - max(firm_wanted, firm_have) - spot_capacity(spare, unit),
         stand_in=missing if stands_in else 0,
     )
@@ -200,6 +204,8 @@ def _first_order(
 ) -> tuple[LaunchOrder | None, tuple[str, ...]]:
     """Return the first possible launch of at most `most` units, and why those before it are not possible."""
     warnings: tuple[str, ...] = ()
+    # One launch a pass, and of one market: its token is a hash of what was observed, which a second launch would
+    # change.
     for missing, on_demand in ((mix.firm, True), (mix.spot, False), (mix.stand_in, True)):
         if (units := min(missing, most)) > 0:
             pools, why = _usable(observed, types, settings.capacity.unit, on_demand)
@@ -211,6 +217,7 @@ def _first_order(
 
 def _leaves_s(settings: FleetSettings, instance: Instance) -> float:
     """Return the Unix time from which it drains."""
+    # An assumed instance cannot be terminated, and its region's answer tells its age again.
     life_ends_s = math.inf if instance.is_assumed else instance.launched_s + settings.max_life_h * 3600
     return life_ends_s if instance.draining_s is None else min(instance.draining_s, life_ends_s)
 
@@ -219,6 +226,7 @@ def _first(instances: Iterable[Instance], unit: Unit, units: int) -> list[Instan
     """Return the oldest on-demand instances whose capacity adds up to at least `units`, or all of them."""
     chosen: list[Instance] = []
     on_demand = [i for i in instances if i.is_capacity and i.pool.on_demand]
+    # By age and id, so that every reconciler keeps the same ones.
     for instance in sorted(on_demand, key=lambda i: (i.launched_s, i.id)):
         if capacity(chosen, unit) < units:
             chosen.append(instance)
@@ -231,6 +239,8 @@ def _surplus(instances: Iterable[Instance], unit: Unit, spare: int) -> list[Inst
     working = [i for i in instances if i.is_capacity and not i.is_assumed]
     for instance in sorted(working, key=lambda i: (i.pool.on_demand, i.launched_s, i.id), reverse=True):
         units = instance.units(unit)
+        # Only whole instances: one that is larger than the surplus stays, or the fleet would alternate between two
+        # sizes.
         if units <= spare:
             chosen.append(instance)
             spare -= units
@@ -257,6 +267,8 @@ def _usable(
 
 def _token(name: str, observed: Observation, units: int, pools: tuple[Pool, ...]) -> str:
     live = sorted(i.id for i in observed.instances)
+    # Everything that decides the launch: two keepers with the same view make the same token, and after a change of the
+    # view another launch is not taken for a repetition.
     words = (name, int(observed.now_s // _TOKEN_S), units, *live, *map(repr, pools))
     return str(uuid.uuid5(_TOKENS, "|".join(map(str, words))))
 
@@ -270,6 +282,8 @@ def leases_to_write(
         if instance.is_capacity and not instance.is_assumed:
             until_s = min(now_s + min(settings.lease_s, most_s), instance.launched_s + settings.max_life_h * 3600)
             lease_s, left_s = until_s - now_s, (instance.until_s or 0.0) - now_s
+            # The upper bound cuts leases that are longer than the budget pays for; one interval between passes is
+            # tolerated, or each pass would write every lease.
             if instance.until_s is None or not 0.75 * lease_s <= left_s <= lease_s + settings.reconcile_every_s:
                 ids[until_s] = (*ids.get(until_s, ()), instance.id)
     return ids

@@ -68,6 +68,7 @@ _ERRORS: dict[ProblemKind, type[CloudRefusal]] = {
 def cloud_refusal(cloud: Cloud, kind: ProblemKind, said: str, code: str = "", advice: str = "") -> CloudRefusal:
     """Return an error of the class that callers of a Provider expect for this kind."""
     advice = advice or _ADVICE.get(kind, "try again later").format(cloud=cloud)
+    # Everything else may pass, and callers wait for it.
     error = _ERRORS.get(kind, CloudUnavailable)(f"{one_line(said)}; {advice}")
     error.kind, error.code = kind, code
     return error
@@ -85,6 +86,7 @@ def unless(*codes: str) -> Iterator[None]:
 
 def kind_by(patterns: Mapping[ProblemKind, str], code: str) -> ProblemKind | None:
     """Return the first kind whose pattern matches a cloud's code, or the part of the code before a full stop."""
+    # AWS appends details to a code after a full stop, as in InvalidAMIID.NotFound, and may add new ones.
     return next((kind for kind, pattern in patterns.items() if re.fullmatch(rf"({pattern})(\..*)?", code)), None)
 
 

@@ -76,6 +76,7 @@ class ControlLoop:
             done = self._controller.reconcile_once()
         except VcdlError as error:
             wait_s = self._attempts.backoff.next_wait_s()
+            # What a user has to fix is not asked for more often than a normal pass.
             wait_s = wait_s if isinstance(error, FleetUnavailable) else max(wait_s, self._every_s)
             self._log(self._attempts.failed(error, wait_s))
             self._alert_blind(error)
@@ -122,6 +123,7 @@ def reach_target(controller: Controller, log: Callable[[str], None]) -> Observat
         done = controller.reconcile_once()
         for line in done.lines():
             log(line)
+        # Each pass asks the pools that have not refused yet, until one gives capacity or all have a cooldown.
         if not done.may_get_more:
             break
     return controller.observe()

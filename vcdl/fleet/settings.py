@@ -109,10 +109,13 @@ def _is_local(host: str) -> bool:
 def account_key_in(file: Path) -> str:
     """Return the account key in a file. Raises FleetError, without the key, if missing, malformed or open to others."""
     try:
+        # Whoever reads the key can attach hosts to the account.
         if file.stat().st_mode & 0o077:
             raise FleetError(f"other users can read the account key in {file}: chmod 600 {file}")
         return _checked_key(file.read_text(encoding="ascii").strip(), str(file))
     except (OSError, UnicodeDecodeError) as error:
+        # Only the kind of error and no cause: a UnicodeDecodeError shows the bytes that it met, which may be of the
+        # key.
         what = type(error).__name__
         raise FleetError(f"the account key cannot be read from {file}: {what}; write it there") from None
 
@@ -127,6 +130,7 @@ def _checked_key(key: str, where: str) -> str:
 
 def _moment(raw: Any) -> datetime:
     try:
+        # YAML has read an unquoted time as a datetime already.
         moment = raw if isinstance(raw, datetime) else datetime.fromisoformat(raw)
     except (TypeError, ValueError):
         raise kinds.expected("a time such as 2026-12-01T08:00Z", raw) from None
@@ -325,6 +329,8 @@ class FleetSettings(Section):
             yield Problem(("capacity", "unit"), "expected gpu, as `instances > requirements` allow GPUs")
 
     def _problems_of_times(self) -> Iterator[Problem]:
+        # A drain time longer than the lease, or a pass rarer than a quarter of it, would let leases run out in normal
+        # operation.
         for key, seconds, limit, limit_s in (
             ("drain_s", self.drain_s, "lease_s", self.lease_s),
             ("lease_s", self.lease_s, "max_life_h", self.max_life_h * 3600),

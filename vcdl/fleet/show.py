@@ -83,6 +83,7 @@ def status(settings: FleetSettings, observed: Observation, pid: int | None) -> l
         lines.append(
             " to ".join(map(duration, observed.left_s)) + f" left, {more_words(observed.usd_per_h, observed.left_s)}"
         )
+    # Live ones first: an ended one stays for an hour, and would push them off the screen.
     shown = [i for i in observed.instances if i.is_live] + [i for i in observed.instances if not i.is_live]
     lines += [f"  {_instance(instance, now_s)}" for instance in shown]
     refused: dict[tuple[float, str], list[Pool]] = {}

@@ -79,6 +79,7 @@ class FleetState:
     def of_json(text: str) -> "FleetState":
         """Decode a state of `to_json`. Raises FleetError if it is damaged."""
         try:
+            # Strict: a value of another type means that something else has written the file.
             return _format().validate_json(text, strict=True)
         except ValueError as error:
             raise FleetError(

@@ -128,11 +128,11 @@ def _fitted(job: Job, observer: RunObserver) -> "Fitted":
     from vcdl.client.trainer import Trainer
     from vcdl.data import load_dataset
     from vcdl.models.fitted import fitted
-    from vcdl.models.model_classes import with_model_classes
+    from vcdl.models.model_classes import load_data_with_model_classes
     from vcdl.models.trial import try_job
 
     observer.phase(f"reading the data set {job.data.dataset or shown(job.data.file)}")
-    dataset = with_model_classes(job, partial(load_dataset, seed=job.seed))
+    dataset = load_data_with_model_classes(job, partial(load_dataset, seed=job.seed))
     observer.phase("building the model")
     fit = fitted(job, dataset, start_of(job))
     if job.model.code is not None:

@@ -39,6 +39,8 @@ class BatchStatistics:
 
     def take(self, x: Array) -> None:
         """Set the statistics to the mean over batches of `x`, normalised samples of shape (n, …); nothing is drawn."""
+        # Only a call with real samples shows which layers a model of the job's own code calls for inference
+        # (docs/decisions/117).
         if self._layers and not self._are_tried:
             self._try(as_keras_takes(x[:_TRIED]))
         if not self._layers:
@@ -80,6 +82,8 @@ class BatchStatistics:
 def _normalises_batches(layer: Any) -> bool:
     from keras.layers import BatchNormalization
 
+    # A class derived from BatchNormalization may use its statistics in training as well. Only Keras' own code is known
+    # not to.
     return isinstance(layer, BatchNormalization) and type(layer).call is BatchNormalization.call and layer.trainable
 
 
@@ -121,6 +125,8 @@ class _Layer:
         self._before = [np.array(keras.ops.convert_to_numpy(n)) for n in (layer.moving_mean, layer.moving_variance)]
         layer.moving_mean.assign(self._mean)  # by a momentum of 0 an infinity would become NaN
         layer.moving_variance.assign(self._variance)
+        # With a momentum of 0 each call leaves the statistics of its own batch in the layer, from which _call reads
+        # them.
         layer.momentum = 0.0
         layer.call = self._call
 
@@ -129,7 +135,9 @@ class _Layer:
 
         layer = self._layer
         self.is_training |= bool(kwargs.get("training"))
+        # The call goes through the class, because the instance's own `call` is this function.
         outputs = type(layer).call(layer, inputs, *args, **{**kwargs, "training": True})
+        # The last batch is smaller, so each batch counts by its samples.
         samples = keras.ops.cast(keras.ops.shape(inputs)[0], "float32")
         self._mean.assign_add(layer.moving_mean * samples)
         self._variance.assign_add(layer.moving_variance * samples)
@@ -144,6 +152,7 @@ class _Layer:
     def set(self) -> None:
         """Set the statistics to the means of all calls; without any they are what they were."""
         mean, variance = self._before
+        # A layer that was never called, such as one in an unused branch, keeps what it had.
         if float(self._samples):
             mean, variance = self._mean / self._samples, self._variance / self._samples
         self._layer.moving_mean.assign(mean)

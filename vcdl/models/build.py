@@ -64,6 +64,8 @@ def build_model(
 
     code = _loaded_code(settings)
     keras.utils.set_random_seed(seed)
+    # A model that the job names has plain kernels, and a new limit begins from plain ones, while the start may have the
+    # matrices of an earlier LoRA.
     if start is not None and (settings.is_named or settings.is_limited):
         start = merged(start)
     made = None if settings.is_named else start
@@ -76,8 +78,12 @@ def build_model(
     if made is not None:
         freeze_later_weights(made)
     given = _given_json(settings, input_shape, outputs, task) if made is None else _to_json(made, settings.origin, code)
+    # From here on the model is the one that its JSON describes and not the object of the user, because clients have
+    # only the JSON.
     model_json = _completed(given, settings, precision, code)
     keras.utils.set_random_seed(seed)
+    # The seed is set again right before the weights are drawn, so they do not depend on what the user's function drew
+    # before. initial_weights draws the same ones from the JSON alone.
     model = load_model(model_json)
     drawn = drawn_matrices(model)
     _give_weights(model, settings, made, start)
@@ -97,6 +103,8 @@ def _completed(given: str, settings: "ModelSettings", precision: str, code: OwnC
     if precision != "float32":
         compute_with(described, precision)
     text = _to_json(described, settings.origin, code)
+    # The reference has to go before the collection, which is to free the first copy of a large model before the next is
+    # built.
     del described
     collect()
     return text
@@ -125,6 +133,8 @@ def _give_weights(model: Any, settings: "ModelSettings", made: Any, start: Any) 
     if made is not None:
         _check_trained(model, made)
         copy_weights(model, made, settings.origin)
+    # The order decides: the weights of a named file replace those of the run that is continued, which replace fresh
+    # ones.
     if start is not None and made is not start:
         copy_weights(model, start, str(settings.from_run))
     file = settings.weights or settings.keras
@@ -181,6 +191,7 @@ def _limited(model: Any, settings: "ModelSettings", drawn_layers: Sequence[str],
         enable_lora(model, settings.lora)
     if settings.frozen == "int8":
         quantize_frozen(model)
+    # Its weights are copied below. Drawing them would take a second model's time and memory for nothing.
     described = load_model(_to_json(model, settings.origin, code), draws_weights=False)
     _check_trained(described, model)
     for ours, theirs in zip(described.weights, model.weights, strict=True):  # one by one: no list of all numbers
@@ -193,6 +204,7 @@ def _check_trained(described: Any, model: Any) -> None:
 
     Raises ModelError.
     """
+    # This comes before the names are compared, as a missing weight would make all later names differ.
     if len(model.weights) < len(described.weights):
         raise ModelError(
             "the model does not have all of its weights yet: model.build(shape) makes none for a class without a "

@@ -60,8 +60,10 @@ def check_model(
     _check_inputs(input_shapes(model), input_shape)
     ends = _ends(model, training, task, tasks)
     optimizer, losses = _made(training, [end.output for end in ends.values()])
+    # MovingMoments looks at the optimizer's variables, which exist only after this.
     optimizer.build(model.trainable_variables)
     MovingMoments(optimizer, training)
+    # A train_step of the job's own code may compare anything with anything, so nothing can be checked beforehand.
     if measures_itself(model):
         return
     labels = parts_of(y)
@@ -97,6 +99,7 @@ def _ends(model: Any, training: Training, task: Task | None, tasks: Mapping[str,
 def _operation(tensor: Any) -> Any:
     """Return the layer or the operation that gives a tensor, inside nested models too."""
     operation, _, place = tensor._keras_history
+    # A model inside the model is an operation, too. The activation that matters is that of the layer inside it.
     inner = getattr(operation, "outputs", None)
     return operation if inner is None or inner[place] is tensor else _operation(inner[place])
 
@@ -124,6 +127,7 @@ def _made(training: Training, outputs: Sequence[Output]) -> tuple[Any, list[Any]
         *(partial(make_metric, metric) for output in outputs for metric in output.metrics),
     ]
     made, problems = [], []
+    # All names are tried before any is refused, so that a job with three mistakes is corrected at once.
     for make in makers:
         try:
             made.append(make())
@@ -182,6 +186,7 @@ def _check_flags(last: Any, loss: Any, name: str, y: Array) -> None:
         raise JobError(f"training > loss: {name} is for one class a sample, the task is multi_label: use {_OF_FLAGS}")
     _check_probabilities(last, loss)
     if type(loss).__name__ in _BINARY and _last_activation(last) == "softmax":
+        # One-hot labels mean that a classification was intended, and the advice differs.
         if (y.sum(axis=-1) == 1).all():
             raise JobError(
                 f"training > loss: {name} asks a question for each output, but the labels are one-hot and the model "
@@ -207,6 +212,7 @@ def _check_classes(loss: Any, name: str, output_shape: tuple[int | None, ...], y
                 f"training > loss: {name} compares one output with labels 0 and 1; "
                 f"here are {outputs} outputs and labels 0…{last}: use {_SPARSE}"
             )
+    # More outputs than classes are allowed: a model that is fine-tuned may know classes which the data lack.
     elif outputs <= last:
         raise ModelError(
             f"the model ends in {outputs} outputs, the data has labels 0…{last}: give the last layer {last + 1} units"

@@ -60,6 +60,8 @@ def check_metrics(end: Any, loss: Any, metrics: Sequence[Named], predicted: Any,
     for metric in make_metrics(metrics, loss):
         if isinstance(metric, str):
             continue
+        # These metrics would run without an error and give plausible numbers, so they are known by name. All others are
+        # tried.
         why = _misfit_of_one(metric) if outputs == (1,) else _misfit_of_several(metric, y)
         why = why or _misfit_of_probabilities(metric, is_logits, y)
         problems.append(why or _tried(metric, labels, predicted))
@@ -106,6 +108,7 @@ def _misfit_of_probabilities(metric: Any, is_logits: bool, y: Array) -> str | No
         can = _FOR_NUMBERS if y.dtype.kind == "f" else _FOR_CLASSES
         return f"{metric.name} is for labels 0 and 1, the data has {y.min():g} … {y.max():g}; {can}"
     config = metric.get_config()
+    # A probability of 0.5 is a logit of 0, so a threshold of 0 makes BinaryAccuracy right for logits.
     takes_logits = config.get("from_logits") or (kind == "BinaryAccuracy" and config.get("threshold") == 0)
     if is_logits and not takes_logits:
         cure = _CURES.get(kind, "end it in sigmoid, with a loss without from_logits")

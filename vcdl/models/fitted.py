@@ -76,6 +76,8 @@ def _check_steps(job: "Job", samples: int) -> None:
 def _compared(dataset: Dataset, normalisation: Normalisation) -> Array:
     """Return everything that outputs are compared with, and a label of the highest class, which labels may lack."""
     if dataset.predicts_itself:
+        # Shape and range are all that the check needs of an autoencoder's targets, so three samples with the extremes
+        # stand for them.
         first = first_of(dataset.x_train, _COMPARED)
         low, high = first.min(axis=0), first.max(axis=0)
         return normalise(np.stack([low, high, low]), normalisation)
@@ -86,6 +88,7 @@ def _compared(dataset: Dataset, normalisation: Normalisation) -> Array:
         known = classes[name]
         return y if y.dtype.kind != "i" or known is None else np.full_like(y, known.count - 1)
 
+    # The model needs an output for each class, even one that no label names yet.
     return np.concatenate([*labels, each(highest, dataset.y_train[:1])])
 
 
@@ -99,6 +102,7 @@ def _normalisation(job: "Job", dataset: Dataset, model: BuiltModel) -> Normalisa
             f"({whole[names[0]].what}) into other ones: remove it"
         )
     settings = job.data
+    # A preset, and a model with an adapted Normalization layer, expects samples as they are and would scale them twice.
     is_scaled = job.model.hub is not None or _normalises_itself(model)
     if settings.normalise == "auto" and settings.task != "autoencoder" and is_scaled:
         settings = settings.model_copy(update={"normalise": "none"})
@@ -114,6 +118,7 @@ def _normalises_itself(model: BuiltModel) -> bool:
 
     layers = load_model(model.json, model.frozen)._flatten_layers()
     known = [layer for layer in layers if isinstance(layer, keras.layers.Normalization) and not layer.invert]
+    # A fresh Normalization layer has mean 0 and variance 1 and changes nothing.
     numbers = [keras.ops.convert_to_numpy(part) for layer in known for part in (layer.mean, layer.variance - 1)]
     return any(part.any() for part in numbers)
 
@@ -139,6 +144,8 @@ def _finite(normalisation: Normalisation, arrays: Mapping[str, Inputs]) -> Norma
         numbers = numbers_of(x)
         if are_rounded(numbers.low, numbers.high):
             raise DataError(f"{name} has an entry with numbers up to {numbers.high.max():.10g}, {ROUNDED}")
+        # The smallest and the largest value of each entry decide, because the normalisation is affine. No sample has to
+        # be read.
         ends_of_all = np.stack([np.broadcast_to(ends, x.shape[-1:]) for ends in (numbers.low, numbers.high)])
         with np.errstate(over="ignore", invalid="ignore"):
             ends = normalise(ends_of_all, normalisation)

@@ -46,9 +46,12 @@ def footprint_of(model: Any) -> Footprint:
         outputs = sum(_size(output.shape) for output in _outputs(layer))
         kernels = sum(math.prod(weight.shape) for weight in getattr(layer, "weights", ()) if len(weight.shape) > 1)
         places = max((math.prod(_known(output.shape[1:-1])) for output in _outputs(layer)), default=1)
+        # Gradients pass from the end back to the first trained layer. Frozen layers before it need the forward pass
+        # only.
         is_trained = is_trained or bool(getattr(layer, "trainable_weights", ()))
         flops += (_TRAINING_PASSES if is_trained else 1) * (2.0 * kernels * places + outputs)
         activations += outputs
+    # Four bytes a number, once forward and once for its gradient.
     return Footprint(flops, 2 * 4 * activations, trained, frozen)
 
 

@@ -49,6 +49,8 @@ def load_given_weights(model: Any, path: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="vcdl-weights-") as folder:
             extracted = Path(folder) / _WEIGHTS
             with _opened_keras(path) as archive, archive.open(_WEIGHTS) as packed, extracted.open("wb") as file:
+                # The size in the archive's directory is checked before anything is unpacked: a few kilobytes may claim
+                # to be many gigabytes.
                 if archive.getinfo(_WEIGHTS).file_size > _NUMBER_BYTES * _most_numbers(model):
                     raise ModelError(f"{path} holds far more than the model's weights: it is of another model")
                 shutil.copyfileobj(packed, file)
@@ -61,6 +63,7 @@ def load_given_weights(model: Any, path: Path) -> None:
 def copy_weights(model: Any, source: Any, origin: str) -> None:
     """Set all weights of a Keras model to those of another one. Raises ModelError, which names what does not fit."""
     ours, theirs = model.weights, source.weights
+    # The shapes are compared before the lengths, because the first pair that differs tells more than two counts.
     for weight, other in zip(ours, theirs, strict=False):
         if tuple(weight.shape) != tuple(other.shape):
             raise ModelError(
@@ -132,6 +135,7 @@ def _saved_variables(path: Path, shown: Path) -> tuple[int, int]:
     def count(name: str, item: Any) -> None:
         nonlocal found, numbers
         if isinstance(item, h5py.Group):
+            # An external link may name any file of this machine, and h5py would open it.
             leads_out = any(not isinstance(item.get(key, getlink=True), h5py.HardLink) for key in item)
         else:
             leads_out = bool(getattr(item, "external", None) or getattr(item, "is_virtual", False))
@@ -173,6 +177,8 @@ def _load_npz(model: Any, path: Path) -> None:
                         f"{path} does not fit the model: {weight.path} has shape {tuple(weight.shape)}, "
                         f"the file {found.shape} of {found.dtype}"
                     )
+            # All shapes were compared from the headers first, so a file of another model is refused before its numbers
+            # are in memory.
             values = [file.read(name) for name in names]
     except (OSError, NpzError) as error:
         raise ModelError(f"{path} cannot be read ({one_line(error)}): write it with numpy.savez") from error

@@ -75,6 +75,7 @@ def preset_task(folder: Path, input_shape: InputShape, outputs: Outputs, task: s
     try:
         if task == "sequence":
             return models.CausalLM.from_preset(str(folder), load_weights=weights, dtype="float32")
+        # A head for another number of classes does not fit. With num_classes KerasHub draws a fresh one.
         has_head = _classes_in(folder) == outputs
         size = {} if has_head else {"num_classes": outputs}
         return getattr(models, kind).from_preset(
@@ -110,12 +111,14 @@ def write_preset(base: Path, model: Any, task: str, output: Path) -> None:
     source = preset_task(base, input_shape, int(model.outputs[0].shape[-1]), task)
     made, variables = _traced(source, input_shape, task)
     trained = {weight.path: weight for weight in model.weights}
+    # Paths alone would also fit a preset of the same depth with other widths.
     if made.count_params() != model.count_params() or set(trained) != set(variables):
         raise ModelError(
             f"the model is not that of the preset {base} alone, such as for scaled samples or targets, or another "
             "preset is there now: export -o FILE.keras"
         )
     for path, variable in variables.items():
+        # A weight that KerasHub's layer holds itself travelled as the row of an Embedding, so only its shape differs.
         variable.assign(np.reshape(trained[path], variable.shape))
     if hasattr(source.preprocessor, "sequence_length"):
         source.preprocessor.sequence_length = next(iter(shapes.values()))[0]
@@ -164,6 +167,7 @@ def _shapes(source: Any, input_shape: InputShape) -> dict[str, tuple[int, ...]]:
         unknown = sorted(set(input_shape) - set(names))
         if unknown:
             raise ModelError(f"the preset has no input {unknown[0]}: it has {', '.join(names)}")
+        # Inputs that the data lack are derived from the tokens and have their length.
         first = next(iter(input_shape.values()))
         return {name: tuple(input_shape.get(name, first)) for name in names}
     return dict.fromkeys(names, tuple(input_shape))
@@ -179,12 +183,14 @@ def _with_ends(made: Any, source: Any, input_shape: InputShape, task: str) -> An
     else:
         only = next(iter(given)) if len(given) == 1 else _TOKENS
         inputs = {only: _input(given[only])}
+    # Mask and segments follow from the tokens, so they need not be in the shards (docs/decisions/143).
     values = {name: inputs[name] if name in inputs else _derived(name, inputs, source) for name in given}
     converter = getattr(getattr(source, "preprocessor", None), "image_converter", None)
     if converter is not None:
         name, image = next(iter(values.items()))
         values[name] = keras.layers.Rescaling(_number(converter.scale, 1.0), _number(converter.offset, 0.0))(image)
     outputs = made.call(as_given(list(values.values())))
+    # KerasHub's language models end in logits, and the losses of VCDL take probabilities.
     if task == "sequence":
         outputs = keras.layers.Softmax(name="probabilities")(outputs)
     return keras.Model(as_given(list(inputs.values())), outputs, name=made.name)

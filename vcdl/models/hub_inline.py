@@ -69,6 +69,7 @@ def trace(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Any, list[
             raise _refused(model, error) from error
         checked_config(text)
         sources = {layer.name: tracer.sources(layer) for layer in traced.layers}
+    # From here on the model is the one that a client builds, and the comparison below is about this one.
     made = load_model(text)
     for layer in made.layers:
         layer.set_weights([np.reshape(v, w.shape) for v, w in zip(sources[layer.name], layer.weights, strict=True)])
@@ -139,6 +140,8 @@ class _Trace:
         trace = self
 
         def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            # Outside of KerasHub's layers, and inside of one of Keras' own, calls are Keras' business and are recorded
+            # as usual.
             if trace._around and not trace._inside:
                 return trace._call(layer, args, kwargs)
             return trace._real(layer, *args, **kwargs)
@@ -189,10 +192,13 @@ class _Trace:
         if (why := LEFT_OUT.get(type(layer).__name__)) is not None:
             raise ModelError(f"the model's layer {layer.name!r} is a {type(layer).__name__}: {why}")
         if id(layer) not in self._copies:
+            # The whole model's name would stand before each layer, and some layers repeat the name of the one around
+            # them.
             around = [part for part in self._around[1:] if not layer.name.startswith(part)]
             copy = type(layer).from_config(
                 {**layer.get_config(), "name": self._unique("_".join((*around, layer.name)))}
             )
+            # The function has no name that a client knows. It is applied behind the layer, as operations.
             if _foreign_activation(copy) is not None:
                 copy.activation = keras.activations.linear
             self._copies[id(layer)] = layer, copy
@@ -213,6 +219,8 @@ class _Trace:
         kwargs.pop("training", None)  # each layer inside asks for it when it runs
         kept = {name: value for name, value in vars(layer).items() if _is_variable(value)}
         own = [*layer._trainable_variables, *layer._non_trainable_variables]
+        # Replacing works by the names of attributes. A weight in a list would stay a constant, which no training
+        # changes.
         if len({id(one) for one in own} - {id(one) for one in kept.values()}):
             raise ModelError(f"{_kind(layer)} keeps weights in a list, where they cannot be replaced: {_CURE}")
         self._around.append(layer.name)
@@ -304,10 +312,13 @@ def _compare(model: Any, made: Any, inputs: list[Any]) -> None:
         name = str(tensor.name)
         if np.dtype(tensor.dtype).kind == "f":
             samples[name] = drawn.random(shape, dtype=np.float32)
+        # A mask is true from the begin up to a length of at least 1. Any other one never occurs in training, and zeros
+        # alone would leave attention nothing to look at.
         elif name == "padding_mask":
             samples[name] = np.sort(drawn.integers(0, 2, shape))[..., ::-1].astype(tensor.dtype)
             samples[name][..., 0] = 1
         else:
+            # The numbers 0 and 1 exist in every vocabulary and in every table of segments.
             samples[name] = drawn.integers(0, 2, shape).astype(tensor.dtype)
     given = keras.tree.map_structure(lambda tensor: samples[str(tensor.name)], model.input)
     theirs = keras.tree.flatten(model(given, training=False))

@@ -74,6 +74,7 @@ def integer_inputs(config: Mapping[str, Any]) -> dict[str, IntegerInput]:
         config: The model's checked JSON.
     """
     layers = _input_layers(config["config"])
+    # A single input has no name in the data, whatever the model calls it.
     if config["class_name"] != "Functional" or len(layers) < 2:
         found = {"": (_input_dtype(config), _reached(config)[0])}
     else:

@@ -29,6 +29,7 @@ def enable_lora(model: Any, settings: "LoraSettings") -> None:
     Without patterns, the layers that are trained already keep their kernels: matrices would freeze them.
     """
     chosen = named_layers("model > lora > layers", model, settings.layers or ("*",), inside=True)
+    # A pattern such as `*` also names layers that Keras cannot adapt, which is no mistake.
     chosen = {number: layer for number, layer in chosen.items() if hasattr(layer, "enable_lora")}
     every = layers_with_weights(model)
     if settings.layers is None:
@@ -38,6 +39,8 @@ def enable_lora(model: Any, settings: "LoraSettings") -> None:
         raise ModelError(f"model > lora: no layer that it names can be adapted: {_KINDS}")
     for layer in every:
         inner = list(layer._flatten_layers(include_self=False))
+        # Keras ignores the flags of parts while the layer around them is frozen, so the flag moves from the layer to
+        # its parts.
         if not layer.trainable and any(id(part) in chosen for part in (layer, *inner)):
             layer.trainable = True
             for part in inner:
@@ -136,6 +139,7 @@ def _copy_dequantized(ours: Any, theirs: Any) -> None:
     value = keras.ops.cast(getattr(theirs, f"_{name}"), "float32") / scale
     if theirs.lora_enabled:
         a, b = (getattr(theirs, f"lora_{name}_{letter}") for letter in "ab")
+        # The scale by alpha and rank is the one that Keras applies in the layer's call.
         value += (theirs.lora_alpha / theirs.lora_rank) * keras.ops.matmul(a, b)
     getattr(ours, f"_{name}").assign(value)
     if getattr(theirs, "bias", None) is not None:

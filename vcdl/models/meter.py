@@ -36,6 +36,8 @@ def meter_of(model: Any) -> Meter:
     """Return the fastest meter for a compiled model on this process' backend."""
     import keras
 
+    # A model of the job's own code may have a test_step that a graph cannot trace, or whose Python parts would run only
+    # once.
     in_graph = keras.backend.backend() == "tensorflow" and not model.jit_compile and not own_code.is_loaded()
     return _GraphMeter(model) if in_graph else KerasMeter(model)
 

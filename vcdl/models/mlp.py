@@ -19,6 +19,8 @@ def mlp(
         x = layers.Dense(width, activation="relu", name=f"dense_{number}")(x)
         if dropout:
             x = layers.Dropout(dropout, name=f"dropout_{number}")(x)
+    # Keras' own initializer, here and in the hidden layers: he_normal makes the first weights of a table too large for
+    # a short training (docs/decisions/118).
     x = output_layer(outputs, task, "glorot_uniform")(x)
     if task == "autoencoder" and len(input_shape) > 1:
         x = layers.Reshape(input_shape, name="reshape")(x)

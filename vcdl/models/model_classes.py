@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Loaded = TypeVar("Loaded")
 
 
-def with_model_classes(job: "Job", load: "Callable[[DataSettings], Loaded]") -> Loaded:
+def load_data_with_model_classes(job: "Job", load: "Callable[[DataSettings], Loaded]") -> Loaded:
     """Return the data set of `load`, labels with a gap as the model's outputs.
 
     Raises DataError, ModelError, as `load`.
@@ -30,8 +30,11 @@ def with_model_classes(job: "Job", load: "Callable[[DataSettings], Loaded]") -> 
         if count is None:
             raise
         try:
+            # A model with enough outputs says what the labels leave open, such as a class that only the test set has.
             return load(job.data.model_copy(update={"classes": count}))
         except DataError:
+            # The first refusal names the labels as the user wrote them. The second would speak of a key that is not in
+            # the job file.
             raise refused from None
 
 

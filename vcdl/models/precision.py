@@ -9,6 +9,7 @@ def compute_with(model: Any, policy: str) -> None:
     """Give a policy to all layers that compute with float32, but for the last ones, which the loss is made of."""
     import keras
 
+    # Probabilities of bfloat16 have two to three digits. A loss of their logarithms would be too coarse to follow.
     last = last_layers(model)
     for layer in model._flatten_layers(include_self=False):
         is_plain = not isinstance(layer, keras.Model | keras.layers.InputLayer) and layer.dtype_policy.name == "float32"

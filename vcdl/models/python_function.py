@@ -27,6 +27,7 @@ def call_builder(name: str, input_shape: InputShape, outputs: Outputs, folder: P
 
 def _takes_two(name: str, function: Callable[..., Any]) -> bool:
     signature = inspect.signature(function)
+    # A function whose arguments all have defaults is called without any, since they need not mean shape and outputs.
     for arguments in ((), ((1,), 1)):
         try:
             signature.bind(*arguments)

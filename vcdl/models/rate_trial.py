@@ -29,7 +29,8 @@ _FACTORS = (1.0, 2.0, 4.0, 8.0, MOST_BOOST)
 _LENGTHS = (60, 120, 240, 480)
 """Steps of a trial; one that is not believed is followed by the next."""
 _JUDGED = 15
-"""The last steps, whose losses are compared."""
+"""The last steps, whose losses are compared, because the mean of 30 names a wrong rate as often
+(docs/decisions/115)."""
 _ORDERS = 3
 """Orders of the samples in which the best rates are tried: one alone names half the best rate or less by chance in one
 job of four (docs/decisions/115).
@@ -39,7 +40,8 @@ _FINALISTS = 2
 _TRAININGS = len(_FACTORS) + 1 + _FINALISTS * (_ORDERS - 1)
 """Trainings of a believed length: each rate, the best with exchanged targets, and the finalists in further orders."""
 _DUEL = 1920
-"""Steps of the last look, at the lowest and the usual rate alone, where the longest trial showed nothing."""
+"""Steps of the last look, at the lowest and the usual rate alone, where the longest trial showed nothing, because a
+plateau may end only between 960 and 1 920 steps (docs/decisions/147)."""
 _MOST_OF_JOB = 0.5
 """Part of the job's steps that a trial may have, unless it takes no time: it was three times the job on small series
 whose steps are slow (docs/decisions/147).
@@ -49,11 +51,11 @@ _FREE_FLOPS, _FREE_STEPS = 3e9, 1000
 have few operations and are slow.
 """
 _MOST_SLOTS = 50
-"""Slots that are counted on, of more shards."""
+"""Slots that are counted on, of more shards, because trials of jobs in 200 shards would be too short
+(docs/decisions/115)."""
 _BELIEVED = 0.5
-"""Part of what no learning gives to which the best rate must bring the losses: a trial that has hardly begun chooses by
-chance.
-"""
+"""Part of the loss without learning to which the best rate must bring it, because a trial that has hardly started
+chooses by chance."""
 _LEARNT = 0.95
 """The part for the longest trial, which no other follows: some losses never halve."""
 _MOST_FLOPS = 3e11
@@ -65,13 +67,15 @@ def trial_lengths(
 ) -> tuple[int, ...]:
     """Lengths, in steps, of the trials that a job may need; none if it names its rate.
 
-    They are small for this machine and beside the steps that the job makes in a row with a slot for each shard, up to
-    50.
+    They are short compared with the steps that the job makes in a row with a slot for each shard (50 slots at most),
+    and take at most half a minute of this machine.
     """
     steps = training.steps(shard_samples, epochs)
     if not training.tries_rates or steps < _LENGTHS[0]:
         return ()
     step_flops = training.batches_a_step * training.batch_size * footprint.flops_per_sample
+    # With a slot for each shard a job makes this many steps in a row. A longer trial would judge a rate by steps that
+    # the job never makes.
     longest = max(_LENGTHS[0], steps // min(len(shard_samples), _MOST_SLOTS))
     free = min(_FREE_STEPS, _FREE_FLOPS / step_flops)
     most = min(max(_MOST_OF_JOB * steps, free), _MOST_FLOPS / step_flops)
@@ -80,6 +84,7 @@ def trial_lengths(
         if length > longest or spent + _TRAININGS * length > most:
             break
         lengths.append(length)
+        # A length that is not believed trains no finalists, so its cost is lower than that of the last one.
         spent += (len(_FACTORS) + 1) * length
     return tuple(lengths)
 
@@ -121,6 +126,7 @@ def found_boost(
         tried = [losses(y, orders[:1], factor) for factor in _FACTORS]
         last = np.nan_to_num([each for _, each in tried], nan=math.inf, posinf=math.inf)
         best = int(np.argmin(last))
+        # If every rate diverges, only the lowest one can be right.
         if not math.isfinite(last[best]):
             return _FACTORS[0], RateTrial.CHOSE
         if last[best] > enough * tried[0][0]:
@@ -129,6 +135,7 @@ def found_boost(
         if last[best] > enough * by_shares:
             continue
         finalists = np.argsort(last, kind="stable")[:_FINALISTS]
+        # The first order was trained above, so only the others are added, by their number.
         means = [last[one] + (_ORDERS - 1) * losses(y, orders[1:], _FACTORS[one])[1] for one in finalists]
         return _FACTORS[finalists[int(np.argmin(np.nan_to_num(means, nan=math.inf)))]], RateTrial.CHOSE
     if length < _LENGTHS[-1]:

@@ -24,15 +24,20 @@ def with_scaled_output(model: BuiltModel, dataset: Dataset, normalisation: Norma
     """Return the model for targets of any scale, unchanged for a usual one, or where it would do worse."""
     y = np.asarray(dataset.y_train, np.float64).reshape(len(dataset.y_train), -1)
     mean, deviation = y.mean(axis=0), y.std(axis=0)
+    # A target that is constant would make the layer a division by zero in the loss.
     deviation[deviation == 0] = 1.0
     if (deviation > 1 / _USUAL).all() and (deviation < _USUAL).all() and (np.abs(mean) < _USUAL).all():
         return model
     import keras
 
     plain = load_model(model.json, model.frozen)
+    # The layer fits only behind a dense layer of plain numbers. Behind an activation, the range of the outputs has a
+    # meaning of its own.
     if len(plain.outputs) != 1 or plain.outputs[0].shape[1:] != (y.shape[1],) or not _ends_linear(plain):
         return model
     assign(plain, model.weights)
+    # A model that predicts better than the mean was trained on these targets already, and a layer behind it would spoil
+    # its predictions (docs/decisions/070).
     if _predicts(plain, normalise(first_of(dataset.x_train, _TRIED), normalisation), y[:_TRIED], mean):
         return model
     layer = keras.layers.Rescaling(deviation.tolist(), mean.tolist(), name=TARGET_SCALE)

@@ -14,6 +14,7 @@ def small_cnn(input_shape: tuple[int, ...], outputs: int, task: str) -> Any:
     x = images(inputs, "small_cnn")
     for number, filters in enumerate((16, 32), start=1):
         x = layers.Conv2D(filters, 3, padding="same", activation="relu", name=f"conv_{number}")(x)
+        # With `same`, pictures of a single row or column can be pooled, too.
         x = layers.MaxPooling2D(2, padding="same", name=f"pool_{number}")(x)
     x = layers.Flatten(name="flatten")(x)
     x = layers.Dense(64, activation="relu", name="dense")(x)

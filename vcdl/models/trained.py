@@ -73,5 +73,6 @@ def _layers(model: Any, above: tuple[str, ...]) -> Iterator[tuple[Any, set[str]]
         if isinstance(layer, keras.Model):
             yield from _layers(layer, path)
         else:
+            # The name of a model inside the model names all of its layers.
             paths = {"/".join(path[:length]) for length in range(1, len(path) + 1)}
             yield layer, paths | set(path)

@@ -43,6 +43,7 @@ def try_job(job: "Job", fit: Fitted, trainer: "Trainer") -> None:
         return
     model = trainer.model
     compile_model(model, measuring(fit.training, job.data))
+    # A graph would take seconds to compile for a measurement of a few samples.
     model.run_eagerly = True
     try:
         measured = KerasMeter(model).measure(x, as_compared(y, model), None, _BATCH)
@@ -75,6 +76,7 @@ def try_steps(trainer: "Trainer", training: "TrainingSettings", begin: Vector, x
     squares = [trained[first:behind] for first, behind in trainer.layout.second_moments]
     with np.errstate(over="ignore", invalid="ignore"):
         is_finite = np.isfinite(trained @ trained)
+    # The check of uploads refuses negative second moments, so every subtask of such a job would fail.
     if not is_finite or any(part.min() < 0 for part in squares):
         raise diverged(training, x)
 

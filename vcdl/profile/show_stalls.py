@@ -22,7 +22,7 @@ _UNSTEADY = 0.2
 _INCHES = (8.0, 3.4)
 
 
-def sentence(measured: Measured, found: Sequence[Stall]) -> str:
+def stall_sentence(measured: Measured, found: Sequence[Stall]) -> str:
     """Return a sentence that names the largest stall on this machine and what reduces it, or that none stands out."""
     stall = greatest(found)
     if stall is None:
@@ -53,7 +53,7 @@ def stall_lines(measured: Measured, found: Sequence[Stall]) -> list[str]:
     spread = max((max(stall.shares) - min(stall.shares) for stall in found), default=0.0)
     unsteady = [f"rounds differ by up to {spread:.0%}: the machine does other work; repeat this when it is quiet"]
     return [
-        sentence(measured, found),
+        stall_sentence(measured, found),
         "",
         f"{head[0]:<8}  {head[1]}",
         *aligned(body),
@@ -67,7 +67,7 @@ def stall_lines(measured: Measured, found: Sequence[Stall]) -> list[str]:
 def stalls_json(measured: Measured, found: Sequence[Stall]) -> dict[str, Any]:
     """Return the figures for programs."""
     return {
-        "sentence": sentence(measured, found),
+        "sentence": stall_sentence(measured, found),
         "workers": measured.workers,
         "samples": measured.samples,
         "cut": measured.cut,

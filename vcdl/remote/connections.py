@@ -53,6 +53,7 @@ def service_of(url: str) -> str:
 def keep_connection(connection: ServiceConnection) -> Path:
     """Keep a connection under its name; returns the file. Raises RunFolderError, JobError."""
     path = connections_file()
+    # Read again right before it is written: another `vcdl login` may have added one.
     known = {**_read(path), connection.name: {"url": connection.url, "token": connection.token}}
     with folder_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,6 +69,7 @@ def connection_of(name: str) -> ServiceConnection:
         raise JobError(
             f"there is no service {name!r} ({', '.join(known) or 'none is known'}): `vcdl login URL` adds one"
         )
+    # Checked again, because the file can be edited: a token must not go out in the clear.
     return ServiceConnection(name, checked_url(known[name]["url"]), known[name]["token"])
 
 
@@ -75,6 +77,7 @@ def machine_key() -> str:
     """Return the secret that proves to services which pilots are of this machine. Raises RunFolderError."""
     path = connections_file().with_name("machine.key")
     with folder_errors(path):
+        # Made once and kept: services know the machine's pilots by it.
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(path, private=True) as temporary:

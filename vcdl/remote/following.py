@@ -39,6 +39,7 @@ def follow(client: ServiceClient, name: str, stream: IO[str] | None, timeout_s: 
                 raise VcdlError(str(job.get("error") or why))
             if state in OVER:
                 return job
+            # After the state was looked at: a job that is over by now is no time-out.
             if time.monotonic() >= end_s:
                 raise TimeoutError(f"{name} is {state} after {timeout_s:g} s; it continues")
             time.sleep(_EVERY_S)
@@ -50,6 +51,7 @@ def _present(client: ServiceClient, name: str) -> dict[str, Any]:
     while True:
         try:
             return client.job(name)
+        # No pause here: the client waits between its own tries.
         except GridUnavailable:
             if time.monotonic() >= end_s:
                 raise

@@ -39,6 +39,7 @@ class ParcelFile:
 
     def read(self) -> Iterator[tuple[str, bytes]]:
         """Yield each piece with its digest. Raises FileUnavailable, and JobError for a file that changes meanwhile."""
+        # Hashed again while sending: the file was read once before, and may be written by another program.
         for digest, piece in zip(self.chunks, _pieces(self.path), strict=False):
             if hashlib.sha256(piece).hexdigest() != digest:
                 raise JobError(f"{self.path} changes while it is sent: submit again")
@@ -63,6 +64,7 @@ def parcel_of(job_file: Path, overrides: Sequence[str] = ()) -> Iterator[Parcel]
         raise JobError(f"{key} names what is on this machine: give `model > keras`, or `data > npz`, which are sent")
     if job.model.code is not None:
         raise JobError("model > code: a service runs no code of yours: train it by `vcdl run` or `vcdl pool`")
+    # The document and not the checked job: what the file leaves out stays open to the service's own defaults.
     document = read_document(job_file, JOB)
     for setting in overrides:
         replace_key(document, setting)
@@ -75,6 +77,7 @@ def parcel_of(job_file: Path, overrides: Sequence[str] = ()) -> Iterator[Parcel]
 def _files_of(job: Job, values: dict[str, Any], folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield the files that a job names, and change its keys to their new names."""
     if job.model.python is not None or job.model.hub is not None:
+        # The keys of the function go: it was called here, and what is sent is its result.
         values["model"] = {key: value for key, value in values["model"].items() if not key.startswith(_BUILT_HERE)}
         values["model"]["keras"] = "model.keras"
         path, drawn_layers = _built(job, folder)
@@ -105,10 +108,10 @@ def _built(job: Job, folder: Path) -> tuple[Path, tuple[str, ...]]:
     """
     from vcdl.data import facts_of
     from vcdl.models.hub import preset_model
-    from vcdl.models.model_classes import with_model_classes
+    from vcdl.models.model_classes import load_data_with_model_classes
     from vcdl.models.python_function import call_builder
 
-    facts, path = with_model_classes(job, facts_of), folder / "model.keras"
+    facts, path = load_data_with_model_classes(job, facts_of), folder / "model.keras"
     if job.model.hub is not None:
         preset = preset_model(job.model.hub, facts.input_shape, facts.outputs, job.data.task)
         preset.keras.save(path)

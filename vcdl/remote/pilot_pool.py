@@ -73,6 +73,7 @@ class RemotePool:
         begin = part.stat().st_size if part.exists() else 0
         # One byte of those that are here comes again: so a file that is whole has an answer, too.
         with self._opened(path, f"{max(0, begin - 1)}-") as answer:
+            # The whole file comes: a proxy dropped the range, or what is here is longer than the file.
             if answer.status != HTTPStatus.PARTIAL_CONTENT:
                 part.unlink(missing_ok=True)
             elif begin:
@@ -80,6 +81,7 @@ class RemotePool:
             if not pour(answer, part):
                 return False
             size = answer.headers.get("content-range", "").rpartition("/")[2] or answer.headers.get("content-length")
+        # A connection that ends early looks like the end of the file to urllib.
         if str(part.stat().st_size) != size:
             raise ServiceAway(f"the connection to {self.client.name} broke off")
         return True
@@ -98,6 +100,7 @@ class RemotePool:
         """Send a request, and return its answer."""
         try:
             return dict(self.client.ask(method, self._path(path), body))
+        # Not an OSError: waiting does not help a token that opens nothing here.
         except ServiceRefuses:
             raise
         except VcdlError as error:
@@ -135,8 +138,12 @@ class RemoteMailbox:
             content, place = update.read_bytes(), f"/updates/{workunit}"
             until_s = time.monotonic() + _SEND_S
             with _understood(self.pool):
+                # The service says how much it has: after a lost connection, or a restart of the pilot, sending
+                # continues there.
                 sent = self._ask("GET", place)["size_bytes"]
                 while sent is not None and sent < len(content):
+                    # Not longer at once: the pilot must send its heartbeat in between, and continues with the next
+                    # call.
                     if time.monotonic() >= until_s:
                         return False
                     piece = content[sent : sent + _PIECE_BYTES]

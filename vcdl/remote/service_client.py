@@ -75,6 +75,7 @@ def _event(told: dict[str, Any]) -> Event:
     """
     fields = {key: value for key, value in told.items() if key not in ("time_s", "kind")}
     try:
+        # As it is first: null is a value of its own in many events, and becomes NaN only where the event takes no null.
         return decode(told["kind"], json.dumps(fields))
     except JournalError:
         return decode(told["kind"], json.dumps(_with_nan(fields)))
@@ -179,6 +180,7 @@ class ServiceClient:
         body = {"arguments": list(arguments), "options": dict(options), "output": sent, **more}
         answer = self._json("POST", f"/commands/{quote(name, safe='')}", body)
         if output is not None:
+            # The service only knows a name with the right ending; messages should show the caller's own path.
             answer |= {said: answer[said].replace(sent, str(output)) for said in ("output", "errors")}
             if answer["file"]:
                 self._fetch(f"/outputs/{answer['file']}", output)
@@ -205,6 +207,7 @@ class ServiceClient:
             waits: Called with its place in the line when that has changed, 0 while it is checked.
         """
         headers, last = {"Idempotency-Key": key or uuid.uuid4().hex}, None
+        # The same key each time: the service finds the submission in its line, also when an answer was lost.
         while "job" not in (answer := self._json("POST", "/jobs", sent, headers)):
             if answer["place"] != last:
                 waits(last := int(answer["place"]))
@@ -215,6 +218,7 @@ class ServiceClient:
         """Send a job's data in pieces that the service lacks; returns the job as requests have it."""
         names = [chunk for file in parcel.files for chunk in file.chunks]
         missing = set()
+        # The service takes at most 10 000 names in a request.
         for begin in range(0, len(names), 5000):
             missing |= set(self._json("POST", "/chunks", names[begin : begin + 5000])["missing"])
         sent, whole = 0, sum(file.size_bytes for file in parcel.files)
@@ -229,6 +233,7 @@ class ServiceClient:
         for chunk, content in file.read():
             if chunk in missing:
                 self._json("PUT", f"/chunks/{chunk}", content)
+                # A file may contain the same piece twice, for example zeros; it is sent once.
                 missing.discard(chunk)
             yield len(content)
 
@@ -247,6 +252,8 @@ class ServiceClient:
 
     def _json(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> dict[str, Any]:
         """Return an answer as JSON. Requests that are safe to repeat are retried while the service is away."""
+        # Only data are sent for so long: gigabytes should not start over because of a reboot, and a question can be
+        # asked again.
         give_up_s = time.monotonic() + (_PATIENCE_S if path.startswith("/chunks") and self._tries > 1 else 0.0)
         tried = 0
         while True:
@@ -257,6 +264,8 @@ class ServiceClient:
                 return _Answer(json.loads(text) if text else {})
             except GridUnavailable as error:
                 is_over = tried >= self._tries and time.monotonic() >= give_up_s
+                # A POST changes something, and its answer may have been lost; those two may be repeated by their own
+                # design.
                 if is_over or (method == "POST" and path not in ("/chunks", "/jobs")):
                     raise
                 asked_s = error.wait_s if isinstance(error, ServiceIsBusy) else 0.0
@@ -273,7 +282,7 @@ class ServiceClient:
         try:
             return self._opener.open(request, timeout=self._timeout_s)
         except urllib.error.HTTPError as error:
-            raise self._told(error) from None
+            raise self._error_of(error) from None
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "reason", error)
             if isinstance(why, ssl.SSLCertVerificationError):
@@ -288,13 +297,14 @@ class ServiceClient:
                 ) from error
             raise GridUnavailable(f"{self.name} ({self._url}) does not answer ({why}): is it running?") from error
 
-    def _told(self, error: urllib.error.HTTPError) -> VcdlError:
+    def _error_of(self, error: urllib.error.HTTPError) -> VcdlError:
         """Return the error that the service reports."""
         try:
-            told = json.loads(error.read(100_000))
-            words, kind = str(told["detail"]), _KINDS.get(told.get("exit_code"), GridError)
+            answer = json.loads(error.read(100_000))
+            words, kind = str(answer["detail"]), _KINDS.get(answer.get("exit_code"), GridError)
         except (ValueError, KeyError, TypeError, RecursionError, OSError):  # a web server in front of it says so
             words, kind = f"{self.name} answers {error.code}: look at its URL", GridError
+        # Codes with which a proxy or the service asks for another try.
         if error.code in (429, 502, 503, 504):
             wait = error.headers.get("Retry-After", "")
             return ServiceIsBusy(words, float(wait) if wait.isascii() and wait.isdigit() else 0.0)

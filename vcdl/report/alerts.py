@@ -32,10 +32,13 @@ class AlertChannel:
 
     def news(self, causes: Mapping[str, str], sent: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
         """Send what was not sent yet; returns the alerts that are sent and last, and why others could not be sent."""
+        # An alert is forgotten when its cause is gone, so that it is sent again the next time.
         done, failed = [name for name in sent if name in causes], []
         for name, text in causes.items():
             if name not in sent:
                 why = self._send(f"{self.about}{name}: {text}")
+                # Not among the sent ones, so the next pass tries again: an alert that is lost once must not be lost for
+                # good.
                 if why:
                     failed.append(why)
                 else:
@@ -46,6 +49,7 @@ class AlertChannel:
         """Send a message; returns why it could not be sent."""
         try:
             if self.command:
+                # The message is one argument, so no shell reads it: it may quote a host's words.
                 subprocess.run([*self.command, message], check=True, timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             return f"alerts > command failed ({error}): the next pass tries it again"

@@ -26,6 +26,7 @@ class Tick(NamedTuple):
 
 def round_values(low: float, high: float, is_log: bool = False) -> list[float]:
     """Return the round numbers in a range; with `is_log` for a logarithmic axis, whose numbers are above 0."""
+    # Below a factor of ten a logarithmic axis would have one power of ten or none on it.
     return _powers(low, high) if is_log and high >= 10 * low else _multiples(low, high)
 
 
@@ -33,6 +34,7 @@ def _multiples(low: float, high: float) -> list[float]:
     """Return few multiples in a range of a round step: 1, 2 or 5 times a power of ten."""
     least = (high - low) / _TICKS
     power = 10.0 ** math.floor(math.log10(least))
+    # 10 times the power is always enough, so `next` finds one.
     step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= least)
     return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
 

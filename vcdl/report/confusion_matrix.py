@@ -48,11 +48,14 @@ class ConfusionMatrix:
         """Count samples, classes (n, …) and outputs; a single output beyond the `threshold` is class 1."""
         counts = np.zeros((0, 0), np.int64)
         for y, outputs in batches:
+            # A model with a class for each place of a sequence or an image counts each place.
             y, outputs = y.reshape(-1), outputs.reshape(-1, outputs.shape[-1])
             is_one = outputs.shape[1] == 1
             classes = 2 if is_one else outputs.shape[1]
             given = (outputs[:, 0] > threshold).astype(np.int64) if is_one else outputs.argmax(axis=1)
+            # A missing label is negative, and a label beyond the model's outputs belongs to no column.
             is_class = (y >= 0) & (y < classes)
+            # One number for each pair (row, column), so that a single bincount counts a batch.
             pairs = y[is_class].astype(np.int64) * classes + given[is_class]
             counted = np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
             counts = counted if not counts.size else counts + counted
@@ -71,13 +74,16 @@ class ConfusionMatrix:
     def draw(self, path: Path, title: str) -> None:
         """Draw it, atomically; the colour of a cell is its share of the row. Raises RunFolderError."""
         size = len(self.names)
+        # Matplotlib reads `$…$` as mathematics, and fails for what is none.
         names = [printable(name).replace("$", r"\$")[:_LONGEST_NAME] for name in self.names]
         longest = max(map(len, names))
         side = max(_LEAST_INCHES, size * (_CELL_INCHES if size <= _MOST_NUMBERED else _SMALL_CELL_INCHES))
         margin = _MARGIN_INCHES + longest * _LETTER_INCHES
         whole = margin + side + _MARGIN_INCHES
+        # Placed by hand: Matplotlib's layout would shrink the cells for long names, and numbers would not fit.
         figure = new_figure(whole, whole, layout=None)
         axes = figure.add_axes((margin / whole, margin / whole, side / whole, side / whole))
+        # At least 1: a class without a sample has a row of zeros.
         shares = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
         axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
         axes.set_xticks(range(size), names, rotation=0 if longest <= 2 else 90, fontsize=_FONT)
@@ -86,6 +92,7 @@ class ConfusionMatrix:
         axes.set_ylabel("true class")
         words = f"{grouped(self.counts.sum())} samples, accuracy {self.accuracy:.4g}"
         axes.set_title(f"{title}\n{words}", fontsize=_FONT + 1)
+        # Cells of 0 stay empty, so that the eye finds the mistakes.
         if size <= _MOST_NUMBERED:
             for row, column in np.argwhere(self.counts):
                 colour, count = "white" if shares[row, column] > 0.5 else "black", str(self.counts[row, column])

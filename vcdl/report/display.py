@@ -67,10 +67,12 @@ def announced(text: str, stream: IO[str]) -> Iterator[None]:
         print(text, file=stream, flush=True)
         yield
         return
+    # Without a line break, so that the line can be erased.
     console.print(text, end="")
     try:
         yield
     finally:
+        # Erases the line: the display that follows starts in its place.
         print("\r\x1b[2K", end="", file=stream, flush=True)
 
 
@@ -100,9 +102,12 @@ class EventLines(RunObserver, ABC):
     def _lines(self, events: Sequence[Recorded]) -> list[str]:
         lines: list[str] = []
         for recorded in events:
+            # A resumed run first passes on the journal of earlier sessions, whose epochs were shown then.
             if not self._session_began and recorded.time_s >= self._made_s:
                 self._session_began = True
+                # Those of earlier sessions are counted as shown.
                 self._epochs_shown = len(self._report.epochs)
+            # Followed also before the session begins, as the figures are those of the whole run.
             self._report.follow(recorded)
             if not self._session_began:
                 continue
@@ -187,6 +192,7 @@ class LiveDisplay(EventLines):
         from rich.text import Text
 
         with self._lock:
+            # Before the first update there is nothing to put into a table but zeros.
             if not self._report.totals.applied and not self._running:
                 what = printable(self._waiting_for or self._phase)
                 return Text(f"{self._goal.job}: {what} … {duration(self._clock() - self._made_s)}")
@@ -239,6 +245,7 @@ class LiveDisplay(EventLines):
         if (money := progress.money_words(self._goal, report, now_s)) is not None:
             figures.add_row("money", money)
         whole = Table.grid()
+        # What it waits for comes first, as it explains why nothing else moves.
         phase = self._waiting_for or self._phase or ("measuring the last weights" if self._is_trained else "")
         whole.add_row(f"{self._goal.job}: {printable(phase)}" if phase else self._goal.job)
         whole.add_row(bars)

@@ -116,8 +116,10 @@ class Report:
         recent = self.totals.recent
         if len(recent) < 2:
             return None
+        # Up to now and not to the last update: the speed falls while nothing comes.
         span_s = self.history.wall_s_at(now_s) - recent[0].wall_s
         if span_s <= 0:
             return None
+        # The first of them ended when the span began, so its samples were trained before it.
         samples = sum(update.samples for update in recent) - recent[0].samples
         return Rates((len(recent) - 1) / span_s, samples / span_s)

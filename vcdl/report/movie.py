@@ -150,17 +150,21 @@ class _Recording:
 
     def follow(self, recorded: Recorded) -> None:
         history = self.history
+        # A session that begins although the last one neither paused nor finished: its process was killed.
         if isinstance(recorded.event, RunStarted) and history.sessions and not (history.paused or history.finished):
             self.interrupted_s = history.wall_s
             self._mark(INTERRUPTED, history.wall_s)
         elif isinstance(recorded.event, WorkunitSent) and self.has_workers:
             self.stream.lose(recorded.event.workunit, self.interrupted_s)  # unless this is the first time
+        # Before its event is used: `wall_s` is then the active time at which it happened.
         history.follow(recorded)
         now_s = history.wall_s
+        # In active time: pauses of hours would otherwise fill the picture.
         self.stream.follow(msgspec.structs.replace(recorded, time_s=now_s))
         match event := recorded.event:
             case WorkunitSent():
                 subtask = WorkunitName.parse(event.workunit).subtask
+                # By subtask and not by workunit: another attempt has another name.
                 if subtask in self.given:
                     self.again.add((event.workunit, event.host))
                     self.counted[_GIVEN_AGAIN].append(now_s)
@@ -186,11 +190,13 @@ class _Recording:
         if not spans:
             raise RunFolderError("no subtask was given out yet, so there is nothing to show: wait for the first")
         measured_s = [time_s for time_s, _ in self.evaluated]
+        # At least a millisecond: everything is divided by it.
         self.end_s = max(chain([1e-3], (span.end_s for span in spans), measured_s, *self.counted.values()))
         found = Counter([*map(self._kind, spans), *(kind for _, kind in self.marks)])
         kinds = {kind: found[kind] for kind in KINDS if found[kind]}
         hosts = by_host(spans)
         names = sorted(hosts, key=lambda host: (len(host), host))  # host-9 before host-10
+        # Spread evenly over all names, so that hosts with high numbers are shown too.
         rows = [names[row * len(names) // _HOSTS] for row in range(_HOSTS)] if len(names) > _HOSTS else names
         row_height = min(_HIGHEST, _ALL_ROWS / len(rows))
         bars = [
@@ -208,6 +214,8 @@ class _Recording:
         shapes = [
             Label(20, 26, title, "title"),
             *_rows(rows, row_height),
+            # Each bar twice: first in the colour of work from the beginning, below the cover, then with its fate from
+            # its frame on.
             *(bar._replace(kind=Fate.AT_WORK, frame=0) for bar in bars[::step]),
             *bars[::step],
             *self._counters(),
@@ -236,11 +244,13 @@ class _Recording:
             for span, wait_s in zip(spans, waits_s, strict=True)
         ]
         found = Counter(lane for _, lane in side_by_side(busy, _LANES))
+        # Rare overlaps, such as one late subtask, must not make all bars of a host thinner.
         lanes = 1 + max(lane for lane, count in found.items() if count > _RARE * len(spans))
         wide = 0.9 * height / lanes  # a gap parts it from the next row
         for (span, lane), whole in zip(side_by_side(busy, lanes), spans, strict=True):
             x, y, kind = self._x(span.begin_s), top + wide * (lane + 0.5), self._kind(whole)
             least = 0.7 if whole.fate is Fate.TRAINED else 2.5  # a loss may be short, and is what the reader looks for
+            # Half a unit shorter: two subtasks in a row would look like one.
             end = max(x + least, self._x(span.end_s) - 0.5)
             yield Stroke(kind, wide, ((x, y), (end, y)), self._frame(whole.end_s))
 
@@ -271,6 +281,7 @@ class _Recording:
         if not points:
             return
         low, high = min(value for _, value in points), max(value for _, value in points)
+        # A constant measure would divide by 0.
         margin = 0.1 * abs(low) + 1e-6 if low == high else 0.0
         low, high = low - margin, high + margin
         scale = (_CURVE_BOTTOM - CURVE_TOP) / (high - low)
@@ -278,6 +289,7 @@ class _Recording:
             y = _CURVE_BOTTOM - (value - low) * scale
             yield Stroke("rule", 1, ((LEFT, y), (RIGHT, y)), is_covered=False)
             yield Label(LEFT - 8, y + 4, f"{value:.4g}", "right")
+        # With the last point, which is the result.
         some = [*points[:: math.ceil(len(points) / _POINTS)], points[-1]]
         curve = [(self._x(time_s), _CURVE_BOTTOM - (value - low) * scale) for time_s, value in some]
         yield Label(RIGHT, _CURVE_BOTTOM + 13, printable(self.history.monitor.name), "right")

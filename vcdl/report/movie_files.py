@@ -80,6 +80,7 @@ def _motion() -> str:
         for frame in range(1, FRAMES + 1)
     )
     return (
+        # The finished picture is the default, and motion is added to it: so readers without motion see the end.
         f".cover{{transform:{way}}}\n@media(prefers-reduced-motion:no-preference){{\n"
         f".cover{{animation:slide {whole_s:g}s linear infinite}}.f{{animation:f1 {whole_s:g}s step-end infinite}}\n"
         f"@keyframes slide{{0%{{transform:translateX(0)}}{end:.2f}%,to{{transform:{way}}}}}\n{frames}}}\n"
@@ -88,11 +89,13 @@ def _motion() -> str:
 
 def _groups(movie: Movie, is_covered: bool) -> Iterator[str]:
     """Yield what lies below the cover, or above it: a group for each frame in which something appears."""
+    # By frame: CSS needs one animation for each moment and not for each shape.
     by_frame: defaultdict[int, list[Stroke | Label]] = defaultdict(list)
     for shape in movie.shapes:
         if (isinstance(shape, Stroke) and shape.is_covered) is is_covered:
             by_frame[shape.frame].append(shape)
     for frame, shapes in sorted(by_frame.items()):
+        # One path for all lines of a colour and width: thousands of elements would make a browser slow.
         paths: defaultdict[tuple[str, float], str] = defaultdict(str)
         for shape in shapes:
             if isinstance(shape, Stroke):
@@ -147,10 +150,13 @@ def _write_gif(movie: Movie, file: Path) -> None:
     edges = [
         [ink + (255 - ink) * step // 8 for ink in tones[kind]] for kind in ("ink", "faint") for step in range(1, 8)
     ]
+    # One palette for all frames: a palette for each one would make colours flicker, and the file larger.
     palette = Image.new("P", (1, 1))
     palette.putpalette([part for tone in [*tones.values(), *edges] for part in tone])  # and of letters' smooth edges
     canvas, images = Image.new("RGB", (WIDTH, round(movie.height)), paper), []
     for frame in range(FRAMES + 1):
+        # The canvas keeps what has appeared, so each frame only adds to it. The cover and what lies above are drawn on
+        # a copy.
         image = paint(canvas, lasting[frame]).copy()
         x = LEFT + frame / FRAMES * (RIGHT - LEFT)
         ImageDraw.Draw(image).rectangle((x, CURVE_TOP - 8, WIDTH, movie.bottom), paper)

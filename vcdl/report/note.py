@@ -29,6 +29,7 @@ class RunNote:
         """Return the note of a run; empty if there is none or the file cannot be read."""
         try:
             with file.open("rb") as opened:
+                # A bound: the file may have been written by another program, and every page of the list reads it.
                 found = json.loads(opened.read(_MOST_CHARACTERS * 8))
             return cls(printable(str(found["text"])), tuple(printable(str(tag)) for tag in found["tags"]))
         except (OSError, ValueError, KeyError, TypeError):
@@ -41,6 +42,7 @@ class RunNote:
             JobError: A tag or the text is none.
         """
         kept = printable(self.text if text is None else text)
+        # In the order in which they were given, each once.
         together = tuple(tag for tag in dict.fromkeys((*self.tags, *tags)) if tag not in untags)
         if odd := [tag for tag in tags if not _TAG.fullmatch(tag)]:
             raise JobError(f"{odd[0][:60]!r} is no tag: a word of at most 40 letters, digits and . + - _ is one")

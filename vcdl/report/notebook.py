@@ -45,6 +45,7 @@ class NotebookDisplay(LiveDisplay):
     def __init__(self, goal: RunGoal, clock: Clock | None = None) -> None:
         from rich.console import Console
 
+        # rich would otherwise notice the notebook and write into the cell itself.
         console = Console(file=io.StringIO(), width=_WIDTH, highlight=False, markup=False, force_jupyter=False)
         super().__init__(goal, console, clock)
         self._lines_shown: list[str] = []
@@ -79,6 +80,7 @@ class NotebookDisplay(LiveDisplay):
 
         self._drawn_s = time.monotonic()
         bundle = self._bundle(is_over)
+        # The first time makes the place in the cell; later ones replace its content instead of adding to the output.
         if self._handle is None:
             self._handle = display(bundle, raw=True, display_id=True)
         else:
@@ -94,6 +96,7 @@ class NotebookDisplay(LiveDisplay):
         shown = Group(*map(Text, lines)) if is_over else Group(*map(Text, lines), self.render())
         from rich.console import Console
 
+        # Another console: the first one measures the width of the bars, this one records what is drawn for the export.
         console = Console(file=io.StringIO(), width=_WIDTH, record=True, force_jupyter=False, force_terminal=True)
         console.print(shown)
         return {

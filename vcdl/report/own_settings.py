@@ -19,6 +19,7 @@ def own_settings(job: Job) -> dict[str, tuple[str, str]]:
 def _differing(section: BaseModel, usual: object, at: str) -> Iterator[tuple[str, Any, Any]]:
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
+        # The default of a section may differ from its class's, as the parent can set some of its keys.
         if isinstance(usual, type(section)):
             default = getattr(usual, name)
         else:
@@ -33,4 +34,5 @@ def _shown(value: Any) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(to_jsonable_python(value), ensure_ascii=False)
+    # A store's or a data set's URL may hold one, and the result is shown on pages and sent to trackers.
     return without_passwords(text)

@@ -29,6 +29,7 @@ def plan_lines(
     if chosen.chosen is not None:
         lines = [f"{chosen.chosen.choice.name}: {chosen.why}, {_words(chosen.chosen)}."]
     else:
+        # The front goes from fast to cheap: the nearest to a deadline is the fastest, to a budget the cheapest.
         nearest = chosen.front[-1 if deadline_s is None else 0] if chosen.front else None
         what = f"; the nearest is {nearest.choice.name}, {_words(nearest)}" if nearest is not None else ""
         lines = [f"nothing here keeps {held}{what}."]
@@ -53,6 +54,7 @@ def draw_plan(chosen: Recommendation, forecasts: Sequence[ChoiceForecast], outpu
     ends = [one for one in forecasts if one.wall_s.high < float("inf")]
     front = [one for one in chosen.front if one in ends]
     named = [*front, *([chosen.chosen] if chosen.chosen is not None and chosen.chosen not in front else [])]
+    # All choices in grey, so that the front can be seen to be one.
     axes.plot([one.wall_s.median / 3600 for one in ends], [one.usd.median for one in ends], "o", color="0.7")
     axes.plot([one.wall_s.median / 3600 for one in front], [one.usd.median for one in front], color="C0")
     for number, one in enumerate(named):
@@ -83,6 +85,7 @@ def plan_json(chosen: Recommendation, forecasts: Sequence[ChoiceForecast], unkno
 
 
 def _figures(one: ChoiceForecast) -> dict[str, Any]:
+    # JSON has no infinity.
     finite = one.wall_s.high < float("inf")
     return {
         "choice": one.choice.name,

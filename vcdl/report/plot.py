@@ -79,6 +79,7 @@ def figure_of(curves: Sequence[Curve], title: str, measured: str | None = None) 
     rows = math.ceil(len(further) / _COLUMNS)
     figure = new_figure(_WIDTH_INCHES, _HEIGHT_INCHES + rows * _ROW_INCHES)
     grid = figure.add_gridspec(1 + rows, _COLUMNS, height_ratios=[_HEIGHT_INCHES, *([_ROW_INCHES] * rows)])
+    # One unit for all curves, by the longest: they share the axis.
     unit, unit_s = _time_unit(max((curve.epochs[-1].wall_s for curve in curves if curve.epochs), default=0.0))
     axes = figure.add_subplot(grid[0, :])
     _draw_judged(axes, curves, unit_s)
@@ -111,6 +112,7 @@ def _draw_judged(axes: "Axes", curves: Sequence[Curve], unit_s: float) -> None:
         band = _BAND if is_single and lowest != highest else None
         axes.fill_between(times, lowest, highest, color=colour, alpha=0.2, linewidth=0, label=band)
     if not any(curve.epochs for curve in curves):
+        # A run that was stopped in its first epoch leaves a picture too, which says so.
         axes.text(0.5, 0.5, "no epoch was finished", ha="center", va="center", transform=axes.transAxes)
         return
     axes.set_ylabel(f"validation {curves[0].measure}" + ("" if is_single else " (epoch's mean, min – max)"))
@@ -122,6 +124,7 @@ def _number_epochs(axes: "Axes", curve: Curve, unit_s: float) -> None:
     if curve.epochs:
         step = round_step(curve.epochs[-1].epoch)
         numbered = [detail for detail in curve.epochs if detail.epoch % step == 0]
+        # A second axis: epochs are not evenly spaced in time.
         top = axes.secondary_xaxis("top")
         top.set_xticks([detail.wall_s / unit_s for detail in numbered], [str(detail.epoch) for detail in numbered])
         top.set_xlabel("epoch")
@@ -166,11 +169,13 @@ def _draw_measure(axes: "Axes", curves: Sequence[Curve], name: str, unit_s: floa
         colour = _COLOURS[number % len(_COLOURS)]
         times = [detail.wall_s / unit_s for detail in curve.epochs]
         values = [detail.measures.get(name, math.nan) for detail in curve.epochs]
+        # Only the first curve is in the legend, because colours mean runs in all panels and the legend explains the
+        # dashes.
         validation, training = ("validation", "training") if number == 0 else (None, None)
         axes.plot(times, values, **_marks(curve), linewidth=1.4, color=colour, label=validation)
         if name == LOSS:
-            told = [math.nan if detail.train_loss is None else detail.train_loss for detail in curve.epochs]
-            axes.plot(times, told, "--", **_marks(curve), linewidth=1.2, color=colour, label=training)
+            reported = [math.nan if detail.train_loss is None else detail.train_loss for detail in curve.epochs]
+            axes.plot(times, reported, "--", **_marks(curve), linewidth=1.2, color=colour, label=training)
     axes.set_ylabel(name)
     if name == LOSS:
         axes.legend(loc="best")

@@ -63,6 +63,7 @@ class RunGoal:
 
 def epoch_at_work(goal: RunGoal, report: Report) -> int:
     """Return the first epoch with shards that are not applied yet."""
+    # Epochs may overlap; the first one that is not closed is what a person means by "the epoch".
     return min(len(report.history.closed) + 1, goal.epochs)
 
 
@@ -94,6 +95,7 @@ def epoch_words(goal: RunGoal, report: Report, detail: EpochDetail) -> str:
     """`epoch 3/20: accuracy 0.8712 (0.8605 – 0.8791), loss 0.41, in training 0.43, after 2 min 05 s`."""
     words = [f"{report.monitor.name} {band_words(detail, report.monitor)}", *_beside(report, detail.measures)]
     if detail.train_loss is not None:
+        # The training loss stands right behind that of validation, so that a gap between them is seen.
         place = 1 if report.monitor.name == LOSS else 2
         words.insert(place, f"in training {detail.train_loss:.4g}")
     return f"epoch {detail.epoch}/{goal.epochs}: {', '.join(words)}, after {duration(detail.wall_s)}"
@@ -157,11 +159,13 @@ def measured_figures(goal: RunGoal, report: Report) -> dict[str, str]:
         return figures
     detail = report.epochs[-1]
     trained = None if detail.train_loss is None else f"{detail.train_loss:.4g}"
+    # A run that is judged by its loss has that value in the line above.
     if name != LOSS:
         loss = f"{detail.measures.get(LOSS, math.nan):.4g} in validation"
         figures["loss"] = loss if trained is None else f"{loss}, {trained} in training"
     elif trained is not None:
         figures["train loss"] = trained
+    # The loss has a label of its own above.
     further = [words for words in _beside(report, detail.measures) if not words.startswith(f"{LOSS} ")]
     if further:
         figures["metrics"] = ", ".join(further)
@@ -311,6 +315,7 @@ def money_words(goal: RunGoal, report: Report, now_s: float) -> str | None:
 
 def more_words(usd_per_h: float, left_s: tuple[float, float] | None) -> str:
     """`0.40 $ to 0.52 $ more to the end`, of hosts that cost so much an hour."""
+    # Imported here: the planner needs NumPy, and the words are used by commands that must start fast.
     from vcdl.planner.time_left import money_to_end
 
     if left_s is None:
@@ -327,6 +332,7 @@ def range_left(goal: RunGoal, report: Report, now_s: float) -> tuple[float, floa
 
     between = time_left(max(0, goal.subtasks - report.subtasks_done), [one.wall_s for one in report.totals.recent])
     left_s = seconds_left(goal, report, now_s)
+    # The range must contain the estimate that is shown next to it, which comes from other numbers.
     return None if between is None or left_s is None else (min(between[0], left_s), max(between[1], left_s))
 
 

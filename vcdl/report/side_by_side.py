@@ -52,6 +52,7 @@ def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[Any]]:
     flat = [_flat(run.settings) for run in runs]
     keys = dict.fromkeys(key for values in flat for key in values)
     found = {key: [values.get(key) for values in flat] for key in keys}
+    # By `!=` on whole values: a list is one setting, and the order of its entries matters.
     return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
 
 
@@ -68,6 +69,7 @@ def comparison_json(runs: Sequence[ComparedRun]) -> str:
         }
         for run in runs
     ]
+    # A store's URL may hold a password, and comparisons are sent around.
     settings = {key: list(map(_without_password, values)) for key, values in differing_settings(runs).items()}
     return as_json({"settings": settings, "runs": rows})
 
@@ -88,6 +90,7 @@ def comparison_lines(runs: Sequence[ComparedRun], width: int) -> list[str]:
     rows = comparison_rows(runs)
     heads = [printable(run.name) for run in runs]
     label_width = min(max(len(label) for label, _ in rows), max(_LEAST_LABEL, width * 2 // 5))
+    # Runs share the room equally; when it is too little, `_tables` puts them below each other.
     most = min(max((width - label_width) // len(runs) - _GAP, _LEAST_COLUMN), _MOST_COLUMN)
     widths = [
         min(max(len(head), *(len(values[column]) for _, values in rows)), most) for column, head in enumerate(heads)
@@ -155,9 +158,11 @@ def _measure_rows(reports: Sequence[Report], measures: Sequence[_Measures]) -> l
     judged = {report.monitor.name for report in reports}
     rows = []
     for name, values in sorted(_by_measure(measures).items(), key=lambda item: item[0] not in judged):
+        # A metric without a known direction is taken to be better when higher, as most are.
         monitor = Monitor(name, direction(name) or MAX)
         scores = [monitor.score(value) for value in values if value is not None]
         best = max(scores) if len(set(scores)) > 1 else None
+        # By score, as lower is better for some measures; equal values share the star.
         is_best = [value is not None and monitor.score(value) == best for value in values]
         words = [f"{'* ' if star else ''}{_number(value)}" for value, star in zip(values, is_best, strict=True)]
         rows.append((f"  {name}", words))

@@ -68,6 +68,7 @@ def side_by_side(spans: Sequence[Span], most: int | None = None) -> Iterator[tup
     """The end of the last span of each lane."""
     for span in spans:
         lane = next((at for at, end_s in enumerate(ends) if end_s <= span.begin_s), len(ends))
+        # Too few lanes: the span goes where the overlap is shortest.
         if lane == most:
             lane = min(range(most), key=ends.__getitem__)
         ends[lane : lane + 1] = [span.end_s]
@@ -91,6 +92,7 @@ class SubtaskStream:
         self.last_s = max(self.last_s, recorded.time_s)
         match event := recorded.event:
             case WorkunitSent():
+                # A workunit may be at several hosts: a late one gets a second copy.
                 self._out.setdefault(event.workunit, {})[event.host] = recorded.time_s
             case UpdateApplied():
                 self.staleness.append(event.staleness)
@@ -139,6 +141,7 @@ class SubtaskStream:
         `others` is the fate at its other hosts; None: they continue.
         """
         hosts = self._out.get(workunit, {})
+        # Events of older journals, and failures, name no host: the last one that got the workunit is the likeliest.
         host = host if host in hosts else next(reversed(hosts), host)
         if host:
             self.ended.append(Span(host, workunit, hosts.pop(host, now_s), now_s, fate))

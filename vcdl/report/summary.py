@@ -19,6 +19,7 @@ def summary_of(job: str, report: Report) -> dict[str, Any]:
     epochs = report.epochs
     return {
         "job": job,
+        # Unknown figures are null and not left out: readers find the same keys in every summary.
         "stop_reason": report.stop.reason if report.stop else None,
         "epochs": len(epochs),
         "updates_applied": report.totals.applied,

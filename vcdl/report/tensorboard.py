@@ -43,6 +43,7 @@ def write_event_file(folder: Path, report: Report, events: Iterable[Recorded]) -
     `events` are those of the whole journal. Raises RunFolderError.
     """
     points = scalars(report, events)
+    # The file's own first record has the time of the first point: TensorBoard counts relative time from it.
     first = next(points, None)
     begin_s = first.time_s if first is not None else 0.0
     path = folder / _FILE
@@ -50,6 +51,7 @@ def write_event_file(folder: Path, report: Report, events: Iterable[Recorded]) -
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as temporary, temporary.open("wb") as file:
             file.write(_record(_time(begin_s) + _field(3, _FILE_VERSION)))
+            # Streamed, point by point: a long run's points would fill the memory.
             for tag, step, value, time_s in chain([first] if first is not None else [], points):
                 scalar = _field(1, tag.encode()) + b"\x15" + struct.pack("<f", value)
                 file.write(_record(_time(time_s) + b"\x10" + _varint(step) + _field(5, _field(1, scalar))))
@@ -110,6 +112,8 @@ def _checksum(data: bytes) -> bytes:
     """Return the CRC-32C, masked: TensorFlow rotates it and adds a constant, as data may hold checksums themselves."""
     crc = 0xFFFFFFFF
     for byte in data:
+        # Byte by byte in Python: a run has some ten thousand points of 40 bytes, and a package would be one more to
+        # install.
         crc = crc >> 8 ^ _CRC32C[crc & 0xFF ^ byte]
     crc ^= 0xFFFFFFFF
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)

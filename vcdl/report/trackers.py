@@ -39,12 +39,14 @@ def log_to_trackio(folder: Path, job: Job, report: Report, events: Iterable[Reco
     require("trackio", "trackio")
     from trackio import SQLiteStorage
 
+    # Points of one step and time are one row in trackio, which has a row for each call otherwise.
     by_step: defaultdict[tuple[int, float], dict[str, float]] = defaultdict(dict)
     for one in sorted(scalars(report, events)):
         by_step[one.step, one.time_s][one.tag] = one.value
     times = [datetime.fromtimestamp(time_s, UTC).isoformat() for _, time_s in by_step]
     settings = {key: value for key, (value, _) in own_settings(job).items()}
     try:
+        # trackio appends to a run of the same name, so an earlier log would double each point.
         if folder.name in SQLiteStorage.get_runs(job.name):
             SQLiteStorage.delete_run(job.name, folder.name)
         steps = [step for step, _ in by_step]
@@ -79,6 +81,7 @@ def log_to_mlflow(
     from mlflow.entities import Metric, Param
     from mlflow.exceptions import MlflowException
 
+    # A hash, so that the name of the machine and the path do not reach a server that others read.
     mark = hashlib.sha256(f"{socket.gethostname()}:{folder.resolve()}".encode()).hexdigest()
     points = sorted(scalars(report, events))
     begin_s = min((point.time_s for point in points), default=report.history.last_s)
@@ -96,9 +99,11 @@ def log_to_mlflow(
             client.log_batch(run, metrics=metrics[begin : begin + _METRICS])
         for file in files:
             client.log_artifact(run, str(file))
+        # A run that is under way stays "running" at the server.
         if report.history.finished or report.is_given_up:
             state = "FAILED" if report.is_given_up else "FINISHED"
             client.set_terminated(run, state, int(1000 * report.history.last_s))
+        # Last: if logging breaks off, the earlier run is still there, and the next try finds both.
         for former in earlier:
             client.delete_run(former.info.run_id)
     except (MlflowException, OSError) as error:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 
 def duration(seconds: float) -> str:
     """`45 s`, `2 min 05 s`, `3 h 20 min`."""
+    # Not below 0: clocks of two machines differ, and a time "ago" may be negative by that.
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"

@@ -92,12 +92,12 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.data import load_dataset
     from vcdl.models.fitted import fitted
     from vcdl.models.footprint import footprint_of
-    from vcdl.models.model_classes import with_model_classes
+    from vcdl.models.model_classes import load_data_with_model_classes
     from vcdl.models.rate_trial import trial_lengths
     from vcdl.models.trial import try_job
     from vcdl.run.results import start_of
 
-    dataset = with_model_classes(job, partial(load_dataset, seed=job.seed))
+    dataset = load_data_with_model_classes(job, partial(load_dataset, seed=job.seed))
     fit = fitted(job, dataset, start_of(job))
     model = load_model(fit.model.json)
     # A client builds the same trainer, so what it refuses is refused here first.

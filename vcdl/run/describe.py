@@ -114,10 +114,10 @@ def describe_job(job: "Job", start: Any = None) -> Description:
     from vcdl.client.trainer import Trainer
     from vcdl.codecs.choose import down_encoding, up_encoding
     from vcdl.models.build import build_model_json
-    from vcdl.models.model_classes import with_model_classes
+    from vcdl.models.model_classes import load_data_with_model_classes
     from vcdl.models.trained import layer_paths
 
-    facts = with_model_classes(job, facts_of)
+    facts = load_data_with_model_classes(job, facts_of)
     # Before the model is built: that takes seconds, and too few samples are a matter of two numbers.
     shards = _shards(facts, job.data.shards, even=job.data.split == "iid" and job.data.by is None)
     model_json = build_model_json(

@@ -9,5 +9,6 @@ from typing import Any
 
 def pytest_configure(config: Any) -> None:
     """Make the markers of the contracts' tests known."""
+    # pytest warns of markers that it does not know, or refuses them with --strict-markers.
     for marker in ("process: starts processes", "server: needs a server"):
         config.addinivalue_line("markers", marker)

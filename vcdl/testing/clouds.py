@@ -29,6 +29,7 @@ class CloudContract:
         assert _live(open_fleet("ours")) == {instance.id for instance in launched.instances}
 
     def test_a_token_launches_once_also_from_another_process(self, open_fleet: OpenFleet) -> None:
+        # Two providers, as two processes have them: a token must be known to the cloud, and not to an object here.
         first = _launched(open_fleet("ours"), units=16)
         again = _launched(open_fleet("ours"), units=16)
         assert {instance.id for instance in again.instances} == {instance.id for instance in first.instances}
@@ -50,9 +51,11 @@ class CloudContract:
         provider.terminate([first.id])
         settle()
         provider.terminate([first.id])
+        # A lease on a missing instance is no error either: passes write leases from what they saw seconds ago.
         provider.lease([first.id], 1_000_000.0)
         assert _live(open_fleet("ours")) == {second.id}
         endings = {instance.id: instance.ending for instance in provider.find()}
+        # A cloud may have forgotten the instance by now, which is as good.
         assert endings.get(first.id, Ending.OURS) is Ending.OURS
 
     def test_a_lease_is_written_and_renewed_in_whole_seconds(self, open_fleet: OpenFleet) -> None:

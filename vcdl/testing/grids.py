@@ -75,10 +75,12 @@ class GridContract:
             assert len(names) == grid.open_wanted()
             submit(submitted)  # as after a kill between the two
             outcomes = _brought(grid, len(names))
+            # Claimed again in one process: nothing was done with it, so it is still there.
             assert [outcome.workunit for outcome in grid.claim()] == [outcome.workunit for outcome in outcomes]
             begun = [sent.workunit for sent in (*events_of(folder, WorkunitSent), *grid.sent())]
             assert sorted(begun) == sorted(names), "what it has already is not started again"
             assert grid.sent() == []
+        # A second grid over the same folder, without the first one's memory, as after a kill.
         with self._looped(folder) as (_, following):
             again = _brought(following, len(names))
             assert {outcome.workunit for outcome in again} == names

@@ -26,6 +26,7 @@ class RuleContract:
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run each test with each rule."""
+        # Parametrised here and not by a decorator: the rules are those of the subclass.
         if "rule" in metafunc.fixturenames:
             metafunc.parametrize("rule", self.rules, ids=str)
         if "number" in metafunc.fixturenames:  # in the middle and at the end of a buffer of 5 or 10
@@ -43,9 +44,11 @@ class RuleContract:
         server = before.copy()
         weight = rule.apply(server, _update(slice(0, size), client, base, number))
         pieces = before.copy()
+        # Uneven pieces, since stores fold blocks of a fixed size and a remainder.
         for part in (slice(0, size // 3), slice(size // 3, size)):
             assert rule.apply(pieces[..., part], _update(part, client, base, number)) == weight
         assert pieces.tobytes() == server.tobytes()
+        # An upload is read by several passes: a rule that wrote into it would change what the next one sees.
         assert (client.tobytes(), base.tobytes()) == (_noise(1, size).tobytes(), _noise(2, size).tobytes())
 
     def test_folded_again_the_same_update_gives_the_same_bits(self, rule: Rule, number: int) -> None:
@@ -65,6 +68,7 @@ class RuleContract:
             server = rule.state.rows(rule.state.begun(_noise(0, 100)))
             rule.apply(server, _update(slice(0, 100), _noise(1, 100), _noise(2, 100), 20, fraction))
             moved.append(np.atleast_2d(server)[0].astype(np.float64) - _noise(0, 100))
+        # Not bit by bit: the fraction enters the arithmetic at another place than a division of the result.
         np.testing.assert_allclose(moved[1], moved[0] / 2, rtol=1e-3, atol=1e-5)
 
     def test_only_a_rule_that_says_so_needs_the_base(self, rule: Rule) -> None:
@@ -82,6 +86,7 @@ class RuleContract:
             return
         before, client, base = _kept(rule, 1000), np.abs(_noise(1, 1000)), _noise(2, 1000)
         server = np.abs(before)
+        # Measured before `apply`, which changes `server` in place.
         low, high = np.minimum(server, client), np.maximum(server, client)
         rule.apply(server, _update(slice(0, 1000), client, base, number))
         assert ((low - 1e-6 <= server) & (server <= high + 1e-6)).all()

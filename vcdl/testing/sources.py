@@ -36,9 +36,11 @@ class SourceContract:
         assert len(loaded.train) == facts.train_samples
         assert (0 if loaded.test is None else len(loaded.test)) == facts.test_samples
         assert in_memory(loaded.train.x).shape[1:] == facts.input_shape
+        # Every class occurs, from 0 on: a model has as many outputs.
         assert sorted(np.unique(loaded.train.y)) == list(range(facts.outputs))
 
     def test_every_load_gives_the_same_samples_in_the_same_order(self, loaded: DataSource) -> None:
         again = self.source.load(self.local)
+        # Bit by bit: shards are named by their content, and a resumed run cuts the same ones.
         assert in_memory(again.train.x).tobytes() == in_memory(loaded.train.x).tobytes()
         assert again.train.y.tobytes() == loaded.train.y.tobytes()

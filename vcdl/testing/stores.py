@@ -42,6 +42,7 @@ class StoreContract:
     ) -> None:
         other = open_store()
         first, second = store.fold([fold(0)]) + store.fold([fold(1)])
+        # It has read the store before the restore, so its copy is of weights that are replaced.
         other.version()
         assert store.restore(5, weights(9), [first])
         check(store, 5, weights(9))
@@ -168,6 +169,7 @@ class StoreContract:
         with pytest.raises(FloatingPointError):
             store.fold([fold(0), changing(subtask(1), broken)])
         check(store, 0, weights(0))
+        # The failed batch has left no record either: both subtasks count now.
         assert [record.version for record in store.fold([fold(0), fold(1)])] == [1, 2]
         check(store, 2, replayed(0, 1))
 
@@ -176,6 +178,7 @@ class StoreContract:
     ) -> None:
         store.fold([fold(0)])
         batch = [fold(1), fold(2, refusal=Refusal.NOT_FINITE), fold(3), fold(4, refusal=Refusal.NORM_TOO_LARGE)]
+        # All of them at once: the assimilator repeats the batch without those, and must not do so once for each.
         with pytest.raises(Unfit) as caught:
             store.fold(batch)
         assert {name: refused.refusal for name, refused in caught.value.refused.items()} == {
@@ -198,6 +201,7 @@ class StoreContract:
     ) -> None:
         (record,) = store.fold([fold(0)])
         other = open_store()
+        # A journal that is ahead of the store, as after the store's server came back from an older dump.
         other.expected = lambda: Expected(2, subtask(1), 2)
         for look in (other.version, other.read, lambda: other.fold([fold(1)])):
             with pytest.raises(StoreLost, match="at version 1 and the journal at 2"):
@@ -230,6 +234,8 @@ class StoreContract:
         assert store.version() == 100
         records = store.fold([fold(number) for number in range(100)])
         assert sorted(record.version for record in records) == list(range(1, 101))
+        # The order of the two processes is chance, so the expected weights are computed in the order that the records
+        # tell.
         order = [int(record.subtask[-3:]) for record in sorted(records, key=lambda record: record.version)]
         check(store, 100, replayed(*order))
 
@@ -252,6 +258,7 @@ class StoreContract:
         seen = results.get(timeout=60)
         reader.join(60)
         assert reader.exitcode == 0
+        # Each fold adds 1, so every number of version v is v: half an update would show two values.
         assert all(whole and first == version for version, first, whole in seen)
         versions = [version for version, _, _ in seen]
         assert versions == sorted(versions)

@@ -53,10 +53,12 @@ class TrustContract:
             for number in range(1, _BROUGHT):
                 _bring(journal, number)
                 follower.catch_up()
+                # Each tenth only: a new trust reads the whole journal.
                 if number % 10 == 0:
                     anew = new_trust(journal)
                     anew.catch_up()
                     followed, begun = (_admitted(trust, journal, counted) for trust in (follower, anew))
+                    # By repr, as it holds every field, and NaN equals itself there.
                     assert repr(followed) == repr(begun)
 
     def test_what_counts_does_so_at_most_once_and_what_is_whole_is_no_part(
@@ -77,9 +79,11 @@ class TrustContract:
     def test_measuring_changes_nothing_and_no_number_is_held_further_from_where_it_began(
         self, new_trust: NewTrust, tail: Vector, tmp_path: Path, size: int, length: float
     ) -> None:
+        # Twice with fresh copies: the second fold of an upload, after a kill, must give the same bits.
         held = [self._held(new_trust, tail.copy(), tmp_path, length, blocks) for blocks in (size, size)]
         assert held[0].tobytes() == held[1].tobytes(), "folded again it is the same"
         base, upload = _base(), _upload(length)
+        # A trust may shorten a step, never lengthen or turn it; 1e-5 is float32's rounding at these magnitudes.
         assert (np.abs(held[0] - base) <= np.abs(upload - base) + 1e-5).all()
 
     def _held(self, new_trust: NewTrust, tail: Vector, folder: Path, length: float, size: int) -> Vector:

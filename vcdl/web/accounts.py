@@ -82,14 +82,18 @@ class Accounts:
         with self._opened() as database:
             database.executescript(_TABLES)
             for table, column in _LATER_COLUMNS:
+                # SQLite's ALTER TABLE has no IF NOT EXISTS.
                 if column.split()[0] not in {known[1] for known in database.execute(f"PRAGMA table_info({table})")}:
                     database.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
+        # SQLite creates the file by the umask, and it holds hashes of tokens.
         self._path.chmod(PRIVATE_MODE)
 
     def add(self, name: str, role: Role, days: float | None, bounds: TokenBounds = UNBOUNDED) -> str:
         """Make a token; its secret cannot be read again. Raises JobError for the owner's name, RunFolderError."""
         if name == OWNER:
             raise JobError(f"{name} is whoever runs the service: choose another name")
+        # Two parts: the id is public, for lists and for revoking; the secret proves the token. The id finds the row
+        # without comparing the secret with every hash.
         number, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
         now_s = time.time()
         expires_s = None if days is None else now_s + days * 86400
@@ -119,6 +123,7 @@ class Accounts:
         number, _, secret = rest.partition("_")
         number = _storable(number[:40])
         rows = self._ask(f"SELECT {_COLUMNS}, hash FROM tokens WHERE id = ?", number)
+        # Compared also when there is no such row, so that the time of an answer does not tell which ids exist.
         if not is_same(_hash(secret), rows[0][-1] if rows else ""):
             return None
         caller, now_s = _caller(_token(rows[0][:-1])), time.time()
@@ -177,6 +182,8 @@ class Accounts:
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         try:
+            # A connection each time: SQLite's belong to one thread, and requests are answered by many. The inner `with`
+            # commits.
             with closing(sqlite3.connect(self._path, _TIMEOUT_S)) as database, database:
                 yield database
         except sqlite3.Error as error:

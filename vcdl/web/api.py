@@ -122,7 +122,9 @@ async def events_stream(
     last_event_id: Annotated[str, Header(max_length=20)] = "",
 ) -> StreamingResponse:
     """Stream the same as server-sent events, with the journal's rows as ids, until the job is over."""
+    # Before the answer begins: a job that does not exist must be a 404, and not an error within the stream.
     await asyncio.to_thread(service.catalogue.folder, name)
+    # A browser that reconnects sends the id of the last row that it got; it counts more than the address's own `after`.
     begin = int(last_event_id) if last_event_id.isdecimal() else after
     messages = while_valid(_stream(service, name, min(begin, _ROW)), lambda: service.is_valid(caller))
     return StreamingResponse(messages, media_type="text/event-stream")
@@ -183,6 +185,8 @@ async def run_command(service: ServiceHere, caller: CallerHere, command: Command
         wanted = CommandRequest(command, asked.arguments, asked.options, asked.output, asked.columns, new)
         return service.run_command(caller, wanted)
 
+    # A task, so that the command continues while this coroutine waits, and its answer or error is still there
+    # afterwards.
     running = asyncio.create_task(run_in_threadpool(run))
     if (await asyncio.wait([running], timeout=_QUICK_S))[0]:
         return _json(asdict(running.result()))
@@ -193,6 +197,7 @@ async def run_command(service: ServiceHere, caller: CallerHere, command: Command
 def output(service: ServiceHere, folder: str, name: str) -> FileResponse:
     """Return a file that a command wrote; it can be fetched once, within the hour."""
     path = service.commands.written(folder, name)
+    # After the file was sent. A caller whose connection breaks asks for the command again.
     forget = BackgroundTask(shutil.rmtree, path.parent, ignore_errors=True)
     return FileResponse(path, media_type="application/octet-stream", background=forget)
 
@@ -223,6 +228,8 @@ def _rows(service: WebService, name: str, after: int, limit: int) -> tuple[list[
     """Rows behind one, and whether none will follow them."""
     with service.catalogue.view(name).current() as view:
         found = view.rows_after(after, limit)
+        # A stream ends only when the job is over and all its rows were sent: a page of `limit` rows may not be the
+        # last.
         is_over = view.standing.state in (RunState.FINISHED, RunState.FAILED)
         return found, is_over and len(found) < limit
 
@@ -241,6 +248,7 @@ async def _stream(service: WebService, name: str, after: int) -> AsyncGenerator[
         if is_over:
             yield sse("over", "{}")
             return
+        # A full page is followed by the next one at once: a reader who starts at row 0 catches up without waiting.
         if len(found) < _MOST_EVENTS:
             await asyncio.sleep(EVERY_S)
             quiet_s += EVERY_S

@@ -85,6 +85,7 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
 
     @app.exception_handler(RequestValidationError)
     def of_values(request: Request, error: RequestValidationError) -> Response:
+        # The first alone, in one line, as the command line would say it: pydantic's list of all is for programmers.
         first = error.errors()[0]
         words = f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}"
         return _answer(request, 422, words, ExitCode.USAGE)
@@ -99,6 +100,8 @@ def create_app(service: WebService, describe: Describe, hosts: Sequence[str] = (
         _log.error("%s %s: %s", request.method, request.url.path, words)
         return _answer(request, 500, words, code)
 
+    # Starlette runs the middleware that was added last first. So the guard comes before the answers of the last second:
+    # nothing is sent to somebody who may not ask for it.
     app.add_middleware(RecentAnswers)
     app.add_middleware(Guard, service=service, hosts=hosts)
     return app
@@ -118,6 +121,8 @@ def mounted(app: ASGIApp, base: str) -> ASGIApp:
 
     async def below(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            # A path outside of the base becomes one that does not exist, and not an error here: so the guard sees every
+            # request.
             is_below = scope["path"].startswith(f"{base}/")
             path = scope["path"].removeprefix(base) if is_below else "/nothing-here"
             scope = {**scope, "path": path, "raw_path": path.encode()}
@@ -149,6 +154,7 @@ class TimedConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # A new object equals no cycle, so a connection has `head_s` before the first comparison can end it.
         self._look(object())
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -158,6 +164,8 @@ class TimedConnection(H11Protocol):
     def _look(self, before: object) -> None:
         """End a connection that waits for the same request as at the look before."""
         cycle: Any = self.cycle
+        # uvicorn's own keep-alive time-out starts after an answer. A client that sends half of a head, or none, would
+        # hold its connection for ever.
         waits: bool = cycle is None or cycle.response_complete
         if waits and before is cycle:
             self.transport.close()

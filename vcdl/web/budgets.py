@@ -35,6 +35,8 @@ class Budgets:
         """
         if caller.bounds.budget_usd is None or not self._fleets:
             return 0.0
+        # With several fleets it is not known which one will train the job, so the dearest forecast is held to the
+        # budget.
         planned = max(self._forecast(folder, fleet) for fleet in self._fleets)
         left = max(0.0, caller.bounds.budget_usd - self._accounts.planned_usd(caller.name))
         if planned > left:
@@ -51,6 +53,8 @@ class Budgets:
             plan = json.loads(done.output)
             found = next(one for one in plan["forecasts"] if one["choice"] == plan["recommended"])
             return float(found["usd"]["median"])
+        # A plan without a recommendation, or an error instead of JSON: such a job is refused, since its cost is
+        # unknown.
         except (ValueError, KeyError, TypeError, StopIteration):
             why = done.errors.strip().rpartition("error: ")[2] or "no choice of it comes to an end"
             raise JobError(f"what this job would cost with the fleet {fleet} cannot be planned: {why}") from None

@@ -91,11 +91,14 @@ class JobCatalogue:
             raise RunFolderError(f"{self.runs} cannot be read ({error.strerror}): correct its permissions") from error
         found = []
         for entry in entries:
+            # A finished job's folder does not change any more, so its time stands for a look into it. The time changes
+            # with each file that is added or removed, as by a resume.
             changed_ns = entry.stat().st_mtime_ns
             if self._finished.get(entry.name) == changed_ns:
                 found.append((True, entry.name))
                 continue
             folder = RunFolder(Path(entry.path))
+            # A folder that is being copied or written has a temporary name.
             if not folder.job_file.is_file() or final_name(entry.name) != entry.name:
                 continue
             if is_over := is_finished(folder):
@@ -107,6 +110,7 @@ class JobCatalogue:
         """Return the view of a job. Raises NoSuchJobError."""
         folder = self.folder(name)
         with self._lock:
+            # Taken out and put back, so that the least recently used view is the first to go.
             view = self._views.pop(name, None) or JobView(folder)
             self._views[name] = view
             if len(self._views) > _VIEWS:
@@ -137,10 +141,12 @@ class JobCatalogue:
         chosen = [one for one in listed if not state or one[0] == (state == "finished")]
         chosen = [one for one in chosen if not words or self._has(one[1], words)]
         if sort:
+            # Newest first as well below an order by measure: sorted() is stable, so equal measures stay in this order.
             chosen.sort(key=lambda one: self._began_s(one[1]), reverse=True)
             chosen = self._best_first(chosen) if sort == "measure" else chosen
             begin = int(after) if after.isdecimal() else 0
         else:
+            # By the cursor's place in the order, not by its name's index: the job may have finished or gone since.
             begin = next((at for at, one in enumerate(chosen) if _cursor(one) > after), len(chosen)) if after else 0
         shown, rest = chosen[begin : begin + limit], chosen[begin + limit :]
         return JobPage(
@@ -181,6 +187,8 @@ class JobCatalogue:
             known = self._rows.get(name)
             if known is not None and known[0] == signature:
                 return known[1]
+            # An open job's view stays in memory, as it is asked for again. There may be thousands of finished jobs, so
+            # their views are dropped once the row is known.
             if not is_finished(folder):
                 with self.view(name).current() as view:
                     return view.row()

@@ -45,9 +45,11 @@ class ChunkStore:
         path = self._path(of, name)
         if hashlib.sha256(content).hexdigest() != name:
             raise DataError(f"the chunk {name[:12]}… was damaged on its way: send it again")
+        # Touched, so that a chunk that is sent again is not the oldest when room is made.
         if path.is_file():
             path.touch()
             return
+        # The lock covers counting and writing: two submitters could otherwise both find the last free room.
         with folder_errors(self._folder), self._lock:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._make_room(path.parent, len(content))
@@ -65,6 +67,7 @@ class ChunkStore:
     def _path(self, of: str, name: str) -> Path:
         if not _NAME.fullmatch(name):
             raise DataError(f"{name[:70]!r} names no chunk: 64 hexadecimal digits of SHA-256 do")
+        # By a hash, because the name of a caller may contain anything.
         return self._folder / hashlib.sha256(of.encode()).hexdigest()[:16] / name
 
     def _make_room(self, mine: Path, size_bytes: int) -> None:
@@ -76,6 +79,8 @@ class ChunkStore:
             held[path.parent] += size
         while held.total() > self._most_bytes:
             largest = max(held, key=held.__getitem__)
+            # First what is old, whoever sent it; then the submitter who holds the most loses, even if another one asks
+            # for room.
             old = next((chunk for chunk in chunks if chunk[0] < old_s), None)
             if old is None and largest == mine:
                 raise RunFolderError("the service has no room for more data: the operator can give it more")

@@ -92,11 +92,14 @@ class Guard:
         """Return the answer to a request that may not pass; None if it may."""
         # As the routes match it: of older Starlettes the path of `asked.url` ends at a question mark in a name.
         path, method = asked.scope["path"], asked.scope["method"]
+        # Against DNS rebinding: a page of another site whose name resolves to this machine sends that site's name as
+        # Host.
         host = re.sub(r":\d+$", "", asked.headers.get("host", "")).lower()
         if host not in self._hosts:
             return problem(
                 421, f"this service is not {host[:80]!r}: ask for it by its own name, or start it with --host-name"
             )
+        # By the announced length, before anything is read; `_limited` holds the body to it.
         if int(re.sub(r"\D", "", asked.headers.get("content-length", "")) or 0) > _limit(path):
             return problem(413, "the body is too large")
         if method not in _SAFE and _is_of_another_site(asked):
@@ -109,6 +112,7 @@ class Guard:
             return self._refusal_of_visitor(asked, why)
         if caller.role is Role.WORKER and not _OF_WORKERS.fullmatch(path):
             return problem(403, f"{caller.name} may only train for pools: this token is of the role worker")
+        # After the checks of the role: a refused request does no work that would need a limit.
         if self._rate.is_too_high(caller.name):
             return problem(429, f"{caller.name} asks too often: {_STEADY:g} requests a second are answered")
         return None if method in _SAFE else _refusal_of_session(asked, caller)
@@ -118,6 +122,8 @@ class Guard:
         is_visit = self._service.is_public and asked.scope["method"] == "GET" and "authorization" not in asked.headers
         if not is_visit or not _VISITED.fullmatch(asked.scope["path"]):
             return why
+        # Both limits: one address must not crowd out the others, and all visitors together must not slow down those who
+        # are logged in.
         if self._visits.is_too_high(_address(asked)) or self._all_visits.is_too_high(""):
             return problem(429, "there are too many visitors: try again in a minute")
         return None
@@ -125,6 +131,7 @@ class Guard:
     def _caller(self, asked: HTTPConnection) -> tuple[Caller | None, Response]:
         """Return the caller, and the answer for an unknown one."""
         given = asked.headers.get("authorization", "")
+        # A token counts before a cookie: a program that sends one means it.
         if given:
             caller, wait_s = self._service.of_token(given.removeprefix("Bearer ").strip(), _address(asked))
             if wait_s > 0:

@@ -98,6 +98,7 @@ def _job_facts(view: JobView, is_public: bool, by_epoch: bool) -> dict[str, Any]
 
 
 def _public_figures(figures: dict[str, str], standing: Standing) -> dict[str, str]:
+    # A list of what may be shown, and not of what may not: a figure that is added later is closed to visitors.
     shown = {label: words for label, words in figures.items() if label in _PUBLIC_FIGURES}
     return {**shown, **measured_figures(standing.goal, standing.report)}
 
@@ -119,6 +120,7 @@ class Pages:
         self.environment = Environment(
             loader=PackageLoader("vcdl.web"),
             autoescape=True,
+            # A misspelt name in a template is an error in the tests, and not an empty place on a page.
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
@@ -137,6 +139,8 @@ class Pages:
             by_epoch: Draw the curves over epochs rather than over time.
         """
         facts = _job_facts(view, is_public, by_epoch)
+        # The macros that render a part are those that the whole page uses, so that a part that comes later looks the
+        # same.
         macros = self.environment.get_template("job_parts.html").module
         return {name: str(getattr(macros, name)(facts)) for name in PARTS}
 
@@ -205,11 +209,14 @@ def _stream(view: JobView, standing: Standing, is_public: bool = False) -> Strea
     spans = view.stream.spans(standing.now_s)
     if is_public:
         names = dict.fromkeys((*view.hosts.hosts, *(span.host for span in spans)))
+        # By order of arrival, as the table of hosts has it: a visitor's numbers stay the same from one look to the
+        # next.
         numbers = {name: number for number, name in enumerate(names, 1)}
         spans = [replace(span, host=f"host {numbers[span.host]}") for span in spans]
     if standing.now_s is not None:
         return stream_picture(spans, standing.now_s)
     last_s = view.stream.last_s
+    # A simulation's times are virtual, so "ago" would mean nothing.
     if not view.folder.kind.has_wall_clock:
         return stream_picture(spans, last_s, "the last event")
     if standing.state not in NOBODY_WORKS:
@@ -229,6 +236,7 @@ def _nobody_works(view: JobView) -> str:
     from vcdl.boinc.project.processes import standstills
 
     with suppress(GridError):
+        # Without the database: a page must not wait for one that is away.
         causes = standstills(BoincProject.at(view.folder.path.resolve().parents[2]))
         log = "the daemons run, but cannot continue with this job: `log_HOST/vcdl_work_generator.log` says why"
         return f"{'; '.join(causes) or log}."
@@ -251,6 +259,7 @@ def _trouble(view: JobView, state: RunState, is_public: bool) -> list[str]:
         reason = printable(totals.evaluator_death.reason)
         found.append(f"The evaluator died ({reason}): accuracy is measured later.")
     setbacks = totals.failed + totals.refused
+    # A tenth: some subtasks are always lost on volunteers' machines, and that is no news.
     if setbacks and (state is RunState.FAILED or setbacks >= 0.1 * (totals.applied + setbacks)):
         last = f" The last: {printable(setback_words(totals.last_setback))}." if totals.last_setback else ""
         found.append(f"{setbacks} of {totals.applied + setbacks} subtasks {_setbacks(view, setbacks)}.{last}")
@@ -293,6 +302,7 @@ def _setbacks(view: JobView, setbacks: int) -> str:
 
 def _where(view: JobView, by_host: Counter[str], setbacks: int) -> str:
     (worst, most), *_ = by_host.most_common(1) or [("", 0)]
+    # With one host alone, naming it as the culprit would say nothing.
     if len(by_host) > 1 and 2 * most > setbacks:
         trust = ShownTrust.of(view.job, view.hosts, worst)
         return f", {most} of them on {printable(worst)}{f', which is {trust.state} now' if trust.is_out else ''}"
@@ -321,6 +331,7 @@ def epoch_lines(view: JobView) -> list[FeedLine]:
 def feed_of(view: JobView, *further: FeedLine) -> list[FeedLine]:
     """Return what happened, with `further` sentences in between, the newest first."""
     lines = sorted([*view.feed, *further], key=lambda line: line.time_s, reverse=True)
+    # Only neighbours are merged: what lies between two setbacks may be their cause.
     alike = (list(group) for _, group in groupby(lines, key=lambda line: line.cause or id(line)))
     return [_together(group) for group in islice(alike, _FEED)]
 
@@ -337,6 +348,7 @@ def _together(alike: list[FeedLine]) -> FeedLine:
 
 def _prose(words: str) -> Markup:
     """Return a sentence with a capital letter, and text between backticks as code."""
+    # Escaped first: after it, only our own tags are markup.
     parts = str(escape(f"{words[:1].upper()}{words[1:]}")).split("`")
     return Markup("".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts)))
 

@@ -80,9 +80,12 @@ class JobView:
         with self._lock:
             signature = signature_of(self.folder)
             if signature != self._signature:
+                # The first entry is the job file's: `vcdl set` has changed it.
                 if self._signature is None or signature[0] != self._signature[0]:
                     self._job = None  # reading it takes longer than looking
                 self._look()
+                # After the look, with what was seen before it: a write in between changes the files again, and the next
+                # call looks once more. If the look raises, the old signature stays and it is repeated.
                 self._signature = signature
             yield self
 
@@ -119,12 +122,16 @@ class JobView:
             if journal is None:
                 return
             if not self._folds or journal.last_id() < self.last_id:  # the first look, or an older copy was put back
+                # The figures continue from a state that is kept in the journal, so a first look at a long run costs
+                # only what is new.
                 history, hosts = kept_history(journal), shown_hosts(journal)
                 self.report, self.hosts = Report(history.advance(save=True)), hosts.advance()
                 self._folds = (history, hosts)
                 self.stream, self._clock = SubtaskStream(), journal.clock
                 self.feed.clear()
                 self.recent.clear()
+                # Back by a window: pictures and feed need the last events again, which the figures have already
+                # (`follow` skips those).
                 self.last_id = max(0, history.last_id - _WINDOW)
             for recorded in journal.stream(self.last_id):
                 for fold in self._folds:
@@ -134,6 +141,8 @@ class JobView:
                 self.stream.follow(recorded)
                 self.recent.append(recorded)
                 self.last_id = recorded.id
+            # Unverified uploads of each host, which only the coordinator's verdicts need: they would fill the memory of
+            # a view.
             for host in self.hosts.hosts.values():
                 host.on_its_word.clear()
 
@@ -166,6 +175,7 @@ class ProfileReader:
 
     def sentence(self, job: Job) -> str:
         """Return the recent sentence of `vcdl profile`; the first call only starts to compute it."""
+        # Without waiting: while a thread reads the profile, callers get the last sentence.
         if time.monotonic() >= self._due_s and self._busy.acquire(blocking=False):
             threading.Thread(target=self._read, args=(job,), name="vcdl-profile", daemon=True).start()
         return self._words

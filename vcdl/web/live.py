@@ -38,6 +38,7 @@ def sse(event: str, data: str, row: int | None = None) -> bytes:
 async def while_valid(messages: AsyncGenerator[bytes, None], is_valid: Callable[[], bool]) -> AsyncIterator[bytes]:
     """Messages of a stream, until its reader's token has ended: no later request would show that."""
     looked_s = time.monotonic()
+    # Closed at once when the reader's token ends, so that `follow` gives its place back.
     async with aclosing(messages):
         async for message in messages:
             if time.monotonic() >= looked_s + _VALID_FOR_S:
@@ -99,12 +100,15 @@ class LivePages:
                     except TimeoutError:
                         yield b": still here\n\n"
                         continue
+                # A watcher that missed a version, as it was slow, gets all parts: a delta would leave old ones on the
+                # page.
                 message = page.delta if seen and page.version == seen + 1 else page.whole
                 seen = page.version
                 yield message
         finally:
             page.watchers -= 1
             if not page.watchers:
+                # Another page of the same key may have been opened meanwhile.
                 if self._pages.get(key) is page:
                     del self._pages[key]
                 if page.task is not None:
@@ -115,6 +119,7 @@ class LivePages:
             try:
                 parts = {"live-error": "", **await asyncio.to_thread(page.render)}
             except VcdlError as error:
+                # The last parts stay on the page below the error: old figures are better than none.
                 parts = {**page.parts, "live-error": str(escape(str(error)))}
             except Exception:
                 _log.exception("a page cannot be kept up to date")
@@ -124,5 +129,7 @@ class LivePages:
                 page.parts, page.version = parts, page.version + 1
                 page.whole, page.delta = sse("parts", json.dumps(dict(parts))), sse("parts", json.dumps(changed))
                 page.changed.set()
+                # A new event for the next version: clearing the same one would lose watchers that have not woken up
+                # yet.
                 page.changed = asyncio.Event()
             await asyncio.sleep(EVERY_S * max(1.0, page.watchers / _AT_EVERY_S))

@@ -46,6 +46,7 @@ class Metrics:
     def __init__(self, catalogue: JobCatalogue) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_Collector(catalogue))
+        # A registry of our own: the library's default one has metrics of Python's garbage collector as well.
         ProcessCollector(registry=self._registry)
         self._lock = threading.Lock()
         self._text = b""
@@ -179,6 +180,7 @@ class _Families:
 
     def _add(self, kind: Any, name: str, what: str, labels: dict[str, str], samples: dict[str, float]) -> None:
         """Add a sample for each ending of a metric's name."""
+        # One family with samples of all jobs: the format wants each name and its help once.
         family = self.by_name.setdefault(name, kind(name, what, labels=list(labels)))
         for ending, value in samples.items():
             family.add_sample(name + ending, labels, value)

@@ -56,6 +56,7 @@ def hosts_page(catalogue: JobCatalogue, job: str = "") -> list[PageSection]:
     Raises:
         RunFolderError: The folder of runs cannot be read, or has no such job.
     """
+    # Once for all rows, because it opens BOINC's database.
     banned = banned_hosts(catalogue.runs)
     found = [
         _host_row(view, name, banned, is_of_one=bool(job))
@@ -122,6 +123,7 @@ def banned_hosts(runs: Path) -> frozenset[str] | None:
     try:
         with closing(BoincDatabase(BoincProject.at(path))) as database:
             return frozenset(f"host-{number}" for number in host_care.banned_hosts(database))
+    # None and not an empty set: without the database it is not known who is banned, and no button may say so.
     except VcdlError:
         return None
 

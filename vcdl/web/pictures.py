@@ -83,6 +83,7 @@ class _Point:
 
 def sparkline(course: Sequence[float], monitor: str) -> Markup:
     """Return a small line of an epoch's means; empty for fewer than two."""
+    # A diverged epoch has NaN or infinity, which would make every coordinate of the path invalid.
     values = [value for value in course if math.isfinite(value)]
     if len(values) < 2:
         return Markup("")
@@ -123,12 +124,12 @@ def loss_chart(report: Report, by_epoch: bool = False) -> Chart | None:
     """
     points, trained = [], []
     for one in report.epochs:
-        value, told = one.measures.get(LOSS, math.nan), one.train_loss
-        has_told = told is not None and math.isfinite(told)
-        if told is not None and has_told:
-            trained.append((_place(one, by_epoch), told))
+        value, reported = one.measures.get(LOSS, math.nan), one.train_loss
+        is_reported = reported is not None and math.isfinite(reported)
+        if reported is not None and is_reported:
+            trained.append((_place(one, by_epoch), reported))
         if math.isfinite(value):
-            too = f", {told:.4g} in training" if has_told else ""
+            too = f", {reported:.4g} in training" if is_reported else ""
             words = f"epoch {one.epoch}: loss {value:.4g} in validation{too} after {duration(one.wall_s)}"
             points.append(_Point(_place(one, by_epoch), value, value, value, words))
     if report.monitor.name == LOSS and not trained:
@@ -210,6 +211,7 @@ class _Scale:
         """Return the scale of some values; losses above 0 are drawn on a logarithmic one."""
         low, high = min(values), max(values)
         is_log = is_loss and low > 0
+        # A constant course would divide by 0; a little room puts it into the middle.
         if low == high:
             low, high = low - abs(low) * 0.1 - (0 if is_log else 1e-6), high + abs(high) * 0.1 + 1e-6
         return cls(low, high, last or 1.0, is_log, by_epoch)
@@ -320,6 +322,7 @@ def _stream_row(spans: list[Span], begin_s: float, width_s: float, whole_s: floa
     shapes: defaultdict[Fate, list[str]] = defaultdict(list)
     for span, lane in placed:
         x = (span.begin_s - begin_s) / whole_s * _WIDTH
+        # Never narrower than 1.5 units: a subtask of a second would be invisible in a run of a day.
         width = max((span.end_s - span.begin_s) / whole_s * _WIDTH - 1, 1.5)
         shapes[span.fate].append(f"M{x:.1f} {lane * height:.3g}h{width:.1f}v{height * 0.9:.3g}h-{width:.1f}z")
     paths = "".join(f'<path class="{_class(fate)}" d="{"".join(shapes[fate])}"/>' for fate in FATES if shapes[fate])

@@ -83,6 +83,8 @@ def _held(request: Request, name: str, pilot: str) -> Iterator[Mailbox | None]:
     mailbox = _mailbox(request, name, pilot)
     with folder_errors(mailbox.path), ExitStack() as stack:
         at_hand = None
+        # Held by opening its folder: the run may remove it at any moment, and then the answer says so instead of an
+        # error.
         with suppress(FileNotFoundError):
             at_hand = stack.enter_context(mailbox.held())
         yield at_hand
@@ -120,8 +122,10 @@ def arrive(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
         of_caller = [other for other in pool.pilots() if other.startswith(f"{number}.")]
         if len(of_caller) >= _MOST_PILOTS and pilot not in of_caller:
             raise ServiceBusy(f"{request.state.caller.name} has {_MOST_PILOTS} pilots in {name}: no more may come")
+        # Through an open folder, so that a link in its place cannot lead the new mailbox elsewhere.
         with held(pool.path, "desks") as mailboxes:
             (mailboxes / pilot).mkdir(exist_ok=True)
+        # After the mailbox exists: the run answers a message by writing into it.
         pool.ring(Message(pilot, 0))
     return {"desk": True}
 
@@ -175,13 +179,16 @@ def add_piece(
     with _held(request, name, pilot) as mailbox:
         if _is_at_work_on(mailbox, workunit):
             part, run = _partial_upload(mailbox, workunit), Run.open(_run(request, name))
+            # Before anything is written: the largest update that this job can have bounds what a token can fill.
             if offset + len(piece) > up_encoding(run.transport, run.layout).most_file_bytes + _HEADER_BYTES:
                 raise DataError(f"{workunit}: no update of this job is as large")
+            # A pilot has one task at a time, so another file is of one that it gave up.
             for old in mailbox.path.glob(".*.part"):
                 if old != part:
                     discard(old)
             # At its place: the same piece may come twice at once.
             with open(regular(part, os.O_RDWR | os.O_CREAT), "r+b") as file:
+                # Not behind the end: a gap would be filled with zeros, and only the checksum at the end would show it.
                 if offset <= file.seek(0, os.SEEK_END):
                     file.seek(offset)
                     file.write(piece)
@@ -213,6 +220,7 @@ def file(request: Request, name: Name, path: str) -> FileResponse:
     """Return a file that a subtask needs; ranges are supported."""
     pool = _pool(request, name)
     found = pool.run / path
+    # Only the files that subtasks name: the run's folder also holds its journal and labels of validation data.
     if not FETCHED.fullmatch(path) or not found.is_file():
         raise DataError(f"{name} has no file {path[:100]!r} for pilots")
     return FileResponse(found, media_type="application/octet-stream")

@@ -51,6 +51,8 @@ class RecentAnswers:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         key = scope["path"], scope["query_string"]
+        # The caller is not part of the key: who may ask is checked before this layer, and the answer is the same for
+        # all.
         known = self._answers.get(key)
         if known is None or time.monotonic() >= known.asked_s + EVERY_S:
             await self._app(scope, receive, self._keeping(key, send))
@@ -60,6 +62,8 @@ class RecentAnswers:
 
     def _keeping(self, key: tuple[str, bytes], send: Send) -> Send:
         """Send an answer, and keep it if it is a whole one."""
+        # The dict of now: a change replaces it, so an answer that was on its way by then goes into the old one and is
+        # not given again.
         answers, answer = self._answers, _Answer(time.monotonic())
 
         async def keep(message: Message) -> None:

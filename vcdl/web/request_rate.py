@@ -25,6 +25,8 @@ class RequestRate:
 
     def note(self, caller: str) -> None:
         """Count a request; the callers that asked last are remembered, up to CALLERS."""
+        # A token bucket. Not below 0: a caller that keeps asking is answered again once it has waited, however much it
+        # asked.
         self._left[caller] = max(0.0, self._left_of(caller) - 1.0), time.monotonic()
         self._left.move_to_end(caller)
         if len(self._left) > CALLERS:

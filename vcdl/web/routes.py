@@ -183,6 +183,7 @@ def _logged_in(request: Request, service: WebService, subject: str | None, then:
 
 def _own_path(path: str) -> str:
     """Return the path if it is one of this service, else the first page."""
+    # `//host` and `/\host` are other sites to a browser: a link to the login page must not lead away after it.
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_own else "/"
 
@@ -217,6 +218,7 @@ def _shown(request: Request, template: str, render: Callable[[], Parts], **words
     if is_visitor(request):
         return _page(request, template, parts=render(), **words)
     if "text/event-stream" not in request.headers.get("accept", ""):
+        # What watchers have is at most a second old: a page that many load costs one rendering.
         return _page(request, template, parts=live.parts(key) or render(), **words)
     if live.watchers >= MOST_WATCHERS:  # each holds a connection, and the service has twice as many
         raise ServiceBusy("too many pages are watched: this one is as it was when it came")

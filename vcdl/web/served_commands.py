@@ -162,6 +162,7 @@ class CommandRunner:
         environment = {**confined_environment(), "COLUMNS": str(request.columns)}
         # The service sets this to silence TensorFlow; to a command it would mean that a user wants to hear everything.
         environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+        # The turn is taken before a new job's files are written: who waits holds no room on the disk.
         with self._output(request) as output, self._turn(), request.new or nullcontext() as new:
             try:
                 done = run_child(
@@ -175,8 +176,8 @@ class CommandRunner:
                 raise VcdlError(f"{request.name} took more than {command.longest_s:g} s at the service") from None
             is_there = output is not None and output.is_file()
             return CommandAnswer(
-                self._told(done.stdout, output, request, new),
-                self._told(done.stderr, output, request, new),
+                self._without_server_paths(done.stdout, output, request, new),
+                self._without_server_paths(done.stderr, output, request, new),
                 done.returncode,
                 f"{output.parent.name}/{output.name}" if output is not None and is_there else None,
             )
@@ -193,6 +194,7 @@ class CommandRunner:
         for option, value in request.options.items():
             if value is True:
                 words.append(option)
+            # As one word with `=`: a value that begins with a dash cannot become an option of its own.
             words += [f"{option}={self._fleet(text) if option == '--fleet' else text}" for text in _texts(value)]
         if output is not None:
             words.append(f"--output={output}")
@@ -203,6 +205,7 @@ class CommandRunner:
             arguments.insert(0, str(new / "job.yaml"))
         elif request.name == "plan":
             arguments.insert(0, f"{arguments[0]}/job.yaml")
+        # Behind `--` nothing is an option, whatever a caller calls a job.
         return [*words, "--", *arguments]
 
     def _fleet(self, name: str) -> Path:
@@ -234,6 +237,7 @@ class CommandRunner:
                 with suppress(FileNotFoundError):
                     if time.time() - old.stat().st_mtime > _KEPT_S:
                         shutil.rmtree(old, ignore_errors=True)
+            # A name that cannot be guessed is the right to fetch the file: it belongs to whoever asked for the command.
             folder = self._outputs / secrets.token_hex(16)
             folder.mkdir(mode=0o700)
         try:
@@ -242,7 +246,7 @@ class CommandRunner:
             with suppress(OSError):
                 folder.rmdir()  # which one with a file in it is not
 
-    def _told(self, said: bytes, output: Path | None, request: CommandRequest, new: Path | None) -> str:
+    def _without_server_paths(self, said: bytes, output: Path | None, request: CommandRequest, new: Path | None) -> str:
         """Return a command's output without the paths of the server."""
         text = said[:_MOST_CHARACTERS].decode("utf-8", "replace")
         if output is not None:

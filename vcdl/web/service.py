@@ -121,11 +121,13 @@ class WebService:
         Raises JobError, DataError, ModelError, RunFolderError, LineFull.
         """
         ticket = self.line.enter(caller.name, key, digest_of(job, files), lambda: self._submit(caller, key, job, files))
+        # Waited for without a thread: threads answer pages, and a submission takes minutes.
         coming = asyncio.wrap_future(ticket.outcome)
         await asyncio.wait([coming], timeout=wait_s)
         if not coming.done():
             return self.line.place(ticket)
         outcome = coming.result()
+        # Forgotten, so that the corrected submission may come with the same key.
         if isinstance(outcome, BaseException):
             self.line.forget(ticket)
             raise outcome
@@ -196,6 +198,8 @@ class WebService:
             if not self._resuming.acquire(blocking=False):
                 raise ServiceBusy("the service resumes other jobs: try again in some seconds")
             try:
+                # Jobs that came through the service get the confined environment, without the operator's credentials.
+                # The operator's own may need those, for a store or for data.
                 _resume_in_a_process(folder, confined_environment() if is_sent else None)
             finally:
                 self._resuming.release()
@@ -220,6 +224,7 @@ class WebService:
         about = " ".join(jobs or request.arguments)
         with self._noted(caller, request.name, about, command.role):
             settings = request.options.get("--set", ())
+            # A changed job could cost more than what was planned for it.
             if (settings or request.name == "set") and self.budgets.bounds(caller):
                 raise JobError(f"{about} is planned within {caller.name}'s budget: only an operator may change it")
             if request.name != "resume":
@@ -233,6 +238,7 @@ class WebService:
     def _noted(self, caller: Caller, action: str, name: str, role: Role = Role.SUBMITTER) -> Iterator[None]:
         """Let a caller do something with a job, if it is theirs, and note what came of it. Raises Forbidden."""
         try:
+            # Refusals are in the audit log too: they show who tries what.
             if caller.role < role:
                 raise Forbidden(f"{caller.name} may not {action} here: this needs the role {role.name.lower()}")
             if caller.role < Role.OPERATOR and self.accounts.submitter(name) != caller.name:

@@ -90,6 +90,7 @@ class Sessions:
     def subject(self, cookie: str) -> str | None:
         """Return the subject of a cookie; None if it is not ours or has expired."""
         text, _, signature = cookie.rpartition(".")
+        # Verified before anything of it is parsed: only our own text reaches float() and split().
         if not is_same(signature, self._sign("session", text)):
             return None
         subject, end_s, _ = text.rsplit(".", 2)
@@ -100,6 +101,7 @@ class Sessions:
         return self._sign("form", cookie)
 
     def _sign(self, purpose: str, text: str) -> str:
+        # The purpose is signed too, or a form's secret could serve as a session's signature.
         return hmac.new(self._key, f"{purpose}:{text}".encode(errors="replace"), hashlib.sha256).hexdigest()
 
 

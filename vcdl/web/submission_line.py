@@ -65,6 +65,7 @@ class SubmissionLine:
             ticket = Ticket(caller, key, digest, work)
             self._last[caller] = ticket
             self._waiting.append(ticket)
+            # Threads start when there is work and end with it: an idle service has none.
             if self._threads < AT_ONCE:
                 self._threads += 1
                 # A daemon: the end of the service does not wait for a check, and half a submission is none.
@@ -85,6 +86,8 @@ class SubmissionLine:
     def _work(self) -> None:
         while True:
             with self._lock:
+                # Counted down under the lock in which the line was found empty, or `enter` could rely on a thread that
+                # ends.
                 if not self._waiting:
                     self._threads -= 1
                     return

@@ -101,6 +101,8 @@ class Submissions:
             self._check_quota(caller, size_bytes)
             values = self._with_account(caller, _checked_values(text, files))
             name = self._free_name(str(values.get("name", "")))
+            # Name and quota are taken under the lock, before the slow part, so that two submissions cannot get the
+            # same.
             self._reserved[name] = caller.name, size_bytes
         folder = self._folder / name
         try:  # without the lock: what takes minutes must not hold others up
@@ -115,6 +117,7 @@ class Submissions:
             with self._lock:
                 self._reserved.pop(name, None)
             raise
+        # After the row: a job that is killed here is started by `begin_those_left`.
         self._begin(name)
         return name
 
@@ -148,7 +151,7 @@ class Submissions:
                 name = folder.name
                 if self._is_over(name) and self._accounts.submitter(name) and not self._is_at_work(name):
                     shutil.rmtree(folder, ignore_errors=True)
-                    for note in (self._log(name), self._process(name)):
+                    for note in (self._log_file(name), self._process_file(name)):
                         note.unlink(missing_ok=True)
 
     def failure(self, name: str) -> str:
@@ -156,7 +159,7 @@ class Submissions:
         if not _JOB_NAME.fullmatch(name):
             return ""
         with suppress(OSError):
-            return self._failure(name).read_text(encoding="utf-8")
+            return self._failure_file(name).read_text(encoding="utf-8")
         return ""
 
     def is_beginning(self, name: str) -> bool:
@@ -166,19 +169,20 @@ class Submissions:
         folder = self._folder / name
         return (folder / "job.yaml").is_file() and not self._has_begun(name) and not self.failure(name)
 
-    def _failure(self, name: str) -> Path:
+    def _failure_file(self, name: str) -> Path:
         return self._notes / f"{name}.failure.txt"
 
-    def _log(self, name: str) -> Path:
+    def _log_file(self, name: str) -> Path:
         return self._notes / f"{name}.output.log"
 
-    def _process(self, name: str) -> Path:
+    def _process_file(self, name: str) -> Path:
         return self._notes / f"{name}.process"
 
     def _is_at_work(self, name: str) -> bool:
         """Return whether the process that an earlier service started for a submission still runs."""
         with suppress(OSError, ValueError):
-            number = int(self._process(name).read_text(encoding="ascii"))
+            number = int(self._process_file(name).read_text(encoding="ascii"))
+            # The number may belong to another process by now.
             return name.encode() in Path(f"/proc/{number}/cmdline").read_bytes()
         return False
 
@@ -238,6 +242,7 @@ class Submissions:
             job = load_job(folder / "job.yaml", slots=None if self._project is None else SMALL_FLEET)
         except JobError as error:
             raise JobError(_without(folder, str(error))) from None
+        # Every path of the checked job, and not only the keys of `_FILES`: a key that is added later cannot lead out.
         for path in _paths_in(job):
             if not path.resolve().is_relative_to(folder.resolve()):
                 raise JobError("a job that is sent here may only name files that are sent with it")
@@ -258,6 +263,7 @@ class Submissions:
             )
         except subprocess.TimeoutExpired:
             raise JobError(f"the check of the job took more than {CHECK_S:g} s: make it smaller") from None
+        # Killed by a signal, which the limit of memory causes in C code.
         if done.returncode < 0:
             raise JobError(
                 f"the check of the job needs more than {size(limits.memory_bytes)} of memory: make it smaller"
@@ -278,13 +284,14 @@ class Submissions:
             arguments = ["run", job_file, "--out", str(self._runs / name)]
         else:
             arguments = ["submit", job_file, "--project-dir", str(self._project)]
-        log = self._log(name)
+        log = self._log_file(name)
         self._notes.mkdir(mode=0o700, exist_ok=True)
         process = started(arguments, log, confined_environment())
-        self._process(name).write_text(str(process.pid), encoding="ascii")
+        self._process_file(name).write_text(str(process.pid), encoding="ascii")
+        # Above 0: an error of the command. Below 0 somebody killed it, and it is started again with the service.
         if process.wait() > 0 and not self._has_begun(name):
             self._accounts.costs_nothing(name)
-            self._failure(name).write_text(_words(log.read_text("utf-8", "replace"), folder), encoding="utf-8")
+            self._failure_file(name).write_text(_words(log.read_text("utf-8", "replace"), folder), encoding="utf-8")
         with self._lock:
             self._remove_ended()
 

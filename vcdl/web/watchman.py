@@ -25,7 +25,7 @@ from vcdl.web.sessions import service_folder
 _EVERY_S = 15.0
 """Seconds between two looks at all jobs: an alert may be that late."""
 _STORES_EVERY = 4
-"""Looks between two questions to a store, each of which costs a connection."""
+"""Looks between two questions to a store, because each costs a connection."""
 _log = logging.getLogger("vcdl.web")
 
 
@@ -50,16 +50,18 @@ class Watchman:
         now_s = time.time() if now_s is None else now_s
         were_open, sent = self._read()
         are_open = {name for is_over, name in self._catalogue.listed() if not is_over}
+        # Ends are changes, which only the difference between two looks shows; stalls and bans are states.
         ends = [(name, what, words) for name in sorted(were_open - are_open) for what, words in self._end(name)]
         causes = {f"job {name}: {what}": words for name, what, words in ends}
         for name in sorted(are_open):
             with suppress(VcdlError), self._catalogue.view(name).current() as view:
                 causes |= {f"job {name}: {what}": words for what, words in self._causes(view, now_s)}
         causes |= self._bans(sent)
-        told, failed = self._channel.news(causes, sent)
-        untold = {name for name, what, _ in ends if f"job {name}: {what}" not in told}
-        if (are_open | untold, {*told}) != (were_open, {*sent}) or not self._file.exists():
-            state = {"open": sorted(are_open | untold), "told": sorted(told)}
+        reported, failed = self._channel.news(causes, sent)
+        # An end whose alert could not be sent stays among the open jobs, and is tried again at the next look.
+        unreported = {name for name, what, _ in ends if f"job {name}: {what}" not in reported}
+        if (are_open | unreported, {*reported}) != (were_open, {*sent}) or not self._file.exists():
+            state = {"open": sorted(are_open | unreported), "told": sorted(reported)}
             with whole_file(self._file) as temporary:
                 temporary.write_text(json.dumps(state), encoding="utf-8")
         self._looks += 1
@@ -108,6 +110,7 @@ class Watchman:
                 settings = asked_settings(view.job, view.folder)
                 if settings.is_folder:
                     return ""
+                # Under a name of its own: only the server is asked, and no job's weights are touched.
                 with closing(open_store(settings, "vcdl-trial", 1)) as store:
                     store.check_service()
             except StoreError as error:

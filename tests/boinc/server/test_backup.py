@@ -12,7 +12,7 @@ from moto import mock_aws
 from vcdl.boinc.server import backup, cut
 from vcdl.boinc.server.backup import last_event
 from vcdl.boinc.server.settings import ServerSettings
-from vcdl.boinc.server.vault import MANIFEST, BackupManifest, FolderVault, S3Vault, Vault, backup_name, to_remove
+from vcdl.boinc.server.vault import MANIFEST, BackupManifest, FolderVault, S3Vault, Vault, backup_name, expired_backups
 from vcdl.errors import ServerError
 from vcdl.files.lock import locked
 from vcdl.journal.events import RunStarted
@@ -83,12 +83,12 @@ def test_a_backup_waits_for_another_of_its_project(tmp_path: Path, monkeypatch: 
 
 def test_older_backups_become_fewer() -> None:
     names = [backup_name("lab", NOW - timedelta(days=day)) for day in range(500)]
-    kept = set(names) - set(to_remove([*names, "notes"]))
+    kept = set(names) - set(expired_backups([*names, "notes"]))
     assert kept >= set(names[:7])
     assert 15 <= len(kept) <= 7 + 5 + 12
     assert min(kept) < backup_name("lab", NOW - timedelta(days=300))
     hours = [backup_name("lab", NOW - timedelta(hours=hour)) for hour in range(3)]
-    assert to_remove(hours) == []
+    assert expired_backups(hours) == []
 
 
 @pytest.fixture(params=["folder", "s3"])

@@ -35,6 +35,8 @@ class Assimilation:
         self._journal = run.journal()
         self._results = BoincResults(project, database, folder, _AT_MOST)
         self._server = ParameterServer.of(run, self._journal, self._results)
+        # Before the first claim: a server that was killed between fold and journal has left rows to write, and they
+        # must come before those of new uploads.
         self._server.catch_up()
         self._history = kept_history(self._journal)
         self._history.advance()  # the log is about what happens from here on
@@ -46,13 +48,17 @@ class Assimilation:
             return False  # results that still arrive are no longer wanted; they are concluded with the orphans
         try:
             return self._fold()
+        # Redis or MariaDB answered, but with older weights or none. That is repaired from snapshots and kept uploads
+        # here; a store that is merely away is Unavailable, which OpenJobs retries.
         except StoreLost as lost:
             _log.warning("%s: %s", self._name, lost)
             _log.warning("%s: restored; %d updates were folded in again", self._name, self._server.restore())
             return True
+        # Trouble of the machine, of the store or of the job: not the fault of one upload, so nothing is quarantined.
         except (VcdlError, MemoryError):
             raise
         except Exception:
+            # The fold was rolled back with its turn, so the same rows are free again and can be claimed one by one.
             _log.exception(
                 "%s: one of the results that wait cannot be assimilated; they are taken one by one", self._name
             )
@@ -75,6 +81,7 @@ class Assimilation:
         """Process rows one at a time, and quarantine one that fails, so that it never blocks the queue."""
         self._results.at_most = 1
         try:
+            # No longer than one normal claim, as the other jobs wait for their turn.
             for _ in range(_AT_MOST):
                 if not self._fold_one():
                     break
@@ -96,6 +103,7 @@ class Assimilation:
     def _quarantine(self, failed: Collection[str], error: Exception) -> None:
         """Quarantine only the rows that failed, not those that became ready meanwhile or that another server has."""
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        # A turn of its own: the one in which the row failed was rolled back, and its locks are gone.
         with self._results.turn():
             for outcome in self._results.claim_again(failed):
                 size = outcome.size_bytes if isinstance(outcome, Uploaded) else 0
@@ -125,10 +133,12 @@ class AssimilatorDaemon:
         self._project = project
         self._database = BoincDatabase(project)
         self._jobs = OpenJobs(project, lambda folder: Assimilation(project, self._database, folder))
+        # True at first, so that a daemon that starts while the disk is missing says so.
         self._saw_runs = True
 
     def run_once(self) -> bool:
         """Process the open jobs once, then the results that belong to none. Raises GridError."""
+        # Jobs first: what they conclude must not be read as orphans.
         worked = self._jobs.run_once()
         return self._conclude_orphans() > 0 or worked
 

@@ -41,6 +41,8 @@ def socket_address(project: BoincProject) -> Iterator[str]:
     Raises OSError if its folder is missing.
     """
     path = project.checker_socket
+    # A project's folder may be deep, and bind() takes 108 bytes. Through /proc/self/fd the address is short whatever
+    # the folder's own path.
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"
@@ -68,6 +70,7 @@ class Checkers:
         self._project = project
         self._path = project.checker_socket
         self._listener = self._listen()
+        # By inode: a younger daemon replaces the socket under the same name, and this one must not remove that.
         self._identity = os.stat(self._path).st_ino
         self._wanted = _validators(project)
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -80,9 +83,13 @@ class Checkers:
         for process in ended:
             self.processes.remove(process)
             _log.error("process %d ended (%d)", process.pid, process.returncode)
+        # One failure a round, however many ended: otherwise several processes that die together would multiply the
+        # wait.
         if ended:
             self._attempts.failed("a process of the checker ended")
         if self._attempts.is_due:
+            # A round with all of them alive ends the back-off. Success is not assumed at the start of a process, which
+            # may die while it imports.
             if not ended and len(self.processes) == self._wanted:
                 self._attempts.succeeded()
             while len(self.processes) < self._wanted:
@@ -96,6 +103,8 @@ class Checkers:
                 self._path.unlink()
         self._listener.close()
         for process in self.processes:
+            # The closed input is the request to end: each process finishes the upload that it works on, then returns. A
+            # signal would cut the answer that a script waits for.
             if process.stdin is not None:
                 process.stdin.close()
         for process in self.processes:
@@ -108,6 +117,7 @@ class Checkers:
 
     def _listen(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX)
+        # The socket is created by bind() with the umask's mode. A chmod afterwards would leave it open for a moment.
         others = os.umask(0o177)
         try:
             self._path.unlink(missing_ok=True)  # of a daemon that was killed
@@ -119,6 +129,8 @@ class Checkers:
             raise GridError(f"{self._path} cannot be made: {error.strerror}; run this as the project's user") from error
         finally:
             os.umask(others)
+        # All processes wait at the same socket. Those that wake up for a connection that another one took must not
+        # block in accept(), where they would not see their input close.
         listener.setblocking(False)
         return listener
 

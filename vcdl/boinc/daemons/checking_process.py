@@ -47,15 +47,18 @@ def serve(listener: socket.socket, runs: OpenedRuns, until: int) -> None:
 
 def _answer(connection: socket.socket, runs: OpenedRuns) -> None:
     """Answer one script. Raises OSError when it is gone, or does not say in time what it asks."""
+    # The kernel says who asks, so that nothing depends on the socket's mode alone.
     _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if user not in (os.geteuid(), 0):
         return
     connection.settimeout(_SENT_WITHIN_S)
+    # At once: the script waits 5 s for this dot, which says that a process is alive, and far longer for the verdict.
     connection.sendall(b".")
     what, *files = _line(connection).split(b"\0")
     verdict = Verdict(LATER, "not asked as vcdl_ask.py asks")
     if what == b"validate" and len(files) == 1:
         verdict = judged(runs, Path(os.fsdecode(files[0])))
+    # NUL marks the end of the answer, and parts of the reason come from the upload.
     why = verdict.why.replace("\0", " ")[:_MOST_WORDS]
     connection.sendall(f"{verdict.code} {why}\0".encode(errors="replace"))
 
@@ -64,6 +67,7 @@ def _line(connection: socket.socket) -> bytes:
     line = b""
     while not line.endswith(b"\n"):
         more = connection.recv(_MOST_BYTES)
+        # A bound, because the script's input is a file name that a client has chosen.
         if not more or len(line) > _MOST_BYTES:
             raise ConnectionError("no line")
         line += more
@@ -72,9 +76,12 @@ def _line(connection: socket.socket) -> bytes:
 
 def judged(runs: OpenedRuns, file: Path) -> Verdict:
     """Return the verdict; LATER if this machine cannot read the file, or `validate` has a bug."""
+    # SIGALRM keeps its default action and kills the process, also inside HDF5 or TensorFlow, where no Python code runs.
+    # The script sees the end of the connection and checks for itself; the daemon starts another process.
     signal.alarm(_LONGEST_S)
     try:
         return validate(runs, file)
+    # No refusal: BOINC takes it as final, and the host would lose its credit for this machine's trouble.
     except (VcdlError, OSError, MemoryError) as error:
         return Verdict(LATER, f"{file.name} could not be looked at: {error}")
     except Exception:

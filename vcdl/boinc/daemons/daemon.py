@@ -44,6 +44,8 @@ def run_daemon(
     """
     options = _parser(name, what).parse_args(arguments)
     log = _open_log(name, options.debug_level)
+    # The default action ends the process in C code too, for example during an evaluation in Keras. A handler in Python,
+    # as SIGINT has one, would run minutes later, and bin/start would find the old daemon's lock (decision 036).
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -59,6 +61,7 @@ def run_daemon(
             return _one_pass(rounds, log)
         while not project.stop_daemons.exists():
             wait_s = _round(rounds, attempts, idle_s, log)
+            # The stop file is looked for each second of the wait, or a long back-off would delay bin/stop.
             wait_until(project.stop_daemons.exists, wait_s, every_s=1.0)
     finally:
         rounds.close()

@@ -35,9 +35,12 @@ class Evaluation:
         count, run = self._evaluator.run_once(), self._run
         if count:
             _log.debug("%s: %d versions or uploads measured", run.name, count)
+        # Written here and not by the work generator, because results hold model.keras, and Keras lives in this process.
         if self._evaluator.run_has_finished:
             report = leave_results(run.folder, run.name, RunObserver())
             if report.stop is not None:
+                # After the results are written: summary.json, written last, ends the job, and a daemon killed before it
+                # starts over with the weights still there.
                 self._drop_weights(report.stop)
             _log.info("%s: finished; its results are in %s", run.name, run.folder.path)
             return True

@@ -67,6 +67,7 @@ class OpenJobs:
         """Serve each job once; returns whether any had anything to do. Raises GridUnavailable: no job can continue."""
         folders = self._runs(self._project)
         for ended in self._jobs.keys() - set(folders):
+            # Closed before others are served: an ended job holds a journal, a store's connection and the run's lock.
             self._drop(self._jobs.pop(ended))
         worked = [self._serve(folder) for folder in folders]  # each of them, also after one that worked
         return any(worked)
@@ -78,6 +79,7 @@ class OpenJobs:
 
     def _serve(self, folder: RunFolder) -> bool:
         job = self._jobs.setdefault(folder, _Job())
+        # Each job has its own back-off, so that one with a broken folder does not slow down the others' rounds.
         if not job.attempts.is_due:
             return False
         try:
@@ -88,13 +90,18 @@ class OpenJobs:
             if job.part is None:
                 job.part = self._put_together(folder)
             worked = job.part.run_once()
+        # BOINC's database serves all jobs: trying the next one would only wait for the same time-out.
         except GridUnavailable:
             raise
         except VcdlError as error:
+            # Unavailable promises that nothing was done by halves, so the part stays as it is and tries again. After
+            # any other error its state is unknown: it is opened anew from the disk.
             if not isinstance(error, Unavailable):
                 self._drop(job)
             _log.error("%s: %s", folder.path.name, job.attempts.failed(error))
         except Exception as error:
+            # Keras reports it as one of several exceptions. A traceback would look like a bug, and dropping the part
+            # frees memory.
             if is_out_of_memory(error):
                 _log.error(
                     "%s: out of memory (%s); its part is put together again", folder.path.name, type(error).__name__

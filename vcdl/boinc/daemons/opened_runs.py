@@ -24,9 +24,11 @@ class OpenedRuns:
         """Return the run in a folder as its files are now. Raises RunFolderError, JobError, FileUnavailable."""
         stamp = _stamp(folder)
         kept = self._opened.get(folder)
+        # Without a stamp one of the files is missing: opening then raises the error that says which.
         if kept is None or kept[0] != stamp or stamp == ():
             kept = stamp, Run.open(folder)
             self._opened[folder] = kept
+        # Least recently used first, since jobs that are over get no uploads any more.
         self._opened.move_to_end(folder)
         while len(self._opened) > _KEPT:
             self._opened.popitem(last=False)

@@ -61,6 +61,7 @@ def refused(why: str) -> Verdict:
 def validate(runs: OpenedRuns, file: Path) -> Verdict:
     """Check an upload. Raises VcdlError or OSError if this machine cannot read it, which refuses no upload."""
     verdict = _verdict(runs, file)
+    # Only below upload/: the script may be called by hand on any file, and must not delete it.
     if verdict.code == REFUSED and file.parent.resolve().is_relative_to(runs.project.upload_dir.resolve()):
         _free(file)
     return verdict
@@ -83,11 +84,14 @@ def _verdict(runs: OpenedRuns, file: Path) -> Verdict:
         return refused(f"{file.name}: {error}")
     folder = project.run_folder(name.job)
     if not folder.prepared_file.exists():
+        # An unmounted disk looks like a project without jobs. Refusing would be final for every upload of all of them.
         if not project.has_runs:
             raise GridError(f"there are no jobs in {project.runs_folder}: is its disk mounted?")
         return refused(f"{file.name}: there is no job {name.job} in this project (any more)")
+    # Before the file is looked for, so that another disk mounted over upload/ raises instead of refusing.
     project.check_uploads()
     run = runs.of(folder)
+    # Asked first: of an applied subtask the base may be gone, and the full check would refuse honest work.
     is_late = _is_applied(run, workunit)
     reason = _refused(run, file, workunit, is_late=is_late)
     if reason is None:
@@ -95,6 +99,7 @@ def _verdict(runs: OpenedRuns, file: Path) -> Verdict:
             _record_superseded(run, runs.database, file, workunit)
         return Verdict(ACCEPTED)
     if reason.refusal is Refusal.NO_FILE:
+        # Before the journal row. After a kill between the two, BOINC asks again, and both are repeated.
         mark_lost(runs.database, result_name(file))
     size = file.stat().st_size if file.exists() else 0
     with closing(run.journal()) as journal:
@@ -156,6 +161,7 @@ def _record_superseded(run: Run, database: BoincDatabase, file: Path, workunit: 
         " WHERE r.name = %s",
         result_name(file),
     )
+    # The canonical result, or the first one, comes to the assimilator, which writes its row.
     if rows and rows[0][2] not in (0, rows[0][0]):
         with closing(run.journal()) as journal:
             journal.append(UpdateSuperseded(workunit, file.stat().st_size, host_name(rows[0][1])))
@@ -167,6 +173,7 @@ def main() -> int:
     parser.add_argument("file", type=Path, metavar="FILE")
     add_project_option(parser)
     options = parser.parse_args()
+    # A new OpenedRuns in each try: a connection that broke, or a file that was half written, is opened anew.
     for tries_left in reversed(range(_TRIES)):
         try:
             with closing(OpenedRuns(BoincProject.at(options.project_dir))) as runs:

@@ -67,6 +67,7 @@ class Generation:
         run = Run.open(folder)
         journal = run.journal()
         with closing(journal):
+            # What an earlier process has reported as sent is not read again from BOINC's tables.
             sent_until_s = kept_history(journal).advance().last_sent_s
         self._folder = folder
         self._grid = BoincGrid(project, database, work_settings(run, _runtime_bytes(project)), sent_until_s)
@@ -82,14 +83,17 @@ class Generation:
 
     def run_once(self) -> bool:
         """Bring the job one step further. Raises VcdlError."""
+        # First, also while stopped: other processes (assimilators, evaluator, `vcdl set`) write to the journal.
         self._loop.follow()
         if self._loop.ended is not None:
             self._clear()
             return False  # the evaluator leaves the results
         if self._folder.stop_request.exists():
             return self._pause()
+        # After the request to stop was looked for: a paused job must not hold the run's lock.
         self._begin()
         new = self._loop.step()
+        # After the step, so that workunits just made get their shard's credit before their first result is validated.
         self._credit.follow()
         self._take_credit_back()
         self._clear()
@@ -102,6 +106,8 @@ class Generation:
     def _take_credit_back(self) -> None:
         """Revoke the credit of convicted hosts' uploads. A restart finds nothing more to revoke."""
         for row in self._loop.journal.keyed(HostConvicted.keyed_by[0]):
+            # Each round reads all convictions, which are few, and acts on new ones. take_back is idempotent, so a
+            # restart may repeat them.
             if row.id > self._taken_back and isinstance(event := row.event, HostConvicted):
                 credit = take_back(self._database, host_number(event.host), {event.workunit, *event.again})
                 if credit:
@@ -114,6 +120,8 @@ class Generation:
             return None
         deadline_s = run.job.boinc.deadline_s
         bytes_of_version = 4 * run.prepared.layout.size
+        # A version stays for deadline_s after its successor, since a client may have started from it. So at most
+        # deadline_s / every_s of them exist at once, and this interval bounds their size.
         every_s = deadline_s * bytes_of_version / _PUBLISHED_BYTES
         return Publishing(max(_PUBLISHED_EVERY_S, every_s), deadline_s)
 
@@ -121,8 +129,10 @@ class Generation:
         """Begin the first session, or one after a pause; a daemon that was started again continues one."""
         if self._lock is None:
             lock = RunLock(self._folder)
+            # Not a `with`: the lock is held over many rounds, and released by a pause or `close`.
             lock.__enter__()
             self._lock = lock
+            # Under the lock, when no other process of this run writes: temporary files of a killed predecessor.
             sweep(self._folder.path, below=True)
         history = self._loop.coordinator.history
         if history.paused is not None or history.sessions == 0:
@@ -131,6 +141,7 @@ class Generation:
     def _pause(self) -> bool:
         """Cancel everything that is out; it is reissued when the job is resumed."""
         is_new = self._loop.coordinator.history.paused is None
+        # Only the first round after the request writes the pause; later ones find it in the journal.
         if is_new:
             self._loop.pause("stop was requested")
         self._release()
@@ -138,6 +149,8 @@ class Generation:
 
     def _clear(self) -> None:
         """Clear the grid of a stopped job, in each round until that has succeeded."""
+        # Clients keep their sticky files here: another job may use the same data. `vcdl project forget` has them
+        # deleted.
         if self._loop.coordinator.history.stop is not None and not self._is_cleared:
             self._grid.clear(forget_on_clients=False)
             self._is_cleared = True
@@ -184,6 +197,7 @@ def work_settings(run: Run, runtime_bytes: int) -> WorkSettings:
     """
     job, prepared = run.job, run.prepared
     samples = sum(prepared.shard_samples) / len(prepared.shard_samples) * job.training.local_epochs
+    # The largest shard: one set of limits serves all workunits of a job.
     shard_bytes = max(file.stat().st_size for file in run.shard_files)
     weights_bytes = 4 * prepared.layout.size
     frozen_bytes = 4 * prepared.frozen.size if prepared.frozen else 0
@@ -197,6 +211,7 @@ def work_settings(run: Run, runtime_bytes: int) -> WorkSettings:
         memory_bytes=prepared.footprint.memory_bytes(job.training.batch_size, _SHARD_EXPANDS * shard_bytes),
         disk_bytes=_DISK_VECTORS * weights_bytes + frozen_bytes + shard_bytes + _SCRATCH_BYTES + runtime_bytes,
         layout=run.layout.fingerprint,
+        # Not with `pacing: epoch`, whose subtasks all start from the same version (decision 038).
         offers_newest=job.boinc.fresh_weights and job.pacing.kind == "rolling",
         upload_bytes=run.upload_check().up.most_file_bytes + _HEADER_BYTES,
         late_after=job.late_after,
@@ -239,6 +254,7 @@ class WorkGenerators:
 
     def run_once(self) -> bool:
         worked = self._jobs.run_once()
+        # After the open jobs, whose manifests tell which shared files are still needed.
         self._left.run_once()
         self._care.look(self._quarantined)
         self._page.write_when_due()

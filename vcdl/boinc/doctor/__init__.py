@@ -52,6 +52,7 @@ def examine(project_dir: Path) -> Iterator[Finding]:
     try:
         for check in (check for group in _GROUPS for check in group):
             name = check.__name__.replace("_", " ")
+            # Each would wait for the same time-out and repeat the same message.
             if unreachable and check in _NEED_DATABASE:
                 unasked = warning("not checked, as the database did not answer", "see database above")
                 yield replace(unasked, check=name)
@@ -59,6 +60,7 @@ def examine(project_dir: Path) -> Iterator[Finding]:
             try:
                 yield from (replace(finding, check=name) for finding in check(installation))
             except VcdlError as error:
+                # A check that cannot be made is a finding as well: the others still run.
                 yield replace(failed(f"{error}", "what the message says"), check=name)
                 unreachable |= check is mysql.database
     finally:

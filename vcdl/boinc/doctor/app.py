@@ -42,6 +42,7 @@ def app_version(installation: Installation) -> Iterator[Finding]:
     """Check the app versions offered to clients: files unchanged, with valid signatures."""
     row = rows.app_row(installation.database)
     published = rows.published_versions(installation.database, row) if row else []
+    # Deprecated versions are for tasks that are out; their files may be gone.
     offered = [version for version in published if version.is_ours and not version.deprecated]
     if not offered:
         yield failed("none is offered to clients", installation.install_command)
@@ -63,6 +64,7 @@ def _files(version: PublishedVersion) -> list[_File]:
         return [
             _File(
                 info.findtext("name", "").strip(),
+                # BOINC writes sizes as decimal fractions.
                 int(float(info.findtext("nbytes", "0"))),
                 info.findtext("file_signature", "").strip(),
             )
@@ -74,6 +76,8 @@ def _files(version: PublishedVersion) -> list[_File]:
 
 def _wrong(installation: Installation, file: _File) -> str:
     path = installation.project.download_dir / file.name
+    # Size before signature, to distinguish a file that was cut short from one that was changed or signed by another
+    # key.
     content = files.read(path)
     if content is None:
         return f"{file.name} is missing"
@@ -85,6 +89,7 @@ def _wrong(installation: Installation, file: _File) -> str:
         signature = Path(folder) / "signature"
         signature.write_text(f"{file.signature}\n")
         try:
+            # BOINC's own program, as its client does: it defines what a valid signature is.
             run_tool(
                 installation.path,
                 _VERIFIER,

@@ -35,6 +35,7 @@ def ask(url: str, body: bytes | None = None) -> Answer:
     if not url.startswith(("http://", "https://")):
         raise NoAnswer("is not the address of a web server")
     try:
+        # urlopen's timeout is for each read. A server that sends a byte now and then would hold the doctor for ever.
         return within(_TIMEOUT_S, lambda: _asked(url, body))
     except urllib.error.HTTPError as error:
         with error:
@@ -47,4 +48,5 @@ def ask(url: str, body: bytes | None = None) -> Answer:
 
 def _asked(url: str, body: bytes | None) -> Answer:
     with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=_TIMEOUT_S) as reply:
+        # Latin-1 keeps every byte, as an answer may be a program or a shard, which is compared byte by byte.
         return Answer(reply.read(_LONGEST_BYTES).decode("latin-1"), reply.headers.get("Date", ""))

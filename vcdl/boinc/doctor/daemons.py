@@ -41,6 +41,7 @@ def shared_memory(installation: Installation) -> Iterator[Finding]:
     except OSError:
         yield warning("this system does not list its segments", "look at ipcs -m")
         return
+    # The kernel prints keys as signed 32-bit numbers, config.xml has them unsigned.
     if any(int(line.split()[0]) & 0xFFFFFFFF == key & 0xFFFFFFFF for line in lines):
         yield ok(f"the feeder's segment {key:#x} is there")
     else:
@@ -54,6 +55,7 @@ def checker(installation: Installation) -> Iterator[Finding]:
     try:
         with connect(installation.project) as asking:
             asking.settimeout(_ANSWERS_WITHIN_S)
+            # One byte is enough: a process sends a dot as soon as it has accepted, before it reads the request.
             answers = asking.recv(1) != b""
     except OSError:
         answers = False

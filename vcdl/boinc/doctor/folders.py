@@ -70,6 +70,7 @@ def downloads_readable(installation: Installation) -> Iterator[Finding]:
     web_user = _web_user(installation)
     if web_user is None:
         return
+    # From the root down, so that the first closed folder is named: those below it cannot be judged.
     for folder in (*reversed(installation.project.download_dir.parents), installation.project.download_dir):
         if folder.is_dir() and not _has(folder, web_user, stat.S_IXUSR):
             yield failed(
@@ -106,6 +107,7 @@ def stop_files(installation: Installation) -> Iterator[Finding]:
 
 
 def _web_user(installation: Installation) -> pwd.struct_passwd | None:
+    # Without the setting, the first of the usual names that exists here. A machine with several web servers needs it.
     given = installation.config.settings.get(_GIVEN_BY_CONFIG)
     for name in (given,) if given else _WEB_USERS:
         try:
@@ -118,6 +120,7 @@ def _web_user(installation: Installation) -> pwd.struct_passwd | None:
 def _can_be_emptied(installation: Installation, folder: Path) -> bool:
     """Return whether the project's user may delete in it: new folders inherit a set-group-ID folder's group."""
     status, uid = folder.stat(), (installation.path / "config.xml").stat().st_uid
+    # Without the bit, the group of a folder that the web server makes cannot be predicted from this one.
     if uid == 0 or not status.st_mode & stat.S_ISGID:
         return True
     try:
@@ -152,8 +155,10 @@ def user_of(path: Path) -> str:
 def _has(path: Path, user: pwd.struct_passwd, rights: int) -> bool:
     """Return whether the user has all of these permissions, given as the owner's bits."""
     status = path.stat()
+    # Exactly one class of bits counts, as in the kernel: an owner without a right does not get it from group or others.
     if status.st_uid == user.pw_uid:
         return not rights & ~status.st_mode
+    # The group database, not the running server's groups: those are of its start, and cannot be asked for here.
     groups = {user.pw_gid, *(group.gr_gid for group in grp.getgrall() if user.pw_name in group.gr_mem)}
     if status.st_gid in groups:
         return not rights >> 3 & ~status.st_mode

@@ -26,6 +26,7 @@ def installed_files(installation: Installation) -> Iterator[Finding]:
     if not record.installed or PYTHON_VARIABLE not in installation.environment:
         yield failed("VCDL is not installed in this project, or not to the end", installation.install_command)
         return
+    # An edited file is in order if adding our fragment again changes nothing, whatever else the operator wrote.
     missing = [name for name in EDITED if not _holds(installation.path / name, Fragment.shipped(name, record.threads))]
     for launcher in files.launchers():
         path = installation.project.bin / launcher.name
@@ -65,6 +66,7 @@ def templates(installation: Installation) -> Iterator[Finding]:
     """Check the templates, which BOINC reads by line: without a line break after <result> no task is ever sent."""
     paths = [*sorted(shipped("templates").glob("*.xml")), *sorted(installation.project.templates.glob("vcdl_*.xml"))]
     wrong = {path.name: reason for path in paths if (reason := _wrong(path))}
+    # Also templates of jobs that ended: a transitioner that makes a result for such a workunit ends for good.
     named = installation.database.execute(
         "SELECT DISTINCT result_template_file FROM workunit WHERE assimilate_state <> 2"
     )

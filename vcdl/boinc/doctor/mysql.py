@@ -74,8 +74,10 @@ def columns(installation: Installation) -> Iterator[Finding]:
 def clock(installation: Installation) -> Iterator[Finding]:
     """Compare the two clocks: one writes deadlines, the other reads them."""
     before = time.time()
+    # SYSDATE, not NOW: the time at which the expression runs, not the one at which the statement began.
     database_s = float(installation.database.execute("SELECT UNIX_TIMESTAMP(SYSDATE(3))")[0][0])
     after = time.time()
+    # The database read its clock between `before` and `after`, so a slow answer is not taken for a difference.
     skew_s = max(before - database_s, database_s - after, 0.0)
     if skew_s > _SKEW_S:
         yield failed(f"this machine and the database differ by {skew_s:.0f} s", "let NTP (chrony) set both clocks")

@@ -69,6 +69,7 @@ def upload_folders(installation: Installation) -> Iterator[Finding]:
 def _closed_to_the_web_server(folders: Sequence[Path]) -> Sequence[Path]:
     """Folders of this user that the web server's user cannot write in, although other folders are his."""
     found = {folder: folder.stat() for folder in folders}
+    # Who made a folder tells as whom the web server runs. With no folder of another user nothing can be concluded.
     if all(it.st_uid == os.geteuid() for it in found.values()):
         return ()  # it may run as the project's user
     return [it for it in folders if found[it].st_uid == os.geteuid() and not found[it].st_mode & stat.S_IWGRP]
@@ -102,8 +103,11 @@ def upload(installation: Installation) -> Iterator[Finding]:
     if not os.access(key, os.R_OK):
         yield failed(f"{installation.shown(key)} cannot be read: no upload can be tried", "restore it from a backup")
         return
+    # A name of its own for each examination, since two may run at once; the prefix lets a later one sweep it.
     name = f"{DOCTORS_UPLOAD}{os.getpid()}"
     path = installation.project.upload_path(name)
+    # The handler makes missing folders of the fan-out: whether file_deleter may delete in such a new one is the
+    # question.
     is_new = not path.parent.exists()
     try:
         answer = ask(installation.config.upload_url, _request(installation, name, key))

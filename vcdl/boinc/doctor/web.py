@@ -25,13 +25,14 @@ _NOT_IN_GROUP = (
 def master_page(installation: Installation) -> Iterator[Finding]:
     """Check the page at the project's URL, in which an attaching client looks for the scheduler's address."""
     url = installation.config.master_url
+    # BOINC's client refuses such a URL before it asks, so no request would show the fault.
     if "." not in url.partition("://")[2]:
         yield failed(
             f'{url} has no dot: BOINC\'s clients say "Invalid URL" and do not attach',
             "make the project anew with --url_base and a full name, or an IP address",
         )
         return
-    answer = yield from _page(installation, url)
+    answer = yield from _fetch_page(installation, url)
     if answer is None:
         return
     if (found := scheduler_in(answer.body)) and found == installation.config.scheduler_url:
@@ -50,7 +51,7 @@ def master_page(installation: Installation) -> Iterator[Finding]:
         )
 
 
-def _page(installation: Installation, url: str) -> Generator[Finding, None, Answer | None]:
+def _fetch_page(installation: Installation, url: str) -> Generator[Finding, None, Answer | None]:
     """Yield findings about a page, and return it; None if a fault hides all others."""
     try:
         answer = ask(url)
@@ -61,13 +62,14 @@ def _page(installation: Installation, url: str) -> Generator[Finding, None, Answ
     if finding is None:
         return answer
     yield finding
+    # A warning of PHP in a page leaves what clients look for in place, so the page is still checked.
     return None if finding.level is Level.FAILED else answer
 
 
 def attach_page(installation: Installation) -> Iterator[Finding]:
     """Check get_project_config.php, which a volunteer's BOINC Manager asks for first."""
     url = f"{installation.config.master_url.rstrip('/')}/get_project_config.php"
-    answer = yield from _page(installation, url)
+    answer = yield from _fetch_page(installation, url)
     if answer is None:
         return
     if "<project_config>" not in answer.body or "<name>" not in answer.body:
@@ -111,6 +113,7 @@ def downloads(installation: Installation) -> Iterator[Finding]:
     if launcher is None:
         yield failed("download/ has no client files", installation.install_command)
         return
+    # A shard as well, since files of jobs lie in the fan-out's folders, whose rights can differ.
     shard = next(project.download_dir.glob("*/vcdl_*.npz"), None)
     for path in (launcher, shard) if shard else (launcher,):
         url = f"{installation.config.download_url.rstrip('/')}/{path.relative_to(project.download_dir)}"
@@ -122,6 +125,7 @@ def downloads(installation: Installation) -> Iterator[Finding]:
 
 def _same(url: str, answer: Answer, path: Path) -> Finding:
     content = files.read(path) or b""
+    # Only the first MiB is read (doctor.asking), which is enough to tell a wrong Alias from the file.
     if answer.body.encode("latin-1") == content[: len(answer.body)] and answer.body:
         return ok(url)
     return failed(f"{url} is not the file in download/", "correct download_url, or the Alias of the web server")

@@ -29,6 +29,8 @@ class BoincKey:
     def read(cls, path: Path) -> Self | None:
         """Return the key in a file: its bits, then modulus and exponent in hexadecimal; None if it cannot be read."""
         try:
+            # BOINC's format of a public key (lib/crypt): the number of bits, then modulus and exponent as hexadecimal
+            # digits of that many bits each, over several lines that end with a dot.
             bits, *lines = path.read_text().split()
             number = bytes.fromhex("".join(lines).rstrip("."))
             size = int(bits) // 8
@@ -38,6 +40,9 @@ class BoincKey:
 
     def verifies(self, content: bytes, signature: str) -> bool:
         """Return whether a hexadecimal signature of a content was made with this key."""
+        # BOINC signs the MD5 sum in hexadecimal, padded by PKCS #1 without the ASN.1 prefix of the hash. So comparing
+        # the end of the opened number with a zero byte and the digest is enough. It decides only whom to blame for a
+        # lost upload.
         digest = hashlib.md5(content, usedforsecurity=False).hexdigest().encode()
         number = int("".join(signature.split()).rstrip(".") or "0", 16)
         opened = pow(number, self.exponent, self.modulus)
@@ -47,7 +52,10 @@ class BoincKey:
         """Return whether this key signed the certificate in a task's description; True without a certificate."""
         text = description.decode(errors="replace") if isinstance(description, bytes) else description
         found = _FILE.search(text)
+        # A project without upload certificates sends descriptions without a signature: nothing there can be outdated.
         if found is None:
             return True
+        # The signature is over these two elements, with the size formatted as BOINC's `%.0f`, not over the text as it
+        # stands.
         content = f"<name>{found['name'].strip()}</name><max_nbytes>{float(found['most']):.0f}</max_nbytes>"
         return self.verifies(content.encode(), found["signature"])

@@ -37,6 +37,8 @@ class ClientRows:
 
     def first_unsent(self) -> int:
         """Return the first result that may still be sent; none below this id will be."""
+        # Result ids grow with creation. Everything below the smallest unsent one has been sent or is over, so `sent`
+        # need not read it again.
         rows = self._database.execute(
             "SELECT COALESCE("
             "(SELECT MIN(id) FROM result WHERE appid = %s AND server_state < %s), (SELECT MAX(id) + 1 FROM result), 0)",
@@ -65,6 +67,7 @@ class ClientRows:
             " WHERE m.hostid = %s AND m.variety = %s AND m.xml = %s), 0)"
             " LIMIT 1",
             *(() if is_sticky else (sending.host,)),
+            # Several results of one request have the same sent_time: among those the id decides which came first.
             sending.host, self._database.app_id, sending.time_s, sending.time_s, sending.result,
             is_sticky, sending.time_s, f"<name>{name}</name>", sending.host, _DELETE, _deletion(name),
         )  # fmt: skip
@@ -77,7 +80,9 @@ class ClientRows:
             f"SELECT hostid, COUNT(*) FROM result WHERE appid = %s AND server_state = %s{whose} GROUP BY hostid",
             self._database.app_id, IN_PROGRESS, *account,
         )  # fmt: skip
+        # Hosts without a task count as well: they ask again soon, and a client that is answered "no work" backs off.
         idle = hosts_at_work(self._database, self._account) - {int(host) for host, _ in running}
+        # By time since sending, not by processor time: it tells how soon each running task asks for the next one.
         recent = self._database.execute(
             "SELECT AVG(took) FROM (SELECT received_time - sent_time AS took FROM result"
             f" WHERE appid = %s AND server_state = %s AND outcome = %s{whose} ORDER BY id DESC LIMIT %s) AS recent",
@@ -127,6 +132,8 @@ class ClientRows:
         if not files:
             return
         texts = {_deletion(name) for _, name in files}
+        # The loop may repeat this call after a failure. A second row for a host would make it delete a file that a
+        # later job had sent again meanwhile.
         pending = set(
             self._database.execute(
                 "SELECT hostid, xml FROM msg_to_host WHERE variety = %s AND handled = 0 AND xml IN %s",
@@ -147,6 +154,8 @@ class ClientRows:
     def wanted_again(self, names: Collection[str]) -> None:
         """Withdraw the requests to delete these files that no host has received."""
         if names:
+            # Marked as handled, not deleted: `had` and `keep` take the newest request as the time since which a host
+            # lacks a file.
             self._database.execute(
                 "UPDATE msg_to_host SET handled = 1 WHERE variety = %s AND handled = 0 AND xml IN %s",
                 _DELETE, tuple(_deletion(name) for name in names),

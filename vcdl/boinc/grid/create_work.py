@@ -76,6 +76,8 @@ def create_work(
     It may fail with status 0 and lose rows: look up which exist. Raises GridError, GridUnavailable if it does not end.
     """
     command = [
+        # BOINC's own program writes the rows: it knows the columns of its release, signs upload certificates where the
+        # project wants them, and reads the templates. One call with --stdin makes a whole batch.
         str(project.bin / "create_work"), "--appname", APP,
         "--wu_template", f"templates/{INPUT_TEMPLATE}", "--result_template", f"templates/{result_template}",
         "--rsc_fpops_est", f"{settings.flops:.0f}", "--rsc_fpops_bound", f"{settings.flops * _FLOPS_BOUND:.0f}",

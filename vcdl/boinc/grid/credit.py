@@ -45,11 +45,15 @@ class Credit:
             return
         self._due_s = time.monotonic() + _EVERY_S
         changed: dict[float, list[int]] = defaultdict(list)
+        # One run of create_work has one --credit for all its workunits. So they are made with the largest shard's, and
+        # corrected here before their first result is validated.
         for number, name, credit in self._open():
             wanted = self._credit[WorkunitName.parse(name).shard]
             if abs(credit - wanted) > _DRIFT * wanted:
                 changed[wanted].append(number)
         for credit, ids in changed.items():
+            # Not once there is a canonical result: its credit has been granted, and a late second copy must get the
+            # same.
             self._database.execute(
                 "UPDATE workunit SET canonical_credit = %s WHERE id IN %s AND canonical_resultid = 0",
                 credit, tuple(ids),
@@ -70,6 +74,8 @@ def take_back(database: BoincDatabase, host: int, workunits: Collection[str]) ->
     Once: a result without credit has none to be taken. What is lately earned falls by as much, as far as it is there.
     Raises GridUnavailable, GridError.
     """
+    # FOR UPDATE: a second process that takes back the same results waits, then finds granted_credit 0 and takes
+    # nothing.
     with database.transaction():
         rows = database.execute(
             "SELECT r.id, r.granted_credit, r.userid, r.teamid FROM result r JOIN workunit w ON w.id = r.workunitid"

@@ -51,6 +51,7 @@ def shortage_mark(project: BoincProject) -> Path:
 
 def least_bytes(project: BoincProject) -> int:
     """Free bytes that each disk needs for new work; during a shortage more, at which it ends."""
+    # Two thresholds (hysteresis): with one, work generation would switch on and off with each workunit near the limit.
     return GO_ON_BYTES if os.path.exists(shortage_mark(project)) else STOP_BYTES
 
 
@@ -70,6 +71,7 @@ class DiskRoom:
 
     def _is_job_large(self) -> bool:
         if (now_s := time.monotonic()) >= self._look_at_s:  # it is read from the disk, file by file
+            # Both changes are logged, and only changes: this is asked in each round of the loop.
             before, self._over_quota = self._over_quota, over_quota(self._project, self._job)
             self._look_at_s = now_s + _QUOTA_EVERY_S
             if self._over_quota and not before:
@@ -85,6 +87,8 @@ class DiskRoom:
         with suppress(OSError):  # a disk without a byte, or one that cannot be written
             if not self._is_short:
                 mark.unlink(missing_ok=True)
+            # The mark may fail to be written on a full disk. This process then still knows the shortage from
+            # `_is_short`; only `vcdl status` and the doctor do not see it.
             elif not mark.exists():
                 mark.touch()
         if self._is_short and not was_short:

@@ -42,6 +42,8 @@ class Content:
                 sha256.update(block)
                 md5.update(block)
                 size_bytes += len(block)
+        # The name comes from the content because BOINC never replaces a published file and clients never fetch a name
+        # twice. 32 hexadecimal digits are 128 bits: enough against collisions, and short enough for BOINC's columns.
         return cls(f"vcdl_{sha256.hexdigest()[:32]}{path.suffix}", size_bytes, md5.hexdigest())
 
 
@@ -54,13 +56,18 @@ class DownloadFolder:
     def stage(self, source: Path, content: Content, *, compress: bool = False) -> None:
         """Put a file in place, unless it is there already."""
         path = self._path(content.name)
+        # Existence is not enough: a file that was cut short, by a full disk or a restored backup, would be refused by
+        # every client for its checksum.
         if not self._is_whole(path, content.size_bytes):
             with writing(path) as target:
                 _link_or_copy(source, target)
+        # No header names the compressed file: BOINC's client asks for NAME.gz where the template has <gzip/>. Shards
+        # and weights do not shrink, so only the model is compressed.
         packed = path.with_name(f"{content.name}.gz")
         if compress and not packed.exists():
             with writing(packed) as target:
                 _compress(source, target)
+        # Last: an .md5 file says to create_work that the file is there and whole.
         self._write_md5(path, content.md5, content.size_bytes)
 
     def write(self, name: str, content: bytes) -> None:
@@ -73,6 +80,7 @@ class DownloadFolder:
     def download_bytes(self, name: str) -> int:
         """Bytes that a client downloads for the file; 0 when it is gone."""
         path = self._project.download_path(name)
+        # The compressed file first: where there is one, it is what clients fetch.
         for each in (path.with_name(f"{name}.gz"), path):
             with _explained(each), suppress(FileNotFoundError):
                 return each.stat().st_size
@@ -103,6 +111,8 @@ class DownloadFolder:
                 path.parent.mkdir()
             except FileExistsError:
                 return path
+            # By chmod, as mkdir's mode is cut by the umask, and the web server's user must be able to enter the folder.
+            # Only for a new folder: BOINC's own may belong to somebody else.
             path.parent.chmod(_FOLDER_MODE)
         return path
 
@@ -125,6 +135,7 @@ def writing(path: Path) -> Iterator[Path]:
     """Give a temporary name for a file of the project, which appears whole, readable by all. Raises GridError."""
     with _explained(path), atomic_write(path) as temporary:
         yield temporary
+        # Before the rename, so that the web server never meets a file under its final name that it cannot read.
         temporary.chmod(_FILE_MODE)
 
 
@@ -144,6 +155,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 
 def _compress(source: Path, target: Path) -> None:
+    # No name and no time in the header: two processes that stage the same model write the same bytes.
     with source.open("rb") as plain, target.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
         shutil.copyfileobj(plain, packed)
 

@@ -32,8 +32,11 @@ def read_environment(project: Path) -> dict[str, str]:
         return {}
     except OSError as error:
         raise GridError(f"{path} cannot be read ({error.strerror}): run this as the project's user") from error
+    # shlex raises it for a quote that is not closed, typically after an edit by hand.
     except ValueError as error:
         raise GridError(f"{path} is not a list of NAME='VALUE' lines ({error}): fix it") from None
+    # The file is read by a shell in bin/start, so `export NAME=VALUE` is as valid as `NAME=VALUE`. Other shell code is
+    # ignored here.
     settings = (line[1:] if line[:1] == ["export"] else line for line in lines)
     assigned = (line[0].partition("=") for line in settings if len(line) == 1)
     return {name: value for name, sign, value in assigned if sign}
@@ -48,5 +51,6 @@ def environment_text(content: bytes | None, wanted: Mapping[str, str]) -> bytes:
     """Return the file's content with these variables; "" removes one, and others stay."""
     lines = [line for line in (content or b"").decode().splitlines() if line.partition("=")[0] not in wanted]
     lines += [f"{name}={shlex.quote(value)}" for name, value in wanted.items() if value]
+    # Compared without order: an unchanged file must stay the same bytes, as `install` shows and undoes differences.
     old = sorted((content or b"").decode().splitlines())
     return content if content is not None and sorted(lines) == old else ("\n".join(lines) + "\n").encode()

@@ -16,6 +16,7 @@ def files_on_hosts(
     sent: Collection[tuple[int, str]], manifest: Manifest, others: Collection[Manifest]
 ) -> set[tuple[int, str]]:
     """Return the sticky files of a job on hosts that were `sent` its workunits, except those that `others` use."""
+    # Files are named by content, so another open job on the same data uses the same file on the same host.
     kept = {name for other in others for name in other.sticky}
     contents = (
         (host, manifest.model, manifest.frozen, manifest.shards.get(WorkunitName.parse(workunit).shard))
@@ -38,6 +39,8 @@ def forget_finished(project: BoincProject, database: BoincDatabase, folder: RunF
     shards = sorted({WorkunitName.parse(workunit).shard for _, workunit in sent})
     contents = {number: Content.of(folder.shard(number)) for number in shards}
     frozen = Content.of(folder.frozen_file) if folder.frozen_file.exists() else None
+    # The job's own manifest was removed when it ended. It is rebuilt from the run's folder: equal content gives equal
+    # names. Only shards that were sent are read, since each has to be hashed.
     manifest = Manifest(1, "", Content.of(folder.model_file), contents, frozen=frozen)
     files = files_on_hosts(sent, manifest, Manifests(project).others(job).values())
     clients.ask_to_delete(files)

@@ -17,6 +17,7 @@ _FILE_REF = f"""        <file_ref>
 def with_frozen(template: str) -> str:
     """Return the input template for workunits with frozen weights: the file is their last input."""
     for before, text in (("    <workunit>", _FILE_INFO), ("        <min_quorum>", _FILE_REF)):
+        # A template of another version would get the file twice or not at all, and BOINC reports neither.
         if template.count(before) != 1:
             raise ValueError(f"the input template has {template.count(before)} times {before}: this is a bug in vcdl")
         template = template.replace(before, text)

@@ -54,7 +54,7 @@ class BoincGrid(Grid):
         self._room = DiskRoom(project, settings.job)
         self._sent_since_s = sent_since_s
         self._from_result = 0
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         """Results at or above `_from_result` that `sent` has reported."""
         self._has: set[tuple[int, str]] = set()
         """Hosts with sticky files that they are known to have."""
@@ -71,6 +71,8 @@ class BoincGrid(Grid):
         for begin in range(0, len(staged), _BATCH):
             batch = staged[begin : begin + _BATCH]
             existing = self._rows.existing([item.workunit.name for item in batch])
+            # A workunit that exists in BOINC but is concluded, while the journal has no row of its end, lost that row
+            # in a kill or a restored journal. It must be claimed again, not created: BOINC never accepts a name twice.
             self._rows.hand_out_again(existing)
             self._create([item for item in batch if item.workunit.name not in existing])
 
@@ -78,21 +80,26 @@ class BoincGrid(Grid):
         return self._rows.is_open(workunit)
 
     def sent(self) -> list[WorkunitSent]:
+        # Read before the results: one that is sent between the two queries has an id at or above it, and is reported by
+        # the next call instead of never.
         first_unsent = self._clients.first_unsent()
         sendings = self._clients.sent(self._settings.job, self._sent_since_s, self._from_result)
-        new = [sending for sending in sendings if sending.result not in self._told]
+        new = [sending for sending in sendings if sending.result not in self._reported]
         events = [WorkunitSent(sending.workunit, host_name(sending.host), self._bytes_down(sending)) for sending in new]
         self._from_result = first_unsent
-        self._told = {sending.result for sending in sendings if sending.result >= first_unsent}
+        # What lies below `_from_result` is not read again, so this set stays as small as the window of unsent results.
+        self._reported = {sending.result for sending in sendings if sending.result >= first_unsent}
         return events
 
     def cancel(self, workunits: Collection[str]) -> None:
         self._rows.cancel(workunits, partial(has_arrived, self._project))
 
     def refresh(self) -> None:
+        # First, so that cancelled and assigned workunits are in order before the stock is counted.
         self._rows.hurry_ended()
         self._kept.repair()
         self._rows.hurry_unchecked()
+        # Once a process: `vcdl set` changes the share in the job file, and the loop is opened again for a changed job.
         if not self._is_share_told:
             self._staging.tell_share()
             self._is_share_told = True
@@ -102,11 +109,13 @@ class BoincGrid(Grid):
         return self._wanted
 
     def _look_at_supply(self) -> None:
+        # 0 wanted, nothing cancelled: tasks that are out may come back and be folded, which frees their files.
         if self._room.is_short():
             self._wanted = 0
             return
         job, mine = self._settings.job, JobStock(self._settings.share, self._rows.stock())
         ahead = self._settings.queue_ahead
+        # The job names the number itself: neither the demand nor other jobs matter.
         if ahead is not None:
             self._wanted = open_wanted(job, {job: mine}, Marks(ahead, ahead))
             return
@@ -115,11 +124,15 @@ class BoincGrid(Grid):
             for other, manifest in self._staging.other_jobs().items()
             if manifest.account == self._settings.account  # else they are for other hosts
         }
+        # A job with nothing open, for example between its last subtask and its end, must not hold back a share of the
+        # clients.
         jobs = {job: mine} | {other: it for other, it in others.items() if it.open}
         whole = marks(self._clients.demand())
         self._behind = missing_running(job, jobs)
         if missing_to_half(jobs, whole) <= 0:
             self._lean_since_s = math.inf
+        # Every job's loop looks at the same tables. One that has its share steps in for the others only when the
+        # shortage lasts longer than a round of all jobs, since otherwise all would fill the same gap at once.
         now_s = time.monotonic()
         self._lean_since_s = min(self._lean_since_s, now_s)
         self._wanted = open_wanted(job, jobs, whole, others_pass=now_s - self._lean_since_s > _PASSED_S)
@@ -137,6 +150,8 @@ class BoincGrid(Grid):
 
     def discard_params(self, keep: Collection[int]) -> None:
         def still_needed(versions: Collection[int]) -> set[int]:
+            # Asked at the moment of removal and from BOINC's tables: the journal may call a workunit over that a client
+            # still downloads.
             return {WorkunitName.parse(name).base_version for name in self._rows.unfinished()} & set(versions)
 
         self._staging.discard_params(still_needed, keep)
@@ -146,9 +161,11 @@ class BoincGrid(Grid):
 
     def clear(self, *, forget_on_clients: bool) -> None:
         """Remove an ended or paused job here, and with `forget_on_clients` on the clients, too."""
+        # Workunits before files: a client that is sent one in between would find its inputs gone and count an error.
         self._rows.cancel_all(partial(has_arrived, self._project))
         self._copies.clear()
         self._kept.clear()
+        # Before the manifest is removed, which names the files.
         if forget_on_clients:
             self._forget_on_clients(self._staging.manifest)
         self._newest.remove()
@@ -158,11 +175,15 @@ class BoincGrid(Grid):
     def _create(self, items: Sequence[Staged]) -> None:
         if not items:
             return
+        # Only newly staged files can have a request to delete them that is still pending, from an earlier job with the
+        # same data. Those requests are withdrawn before the work that needs the files is created.
         sticky = self._staging.manifest.sticky
         inputs = self._staging.stage([self._with_newest(item) for item in items])
         self._clients.wanted_again(self._staging.manifest.sticky - sticky)
         template = "" if items[0].frozen is None else TEMPLATE_WITH_FROZEN
         creations = [Creation(item.workunit.name, names, template) for item, names in zip(items, inputs, strict=True)]
+        # Used up at once: until the next look these workunits are not in the stock, and a second batch would again be
+        # sent before other jobs.
         first, self._behind = creations[: self._behind], 0
         if first:
             self._create_rows(first, priority_above_all(self._database))
@@ -180,6 +201,8 @@ class BoincGrid(Grid):
                 deadline_s=self._deadline_s,
                 creations=missing,
             )
+            # create_work ends with 0 on many errors, and one duplicate name loses its whole INSERT (decision 009). So
+            # the table says what was made, and only what is missing is tried again.
             existing = self._rows.existing([creation.name for creation in missing])
             missing = [creation for creation in missing if creation.name not in existing]
             if not missing:
@@ -205,6 +228,8 @@ class BoincGrid(Grid):
         manifest, name = self._staging.manifest, WorkunitName.parse(sending.workunit)
         new = [f"{sending.workunit}.json"]
         for content in (manifest.model, manifest.frozen, manifest.shards.get(name.shard)):
+            # Sticky files stay on a host, so each is counted once. Weights are deleted with the last task that needs
+            # them.
             if content is not None and not self._had_sticky(sending, content.name):
                 new.append(content.name)
         params = manifest.params.get(name.base_version)

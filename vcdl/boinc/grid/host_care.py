@@ -68,22 +68,29 @@ class HostCare:
         Args:
             quarantined: Returns the hosts that a job has in quarantine, with the reason.
         """
+        # Each job's loop calls this in each round, and the queries read thousands of rows.
         if time.monotonic() < self._looked_s + _EVERY_S:
             return
         self._looked_s = time.monotonic()
         now_s, before = time.time(), read_rests(self._project)
+        # Hosts that left long ago must not count as "most hosts": they would outvote those at work, in either
+        # direction.
         rows = self._database.execute("SELECT id FROM host WHERE rpc_time > %s", int(now_s) - _THERE_S)
         there = {int(row[0]) for row in rows}
         rests = before.after(ended_tasks(self._project, self._database, before.of), quarantined(), there, now_s)
         if rests != before:
             write_rests(self._project, rests)  # first: a suspension that is stored nowhere would end with this process
             _tell(before, rests, now_s)
+        # In every look, also without a change: BOINC raises the quota with each reported success and resets
+        # n_jobs_today each day.
         self.hold(rests, now_s)
         self._free(rests.of)
 
     def hold(self, rests: Rests, now_s: float) -> None:
         """Stop the suspended hosts, and give one task to those whose suspension is over."""
         for host, rest in rests.of.items():
+            # After its one trial task a host is stopped again at once, or BOINC would send as many as its cores ask
+            # for.
             if rest.is_on(now_s) or self._had_one(host, rest):
                 self._stop(host)
             else:
@@ -96,6 +103,8 @@ class HostCare:
             " WHERE v.appid = %s AND h.host_id = %s AND (h.max_jobs_per_day <> 1 OR h.n_jobs_today < %s)",
             USED_UP, self._database.app_id, host, USED_UP,
         )  # fmt: skip
+        # BOINC makes the row when it first sends a version. Without this one, a suspended host would begin with a full
+        # quota after an upgrade, and on a GPU version that it never had.
         self._database.execute(
             "INSERT INTO host_app_version"
             f" (host_id, app_version_id, max_jobs_per_day, n_jobs_today, {', '.join(NEW_ROW)})"
@@ -170,6 +179,7 @@ def ended_tasks(
 
     Raises GridError.
     """
+    # A window by id, not by time: the primary key finds it at once in a table of millions.
     newest = database.execute("SELECT COALESCE(MAX(id), 0) FROM result")
     since = int(newest[0][0]) - _LOOKED_AT
     failing = database.execute(
@@ -183,6 +193,8 @@ def ended_tasks(
     hosts = {int(row[0]) for row in failing}.union(resting)
     if not hosts:
         return {}
+    # Whether the server lost an upload shows in what other hosts brought in the same minutes, so their
+    # successes around the failed transfers are read as well.
     first_s = min((row[1] for row in failing if row[1]), default=0)
     last_s = max((row[2] for row in failing), default=0)
     rows = database.execute(
@@ -197,6 +209,8 @@ def ended_tasks(
     ended: dict[int, list[Ended]] = defaultdict(list)
     for host, outcome, status, checked, received_s, deadline_s, description in rows:
         end = _end(outcome, status, checked, in_time=received_s < deadline_s)
+        # Tasks that were sent before `rotate-keys` or a restored project carry the old key's certificate. The upload
+        # handler refuses their files, which is no fault of the host.
         if end is End.LOST and key is not None and not key.certified(description):
             end = None  # made before the key was renewed
         if end is not None:
@@ -206,6 +220,7 @@ def ended_tasks(
 
 def ban(database: BoincDatabase, hosts: Collection[int], *, banned: bool = True) -> None:
     """Have BOINC's scheduler turn hosts away, whatever they ask for, or let them in again. Raises GridError."""
+    # Checked first, so that a mistyped number is reported: an UPDATE of no row would be silent.
     known = {int(row[0]) for row in database.execute("SELECT id FROM host WHERE id IN %s", tuple(hosts))}
     if missing := sorted(set(hosts) - known):
         raise GridError(f"the project has no host {', '.join(map(str, missing))}: `vcdl hosts` lists them")
@@ -234,6 +249,7 @@ def hosts_at_work(database: BoincDatabase, account: int | None = None) -> frozen
 def _end(outcome: int, status: int, checked: int, *, in_time: bool) -> End | None:
     """Return the end of a task; None if it says nothing about its host."""
     is_refused = outcome == VALIDATE_ERROR or (checked == INVALID and outcome == SUCCESS)
+    # Before the other refusals: a missing file is refused by the validator too, and mark_lost has set this status.
     if status in TRANSFER_FAILED and (is_refused or outcome == CLIENT_ERROR):
         return End.LOST
     if is_refused:
@@ -241,6 +257,8 @@ def _end(outcome: int, status: int, checked: int, *, in_time: bool) -> End | Non
     if outcome == SUCCESS:
         return None if checked in _UNDECIDED else End.GOOD
     if outcome == CLIENT_ERROR:
+        # The client aborted it as late while the server's deadline had not passed: its clock is ahead, and it would
+        # give back every task at once. After the deadline the same status only says that the host had too much to do.
         if status == NOT_BEGUN_IN_TIME and in_time:
             return End.CLOCK
         return None if status in NO_FAULT else End.ERROR

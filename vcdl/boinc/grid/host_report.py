@@ -30,6 +30,7 @@ class HostFacts:
 def facts_of(project: BoincProject, database: BoincDatabase, job: str) -> dict[str, HostFacts]:
     """Return the hosts that were sent tasks of a job, by their names in the journal. Raises GridError."""
     match, arguments = of_job(job)
+    # The same exit codes are no fault as in host_care._end, so that `vcdl hosts` and the suspensions agree.
     rows = database.execute(
         "SELECT r.hostid, h.rpc_time, h.max_results_day, SUM(r.server_state = %s),"
         " SUM(r.outcome = %s AND (r.exit_status NOT IN %s OR"
@@ -81,6 +82,8 @@ def measured_hosts(database: BoincDatabase) -> list[MeasuredHost]:
     """
     rows = database.execute(
         "SELECT on_frac * active_frac, p_fpops, p_ncpus, n_bwup, n_bwdown, timezone, create_time, rpc_time FROM host"
+        # A new host has zeros until its client has measured itself. userid is 0 for hosts that BOINC merged into
+        # another row, which would count twice.
         " WHERE on_frac > 0 AND active_frac > 0 AND p_fpops > 0 AND rpc_time > 0 AND userid > 0"
         " AND max_results_day <> %s ORDER BY id",
         BANNED,

@@ -47,6 +47,8 @@ class JobBytes:
         for path, size_bytes in _files(folder):
             first = path.relative_to(folder).parts[0]
             found["journal" if first.startswith("journal.") else _PARTS.get(first, "other")] += size_bytes
+        # upload/ is shared by all jobs and apps: the name of a file tells whose it is, and other apps' names do not
+        # parse.
         for path, size_bytes in _files(project.upload_dir):
             with suppress(WorkunitError):
                 found["waiting"] += size_bytes * (WorkunitName.parse(workunit_and_result(path)[0]).job == job)
@@ -56,6 +58,7 @@ class JobBytes:
             for each in (path, path.with_name(f"{name}.gz")):
                 with suppress(FileNotFoundError):
                     status = each.stat()
+                    # A file with several links shares its blocks with the run's folder, where it was counted already.
                     found["staged"] += status.st_size * (status.st_nlink == 1)
         return cls(**found)
 
@@ -90,6 +93,8 @@ def check_room(project: BoincProject, job: str, cut: float) -> None:
     quota = quota_bytes(project)
     if quota is None or (held := JobBytes.of(project, job)).total <= quota:
         return
+    # Extrapolated from the part that is cut, so that the message says what the whole job would need and not what it
+    # holds so far.
     data = held.data / cut
     needed = data + held.total - held.data
     raise GridError(
@@ -101,5 +106,7 @@ def check_room(project: BoincProject, job: str, cut: float) -> None:
 def _files(folder: Path) -> Iterator[tuple[Path, int]]:
     for top, _, names in os.walk(folder):
         for name in names:
+            # Files come and go during the walk; one that went no longer takes room. lstat, so that the target of a link
+            # counts only where it is.
             with suppress(FileNotFoundError):
                 yield Path(top) / name, (Path(top) / name).lstat().st_size

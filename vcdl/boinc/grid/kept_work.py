@@ -25,6 +25,8 @@ class KeptWork:
         """
         if self._account is None:
             return
+        # create_work writes a workunit and its assignment in two statements. Killed in between, it leaves a workunit
+        # without results and without an assignment, which would never be sent.
         match, arguments = of_job(self._job)
         rows = self._database.execute(
             "SELECT w.id FROM workunit w"
@@ -35,6 +37,8 @@ class KeptWork:
         if rows:
             assign(self._database, USER, [(row[0], self._account) for row in rows])
         over = "AND (w.assimilate_state <> %s OR w.error_mask <> 0 OR w.canonical_resultid <> 0)"
+        # Also where there is a canonical result: the workunit may stay INIT for a while, and each request would read
+        # its row.
         unassign(self._database, self._job, USER, over, INIT)
 
     def clear(self) -> None:
@@ -47,6 +51,7 @@ def account_number(database: BoincDatabase, account: str) -> int:
 
     Raises JobError if there is none, GridError.
     """
+    # Below ten digits: the id is a 32-bit integer, and a larger literal would make the query fail. 0 is no user's id.
     number = int(account) if account.isascii() and account.isdigit() and len(account) < 10 else 0
     rows = database.execute("SELECT id FROM user WHERE id = %s OR email_addr = %s", number, account)
     if not rows:

@@ -82,6 +82,8 @@ class Manifests:
         with advised(path, RUN_AS_USER):
             try:
                 stamp = identity_of(path)
+                # With 10 000 shards a manifest takes long to decode, and each sent subtask asks it. Other processes
+                # replace the file and never write into it, so its identity tells a change.
                 if (known := self._read.get(job)) is not None and known[0] == stamp:
                     return known[1]
                 manifest = Manifest.from_json(path.read_text())
@@ -99,6 +101,7 @@ class Manifests:
 
     def write(self, job: str, manifest: Manifest) -> None:
         """Write a job's manifest; the caller must hold the lock."""
+        # Temporary files of writers that were killed; the lock makes sure that none of them is being written now.
         sweep(self._folder)
         with writing(self._path(job)) as target:
             target.write_text(manifest.to_json())
@@ -110,6 +113,8 @@ class Manifests:
 
     def others(self, job: str) -> dict[str, Manifest]:
         """Return the manifests of the other jobs."""
+        # A job may be cleared between the listing and the read: then there is no manifest, and no claim on shared
+        # files.
         read = {other: self.read(other) for other in sorted(self.jobs() - {job})}
         return {other: manifest for other, manifest in read.items() if manifest is not None}
 

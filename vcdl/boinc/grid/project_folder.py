@@ -87,6 +87,7 @@ class BoincProject:
         """Whether any job is visible. If not, none was submitted, or their disk is not mounted. Raises GridError."""
         with advised(self.runs_folder, RESULTS_WAIT):
             try:
+                # One entry is enough, and an empty folder is what an unmounted disk shows.
                 return any(self.runs_folder.iterdir())
             except (FileNotFoundError, NotADirectoryError):
                 return False
@@ -100,6 +101,8 @@ class BoincProject:
         """Raises GridError when upload/ itself is missing, or is another folder: then a missing upload is not lost."""
         if not self.upload_dir.is_dir():
             raise GridError(f"there is no folder {self.upload_dir}: mount or make it; results wait until then")
+        # The mount point of another disk exists and is empty. Without this check every upload would count as lost, and
+        # each subtask as failed.
         if not self.upload_mark.is_file():
             raise GridError(
                 f"{self.upload_dir} is not the folder that install knew, or lost its vcdl_mark: is another one mounted "
@@ -118,6 +121,7 @@ class BoincProject:
 
     def check_user(self) -> None:
         """Raises GridError unless this process' files would belong to the project's user."""
+        # As root a command would work, and leave files that the daemons and the web server cannot replace.
         owner = self.path.stat().st_uid
         if owner != os.geteuid():
             name = user_named(owner)
@@ -145,10 +149,12 @@ class BoincProject:
         return self._fanned_out(self.upload_dir, name)
 
     def _fanned_out(self, top: Path, name: str) -> Path:
+        # Names of uploads come from a result's description, which a client can influence: none may leave the folder.
         if not name or name in (".", "..") or "/" in name or "\0" in name or len(name.encode()) > 255:
             raise GridError(f"{name[:100]!r} is not the name of a file")
         if self.fanout == 0:
             return top / name
+        # BOINC's dir_hier_path: digits 2 to 8 of the name's MD5 sum, modulo the fan-out, in hexadecimal.
         digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
         return top / f"{int(digest[1:8], 16) % self.fanout:x}" / name
 
@@ -173,6 +179,8 @@ def _read_config(path: Path) -> dict[str, str]:
     if config is None:
         raise GridError(f"{file} has no <config>: it is not the config.xml of a BOINC project")
     settings = {element.tag: (element.text or "").strip() for element in config}
+    # config.xml may repeat a setting, and BOINC's programs differ in which one they take. So only equal values are
+    # safe.
     differ = {element.tag for element in config if settings[element.tag] != (element.text or "").strip()}
     if twice := sorted(differ & _READ):
         raise GridError(

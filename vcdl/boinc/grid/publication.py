@@ -32,6 +32,7 @@ class Publication:
         """Put a version in place, then the statement that names it."""
         if self._key is None:
             return
+        # The weights first: a client that reads the new statement must find the file that it names.
         content = self._staging.stage_params(version, params)
         newest = Newest(
             job=self._settings.job,

@@ -59,16 +59,21 @@ class Rest:
 def rest_after(ended: Iterable[Ended]) -> Rest | None:
     """Return the suspension after a host's last tasks, doubled by each failure, or None if it needs none."""
     in_order = sorted(ended, key=lambda one: one.time_s)
+    # Only failures since the last success count: an honest host with a rare error is never suspended for its total.
     good = max((place for place, one in enumerate(in_order) if one.end is End.GOOD), default=-1)
     failed = in_order[good + 1 :]
+    # Uploads that cost the server a check or a connection; other failures end on the client.
     refused = sum(one.end in (End.REFUSED, End.LOST) for one in failed)
     if refused >= _REFUSALS:
+        # The exponent is bounded before the multiplication: a host with thousands of failures would overflow a float.
+        # The result is cut at LONGEST_REST_S anyway.
         rest_s = _REFUSED_REST_S * 2 ** min(refused - _REFUSALS, 10)
     elif len(failed) >= _FAILURES:
         rest_s = _FIRST_REST_S * 2 ** min(len(failed) - _FAILURES, 10)
     else:
         return None
     last_s = failed[-1].time_s
+    # Counted from the failure, not from now: then the same tasks give the same end at each look and after a restart.
     return Rest(last_s + min(rest_s, LONGEST_REST_S), _words(failed), last_s)
 
 
@@ -82,6 +87,8 @@ def of_hosts(ended: Mapping[int, Sequence[Ended]]) -> dict[int, list[Ended]]:
         return {other for other in near if other != host}
 
     def is_the_server_s(host: int, one: Ended) -> bool:
+        # A loss is the server's when at least as many other hosts lost uploads in the same minute as got one through.
+        # So is one that no other host can contradict.
         met = around(lost, host, one.time_s)
         return one.end is End.LOST and len(around(good, host, one.time_s) - met) <= len(met)
 
@@ -101,6 +108,8 @@ class Rests:
         self, ended: Mapping[int, Sequence[Ended]], quarantined: Mapping[int, str], there: Collection[int], now_s: float
     ) -> "Rests":
         """Return the suspensions after these tasks; with more than half suspended, the job is at fault."""
+        # A suspension is stored and not derived anew: its tasks leave the window of the newest results, or their job is
+        # deleted, and the host would be free too early.
         kept = {host: rest for host, rest in self.of.items() if _last_good_s(ended.get(host, ())) <= rest.since_s}
         condemned = self._quarantines(quarantined, now_s)
         new = {}
@@ -111,6 +120,8 @@ class Rests:
         resting = {**kept, **new}
         at_work = set(there) - condemned.keys()
         idle = [host for host in at_work & resting.keys() if resting[host].is_on(now_s)]
+        # A broken job, a full disk or a bad release fails everywhere. Suspending all hosts would stop the project, and
+        # their failures up to now are forgiven so that the next look does not repeat this.
         if new and 2 * len(idle) > len(at_work):
             return Rests(condemned, forgiven_until_s=now_s)
         return replace(self, of={**resting, **condemned})
@@ -120,6 +131,7 @@ class Rests:
         until_s = now_s + LONGEST_REST_S
         said = {host: Rest(until_s, why, until_s, is_quarantine=True) for host, why in quarantined.items()}
         kept = {host: rest for host, rest in self.of.items() if rest.is_quarantine and rest.is_on(now_s)}
+        # Renewed at most every ten minutes: a new end at each look would write hosts.json every 15 s.
         lately = {host for host, rest in kept.items() if rest.until_s > until_s - _FIRST_REST_S}
         return kept | {host: rest for host, rest in said.items() if host not in lately}
 

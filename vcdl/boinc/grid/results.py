@@ -84,6 +84,7 @@ class BoincResults(Results):
 
         BOINC's transitioner waits for locked rows, so a turn must not wait for anything.
         """
+        # A turn that was rolled back has claimed nothing, so what the last one claimed is forgotten first.
         self._claimed.clear()
         with self._database.transaction():
             yield
@@ -91,6 +92,7 @@ class BoincResults(Results):
     def claim(self) -> Sequence[Outcome]:
         """Return the oldest free workunits that have ended and that this turn has not concluded. Raises GridError."""
         match, arguments = of_job(self._job)
+        # Without locks: InnoDB locks each row that a locking read examines, which here would include other jobs' rows.
         candidates = self._database.execute(
             f"SELECT w.id FROM workunit w WHERE w.appid = %s AND w.assimilate_state = %s AND {match}"
             " ORDER BY w.id LIMIT %s",
@@ -133,7 +135,9 @@ class BoincResults(Results):
         """
         outcome = self._claimed.get(workunit)
         if version is not None and isinstance(outcome, Uploaded) and self._folder.kept_uploads.is_dir():
+            # Before the row is DONE: BOINC's file_deleter may remove the upload right after the turn.
             _keep(outcome.path, self._folder.kept_upload(version, workunit))
+        # transition_time now, as BOINC's own assimilator sets it: the transitioner then marks the files for deletion.
         self._database.execute(
             "UPDATE workunit SET assimilate_state = %s, transition_time = %s WHERE name = %s AND assimilate_state = %s",
             DONE, int(time.time()), workunit, READY,
@@ -174,8 +178,11 @@ class BoincResults(Results):
             try:
                 found = path.lstat()
             except FileNotFoundError as error:
+                # A missing upload is lost only if upload/ itself is the right folder. Otherwise this raises, and the
+                # row stays READY.
                 self._project.check_uploads()
                 return GaveUp(name, f"its upload cannot be used: {error}", cancelled=True)  # it was there when checked
+        # lstat above: a link would let whoever can write into upload/ have another file read as an upload.
         if not stat.S_ISREG(found.st_mode):
             return GaveUp(name, f"its upload cannot be used: {path.name} is no file")
         return Uploaded(name, path, found.st_size, host_name(host), float(received_s))
@@ -190,6 +197,8 @@ class BoincResults(Results):
             outcome, exit_status, host = tried[0]
             reason += f"; the last on host {host}: {_OUTCOMES[outcome]}"
             reason += f" (exit status {exit_status})" if exit_status else ""
+        # Transfers fail for the server's reasons, such as a full disk. If nothing else went wrong it must not use up
+        # one of the subtask's tries.
         is_lost = bool(tried) and all(status in TRANSFER_FAILED for _, status, _ in tried)  # by the server: no try
         return GaveUp(name, reason, cancelled=is_lost or bool(error_mask & CANCELLED))
 
@@ -240,6 +249,7 @@ def has_arrived(project: BoincProject, description: bytes | str) -> bool:
 def conclude_orphans(project: BoincProject, database: BoincDatabase, open_jobs: Collection[str]) -> int:
     """Mark results without an open job (a paused one is open) as done, so that BOINC deletes their files; how many."""
     matches = [of_job(job) for job in open_jobs]
+    # By exclusion, because the names of jobs that were removed are not known any more.
     condition = "".join(f" AND NOT {match}" for match, _ in matches)
     rows = database.execute(
         f"SELECT w.id FROM workunit w WHERE w.appid = %s AND w.assimilate_state = %s{condition} LIMIT %s",

@@ -59,6 +59,8 @@ class _Workunit:
             self.hosts.add(host)
         if state < IN_PROGRESS:
             self.unsent += 1
+            # The clock of "no host may have it" starts with the newest result: BOINC makes another one after each
+            # failure.
             self.waits_since_s = max(self.waits_since_s, made_s)
         elif state == IN_PROGRESS:
             self.running[host] = sent_s
@@ -103,11 +105,16 @@ class SecondCopies:
         now = int(time.time())
         turnarounds = self._turnarounds()
         self.lateness = turnarounds.lateness
+        # Before the workunits are read: a followed assignment still has target_nresults 2, and BOINC would replace the
+        # late host's result at its deadline.
         self._withdraw()
         workunits = self._open()
+        # Most rounds end here, and save the two queries about hosts.
         if not workunits:
             return
         at_work = hosts_at_work(self._database, self._account)
+        # Before the question of lateness, which a new job cannot answer yet, while a workunit that no host may have is
+        # stuck from the first minute.
         self._give_up(workunits, at_work, now)
         if self.lateness is not None:
             usual_s = turnarounds.usual_s(map(str, at_work))
@@ -126,6 +133,7 @@ class SecondCopies:
             f" WHERE r.appid = %s AND r.server_state = %s AND r.outcome = %s AND {match} ORDER BY r.id DESC LIMIT %s",
             self._database.app_id, OVER, SUCCESS, *arguments, MEASURED,
         )  # fmt: skip
+        # Oldest first, as the turnarounds came in: the newest ones weigh most for a host's usual time.
         return Turnarounds(self._late_after, ((str(host), float(took_s)) for host, took_s in reversed(rows)))
 
     def _open(self) -> list[_Workunit]:
@@ -142,6 +150,7 @@ class SecondCopies:
         found: dict[int, _Workunit] = {}
         for number, name, most, *result in rows:
             found.setdefault(number, _Workunit(number, name, most)).add(*map(int, result))
+        # One that no host had is simply waiting for the scheduler, however long.
         return [workunit for workunit in found.values() if workunit.hosts]
 
     # -- changing
@@ -156,10 +165,12 @@ class SecondCopies:
         queue_empty: bool,
     ) -> None:
         asked, banned = self._asked(), banned_hosts(self._database)
+        # One offer a workunit: a second assignment would let a third host train it.
         waiting = {one.name: one for one in workunits if one.waits_for_hosts and one.id not in asked}
         out = [
             Out(
                 name,
+                # A banned host's task never counts for anything, so it is late at once.
                 math.inf if one.running.keys() <= banned else now - max(one.running.values()),
                 frozenset(map(str, one.hosts)),
             )
@@ -181,6 +192,8 @@ class SecondCopies:
 
         A transition would offer it to any host.
         """
+        # Together: with target_nresults alone the transitioner would make a result for any host, and an assignment
+        # alone would be refused by the scheduler, as enough results exist.
         with self._database.transaction():
             self._database.execute(
                 "UPDATE workunit SET target_nresults = %s"
@@ -216,6 +229,7 @@ class SecondCopies:
             one
             for one in workunits
             if not one.running and not one.come and now - one.waits_since_s > _NOBODY_S
+            # Not while no host is at work at all: after an outage all of them would be given up before the first asks.
             and at_work and at_work <= one.hosts
         ]  # fmt: skip
         for one in stuck:

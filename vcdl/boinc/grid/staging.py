@@ -66,6 +66,7 @@ class Staging:
         """Let the other jobs know the job's share, which may have changed since its files were staged."""
         with self._manifests.locked():
             found = self._manifests.read(self._settings.job)
+            # Without a manifest nothing is staged yet, and `stage` writes the share with the first files.
             if found is not None and found.share != self._settings.share:
                 self._manifests.write(self._settings.job, replace(found, share=self._settings.share))
 
@@ -84,11 +85,15 @@ class Staging:
         rest = self.manifest.params.keys() - set(keep)
         if not rest:
             return
+        # Asked without the lock, which other jobs wait for: the answer is a query. A workunit created since then names
+        # a version in `keep`.
         unwanted = rest - set(is_needed(rest))
         if unwanted:
             with self._manifests.locked():
                 manifest = self.manifest
                 left = manifest.without_params(unwanted)
+                # Files before the manifest, for the same reason as in `_stage_shared`: what is named can be removed
+                # again.
                 self._remove(manifest.names - left.names)
                 self._manifests.write(self._settings.job, left)
 
@@ -101,6 +106,8 @@ class Staging:
         with self._manifests.locked():
             manifest = self.manifest
             self._remove(manifest.names)
+            # Descriptions are in no manifest, one per workunit. The search of the whole folder also finds those whose
+            # rows BOINC has purged.
             self._download.remove_all(lambda name: self._is_description(name))
             if not self.other_jobs():
                 for name in (INPUT_TEMPLATE, TEMPLATE_WITH_FROZEN):
@@ -127,8 +134,12 @@ class Staging:
                 shards=_with_new(manifest.shards, shards),
                 params=_with_new(manifest.params, params),
             )
+            # Manifest first, files after: a file that no manifest names would stay in download/ for ever after a kill.
+            # The other way round, a name without a file is harmless, because the next call stages it.
             if grown != manifest or not self._in_place:
                 self._manifests.write(self._settings.job, grown)
+                # Also in the first call of a process (`not self._in_place`): an operator or an upgrade may have removed
+                # templates.
                 self._write_templates(has_frozen=frozen is not None)
             self._put(model, grown.model, compress=True)
             if frozen is not None:

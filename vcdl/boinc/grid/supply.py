@@ -45,11 +45,14 @@ class Marks:
 
 def marks(demand: Demand) -> Marks:
     """Return the marks over all jobs: fetches until more is made (Poisson λ + 3·√λ), one per idle host."""
+    # Before the first result is back nothing is known of the pace: assume that each running task ends within a refill.
     fetched = float(demand.running)
     if demand.task_s is not None:
+        # At least 1 s a task: a mean near 0 of the first trivial results would ask for thousands of workunits.
         mean = demand.running * REFILL_S / max(demand.task_s, 1.0)
         fetched = mean + 3 * math.sqrt(mean)
     least = _LEAST_LOW if demand.running else _FIRST_LOW
+    # Half as much again up to the high mark: refills are then fewer and larger, without letting work grow old.
     low = max(least, math.ceil(fetched) + demand.idle_hosts)
     return Marks(low, low + math.ceil(low / 2))
 
@@ -70,6 +73,7 @@ def open_wanted(job: str, jobs: Mapping[str, JobStock], whole: Marks, others_pas
     """Return the workunits of `job` that should be open: its share; more when `others_pass` and little is unsent."""
     mine, running = jobs[job], sum(other.stock.running for other in jobs.values())
     part = mine.share / sum(other.share for other in jobs.values())
+    # What runs counts too: otherwise a job whose tasks take long would hold more clients than its share.
     if mine.open < part * (running + whole.low):
         return math.ceil(part * (running + whole.high))
     if others_pass and (missing := missing_to_half(jobs, whole)) > 0:

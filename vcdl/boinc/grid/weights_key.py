@@ -37,6 +37,7 @@ class WeightsKey:
         """Return the project's key; None if none was made. Raises GridError."""
         path = cls.file(project.path)
         try:
+            # Without a password: a daemon cannot be asked for one, and only the project's user can read the file.
             private = serialization.load_pem_private_key(path.read_bytes(), None)
         except FileNotFoundError:
             return None
@@ -61,5 +62,7 @@ class WeightsKey:
 
     def signed(self, statement: str) -> str:
         """Return the statement with its signature, as clients read it."""
+        # PKCS #1 v1.5 because volunteers' Pythons have no package for signatures: the client verifies it with one `pow`
+        # and one comparison (decision 038).
         signature = self._private.sign(signed_bytes(statement), padding.PKCS1v15(), hashes.SHA256())
         return signed(statement, signature)

@@ -33,6 +33,8 @@ _AT_ONCE = 1000
 
 def of_job(job: str) -> tuple[str, tuple[str, str]]:
     """Return a condition on `workunit w`: one half uses the index, the other separates `a` from `a_e`."""
+    # `_` is a wildcard of LIKE, hence the escapes. For a job `a` the prefix also matches workunits of a job `a_e1`, so
+    # the regular expression decides. It alone would read the whole table.
     prefix = job.replace("_", "|_") + "|_e%"
     return ("(w.name LIKE %s ESCAPE '|' AND w.name RLIKE %s)", (prefix, f"^{job}_e[0-9]+_s[0-9]+_a[0-9]+_v[0-9]+$"))
 
@@ -104,6 +106,8 @@ class WorkunitRows:
         Of the latter also those that run on a GPU, by the plan class of the app version.
         """
         match, arguments = of_job(self._job)
+        # A workunit whose only result failed counts as unsent: the transitioner makes another one, which is sent before
+        # new work is needed.
         rows = self._database.execute(
             "SELECT COUNT(*), COALESCE(SUM(w.assimilate_state = %s AND w.error_mask = 0 AND NOT EXISTS"
             " (SELECT 1 FROM result r WHERE r.workunitid = w.id AND (r.server_state = %s OR r.outcome = %s))), 0),"
@@ -123,6 +127,7 @@ class WorkunitRows:
             arrived: Tells whether an upload is here.
         """
         for some in _chunks(names):
+            # INIT only: one that is READY has an upload, or an error that the assimilator will report.
             rows = self._database.execute(
                 "SELECT id FROM workunit WHERE name IN %s AND assimilate_state = %s", some, INIT
             )
@@ -168,9 +173,14 @@ class WorkunitRows:
         return [(row[0], row[1]) for row in rows]
 
     def _cancel(self, ids: Sequence[int], arrived: Arrived) -> None:
-        """Cancel results first, or some are sent meanwhile; one that waits for the validator still earns its credit."""
+        """Cancel results before their workunits, so that none is sent in between.
+
+        Results that await validation still earn credit.
+        """
         if not ids:
             return
+        # A client that has uploaded but not yet reported has done its work. BOINC deletes the uploads of a cancelled
+        # workunit, and the host would earn nothing and look like one that failed.
         running = self._database.execute(
             "SELECT workunitid, xml_doc_in FROM result WHERE workunitid IN %s AND server_state = %s",
             tuple(ids), IN_PROGRESS,
@@ -190,6 +200,8 @@ class WorkunitRows:
             f" WHERE id IN %s AND assimilate_state = %s AND NOT {waits}",
             CANCELLED, int(time.time()), tuple(ids), INIT, *waiting,
         )  # fmt: skip
+        # Workunits with an upload that waits are not cancelled, but may make no further result: if the check refuses
+        # the upload, they end with an error instead of going out again.
         self._database.execute(
             "UPDATE workunit SET max_total_results = (SELECT COUNT(*) FROM result WHERE workunitid = workunit.id)"
             f" WHERE id IN %s AND assimilate_state = %s AND error_mask = 0 AND {waits}",

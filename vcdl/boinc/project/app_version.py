@@ -75,7 +75,11 @@ class ClientFiles:
     @property
     def name(self) -> str:
         """Name of the main program; those of the other files begin with it."""
+        # All files of a version share the digest of everything that defines it: BOINC never replaces a published file,
+        # so any change needs new names. Runtimes keep names of their own, or hosts would fetch 134 MB with each new
+        # client.
         digest = hashlib.sha256()
+        # Each part is hashed on its own, so that bytes cannot move from one part to the next without changing the name.
         for part in (_version_xml([_File("")]).encode(), self.launcher, self.zipapp):
             digest.update(hashlib.sha256(part).digest())
         for container in self.containers:
@@ -98,6 +102,7 @@ class ClientFiles:
             of_cpu, of_gpu = (runtimes.get((platform, gpu)) for gpu in (False, True))
             if of_cpu is not None or platform == LINUX:
                 found.append(Variant(platform.boinc, plan_class, of_cpu))
+            # Without a runtime the host's own Python is used, which may have a GPU's backend installed.
             if of_gpu is not None or (platform == LINUX and of_cpu is None):
                 found.append(Variant(platform.boinc, GPU_CLASS, of_gpu))
         for each in self.containers:
@@ -203,10 +208,13 @@ def number_for(
         published: The versions in the database.
         key: Today's; a version signed with another one does not count.
     """
+    # Numbers come from the disk and from the database: update_versions publishes folders that are not in the database
+    # yet, and a killed install leaves one without the other.
     folders = {number: folder for folder in _subfolders(apps / APP) if (number := _number(folder.name)) is not None}
     ours = [version for version in published if version.is_of(client)]
     known = {version.number for version in ours}
     known |= {number for number, folder in folders.items() if any(folder.glob(f"*/{client.name}.pyz"))}
+    # A renewed signing key needs another version number: update_versions never signs a registered version again.
     known -= {version.number for version in ours if not version.is_signed(client, key)}
     return max(known) if known else max([*folders, *(version.number for version in published), _FIRST_NUMBER - 1]) + 1
 
@@ -225,6 +233,7 @@ def publish(project: Path, key_dir: Path, folders: Mapping[Path, Variant], clien
         for folder, variant in folders.items()
         for file in _unsigned(folder, client.contents_of(variant))
     ]
+    # Before update_versions, which would register a version without signatures that no client accepts.
     if unsigned and not (key_dir / "code_sign_private").exists():
         raise GridError(
             f"{key_dir / 'code_sign_private'} is not on this machine, which is the safe way: sign these files where it "
@@ -236,6 +245,7 @@ def publish(project: Path, key_dir: Path, folders: Mapping[Path, Variant], clien
 
 def _lay_out(folder: Path, contents: Mapping[str, tuple[Content, int]]) -> None:
     growing = folder.with_name(f".{folder.name}")  # update_versions ignores names that begin with a dot
+    # An existing folder is repaired in place: its name is published, and files in it are compared one by one.
     target = folder if folder.exists() else growing
     for name, (content, mode) in contents.items():
         if not files.holds(target / name, content):
@@ -277,6 +287,8 @@ def others_unpublished(apps: Path, known: set[tuple[str, int, str, str]]) -> lis
             number = _number(version.name)
             for folder in _subfolders(version):
                 platform, _, plan_class = folder.name.partition("__")
+                # update_versions publishes everything below apps/ that it does not know. An operator may be preparing
+                # another app there.
                 if app.name != APP and number is not None and (app.name, number, platform, plan_class) not in known:
                     found.append(str(folder.relative_to(apps.parent)))
     return found

@@ -25,6 +25,8 @@ def build_client(path: Path, project_key: str = "") -> str:
     sources = {"__main__.py": _MAIN.encode()}
     if project_key:
         sources[_KEY] = project_key.encode()
+    # Only what is imported: BOINC signs these files and volunteers download them, and servers' modules need packages
+    # that no client has.
     for module in client_modules():
         source = _source(module)
         sources[source.relative_to(_ROOT).as_posix()] = source.read_bytes()
@@ -57,6 +59,8 @@ def _imported_by(module: str) -> list[str]:
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
+            # `from package import name` may name a module or something inside of one. Both are tried; what has no file
+            # is dropped.
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     parents = [name.rpartition(".")[0] for name in names]
     return [name for name in names + parents if name.partition(".")[0] == "vcdl" and _source(name).is_file()]
@@ -65,6 +69,7 @@ def _imported_by(module: str) -> list[str]:
 def _executed(node: ast.AST) -> Iterator[ast.AST]:
     """Yield a node and those in it, without what is only for type checkers."""
     yield node
+    # Imports below TYPE_CHECKING would pull in modules that the client never executes.
     only_for_types = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     for child in () if only_for_types else ast.iter_child_nodes(node):
         yield from _executed(child)

@@ -58,6 +58,8 @@ class Container:
         """Return the files that describe the image and the container, by the names that docker_wrapper gives them."""
         folder = shipped("wrappers") / "docker"
         dockerfile, settings = (folder / "Dockerfile").read_bytes(), (folder / "job.toml").read_text()
+        # Named by content: a host keeps the image between tasks and builds it again only when the base or Dockerfile
+        # changed.
         image = f"vcdl-{hashlib.sha256(self.base + dockerfile).hexdigest()[:12]}"
         filled = settings.replace("@PROJECT@", project_folder(project_url)).replace("@IMAGE@", image)
         return {"Dockerfile": dockerfile, "job.toml": filled.encode(), BASE: self.base}
@@ -70,6 +72,7 @@ def project_folder(url: str) -> str:
 
 def platform_of_wrapper(path: Path) -> str:
     """Return BOINC's platform for a program. Raises GridError for what is no docker_wrapper."""
+    # By its header, not by its name: releases of BOINC name the program differently.
     start = (files.read(path) or b"")[:_HEADER_BYTES]
     for pattern, platform in _HEADERS:
         if re.match(pattern, start, re.DOTALL):
@@ -94,6 +97,7 @@ def kept_files(project: Path, given: Iterable[Path], without: Sequence[str]) -> 
     if unknown := [name for name in without if name not in _INSIDE]:
         raise GridError(f"there are no containers for {', '.join(unknown)}: expected some of {', '.join(_INSIDE)}")
     folder = kept_folder(project)
+    # Kept files first, so that a given one replaces that of an earlier install.
     chosen = {path: path for path in sorted([*folder.glob(f"{_WRAPPER}*"), *folder.glob(f"{_BASE}*")])}
     for path in given:
         is_packed = (files.read(path) or b"").startswith(b"\x1f\x8b")

@@ -37,6 +37,7 @@ class Fragment:
         file = shipped("boinc_project") / name
         document = XmlDocument(file, file.read_bytes())
         for plan_class in document.root.iterfind("plan_class"):
+            # BOINC's mt plan classes need at least two threads; with one thread no version of that class is offered.
             if (name := plan_class.findtext("name")) in (MT_CLASS, CONTAINER_CLASS):
                 plan_class.find("max_threads").text = str(max(threads, 2) if name == MT_CLASS else threads)
         for daemons in document.root.iterfind("daemons") if service else ():
@@ -52,6 +53,8 @@ class Fragment:
         document = XmlDocument(path, content)
         unedited = document.content()
         add(document.root, self._document.root)
+        # Compared with the document as it is written back, and not with the file: parsing may normalise bytes outside
+        # of our fragment, and without an edit the file must stay as it is.
         edited = document.content()
         return content if edited == unedited else edited
 

@@ -51,6 +51,8 @@ def write(path: Path, content: bytes | RuntimeFile, mode: int = FILE_MODE) -> No
     with mapped(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         sweep(path.parent)
+        # Private until `_take_after`: config.xml has a password, and a temporary file with the umask's mode would show
+        # it.
         with atomic_write(path, durable=True, private=True) as temporary:
             if isinstance(content, bytes):
                 temporary.write_bytes(content)
@@ -65,8 +67,10 @@ def _take_after(path: Path, temporary: Path, mode: int) -> None:
     except FileNotFoundError:
         temporary.chmod(mode)
         return
+    # The web server's user reads these files through the group, which a new file would not have.
     if old.st_gid != temporary.stat().st_gid:
         os.chown(temporary, -1, old.st_gid)
+    # An operator's own mode stays, but for a secret: install closes what was opened to others.
     temporary.chmod(mode if mode == SECRET_MODE else old.st_mode & 0o7777)
 
 

@@ -31,6 +31,7 @@ class JobsPage:
         if time.monotonic() < self._due_s:
             return
         self._due_s = time.monotonic() + _EVERY_S
+        # An operator may have removed the page, which also switches this off.
         if not (self._project.path / JOBS_PAGE).is_file():
             return
         try:
@@ -43,6 +44,7 @@ class JobsPage:
                     ],
                 }
             ).encode()
+            # Most looks change nothing; a write is durable, and so not cheap.
             if content != self._written:
                 files.write(self._project.path / JOBS_FILE, content)
                 self._written = content

@@ -28,6 +28,8 @@ def add(target: Element, wanted: Element) -> None:
         if child.tag == "daemon" and program_of(child) in _OF_BOINC:
             _hasten_all(target, child)
             continue
+        # An operator who runs several validators with `--mod N i` must keep N entries: one of ours more would check
+        # twice.
         if child.tag == "daemon" and _are_replicated(copies := _counterparts(target, child)):
             _renew(copies, child)
             continue
@@ -48,6 +50,7 @@ def take_out(now: Element, before: Element | None, wanted: Element) -> None:
             _slow_down_all(now, before, child)
             continue
         current = _counterpart(now, child)
+        # All copies of our daemon go, whoever added them: none can run without VCDL.
         for another in _counterparts(now, child)[:-1] if child.tag == "daemon" else []:
             remove(another)
         if current is not None:
@@ -55,12 +58,14 @@ def take_out(now: Element, before: Element | None, wanted: Element) -> None:
 
 
 def _take_out_one(current: Element, former: Element | None, wanted: Element) -> None:
+    # A container such as <daemons> may have got entries of others since, so it goes only when it is empty.
     if len(wanted) and (former is not None or wanted.tag in _CONTAINERS):
         if wanted.tag != "platform":
             take_out(current, former, wanted)
         if former is None and not len(current):
             remove(current)
     elif former is not None:
+        # Only a value that is still ours goes back. One that was changed since is the operator's decision.
         if _text(current) == _value(_text(former), wanted):
             current.text = former.text
     elif len(wanted) or _text(current) == _text(wanted):
@@ -99,6 +104,7 @@ def _renew(copies: Sequence[Element], wanted: Element) -> None:
 def _name(element: Element) -> str:
     if element.tag == "daemon":
         words = _words(_text(element.find("cmd")))
+        # Two validators of different apps run the same program; the app tells them apart.
         app = words[words.index("--app") + 1 : words.index("--app") + 2] if "--app" in words else []
         return " ".join([program_of(element), *app])
     for tag in _NAMES.get(element.tag, ()):
@@ -131,6 +137,7 @@ def _hasten_all(daemons: Element, wanted: Element) -> None:
 
 def _slow_down_all(daemons: Element, before: Element | None, wanted: Element) -> None:
     program = program_of(wanted)
+    # What was there before, by what we made of it: so each of several transitioners gets its own options back.
     former = {} if before is None else {hastened(_text(each)): each.text for each in _commands(before, program)}
     for command in list(_commands(daemons, program)):
         if _text(command) in former:

@@ -26,10 +26,12 @@ def pages(project: Path, name: str) -> Iterator[tuple[Path, bytes]]:
     if not (project / "html").is_dir():
         return
     yield project / JOBS_PAGE, _shipped(JOBS_PAGE)
+    # Never over an existing description, which is the operator's even when it is a former one of ours.
     if not (project / _DESCRIPTION).exists():
         yield project / _DESCRIPTION, _shipped(_DESCRIPTION)
     settings = files.read(project / _TITLE)
     if settings is not None and name:
+        # The name goes into a PHP string: quotes, backslashes, `$` and line breaks would end or expand it.
         safe, titled = re.sub(r'["\\$\n]', "", name).encode(), settings
         for constant, placeholder in _PLACEHOLDERS.items():
             titled = titled.replace(placeholder, b'define("' + constant + b'", "' + safe + b'");' + _OURS, 1)

@@ -110,6 +110,8 @@ def plan_install(project: BoincProject, database: BoincDatabase, wishes: Wishes)
     record = Record.of(project.path)
     threads = wishes.threads or record.threads or 1
     service = service_command(config, wishes.service_port)
+    # Generated while planning, because its public half is in the client whose name the plan contains. A dry run
+    # discards it.
     key = WeightsKey.of(project) or WeightsKey.generate()
     kept = kept_files(project.path, wishes.containers, wishes.without_containers)
     client = _client(project, wishes, key, kept)
@@ -151,6 +153,8 @@ def _versions(
         number=number,
         unpublished={version_folder(apps, number, each): each for k, each in variants.items() if k not in current},
         published={version_folder(apps, number, each): each for k, each in variants.items() if k in current},
+        # All older numbers too, and kinds that are no longer offered: the scheduler would send any version that is not
+        # deprecated.
         to_deprecate=tuple(each for each in published if not each.deprecated and each not in current.values()),
         to_offer=tuple(each for each in current.values() if each.deprecated),
     )
@@ -181,6 +185,7 @@ def _check_project(project: BoincProject, config: ServerConfig) -> None:
 
 def _check_certificates(plan: InstallPlan, database: BoincDatabase) -> None:
     config = next(edit for edit in plan.edits if edit.path.name == "config.xml")
+    # Certificates are on already: then every task that is out has one.
     if all(setting in (config.now or b"") for setting in _CERTIFICATES):
         return
     if count := rows.results_without_certificate(database):
@@ -226,6 +231,7 @@ def _our_files(
         yield NewFile(kept_path(project.path, runtime), runtime, files.FILE_MODE)
     path = environment_file(project.path)
     wanted = {PYTHON_VARIABLE: str(wishes.python)}
+    # None keeps the store of an earlier install; "" removes both variables.
     if wishes.store_url is not None:
         wanted |= {URL_VARIABLE: wishes.store_url, PASSWORD_VARIABLE: wishes.store_password}
     text = environment_text(files.read(path), wanted)
@@ -250,4 +256,5 @@ def _differs(file: NewFile) -> bool:
     if file.mode is None:
         return False
     mode = file.path.stat().st_mode
+    # Only the executable bits and secrecy count: an operator may close files to others, or open them to the group.
     return (mode ^ file.mode) & 0o111 != 0 or (file.is_secret and mode & 0o077 != 0)

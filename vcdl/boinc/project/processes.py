@@ -23,6 +23,7 @@ def is_running(project: BoincProject, daemon: Daemon) -> bool:
     try:
         pid = int(files.read(project.path / f"pid_{project.host}" / daemon.pid_file) or b"")
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    # A missing or half-written pid file, or a process that ended meanwhile: nothing runs.
     except (ValueError, OSError):
         return False
     # The number may belong to another program by now. Our launchers exec Python, whose arguments name the module.
@@ -78,6 +79,7 @@ def wait_for_our_daemons(project: BoincProject) -> list[str]:
     def running() -> list[str]:
         return [daemon.name for daemon in daemons if is_running(project, daemon)]
 
+    # Not longer than the request to stop exists: without it they will not end.
     wait_until(lambda: not running() or not project.stop_daemons.exists(), _ENDING_S)
     return running()
 

@@ -77,9 +77,12 @@ class Record:
     def without_us(self, path: Path, now: bytes | None) -> bytes | None:
         """Return the file as if VCDL had never been installed, or None if there is no file. Raises GridError."""
         edited = self.edited.get(path.name)
+        # Unknown, or killed between record and edit: the file is as it was.
         if edited is None or files.digest(now) == edited.before:
             return now
         before = self._kept(edited.before)
+        # As install left it: the original comes back byte by byte. Otherwise others have edited it since, and only the
+        # fragment is taken out.
         if files.digest(now) == edited.after:
             return before
         return self._fragment(path.name, edited).taken_out_of(path, now, before)
@@ -101,6 +104,8 @@ class Record:
             contents = (edit.before, edit.fragment.content, edit.after)
             edited[edit.path.name] = Edited(*map(files.digest, contents))
             for content in (edit.before, edit.fragment.content):
+                # The contents before the record that names them, and removal after it: a kill never leaves a record
+                # without contents.
                 if content is not None and not self._file(files.digest(content)).exists():
                     # Secret: config.xml has a password.
                     files.write(self._file(files.digest(content)), content, files.SECRET_MODE)

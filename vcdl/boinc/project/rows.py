@@ -103,6 +103,7 @@ def cancel_all(database: BoincDatabase, app: AppRow) -> None:
 
 def remove_app(database: BoincDatabase, app: AppRow) -> bool:
     """Delete the app's rows, or deprecate them once a host had a task; returns whether deleted. Raises GridError."""
+    # Volunteers' credit refers to the app by its id, so its row is deleted only while no host had a task.
     used = database.execute(
         "SELECT EXISTS(SELECT 1 FROM workunit WHERE appid = %s) OR EXISTS(SELECT 1 FROM result WHERE appid = %s) "
         "OR EXISTS(SELECT 1 FROM host_app_version h JOIN app_version v ON v.id = h.app_version_id WHERE v.appid = %s)",
@@ -122,6 +123,7 @@ def delete_app(database: BoincDatabase, app: AppRow) -> None:
     """Delete the app's rows with all that refers to them, but for credit. Raises GridError."""
     versions = "SELECT id FROM app_version WHERE appid = %s"
     with database.transaction():
+        # First, as it finds its rows through app_version.
         database.execute(f"DELETE FROM host_app_version WHERE app_version_id IN ({versions})", app.id)
         for table in ("result", "workunit", "app_version"):
             database.execute(f"DELETE FROM {table} WHERE appid = %s", app.id)

@@ -44,6 +44,7 @@ class ServerConfig:
             root = ElementTree.fromstring(files.read(path) or b"")
         except ElementTree.ParseError as error:
             raise GridError(f"{path} is not well-formed XML: {error}; fix it there and run this again") from None
+        # A lone `<tag/>` has no text and is true for BOINC; `<tag></tag>` is empty.
         settings = {each.tag: "1" if each.text is None else each.text.strip() for each in root.iterfind("config/*")}
         master_page = (files.read(project / "html" / "user" / "schedulers.txt") or b"").decode(errors="replace")
         try:

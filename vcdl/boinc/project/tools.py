@@ -15,6 +15,8 @@ def run_tool(project: Path, program: str, *arguments: str) -> str:
     command = [str(project / "bin" / program), *arguments]
     try:
         done = subprocess.run(
+            # No input: a PHP script that asks would wait for ever. Output and errors together, as they name what failed
+            # in either.
             command, cwd=project, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, errors="replace", timeout=_TIMEOUT_S, check=False, umask=_UMASK,
         )  # fmt: skip

@@ -33,7 +33,7 @@ from vcdl.wire.workunit import WorkunitName
 
 
 @dataclass(frozen=True)
-class Restored:
+class FileToRestore:
     """A project file that install edited: its content now, and the one to restore. None: there is no file."""
 
     path: Path
@@ -46,7 +46,7 @@ class Removal:
     """The changes of an uninstall."""
 
     project: BoincProject
-    restored: tuple[Restored, ...]
+    restored: tuple[FileToRestore, ...]
     files: tuple[Path, ...]
     """Existing files and folders of ours."""
     open_workunits: int
@@ -96,12 +96,14 @@ class Removal:
         """Carry out the plan, yielding a line for each act. Raises GridError, also for a refusal."""
         for refusal in self.refusals:
             raise GridError(refusal)
+        # The reverse of install: config.xml first, so that nothing of ours is started any more by bin/start or cron.
         for each in reversed(self.restored):
             if each.before is None:
                 files.delete(each.path)
             else:
                 files.write(each.path, each.before)
             yield f"{'restored' if each.before is not None else 'removed'} {self.project.shown(each.path)}"
+        # Before files and rows: clients must be asked to abort and to delete while the app's rows name them.
         yield from self._give_up_jobs(database)
         if self.app is not None:
             if self.delete_rows:
@@ -113,6 +115,7 @@ class Removal:
             else:
                 yield f"the app {APP} stays in the database, deprecated: the credit of volunteers refers to it"
             tell_feeder(self.project)
+        # After the rows, in the order of `_our_files`, whose last one is the record.
         for path in self.files:
             files.delete(path)
             yield f"removed {self.project.shown(path)}"
@@ -153,9 +156,10 @@ def plan_removal(
     app = rows.app_row(database)
     count = rows.open_workunits(database, app) if app else 0
     contents = {project.path / name: files.read(project.path / name) for name in EDITED}
-    restored = [Restored(path, now, record.without_us(path, now)) for path, now in contents.items()]
+    restored = [FileToRestore(path, now, record.without_us(path, now)) for path, now in contents.items()]
+    # Inserted first, hence restored last.
     if (title := untitled(project.path)) is not None:
-        restored.insert(0, Restored(*title))
+        restored.insert(0, FileToRestore(*title))
     ours = _our_files(project, delete_runs=delete_runs, delete_rows=delete_rows)
     runs = len([each for each in project.runs_folder.glob("[!.]*") if each.is_dir()])  # .service is no job
     return Removal(
@@ -173,6 +177,7 @@ def plan_removal(
 
 
 def _refusals(project: BoincProject, open_workunits: int) -> Iterator[str]:
+    # They would write to tables and folders that are being removed.
     if running := wait_for_our_daemons(project):
         stopped = "bin/stop has asked them to end, and they complete their round: try again in a minute"
         advice = "bin/stop first (and bin/start afterwards, for the other apps)"

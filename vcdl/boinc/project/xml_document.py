@@ -22,11 +22,14 @@ class XmlDocument:
         """Parse the file. Raises GridError with line and column, more strictly than BOINC's own parser."""
         try:
             self._head, self._tail, has_end_tag = _outline(content)
+            # No entities and no network: the file is edited as it stands, and must not grow or fetch anything.
             parser = etree.XMLParser(strip_cdata=False, resolve_entities=False, no_network=True)
             self.root: Element = etree.fromstring(content, parser)
         except (expat.ExpatError, etree.XMLSyntaxError) as error:
             raise GridError(f"{path} is not well-formed XML: {error}; fix it there and run this again") from None
         self._encoding: str = self.root.getroottree().docinfo.encoding or "UTF-8"
+        # lxml does not distinguish `<a/>` from `<a></a>`, and BOINC does. expat's positions in the text tell which it
+        # was.
         for element, has_own in zip(self.root.iter(etree.Element), has_end_tag, strict=True):
             if has_own and not len(element) and element.text is None:
                 element.text = ""  # written as <a></a>

@@ -126,6 +126,7 @@ def pack(manifest: ArchiveManifest, folder: Path, scratch: Path, target: Path, l
     python = scratch / PYTHON
     with (
         python.open("wb") as file,
+        # No name and no time: the archive's name is a hash of its bytes, and hosts fetch it again when they differ.
         gzip.GzipFile("", "wb", 9, file, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
@@ -140,6 +141,7 @@ def pack(manifest: ArchiveManifest, folder: Path, scratch: Path, target: Path, l
     ):
         for path in files_below(packages):
             _add_file(tar, path, packages)
+    # Not compressed again: both members are, and a plain tar lets the client read one member without the other.
     with tarfile.open(target, "w", format=tarfile.GNU_FORMAT) as tar:
         _add(tar, MANIFEST, manifest.to_json())
         _add_file(tar, python, scratch)

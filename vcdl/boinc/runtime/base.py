@@ -44,6 +44,7 @@ def build_base(platform: Platform, output: Path) -> None:
         raise GridError("the base of a container is made by mmdebstrap: apt install mmdebstrap")
     with tempfile.TemporaryDirectory(prefix="vcdl-base-") as folder:
         unpacked = Path(folder) / "debian.tar"
+        # "extract" runs no maintainer scripts, which would need the other processor or an emulator.
         command = [program, "--quiet", "--variant=extract", f"--include={_PACKAGES}", f"--arch={platform.debian}"]
         done = subprocess.run([*command, _RELEASE, unpacked], capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -55,6 +56,7 @@ def build_base(platform: Platform, output: Path) -> None:
             tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as target,
             tarfile.open(unpacked) as source,
         ):
+            # Sorted, so that equal packages give equal bytes, in whatever order mmdebstrap wrote them.
             for member, content in sorted(_members(source, platform), key=lambda each: each[0].name):
                 target.addfile(member, content)
         output.chmod(0o644)

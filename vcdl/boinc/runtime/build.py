@@ -30,6 +30,7 @@ class BuildOrder:
 
 def build_runtime(order: BuildOrder, output: Path) -> Iterator[str | RuntimeFile]:
     """Make the archive; yields a line for each step, and the file at the end. Raises VcdlError."""
+    # Next to the output, which is known to have room for gigabytes; /tmp may be memory.
     with tempfile.TemporaryDirectory(prefix="vcdl-runtime-", dir=output.parent) as place:
         scratch = Path(place)
         folder = scratch / "runtime"
@@ -37,6 +38,7 @@ def build_runtime(order: BuildOrder, output: Path) -> Iterator[str | RuntimeFile
         yield from _fill(order, folder, scratch)
         with whole_file(output) as temporary:
             manifest = ArchiveManifest.from_json((folder / MANIFEST).read_bytes())
+            # `pack` writes the manifest itself, as the first member.
             (folder / MANIFEST).unlink()
             archive.pack(manifest, folder, scratch, temporary)
             temporary.chmod(0o644)
@@ -53,10 +55,13 @@ def _fill(order: BuildOrder, folder: Path, scratch: Path) -> Iterator[str]:
     lock = order.lock or packages.lock_of(order.backend, order.gpu)
     versions = packages.install(lock, platform, minor, target)
     yield f"{len(versions)} packages, hashes checked"
+    # Pruned before the checks: a module that was removed by mistake is found by the trial start, not on a volunteer's
+    # machine.
     pruning.prune_packages(target)
     if found := content.faults(folder, platform, minor, order.backend):
         more = f" and {len(found) - _SHOWN_FAULTS} more" if len(found) > _SHOWN_FAULTS else ""
         raise GridError(f"this runtime would not work: {'; '.join(found[:_SHOWN_FAULTS])}{more}")
+    # Last, as pruning removes *.pyc, and sizes are taken with the byte-code in place.
     byte_code.compile_ahead(folder, folder / PROGRAM, platform, minor)
     started = "started once" if interpreter.runs_here(platform) else "not started, as it is for another system"
     yield f"links and paths checked, {started}; byte-code made"

@@ -36,6 +36,8 @@ def compile_ahead(folder: Path, python: Path, platform: Platform, minor: str) ->
     Raises:
         GridError: No Python here can write it.
     """
+    # Byte-code is the same on all processors but differs between minor versions. So for a foreign platform any Python
+    # of that version will do.
     if runs_here(platform):
         program = python
     elif f"{sys.version_info.major}.{sys.version_info.minor}" == minor:
@@ -45,5 +47,6 @@ def compile_ahead(folder: Path, python: Path, platform: Platform, minor: str) ->
             f"byte-code for Python {minor} on {platform.name} needs a Python {minor} here: run vcdl with one, "
             "or give an archive with the Python version of this one"
         )
+    # A fixed hash seed: the order of sets in marshalled constants depends on it, and the archive must be reproducible.
     if fault := fault_of_program(program, _COMPILE, str(folder), PYTHONHASHSEED="0"):
         raise GridError(f"the Python of the runtime could not compile its modules: {fault}")

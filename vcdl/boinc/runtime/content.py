@@ -17,6 +17,7 @@ _LIBRARY_NAMES = ("*.so", "*.so.*", "python3.*")
 
 def glibc_of(folder: Path) -> str:
     """Return the newest version of the GNU C library named by any program or library below the folder, or ""."""
+    # Versioned symbols appear as plain text in each library that uses them, so no tool for ELF files is needed.
     minors = {int(minor) for path in _programs(folder) for minor in _GLIBC.findall(path.read_bytes())}
     return f"2.{max(minors)}" if minors else ""
 
@@ -31,6 +32,7 @@ def faults(folder: Path, platform: Platform, minor: str, backend: str) -> list[s
     found = [
         f"{path.relative_to(folder)}: {why}" for path in sorted(folder.rglob("*")) if (why := _fault_of(path, folder))
     ]
+    # The start would fail for the same reason with a worse message when a file is at fault.
     return found or _faults_of_a_start(folder, platform, minor, backend)
 
 
@@ -38,6 +40,7 @@ def _faults_of_a_start(folder: Path, platform: Platform, minor: str, backend: st
     """Python's last words where it cannot import what a client needs; a platform that is not here is not tried."""
     if not runs_here(platform):
         return []
+    # An own HOME: Keras writes a configuration there, and reads the builder's.
     imports = f"import sys; sys.path.append({str(folder / packages_folder(minor))!r}); import {', '.join(_IMPORTED)}"
     with tempfile.TemporaryDirectory(prefix="vcdl-") as home:
         program = folder / PROGRAM

@@ -23,6 +23,7 @@ def fault_of_program(program: Path, code: str, *arguments: str, **variables: str
     """Return the last output of a Python that cannot run this code in a clean environment; empty if it can."""
     done = subprocess.run(
         [str(program), "-S", "-c", code, *arguments],
+        # A clean environment: PYTHONPATH or a virtual environment of the builder would hide what the runtime lacks.
         env={"PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1", **variables},
         capture_output=True,
         text=True,
@@ -68,6 +69,7 @@ def _below(members: Iterable[tarfile.TarInfo], top: PurePosixPath) -> Iterator[t
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, folder: Path, archive: Path) -> None:
+    # Checked for files as well: a link that came earlier in the archive could lead this member outside of the folder.
     link = target.parent / member.linkname if member.issym() else target
     if not link.resolve().is_relative_to(folder.resolve()):
         raise GridError(f"{archive} holds {member.name}, which leads out of it")

@@ -32,6 +32,8 @@ def install(lock: Path, platform: Platform, minor: str, folder: Path) -> dict[st
         excludes.write("\n".join(_NOT_ON_CLIENTS))
         excludes.flush()
         command = [
+            # No configuration of the builder's and no sdists: an sdist runs code when it is built, on this machine and
+            # for this platform.
             *python_command("uv", "pip", "install"), "--quiet", "--no-config", "--no-deps", "--require-hashes",
             "--only-binary=:all:", "--link-mode=copy", f"--python={sys.executable}", f"--python-version={minor}",
             f"--python-platform={platform.wheels}", f"--excludes={excludes.name}", f"--target={folder}",

@@ -29,6 +29,8 @@ _ANYWHERE_FILES = "*.pyc *.pyi *.h *.hpp *.a *.lib *.pdb *.c *.cc *.cpp *.cu *.p
 
 def prune_python(folder: Path, minor: str) -> None:
     """Leave of an unpacked Python what a client may import, without packages."""
+    # By what to keep at the top, where a new Python may bring anything; by what to drop below, where a missing module
+    # would show only on a host.
     _keep(folder, _TOP)
     _keep(folder / "bin", _PROGRAMS, _NO_PROGRAMS)
     _keep(folder / "lib", _LIBRARIES, ("libtcl*", "libtk*"))
@@ -60,6 +62,7 @@ def _drop(folder: Path, patterns: Sequence[str]) -> None:
 
 def _drop_anywhere(folder: Path) -> None:
     for path in sorted(folder.iterdir()):
+        # A link to a folder is removed as a link: rmtree through it would delete what it leads to.
         is_folder = path.is_dir() and not path.is_symlink()
         if _matches(path.name, _ANYWHERE_FOLDERS if is_folder else _ANYWHERE_FILES.split()):
             _remove(path)

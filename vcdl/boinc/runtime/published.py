@@ -27,6 +27,7 @@ def wanted(project: Path, given: Iterable[Path], without: Sequence[str]) -> tupl
     """
     known = {platform.name for platform in PLATFORMS}  # an earlier version of VCDL had others
     kept = [runtime for runtime in map(RuntimeFile.at, _kept(project)) if runtime.manifest.platform in known]
+    # Later entries win: a given runtime replaces the kept one of its platform.
     chosen = {kept_path(project, runtime): runtime for runtime in (*kept, *map(RuntimeFile.at, given))}
     return tuple(runtime for path, runtime in sorted(chosen.items()) if path.stem not in without)
 

@@ -30,6 +30,8 @@ def adopted(project_dir: Path, email: str, boinc: Path, tls: str, backup_for: st
         python=Path(sys.executable),
     )
     settings.check()
+    # A restore makes the project by these settings. Where they do not describe the project, it would come back
+    # elsewhere.
     for what, there, wanted in (
         ("its folder", project.path, settings.project),
         ("its address", project.master_url.rstrip("/"), settings.url.rstrip("/")),

@@ -16,7 +16,7 @@ from pathlib import Path
 from vcdl.boinc.server import system
 from vcdl.boinc.server.cut import CUT
 from vcdl.boinc.server.settings import ETC, LETS_ENCRYPT, ServerSettings, is_of_age
-from vcdl.boinc.server.vault import MANIFEST, BackupManifest, Vault, backup_name, to_remove, vault_at
+from vcdl.boinc.server.vault import MANIFEST, BackupManifest, Vault, backup_name, expired_backups, vault_at
 from vcdl.files.atomic import file_sha256
 from vcdl.files.children import python_command
 from vcdl.files.lock import locked
@@ -46,7 +46,8 @@ def back_up(settings: ServerSettings, place: str, recipient: str = "") -> Iterat
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with locked(folder.with_name(f"{settings.name}.lock")):
         yield f"{_make(settings, vault, folder, recipient)}, in {place}"
-    for old in to_remove([each for each in vault.names() if each.rpartition("-")[0] == settings.name]):
+    # After the new one is complete: a place without room for both keeps the older ones.
+    for old in expired_backups([each for each in vault.names() if each.rpartition("-")[0] == settings.name]):
         vault.remove(old)
         yield f"removed {old}"
 
@@ -60,10 +61,13 @@ def _make(settings: ServerSettings, vault: Vault, folder: Path, recipient: str) 
     folder.chmod(0o700)
     project = settings.project
     try:
+        # The order is the decision (082): files, database, runs. In the other order the database could say
+        # "assimilated" of an update whose upload is deleted and whose journal row is missing.
         _cut(settings, "staged")
         _pipe([*_DUMP, settings.name], folder / "database.sql.gz", recipient)
         _cut(settings, "runs")
         (project / CUT / "vcdl/runs").mkdir(parents=True, exist_ok=True)
+        # Counted in the cut and not in the live journals, which continue meanwhile.
         runs = _runs(project / CUT)
         _pack(folder / "runs.tar.gz", project / CUT, ["vcdl/runs"], recipient)
         _pack(folder / "staged.tar.gz", project / CUT, ["download", "upload"], recipient)
@@ -72,6 +76,7 @@ def _make(settings: ServerSettings, vault: Vault, folder: Path, recipient: str) 
         _pack(folder / "machine.tar.gz", Path("/"), _machine_files(settings), recipient)
         digests = {path.name: file_sha256(path) for path in sorted(folder.iterdir())}
         made = datetime.now(UTC).isoformat(timespec="seconds")
+        # Last: a vault lists only backups with a manifest.
         (folder / MANIFEST).write_text(BackupManifest(settings.name, made, __version__, digests, runs).to_json())
         size = sum(path.stat().st_size for path in folder.iterdir())
         vault.put(folder, name)
@@ -100,6 +105,7 @@ def _project_files(project: Path) -> list[str]:
     found = [path.name for path in sorted(project.glob("*.xml")) if not path.name.startswith("run_state")]
     found += [name for name in _PROJECT_FILES if (project / name).exists()]
     found += ["db_revision"] if (project / "db_revision").exists() else []
+    # tar refuses sockets, and the checker makes its own anew.
     ours = [path for path in sorted((project / "vcdl").glob("*")) if path.name not in ("runs", CUT.name)]
     return found + [str(path.relative_to(project)) for path in ours if not path.is_socket()]
 
@@ -121,6 +127,7 @@ def _pipe(command: list[str], target: Path, recipient: str) -> None:
     if recipient:
         target = target.with_name(f"{target.name}.{'age' if is_of_age(recipient) else 'gpg'}")
         chain.append(_encrypting(recipient))
+    # Created with its mode before anything is written: the database dump holds accounts and passwords.
     target.touch(0o600)
     pipe(chain, out=target)
 
@@ -134,4 +141,5 @@ def _encrypting(recipients: str) -> list[str]:
 def pipe(chain: list[list[str]], out: Path | None = None) -> None:
     """Run commands that feed one another, the last one into a file. Raises ServerError when any fails."""
     words = " | ".join(shlex.join(command) for command in chain)
+    # pipefail, or a dump that failed would count as a backup because gzip succeeded.
     system.run("bash", "-o", "pipefail", "-c", f"{words} > {shlex.quote(str(out))}" if out else words)

@@ -55,6 +55,8 @@ def _held(run: RunFolder) -> Iterator[None]:
     if not run.journal_file.exists():  # being prepared; or what the service keeps
         yield
         return
+    # The restore lock keeps folds and restores out, and BEGIN IMMEDIATE keeps every writer out of the journal. Readers
+    # are not blocked in WAL mode.
     with RestoreLock(run).restoring(), closing(sqlite3.connect(run.journal_file, _HELD_S)) as journal:
         journal.isolation_level = None
         journal.execute("BEGIN IMMEDIATE")
@@ -68,9 +70,11 @@ def _cut_run(path: Path, target: Path) -> None:
     for folder, folders, files in os.walk(path):
         relative = Path(folder).relative_to(path)
         if not relative.parts:
+            # In place, so that os.walk does not enter them: slots and uploads change while they are read.
             folders[:] = [name for name in folders if name not in _PASSING]
             files = [name for name in files if name not in (*_PASSING, *_JOURNAL)]
         (target / relative).mkdir(parents=True, exist_ok=True)
+        # The store writes into its files, so a link would change with it. All other files are replaced as a whole.
         is_copied = relative.parts[:1] == _COPIED[:1]
         for name in files:
             if is_leftover(name):
@@ -82,6 +86,7 @@ def _cut_run(path: Path, target: Path) -> None:
                 _link(Path(folder) / name, target / relative / name)
     if (path / "journal.db").exists():
         with (
+            # SQLite's own backup takes what is still in the write-ahead log along.
             closing(sqlite3.connect(path / "journal.db", _HELD_S)) as journal,
             closing(sqlite3.connect(target / "journal.db")) as copy,
         ):

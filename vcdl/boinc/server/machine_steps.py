@@ -69,12 +69,14 @@ def link_command(python: Path) -> None:
     """Let the command lead to the VCDL of a Python."""
     temporary = texts.COMMAND.with_name(f".vcdl.{os.getpid()}")
     temporary.unlink(missing_ok=True)
+    # A link cannot be replaced in place. By a rename, the command exists at every moment.
     temporary.symlink_to(python.parent / "vcdl")
     temporary.replace(texts.COMMAND)
 
 
 def check_python(python: Path) -> None:
     """Raises ServerError when other users cannot run this Python."""
+    # Every folder above counts: a virtual environment below /root cannot be entered by the project's user.
     for folder in (python.parent, *python.parent.parents):
         if folder.stat().st_mode & 0o005 != 0o005:
             raise ServerError(
@@ -95,6 +97,8 @@ def _install_packages(wanted: list[str]) -> None:
     system.run("apt-get", "update", "--quiet")
     names = []
     for each in system.packages_missing(wanted):
+        # Releases name some libraries differently. The first name that this release knows is taken; the last one is the
+        # fallback, whose error message names it.
         known = [name for name in each.split("|") if system.succeeds("apt-cache", "show", name)]
         names += known[:1] or [each.split("|")[-1]]
     options = ("-o", "DPkg::Lock::Timeout=600", "-o", f"Dpkg::Options::={_KEEP}")  # a fresh machine upgrades itself
@@ -109,6 +113,7 @@ def _is_user(settings: ServerSettings) -> bool:
     if not system.has_user(settings.user):
         return False
     home = Path("/home") / settings.user
+    # Apache must pass through the home folder to the project, and write uploads by the group.
     return system.in_group(texts.WEB_USER, settings.user) and home.stat().st_mode & 0o111 == 0o111
 
 
@@ -155,8 +160,10 @@ def _is_redis_set() -> bool:
 
 
 def _set_redis() -> None:
+    # Included and not edited, so that an upgrade of the package can replace the rest of the file.
     if _REDIS_INCLUDE not in (text := _REDIS_CONFIG.read_text()):
         _REDIS_CONFIG.write_text(f"{text.rstrip()}\n{_REDIS_INCLUDE}")
+    # An existing password stays: stores of open jobs, and vcdl/environment, have it.
     set_redis_password(redis_password() or secrets.token_urlsafe(24))
 
 
@@ -183,9 +190,11 @@ def _has_firewall(rules: str) -> bool:
 
 
 def _set_firewall(rules: str) -> None:
+    # The rules are loaded before they are stored: wrong ones fail here, and not at the next boot.
     system.run("nft", "--file", "-", stdin=rules)
     text = _FIREWALL_CONFIG.read_text() if _FIREWALL_CONFIG.is_file() else "#!/usr/sbin/nft -f\n"
     if _FIREWALL_INCLUDE not in text:
         _FIREWALL_CONFIG.write_text(f"{text.rstrip()}\n{_FIREWALL_INCLUDE}")
     system.run("systemctl", "enable", "--quiet", "nftables")
+    # Last: the step's question compares this file, so a killed step is not taken for done.
     files.write(_FIREWALL_FILE, rules.encode())

@@ -91,7 +91,9 @@ def serving_steps(settings: ServerSettings) -> Iterator[ServerStep]:
             lambda: settings.certificate[0].is_file(),
             lambda: _order_certificate(settings),
         )
-    yield ServerStep(f"Apache serves {settings.url}", lambda: _is_served(settings), lambda: serve(settings))
+    yield ServerStep(
+        f"Apache serves {settings.url}", lambda: _is_served(settings), lambda: enable_apache_site(settings)
+    )
     yield doctor_step(settings)
 
 
@@ -115,6 +117,7 @@ def is_healthy(settings: ServerSettings) -> bool:
 
 def complaints(settings: ServerSettings) -> list[str]:
     """Return the doctor's failures, each with its cure."""
+    # `true` hides the exit code, as a failure is the expected answer here, and both outputs are wanted.
     script = f"{texts.COMMAND} project doctor --project-dir {settings.project} 2>&1; true"
     said = system.run("sh", "-c", script, user=settings.user).splitlines()
     failed = [number for number, line in enumerate(said) if line.startswith("failed")]
@@ -123,11 +126,13 @@ def complaints(settings: ServerSettings) -> list[str]:
     ]
 
 
-def serve(settings: ServerSettings) -> None:
+def enable_apache_site(settings: ServerSettings) -> None:
     """Let Apache serve the project."""
     system.run("a2enmod", "--quiet", *_MODULES)
     files.write(_SITES / f"{settings.name}.conf", _site(settings).encode())
+    # Apache answers requests under an unknown name by its first site, in the order of file names.
     (_SITES / "000-default.conf").unlink(missing_ok=True)
+    # Before the restart: with a broken configuration Apache would stop serving what it serves now.
     system.run("apache2ctl", "configtest")
     system.run("systemctl", "enable", "--quiet", "apache2")
     system.run("systemctl", "restart", "apache2")
@@ -167,6 +172,7 @@ def _make_project(settings: ServerSettings) -> None:
             f"{settings.boinc} is no built tree of BOINC's server (it lacks tools/make_project or sched/feeder): "
             "docs/operator.md says how it is built"
         )
+    # configure writes the folder of the build into the tools, which fail elsewhere with an error that does not name it.
     built_in = re.search(r'^TOP_BUILD_DIR = "(.*)"', (tools / "boinc_path_config.py").read_text(), re.M)
     if built_in and not (Path(built_in[1]) / "py").is_dir():
         raise ServerError(
@@ -181,6 +187,7 @@ def _make_project(settings: ServerSettings) -> None:
         raise ServerError(
             f"{settings.boinc} was built for another system (here {', '.join(lacking)} is missing): build it here"
         )
+    # Only what a mark says was started by us may be deleted: --delete_prev_inst below removes folder and database.
     if settings.project.exists() and not mark.exists():
         raise ServerError(f"{settings.project} is there, and is no finished project: move it away, or choose --name")
     mark.touch()
@@ -275,6 +282,7 @@ def _start_units(settings: ServerSettings, again: Collection[str] = ()) -> None:
         files.write(path, text.encode())
     system.run("systemctl", "daemon-reload")
     system.run("systemctl", "enable", "--quiet", *names)
+    # One stop and one start, not a restart of each: the service is ordered after the daemons, and would start twice.
     if stopped := {*again, *(path.name for path in changed)} & set(names):
         system.run("systemctl", "stop", *sorted(stopped))
     system.run("systemctl", "start", *names)
@@ -330,7 +338,7 @@ def make_certificate(settings: ServerSettings, certificate: Path, key: Path) -> 
 
 
 def _order_certificate(settings: ServerSettings) -> None:
-    serve(settings)  # by plain HTTP, through which Let's Encrypt asks
+    enable_apache_site(settings)  # by plain HTTP, through which Let's Encrypt asks
     system.run(
         "certbot", "certonly", "--non-interactive", "--agree-tos", "--webroot", "--webroot-path", texts.ACME_FOLDER,
         "--domain", settings.host, "--email", settings.email, "--deploy-hook", "systemctl reload apache2",
@@ -339,11 +347,13 @@ def _order_certificate(settings: ServerSettings) -> None:
 
 def _site(settings: ServerSettings) -> str:
     part = files.read(settings.project / f"{settings.name}.httpd.conf") or b""
+    # Before Let's Encrypt has answered there is no certificate, and Apache does not start with a missing file.
     with_tls = settings.tls != NO_TLS and settings.certificate[0].is_file()
     return texts.site(settings, part.decode(), with_tls=with_tls, with_web=has_web())
 
 
 def _is_served(settings: ServerSettings) -> bool:
+    # Not `cgi`: with a threaded Apache a2enmod enables cgid in its place.
     enabled = all((Path("/etc/apache2/mods-enabled") / f"{name}.load").exists() for name in _MODULES if name != "cgi")
     written = files.read(_SITES / f"{settings.name}.conf") == _site(settings).encode()
     return enabled and written and _answers(f"{settings.url}get_project_config.php")

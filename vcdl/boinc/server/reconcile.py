@@ -29,6 +29,7 @@ def reconcile(project: BoincProject, database: BoincDatabase) -> int:
         if not folder.journal_file.is_file():
             continue
         with closing(Journal.existing(folder.journal_file)) as journal:
+            # The journals are newer than the database (decision 082), so they decide.
             still_open = set(kept_history(journal).advance().open)
         rows = WorkunitRows(database, path.name)
         over = [name for name in rows.unfinished() if name not in still_open]

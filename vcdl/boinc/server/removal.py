@@ -36,6 +36,7 @@ def removal_steps(settings: ServerSettings, *, delete_project: bool) -> Iterator
 
 
 def _units(settings: ServerSettings) -> list[Path]:
+    # With every option on, so that units of an earlier configuration are found too.
     every = texts.units(replace(settings, backup_to="any"), with_web=True)
     return [path for path in every if path.exists()]
 
@@ -70,5 +71,6 @@ def _kept(settings: ServerSettings) -> list[Path]:
 
 
 def _forget(settings: ServerSettings) -> None:
+    # The settings file last: `uninstall` finds the project by it when it is run again.
     for path in sorted(_kept(settings), key=lambda path: path == settings.file):
         path.unlink()

@@ -1,7 +1,7 @@
 """Restore a backup on a new machine, or rehearse that next to a live project.
 
 A restore is an installation with additional steps in the middle: the project's files and its database, before anything
-serves. A client that asked a freshly made project would be told to wait for an hour.
+serves. A freshly made project would answer a client by asking it to wait for an hour.
 """
 
 import re
@@ -74,6 +74,8 @@ def fetch(vault: Vault, name: str, folder: Path, identity: Path | None) -> Fetch
         half.mkdir(parents=True, mode=0o700)
         half.parent.chmod(0o700)
         vault.get(name, half)
+        # A fetched backup may be gigabytes. Its folder appears under its name only when it is complete, and is not
+        # fetched again after a kill.
         half.rename(folder)
     manifest = BackupManifest.from_json((folder / MANIFEST).read_text(), name)
     damaged = [
@@ -109,6 +111,7 @@ def kept_settings(fetched: Fetched, boinc: Path, python: Path) -> ServerSettings
 def restore_steps(settings: ServerSettings, fetched: Fetched) -> Iterator[ServerStep]:
     """Yield all steps of a restore. Raises ServerError if another project is in its place."""
     mark = _mark(settings)
+    # The mark distinguishes a restore that is continued from a project that must not be overwritten.
     if is_made(settings) and not mark.exists():
         raise ServerError(
             f"{settings.project} is there already: a restore would replace it. Take another machine, or remove it "
@@ -123,6 +126,7 @@ def restore_steps(settings: ServerSettings, fetched: Fetched) -> Iterator[Server
 def rehearse(fetched: Fetched) -> Iterator[str]:
     """Restore a backup next to everything else, check it, and remove it. Raises ServerError if it does not come up."""
     manifest = fetched.manifest
+    # A database of its own: the rehearsal may run next to the live project.
     database = f"{manifest.project}_rehearsal"
     WORK.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="rehearsal-", dir=WORK) as name:
@@ -193,6 +197,8 @@ def _put_files(settings: ServerSettings, fetched: Fetched) -> None:
     for folder in (upload, *upload.iterdir()):
         if folder.is_dir():
             system.own(folder, settings.user, 0o2770)
+    # Unpacked last, and then the settings are written again: those of the backup name the old machine's Python and
+    # BOINC.
     fetched.unpack("machine", Path("/"))
     files.write(settings.file, settings.to_json())
 

@@ -18,7 +18,14 @@ from pathlib import Path
 
 from vcdl.boinc.project import files
 from vcdl.boinc.server import system
-from vcdl.boinc.server.project_steps import doctor_step, install_step, make_certificate, restart_units, serve, trust
+from vcdl.boinc.server.project_steps import (
+    doctor_step,
+    enable_apache_site,
+    install_step,
+    make_certificate,
+    restart_units,
+    trust,
+)
 from vcdl.boinc.server.settings import SELF_SIGNED, ServerSettings
 from vcdl.boinc.server.steps import ServerStep, always
 from vcdl.errors import ServerError
@@ -60,6 +67,7 @@ class SigningKeys:
         self._remove(self.next)
         retired = self.next / "retired"
         self._folder(retired)
+        # Oldest first, the pair in use last: numbers of files stay the same from one change to the next.
         pairs = [*sorted(self.retired.glob("*")), self.folder]
         for number, pair in enumerate(pairs):
             self._folder(retired / f"{number:02d}")
@@ -74,13 +82,14 @@ class SigningKeys:
             self._write(self.next / f"old_key_{number}", old.read_text())
             for kind, what in (("signature", "public"), ("signature_stripped", "stripped")):
                 self._write(self.next / f"{kind}_{number}", self._crypt("-sign", self.next / what, private))
+        # By a rename, as the last act: `is_ready` asks for this file.
         os.replace(self.next / "public", self.next / _PUBLIC)
 
     def is_in_use(self) -> bool:
         return self.is_ready() and files.read(self.folder / _PUBLIC) == files.read(self.next / _PUBLIC)
 
     def put_in_use(self) -> None:
-        """Put the prepared key in use, signatures first, or clients would be told to re-attach."""
+        """Put the prepared key in use, signatures first, or the scheduler would ask clients to re-attach."""
         found = sorted(path.name for path in self.next.iterdir() if _OLD.fullmatch(path.name))
         for name in found:
             self._write(self.folder / name, (self.next / name).read_text())
@@ -92,6 +101,7 @@ class SigningKeys:
 
     def end(self) -> None:
         """Keep the older pairs; the change is over."""
+        # Absent after a kill between the rename and the removal below.
         if (self.next / "retired").is_dir():
             self._remove(self.retired)
             os.rename(self.next / "retired", self.retired)
@@ -183,9 +193,10 @@ def next_certificate(settings: ServerSettings) -> Path | None:
     if not after.exists():
         make_certificate(settings, after, after_key)
         return after
+    # The key first. After a kill in between, the next call finds only the certificate left to replace.
     if after_key.exists():
         os.replace(after_key, key)
     os.replace(after, certificate)
     trust(settings)
-    serve(settings)
+    enable_apache_site(settings)
     return None

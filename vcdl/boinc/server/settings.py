@@ -60,8 +60,10 @@ class ServerSettings:
             raise ServerError("--tls letsencrypt: certificates are made for names, and --host is an address")
         if self.tls not in (NO_TLS, LETS_ENCRYPT, SELF_SIGNED) and self.tls.count(",") != 1:
             raise ServerError(f"--tls {self.tls}: give letsencrypt, self-signed, or CERTIFICATE,KEY")
+        # One program encrypts for all recipients, so keys of age and of gpg cannot be mixed.
         if is_of_age(self.backup_for) != all(is_of_age(key) for key in self.backup_for.split(",")):
             raise ServerError(f"--backup-for {self.backup_for}: give keys of age, or of gpg")
+        # The title goes into XML, PHP and a command line.
         if not re.fullmatch(r"[^<>&\"'\\\n]{1,60}", self.title):
             raise ServerError(f"--title {self.title}: give up to 60 characters without quotes and markup")
 

@@ -30,6 +30,7 @@ def sign(folder: Path, key: Path, boinc: Path) -> list[Path]:
         signature = system.run(
             program.resolve(), path.resolve(), key.resolve(), user=pwd.getpwuid(os.geteuid()).pw_name
         )
+        # sign_executable ends with 0 on errors; a signature ends with a dot.
         if not signature.strip().endswith("."):
             raise ServerError(f"{program} did not sign {path}: {last_words(signature)}")
         _signature(path).write_text(signature)

@@ -34,6 +34,7 @@ def carry_out(steps: Iterable[ServerStep], *, dry_run: bool = False) -> Iterator
         else:
             begun_s = time.monotonic()
             step.make_so()
+            # Asked again instead of trusting the act: programs of BOINC and Debian end with 0 after errors.
             if not step.is_so():
                 raise ServerError(f"{step.what}: done, and still not so; look at the machine, and run this again")
             yield f"made so   {step.what} ({time.monotonic() - begun_s:.0f} s)"

@@ -40,6 +40,7 @@ def run(
         ServerError: It fails.
     """
     words = [str(word) for word in command]
+    # Before the user is made, every question about what belongs to them has the answer "not so".
     if fails and not has_user(user):
         return ""
     who = user_of(user)
@@ -107,6 +108,7 @@ def environment(who: pwd.struct_passwd) -> dict[str, str]:
     """Return the environment of a command: that of a login, plus our addresses of proxies and certificates."""
     kept = ("PIP_CERT", "SSL_CERT_FILE", "http_proxy", "https_proxy", "no_proxy")
     passed = {name: os.environ[name] for name in kept if name in os.environ}
+    # Set explicitly: sudo and cron pass on the caller's HOME and a PATH without sbin.
     own = {"PATH": _PATH, "HOME": who.pw_dir, "USER": who.pw_name, "LOGNAME": who.pw_name}
     return {**passed, **own, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
 

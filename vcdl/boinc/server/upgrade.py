@@ -44,6 +44,7 @@ def upgraded(settings: ServerSettings, source: str, boinc: Path | None) -> Itera
         yield from carry_out(upgrade_steps(settings, source, boinc))
     except ServerError as error:
         now = installed(settings.name)
+        # The settings are the first that is switched, so they tell whether anything was.
         if now.python == settings.python:  # nothing was switched
             raise
         yield f"went wrong: {error}"
@@ -58,6 +59,8 @@ def upgrade_steps(settings: ServerSettings, source: str, boinc: Path | None) -> 
     folder = _folder(source)
     new = switched(settings, folder / "bin" / "python", boinc or settings.boinc)
     yield ServerStep(f"VCDL in {folder}", (folder / _MARK).exists, lambda: _make(folder, source, settings.python))
+    # With the new version, and before the backup and the switch: a job that it cannot read would stand still
+    # afterwards.
     yield always("each open job opens with it", lambda: _check_jobs(new))
     yield always(f"backup in {BEFORE}", lambda: _back_up(settings))
     if boinc:
@@ -101,10 +104,13 @@ def _make(folder: Path, source: str, before: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     system.run(*python_command("venv", folder, python=getattr(sys, "_base_executable", None)))
     pip = python_command("pip", python=folder / "bin/python")
+    # Most packages are the same in both versions: links take 13 s for 2.9 GB in place of pip's four to ten minutes
+    # (docs/measured/server.md).
     if shared(before.parent.parent, folder):
         system.run(*pip, "uninstall", "--quiet", "--yes", "vcdl")  # else one of the same number would stay
     system.run(*pip, "install", "--quiet", f"{source}[{','.join(_extras())}]")
     system.run(folder / "bin/vcdl", "--version")
+    # Last, as the step's question: a folder without it is made from scratch.
     (folder / _MARK).touch()
 
 
@@ -120,6 +126,7 @@ def shared(before: Path, folder: Path) -> bool:
         if new.is_dir():
             whole = new.with_name("whole")
             try:
+                # Next to the final name first, so that a kill leaves a complete folder or none under that name.
                 shutil.copytree(old, whole, symlinks=True, copy_function=os.link)
             except OSError:  # another disk
                 shutil.rmtree(whole, ignore_errors=True)
@@ -164,6 +171,7 @@ def _upgrade_boinc(settings: ServerSettings) -> None:
     _stop(settings)
     tools = settings.boinc / "tools"
     system.run("./upgrade", settings.project, user=settings.user, cwd=tools, stdin="y\n")
+    # After the files and before the database: upgrade_db.php itself includes the pages that call the removed functions.
     if "function parse_config" not in (settings.project / "html/inc/util_basic.inc").read_text():
         system.run("sh", "-c", FOLLOW, user=settings.user, cwd=settings.project / "html")
     ops = settings.project / "html/ops"
@@ -171,4 +179,5 @@ def _upgrade_boinc(settings: ServerSettings) -> None:
     newest = max(map(int, re.findall(r"array\((\d+), *\"update_", (ops / "db_update.php").read_text())), default=0)
     if int(files.read(settings.project / "db_revision") or 0) < newest:  # it ends with 0 when it dies
         raise ServerError(f"BOINC's upgrade_db.php did not reach {newest}: {last_words(said)}")
+    # BOINC's upgrade writes keys and config.xml with modes of its own.
     close(settings)

@@ -43,6 +43,7 @@ class BackupManifest:
         """Raises ServerError."""
         try:
             manifest = cls(**json.loads(text))
+            # The manifest comes from a place that others may write to, and its names become paths and SQL.
             if not all(map(_PLAIN.fullmatch, (manifest.project, *manifest.files, *manifest.runs))):
                 raise ValueError("a name that leads elsewhere")
         except (ValueError, TypeError, RecursionError) as error:
@@ -56,7 +57,7 @@ def backup_name(project: str, now: datetime) -> str:
     return f"{project}-{now.astimezone(UTC).strftime(_STAMP)}"
 
 
-def to_remove(names: Collection[str]) -> list[str]:
+def expired_backups(names: Collection[str]) -> list[str]:
     """Return the backups that the retention policy drops, newest first.
 
     It keeps the newest three, and the newest of each of the last 7 days, 5 weeks and 12 months that have a backup.
@@ -118,10 +119,12 @@ class FolderVault(Vault):
         target, half = self._folder / name, self._folder / f".{name}.tmp"
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # A backup runs under a lock, so any temporary folder of this project is from a killed one.
             for killed in self._folder.glob(f".{name.rpartition('-')[0]}-*.tmp"):
                 shutil.rmtree(killed)
             half.mkdir(mode=0o700)
             shutil.copytree(folder, half, dirs_exist_ok=True)
+            # One rename makes manifest and files visible together.
             half.rename(target)
         except OSError as error:
             shutil.rmtree(half, ignore_errors=True)
@@ -134,6 +137,7 @@ class FolderVault(Vault):
             raise ServerError(f"{self._folder / name} cannot be read: {error.strerror or error}") from None
 
     def remove(self, name: str) -> None:
+        # Without its manifest a half-removed backup is not listed.
         (self._folder / name / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(self._folder / name, ignore_errors=True)
 
@@ -152,6 +156,7 @@ class S3Vault(Vault):
 
     def put(self, folder: Path, name: str) -> None:
         with self._errors():
+            # A bucket has no rename, so the manifest is uploaded last.
             for path in sorted(folder.iterdir(), key=lambda path: path.name == MANIFEST):
                 self._bucket.upload_file(str(path), f"{self._prefix}{name}/{path.name}")
 

@@ -73,6 +73,8 @@ class _Array:
         try:
             with path.open("rb") as file:
                 version = npy.read_magic(file)
+                # Version 2 differs from 1 by a longer length field, and version 3 by UTF-8 in names of fields, which
+                # are refused below.
                 read: Any = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
                 shape, is_fortran, self.dtype = read(file)
                 self.shape: tuple[int, ...] = shape
@@ -88,6 +90,8 @@ class _Array:
         if not self.shape or not all(self.shape):
             raise DataError(f"{path.name} is empty: it has shape {self.shape}")
         self.row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
+        # A file that is still being copied has the right header. Its missing rows would be noticed only in the middle
+        # of the cut.
         if self._begin + self.shape[0] * self.row_bytes != path.stat().st_size:
             raise DataError(f"{path.name} is truncated: its header says shape {self.shape}; write it again")
 
@@ -95,6 +99,8 @@ class _Array:
         """Some rows. Raises DataError, FileUnavailable."""
         count = (behind - first) * math.prod(self.shape[1:])
         try:
+            # A map would be simpler, but its pages count as memory of the process, and a file that shrinks under it
+            # kills the process by SIGBUS.
             rows = np.fromfile(self._path, self.dtype, count, offset=self._begin + first * self.row_bytes)
         except OSError as error:
             raise unreadable(self._path, error) from error

@@ -54,6 +54,7 @@ class ColumnFacts:
         """Count some rows, a column of a record batch."""
         pa = arrow()
         if pa.types.is_floating(values.type):
+            # pandas writes missing numbers as NaN, which pyarrow counts as values.
             values = pa.compute.if_else(pa.compute.is_nan(values), None, values)
         known = values.drop_null()
         if self.kind in ("number", "whole") and len(known):
@@ -74,6 +75,7 @@ class ColumnFacts:
         self.low, self.high = min(self.low, float(ends["min"])), max(self.high, float(ends["max"]))
         self.total += float(pa.compute.sum(known).as_py())
         numbers = known.to_numpy(zero_copy_only=False)
+        # Columns of text files are read as float64, so a column that began with whole numbers may continue with others.
         if self.kind == "whole" and (numbers != numbers.round()).any():
             self.kind = "number"
         self.counts_up = self.counts_up and counts_up(numbers, self.rows)
@@ -146,6 +148,7 @@ def outline_of(path: Path, label: str | None) -> Outline:
         label: The column of labels; None for the likeliest.
     """
     try:
+        # A first line of values is noticed only when the file is opened, so it is tried as a header first.
         found, header = columns_of(path), True
     except NoHeaderError:
         found, header = columns_of(path, header=False), False
@@ -159,6 +162,7 @@ def outline_of(path: Path, label: str | None) -> Outline:
             f"one of {', '.join(columns)}, or write its numbers without separators of thousands"
         )
     keys = feature_keys([column for column in columns.values() if column is not target])
+    # A label cannot be filled in, since a made-up one would be trained as if it were true.
     if target.missing:
         keys["missing"] = {**keys.get("missing", {}), target.name: "drop"}
     roles = {target.name: label_role(label), **dict.fromkeys(keys.get("leave_out", ()), "leave_out")}
@@ -234,6 +238,7 @@ def _kind(arrow_type: Any) -> str:
 
 def _is_usable(column: ColumnFacts) -> bool:
     """Return whether a column can be an input: numbers that do not count rows, or text of few values that repeat."""
+    # In a table sorted by class a running number gives away the label.
     if column.is_index:
         return False
     if column.kind in ("number", "whole", _DATE):

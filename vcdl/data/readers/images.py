@@ -104,13 +104,19 @@ class ImagesReader(Reader):
         """Pixels, files and labels of some pictures at a time, prepared on all cores."""
         size = self.size or _first_size(path, (file for file, _ in self._each(path)))
         rows = max(1, _BLOCK_BYTES // (size[0] * size[1] * self._channels))
+        # Unreadable pictures are not counted as samples, so with skip_unreadable only decoding can tell how many
+        # samples precede `begin`.
         waiting = islice(self._each(path), 0 if self.skip_unreadable else begin, None)
         skips = begin if self.skip_unreadable else 0
         groups = iter(lambda: list(islice(waiting, rows)), [])
+        # Threads are enough, since Pillow releases the interpreter lock while it decodes. The affinity respects the
+        # cores that a batch system or `taskset` allows, unlike os.cpu_count.
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             begun: list[tuple[Array, Iterator[bytes | None], list[_Picture]]] = []
             for some in chain(groups, (None,)):  # the next ones are prepared while these are used
                 if some is not None:
+                    # The threads decode into one array, so that a block needs no copy when all of its pictures are
+                    # good.
                     pixels = np.empty((len(some), *size, self._channels), np.uint8)
                     begun.append((pixels, pool.map(partial(self._tried, prepare), some, pixels), some))
                 if begun and (len(begun) > 1 or some is None):
@@ -144,6 +150,7 @@ class ImagesReader(Reader):
             lines.append(f"{len(unreadable)} cannot be read, the first {unreadable[0]}: correct or remove them")
         is_small = len(sizes) == 1 and max(height, width) <= _LARGE
         keys: dict[str, Any] = {} if is_small else {"size": [min(_LARGE, height), min(_LARGE, width)], "crop": True}
+        # Encoding loses a little (docs/decisions/079), which pictures that are JPEG files have lost already.
         if 2 * jpegs > len(pictures) and min(height, width) >= _SMALLEST_JPEG:
             keys["jpeg"] = _QUALITY
         return Outline(tuple(lines), {**keys, **({"skip_unreadable": True} if unreadable else {})}, model="small_cnn")
@@ -164,6 +171,8 @@ class ImagesReader(Reader):
         found: list[_Picture] = [
             (file, folder.name)
             for folder in classes
+            # Sorted, because file systems list in an order of their own and samples must come in the same order each
+            # time.
             for file in sorted(folder.rglob("*"))
             if file.suffix.lower() in _ENDINGS
         ]
@@ -194,8 +203,11 @@ class ImagesReader(Reader):
     def _embedded(self, files: list[Path]) -> Iterator[_Picture]:
         for file in files:
             with opened_table(file) as opened:
+                # Labels of Hugging Face's sets are numbers of names that the metadata list. Without them the numbers
+                # are the names.
                 names = opened.class_names(self.columns[1])
                 for number, (picture, label) in enumerate(self._rows(file, opened)):
+                    # Hugging Face stores a struct of bytes and path, other tools the bytes alone.
                     data = picture.get("bytes") if isinstance(picture, dict) else picture
                     if not isinstance(data, bytes):
                         raise DataError(
@@ -257,6 +269,8 @@ class ImagesReader(Reader):
             pixels[...] = np.asarray(self._picture(file, pixels.shape[:2])).reshape(pixels.shape)
             return b""
         data = self._file(file, pixels)
+        # What travels is decoded again instead of taking the pixels before encoding: range and checksum must be those
+        # of the pixels that clients see (docs/decisions/079).
         pixels[...] = decode_jpeg(data, self._channels)
         return data
 
@@ -268,6 +282,7 @@ class ImagesReader(Reader):
         content = _opened(file)
         with Image.open(content, formats=_FORMATS) as opened:
             is_plain = opened.format == "JPEG" and opened.mode == mode and opened.size == pixels.shape[1::-1]
+            # A client decodes without looking at the orientation, so a file travels unchanged only if it needs none.
             if is_plain and opened.getexif().get(_ORIENTATION, 1) == 1:
                 return content.getvalue()
         output = io.BytesIO()
@@ -288,6 +303,7 @@ class ImagesReader(Reader):
                     f"{file} holds more than 8 bits a pixel, and pictures are trained in 8: convert it, or write all "
                     "as a folder of arrays"
                 )
+            # This comes before the size is compared, because it exchanges height and width.
             ImageOps.exif_transpose(opened, in_place=True)
             picture: Image.Image = opened
             if opened.has_transparency_data:  # what lies beneath a transparent pixel means nothing
@@ -310,6 +326,7 @@ def table_of_pictures(folder: Path, label: str | None) -> dict[str, Any]:
     `label`: the column of labels; None: the likeliest. Raises DataError, FileUnavailable.
     """
     tables = [file for file in folder.iterdir() if file.suffix.lower() in (".csv", ".tsv")]
+    # With several tables in the folder it would be a guess which one names the pictures.
     if len(tables) != 1:
         return {}
     with opened_table(tables[0]) as opened:

@@ -1,6 +1,6 @@
 """Tables: a file, or a folder of them, whose rows are samples; what they do not say themselves the job file says."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,6 +15,8 @@ from vcdl.data.readers.table_file import (
     as_number,
     counts_up,
     is_date,
+    is_number,
+    list_width,
     opened_table,
     samples_in,
     table_files,
@@ -43,11 +45,11 @@ def _names(raw: Any) -> tuple[str, ...]:
     return tuple(raw)
 
 
-def _label(raw: Any) -> tuple[str, ...]:
+def _parse_label(raw: Any) -> tuple[str, ...]:
     return (raw,) if isinstance(raw, str) and raw else _names(raw)
 
 
-def _categories(raw: Any) -> dict[str, tuple[str, ...]]:
+def _parse_categories(raw: Any) -> dict[str, tuple[str, ...]]:
     if not isinstance(raw, Mapping):
         raise kinds.expected("a list of values by column, such as {colour: [blue, red]}", raw)
     for column, listed in raw.items():
@@ -56,7 +58,7 @@ def _categories(raw: Any) -> dict[str, tuple[str, ...]]:
     return {str(column): tuple(map(str, listed)) for column, listed in raw.items()}
 
 
-def _missing(raw: Any) -> dict[str, float | str] | str:
+def _parse_missing(raw: Any) -> dict[str, float | str] | str:
     if raw == _DROP:
         return _DROP
     if not isinstance(raw, Mapping) or not all(isinstance(v, int | float | str) for v in raw.values()):
@@ -70,14 +72,14 @@ class TableReader(Reader):
     as_: Literal["table"] = as_key("table")
     header: Annotated[bool, kinds.true_or_false()] = True
     """Whether the first line of a text file names the columns; else they are called f0, f1, f2 and so on."""
-    label: Annotated[tuple[str, ...] | None, PlainValidator(_label), SECTION_AS_YAML] = None
+    label: Annotated[tuple[str, ...] | None, PlainValidator(_parse_label), SECTION_AS_YAML] = None
     """The column of the labels; several of them for `multi_label` and `regression`."""
     columns: Annotated[tuple[str, ...] | None, PlainValidator(_names), SECTION_AS_YAML] = None
     """The columns of x in this order; None: all but the label and those that are left out."""
     leave_out: Annotated[tuple[str, ...] | None, PlainValidator(_names), SECTION_AS_YAML] = None
-    categories: Annotated[dict[str, tuple[str, ...]] | None, PlainValidator(_categories), SECTION_AS_YAML] = None
+    categories: Annotated[dict[str, tuple[str, ...]] | None, PlainValidator(_parse_categories), SECTION_AS_YAML] = None
     """The values of columns of text, each of which becomes a column of 0 and 1."""
-    missing: Annotated[dict[str, float | str] | str | None, PlainValidator(_missing), SECTION_AS_YAML] = None
+    missing: Annotated[dict[str, float | str] | str | None, PlainValidator(_parse_missing), SECTION_AS_YAML] = None
     """Stand-ins for missing values by column, or `drop`: rows that lack it are left out; `drop` alone: for all."""
 
     def drops(self, column: str) -> bool:
@@ -103,6 +105,8 @@ class TableReader(Reader):
             with opened_table(file, header=self.header) as table:
                 schema = _Columns(self, file, table.schema, task)
                 skips = 0
+                # Rows of a file are samples only if none of them is dropped. Otherwise, and where the count is unknown,
+                # all rows are read again to count the samples before `begin`.
                 if table.rows is not None and not any(map(self.drops, schema.used)):
                     if place + table.rows <= begin:
                         place += table.rows
@@ -177,6 +181,8 @@ class _Columns:
     def _check_names(self, names: list[str]) -> None:
         missing = self._reader.missing
         spoken_for = missing if isinstance(missing, Mapping) else ()
+        # Every column that the job file names is checked, since a misspelt one in leave_out would silently stay an
+        # input.
         for column in (*self.used, *(self._reader.leave_out or ()), *self._listed, *spoken_for):
             if column not in self._arrow_types:
                 raise DataError(f"{self._name} has no column {column}; {nearest(column, names)}"[:500])
@@ -220,6 +226,7 @@ class _Columns:
         }
         for name in self._label:
             kind = self._arrow_types[name]
+            # A column whose first rows are empty has the type null, and text may still follow.
             is_text = pa.types.is_string(kind) or pa.types.is_null(kind)
             wanted[name] = pa.string() if is_text and self._is_text_label else as_number(kind)
         return wanted
@@ -233,10 +240,10 @@ class _Columns:
                 f"{self._name}: column {column} holds text: list its values, data > from > categories: "
                 f"{{{column}: [a, b, …]}}, or leave it out (`vcdl data` shows what it holds)"
             )
-        if _list_width(kind) is not None:
+        if list_width(kind) is not None:
             if len(self.features) > 1:
                 raise DataError(f"{self._name}: column {column} holds lists: a list is a whole sample, name it alone")
-        elif not is_date(kind) and not any(is_kind(kind) for is_kind in _numbers_of(pa)):
+        elif not is_date(kind) and not is_number(kind):
             raise DataError(
                 f"{self._name}: column {column} holds {kind}: write it as numbers, leave it out by "
                 "data > from > leave_out, or for pictures set data > from > as: images"
@@ -244,8 +251,10 @@ class _Columns:
 
     def block(self, batch: Any, *, is_first: bool) -> Block:
         """Return the samples of a record batch. Raises DataError."""
+        # A column that the job lists by name is wanted, even if it counts the rows.
         if is_first and self._reader.columns is None:
             self._refuse_index(batch)
+        # Most batches have no gap. Counting nulls is free in pyarrow, and this path avoids a look at each column.
         if not any(column.null_count for column in batch.columns):
             block = self._block(batch)
             if not (_has_nan(block.x) or _has_nan(block.y)):  # else it is looked at column by column
@@ -256,7 +265,7 @@ class _Columns:
         return self._block(batch if kept is None else batch.filter(kept))
 
     def _block(self, batch: Any) -> Block:
-        if _list_width(self._arrow_types[self.features[0]]) is not None:
+        if list_width(self._arrow_types[self.features[0]]) is not None:
             x = self._lists(batch.column(self.features[0]))
         else:
             x = self._matrix(batch)
@@ -272,6 +281,7 @@ class _Columns:
         for column in self.used:
             values = batch.column(column)
             known = values.is_valid()
+            # pandas writes a missing number as NaN, which is no null for pyarrow.
             if pa.types.is_floating(values.type):
                 known = pa.compute.and_(known, pa.compute.invert(pa.compute.fill_null(pa.compute.is_nan(values), True)))
             if known.false_count and column not in self._filled:
@@ -312,12 +322,14 @@ class _Columns:
         if is_date(values.type):
             if filled is not None:
                 raise DataError(f"data > from > missing: {column} holds dates, which nothing stands for: drop")
+            # These parts repeat, unlike a count of days, so what is learned from them applies to later dates.
             parts = (arrow().compute.year, arrow().compute.month, arrow().compute.day_of_week)
             return np.stack([part(values).to_numpy(zero_copy_only=False) for part in parts], axis=1)
         if filled is not None and not isinstance(filled, float):
             raise DataError(f"data > from > missing: {column} holds numbers, and {filled!r} is to stand for them")
         numbers: Array = values.to_numpy(zero_copy_only=False)
         if filled is not None or values.type == arrow().null():
+            # A column of null alone arrives as objects.
             numbers = numbers.astype(np.float64)
             numbers[np.isnan(numbers)] = filled
         return numbers.astype(np.uint8) if numbers.dtype.kind == "b" else numbers
@@ -373,19 +385,6 @@ class _Columns:
 
 def _has_nan(numbers: Array | None) -> bool:
     return numbers is not None and numbers.dtype.kind == "f" and bool(np.isnan(numbers).any())
-
-
-def _numbers_of(pa: Any) -> tuple[Callable[[Any], bool], ...]:
-    """Tests for types that are numbers; a column without any value is one, too."""
-    return pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null
-
-
-def _list_width(kind: Any) -> int | None:
-    """Return the length of lists, −1 for any, or None if the type is no list."""
-    types = arrow().types
-    if types.is_fixed_size_list(kind):
-        return int(kind.list_size)
-    return -1 if types.is_list(kind) or types.is_large_list(kind) else None
 
 
 def _shown(column: str) -> str:

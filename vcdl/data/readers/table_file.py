@@ -184,12 +184,15 @@ def opened_table(file: Path, *, header: bool = True) -> Iterator[Table]:
         if file.suffix.lower() == _ARROW:
             opened = _opened_arrow(file)
         elif file.suffix.lower() in _PARQUET:
+            # pre_buffer would read a whole row group at once, which may be larger than memory. The checksums of pages
+            # find damage that decodes without an error.
             opened = pa.parquet.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
             if not opened.metadata.num_rows:
                 raise DataError(f"{file.name} has no rows: write it again")
         else:
             refuse_utf_16(file)
             opened = _opened_csv(file, {}, None, (), header=header)
+            # Without this check the first sample would silently become the names of the columns.
             if header and _are_values(opened.schema.names):
                 opened.close()
                 raise NoHeaderError(
@@ -262,6 +265,7 @@ def _marks(file: Path) -> tuple[str, str]:
         return "\t", "."
     with file.open("rb") as opened:
         begin = opened.read(_FIRST_BYTES)
+    # A multi-byte character may be cut at the end of these bytes, so errors are replaced.
     header, _, rows = begin.decode(errors="replace").partition("\n")
     if "," in header or ";" not in header:
         return "\t" if "\t" in header and "," not in header else ",", "."
@@ -294,6 +298,20 @@ def as_number(kind: Any) -> Any:
     """
     pa = arrow()
     return pa.bool_() if pa.types.is_boolean(kind) else pa.float64()
+
+
+def is_number(kind: Any) -> bool:
+    """Return whether a type is one of numbers; a column without any value is one, too."""
+    types = arrow().types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_null(kind))
+
+
+def list_width(kind: Any) -> int | None:
+    """Return the length of lists, −1 for any, or None if the type is no list."""
+    types = arrow().types
+    if types.is_fixed_size_list(kind):
+        return int(kind.list_size)
+    return -1 if types.is_list(kind) or types.is_large_list(kind) else None
 
 
 def is_date(kind: Any) -> bool:
@@ -334,6 +352,7 @@ def as_labels(texts: Sequence[str | None]) -> Array:
 
 def counts_up(values: Array, rows_before: int) -> bool:
     """Return whether numbers continue to count the rows, from 0 or from 1."""
+    # The first value decides in most cases, before an array of the length of the block is made.
     if values.dtype.kind not in "iuf" or not len(values) or values[0] - rows_before not in (0, 1):
         return False
     return bool(np.array_equal(values, values[0] + np.arange(len(values))))

@@ -55,7 +55,9 @@ class TextReader(Reader):
         number = read = 0
         for some in self._units(path):
             read += len(some)
+            # Windows run across the pieces in which the file is read, so the result does not depend on their size.
             left = some if left is None else np.concatenate([left, some])
+            # One unit more than the windows is needed, as the label of the last unit is the one behind it.
             count = (len(left) - 1) // self.window
             if count <= 0:
                 continue
@@ -115,6 +117,7 @@ class TextReader(Reader):
         known = _characters(self.path)
         codes = np.array([ord(character) for character in known])
         for text in _texts(path):
+            # UTF-32 has one number per character, so NumPy can look all of them up at once instead of a loop in Python.
             found = np.frombuffer(text.encode("utf-32-le"), np.uint32)
             places = np.minimum(np.searchsorted(codes, found), len(codes) - 1)
             if (strange := codes[places] != found).any():
@@ -146,6 +149,8 @@ class TextReader(Reader):
         padding = 0 if tokens is None else tokens.padding
         rows: list[Array]
         if tokens is None:
+            # Each byte + 1 leaves 0 for padding. The sum fits in a byte of a shard, since UTF-8 has no byte 255
+            # (docs/decisions/079).
             rows = [np.frombuffer(text.encode()[: self.window], np.uint8).astype(np.int32) + 1 for text in texts]
         else:
             rows = tokens.of(texts)
@@ -180,6 +185,8 @@ def _lines(path: Path) -> Iterator[list[str]]:
 def _read(path: Path, read: Callable[[TextIO], _Some]) -> Iterator[_Some]:
     try:
         refuse_utf_16(path)
+        # Newlines are not translated: a model is to learn a text as it is, and a lone "\r" must not end a labelled
+        # line.
         with path.open(encoding="utf-8", newline="\n") as file:
             while some := read(file):
                 yield some

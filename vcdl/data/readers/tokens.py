@@ -29,6 +29,8 @@ class Tokens:
                 f"{path.name} is not a tokenizer's file ({one_line(error)[:200]}): write it by tokenizer.save()"
             ) from error
         self._padding = self._tokenizer.padding
+        # Texts are padded to the window by TextReader. The tokenizer's own padding would be to the longest of each
+        # batch.
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         if most is not None:

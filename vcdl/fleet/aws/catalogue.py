@@ -47,6 +47,7 @@ class Catalogue:
     def pools(self) -> Mapping[Pool, InstanceType]:
         """Return the allowed types in each subnet whose zone offers them. Raises FleetError."""
         subnets = self._subnet_of_zone()
+        # Filtered by AWS and not here: all types in all zones of a region are thousands of rows in many pages.
         filters = [filter_by("location", *subnets)]
         if listed := self._settings.instances.types:
             filters.append(filter_by("instance-type", *listed))
@@ -108,6 +109,7 @@ class Catalogue:
                 "or create the default VPC with `aws ec2 create-default-vpc`"
             )
         ordered = listed or sorted(found)
+        # Reversed, so that the first subnet of a zone is the one that stays in the dict.
         return {found[subnet]["AvailabilityZone"]: subnet for subnet in reversed(ordered)}
 
 
@@ -144,8 +146,10 @@ def _find_image(region: AwsRegion, wanted: str | None) -> Image:
             f"image: {wanted} is for arm64 (Graviton), for which there is neither an app version nor TensorFlow's "
             "CPU wheel: take one for x86_64"
         )
+    # By id at equal dates, so that two keepers choose the same image and so the same launch template.
     newest = max(found, key=lambda image: (image.get("CreationDate", ""), image["ImageId"]))
     root = newest.get("RootDeviceName", "/dev/sda1")
+    # A disk smaller than the image's own cannot be launched. Images may list other disks, which do not count.
     sizes = [
         d["Ebs"].get("VolumeSize", 0)
         for d in newest.get("BlockDeviceMappings", ())

@@ -44,6 +44,8 @@ class AwsPlace:
     def find(self) -> tuple[Instance, ...]:
         """Return all instances with the fleet's tag. Raises CloudRefusal."""
         items = self._described(fleet_filter(self._fleet))
+        # AWS removes the tags of a terminated instance within minutes, but describes it by id for about an hour. How it
+        # ended is known only from there.
         lost = self.live.difference(item["InstanceId"] for item in items)
         for ids in batches(sorted(lost)):
             items += self._described(filter_by("instance-id", *ids))
@@ -123,6 +125,7 @@ class AwsPlace:
             and _ended_s(item) is None
             and item["InstanceId"] not in self._ended_s
         }
+        # Noted before the answer, so that a request that AWS has forgotten is not asked for in each pass.
         self._ended_s.update(dict.fromkeys(asked.values()))
         for ids in batches(asked):
             wanted = [filter_by("spot-instance-request-id", *ids)]
@@ -134,6 +137,7 @@ class AwsPlace:
 
 def _ending(item: Answer, until_s: float | None, ended_s: float | None) -> Ending:
     ending = _ENDINGS.get(item.get("StateReason", {}).get("Code", ""), Ending.UNKNOWN)
+    # The agent powers off in both cases. Before the end of its lease it gave up, which counts for the crash loop.
     is_asked = until_s is None or (ended_s is not None and until_s <= ended_s)
     return Ending.OURS if ending is Ending.GAVE_UP and is_asked else ending
 

@@ -75,6 +75,7 @@ class RegionalLaunch:
         """The pools with such units; at most _MAX_POOLS, chosen by the token, so that a repeated call is the same."""
         unit = self.settings.capacity.unit
         pools = sorted(pool for pool, kind in self.types.items() if kind.units(unit) > 0)
+        # A sample and not the first ones: those would always be the same types, and choice prevents preemptions.
         return pools if len(pools) <= _MAX_POOLS else sorted(random.Random(self.token).sample(pools, _MAX_POOLS))
 
     @property
@@ -113,6 +114,8 @@ class RegionalLaunch:
     def _template(self, credits: bool) -> Mapping[str, Any]:
         """Return the `LaunchTemplateSpecification` of a template, created if missing. Raises CloudRefusal."""
         data = self._template_data(credits)
+        # By content: a template is never changed, so a repeated launch finds the same one, and user data with another
+        # key makes another.
         content = json.dumps(data, sort_keys=True).encode()
         name = f"vcdl-{self.settings.name}-{hashlib.sha256(content).hexdigest()[:16]}"
         tags = tag_specifications(self.settings, ("launch-template",))
@@ -130,6 +133,7 @@ class RegionalLaunch:
         interface = {"DeviceIndex": 0, "AssociatePublicIpAddress": settings.public_address, "DeleteOnTermination": True}
         size_gb = max(settings.disk_gb, image.root_gb)
         disk = {"VolumeSize": size_gb, "VolumeType": "gp3", "Encrypted": True, "DeleteOnTermination": True}
+        # AWS refuses a tag for a kind of resource that the launch does not make.
         tagged = ("network-interface", *(() if self._on_demand else ("spot-instances-request",)))
         return {
             "ImageId": image.id,

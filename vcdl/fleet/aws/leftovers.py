@@ -51,8 +51,10 @@ def find_leftovers(region: AwsRegion, fleet: Mapping[str, Any]) -> tuple[Leftove
 def remove(region: AwsRegion, leftovers: Iterable[Leftover]) -> frozenset[Leftover]:
     """Ask AWS to remove a region's leftovers; returns what the account may not remove."""
     denied: list[Leftover] = []
+    # In their order again: volumes and interfaces can be deleted only after their instances.
     for kind in _KINDS:
         ours = {one.id: one for one in leftovers if one.noun == kind.noun}
+        # One call for many first. AWS refuses the whole list for one bad id, and then each is asked for on its own.
         if kind.takes_list and all(_refused(region, kind, some) is None for some in batches(ours)):
             continue
         for id, one in ours.items():

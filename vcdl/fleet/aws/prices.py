@@ -44,6 +44,7 @@ class AwsPrices:
         """Return a quote for each type and zone. Raises CloudRefusal."""
         names = [kind.name for kind in types]
         spot = self._spot(names, region)
+        # List prices change rarely and cost one call a type, so those of the table are not asked for again.
         found = {name: self._known.find(name, region) for name, _ in spot}
         on_demand = {name: price.on_demand_usd_per_h for name, price in found.items() if price is not None}
         on_demand |= self._on_demand(sorted(found.keys() - on_demand.keys()), region)
@@ -62,6 +63,7 @@ class AwsPrices:
             for item in ec2.all_of("describe_spot_price_history", "SpotPriceHistory", **wanted):
                 key = item["InstanceType"], item["AvailabilityZone"]
                 priced = item["Timestamp"], Decimal(item["SpotPrice"])
+                # The history may return several prices of a zone, in any order; the newest one counts.
                 latest[key] = max(priced, latest.get(key, priced))
         return {key: price for key, (_, price) in latest.items()}
 

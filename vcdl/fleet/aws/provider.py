@@ -64,6 +64,7 @@ class AwsProvider(Provider):
 
     @property
     def clock_offset_s(self) -> float:  # type: ignore[override]
+        # The region that answered last: an offset noted before this machine's clock was set is wrong.
         return max(place.region.clock_offset for place in self._used)[1]
 
     def pools(self) -> Mapping[Pool, InstanceType]:
@@ -77,9 +78,12 @@ class AwsProvider(Provider):
         # Each other region is asked until it has answered once, and later only if it had something.
         others = self._others if self._unanswered is None else self._unanswered
         answers, refusals = self._ask([*self._used, *others], lambda place: place.find())
+        # One answering region is enough for a pass. Without any, nothing is known, and acting would launch everything
+        # again.
         if not any(place in answers for place in self._used):
             raise_first(refusals)
         self._unanswered = tuple(place for place in others if place in refusals)
+        # A region that was taken out of the file may still have instances, which must be drained and billed.
         self._used += [place for place in others if answers.get(place)]
         self.away = {place.region.name: str(refused) for place, refused in refusals.items()}
         return tuple(instance for some in answers.values() for instance in some)
@@ -88,6 +92,7 @@ class AwsProvider(Provider):
         self, pools: Sequence[Pool], units: int, token: str, user_data: str, until_s: float | None = None
     ) -> LaunchResult:
         places = [self._place(name) for name in dict.fromkeys(pool.region for pool in pools)]
+        # Together, so that a region whose image cannot be found is refused before anything is launched in it.
         seen, refusals = self._ask(places, lambda it: (it.of_launch(token), it.catalogue.image))
         if before := [instance for instances, _ in seen.values() for instance in instances]:
             # The caller with this token was killed before it saw them. The next pass launches what is still missing.
@@ -106,6 +111,7 @@ class AwsProvider(Provider):
             here = {pool: kind for pool in in_region if (kind := known.get(pool.as_spot))}
             what = image, here, missing, token, user_data, self.marks(until_s)
             launched = RegionalLaunch(place.region, self.settings, *what).run()
+            # At once: EC2 may not show them for some seconds, and a lease or a termination must find their region.
             place.live |= {instance.id for instance in launched.instances}
             instances += launched.instances
             problems += launched.problems
@@ -131,6 +137,7 @@ class AwsProvider(Provider):
         away: list[str] = []
         places: list[AwsPlace] = list(self._configured)
         try:
+            # Regions outside of the file too: an earlier fleet file may have left something there that costs.
             places += self._others
         except FleetError as error:
             away.append(f"the account's other regions are unknown: {error}")
@@ -171,10 +178,12 @@ class AwsProvider(Provider):
         """Ask as `asked` does, omitting regions outside the file that the account may not use."""
         answers, refusals = asked(places, question)
         closed = (ProblemKind.NOT_AUTHORISED,)
+        # An account or a policy may close regions that the fleet never used. That is no reason to warn in each pass.
         return answers, {p: it for p, it in refusals.items() if it.kind not in closed or p in self._used}
 
     def _each(self, ids: Sequence[str], act: Callable[[AwsPlace, list[str]], None]) -> None:
         """Act on ids in their places, then raise the first refusal; one not found by tag is gone or another's."""
+        # A new process, or ids of another one: only a search tells in which region they are.
         if not all(any(id in place.live for place in self._used) for id in ids):
             self.find()
         located = {place: [id for id in ids if id in place.live] for place in self._used}

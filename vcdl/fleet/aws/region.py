@@ -75,6 +75,7 @@ class AwsRegion:
         """When it was noted, by time.monotonic(), and by how many seconds AWS's clock is ahead of this machine's."""
         try:
             self._client = session.client(service, region_name=name, config=_CONFIG)
+            # Each answer has AWS's time in its header, so no call is made to compare clocks.
             self._client.meta.events.register("response-received", self._note_date)
         except BotoCoreError as error:
             raise refusal(error, name, "Client") from error
@@ -125,6 +126,7 @@ def session_or(session: Any, region: str) -> Any:
 
 def kind_of(code: str, status: int = 400) -> ProblemKind:
     """Return the kind of an AWS error code, or of a botocore exception. `status` is that of the HTTP answer."""
+    # An unknown code of a server error may pass; any other names something in the request that only a user can change.
     return kind_by(_KINDS, code) or (ProblemKind.UNAVAILABLE if status >= 500 else ProblemKind.BAD_REQUEST)
 
 

@@ -66,6 +66,7 @@ class MachineCatalogue:
         """Return a type as a zone offers it; None if it does not. Raises CloudRefusal."""
         if (zone, name) not in self._types:
             parsed = MachineName.parse(name)
+            # Compute Engine knows the machine without the GPU that is added to it.
             described = self._asked("machine_types.get", zone=zone, machine_type=parsed.machine)
             self._types[zone, name] = None if described is None else _instance_type(described, name, parsed.gpus)
         return self._types[zone, name]
@@ -90,6 +91,7 @@ class MachineCatalogue:
             fits = not described.is_shared_cpu and described.architecture != "ARM64"
             if fits and requirements.met_by(type.vcpus, type.memory_gb, type.gpus):
                 allowed.append(type)
+                # The list has described it, so launches and pools need no further call.
                 self._types[zone, type.name] = type
         return allowed
 

@@ -57,6 +57,8 @@ class Connection:
         kind, _, name = method.partition(".")
         with _mapped():
             if kind not in self._clients:
+                # One client a kind of resource, as the library has it; kept, because each opens a connection and gets a
+                # token.
                 client = getattr(self._library, f"{kind.title().replace('_', '')}Client")
                 self._clients[kind] = client(**self._options)
                 self._clients[kind].transport._session.hooks["response"].append(self._note_date)
@@ -80,6 +82,7 @@ class Connection:
         found, away = [], {}
         for scope, resources in self.listed(f"{kind}.aggregated_list", filter=wanted):
             zone = scope.removeprefix("zones/")
+            # An unreachable zone looks like an empty one otherwise, and its machines would be taken for preempted.
             if resources.warning.code == "UNREACHABLE":
                 away[zone] = f"Compute Engine: {resources.warning.message or f'{zone} is unreachable'}"
             found += [(zone, resource) for resource in getattr(resources, kind)]
@@ -92,6 +95,7 @@ class Connection:
             found = self.call("region_operations.wait", operation=operation, region=region)
             if found.status.name == "DONE":
                 return found
+            # Asked after an answer: one call waits up to two minutes, and its result counts even when the time is over.
             if time.monotonic() >= deadline_s:
                 raise refusal(ProblemKind.UNAVAILABLE, f"{operation} is not done after {limit_s:.0f} s")
 
@@ -147,6 +151,7 @@ def _mapped() -> Iterator[None]:
         reason = str(first.get("reason") or error.reason or "")
         words = str(first.get("message") or error.message)
         raise refusal(kind_of(reason, status), f"{status} {reason}: {words}", status) from error
+    # Before GoogleAuthError, whose subclass TransportError is: a network that is down is not a matter of credentials.
     except (TransportError, requests.RequestException) as error:
         raise refusal(ProblemKind.UNAVAILABLE, f"cannot be reached: {error}") from error
     except GoogleAuthError as error:

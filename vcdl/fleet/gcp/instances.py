@@ -67,6 +67,7 @@ class GcpInstances:
         shown = self.list(wanted)
         ids = {instance.id for instance in shown}
         now_s = self._clock()
+        # A machine of a zone that was not reached is not gone, only not shown.
         for id in [id for id in self._seen if id not in ids and id.split("/")[0] not in self.away]:
             self._gone[id] = self._ended(id, InstanceState.GONE), now_s
             del self._seen[id]
@@ -78,6 +79,7 @@ class GcpInstances:
 
     def _ended(self, id: str, state: InstanceState) -> Instance:
         seen, number = self._seen[id]
+        # Known from its own time stamps: the operations would only show a deletion by us.
         if seen.ending is Ending.GAVE_UP:
             return replace(seen, state=state)
         operations = self._connection.listed("zone_operations.list", zone=seen.pool.zone, filter=f"targetId = {number}")
@@ -96,6 +98,7 @@ class GcpInstances:
                 f"Compute Engine does not describe the type {name} of {machine.name} in {zone}; delete that machine"
             )
         state = _STATES.get(machine.status, InstanceState.STOPPING)
+        # Compute Engine keeps the time of an earlier stop for a machine that runs again.
         has_stop = state is InstanceState.STOPPED and machine.last_stop_timestamp
         marks = {item.key: item.value for item in machine.metadata.items}
         until_s = lease_of(marks.get(LEASE_TAG))

@@ -57,6 +57,7 @@ def groups(pools: Sequence[Pool], types: Mapping[Pool, InstanceType], unit: Unit
     zones: dict[tuple[str, str, bool], list[str]] = {}
     for pool in pools:
         zones.setdefault((pool.region, pool.type, pool.on_demand), []).append(pool.zone)
+    # By disk type too: all machines of one bulk insert have the same disk, and some series boot only from hyperdisks.
     together: dict[tuple[Group, str], list[str]] = {}
     for (region, type, on_demand), in_zones in zones.items():
         name = MachineName.parse(type)
@@ -103,6 +104,8 @@ class BulkLaunch:
             count = min(math.ceil(missing / group.units_each), _MAX_MACHINES)
             try:
                 operation = self._insert(group, count)
+                # Listed by label: the operation does not say which machines it made, and an earlier try of this token
+                # may have made some.
                 before, launched = launched, self.instances.list(f'labels.{LAUNCH_TAG} = "{self.token}"')
                 made = len(launched) - len(before)
                 met = self._shortages(group, operation, f"{made} of {count} machines") if made < count else []
@@ -125,6 +128,8 @@ class BulkLaunch:
         try:
             operation = self.connection.call("region_instances.bulk_insert_unary", **request)
         except CloudRefusal as refused:
+            # Without a status there was no answer, so the insert may have happened. The same request id makes the
+            # repetition safe.
             if refused.code or refused.kind is not ProblemKind.UNAVAILABLE:
                 raise
             operation = self.connection.call("region_instances.bulk_insert_unary", **request)  # the answer was lost
@@ -189,6 +194,7 @@ class BulkLaunch:
                     problems += [ProviderProblem(pool, kind, words) for pool in _blamed(group, zone, error)]
         if not problems:
             problems = [it for _, kind, words in errors_of(operation) for it in group.problems(kind, words)]
+        # Some reason is needed: without a problem its pools would have no cooldown and be asked again at once.
         return problems or group.problems(ProblemKind.NO_CAPACITY, f"it made {made}, and does not say why")
 
 

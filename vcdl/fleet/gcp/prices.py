@@ -65,6 +65,8 @@ class GcpPrices:
             for usage, regions, part, price in filter(None, map(_entry, self._catalogue())):
                 for its in regions:
                     key = usage, its, part
+                    # Several entries may match one part. Too high a price ends a budget early; too low a one overspends
+                    # it.
                     self._prices[key] = max(price, self._prices.get(key, price))
         for kind in types:
             listed, spot = (self._usd_per_h(kind, usage, region) for usage in ("OnDemand", "Preemptible"))
@@ -81,6 +83,7 @@ class GcpPrices:
             amounts[_GPUS.get(name.gpu or _COMES_WITH.get(series, ""), ""), "GPU"] = Decimal(kind.gpus)
         prices = [(self._prices.get((usage, region, part)), amount) for part, amount in amounts.items()]
         known = [price * amount for price, amount in prices if price is not None]
+        # A machine without one of its parts would look cheap, so it gets no price at all.
         return sum(known, Decimal(0)) if len(known) == len(prices) else None
 
     def _catalogue(self) -> Iterator[Mapping[str, Any]]:
@@ -126,6 +129,7 @@ def _entry(raw: Any) -> tuple[str, Sequence[str], Part, Decimal] | None:
         units = [rate["unitPrice"] for rate in rates]
         price = max(Decimal(unit.get("units", "0")) + Decimal(unit.get("nanos", 0)).scaleb(-9) for unit in units)
         return str(raw["category"]["usageType"]), tuple(raw["serviceRegions"]), part, price
+    # Entries have many forms, and most are for other products: what does not read like a part is passed over.
     except (AttributeError, DecimalException, IndexError, KeyError, TypeError, ValueError):
         return None
 

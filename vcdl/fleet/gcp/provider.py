@@ -44,6 +44,7 @@ class GcpProvider(Provider):
 
     @classmethod
     def price_source(cls, environment: Mapping[str, str], known: PriceTable | None = None) -> GcpPrices:
+        # The price catalogue belongs to no project, so the credentials of the fleet do not open it.
         key = environment.get(GCP_KEY_VARIABLE, "").strip()
         if not key:
             raise FleetNotAuthorised(
@@ -112,6 +113,7 @@ class GcpProvider(Provider):
         return TagScan(
             (
                 *(Leftover("instance", machine.name, zone) for zone, machine in machines),
+                # A disk in use goes with its machine and needs no deletion of its own.
                 *(Leftover("disk", disk.name, zone) for zone, disk in disks if not disk.users),
                 *sorted(self._inserts, key=str),
             ),
@@ -123,6 +125,7 @@ class GcpProvider(Provider):
             self._connection.call(f"{one.noun}s.delete_unary", zone=one.place, **{one.noun: one.id})
 
         ends_by_itself = "bulk insert"
+        # Not again what was asked for already: a second deletion of the same disk is refused while the first runs.
         rest = (one for one in leftovers if one.noun != ends_by_itself and one not in self._deleted)
         deleted, refusals = asked(rest, delete)
         self._deleted.update(deleted)
@@ -155,6 +158,7 @@ class GcpProvider(Provider):
             for left in reversed(range(_WRITE_ATTEMPTS)):
                 with unless(*((CONFLICT,) if left else ())):
                     metadata = self._connection.call("instances.get", **_named(id)).metadata
+                    # All items, as set_metadata replaces them: the user data must not be lost.
                     items = {**{it.key: it.value for it in metadata.items}, **marks}
                     listed = [{"key": key, "value": value} for key, value in items.items()]
                     written = {"fingerprint": metadata.fingerprint, "items": listed}

@@ -142,6 +142,7 @@ def shipped(name: str) -> str:
 
 def _account_file(url: str) -> str:
     """Return the name that a BOINC client gives an account's file; under another name it would create a second one."""
+    # As escape_project_url does in BOINC's client, byte for byte.
     _, _, rest = url.partition("://")
     host, _, path = re.sub("/+", "/", f"{rest}/").partition("/")
     return (

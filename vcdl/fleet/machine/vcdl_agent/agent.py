@@ -76,6 +76,7 @@ class IdleTime:
         """Add the time since the last call, or start over at 0. Raises OSError."""
         now_s = self._clock.monotonic()
         self.seconds, self._counted_s = self.seconds + now_s - self._counted_s if is_idle else 0.0, now_s
+        # A reset to 0 is written at once: a restart with the old sum could power off a machine that works.
         if self.seconds < self._saved_s or self.seconds >= self._saved_s + _SAVE_S:
             growing = self._path.with_suffix(".new")
             growing.write_text(f"{self.seconds:.0f}\n")
@@ -132,6 +133,7 @@ class Agent:
             self._leave(must_leave) if leaves else self._work()
             self._log.solved("client")
         except (BoincError, OSError) as error:
+            # A client that does not answer counts as idle, so that a broken one ends the machine.
             self._is_busy = False
             self._log.problem("client", error)
         self._power_off_when_idle()
@@ -171,6 +173,7 @@ class Agent:
     def _work(self) -> None:
         projects = self._boinc.projects()
         self._no_hurry_s = self._clock.monotonic()
+        # Not before the cloud has answered: an earlier agent may have been leaving for a notice that still holds.
         if self._is_leaving is not False and self._has_signals:
             self._boinc.resume_tasks()
             for url, may_fetch in projects.items():
@@ -206,6 +209,7 @@ class Agent:
             # Waiting tasks would start as others end. Aborted ones go to another machine now, not after their deadline.
             if task.is_waiting or (gives_up and task.is_running):
                 self._boinc.command("--task", task.project, task.name, "abort")
+        # BOINC's client lets failed uploads wait for minutes.
         self._hasten_uploads(tasks, _REPEAT_LEAVING_S)
         if any(task.ready == "yes" for task in tasks) and self._is_due("update", _REPEAT_LEAVING_S):
             self._boinc.update(projects)
@@ -244,6 +248,7 @@ class Agent:
             self._log.solved("state")
         except OSError as error:
             self._log.problem("state", error)
+        # Not on notice: AWS does not charge an hour that it interrupts itself.
         if self._idle.seconds >= self._config.idle_s and not self._notice:
             self._power_off(f"no subtask for {self._idle.seconds:.0f} s")
 
