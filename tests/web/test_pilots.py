@@ -193,10 +193,10 @@ def test_an_update_goes_up_in_pieces_and_on_where_it_broke_off(pool: Pool, port:
         mailbox.make()
         of_run.give(Assignment(WORKUNIT, "{}", {}))
         assert mailbox.take() is not None
-        place = f"desks/{pilot}/updates/{WORKUNIT}"
+        place = f"mailboxes/{pilot}/updates/{WORKUNIT}"
         for _ in range(2):  # the answer to the first was lost
             answer = reached.ask("PUT", f"{place}?offset=0", content[: 1 << 20])
-            assert answer == {"desk": True, "size_bytes": 1 << 20}
+            assert answer == {"mailbox": True, "size_bytes": 1 << 20}
         assert reached.ask("PUT", f"{place}?offset={(1 << 20) + 9}", b"late")["size_bytes"] == 1 << 20
         with pytest.raises(OSError, match="no update of this job is as large"):
             reached.ask("PUT", f"{place}?offset={1 << 30}", b"x")
@@ -210,7 +210,7 @@ def test_an_update_goes_up_in_pieces_and_on_where_it_broke_off(pool: Pool, port:
         assert of_run.endings() == [of_run.path / f"{WORKUNIT}.h5"]
         of_run.give(Assignment(LATER, "{}", {}))
         assert mailbox.take() is not None
-        reached.ask("PUT", f"desks/{pilot}/updates/{LATER}?offset=0", b"damaged")
+        reached.ask("PUT", f"mailboxes/{pilot}/updates/{LATER}?offset=0", b"damaged")
         with pytest.raises(OSError, match="damaged on its way"):
             mailbox.end(LATER, update)
         assert mailbox.end(LATER, update)
@@ -237,7 +237,7 @@ def test_a_worker_of_one_job_enters_no_other_and_writes_on_no_desk_but_its_own(p
     assert rung == {named(reached, str(number)) for number in range(64)}
     for odd in ({"fraction": 2.0}, {"bytes_down": -1}, {"beat": "x"}, {"training": "\ud800"}):
         with pytest.raises(OSError, match="no message of a pilot"):
-            reached.ask("PUT", f"bell/{named(reached, '1')}", {"beat": 1, **odd})
+            reached.ask("PUT", f"heartbeats/{named(reached, '1')}", {"beat": 1, **odd})
 
 
 def test_a_machine_with_the_same_token_cannot_act_for_another(pool: Pool, port: int) -> None:
@@ -262,8 +262,11 @@ def test_a_machine_with_the_same_token_cannot_act_for_another(pool: Pool, port: 
 
 def test_half_of_a_pair_of_surrogates_is_no_bug(pool: Pool, port: int) -> None:
     reached, pilot, _ = at_work(pool, port)
-    for path, body in ((f"bell/{pilot}", {"beat": 1, "\ud800": 1}), (f"endings/{WORKUNIT}", {"reason": "\ud800"})):
-        place = path if path.startswith("bell") else f"desks/{pilot}/{path}"
+    for path, body in (
+        (f"heartbeats/{pilot}", {"beat": 1, "\ud800": 1}),
+        (f"endings/{WORKUNIT}", {"reason": "\ud800"}),
+    ):
+        place = path if path.startswith("heartbeats") else f"mailboxes/{pilot}/{path}"
         with pytest.raises(OSError, match=r"no message of a pilot|valid string"):
             reached.ask("PUT", place, body)
 
@@ -273,16 +276,16 @@ def test_a_part_that_is_a_link_is_not_written_through(pool: Pool, port: int, tmp
     reached, pilot, of_run = at_work(pool, port)
     (of_run.path / f".{WORKUNIT}.part").symlink_to(mine)  # by a pilot that has the folder
     with pytest.raises(OSError, match="no regular file"):
-        reached.ask("PUT", f"desks/{pilot}/updates/{WORKUNIT}?offset=0", b"theirs")
+        reached.ask("PUT", f"mailboxes/{pilot}/updates/{WORKUNIT}?offset=0", b"theirs")
     with pytest.raises(OSError, match="damaged on its way"):
-        reached.ask("PUT", f"desks/{pilot}/endings/{WORKUNIT}", {"sha256": "0" * 64})
+        reached.ask("PUT", f"mailboxes/{pilot}/endings/{WORKUNIT}", {"sha256": "0" * 64})
     assert mine.read_text() == "mine"
     (beside := tmp_path / "beside").mkdir()
     for name in ("taken.json", f".{LATER}.part"):
         (beside / name).write_bytes((of_run.path / "taken.json").read_bytes())
     of_run.path.rename(tmp_path / "aside")
     of_run.path.symlink_to(beside)
-    assert reached.ask("PUT", f"desks/{pilot}/updates/{WORKUNIT}?offset=0", b"theirs")["desk"] is False
+    assert reached.ask("PUT", f"mailboxes/{pilot}/updates/{WORKUNIT}?offset=0", b"theirs")["mailbox"] is False
     assert sorted(path.name for path in beside.iterdir()) == [f".{LATER}.part", "taken.json"]
 
 
@@ -309,9 +312,9 @@ def test_a_workers_token_opens_pools_and_nothing_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    [b"[]", b"{}", b"7", b"\xff", b"[" * 100_000, b'{"desk": true}', b'{"desk": true, "size_bytes": "x"}',
-     b'{"driver": {"id": 1}}', b'{"desk": true, "task": {"workunit": "../x", "description": "", "files": {}}}',
-     b'{"desk": true, "task": {"workunit": "a_e0001_s000_a0_v000000", "description": "\\ud800", "files": {}}}'],
+    [b"[]", b"{}", b"7", b"\xff", b"[" * 100_000, b'{"mailbox": true}', b'{"mailbox": true, "size_bytes": "x"}',
+     b'{"driver": {"id": 1}}', b'{"mailbox": true, "task": {"workunit": "../x", "description": "", "files": {}}}',
+     b'{"mailbox": true, "task": {"workunit": "a_e0001_s000_a0_v000000", "description": "\\ud800", "files": {}}}'],
 )  # fmt: skip
 def test_a_service_that_answers_nonsense_is_away(said: bytes, tmp_path: Path) -> None:
     class Nonsense(Quiet, BaseHTTPRequestHandler):

@@ -10,7 +10,7 @@ DEFAULT = "forecast"
 _SORTED = 0.05
 """Concentration up to which most shards hold a single class; at 0.1 the usual damping is as good (decision 148)."""
 _SORTED_DAMPING = 0.6
-"""The damping for such shards, each of which pulls its own way (docs/decisions/148)."""
+"""The damping for such shards: each pulls its own way (docs/decisions/148)."""
 
 
 def _wrong(name: str, found: object) -> str | None:

@@ -56,7 +56,7 @@ class Lineage:
                 self.rollbacks.append(event)
                 self._left_out.update(event.dropped)
                 self._make(event.version, self.bases.get(event.to, 0))
-            # An older journal gave the number of the newest update a second time. Nothing below it can be told apart.
+            # An older journal gave the number of the newest update a second time, so versions below it are ambiguous.
             case StoreRestored(lost=None):
                 self._counted_from, self._counted = event.version, 0
             case StoreRestored():

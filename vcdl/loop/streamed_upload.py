@@ -198,7 +198,7 @@ class WholeReader(BlockReader):
         return layout.size
 
     def read(self, begin: int, size: int) -> Update:
-        # The first pass reads and the second one gets the same memory: nobody can change the file in between.
+        # The first pass reads and the second one gets the same memory: the file cannot be changed in between.
         # The first pass reads, and the second one gets the same memory, whoever changes the file in between.
         if self._has_base is None:
             self._has_base = self._fill(0, self._weights.size)

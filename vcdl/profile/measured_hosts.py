@@ -44,7 +44,7 @@ def host_classes(profile: RunProfile) -> list[HostClass]:
         usual = statistics.median(speeds[host] for host in hosts)
         found.append(HostClass(f"{grouped(usual) if usual >= 100 else f'{usual:.3g}'} samples/s", tuple(sorted(hosts))))
     silent = tuple(sorted(host for host in profile.hosts if profile.total([host]).subtasks and host not in speeds))
-    return [*found, HostClass("speed not told", silent)] if silent else found
+    return [*found, HostClass("speed unknown", silent)] if silent else found
 
 
 def measured_type(profile: RunProfile, measured: HostClass) -> HostType:

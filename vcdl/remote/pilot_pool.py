@@ -58,7 +58,7 @@ class RemotePool:
 
     def ring(self, message: Message) -> None:
         """Leave a pilot's message."""
-        self.ask("PUT", f"bell/{message.pilot}", msgspec.to_builtins(message))
+        self.ask("PUT", f"heartbeats/{message.pilot}", msgspec.to_builtins(message))
 
     def mailbox(self, pilot: str) -> "RemoteMailbox":
         return RemoteMailbox(self, pilot)
@@ -159,9 +159,9 @@ class RemoteMailbox:
         self._ask("DELETE", f"/task/{workunit}")
 
     def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        answer = self.pool.ask(method, f"desks/{self.pilot}{path}", body)
+        answer = self.pool.ask(method, f"mailboxes/{self.pilot}{path}", body)
         with _understood(self.pool):
-            is_there = answer["desk"]
+            is_there = answer["mailbox"]
         if not is_there:
             raise FileNotFoundError(f"{self.pool.where} knows no pilot {self.pilot}")
         return answer

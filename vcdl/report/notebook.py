@@ -15,7 +15,7 @@ from vcdl.report.progress import RunGoal
 _WIDTH = 100
 """Characters of a line, so that it fits the cell of a notebook."""
 _REDRAW_EVERY_S = 0.5
-"""Seconds between two redraws, each of which travels to the browser."""
+"""Seconds between two redraws: each is sent to the browser."""
 _LINES_SHOWN = 30
 """Epochs and setbacks shown above the figures, so that a cell stays short; earlier ones are counted."""
 

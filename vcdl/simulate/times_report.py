@@ -117,7 +117,7 @@ class TimesReport:
         """Return the figures for people: a label and its text each."""
         stale, wait = Spread.of(self.staleness), Spread.of(self.slots.waits_s)
         rows = {
-            "subtasks": f"{grouped(self.updates)} done; {grouped(self.slots.begun)} were begun, "
+            "subtasks": f"{grouped(self.updates)} done; {grouped(self.slots.begun)} were started, "
             f"{grouped(self.slots.lost)} of these lost, {grouped(self.failed)} given up",
             "staleness": f"{stale.mean:.1f} on average, median {stale.median:.0f}, 99 % up to {stale.p99:.0f}, "
             f"{stale.max:.0f} at most",

@@ -98,11 +98,11 @@ def driver(request: Request, name: Name) -> dict[str, Any]:
         return {"driver": msgspec.to_builtins(pool.read_driver())}
 
 
-@router.put("/bell/{pilot}")
+@router.put("/heartbeats/{pilot}")
 def ring(request: Request, name: Name, pilot: Pilot, message: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
     """Store a pilot's heartbeat. A late one is outdated, and the next one corrects it.
 
-    `desk` in the answer: whether the run still knows the pilot.
+    `mailbox` in the answer: whether the run still knows the pilot.
     """
     try:
         said = msgspec.convert({**message, "pilot": pilot}, Message)
@@ -111,10 +111,10 @@ def ring(request: Request, name: Name, pilot: Pilot, message: Annotated[dict[str
     with _held(request, name, pilot) as mailbox:
         if mailbox is not None:
             _pool(request, name).ring(said)
-        return {"desk": mailbox is not None}
+        return {"mailbox": mailbox is not None}
 
 
-@router.put("/desks/{pilot}")
+@router.put("/mailboxes/{pilot}")
 def arrive(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
     """Create the pilot's mailbox and announce it."""
     mailbox, pool, number = _mailbox(request, name, pilot), _pool(request, name), request.state.caller.id
@@ -127,51 +127,51 @@ def arrive(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
             (mailboxes / pilot).mkdir(exist_ok=True)
         # After the mailbox exists: the run answers a message by writing into it.
         pool.ring(Message(pilot, 0))
-    return {"desk": True}
+    return {"mailbox": True}
 
 
-@router.post("/desks/{pilot}/task")
+@router.post("/mailboxes/{pilot}/task")
 def take(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
     """Take the next task, or the open one.
 
-    In the answer, `desk` says whether the run still knows the pilot.
+    In the answer, `mailbox` says whether the run still knows the pilot.
     """
     with _held(request, name, pilot) as mailbox, suppress(FileNotFoundError):
         if mailbox is not None:
-            return {"desk": True, "task": msgspec.to_builtins(mailbox.taken() or mailbox.take())}
-    return {"desk": False, "task": None}
+            return {"mailbox": True, "task": msgspec.to_builtins(mailbox.taken() or mailbox.take())}
+    return {"mailbox": False, "task": None}
 
 
-@router.get("/desks/{pilot}/dropped")
+@router.get("/mailboxes/{pilot}/dropped")
 def dropped(request: Request, name: Name, pilot: Pilot) -> dict[str, Any]:
     """Return the task that is no longer wanted; empty if there is none."""
     with _held(request, name, pilot) as mailbox, suppress(FileNotFoundError):
         if mailbox is not None:
-            return {"desk": True, "workunit": mailbox.dropped()}
-    return {"desk": False, "workunit": ""}
+            return {"mailbox": True, "workunit": mailbox.dropped()}
+    return {"mailbox": False, "workunit": ""}
 
 
-@router.delete("/desks/{pilot}/task/{workunit}")
+@router.delete("/mailboxes/{pilot}/task/{workunit}")
 def forget(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[str, Any]:
     """Lay a task aside."""
     with _held(request, name, pilot) as mailbox:
         if _is_at_work_on(mailbox, workunit):
             mailbox.forget(workunit)
-    return {"desk": True}
+    return {"mailbox": True}
 
 
-@router.get("/desks/{pilot}/updates/{workunit}")
+@router.get("/mailboxes/{pilot}/updates/{workunit}")
 def has_come(request: Request, name: Name, pilot: Pilot, workunit: str) -> dict[str, Any]:
     """Return how many bytes of an update have arrived; null if it was delivered or is no longer wanted."""
     with _held(request, name, pilot) as mailbox:
         if not _is_at_work_on(mailbox, workunit):
-            return {"desk": mailbox is not None, "size_bytes": None}
+            return {"mailbox": mailbox is not None, "size_bytes": None}
         with suppress(FileNotFoundError):
-            return {"desk": True, "size_bytes": _partial_upload(mailbox, workunit).lstat().st_size}
-        return {"desk": True, "size_bytes": 0}
+            return {"mailbox": True, "size_bytes": _partial_upload(mailbox, workunit).lstat().st_size}
+        return {"mailbox": True, "size_bytes": 0}
 
 
-@router.put("/desks/{pilot}/updates/{workunit}")
+@router.put("/mailboxes/{pilot}/updates/{workunit}")
 def add_piece(
     request: Request, name: Name, pilot: Pilot, workunit: str, offset: Annotated[int, Query(ge=0)], piece: Piece
 ) -> dict[str, Any]:
@@ -195,15 +195,15 @@ def add_piece(
     return has_come(request, name, pilot, workunit)
 
 
-@router.put("/desks/{pilot}/endings/{workunit}")
+@router.put("/mailboxes/{pilot}/endings/{workunit}")
 def end(request: Request, name: Name, pilot: Pilot, workunit: str, ending: TaskEnding) -> dict[str, Any]:
     """Record how a task ended.
 
-    In the answer, `desk` says whether it was still wanted.
+    In the answer, `mailbox` says whether it was still wanted.
     """
     with _held(request, name, pilot) as mailbox:
         if not _is_at_work_on(mailbox, workunit):  # a repetition, or the run has given the pilot up
-            return {"desk": mailbox is not None}
+            return {"mailbox": mailbox is not None}
         update = _partial_upload(mailbox, workunit)
         if not ending.sha256:
             mailbox.end(workunit, ending.reason or None)
@@ -212,7 +212,7 @@ def end(request: Request, name: Name, pilot: Pilot, workunit: str, ending: TaskE
         else:
             discard(update)
             raise DataError(f"the update of {workunit} was damaged on its way: send it again")
-    return {"desk": True}
+    return {"mailbox": True}
 
 
 @router.get("/files/{path:path}")

@@ -61,7 +61,7 @@ class Watchman:
         # An end whose alert could not be sent stays among the open jobs, and is tried again at the next look.
         unreported = {name for name, what, _ in ends if f"job {name}: {what}" not in reported}
         if (are_open | unreported, {*reported}) != (were_open, {*sent}) or not self._file.exists():
-            state = {"open": sorted(are_open | unreported), "told": sorted(reported)}
+            state = {"open": sorted(are_open | unreported), "reported": sorted(reported)}
             with whole_file(self._file) as temporary:
                 temporary.write_text(json.dumps(state), encoding="utf-8")
         self._looks += 1
@@ -77,7 +77,7 @@ class Watchman:
         """Return the jobs that were open, and what was reported of them; nothing at the first look."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             state = json.loads(self._file.read_text(encoding="utf-8"))
-            return set(map(str, state["open"])), tuple(map(str, state["told"]))
+            return set(map(str, state["open"])), tuple(map(str, state.get("reported", state.get("told"))))
         return set(), ()
 
     def _end(self, name: str) -> Iterator[tuple[str, str]]:

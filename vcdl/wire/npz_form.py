@@ -108,7 +108,7 @@ class NpzFile:
             raise NpzError("encrypted")
         if member.compress_type not in _METHODS:
             raise NpzError(f"compressed by a method that numpy does not use ({member.compress_type})")
-        # The directory of a zip may claim any size. What deflate cannot produce from so many bytes is a bomb.
+        # The directory of a zip may claim any size. More than deflate can produce from its bytes is a bomb.
         longest = _INFLATES_AT_MOST * min(member.compress_size, self._size_bytes)
         if member.file_size > longest:
             raise NpzError(f"{member.file_size} bytes long, at most {longest} are possible")

@@ -109,7 +109,7 @@ class OpenJobs:
             else:
                 _log.exception("%s: a bug in vcdl; its part is put together again", folder.path.name)
             self._drop(job)
-            _log.error("%s: %s", folder.path.name, job.attempts.failed("it rests", _AFTER_A_BUG_S))
+            _log.error("%s: %s", folder.path.name, job.attempts.failed("it is paused", _AFTER_A_BUG_S))
         else:
             job.attempts.succeeded()
             return worked

@@ -140,7 +140,7 @@ class HostCare:
 
 def _tell(before: Rests, rests: Rests, now_s: float) -> None:
     if rests.forgiven_until_s > before.forgiven_until_s:
-        _log.warning("most hosts fail: none of them rests, as the job or the server seems to be at fault")
+        _log.warning("most hosts fail: none of them is held back, as the job or the server seems to be at fault")
     for host, rest in rests.of.items():
         if rest.is_on(now_s) and (host not in before.of or before.of[host].why != rest.why):
             until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(rest.until_s))

@@ -78,7 +78,7 @@ class TableReader(Reader):
     """The columns of x in this order; None: all but the label and those that are left out."""
     leave_out: Annotated[tuple[str, ...] | None, PlainValidator(_names), SECTION_AS_YAML] = None
     categories: Annotated[dict[str, tuple[str, ...]] | None, PlainValidator(_parse_categories), SECTION_AS_YAML] = None
-    """The values of columns of text, each of which becomes a column of 0 and 1."""
+    """The values of columns of text; each value becomes a column of 0 and 1."""
     missing: Annotated[dict[str, float | str] | str | None, PlainValidator(_parse_missing), SECTION_AS_YAML] = None
     """Stand-ins for missing values by column, or `drop`: rows that lack it are left out; `drop` alone: for all."""
 
