@@ -610,8 +610,16 @@ def test_lines_with_a_label_in_front(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("good\tfine day\nbad\train\n" * 9)
     data = loaded(tmp_path, "from: {path: t.txt, lines: true, window: 6}")
     np.testing.assert_array_equal(whole(data.x_train)[1], [115, 98, 106, 111, 0, 0])
-    (tmp_path / "t.txt").write_text("good\tfine day\nno label\n")
-    assert "t.txt:2: no label before a tab" in refusal(tmp_path, "from: {path: t.txt, lines: true}")
+    (tmp_path / "t.txt").write_text("good\tfine day\n\n\nno label\n")
+    assert "t.txt:4: no label before a tab" in refusal(tmp_path, "from: {path: t.txt, lines: true}")
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"), [("a\tb\n" * 9 + "no label\n", {"lines"}), ("prose\n" * 9 + "a\tb\n", set())]
+)
+def test_a_tab_here_and_there_makes_no_text_one_of_labelled_lines(text: str, keys: set[str], tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text(text)
+    assert keys == {"lines"} & set(TextReader.model_validate({"path": tmp_path / "t.txt"}).outline(None).source)
 
 
 EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", (DOCS / "data.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

@@ -12,8 +12,16 @@ import pytest
 
 from tests.full_disk import disk_of, fill
 from tests.leftovers import ended_pid, leave_half, temporary_of
-from vcdl.files.atomic import atomic_write, final_name, is_leftover, sweep, temporary_name
+from vcdl.files.atomic import PRIVATE_MODE, atomic_write, final_name, is_leftover, keep_first, sweep, temporary_name
 
+KEEP_FIRST = """
+import os, sys, time
+from pathlib import Path
+from vcdl.files.atomic import keep_first
+while not os.path.exists(sys.argv[2]):
+    pass
+print(keep_first(Path(sys.argv[1]), str(os.getpid()).encode()).decode())
+"""
 WRITE_FOR_EVER = """
 import sys
 from pathlib import Path
@@ -176,3 +184,33 @@ def test_processes_that_write_the_same_file_leave_the_whole_of_one(tmp_path: Pat
         assert writer.poll() is None, "it was disturbed by the other"
         writer.kill()
         writer.wait()
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_processes_that_come_at_once_all_keep_the_first_ones_content(tmp_path: Path) -> None:
+    """Each kept a key of its own: a service took all pilots but one of a node for another machine's."""
+    for number in range(5):
+        path, begin = tmp_path / f"key{number}", tmp_path / f"begin{number}"
+        several = [
+            subprocess.Popen(
+                [sys.executable, "-c", KEEP_FIRST, str(path), str(begin)], stdout=subprocess.PIPE, text=True
+            )
+            for _ in range(6)
+        ]
+        time.sleep(0.5)
+        begin.touch()
+        assert len({process.communicate()[0] for process in several}) == 1
+        assert path.stat().st_mode & 0o777 == PRIVATE_MODE
+        assert not list(tmp_path.glob(".*"))
+
+
+def test_where_a_folder_has_no_links_a_secret_is_kept_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    assert keep_first(tmp_path / "key", b"one") == b"one"
+    assert keep_first(tmp_path / "key", b"two") == b"one"

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from vcdl.data.rows import Array
+from vcdl.files.atomic import sync
 
 
 class GrowingNpz:
@@ -97,5 +98,8 @@ class GrowingNpz:
                 if array is not None:
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                         npy.write_array(member, array, allow_pickle=False)
+        # The samples are on the disk already. Without this, a power cut could leave labels of zeros under the final
+        # name, in a file of the right size, and shards of a large cut are compared by size alone.
+        sync(self._part)
         # The final name comes last: a file of this name is complete (see is_done), whenever the process is killed.
         self._part.replace(self.path)

@@ -52,6 +52,30 @@ def atomic_write(path: Path, *, durable: bool = False, private: bool = False) ->
         raise
 
 
+def keep_first(path: Path, content: bytes) -> bytes:
+    """Write a private file unless it exists, and return what it holds.
+
+    Of several processes that come at once, all get the content of the one that was first: each would otherwise keep a
+    secret of its own, and all but the last to write would be strangers to whoever reads the file.
+
+    Raises:
+        OSError: The file cannot be written or read.
+    """
+    if not path.exists():
+        temporary = temporary_name(path)
+        temporary.unlink(missing_ok=True)
+        temporary.touch(PRIVATE_MODE, exist_ok=False)
+        try:
+            temporary.write_bytes(content)
+            with contextlib.suppress(FileExistsError):
+                path.hardlink_to(temporary)
+        except OSError:  # some network folders have no links: there the last one wins
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return path.read_bytes()
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """`atomic_write`, whose errors are those of the folder. Raises RunFolderError."""

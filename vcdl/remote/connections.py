@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from vcdl.errors import JobError, folder_errors
-from vcdl.files.atomic import atomic_write
+from vcdl.files.atomic import atomic_write, keep_first
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _PAGE = re.compile(r"/((jobs|api)(/.*)?|login|hosts|server|fleets)?/?$")
@@ -77,12 +77,9 @@ def machine_key() -> str:
     """Return the secret that proves to services which pilots are of this machine. Raises RunFolderError."""
     path = connections_file().with_name("machine.key")
     with folder_errors(path):
-        # Made once and kept: services know the machine's pilots by it.
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(path, private=True) as temporary:
-                temporary.write_text(secrets.token_hex(32))
-        return path.read_text()
+        # Made once and kept: services know the machine's pilots by it. A batch queue starts several of them at once.
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return keep_first(path, secrets.token_hex(32).encode()).decode()
 
 
 def _read(path: Path) -> dict[str, dict[str, str]]:

@@ -81,6 +81,8 @@ class Accounts:
         self._path = service_folder(runs) / _FILE
         with self._opened() as database:
             database.executescript(_TABLES)
+            # Two processes may open an older file at once, and only one can add a column.
+            database.execute("BEGIN IMMEDIATE")
             for table, column in _LATER_COLUMNS:
                 # SQLite's ALTER TABLE has no IF NOT EXISTS.
                 if column.split()[0] not in {known[1] for known in database.execute(f"PRAGMA table_info({table})")}:

@@ -13,7 +13,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from vcdl.errors import RunFolderError, folder_errors
-from vcdl.files.atomic import atomic_write
+from vcdl.files.atomic import keep_first
 
 COOKIE = "vcdl_session"
 SESSION_S = 7 * 24 * 3600.0
@@ -74,10 +74,7 @@ class Sessions:
         """Sessions signed by the key in a folder of runs, which is made where there is none. Raises RunFolderError."""
         path = service_folder(runs) / "session_key"
         with folder_errors(path.parent):
-            if not path.exists():
-                with atomic_write(path, private=True) as temporary:
-                    temporary.write_bytes(secrets.token_bytes(_KEY_BYTES))
-            key = path.read_bytes()
+            key = keep_first(path, secrets.token_bytes(_KEY_BYTES))
         if len(key) != _KEY_BYTES:
             raise RunFolderError(f"{path} is damaged: remove it, and everybody logs in again")
         return cls(key)

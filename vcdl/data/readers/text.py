@@ -78,7 +78,10 @@ class TextReader(Reader):
         with self.path.open("rb") as file:
             begin = [line for line in file.read(_READ_BYTES).splitlines()[:_LINES] if line.strip()]
         longest = max((len(line.partition(b"\t")[2]) for line in begin), default=0)
-        if begin and all(len(line.partition(b"\t")[0].strip()) > 0 for line in begin if b"\t" in line) and longest:
+        labelled = [line for line in begin if line.partition(b"\t")[1] and line.partition(b"\t")[0].strip()]
+        # Most lines and not all: a single one without its label is then named by the first reading, to be repaired. A
+        # tab here and there is part of a text.
+        if longest and 2 * len(labelled) > len(begin):
             return Outline(source={"lines": True, "window": min(256, max(2, longest))}, model="lines")
         known = _characters(self.path)
         unit = {"unit": "bytes"} if len(known) > _MANY else {}
@@ -128,16 +131,19 @@ class TextReader(Reader):
             yield places.astype(np.int32)
 
     def _labelled_lines(self, path: Path, begin: int) -> Iterator[Block]:
-        number = 0
+        number = place = 0
         tokens = None if self.tokenizer is None else _tokens(self.tokenizer, self.window)
         for lines in _lines(path):
             labels: list[str] = []
             texts: list[str] = []
-            for line in filter(str.strip, lines):
+            for line in lines:
+                place += 1
+                if not line.strip():
+                    continue
                 number += 1
                 label, tab, text = line.rstrip("\r\n").partition("\t")
                 if not tab or not label.strip():
-                    raise DataError(f"{path.name}:{number}: no label before a tab: write label<TAB>text")
+                    raise DataError(f"{path.name}:{place}: no label before a tab: write label<TAB>text")
                 if number > begin:
                     labels.append(label.strip())
                     texts.append(text)
