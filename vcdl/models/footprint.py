@@ -14,6 +14,9 @@ _FROZEN_VECTORS = 2
 """Copies of weights that no training changes, because they exist themselves and in the file while it is read."""
 _BACKEND_BYTES = 1 << 30
 """Bytes of Python, Keras and its backend before a model is loaded; TensorFlow on a CPU took 0.6 GB."""
+WORKER_BACKEND_BYTES = 384 << 20
+"""The same for one of several processes on a machine, which share the backend's pages: a further worker of `vcdl run`
+took 0.05 to 0.12 GB with TensorFlow; without a common parent each has its own heap as well, about 0.3 GB."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,16 @@ class Footprint:
     frozen: int = 0
     """Weights that it does not, in places of 4 bytes: four kernels' numbers of int8 take one."""
 
-    def memory_bytes(self, batch_size: int, shard_bytes: int) -> int:
-        """Memory of a process that trains; `shard_bytes`: the shard's samples as float32."""
+    def memory_bytes(self, batch_size: int, shard_bytes: int, backend_bytes: int = _BACKEND_BYTES) -> int:
+        """Return the memory of a process that trains.
+
+        Args:
+            batch_size: Samples of a batch.
+            shard_bytes: The shard's samples as float32.
+            backend_bytes: What Python, Keras and its backend take.
+        """
         weights = _VECTORS * self.parameters + _FROZEN_VECTORS * self.frozen
-        return int(_BACKEND_BYTES + 4 * weights + batch_size * self.bytes_per_sample + shard_bytes)
+        return int(backend_bytes + 4 * weights + batch_size * self.bytes_per_sample + shard_bytes)
 
 
 def footprint_of(model: Any) -> Footprint:

@@ -32,6 +32,9 @@ _WEIGHT_BYTES = 4
 """Bytes of a float32, as weights are stored."""
 _DATA_COPIES = 2
 """Copies of the data in the process that loads and cuts them, so that its memory is not underestimated."""
+_SHARED_BYTES = 512 << 20
+"""Memory of a local run that does not grow with its workers: the process with the data, the parameter server and the
+backend's shared pages. A run of digits on one worker took 0.5 GB in all, since pages are shared."""
 _EPOCHS_KEPT = 3
 """Epochs whose uploads a rollback may need while training goes well: the current one, and the one before until its end
 is measured. Collapses may need more."""
@@ -91,7 +94,7 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     from vcdl.codecs.choose import up_encoding
     from vcdl.data import load_dataset
     from vcdl.models.fitted import fitted
-    from vcdl.models.footprint import footprint_of
+    from vcdl.models.footprint import WORKER_BACKEND_BYTES, footprint_of
     from vcdl.models.model_classes import load_data_with_model_classes
     from vcdl.models.rate_trial import trial_lengths
     from vcdl.models.trial import try_job
@@ -106,12 +109,12 @@ def check_job(job_file: Path, overrides: Sequence[str] = ()) -> Checked:
     try_job(job, fit, trainer)
     shard_bytes = dataset.sample_bytes * len(dataset.x_train) // job.data.shards
     footprint = footprint_of(trainer.model)
-    training_bytes = footprint.memory_bytes(job.training.batch_size, shard_bytes)
+    training_bytes = footprint.memory_bytes(job.training.batch_size, shard_bytes, WORKER_BACKEND_BYTES)
     # Nothing is cut here. The mean of the shards is enough to tell how long a trial may be.
     shard_samples = [len(dataset.x_train) // job.data.shards] * job.data.shards
     trials = trial_lengths(job.training, shard_samples, job.stop.epochs, footprint)
     # One more than the workers: the evaluator, which holds a model and its data too.
-    memory_bytes = (job.workers + 1) * training_bytes + _DATA_COPIES * dataset.memory_bytes
+    memory_bytes = _SHARED_BYTES + (job.workers + 1) * training_bytes + _DATA_COPIES * dataset.memory_bytes
     kept_bytes = up_encoding(job.transport.to_wire(), layout).most_bytes + _WEIGHT_BYTES * layout.size
     # A job with code of its own is refused by the other kinds, whatever they would make of `auto`.
     kinds = [kind for kind in usable_kinds() if kind.runs_code or job.model.code is None]
