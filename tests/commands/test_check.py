@@ -31,11 +31,11 @@ def test_a_job_in_order_is_described_for_programs(capsys: pytest.CaptureFixture[
 def test_a_run_that_needs_more_memory_than_is_free_is_noted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "available_memory_bytes", lambda: 2 << 30)
+    monkeypatch.setattr(checking, "available_memory_bytes", lambda: 1 << 30)
     assert check(DIGITS, ["grid.workers=2"]) is ExitCode.OK
     shown = capsys.readouterr().out
-    assert "memory about 3.0 GiB for vcdl run on this machine" in shown
-    assert "note   a run here needs about 3.0 GiB of memory, and 2.0 GiB are free: set grid > workers" in shown
+    assert "memory about 1.6 GiB for vcdl run on this machine" in shown
+    assert "note   a run here needs about 1.6 GiB of memory, and 1.0 GiB are free: set grid > workers" in shown
 
 
 def test_rounds_of_uploads_are_told_with_what_they_cost_and_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
