@@ -75,9 +75,7 @@ def test_losses_cost_nothing_but_time(tmp_path: Path) -> None:
     """Margin 1.5: lost runs spread by 1.2 points, the mean of two by 0.9. When they began again with the weights of the
     first attempt, until 28 November 2026, they were 1.9 and 3.6 below; today they are 1.1 and 0.4 above.
     """
-    promises(
-        "With 30 % of all subtasks lost", "| 30 % of all subtasks were lost |", "in 3.7 times the undisturbed time"
-    )
+    promises("with 30 % of all subtasks lost", "in 3.7 times the undisturbed time")
     row = rows(tmp_path, "losses", "^undisturbed$|30 % lost$|30 % lost, speeds")
     for variant in ("30 % lost", "30 % lost, speeds 4 ×"):
         assert points_below(row["undisturbed"], row[variant]) < 1.5
@@ -88,7 +86,7 @@ def test_losses_cost_nothing_but_time(tmp_path: Path) -> None:
 
 def test_ten_slots_come_close_to_one_machine_in_a_tenth_of_its_time(tmp_path: Path) -> None:
     """Margin 2: README's own distance, one point, and one of noise. In small ten slots are 1.7 above."""
-    promises("one machine alone comes to", "in a tenth of its time", "1.0 point more accurate than ten slots")
+    promises("one machine alone has", "in a tenth of its time", "1 percentage point more accurate than ten machines")
     row = rows(tmp_path, "accuracy", "^serial$|ours .the default")
     assert points_below(row["serial"], row["ours (the default)"]) < 2.0
     alone_s = virtual_s(tmp_path, "clients=1", "slots=1", "jitter=0")
@@ -97,7 +95,7 @@ def test_ten_slots_come_close_to_one_machine_in_a_tenth_of_its_time(tmp_path: Pa
 
 def test_int8_takes_a_fifth_of_the_bytes_and_costs_little(tmp_path: Path) -> None:
     """Margin 1: the noise alone. The header of a file counts more in small: 0.22 of the bytes."""
-    promises("uploads had a fifth of the bytes (`int8`)", "points** less")
+    promises("uploads compressed to a fifth (`int8`)", "points** lower")
     row = rows(tmp_path, "codecs", "^float32$|^int8, compressed$")
     full, coded = row["float32"].bytes_up, row["int8, compressed"].bytes_up
     assert full is not None
@@ -132,7 +130,7 @@ def test_the_model_has_as_many_weights_as_it_says() -> None:
 
 def test_the_smallest_job_takes_a_minute_of_two_cores(tmp_path: Path) -> None:
     """By processor time, as other processes share the cores: two cores have 120 s in a minute."""
-    promises("`examples/digits.yaml` needs one minute and no download.")
+    promises("no data set to download; about a minute on two cores")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "vcdl", "run", str(EXAMPLES / "digits.yaml"), "--out", str(tmp_path / "run")]
     subprocess.run([*command, "--set", "grid.workers=2"], check=True, stdout=subprocess.DEVNULL, cwd=tmp_path)
