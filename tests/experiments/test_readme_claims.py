@@ -104,13 +104,12 @@ def test_int8_takes_a_fifth_of_the_bytes_and_costs_little(tmp_path: Path) -> Non
     assert points_below(row["float32"], row["int8, compressed"]) < 1.0
 
 
-def test_attackers_are_kept_within_a_point_and_a_half(tmp_path: Path) -> None:
-    """A margin of 1 more, for one seed. In small 0.3 and 1.1 above."""
-    promises("Up to four of ten clients attacked small jobs of 90 updates, some at twelve times the others' speed.")
-    promises("kept them within 1.5 points of honest clients", "cost up to 5")
+def test_three_attackers_of_ten_cost_little(tmp_path: Path) -> None:
+    """A margin of 1 more, for one seed."""
+    promises("three attackers among ten simulated hosts cost at most 2.2 points of accuracy")
     only = [
         "^digits, ",
-        "honest, default|(alie|sign_flip), 4 of 10, 12x, default|late_sleeper_labels, 3 of 10, 6x, default",
+        "honest, default|(alie|sign_flip), 3 of 10, 12x, default|late_sleeper_labels, 3 of 10, 6x, default",
     ]
     figures = {run.run.variant: run for run in made(tmp_path, "hostile", only, (2,))}
     honest = figures["digits, honest, default"]
@@ -118,7 +117,7 @@ def test_attackers_are_kept_within_a_point_and_a_half(tmp_path: Path) -> None:
     for variant, run in figures.items():
         assert honest.final is not None
         assert run.final is not None
-        assert 100 * (honest.final - run.final) < (6.0 if "late" in variant else 2.5)
+        assert 100 * (honest.final - run.final) < 3.2, variant
 
 
 def test_the_model_has_as_many_weights_as_it_says() -> None:
