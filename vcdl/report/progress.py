@@ -1,4 +1,4 @@
-"""The progress of a run in words, for the live display, the plain lines and `vcdl status` alike."""
+"""Describe the progress of a run in words, for the live display, the plain lines and `vcdl status`."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ _LABEL_WIDTH = 12
 
 
 Costs = Callable[[], tuple[float, float]]
-"""Tells the dollars that a fleet has cost so far, and those that it costs an hour now."""
+"""Returns the dollars that a fleet has cost so far, and its dollars an hour now."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class RunGoal:
     epochs: int
     shards: int
     target: float | None = None
-    """The value of the monitor that ends it."""
+    """Value of the monitor at which the run ends; None: none is set."""
     wall_time_s: float | None = None
     costs: Costs | None = None
-    """The costs of its fleet; None: no fleet is named."""
+    """Returns the costs of the run's fleet; None: no fleet is named."""
 
     @classmethod
     def of(cls, job: "Job", costs: Costs | None = None) -> "RunGoal":
@@ -151,7 +151,7 @@ def status_figures(goal: RunGoal, report: Report, now_s: float | None) -> dict[s
 
 
 def measured_figures(goal: RunGoal, report: Report) -> dict[str, str]:
-    """Labels and words of what is measured: the monitor, the losses of validation and training, further metrics."""
+    """Return labels and texts of the measures: the monitor, the losses of validation and training, further metrics."""
     name = report.monitor.name
     is_short = len(name) <= _LABEL_WIDTH
     figures = {name if is_short else "monitor": f"{'' if is_short else f'{name} '}{score_words(goal, report)}"}
